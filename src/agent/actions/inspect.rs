@@ -95,15 +95,15 @@ fn inspect(process: ProcessId, token: Arc<()>) -> Option<Inspection> {
         trouble.push(format!("only {MOST_FILES} of its files are named"));
     }
     let locked = directory.clone();
-    let locked = call_in_time("inspect-maps", LOCK_LIMIT, move || {
+    let in_time = call_in_time("inspect-maps", LOCK_LIMIT, move || {
         let parts = (locked.read("environ"), locked.read("smaps_rollup"));
         drop(token);
         parts
     });
-    if locked.is_none() {
+    let (environment, maps) = in_time.unwrap_or_else(|| {
         trouble.push("its environment and memory do not answer: it may hang in the kernel".to_owned());
-    }
-    let (environment, maps) = locked.unwrap_or_default();
+        (None, None)
+    });
     if environment.as_ref().is_some_and(|environment| environment.len() > LONGEST_FILE) {
         trouble.push("its environment is longer than 256 KiB and cut off".to_owned());
     }

@@ -89,8 +89,8 @@ impl From<Refusal> for String {
 /// Returns the name of a user, or `uid 1000` if there is none. Reads only `/etc/passwd`: a directory of users on the network
 /// may hang, and the next command may be urgent.
 pub(super) fn user_name(uid: u32) -> Text {
-    let users = fs::read("/etc/passwd").unwrap_or_default();
-    name_in(&users, uid).unwrap_or_else(|| format!("uid {uid}").into())
+    let name = fs::read("/etc/passwd").ok().and_then(|users| name_in(&users, uid));
+    name.unwrap_or_else(|| format!("uid {uid}").into())
 }
 
 fn name_in(users: &[u8], uid: u32) -> Option<Text> {
