@@ -203,5 +203,9 @@ mod tests {
         fleet.apply(B, full(65_000, "first")).unwrap();
         let silence = |host| fleet.host(host).unwrap().silence();
         assert_eq!((silence(A), silence(B)), (Some(Duration::from_mins(1)), None));
+        // Viewer time does not move data time, and shows how old the readings are.
+        let model = fleet.host(A).unwrap();
+        assert_eq!(model.now(), Moment(5000));
+        assert_eq!(model.age(&model.latest().unwrap().gpus[0]), Some(Duration::from_mins(1)));
     }
 }

@@ -26,7 +26,6 @@ use self::buckets::BucketLevels;
 use self::forecast::GrowthPath;
 pub use self::forecast::{Forecast, Rate};
 pub(super) use self::leak_detectors::LeakDetectors;
-pub(super) use self::memory_growth::TensorDetectors;
 pub use self::memory_growth::{MemoryGrowth, PartedDetector, describe_evidence, part_name};
 use self::sawtooth::Sawtooth;
 use self::steps::StepGrowth;
@@ -200,11 +199,6 @@ impl LeakDetector {
     /// The figures of the verdict; `None` unless it is a suspect or a leak.
     pub fn evidence(&self) -> Option<&Evidence> {
         self.suspicion.as_ref().map(|suspicion| &suspicion.evidence)
-    }
-
-    /// The time of the last sample.
-    pub(super) fn last(&self) -> Option<Moment> {
-        self.last.map(|(at, _)| at)
     }
 
     /// The last sudden drop, and its time.

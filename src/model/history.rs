@@ -4,7 +4,6 @@
 //! is remembered for some hours after it released its memory. The whole history of 8 GPUs and 64 processes takes less
 //! than 6 MiB.
 
-mod allocator_history;
 mod curve;
 mod event;
 mod track;
@@ -12,7 +11,6 @@ mod track;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-pub use self::allocator_history::AllocatorHistory;
 pub use self::curve::{Curve, MinMax, Window};
 use self::event::EventLog;
 pub use self::event::{HistoryEvent, HistoryEventKind};
@@ -41,32 +39,25 @@ const SPANS: [Duration; 5] = [
 ];
 
 /// The memory of a GPU or process over time.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct MemoryHistory {
     curve: Curve,
     latest: Option<Bytes>,
-    baseline: Option<Bytes>,
+    /// The first amount that was read, and its time.
+    first: Option<(Moment, Bytes)>,
     peak: Option<Bytes>,
-    began: Option<Moment>,
 }
 
 impl MemoryHistory {
     /// The resolution of floors that are older than 15 minutes.
     pub const COARSE: Duration = Duration::from_mins(5);
 
-    pub(super) fn new() -> Self {
-        Self { curve: Curve::long(), latest: None, baseline: None, peak: None, began: None }
-    }
-
     pub(super) fn push(&mut self, at: Moment, memory: Option<Bytes>, patience: Duration) {
         if at < self.curve.end() {
             return;
         }
-        if let Some(bytes) = memory {
-            self.baseline.get_or_insert(bytes);
-            self.began.get_or_insert(at);
-            self.peak = self.peak.max(memory);
-        }
+        self.first = self.first.or(memory.map(|bytes| (at, bytes)));
+        self.peak = self.peak.max(memory);
         self.latest = memory;
         self.curve.push(at, memory.map(|memory| u32::try_from(memory.0 >> 10).unwrap_or(u32::MAX)), patience);
     }
@@ -93,9 +84,8 @@ impl MemoryHistory {
     pub fn floor(&self, until: Moment, span: Duration, now: Moment) -> Option<Bytes> {
         // The 10-second buckets keep only the highest amount.
         let is_by_the_second = now.since(until) + span <= SPANS[SPANS.len() - 1];
-        let parts = usize::try_from(span.as_secs() / 5).unwrap_or(1);
-        let window =
-            if is_by_the_second { Window::until(until, span, parts) } else { Window::until(until, Self::COARSE, 1) };
+        let (span, part) = if is_by_the_second { (span, 5) } else { (Self::COARSE, Self::COARSE.as_secs()) };
+        let window = Window::until(until, span, usize::try_from(span.as_secs() / part).unwrap_or(1));
         self.over(&window, now).into_iter().flatten().map(|range| range.low).min()
     }
 
@@ -106,12 +96,12 @@ impl MemoryHistory {
 
     /// The first amount that was read; `None` when none was.
     pub fn baseline(&self) -> Option<Bytes> {
-        self.baseline
+        self.first.map(|(_, bytes)| bytes)
     }
 
     /// The time of the baseline.
     pub fn began(&self) -> Option<Moment> {
-        self.began
+        self.first.map(|(at, _)| at)
     }
 
     /// The highest amount so far.
@@ -129,8 +119,29 @@ fn in_bytes(kib: MinMax<u32>) -> MinMax<Bytes> {
     kib.map(|kib| Bytes::from_kib(kib.into()))
 }
 
+/// The memory of a process by PyTorch's own figures, on all of its devices together.
+#[derive(Debug, Clone, Default)]
+pub struct AllocatorHistory {
+    /// Memory held by tensors.
+    pub allocated: MemoryHistory,
+    /// All memory that PyTorch has taken from CUDA: allocated and cached.
+    pub reserved: MemoryHistory,
+}
+
+impl AllocatorHistory {
+    /// Returns the most that tensors held in the last minute. That includes the temporary tensors of a training step.
+    pub fn top(&self, now: Moment) -> Option<Bytes> {
+        self.allocated.columns(now, Duration::from_mins(1), 1).pop().flatten()
+    }
+
+    fn push(&mut self, at: Moment, reserved: Option<ReservedMemory>, patience: Duration) {
+        self.allocated.push(at, reserved.map(|reserved| reserved.allocated), patience);
+        self.reserved.push(at, reserved.map(|reserved| reserved.sum()), patience);
+    }
+}
+
 /// The history of a GPU.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GpuHistory {
     /// Memory in use.
     pub memory: MemoryHistory,
@@ -145,10 +156,6 @@ pub struct GpuHistory {
 impl GpuHistory {
     /// 0 °C in kelvin, rounded.
     const ZERO_CELSIUS: i32 = 273;
-
-    fn new() -> Self {
-        Self { memory: MemoryHistory::new(), sm: Curve::long(), power: Curve::long(), temperature: Curve::long() }
-    }
 
     fn learn(&mut self, gpu: &Gpu, patience: Duration) {
         let load = &gpu.load;
@@ -223,20 +230,18 @@ impl ProcessHistory {
         // The sum is as old as its oldest reading.
         let at = process_total.gpus.iter().map(|at| snapshot.gpus[*at].load.at).min().unwrap_or(snapshot.at);
         let gpus = || process_total.gpus.iter().map(|at| &snapshot.gpus[*at]);
-        let is_known = |gpu: &&Gpu| self.parts.iter().any(|(uuid, _)| *uuid == gpu.uuid);
-        if self.all.is_none() && self.parts.len() + gpus().filter(|gpu| !is_known(gpu)).count() > 1 {
+        let new_gpus = || gpus().filter(|gpu| self.on(&gpu.uuid).is_none());
+        if self.all.is_none() && self.parts.len() + new_gpus().count() > 1 {
             // The history on the first GPU was the total until now; there is none when all GPUs appear at once.
-            let before = self.parts.first().map_or_else(MemoryHistory::new, |(_, series)| series.clone());
+            let before = self.parts.first().map_or_else(MemoryHistory::default, |(_, series)| series.clone());
             self.all = Some(Box::new(before));
         }
         for gpu in gpus() {
-            let Some(gpu_process) = gpu.processes.iter().find(|gpu_process| gpu_process.process == process.id) else {
-                continue;
-            };
+            let Some(gpu_process) = gpu.process(process.id) else { continue };
             let known = self.parts.iter().position(|(uuid, _)| *uuid == gpu.uuid);
             let place = known.unwrap_or_else(|| {
                 report(&gpu.uuid, gpu.load.at, HistoryEventKind::Began);
-                self.parts.push((gpu.uuid.clone(), MemoryHistory::new()));
+                self.parts.push((gpu.uuid.clone(), MemoryHistory::default()));
                 self.parts.len() - 1
             });
             let series = &mut self.parts[place].1;
@@ -250,15 +255,12 @@ impl ProcessHistory {
         }
         if let Some(all) = &mut self.all {
             // An incomplete sum would look like a drop.
-            all.push(
-                at,
-                process_total.memory.ok().filter(|total| !total.lower_bound).map(|total| total.bytes),
-                patience,
-            );
+            let total = process_total.memory.ok().filter(|total| !total.lower_bound);
+            all.push(at, total.map(|total| total.bytes), patience);
         }
         let reserved = process.allocator.as_ref().and_then(|allocator| ReservedMemory::of_all(&allocator.devices));
         if reserved.is_some() || self.allocator.is_some() {
-            self.allocator.get_or_insert_with(|| Box::new(AllocatorHistory::new())).push(at, reserved, patience);
+            self.allocator.get_or_insert_default().push(at, reserved, patience);
         }
         self.sm.push(at, process_total.sm.ok().map(whole_percent), patience);
         let rss = process.load.rss.ok().map(|rss| u32::try_from(rss.0 >> 10).unwrap_or(u32::MAX));
@@ -303,12 +305,7 @@ impl History {
         let is_first = self.passes <= 2;
         let patience = Snapshot::STALE_AFTER * Duration::from_millis(snapshot.interval_ms);
         for gpu in &snapshot.gpus {
-            match self.gpus.get_mut(&gpu.uuid) {
-                Some(known) => known.learn(gpu, patience),
-                None => {
-                    self.gpus.entry(gpu.uuid.clone()).or_insert_with(GpuHistory::new).learn(gpu, patience);
-                }
-            }
+            self.gpus.entry(gpu.uuid.clone()).or_default().learn(gpu, patience);
         }
         self.gpus.retain(|_, gpu| now.since(gpu.memory.end()) <= WEEK);
         for process_total in process_totals {
@@ -351,29 +348,19 @@ impl History {
                 for (gpu, series) in &process.parts {
                     // The process left this GPU before process released the others: not its end.
                     if process.memory().is_some_and(|all| series.end() >= all.end()) {
-                        let (kind, gpu) = (HistoryEventKind::Ended(series.latest()), Some(gpu.clone()));
-                        self.events.add(HistoryEvent {
-                            at: now,
-                            kind,
-                            gpu,
-                            process: Some((*id, process.name.clone())),
-                        });
+                        let kind = HistoryEventKind::Ended(series.latest());
+                        let process = Some((*id, process.name.clone()));
+                        self.events.add(HistoryEvent { at: now, kind, gpu: Some(gpu.clone()), process });
                     }
                 }
             }
         }
         self.processes.retain(|_, process| process.gone.is_none_or(|gone| now.since(gone) <= REMEMBERED));
-        let mut gone: Vec<(Duration, ProcessId)> = self
-            .processes
-            .iter()
-            .filter(|(_, process)| process.gone.is_some())
-            .map(|(id, process)| (process.length(), *id))
-            .collect();
-        if gone.len() > MOST_GONE {
-            gone.sort_unstable();
-            for (_, id) in &gone[..gone.len() - MOST_GONE] {
-                self.processes.remove(id);
-            }
+        let gone = self.processes.iter().filter(|(_, process)| process.gone.is_some());
+        let mut gone: Vec<(Duration, ProcessId)> = gone.map(|(id, process)| (process.length(), *id)).collect();
+        gone.sort_unstable();
+        for (_, id) in &gone[..gone.len().saturating_sub(MOST_GONE)] {
+            self.processes.remove(id);
         }
     }
 
@@ -397,15 +384,12 @@ impl History {
 
     /// Returns the events of a GPU, or of a process and its GPUs; latest first.
     pub fn events<'a>(&'a self, subject: &'a GpuOrProcess) -> impl Iterator<Item = &'a HistoryEvent> {
+        let is_on = |id: ProcessId, gpu: &GpuUuid| self.process(id).is_some_and(|process| process.on(gpu).is_some());
         let concerns = move |event: &&HistoryEvent| match (subject, &event.gpu, &event.process) {
             (GpuOrProcess::Process(id), _, Some((process, _))) => id == process,
-            (GpuOrProcess::Process(id), Some(gpu), None) => {
-                self.process(*id).is_some_and(|event| event.on(gpu).is_some())
-            }
+            (GpuOrProcess::Process(id), Some(gpu), None) => is_on(*id, gpu),
             (GpuOrProcess::Gpu(uuid), Some(gpu), _) => uuid == gpu,
-            (GpuOrProcess::Gpu(uuid), None, Some((id, _))) => {
-                self.process(*id).is_some_and(|event| event.on(uuid).is_some())
-            }
+            (GpuOrProcess::Gpu(uuid), None, Some((id, _))) => is_on(*id, uuid),
             (_, None, None) => false,
         };
         self.events.iter().rev().filter(concerns)

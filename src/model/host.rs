@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::growth::{LeakDetector, LeakDetectors, MemoryGrowth, TensorDetectors};
+use super::growth::{LeakDetector, LeakDetectors, MemoryGrowth};
 use super::health::{self, HealthVerdict};
 use super::history::{AllocatorHistory, History, MemoryHistory};
 use super::identity::GpuOrProcess;
@@ -11,12 +11,11 @@ use super::job::{Job, Jobs};
 use super::process_total::{ProcessTotal, process_totals};
 use super::process_tree::ProcessTree;
 use super::unaccounted::{self, UnaccountedMemory};
-use super::verdict::process_records::ProcessRecords;
+use super::verdict::process_records::{ProcessRecords, ProcessView};
 use super::verdict::{self, Verdict};
 use crate::base::time::ViewerTime;
 use crate::base::units::Moment;
 use crate::protocol::change::{Change, OutOfStep};
-use crate::protocol::command::Signal;
 use crate::protocol::line::Line;
 use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{Gpu, ProcessFacts, ProcessId, Snapshot};
@@ -33,7 +32,7 @@ pub struct HostModel {
     verdicts: Vec<Verdict>,
     history: History,
     leaks: LeakDetectors,
-    allocated: TensorDetectors,
+    /// The viewer time since the latest line.
     silence: ViewerTime,
 }
 
@@ -41,18 +40,14 @@ pub struct HostModel {
 const SHORTEST_OVERDUE: Duration = Duration::from_millis(500);
 
 impl HostModel {
-    /// Applies a line of this host.
-    ///
-    /// # Errors
-    ///
-    /// As [`HostModel::change`].
+    /// Applies a line of this host. Returns an error as [`HostModel::change`].
     pub fn apply(&mut self, line: Line) -> Result<(), OutOfStep> {
         match line {
             Line::Full(snapshot) => self.replace(*snapshot),
             Line::Tick(change) => return self.change(*change),
             Line::Reply(reply) => {
                 if let Outcome::Sent { signal, at } = reply.outcome {
-                    self.signalled(reply.process, signal, at);
+                    self.history.signalled(reply.process, signal, at);
                 }
             }
         }
@@ -81,23 +76,15 @@ impl HostModel {
         self.learn();
     }
 
-    /// Applies a change to the snapshot.
-    ///
-    /// # Errors
-    ///
-    /// When the change starts from another snapshot. Nothing changes until the next full line.
+    /// Applies a change to the snapshot. Returns an error when the change starts from another snapshot; nothing changes
+    /// until the next full line.
     pub fn change(&mut self, change: Change) -> Result<(), OutOfStep> {
         self.latest.as_mut().ok_or(OutOfStep)?.apply(change)?;
         self.learn();
         Ok(())
     }
 
-    /// Records that gputop sent a signal to a process.
-    pub fn signalled(&mut self, process: ProcessId, signal: Signal, at: Moment) {
-        self.history.signalled(process, signal, at);
-    }
-
-    /// Advances the clock: this time passed without a line.
+    /// Notes that this time passed for the viewer without a line.
     pub fn pass(&mut self, time: ViewerTime) {
         self.silence += time;
     }
@@ -114,8 +101,10 @@ impl HostModel {
 
     /// The total of one process; `None` when it uses no GPU.
     pub fn process_total(&self, process: ProcessId) -> Option<&ProcessTotal> {
-        let place = self.process_totals.binary_search_by_key(&process, |total| total.process).ok()?;
-        Some(&self.process_totals[place])
+        self.process_totals
+            .binary_search_by_key(&process, |total| total.process)
+            .ok()
+            .map(|at| &self.process_totals[at])
     }
 
     /// Which process descends from which.
@@ -135,7 +124,7 @@ impl HostModel {
 
     /// The verdict on one process.
     pub fn verdict(&self, process: ProcessId) -> Option<&Verdict> {
-        self.verdicts.binary_search_by_key(&process, |verdict| verdict.process).ok().map(|place| &self.verdicts[place])
+        self.verdicts.binary_search_by_key(&process, |verdict| verdict.process).ok().map(|at| &self.verdicts[at])
     }
 
     /// All jobs; those that hold most memory first.
@@ -174,16 +163,15 @@ impl HostModel {
 
     /// The growth of a GPU's or process's memory: of the part that leaks, where allocator stats tell parts apart.
     pub fn growth(&self, subject: &GpuOrProcess) -> Option<MemoryGrowth<'_>> {
-        let held = self.leak_detector(subject);
         match subject {
-            GpuOrProcess::Gpu(_) => held.map(MemoryGrowth::whole),
-            GpuOrProcess::Process(id) => self.allocated.judge(*id, held, self.history.process(*id), self.now()),
+            GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu).map(MemoryGrowth::whole),
+            GpuOrProcess::Process(id) => self.leaks.growth(*id, self.history.process(*id), self.now()),
         }
     }
 
     /// The processes that hold GPU memory and may leak it, by PID.
     pub fn suspects(&self) -> Vec<ProcessId> {
-        let mut suspects: Vec<ProcessId> = self.leaks.suspects().chain(self.allocated.suspects()).collect();
+        let mut suspects: Vec<ProcessId> = self.leaks.suspects().collect();
         suspects.retain(|id| self.process_total(*id).is_some());
         suspects.sort_unstable();
         suspects.dedup();
@@ -203,23 +191,23 @@ impl HostModel {
         self.history.span(self.now())
     }
 
-    /// An estimate of the present by the host's clock: the time of the latest line, plus as much as passed for the viewer
-    /// since. The next line corrects it. This is the only sum of data time and viewer time.
+    /// The present in data time: the time of the latest line. It stands still while no line comes.
     pub fn now(&self) -> Moment {
-        self.latest.as_ref().map_or_else(Moment::default, |latest| latest.at.after(self.silence.duration()))
+        self.latest.as_ref().map_or(Moment::default(), |latest| latest.at)
     }
 
-    /// The time since the latest line; `None` unless the next one is overdue.
+    /// The viewer time since the latest line; `None` unless the next one is overdue.
     pub fn silence(&self) -> Option<Duration> {
-        let silence = self.silence.duration();
-        self.is_overdue(silence).then_some(silence)
+        Some(self.silence.duration()).filter(|silence| self.is_overdue(*silence))
     }
 
-    /// The age of a GPU's readings; `None` unless the next ones are overdue.
+    /// The age of a GPU's readings; `None` unless the next ones are overdue. While lines come, that is the data time since
+    /// the driver answered; while none come, the viewer time since the last one, if that is longer.
     pub fn age(&self, gpu: &Gpu) -> Option<Duration> {
-        let age = self.now().since(gpu.load.at);
         // A GPU that was never read has no readings that could be old.
-        (gpu.load.at != Moment::default() && self.is_overdue(age)).then_some(age)
+        let was_read = gpu.load.at != Moment::default();
+        let by_agent = Some(self.now().since(gpu.load.at)).filter(|age| self.is_overdue(*age));
+        by_agent.max(self.silence()).filter(|_| was_read)
     }
 
     /// The health of a GPU. A MIG instance has the health of its GPU.
@@ -246,21 +234,14 @@ impl HostModel {
         }
         self.unaccounted = latest.gpus.iter().filter_map(|gpu| unaccounted::find(gpu, latest).ok()?).collect();
         self.records.learn(latest, &self.tree, &self.process_totals);
-        if is_settled {
-            self.jobs.update_memory(&self.process_totals);
-        } else {
-            self.jobs = Jobs::of(latest, &self.tree, &mut self.records, &self.process_totals);
+        if !is_settled {
+            self.jobs = Jobs::of(ProcessView { snapshot: latest, tree: &self.tree, records: &self.records });
+            self.records.set_roots(&self.tree, |at| self.jobs.at(at)?.root);
         }
-        verdict::judge::judge(
-            &mut self.verdicts,
-            latest,
-            &self.tree,
-            &self.records,
-            &self.process_totals,
-            &self.unaccounted,
-        );
+        self.jobs.update_memory(&self.process_totals);
+        let view = ProcessView { snapshot: latest, tree: &self.tree, records: &self.records };
+        verdict::judge::judge(&mut self.verdicts, view, &self.process_totals, &self.unaccounted);
         self.leaks.learn(latest);
-        self.allocated.learn(latest);
         self.history.learn(latest, &self.process_totals);
     }
 }

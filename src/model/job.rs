@@ -3,10 +3,9 @@
 mod partition;
 
 use crate::base::text::Text;
-use crate::model::process_tree::ProcessTree;
-use crate::model::verdict::process_records::ProcessRecords;
+use crate::model::verdict::process_records::ProcessView;
 use crate::model::{ProcessTotal, Total};
-use crate::protocol::snapshot::{Missing, ProcessId, Reading, Snapshot};
+use crate::protocol::snapshot::{Missing, ProcessId, Reading};
 
 /// The identity of a job from one snapshot to the next.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,33 +50,30 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// Finds the jobs of a snapshot, and records the root of each process; those that hold most memory come first.
-    pub(super) fn of(
-        snapshot: &Snapshot,
-        tree: &ProcessTree,
-        records: &mut ProcessRecords,
-        process_totals: &[ProcessTotal],
-    ) -> Self {
-        let (keys, of) = partition::partition(snapshot, tree, records);
+    /// Finds the jobs of a snapshot. Their memory is not known yet.
+    pub(super) fn of(view: ProcessView<'_>) -> Self {
+        let (keys, of) = partition::partition(view);
         let mut parts: Vec<Vec<usize>> = vec![Vec::new(); keys.len()];
         for (at, job) in of.iter().enumerate() {
             parts[*job].push(at);
         }
-        let list = keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, snapshot, tree, records));
-        let mut jobs = Self { list: list.collect(), of };
-        jobs.update_memory(process_totals);
-        jobs
+        let list = keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, view));
+        Self { list: list.collect(), of }
     }
 
-    /// Updates the memory of each job, and sorts the jobs by it.
+    /// Updates the memory of each job, and sorts the jobs by it: most first, unknown last.
     pub(super) fn update_memory(&mut self, process_totals: &[ProcessTotal]) {
         for job in &mut self.list {
             let places =
                 job.members.iter().filter_map(|id| process_totals.binary_search_by_key(id, |total| total.process).ok());
-            let held = places.map(|at| &process_totals[at]);
-            (job.memory, job.gpus) = (Total::sum(held.clone().map(|total| total.memory)), places_of(held));
+            let totals = places.map(|at| &process_totals[at]);
+            job.memory = Total::sum(totals.clone().map(|total| total.memory));
+            job.gpus = totals.flat_map(|total| total.gpus.iter().copied()).collect();
+            job.gpus.sort_unstable();
+            job.gpus.dedup();
         }
-        let order = |a: &Job, b: &Job| by_memory(&a.memory, &b.memory).then_with(|| a.key.cmp(&b.key));
+        let bytes = |job: &Job| job.memory.map(|total| total.bytes).ok();
+        let order = |a: &Job, b: &Job| bytes(b).cmp(&bytes(a)).then_with(|| a.key.cmp(&b.key));
         if self.list.is_sorted_by(|a, b| order(a, b).is_le()) {
             return;
         }
@@ -101,39 +97,22 @@ impl Jobs {
     }
 }
 
-/// Compares jobs by memory: most first, unknown last.
-fn by_memory(a: &Reading<Total>, b: &Reading<Total>) -> std::cmp::Ordering {
-    let bytes = |memory: &Reading<Total>| memory.map(|total| total.bytes).ok();
-    bytes(b).cmp(&bytes(a))
-}
-
 /// Returns a job without its memory.
-fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, tree: &ProcessTree, records: &ProcessRecords) -> Job {
-    let root = match key {
-        JobKey::Root(id) => Some(id),
-        JobKey::Ended(_) | JobKey::Run(..) | JobKey::Group(..) => None,
-    };
-    let representative = root.and_then(|root| tree.place(root)).or(members.first().copied());
+fn describe(key: JobKey, members: &[usize], view: ProcessView<'_>) -> Job {
+    let root = if let JobKey::Root(id) = key { Some(id) } else { None };
+    let representative = root.and_then(|root| view.tree.place(root)).or(members.first().copied());
     // The representative first; then any member with a known value.
-    let facts = || representative.into_iter().chain(members.iter().copied()).map(|at| &snapshot.processes[at].facts);
-    let gone = match &key {
-        JobKey::Ended(id) => members.iter().find_map(|at| {
-            let ghost = records.root_of_ghost(snapshot.processes[*at].id.pid);
-            records.record(*at).root.as_ref().or(ghost).filter(|known| known.id == *id)
-        }),
-        _ => None,
-    };
-    let name = gone
-        .or_else(|| representative.map(|at| &records.record(at).known))
-        .map_or_else(String::new, |known| known.program());
+    let facts = || representative.into_iter().chain(members.iter().copied()).map(|at| view.facts(at));
+    let gone = members.iter().find_map(|at| view.root(*at).filter(|root| key == JobKey::Ended(root.id)));
+    let name = gone.or_else(|| representative.map(|at| &view.record(at).known));
     Job {
         root,
-        name,
+        name: name.map_or_else(String::new, |known| known.program()),
         user: first(facts().map(|facts| &facts.user)),
         origin: first(facts().map(|facts| &facts.origin)),
         memory: Err(Missing::NotYet),
         gpus: Vec::new(),
-        members: members.iter().map(|at| snapshot.processes[*at].id).collect(),
+        members: members.iter().map(|at| view.process(*at).id).collect(),
         key,
     }
 }
@@ -142,11 +121,4 @@ fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, tree: &ProcessT
 fn first<'a>(mut readings: impl Iterator<Item = &'a Reading<Text>> + Clone) -> Reading<Text> {
     let known = readings.clone().find(|reading| reading.is_ok());
     known.or_else(|| readings.next()).cloned().unwrap_or(Err(Missing::NotYet))
-}
-
-fn places_of<'a>(process_totals: impl Iterator<Item = &'a ProcessTotal>) -> Vec<usize> {
-    let mut gpus: Vec<usize> = process_totals.flat_map(|total| total.gpus.iter().copied()).collect();
-    gpus.sort_unstable();
-    gpus.dedup();
-    gpus
 }

@@ -46,12 +46,7 @@ pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted
     Ok((memory > slack(gpu, total)).then(|| UnaccountedMemory {
         gpu: gpu.uuid.clone(),
         memory,
-        device_file_holders: gpu
-            .device_file_holders
-            .iter()
-            .copied()
-            .filter(|id| gpu.processes.iter().all(|gpu_process| gpu_process.process != *id))
-            .collect(),
+        device_file_holders: gpu.unlisted_holders(),
         unreadable: snapshot.host.scan.unreadable,
     }))
 }

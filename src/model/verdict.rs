@@ -4,7 +4,6 @@
 //! else: a replay gives the verdicts of the live run. The rules are in [`judge`], the wording in [`wording`].
 
 pub(super) mod judge;
-mod judge_input;
 mod orphan;
 pub(super) mod process_records;
 #[cfg(test)]

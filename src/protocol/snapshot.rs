@@ -199,6 +199,18 @@ pub struct Gpu {
 }
 
 impl Gpu {
+    /// Returns the use of the GPU by this process; `None` when the driver does not list the process for it.
+    pub fn process(&self, id: ProcessId) -> Option<&GpuProcess> {
+        self.processes.iter().find(|gpu_process| gpu_process.process == id)
+    }
+
+    /// Returns the device-file holders that the driver does not list for the GPU.
+    pub fn unlisted_holders(&self) -> Vec<ProcessId> {
+        let mut listed: Vec<ProcessId> = self.processes.iter().map(|gpu_process| gpu_process.process).collect();
+        listed.sort_unstable();
+        self.device_file_holders.iter().copied().filter(|holder| listed.binary_search(holder).is_err()).collect()
+    }
+
     /// Whether only its name, memory and compute processes were read so far, as in the first line of an agent.
     pub fn is_partly_read(&self) -> bool {
         // A GPU without memory figures was not read at all, and one that hangs may never be read further.

@@ -1,57 +1,80 @@
 //! The leak detectors of all GPUs, and of all processes on them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{LeakDetector, LeakVerdict};
-use crate::base::units::Bytes;
+use crate::base::units::{Bytes, Moment};
+use crate::model::ReservedMemory;
 use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
 /// The time without samples after which a detector is dropped. A hung driver or an unreadable process list may take
 /// minutes.
-pub(super) const GONE: Duration = Duration::from_mins(15);
+const GONE: Duration = Duration::from_mins(15);
+
+/// The detectors of the memory of one process on one GPU.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ProcessDetectors {
+    /// Fed with the memory that NVML reports.
+    pub(super) held: LeakDetector,
+    /// Fed with the memory of tensors; `None` without allocator stats.
+    pub(super) tensors: Option<Box<LeakDetector>>,
+}
 
 #[derive(Debug, Clone, Default)]
 struct GpuDetectors {
     whole: LeakDetector,
     /// Boxed: a B-tree node has room for up to twice as many entries as are in it.
-    processes: BTreeMap<ProcessId, Box<LeakDetector>>,
+    processes: BTreeMap<ProcessId, Box<ProcessDetectors>>,
 }
 
-/// The detectors of one host, fed with the memory that NVML reports.
+/// The detectors of one host.
 #[derive(Debug, Clone, Default)]
-pub(in crate::model) struct LeakDetectors(HashMap<GpuUuid, GpuDetectors>);
+pub(in crate::model) struct LeakDetectors(BTreeMap<GpuUuid, GpuDetectors>);
 
 impl LeakDetectors {
     /// Adds a snapshot's memory readings. A missing reading is a gap.
     pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot) {
         for gpu in &snapshot.gpus {
-            let (at, used, total) = (gpu.load.at, gpu.load.memory_used, gpu.load.memory_total);
+            let (at, used, total) = (gpu.load.at, gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
             let detectors = self.0.entry(gpu.uuid.clone()).or_default();
-            if let Ok(used) = used {
-                detectors.whole.push(at, used, total.ok());
+            if let Some(used) = used {
+                detectors.whole.push(at, used, total);
             }
-            let free = total.ok().zip(used.ok()).map(|(total, used)| total.saturating_sub(used));
+            // A process runs out of memory when the GPU does: its limit is its own memory plus what is free.
+            let free = total.zip(used).map(|(total, used)| total.saturating_sub(used));
+            let limit = |own: Bytes| free.map(|free| Bytes(free.0.saturating_add(own.0)));
             for gpu_process in &gpu.processes {
                 // A process that the agent has not read yet gets another id in the next snapshot.
-                if let Ok(held) = gpu_process.memory
-                    && snapshot.process(gpu_process.process).is_some()
-                {
-                    // A process runs out of memory when the GPU does: its limit is what it holds plus what is free.
-                    let limit = free.map(|free| Bytes(held.0.saturating_add(free.0)));
-                    detectors.processes.entry(gpu_process.process).or_default().push(at, held, limit);
+                let Some(process) = snapshot.process(gpu_process.process) else { continue };
+                let detectors = detectors.processes.entry(process.id).or_default();
+                if let Ok(held) = gpu_process.memory {
+                    detectors.held.push(at, held, limit(held));
+                }
+                let devices = process.allocator.iter().flat_map(|allocator| &allocator.devices);
+                let mut on_gpu = devices.filter(|device| device.gpu.as_ref() == Some(&gpu.uuid));
+                if let Some(reserved) = on_gpu.find_map(|device| ReservedMemory::of(device).ok()) {
+                    // Tensors may take all reserved memory. Pending memory counts as room only in part: the detector
+                    // sees how far the swings of a step reach above the floor.
+                    let room = reserved.sum().saturating_sub(reserved.pending);
+                    detectors.tensors.get_or_insert_default().push(at, reserved.allocated, limit(room));
                 }
             }
-            detectors.processes.retain(|_, detector| detector.last().is_some_and(|last| at.since(last) < GONE));
+            detectors.processes.retain(|_, process| {
+                process.tensors.take_if(|tensors| !tensors.is_fed(at));
+                process.held.is_fed(at) || process.tensors.is_some()
+            });
         }
-        let now = snapshot.at;
-        self.0.retain(|_, gpu| gpu.whole.last().is_none_or(|last| now.since(last) < GONE));
+        self.0.retain(|_, gpu| gpu.whole.last.is_none() || gpu.whole.is_fed(snapshot.at));
     }
 
-    /// The processes whose memory grows like a leak on some GPU.
+    /// The processes of which some memory grows like a leak on some GPU.
     pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
-        let gpu_processes = self.0.values().flat_map(|gpu| &gpu.processes);
-        gpu_processes.filter(|(_, detector)| detector.verdict() >= LeakVerdict::Suspect).map(|(id, _)| *id)
+        let grows = |detector: &LeakDetector| detector.verdict() >= LeakVerdict::Suspect;
+        let processes = self.0.values().flat_map(|gpu| &gpu.processes);
+        let growing =
+            processes.filter(move |(_, process)| grows(&process.held) || process.tensors.as_deref().is_some_and(grows));
+        growing.map(|(id, _)| *id)
     }
 
     /// The detector of a GPU.
@@ -59,12 +82,25 @@ impl LeakDetectors {
         self.0.get(gpu).map(|gpu| &gpu.whole)
     }
 
-    /// The detector of a process, on the GPU with the worst verdict.
-    pub(in crate::model) fn process(&self, process: ProcessId) -> Option<&LeakDetector> {
-        self.0
-            .values()
-            .filter_map(|gpu| gpu.processes.get(&process))
-            .map(Box::as_ref)
-            .max_by_key(|detector| detector.verdict())
+    /// The detector of a process's memory, on the GPU with the worst verdict.
+    pub(in crate::model) fn process(&self, id: ProcessId) -> Option<&LeakDetector> {
+        let held = self.on_gpus(id).map(|process| &process.held).filter(|held| held.last.is_some());
+        held.max_by_key(|detector| detector.verdict())
+    }
+
+    /// The detector of a process's tensor memory, on the GPU with the worst verdict.
+    pub(super) fn tensors(&self, id: ProcessId) -> Option<&LeakDetector> {
+        self.on_gpus(id).filter_map(|process| process.tensors.as_deref()).max_by_key(|detector| detector.verdict())
+    }
+
+    fn on_gpus(&self, id: ProcessId) -> impl Iterator<Item = &ProcessDetectors> {
+        self.0.values().filter_map(move |gpu| gpu.processes.get(&id)).map(Box::as_ref)
+    }
+}
+
+impl LeakDetector {
+    /// Whether the last sample is recent.
+    fn is_fed(&self, now: Moment) -> bool {
+        self.last.is_some_and(|(last, _)| now.since(last) < GONE)
     }
 }

@@ -3,76 +3,26 @@
 //! In a leak, the memory of tensors grows from the first step on. PyTorch's reserved memory follows when its cache is
 //! used up, and NVML's figure follows that: minutes or hours later.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use super::leak_detectors::GONE;
+use super::leak_detectors::{LeakDetectors, ProcessDetectors};
 use super::{Evidence, LeakDetector, LeakVerdict};
 use crate::base::units::{Bytes, Moment};
 use crate::model::history::{AllocatorHistory, MemoryHistory, ProcessHistory, Window};
-use crate::model::{GrowthPattern, MemoryPart, ReservedMemory};
-use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
+use crate::model::{GrowthPattern, MemoryPart};
+use crate::protocol::snapshot::ProcessId;
 
-/// The leak detectors of tensor memory, for every process with allocator stats, on each GPU.
-#[derive(Debug, Clone, Default)]
-pub(in crate::model) struct TensorDetectors(HashMap<ProcessId, Vec<TensorDetector>>);
-
-#[derive(Debug, Clone)]
-struct TensorDetector {
-    gpu: GpuUuid,
-    detector: Box<LeakDetector>,
-}
-
-impl TensorDetectors {
-    /// Adds a snapshot's allocator stats. A missing reading is a gap.
-    pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot) {
-        for process in &snapshot.processes {
-            for allocator in process.allocator.iter().flat_map(|allocator| &allocator.devices) {
-                let gpu = allocator.gpu.as_ref().and_then(|gpu| snapshot.gpu(gpu));
-                let (Some(gpu), Ok(reserved)) = (gpu, ReservedMemory::of(allocator)) else { continue };
-                // Tensors may take all reserved memory and all free memory. Pending memory counts as room only in part:
-                // the detector sees how far the swings of a step reach above the floor.
-                let room = reserved.sum().saturating_sub(reserved.pending);
-                let load = &gpu.load;
-                let free =
-                    load.memory_total.ok().zip(load.memory_used.ok()).map(|(all, used)| all.saturating_sub(used));
-                let limit = free.map(|free| Bytes(free.0.saturating_add(room.0)));
-                let gpus = self.0.entry(process.id).or_default();
-                let at = gpus.iter().position(|detector| detector.gpu == gpu.uuid).unwrap_or_else(|| {
-                    gpus.push(TensorDetector { gpu: gpu.uuid.clone(), detector: Box::default() });
-                    gpus.len() - 1
-                });
-                gpus[at].detector.push(load.at, reserved.allocated, limit);
-            }
-        }
-        self.0.retain(|_, gpus| {
-            gpus.retain(|detector| detector.detector.last().is_some_and(|last| snapshot.at.since(last) < GONE));
-            !gpus.is_empty()
-        });
-    }
-
-    /// The processes whose tensor memory grows like a leak.
-    pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
-        let grows = |gpu: &TensorDetector| gpu.detector.verdict() >= LeakVerdict::Suspect;
-        self.0.iter().filter(move |(_, gpus)| gpus.iter().any(grows)).map(|(id, _)| *id)
-    }
-
-    /// The detector of a process's tensor memory, on the GPU with the worst verdict.
-    fn process(&self, process: ProcessId) -> Option<&LeakDetector> {
-        self.0.get(&process)?.iter().map(|gpu| gpu.detector.as_ref()).max_by_key(|detector| detector.verdict())
-    }
-
+impl LeakDetectors {
     /// Returns the growth of a process by NVML's figure and by its parts; `None` without any detector.
-    pub(in crate::model) fn judge<'a>(
+    pub(in crate::model) fn growth<'a>(
         &'a self,
         process: ProcessId,
-        held: Option<&'a LeakDetector>,
         history: Option<&ProcessHistory>,
         now: Moment,
     ) -> Option<MemoryGrowth<'a>> {
-        let (detector, is_part) = more_telling(held, self.process(process))?;
+        let chosen = more_telling(self.process(process), self.tensors(process))?;
         let series = history.and_then(|history| Some((history.memory()?, history.allocator.as_deref()?)));
-        Some(MemoryGrowth::of(detector, is_part, series, now))
+        Some(MemoryGrowth::of(chosen, series, now))
     }
 }
 
@@ -91,25 +41,12 @@ fn more_telling<'a>(
 }
 
 /// Judges the growth of a process on one GPU, and of its parts, from plain figures instead of snapshots.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PartedDetector {
-    held: LeakDetector,
-    allocated: LeakDetector,
+    detectors: ProcessDetectors,
     memory: MemoryHistory,
     allocator: AllocatorHistory,
     now: Moment,
-}
-
-impl Default for PartedDetector {
-    fn default() -> Self {
-        Self {
-            held: LeakDetector::default(),
-            allocated: LeakDetector::default(),
-            memory: MemoryHistory::new(),
-            allocator: AllocatorHistory::new(),
-            now: Moment::default(),
-        }
-    }
 }
 
 impl PartedDetector {
@@ -117,37 +54,37 @@ impl PartedDetector {
     /// and the amount at which memory runs out, where known.
     pub fn push(&mut self, at: Moment, held: Bytes, parts: Option<[Bytes; 2]>, limit: Option<Bytes>) {
         self.now = at;
-        self.held.push(at, held, limit);
+        self.detectors.held.push(at, held, limit);
         self.memory.push(at, Some(held), Duration::MAX);
         if let Some([reserved, allocated]) = parts {
             // Tensors cannot use the memory outside PyTorch.
-            let beside = held.saturating_sub(reserved);
-            self.allocated.push(at, allocated, limit.map(|limit| limit.saturating_sub(beside)));
+            let limit = limit.map(|limit| limit.saturating_sub(held.saturating_sub(reserved)));
+            self.detectors.tensors.get_or_insert_default().push(at, allocated, limit);
             self.allocator.allocated.push(at, Some(allocated), Duration::MAX);
             self.allocator.reserved.push(at, Some(reserved), Duration::MAX);
         }
     }
 
-    /// The detector with the more telling verdict.
-    fn detector(&self) -> &LeakDetector {
-        more_telling(Some(&self.held), Some(&self.allocated)).map_or(&self.held, |chosen| chosen.0)
+    /// The detector with the more telling verdict, and whether it is that of tensor memory.
+    fn detector(&self) -> (&LeakDetector, bool) {
+        let ProcessDetectors { held, tensors } = &self.detectors;
+        more_telling(Some(held), tensors.as_deref()).unwrap_or((held, false))
     }
 
     /// The verdict.
     pub fn verdict(&self) -> LeakVerdict {
-        self.detector().verdict()
+        self.detector().0.verdict()
     }
 
     /// The detector of the whole.
     pub fn held(&self) -> &LeakDetector {
-        &self.held
+        &self.detectors.held
     }
 
     /// The growth, and the part that grows.
     pub fn growth(&self) -> MemoryGrowth<'_> {
-        let is_part = !std::ptr::eq(self.detector(), &raw const self.held);
-        let has_parts = self.allocator.allocated.began().is_some();
-        MemoryGrowth::of(self.detector(), is_part, has_parts.then_some((&self.memory, &self.allocator)), self.now)
+        let series = self.detectors.tensors.is_some().then_some((&self.memory, &self.allocator));
+        MemoryGrowth::of(self.detector(), series, self.now)
     }
 }
 
@@ -170,21 +107,16 @@ impl<'a> MemoryGrowth<'a> {
 
     /// The growth of a series with parts; with `is_part`, the detector is that of tensor memory.
     fn of(
-        detector: &'a LeakDetector,
-        is_part: bool,
+        (detector, is_part): (&'a LeakDetector, bool),
         series: Option<(&MemoryHistory, &AllocatorHistory)>,
         now: Moment,
     ) -> Self {
-        let known = series.zip(detector.evidence());
-        let gains = || {
-            known.and_then(|((memory, allocator), evidence)| PartGains::between(memory, allocator, evidence.since, now))
-        };
-        Self {
-            detector,
-            part: if is_part { Some(MemoryPart::Allocated) } else { gains().and_then(PartGains::largest) },
-            reserved: known
-                .and_then(|((_, allocator), evidence)| reserved_gain(&allocator.reserved, evidence.since, now)),
+        let mut growth = Self { part: is_part.then_some(MemoryPart::Allocated), ..Self::whole(detector) };
+        if let Some(((memory, allocator), evidence)) = series.zip(detector.evidence()) {
+            growth.part = growth.part.or_else(|| largest_gain(memory, allocator, evidence.since, now));
+            growth.reserved = reserved_gain(&allocator.reserved, evidence.since, now);
         }
+        growth
     }
 
     /// The verdict.
@@ -261,47 +193,38 @@ fn reserved_gain(reserved: &MemoryHistory, since: Moment, now: Moment) -> Option
     Some(most(now)? - most(since.max(reserved.began()?).after(MINUTE).min(now))?)
 }
 
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn signed(bytes: Bytes) -> i64 {
     bytes.0.min(1 << 60).cast_signed()
 }
 
-/// The gain of each part in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct PartGains {
-    allocated: i64,
-    cache: i64,
-    outside: i64,
-}
-
-impl PartGains {
-    /// Compares the floors at both times: temporary memory of a step is no gain.
-    fn between(memory: &MemoryHistory, allocator: &AllocatorHistory, since: Moment, now: Moment) -> Option<Self> {
-        let since = since.max(allocator.allocated.began()?);
-        // The history has seconds for 15 minutes only. Before that, take the first whole five-minute bucket in the
-        // growth: an earlier one may include the loading of the model.
-        let span = if now.since(since) < Duration::from_mins(14) { MINUTE } else { MemoryHistory::COARSE };
-        let from = if span == MINUTE { since.0 } else { since.0.next_multiple_of(millis(span)) };
-        // The last millisecond of the span.
-        let first = Moment((from + millis(span) - 1).min(now.0));
-        let floor = |series: &MemoryHistory, until| series.floor(until, span, now).map(signed);
-        let gain = |series: &MemoryHistory| Some(floor(series, now)? - floor(series, first)?);
-        let (allocated, reserved, held) = (gain(&allocator.allocated)?, gain(&allocator.reserved)?, gain(memory)?);
-        Some(Self { allocated, cache: reserved - allocated, outside: held - reserved })
-    }
-
-    /// The part that gained most; `None` when none gained.
-    fn largest(self) -> Option<MemoryPart> {
-        let parts = [
-            (self.allocated, MemoryPart::Allocated),
-            (self.cache, MemoryPart::Cache),
-            (self.outside, MemoryPart::Outside),
-        ];
-        parts.into_iter().filter(|part| part.0 > 0).max_by_key(|part| part.0).map(|part| part.1)
-    }
+/// Returns the part that gained most; `None` when none gained, or that is not known. Compares the floors at both times:
+/// temporary memory of a step is no gain.
+fn largest_gain(
+    memory: &MemoryHistory,
+    allocator: &AllocatorHistory,
+    since: Moment,
+    now: Moment,
+) -> Option<MemoryPart> {
+    let since = since.max(allocator.allocated.began()?);
+    // The history has seconds for 15 minutes only. Before that, take the first whole five-minute bucket in the growth: an
+    // earlier one may include the loading of the model.
+    let (span, from) = if now.since(since) < Duration::from_mins(14) {
+        (MINUTE, since)
+    } else {
+        let bucket = super::millis(MemoryHistory::COARSE.as_secs_f64());
+        (MemoryHistory::COARSE, Moment(since.0.next_multiple_of(bucket)))
+    };
+    // The last millisecond of the span.
+    let first = Moment(from.after(span).0 - 1).min(now);
+    let floor = |series: &MemoryHistory, until| series.floor(until, span, now).map(signed);
+    let gain = |series: &MemoryHistory| Some(floor(series, now)? - floor(series, first)?);
+    let (allocated, reserved, held) = (gain(&allocator.allocated)?, gain(&allocator.reserved)?, gain(memory)?);
+    let gains = [
+        (allocated, MemoryPart::Allocated),
+        (reserved - allocated, MemoryPart::Cache),
+        (held - reserved, MemoryPart::Outside),
+    ];
+    gains.into_iter().filter(|(gain, _)| *gain > 0).max_by_key(|(gain, _)| *gain).map(|(_, part)| part)
 }
 
 #[cfg(test)]
@@ -420,7 +343,7 @@ mod tests {
             growth.push(Moment(second * 1000), held, Some([reserved, allocated]), Some(Bytes::from_gib(40)));
         }
         let forecast =
-            growth.detector().evidence().and_then(|evidence| evidence.forecast).expect("it leaks, and has an end");
+            growth.detector().0.evidence().and_then(|evidence| evidence.forecast).expect("it leaks, and has an end");
         // All but 500 MiB may be allocated, and a step takes 2 GiB.
         let truth = Duration::from_secs((40 * 1024 - 500 - 2048 - 16_000) / 5);
         assert!(forecast.low <= truth && truth <= forecast.high, "{forecast:?}, {truth:?}");

@@ -140,12 +140,12 @@ impl CoarseTracks {
 /// The age in milliseconds at which a curve gets its coarse tracks.
 const YOUNG: u64 = 60_000;
 
-/// A number over time.
+/// A number over time. The default keeps a week.
 #[derive(Debug, Clone, Default)]
 pub struct Curve {
     seconds: Track,
-    /// Whether to keep a week; otherwise 15 minutes.
-    keeps_week: bool,
+    /// Whether to keep only 15 minutes.
+    is_short: bool,
     /// `None` in the first minute: most processes are short, and a host may have a thousand.
     long: Option<Box<CoarseTracks>>,
     /// The times of the first and last sample, in milliseconds since boot.
@@ -156,14 +156,9 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Returns a curve that keeps 15 minutes.
+    /// Returns a curve that keeps 15 minutes instead of a week.
     pub(super) fn short() -> Self {
-        Self::default()
-    }
-
-    /// Returns a curve that keeps a week.
-    pub(super) fn long() -> Self {
-        Self { keeps_week: true, ..Self::default() }
+        Self { is_short: true, ..Self::default() }
     }
 
     /// Adds the value of that time; `None` when it could not be read. After more than `patience` without a value there
@@ -181,7 +176,7 @@ impl Curve {
         }
         let (bucket, kept) = (Resolution::SECONDS.bucket(at), Resolution::SECONDS.kept);
         self.seconds.push(bucket, slot, Merge::Highest, is_after_silence, kept);
-        if self.keeps_week && self.long.is_none() && self.first.is_some_and(|first| at.0 - first >= YOUNG) {
+        if !self.is_short && self.long.is_none() && self.first.is_some_and(|first| at.0 - first >= YOUNG) {
             self.long = Some(CoarseTracks::of(&self.seconds));
         }
         self.first.get_or_insert(at.0);
@@ -236,7 +231,7 @@ impl Curve {
         parts
     }
 
-    /// Returns the latest value at or before a moment, in the finestst resolution that is still kept; `None` in a gap.
+    /// Returns the latest value at or before a moment, in the finest resolution that is still kept; `None` in a gap.
     pub fn at(&self, at: Moment, now: Moment) -> Option<MinMax<u32>> {
         let window = Window { start: signed(at.0 / 1000 * 1000), part: 1000, parts: 1 };
         self.over(&window, now)[0]
@@ -254,15 +249,11 @@ impl Curve {
         let finest = resolutions.iter().rposition(|(resolution, ..)| resolution.width <= window.part).unwrap_or(0);
         let mut begin = window.start();
         for (at, (resolution, low, high)) in resolutions.iter().enumerate().skip(finest).rev() {
-            // Each resolution ends where the next finestr one begins.
-            let until = if at == finest {
-                window.end()
-            } else {
-                let (resolution, finestr, _) = resolutions[at - 1];
-                window
-                    .end()
-                    .min(Moment(finestr.first().map_or(u64::MAX, |bucket| u64::from(bucket) * resolution.width)))
-            };
+            // Each resolution ends where the next finer one begins.
+            let finer = resolutions[finest..at].last();
+            let finer_begin =
+                finer.and_then(|(resolution, track, _)| Some(Moment(u64::from(track.first()?) * resolution.width)));
+            let until = finer_begin.unwrap_or(window.end()).min(window.end());
             if begin >= until {
                 continue;
             }

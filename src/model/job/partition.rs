@@ -11,37 +11,21 @@
 //!    processes in it with the same arguments.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use super::JobKey;
 use crate::base::text::Text;
 use crate::model::process_role::ProcessRole;
-use crate::model::process_tree::ProcessTree;
-use crate::model::verdict::process_records::ProcessRecords;
-use crate::protocol::snapshot::{Snapshot, State};
+use crate::model::verdict::process_records::ProcessView;
 
 /// The most seconds between the starts of two ranks of one `torchrun` run.
 const START_GAP: u64 = 10;
 
 /// Returns the jobs, and by process index the index of its job.
-pub(super) fn partition(
-    snapshot: &Snapshot,
-    tree: &ProcessTree,
-    records: &mut ProcessRecords,
-) -> (Vec<JobKey>, Vec<usize>) {
-    let mut parts = JobPartition::of(snapshot, tree, records);
-    parts.join_runs(snapshot, records);
-    parts.join_groups(snapshot, tree, records);
-    let (keys, of) = parts.settle();
-    for (at, job) in of.iter().enumerate() {
-        if let JobKey::Root(root) = &keys[*job]
-            && let Some(root) = tree.place(*root)
-        {
-            let known = records.record(root).known.clone();
-            records.set_root(at, known);
-        }
-    }
-    (keys, of)
+pub(super) fn partition(view: ProcessView<'_>) -> (Vec<JobKey>, Vec<usize>) {
+    let mut parts = JobPartition::of(view);
+    parts.join_runs(view);
+    parts.join_groups(view);
+    parts.settle()
 }
 
 /// The jobs of processes while they are being found.
@@ -54,45 +38,30 @@ struct JobPartition {
 
 impl JobPartition {
     /// Rules 1 and 2.
-    fn of(snapshot: &Snapshot, tree: &ProcessTree, records: &ProcessRecords) -> Self {
-        let mut keys: Vec<Option<JobKey>> = vec![None; snapshot.processes.len()];
-        let mut joined = vec![false; snapshot.processes.len()];
-        let mut same = HashMap::new();
+    fn of(view: ProcessView<'_>) -> Self {
+        let processes = &view.snapshot.processes;
+        let mut keys: Vec<Option<JobKey>> = vec![None; processes.len()];
+        let mut joined = vec![false; processes.len()];
         for from in 0..keys.len() {
-            let mut line: Vec<usize> = Vec::new();
-            line.extend([from].into_iter().chain(tree.ancestors_of(from)).take_while(|at| keys[*at].is_none()));
+            let ancestors = [from].into_iter().chain(view.tree.ancestors_of(from));
+            let line: Vec<usize> = ancestors.take_while(|at| keys[*at].is_none()).collect();
             for at in line.into_iter().rev() {
-                let id = snapshot.processes[at].id;
-                let parent =
-                    tree.parent_of(at).filter(|parent| is_one_job(snapshot, records, *parent, joined[*parent], at));
+                let id = processes[at].id;
+                let parent = view.tree.parent_of(at).filter(|parent| is_one_job(view, *parent, joined[*parent], at));
                 joined[at] = parent.is_some();
-                let inherited = parent.and_then(|parent| keys[parent].clone()).unwrap_or(JobKey::Root(id));
-                let seen = if id.start_ticks.is_some() {
-                    records.record(at).root.as_ref()
-                } else {
-                    records.root_of_ghost(id.pid)
-                };
-                keys[at] = Some(match seen.map(|root| root.id) {
+                let is_above = |root| view.tree.ancestors_of(at).any(|ancestor| processes[ancestor].id == root);
+                keys[at] = Some(match view.root(at).map(|root| root.id) {
                     None if id.start_ticks.is_none() => JobKey::Ended(id),
-                    Some(root) if tree.place(root).is_none() => JobKey::Ended(root),
-                    Some(root)
-                        if root != id
-                            && tree.ancestors_of(at).all(|ancestor| snapshot.processes[ancestor].id != root) =>
-                    {
-                        // Its parent ended, the root of its job did not: the root may be in a larger job by now.
-                        JobKey::Root(root)
-                    }
-                    _ => inherited,
+                    Some(root) if view.tree.place(root).is_none() => JobKey::Ended(root),
+                    // Its parent ended, the root of its job did not: the root may be in a larger job by now.
+                    Some(root) if root != id && !is_above(root) => JobKey::Root(root),
+                    _ => parent.and_then(|parent| keys[parent].clone()).unwrap_or(JobKey::Root(id)),
                 });
             }
         }
         let keys: Vec<JobKey> = keys.into_iter().flatten().collect();
-        for (process, key) in snapshot.processes.iter().zip(&keys) {
-            let own = JobKey::Root(process.id);
-            if *key != own {
-                same.insert(own, key.clone());
-            }
-        }
+        let own = processes.iter().map(|process| JobKey::Root(process.id));
+        let same = own.zip(keys.iter().cloned()).filter(|(own, key)| own != key).collect();
         Self { keys, same }
     }
 
@@ -118,9 +87,9 @@ impl JobPartition {
     }
 
     /// Rule 3.
-    fn join_runs(&mut self, snapshot: &Snapshot, records: &ProcessRecords) {
+    fn join_runs(&mut self, view: ProcessView<'_>) {
         let mut runs: HashMap<(u32, &Text), Vec<usize>> = HashMap::new();
-        for (at, process) in snapshot.processes.iter().enumerate() {
+        for (at, process) in view.snapshot.processes.iter().enumerate() {
             // A rank that is its own root has no agent.
             let is_rank = self.find(&self.keys[at]) == JobKey::Root(process.id);
             if let (true, Ok(run), Ok(uid)) = (is_rank, &process.facts.elastic_run, process.facts.uid) {
@@ -130,27 +99,20 @@ impl JobPartition {
         let mut runs: Vec<_> = runs.into_iter().collect();
         runs.sort_unstable();
         for ((uid, run), ranks) in runs {
-            self.join_ranks(snapshot, records, ranks, uid, run);
+            self.join_ranks(view, ranks, uid, run);
         }
     }
 
     /// Joins ranks of one run by program and start time: the name of a run is typed by a user, or `none`, and not
     /// unique.
-    fn join_ranks(
-        &mut self,
-        snapshot: &Snapshot,
-        records: &ProcessRecords,
-        mut ranks: Vec<usize>,
-        uid: u32,
-        name: &Text,
-    ) {
-        let start = |at: usize| snapshot.processes[at].id.start_ticks;
-        let program = |at: usize| records.record(at).known.program();
-        let gap = START_GAP.saturating_mul(snapshot.host.facts.ticks_per_second);
+    fn join_ranks(&mut self, view: ProcessView<'_>, mut ranks: Vec<usize>, uid: u32, name: &Text) {
+        let start = |at: usize| view.process(at).id.start_ticks;
+        let program = |at: usize| view.record(at).known.program();
+        let gap = START_GAP.saturating_mul(view.snapshot.host.facts.ticks_per_second);
         let is_soon = |a: usize, b: usize| start(a).zip(start(b)).is_some_and(|(a, b)| b.saturating_sub(a) <= gap);
         ranks.sort_by_cached_key(|at| (program(*at), start(*at)));
         for run in ranks.chunk_by(|a, b| program(*a) == program(*b) && is_soon(*a, *b)) {
-            let name = format!("{name} {}", snapshot.processes[run[0]].id.pid);
+            let name = format!("{name} {}", view.process(run[0]).id.pid);
             for at in run {
                 let key = self.keys[*at].clone();
                 self.join(&key, &JobKey::Run(uid, name.as_str().into()));
@@ -159,38 +121,30 @@ impl JobPartition {
     }
 
     /// Rule 4.
-    fn join_groups(&mut self, snapshot: &Snapshot, tree: &ProcessTree, records: &ProcessRecords) {
+    fn join_groups(&mut self, view: ProcessView<'_>) {
         let mut left: HashMap<JobKey, Vec<usize>> = HashMap::new();
-        for (at, process) in snapshot.processes.iter().enumerate() {
+        for (at, process) in view.snapshot.processes.iter().enumerate() {
             let facts = &process.facts;
             let (Ok(uid), Ok(group), Ok(parent)) = (facts.uid, facts.group, facts.parent) else { continue };
-            let is_adopted = tree.parent_of(at).map_or(parent <= 1, |parent| records.record(parent).role.is_keeper());
+            let is_adopted = view.tree.parent_of(at).map_or(parent <= 1, |parent| view.role(parent).is_keeper());
             let is_root = self.find(&self.keys[at]) == JobKey::Root(process.id);
-            // A zombie leads no group.
-            let leads = |at: usize| {
-                let load = &snapshot.processes[at].load;
-                load.state != Ok(State::Zombie) || load.threads.is_ok_and(|threads| threads > 1)
-            };
-            if !is_adopted || !is_root || group <= 1 || tree.living(group).is_some_and(leads) {
+            if !is_adopted || !is_root || group <= 1 || view.is_alive(group) {
                 continue;
             }
-            let what = match records.record(at).role {
+            let arguments = match view.role(at) {
                 ProcessRole::Worker | ProcessRole::Helper => "".into(),
                 // A trainer is a job of its own.
-                ProcessRole::Python if facts.trainer_threads != Ok(true) => records.record(at).known.command().into(),
+                ProcessRole::Python if facts.trainer_threads != Ok(true) => view.record(at).known.command().into(),
                 _ => continue,
             };
-            match left.entry(JobKey::Group(uid, group, what)) {
-                Entry::Occupied(mut entry) => entry.get_mut().push(at),
-                Entry::Vacant(entry) => drop(entry.insert(vec![at])),
-            }
+            left.entry(JobKey::Group(uid, group, arguments)).or_default().push(at);
         }
         for (key, members) in left {
-            let is_worker = matches!(&key, JobKey::Group(_, _, what) if what.as_str().is_empty());
+            let is_worker = matches!(&key, JobKey::Group(_, _, arguments) if arguments.as_str().is_empty());
             // A single process that serves no other is its own root.
             if is_worker || members.len() > 1 {
                 for at in members {
-                    self.join(&JobKey::Root(snapshot.processes[at].id), &key);
+                    self.join(&JobKey::Root(view.process(at).id), &key);
                 }
             }
         }
@@ -213,13 +167,13 @@ impl JobPartition {
 }
 
 /// Rule 1: whether a process is of its parent's job.
-fn is_one_job(snapshot: &Snapshot, records: &ProcessRecords, parent: usize, parent_joined: bool, child: usize) -> bool {
-    let uid = |at: usize| snapshot.processes[at].facts.uid;
-    if uid(parent).is_err() || uid(parent) != uid(child) {
+fn is_one_job(view: ProcessView<'_>, parent: usize, parent_joined: bool, child: usize) -> bool {
+    let uid = view.facts(parent).uid;
+    if uid.is_err() || uid != view.facts(child).uid {
         return false;
     }
-    let above = records.record(parent).role;
-    match records.record(child).role {
+    let above = view.role(parent);
+    match view.role(child) {
         ProcessRole::Shell | ProcessRole::Keeper => false,
         ProcessRole::Script => {
             above.makes() && above != ProcessRole::Notebook || above == ProcessRole::Other && parent_joined

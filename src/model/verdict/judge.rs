@@ -13,15 +13,13 @@
 
 use std::time::Duration;
 
-use super::judge_input::JudgeInput;
-use super::process_records::{Activity, ProcessRecord, ProcessRecords, use_of_gpus};
+use super::process_records::{Activity, ProcessRecord, ProcessView, use_of_gpus};
 use super::{RetainedMemory, Verdict, VerdictKind, orphan};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::model::process_role::ProcessRole;
-use crate::model::process_tree::ProcessTree;
 use crate::model::{ProcessTotal, UnaccountedMemory};
-use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Snapshot, State, Use};
+use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, State, Use};
 
 /// The time in the kernel after which a process is blocked. A healthy driver does not take that long.
 pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
@@ -39,19 +37,16 @@ pub(super) const IDLE_MEMORY: Bytes = Bytes(500 << 20);
 /// Replaces the verdicts by those on the processes of the snapshot, in its order. Reuses the memory of the old ones.
 pub(in crate::model) fn judge(
     verdicts: &mut Vec<Verdict>,
-    snapshot: &Snapshot,
-    tree: &ProcessTree,
-    records: &ProcessRecords,
+    view: ProcessView<'_>,
     process_totals: &[ProcessTotal],
     unaccounted: &[UnaccountedMemory],
 ) {
-    let input = JudgeInput { snapshot, tree, records };
-    let mut open = open_without_listing(snapshot, tree);
+    let mut open = open_without_listing(view);
     let mut held = process_totals.iter().peekable();
-    let judged = snapshot.processes.iter().enumerate().map(|(at, process)| {
+    let judged = view.snapshot.processes.iter().enumerate().map(|(at, process)| {
         let process_total = held.next_if(|total| total.process == process.id);
         let open = std::mem::take(&mut open[at]);
-        let kind = input.kind(at, process, process_total, &open);
+        let kind = view.kind(at, process, process_total, &open);
         Verdict {
             process: process.id,
             kind,
@@ -64,21 +59,14 @@ pub(in crate::model) fn judge(
     verdicts.clear();
     verdicts.reserve_exact(judged.len());
     verdicts.extend(judged);
-    attribute(verdicts, input, unaccounted);
+    attribute(verdicts, view, unaccounted);
 }
 
 /// Returns, by process index, the GPUs that each process has open without being listed for them.
-fn open_without_listing(snapshot: &Snapshot, tree: &ProcessTree) -> Vec<Vec<usize>> {
-    let mut open = vec![Vec::new(); snapshot.processes.len()];
-    for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
-        let mut listed: Vec<ProcessId> = gpu.processes.iter().map(|gpu_process| gpu_process.process).collect();
-        listed.sort_unstable();
-        for at in gpu
-            .device_file_holders
-            .iter()
-            .filter(|holder| listed.binary_search(holder).is_err())
-            .filter_map(|holder| tree.place(*holder))
-        {
+fn open_without_listing(view: ProcessView<'_>) -> Vec<Vec<usize>> {
+    let mut open = vec![Vec::new(); view.snapshot.processes.len()];
+    for (gpu_at, gpu) in view.snapshot.gpus.iter().enumerate() {
+        for at in gpu.unlisted_holders().into_iter().filter_map(|holder| view.tree.place(holder)) {
             if open[at].last() != Some(&gpu_at) {
                 open[at].push(gpu_at);
             }
@@ -87,9 +75,9 @@ fn open_without_listing(snapshot: &Snapshot, tree: &ProcessTree) -> Vec<Vec<usiz
     open
 }
 
-impl JudgeInput<'_> {
+impl ProcessView<'_> {
     fn kind(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>, open: &[usize]) -> VerdictKind {
-        let record = self.records.record(at);
+        let record = self.record(at);
         let is_on_gpu = process_total.is_some() || !open.is_empty();
         if let Some(kind) = self
             .absent(process, process_total)
@@ -142,15 +130,13 @@ impl JudgeInput<'_> {
         if state != Ok(State::Zombie) && !has_no_memory {
             return None;
         }
-        let record = self.records.record(at);
+        let record = self.record(at);
         let is_dead_for = |span: Duration| record.dead_since.is_some_and(|since| self.snapshot.at.since(since) >= span);
         let is_listed = process_total.is_some_and(|total| total.memory.is_ok_and(|bytes| bytes.bytes > Bytes(0)));
         Some(if threads <= 1 && is_listed && is_dead_for(GHOST_AFTER) {
             VerdictKind::Ghost { was: Some(record.known.clone()), keepers: orphan::keepers(self, process.id) }
         } else if threads <= 1 {
-            VerdictKind::Zombie {
-                parent: self.tree.parent_of(at).map(|parent| self.records.record(parent).known.clone()),
-            }
+            VerdictKind::Zombie { parent: self.tree.parent_of(at).map(|parent| self.record(parent).known.clone()) }
         } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
             VerdictKind::StuckInDriver { wchan: process.load.wchan.clone().ok(), span: self.blocked(record) }
         } else {
@@ -181,7 +167,7 @@ impl JudgeInput<'_> {
             return Some(VerdictKind::Launcher);
         }
         let creator = orphan::creator(self, at).filter(|_| orphan::serves(record))?;
-        Some(VerdictKind::WorkerOf(self.records.record(creator).known.clone()))
+        Some(VerdictKind::WorkerOf(self.record(creator).known.clone()))
     }
 
     /// Rule 6.
@@ -197,8 +183,7 @@ impl JudgeInput<'_> {
             return is_coming.then_some(VerdictKind::TooSoon);
         }
         // A program that draws the screen waits most of the time.
-        let gpu_processes = process_total.gpus.iter().flat_map(|at| &self.snapshot.gpus[*at].processes);
-        let mut mine = gpu_processes.filter(|gpu_process| gpu_process.process == process.id);
+        let mut mine = process_total.gpus.iter().filter_map(|at| self.snapshot.gpus[*at].process(process.id));
         if mine.all(|gpu_process| gpu_process.usage == Use::Graphics) {
             return None;
         }
@@ -220,36 +205,29 @@ fn is_driver(wchan: &Text) -> bool {
 }
 
 /// Attributes the memory of ghosts, and unaccounted memory, to the orphans that may keep it.
-fn attribute(verdicts: &mut [Verdict], input: JudgeInput<'_>, unaccounted: &[UnaccountedMemory]) {
-    let mut pools: Vec<(RetainedMemory, Vec<usize>)> = Vec::new();
-    let is_orphan = |at: &usize| matches!(verdicts[*at].kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_));
+fn attribute(verdicts: &mut [Verdict], view: ProcessView<'_>, unaccounted: &[UnaccountedMemory]) {
+    let mut pools = Vec::new();
+    let is_orphan = |at: &usize| verdicts[*at].is_orphan();
+    let orphans = |holders: &[ProcessId]| -> Vec<usize> {
+        holders.iter().filter_map(|holder| view.tree.place(*holder)).filter(is_orphan).collect()
+    };
     for verdict in &*verdicts {
         let VerdictKind::Ghost { keepers, .. } = &verdict.kind else { continue };
-        let keepers: Vec<usize> =
-            keepers.iter().filter_map(|keeper| input.tree.place(*keeper)).filter(is_orphan).collect();
-        for (gpu, gpu_processes) in input.snapshot.gpus.iter().map(|gpu| &gpu.processes).enumerate() {
-            let memory = gpu_processes
-                .iter()
-                .find(|gpu_process| gpu_process.process == verdict.process)
-                .and_then(|gpu_process| gpu_process.memory.ok());
-            let holders: Vec<usize> = keepers.iter().copied().filter(|at| verdicts[*at].open.contains(&gpu)).collect();
-            if let Some(memory) = memory {
-                pools.push((
-                    RetainedMemory { gpu, ghost: Some(verdict.process), memory, holders: holders.len() },
-                    holders,
-                ));
+        for (gpu_at, gpu) in view.snapshot.gpus.iter().enumerate() {
+            if let Some(memory) = gpu.process(verdict.process).and_then(|gpu_process| gpu_process.memory.ok()) {
+                let mut holders = orphans(keepers);
+                holders.retain(|at| verdicts[*at].open.contains(&gpu_at));
+                pools.push((gpu_at, Some(verdict.process), memory, holders));
             }
         }
     }
     for pool in unaccounted {
-        let Some(gpu) = input.snapshot.gpus.iter().position(|gpu| gpu.uuid == pool.gpu) else { continue };
-        let holders: Vec<usize> =
-            pool.device_file_holders.iter().filter_map(|holder| input.tree.place(*holder)).filter(is_orphan).collect();
-        pools.push((RetainedMemory { gpu, ghost: None, memory: pool.memory, holders: holders.len() }, holders));
+        let Some(gpu) = view.snapshot.gpus.iter().position(|gpu| gpu.uuid == pool.gpu) else { continue };
+        pools.push((gpu, None, pool.memory, orphans(&pool.device_file_holders)));
     }
-    for (kept, holders) in pools {
-        for at in holders {
-            verdicts[at].kept.push(kept.clone());
+    for (gpu, ghost, memory, holders) in pools {
+        for at in &holders {
+            verdicts[*at].kept.push(RetainedMemory { gpu, ghost, memory, holders: holders.len() });
         }
     }
 }

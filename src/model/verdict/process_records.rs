@@ -68,24 +68,66 @@ pub(in crate::model) struct ProcessRecord {
     /// Its parent at the last pass, as a process.
     creator: Option<(Arc<KnownProcess>, ProcessRole)>,
     gpu_process: bool,
-    shared_ids: SharedIds,
-}
-
-/// The ids that related processes share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SharedIds {
-    pub(super) uid: Reading<u32>,
-    pub(super) group: Reading<u32>,
-    pub(super) session: Reading<u32>,
 }
 
 /// A GPU process that ended.
 #[derive(Debug, Clone)]
 pub(super) struct EndedProcess {
     pub(super) known: Arc<KnownProcess>,
-    shared_ids: SharedIds,
     root: Option<Arc<KnownProcess>>,
     at: Moment,
+}
+
+/// The processes of the latest snapshot, their tree, and their records. All three identify a process by its index.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::model) struct ProcessView<'a> {
+    pub(in crate::model) snapshot: &'a Snapshot,
+    pub(in crate::model) tree: &'a ProcessTree,
+    pub(in crate::model) records: &'a ProcessRecords,
+}
+
+impl<'a> ProcessView<'a> {
+    pub(in crate::model) fn process(self, at: usize) -> &'a Process {
+        &self.snapshot.processes[at]
+    }
+
+    pub(in crate::model) fn facts(self, at: usize) -> &'a ProcessFacts {
+        &self.snapshot.processes[at].facts
+    }
+
+    pub(in crate::model) fn record(self, at: usize) -> &'a ProcessRecord {
+        &self.records.records[at]
+    }
+
+    pub(in crate::model) fn role(self, at: usize) -> ProcessRole {
+        self.record(at).role
+    }
+
+    /// Whether the process with that PID is there, and not only a zombie of it.
+    pub(in crate::model) fn is_alive(self, pid: u32) -> bool {
+        self.tree.living(pid).is_some_and(|at| {
+            let load = &self.process(at).load;
+            load.state != Ok(State::Zombie) || load.threads.is_ok_and(|threads| threads > 1)
+        })
+    }
+
+    /// Returns the root of the first job that a process was seen in; for a ghost, that of the ended GPU process with its PID.
+    pub(in crate::model) fn root(self, at: usize) -> Option<&'a Arc<KnownProcess>> {
+        let id = self.process(at).id;
+        match id.start_ticks {
+            Some(_) => self.record(at).root.as_ref(),
+            None => self.records.ended_process(id.pid)?.root.as_ref(),
+        }
+    }
+
+    /// Returns the facts of an ended GPU process, by a ghost's PID or a zombie's identity.
+    pub(super) fn facts_of_ended(self, id: ProcessId) -> Option<&'a ProcessFacts> {
+        let known = match id.start_ticks {
+            Some(_) => &self.record(self.tree.place(id)?).known,
+            None => &self.records.ended_process(id.pid)?.known,
+        };
+        known.facts.as_deref()
+    }
 }
 
 /// The records of one host.
@@ -137,13 +179,13 @@ impl ProcessRecords {
         for at in 0..self.records.len() {
             if self.records[at].activity == Activity::Computes {
                 // A process that waits for a computing descendant is not idle.
-                let mut line = tree
-                    .ancestors_of(at)
-                    .take_while(|ancestor| self.records[*ancestor].activity != Activity::Computes)
-                    .collect::<Vec<_>>();
-                line.retain(|ancestor| !self.records[*ancestor].role.is_keeper());
-                for ancestor in line {
-                    self.records[ancestor].activity = Activity::Computes;
+                for ancestor in tree.ancestors_of(at) {
+                    let record = &mut self.records[ancestor];
+                    match record.activity {
+                        Activity::Computes => break,
+                        _ if record.role.is_keeper() => {}
+                        _ => record.activity = Activity::Computes,
+                    }
                 }
             }
         }
@@ -161,33 +203,27 @@ impl ProcessRecords {
             while let Some(record) = old.next_if(|record| record.known.id < process.id) {
                 gone.push(record);
             }
-            self.records.push(
-                old.next_if(|record| record.known.id == process.id).unwrap_or_else(|| ProcessRecord::of(process)),
-            );
+            let known = old.next_if(|record| record.known.id == process.id);
+            self.records.push(known.unwrap_or_else(|| ProcessRecord::of(process)));
         }
         gone.extend(old);
-        self.remember_ended(gone, snapshot.at);
+        gone.retain(|record| record.gpu_process && record.known.id.start_ticks.is_some());
+        let at = snapshot.at;
+        self.ended.extend(gone.into_iter().map(|ProcessRecord { known, root, .. }| EndedProcess { known, root, at }));
+        let surplus = self.ended.len().saturating_sub(MOST_ENDED);
+        self.ended.drain(..surplus);
     }
 
     /// Updates the record of one process.
     fn update(&mut self, at: usize, process: &Process, tree: &ProcessTree, snapshot: &Snapshot) {
         let now = snapshot.at;
-        let has_same_argv = |creator: usize| {
-            let creator = &self.records[creator];
-            creator.role.runs_python()
-                && creator
-                    .known
-                    .argv()
-                    .is_some_and(|argv| !argv.is_empty() && self.records[at].known.argv() == Some(argv))
-        };
-        // A daemon has a session of its own, and is no worker.
-        let is_daemon = |creator: usize| {
-            let session = snapshot.processes[creator].facts.session;
-            session.is_ok() && process.facts.session.is_ok() && session != process.facts.session
-        };
-        let is_fork = tree.parent_of(at).filter(|creator| has_same_argv(*creator)).map(|creator| !is_daemon(creator));
-        let creator =
-            tree.parent_of(at).map(|parent| &self.records[parent]).map(|record| (record.known.clone(), record.role));
+        let argv = self.records[at].known.argv().filter(|argv| !argv.is_empty());
+        let parent = tree.parent_of(at).map(|parent| (&self.records[parent], snapshot.processes[parent].facts.session));
+        let is_fork = parent
+            .filter(|(parent, _)| parent.role.runs_python() && argv.is_some() && parent.known.argv() == argv)
+            // A daemon has a session of its own, and is no worker.
+            .map(|(_, session)| session.is_err() || process.facts.session.is_err() || session == process.facts.session);
+        let creator = parent.map(|(parent, _)| (parent.known.clone(), parent.role));
         let record = &mut self.records[at];
         record.forked = is_fork.unwrap_or(record.forked);
         if let Ok(parent) = process.facts.parent {
@@ -201,21 +237,6 @@ impl ProcessRecords {
         since(&mut record.dead_since, process.load.state == Ok(State::Zombie), now);
         since(&mut record.quiet_since, record.activity == Activity::Quiet, now);
         record.computed |= record.activity == Activity::Computes;
-        let facts = &process.facts;
-        record.shared_ids = SharedIds { uid: facts.uid, group: facts.group, session: facts.session };
-    }
-
-    fn remember_ended(&mut self, gone: Vec<ProcessRecord>, now: Moment) {
-        let gpu_processes =
-            gone.into_iter().filter(|record| record.gpu_process && record.known.id.start_ticks.is_some());
-        self.ended.extend(gpu_processes.map(|record| EndedProcess {
-            known: record.known,
-            shared_ids: record.shared_ids,
-            root: record.root,
-            at: now,
-        }));
-        let surplus = self.ended.len().saturating_sub(MOST_ENDED);
-        self.ended.drain(..surplus);
     }
 
     /// Returns the last ended GPU process with a PID.
@@ -223,29 +244,13 @@ impl ProcessRecords {
         self.ended.iter().rev().find(|ended| ended.known.id.pid == pid)
     }
 
-    /// Returns the shared ids and the arguments of an ended GPU process, by a ghost's PID or a zombie's identity.
-    pub(super) fn shared_ids(&self, tree: &ProcessTree, id: ProcessId) -> Option<(SharedIds, Option<&Argv>)> {
-        let dead = || tree.place(id).map(|at| (self.records[at].shared_ids, self.records[at].known.argv()));
-        if id.start_ticks.is_some() {
-            dead()
-        } else {
-            self.ended_process(id.pid).map(|ended| (ended.shared_ids, ended.known.argv()))
+    /// Records the root of each process's job, by the index of the process. A process whose root has ended keeps its record.
+    pub(in crate::model) fn set_roots(&mut self, tree: &ProcessTree, root: impl Fn(usize) -> Option<ProcessId>) {
+        for at in 0..self.records.len() {
+            if let Some(root) = root(at).and_then(|root| tree.place(root)) {
+                self.records[at].root = Some(self.records[root].known.clone());
+            }
         }
-    }
-
-    /// Returns the record of the process at an index.
-    pub(in crate::model) fn record(&self, at: usize) -> &ProcessRecord {
-        &self.records[at]
-    }
-
-    /// Returns the root of a ghost's job: that of the ended GPU process with its PID.
-    pub(in crate::model) fn root_of_ghost(&self, pid: u32) -> Option<&Arc<KnownProcess>> {
-        self.ended_process(pid).and_then(|ended| ended.root.as_ref())
-    }
-
-    /// Records the root of a process's job.
-    pub(in crate::model) fn set_root(&mut self, at: usize, root: Arc<KnownProcess>) {
-        self.records[at].root = Some(root);
     }
 }
 
@@ -273,11 +278,6 @@ impl ProcessRecord {
             parent: None,
             creator: None,
             gpu_process: false,
-            shared_ids: SharedIds {
-                uid: Err(Missing::NotYet),
-                group: Err(Missing::NotYet),
-                session: Err(Missing::NotYet),
-            },
         }
     }
 

@@ -6,6 +6,7 @@ use super::*;
 use crate::base::units::Percent;
 use crate::model::job::Jobs;
 use crate::model::process_tree::ProcessTree;
+use crate::model::verdict::process_records::ProcessView;
 use crate::model::{HostModel, Job};
 use crate::protocol::snapshot::{
     GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Use, example,
@@ -194,12 +195,12 @@ impl VerdictStory {
 
     /// Checks that results kept from the previous pass equal those of a fresh computation.
     fn finds_the_same_afresh(&self) {
-        let HostModel { latest: Some(latest), mut records, process_totals, tree, jobs, .. } = self.model.clone() else {
-            return;
-        };
-        let fresh = ProcessTree::of(&latest);
-        assert_eq!(tree, fresh);
-        assert_eq!(jobs.list(), Jobs::of(&latest, &fresh, &mut records, &process_totals).list());
+        let HostModel { latest: Some(latest), records, process_totals, tree, jobs, .. } = &self.model else { return };
+        let fresh = ProcessTree::of(latest);
+        assert_eq!(*tree, fresh);
+        let mut fresh_jobs = Jobs::of(ProcessView { snapshot: latest, tree, records });
+        fresh_jobs.update_memory(process_totals);
+        assert_eq!(jobs.list(), fresh_jobs.list());
     }
 
     fn of(&self, pid: u32) -> &Verdict {

@@ -85,9 +85,14 @@ impl Verdict {
         self.listed.is_some() || !self.open.is_empty()
     }
 
+    /// Whether the process is an orphan, or may be one.
+    pub(super) fn is_orphan(&self) -> bool {
+        matches!(self.kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_))
+    }
+
     /// Whether the process is an orphan without device memory: it only takes host memory.
     pub fn is_leftover(&self) -> bool {
-        !self.is_on_gpu() && matches!(self.kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_))
+        !self.is_on_gpu() && self.is_orphan()
     }
 
     /// The sentence: `its trainer (4711, python train.py) ended 12 s ago; still holds 11.0 GiB`.

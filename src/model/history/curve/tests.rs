@@ -9,7 +9,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 fn curve(samples: &[(u64, Option<u32>)], patience: Duration) -> Curve {
-    let mut curve = Curve::long();
+    let mut curve = Curve::default();
     for (at, value) in samples {
         curve.push(Moment(*at), *value, patience);
     }
@@ -93,7 +93,7 @@ fn a_slow_interval_has_gaps_only_where_samples_are_missing() {
 #[test]
 fn lowest_and_highest_stay_for_a_week() {
     // A sawtooth whose floor rises by 1 a second: three days of it, one sample a second.
-    let mut curve = Curve::long();
+    let mut curve = Curve::default();
     let end = 3 * 86_400;
     for second in 0..=end {
         curve.push(Moment(u64::from(second) * 1000), Some(second + 1000 * (second % 7)), PATIENCE);
@@ -111,7 +111,7 @@ fn lowest_and_highest_stay_for_a_week() {
 
 #[test]
 fn a_week_of_noise_takes_no_more_memory_than_documented() {
-    let mut curve = Curve::long();
+    let mut curve = Curve::default();
     let mut noise = 1u32;
     for at in a_week() {
         noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -122,12 +122,12 @@ fn a_week_of_noise_takes_no_more_memory_than_documented() {
 
 #[test]
 fn constant_and_short_curves_take_almost_no_memory() {
-    let mut idle = Curve::long();
+    let mut idle = Curve::default();
     for at in a_week() {
         idle.push(at, Some(4_194_304), Duration::from_mins(20));
     }
     assert!(idle.bytes() < 5000, "{}", idle.bytes());
-    let mut short = Curve::long();
+    let mut short = Curve::default();
     for second in 0..5 {
         short.push(Moment(second * 1000), Some(1), PATIENCE);
     }
