@@ -18,7 +18,7 @@ pub use self::argv::Argv;
 ///
 /// A character that must not be printed stands as `\u{FFFD}`. Comparing two texts compares what is
 /// shown, so two different inputs may be equal here: a text is never an identity.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Text(#[schemars(with = "String")] Arc<str>);
 

@@ -3,26 +3,32 @@
 //! Memory alone seldom shows the cause. Where it does not, there are several texts, and they say so. The first line of
 //! each is its title; indented lines are code.
 
-use std::fmt;
-
 /// Why an allocation failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
 pub enum Shortage {
     /// The request is larger than the whole GPU.
+    #[strum(to_string = "too big")]
     TooBig,
     /// The process itself fills the GPU.
+    #[strum(to_string = "too big")]
     Full,
     /// The memory is free, but not in one piece.
+    #[strum(to_string = "fragmentation")]
     Fragmentation,
     /// Other processes hold the memory.
+    #[strum(to_string = "someone else")]
     SomeoneElse,
     /// The process has reached its own limit, whatever is free.
+    #[strum(to_string = "a fraction limit")]
     Limit,
     /// The driver refused though memory was free.
+    #[strum(to_string = "refused")]
     Refused,
     /// The requested size is nonsense: more than 1 EB.
+    #[strum(to_string = "no real size")]
     Absurd,
     /// The message does not say enough.
+    #[strum(to_string = "not said")]
     Unsaid,
 }
 
@@ -38,20 +44,6 @@ impl Shortage {
             Self::Absurd => "absurd",
             Self::Unsaid => "unsaid",
         }
-    }
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::TooBig | Self::Full => "too big",
-            Self::Fragmentation => "fragmentation",
-            Self::SomeoneElse => "someone else",
-            Self::Limit => "a fraction limit",
-            Self::Refused => "refused",
-            Self::Absurd => "no real size",
-            Self::Unsaid => "not said",
-        })
     }
 }
 

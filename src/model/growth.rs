@@ -34,7 +34,8 @@ use self::trend::Trend;
 use crate::base::units::{Bytes, Moment};
 
 /// The verdict on the growth of a series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum LeakVerdict {
     /// Too few samples to say.
     #[default]
@@ -50,7 +51,7 @@ pub enum LeakVerdict {
 }
 
 /// The figures behind a verdict.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Evidence {
     /// When the growth began.
     pub since: Moment,
@@ -69,13 +70,16 @@ pub struct Evidence {
 }
 
 /// A sudden drop of memory, and its usual cause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum MemoryDrop {
     /// The process started again: it held nothing, then something.
+    #[strum(to_string = "restarted")]
     Restarted,
     /// Almost nothing is left: the process has lost its CUDA context, or is about to end.
+    #[strum(to_string = "context gone")]
     ContextGone,
     /// Much was released, and much is still held: the cache was emptied.
+    #[strum(to_string = "cache emptied")]
     CacheEmptied,
 }
 
@@ -162,7 +166,7 @@ impl LeakDetector {
                 steps.0.push(bucket);
                 steps.1.push(bucket);
             }
-            self.judge(at, finished, limit);
+            self.judge(at, finished);
         }
         if let Some(suspicion) = &self.suspicion
             && seconds(suspicion.last_rise, at) > suspicion.patience(self.interval)
@@ -206,6 +210,16 @@ impl LeakDetector {
         self.last_drop
     }
 
+    /// The latest amount in KiB.
+    fn held(&self) -> f64 {
+        self.last.map_or(0.0, |last| f64::from(last.1))
+    }
+
+    /// The limit of memory in KiB; `None` when it is not known.
+    fn limit(&self) -> Option<f64> {
+        (self.limit > 0).then(|| f64::from(self.limit))
+    }
+
     /// Classifies a sudden drop, and corrects the judgement of the growth before it.
     fn note_drop(&mut self, at: Moment, before: u32, now: u32) {
         // A CUDA context alone takes more.
@@ -228,24 +242,20 @@ impl LeakDetector {
         } else if fallen > MUCH && fallen > before / 5 {
             self.last_drop = Some((at, MemoryDrop::CacheEmptied));
         }
-        if let Some(suspicion) = &self.suspicion {
-            // The growth is released: it was garbage. A short bump that ends does not fall below the base.
-            if f64::from(now) < suspicion.base {
-                self.longest_given_back = self.longest_given_back.max(seconds(suspicion.since, at));
-                self.stopped_leak = None;
-                self.suspicion = None;
-            }
+        // The growth is released: it was garbage. A short bump that ends does not fall below the base.
+        if let Some(suspicion) = self.suspicion.take_if(|suspicion| f64::from(now) < suspicion.base) {
+            self.longest_given_back = self.longest_given_back.max(seconds(suspicion.since, at));
+            self.stopped_leak = None;
         }
     }
 
     /// Whether a trend only regains an amount held before, or little more: the series goes up and down. A short bump is
     /// not an amount to regain, as less was held most of the time.
     fn regains(&self, level: usize, trend: &Trend) -> bool {
-        let held = self.last.map_or(0.0, |last| f64::from(last.1));
+        let held = self.held();
         (1..=2).any(|coarser| {
-            let points = self.levels.points((level + coarser).min(BucketLevels::COUNT - 1));
-            let points = points.as_slice();
-            let before = &points[..points.partition_point(|point| point.at < trend.from)];
+            let before = self.levels.points_before(level + coarser, trend.from);
+            let before = before.as_slice();
             let above = |height: f64| before.iter().filter(|point| point.low > height).count();
             let third = |height: f64| 3 * above(height) > before.len();
             third(held - 0.7 * trend.gained) || above(held - 0.3 * trend.gained) > 0 && third(held - 0.8 * trend.gained)
@@ -258,11 +268,8 @@ impl LeakDetector {
         if self.suspicion.as_ref().is_some_and(|suspicion| suspicion.is_leak) {
             return false;
         }
-        let fluctuation = [1, 2].map(|coarser| {
-            let points = self.levels.points((level + coarser).min(BucketLevels::COUNT - 1));
-            let points = points.as_slice();
-            trend::fluctuation(&points[..points.partition_point(|point| point.at < trend.from)])
-        });
+        let fluctuation =
+            [1, 2].map(|coarser| trend::fluctuation(self.levels.points_before(level + coarser, trend.from).as_slice()));
         let fluctuation = fluctuation[0].max(fluctuation[1]);
         trend.gained < 2.0 * fluctuation || trend.gained < 50.0 * fluctuation && trend.rest > 0.02
     }
@@ -284,14 +291,15 @@ impl LeakDetector {
     }
 
     /// Searches the levels that have a new bucket for a trend.
-    fn judge(&mut self, at: Moment, finished: usize, limit: Option<Bytes>) {
+    fn judge(&mut self, at: Moment, finished: usize) {
         let Some(first) = self.first else { return };
         let mut best: Option<(Trend, bool)> = None;
-        let is_over = self.suspicion.is_none() && self.last.is_some_and(|last| last.1 <= self.resumes_above);
-        let finished = if is_over { 0 } else { finished };
+        if self.suspicion.is_none() && self.last.is_some_and(|last| last.1 <= self.resumes_above) {
+            return;
+        }
         for level in 0..finished {
             let points = self.levels.points(level);
-            let Some((trend, is_leak)) = trend::find(&points, limit.map(kib), 2.0 * self.longest_given_back) else {
+            let Some((trend, is_leak)) = trend::find(&points, self.limit(), 2.0 * self.longest_given_back) else {
                 continue;
             };
             let is_leak = is_leak && !self.is_fluctuation(level, &trend);
@@ -303,16 +311,12 @@ impl LeakDetector {
             if self.has_stopped(&trend, is_leak) || self.regains(level, &trend) {
                 continue;
             }
-            let is_better = best.as_ref().is_none_or(|(had, was)| (is_leak, trend.span) > (*was, had.span));
-            if is_better {
+            if best.as_ref().is_none_or(|(had, was)| (is_leak, trend.span) > (*was, had.span)) {
                 best = Some((trend, is_leak));
             }
         }
-        if finished > 0
-            && let Some((steps, sawtooth)) = self.steps.as_deref()
-        {
-            let held = self.last.map_or(0.0, |last| f64::from(last.1));
-            let room = limit.map(|limit| (kib(limit) - held).max(0.0));
+        if let Some((steps, sawtooth)) = self.steps.as_deref() {
+            let room = self.limit().map(|limit| (limit - self.held()).max(0.0));
             let (now, width) = (seconds(Moment(0), at), self.levels.width(0));
             let sawtooth = sawtooth.find(now, width, room);
             if let (Some(suspicion), Some(sawtooth)) = (&mut self.suspicion, &sawtooth) {
@@ -334,7 +338,7 @@ impl LeakDetector {
             };
             self.suspect(at, trend, is_leak, since, longest_rest);
         }
-        self.update_evidence(at, limit);
+        self.update_evidence(at);
     }
 
     /// Whether the finest buckets show that a trend found in coarser ones is over.
@@ -372,15 +376,7 @@ impl LeakDetector {
                     longest_pause: pauses.longest,
                     sawtooth_period: 0.0,
                     rises_until: at,
-                    evidence: Evidence {
-                        since,
-                        gained: Bytes(0),
-                        span: 0.0,
-                        maxima: 0,
-                        chance: 0.0,
-                        rate: Rate(0.0),
-                        forecast: None,
-                    },
+                    evidence: Evidence { since, ..Evidence::default() },
                     trend,
                 };
                 self.suspicion = Some(suspicion.into());
@@ -389,7 +385,8 @@ impl LeakDetector {
     }
 
     /// Updates rate, forecast and evidence of the growth under suspicion.
-    fn update_evidence(&mut self, at: Moment, limit: Option<Bytes>) {
+    fn update_evidence(&mut self, at: Moment) {
+        let limit = self.limit();
         let (Some(first), Some(suspicion)) = (self.first, &mut self.suspicion) else { return };
         let since = seconds(Moment(0), suspicion.since);
         let points = self.levels.since(since);
@@ -409,7 +406,7 @@ impl LeakDetector {
             maxima,
             chance,
             rate: Rate(path.rate(now) * 1024.0),
-            forecast: limit.and_then(|limit| path.reaches(now, kib(limit), suspicion.longest_rest)),
+            forecast: limit.and_then(|limit| path.reaches(now, limit, suspicion.longest_rest)),
         };
     }
 }

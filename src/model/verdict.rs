@@ -81,7 +81,8 @@ pub struct OrphanEvidence {
 }
 
 /// The conclusion of a verdict, with its evidence.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum VerdictKind {
     /// Its trainer or launcher is gone, and no process needs it.
     Orphan(OrphanEvidence),
@@ -141,6 +142,7 @@ pub enum VerdictKind {
         notebook: bool,
     },
     /// It works for this process.
+    #[strum(serialize = "worker")]
     WorkerOf(Arc<KnownProcess>),
     /// It starts or serves other processes.
     Launcher,

@@ -101,7 +101,7 @@ impl HostChange {
 }
 
 /// Changes of a GPU.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GpuChange {
     /// The UUID of the GPU.
     pub uuid: GpuUuid,
@@ -154,31 +154,7 @@ impl GpuChange {
             trouble: update(&old.trouble, trouble),
             failures: update(&old.failures, failures),
         };
-        (!change.is_empty()).then_some(change)
-    }
-
-    fn is_empty(&self) -> bool {
-        let Self {
-            uuid: _,
-            facts,
-            load,
-            health,
-            detail,
-            processes,
-            process_columns,
-            device_file_holders,
-            trouble,
-            failures,
-        } = self;
-        facts.is_none()
-            && load.is_none()
-            && health.is_none()
-            && detail.is_none()
-            && processes.is_none()
-            && process_columns.is_none()
-            && device_file_holders.is_none()
-            && trouble.is_none()
-            && failures.is_none()
+        (change != Self { uuid: uuid.clone(), ..Self::default() }).then_some(change)
     }
 
     /// Returns whether the change can be applied to this GPU: its columns have one value for each GPU process.
@@ -231,8 +207,8 @@ impl GpuProcessColumns {
     }
 
     fn fits(&self, gpu_processes: usize) -> bool {
-        self.memory.as_ref().is_none_or(|column| column.len() == gpu_processes)
-            && self.sm.as_ref().is_none_or(|column| column.len() == gpu_processes)
+        let lengths = [self.memory.as_ref().map(Vec::len), self.sm.as_ref().map(Vec::len)];
+        lengths.into_iter().flatten().all(|length| length == gpu_processes)
     }
 
     fn apply(self, gpu_processes: &mut [GpuProcess]) {
@@ -299,8 +275,7 @@ impl ProcessChange {
     /// Returns the difference; `None` when there is none.
     fn between(old: &Process, new: &Process) -> Option<Self> {
         let Process { id, facts, load, allocator } = new;
-        let facts = update(&old.facts, facts);
-        let load = update(&old.load, load);
+        let (facts, load) = (update(&old.facts, facts), update(&old.load, load));
         let allocator = update(&old.allocator, allocator);
         (facts.is_some() || load.is_some() || allocator.is_some()).then_some(Self { id: *id, facts, load, allocator })
     }
@@ -324,6 +299,7 @@ impl Change {
         {
             return None;
         }
+        let ids_of_old = old.processes.iter().map(|process| process.id);
         let process_change = |process: &Process| match old.process(process.id) {
             Some(old) => ProcessChange::between(old, process),
             None => Some(ProcessChange::added(process)),
@@ -337,12 +313,7 @@ impl Change {
             driver: update(&old.driver, driver),
             gpus: old.gpus.iter().zip(gpus).filter_map(|(old, new)| GpuChange::between(old, new)).collect(),
             processes: processes.iter().filter_map(process_change).collect(),
-            removed_processes: old
-                .processes
-                .iter()
-                .map(|process| process.id)
-                .filter(|id| new.process(*id).is_none())
-                .collect(),
+            removed_processes: ids_of_old.filter(|id| new.process(*id).is_none()).collect(),
         })
     }
 }
@@ -355,11 +326,8 @@ pub struct OutOfStep;
 pub const MOST_PROCESSES: usize = 32_768;
 
 impl Snapshot {
-    /// Turns this snapshot into the one that the change leads to.
-    ///
-    /// # Errors
-    ///
-    /// When the change starts from another snapshot. This one is then as it was; the next `full` line replaces it.
+    /// Turns this snapshot into the one that the change leads to. Returns an error when the change starts from another
+    /// snapshot. This one is then as it was; the next `full` line replaces it.
     pub fn apply(&mut self, change: Change) -> Result<(), OutOfStep> {
         let fits = |change: &GpuChange| self.gpu(&change.uuid).is_none_or(|gpu| change.fits(gpu));
         if self.sequence.checked_add(1) != Some(change.sequence) || !change.gpus.iter().all(fits) {

@@ -3,8 +3,6 @@
 //! Ending a process takes two commands. `hold` opens a pidfd, verifies that it is the process that the user saw, and keeps
 //! it open; `signal` goes through that pidfd. [Replies](crate::protocol::reply) say what became of the process.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -61,8 +59,9 @@ pub enum Command {
 }
 
 /// The signals that the end-process dialog offers, from gentle to hard, then those that do not end a process by themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "UPPERCASE")]
+#[strum(serialize_all = "UPPERCASE", prefix = "SIG")]
 pub enum Signal {
     /// Interrupt, as Ctrl-C: Python raises `KeyboardInterrupt`.
     Int,
@@ -82,20 +81,4 @@ pub enum Signal {
     Stop,
     /// Continue after a stop.
     Cont,
-}
-
-impl fmt::Display for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Int => "SIGINT",
-            Self::Term => "SIGTERM",
-            Self::Kill => "SIGKILL",
-            Self::Hup => "SIGHUP",
-            Self::Quit => "SIGQUIT",
-            Self::Usr1 => "SIGUSR1",
-            Self::Usr2 => "SIGUSR2",
-            Self::Stop => "SIGSTOP",
-            Self::Cont => "SIGCONT",
-        })
-    }
 }

@@ -40,34 +40,28 @@ use crate::base::units::Moment;
 pub type Reading<T> = Result<T, Missing>;
 
 /// Why a reading has no value. Reasons that ask for different actions of the user print differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
     /// This GPU, driver or system does not report the value. Prints `N/A`.
+    #[strum(to_string = "N/A")]
     Unsupported,
     /// Reading the value needs other permissions. Prints `perm`.
+    #[strum(to_string = "perm")]
     Denied,
     /// The driver lists the process, and it has ended. Prints `N/A`.
+    #[strum(to_string = "N/A")]
     Gone,
     /// Reading the value failed. Prints `ERR`.
+    #[strum(to_string = "ERR")]
     Failed,
     /// Not read yet, or a rate that needs a second reading. Prints `…`.
+    #[strum(to_string = "…")]
     NotYet,
 }
 
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Unsupported | Self::Gone => "N/A",
-            Self::Denied => "perm",
-            Self::Failed => "ERR",
-            Self::NotYet => "…",
-        })
-    }
-}
-
 /// The UUID of a GPU or of a MIG instance. Unlike the index, it stays when another GPU is lost.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct GpuUuid(pub Text);
 
@@ -78,59 +72,45 @@ impl fmt::Display for GpuUuid {
 }
 
 /// How a process uses a GPU, by the lists of NVML that name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Use {
     /// In the list of compute processes.
+    #[strum(to_string = "C")]
     Compute,
     /// In the list of graphics processes.
+    #[strum(to_string = "G")]
     Graphics,
     /// In both lists.
+    #[strum(to_string = "C+G")]
     ComputeAndGraphics,
     /// A client of the MPS server.
+    #[strum(to_string = "M+C")]
     Mps,
 }
 
-impl fmt::Display for Use {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Compute => "C",
-            Self::Graphics => "G",
-            Self::ComputeAndGraphics => "C+G",
-            Self::Mps => "M+C",
-        })
-    }
-}
-
 /// Why a clock is below the requested one: the NVML clocks event reasons that slow a job down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Throttle {
     /// The power limit set in software.
+    #[strum(to_string = "power cap")]
     PowerCap,
     /// The temperature limit set in software.
+    #[strum(to_string = "thermal")]
     Thermal,
     /// The temperature limit of the hardware: clocks are halved, or lower.
+    #[strum(to_string = "hw thermal")]
     HardwareThermal,
     /// The power supply requested it.
+    #[strum(to_string = "power brake")]
     PowerBrake,
     /// Hardware slowdown, for temperature or power.
+    #[strum(to_string = "hw slowdown")]
     Hardware,
     /// Another GPU of the sync group is slower.
+    #[strum(to_string = "sync boost")]
     SyncBoost,
-}
-
-impl fmt::Display for Throttle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::PowerCap => "power cap",
-            Self::Thermal => "thermal",
-            Self::HardwareThermal => "hw thermal",
-            Self::PowerBrake => "power brake",
-            Self::Hardware => "hw slowdown",
-            Self::SyncBoost => "sync boost",
-        })
-    }
 }
 
 /// An error that the driver reported by an Xid number of NVIDIA's catalogue.

@@ -26,6 +26,11 @@ impl Bucket {
         self.low > self.high
     }
 
+    /// Returns the bucket with its middle, in seconds since boot; `None` for one without samples.
+    fn point(self, at: f64) -> Option<Point> {
+        (!self.is_hole()).then_some(Point { at, low: f64::from(self.low), high: f64::from(self.high) })
+    }
+
     fn take(&mut self, kib: u32) {
         self.low = self.low.min(kib);
         self.high = self.high.max(kib);
@@ -262,12 +267,10 @@ impl BucketLevels {
         let mut points =
             Points { buckets: [Point::default(); LENGTH], count: 0, width, longest_step: self.longest_step() };
         let Some(full) = self.full(level) else { return points };
-        let number = self.number >> (2 * level);
-        let oldest = number.saturating_sub(full.len() as u64);
+        let oldest = (self.number >> (2 * level)).saturating_sub(full.len() as u64);
         for (number, bucket) in (oldest..).zip(full) {
-            if !bucket.is_hole() {
-                let at = (number as f64 + 0.5) * width;
-                points.buckets[points.count] = Point { at, low: f64::from(bucket.low), high: f64::from(bucket.high) };
+            if let Some(point) = bucket.point((number as f64 + 0.5) * width) {
+                points.buckets[points.count] = point;
                 points.count += 1;
             }
         }
@@ -281,6 +284,13 @@ impl BucketLevels {
             points.buckets[points.count] = open;
             points.count += 1;
         }
+        points
+    }
+
+    /// The points before a time, in seconds since boot, on a level or the coarsest.
+    pub(super) fn points_before(&self, level: usize, time: f64) -> Points {
+        let mut points = self.points(level.min(Self::COUNT - 1));
+        points.count = points.as_slice().partition_point(|point| point.at < time);
         points
     }
 
@@ -298,8 +308,7 @@ impl BucketLevels {
     /// A bucket `behind` finest buckets after the beginning of the open one.
     #[expect(clippy::cast_precision_loss, reason = "as above")]
     fn point(&self, bucket: Bucket, behind: f64) -> Option<Point> {
-        let at = (self.number as f64 + behind) * self.width(0);
-        (!bucket.is_hole()).then_some(Point { at, low: f64::from(bucket.low), high: f64::from(bucket.high) })
+        bucket.point((self.number as f64 + behind) * self.width(0))
     }
 
     /// The finished buckets of a level.

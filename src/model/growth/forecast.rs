@@ -16,7 +16,7 @@ const UPPER_BOUND_SCALE: f64 = 0.75;
 const SAWTOOTH_UPPER_BOUND_SCALE: f64 = 1.5;
 
 /// A rate of growth in bytes per second.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Rate(pub f64);
 
 /// The time until memory runs out, from when the forecast was made.

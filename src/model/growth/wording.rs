@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::buckets::BucketLevels;
-use super::{Evidence, LeakDetector, LeakVerdict, MemoryDrop, to_bytes, trend};
+use super::{Evidence, LeakDetector, LeakVerdict, to_bytes, trend};
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
@@ -40,24 +40,7 @@ impl LeakVerdict {
 
     /// The name in JSON; never changes.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::TooSoon => "too_soon",
-            Self::Steady => "steady",
-            Self::WarmingUp => "warming_up",
-            Self::Suspect => "suspect",
-            Self::Leak => "leak",
-        }
-    }
-}
-
-/// `restarted`, as in "12 min ago: restarted".
-impl fmt::Display for MemoryDrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Restarted => "restarted",
-            Self::ContextGone => "context gone",
-            Self::CacheEmptied => "cache emptied",
-        })
+        self.into()
     }
 }
 
@@ -108,12 +91,10 @@ impl LeakDetector {
         let trend = (0..BucketLevels::COUNT).rev().find_map(is_one)?;
         let span = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().map(RoughSpan);
         let grown = format!("+{} in {}", Bytes(to_bytes(trend.gained)), span(trend.span)?);
-        let left = f64::from(self.limit) - f64::from(self.last?.1);
-        if self.limit == 0 {
-            return Some(grown);
-        }
+        let Some(limit) = self.limit() else { return Some(grown) };
         // A growth that fills memory sooner is not slow, just not called a leak yet.
-        let lasts = Some(left / trend.rate).filter(|seconds| (trend::RELEVANT..MONTH).contains(seconds))?;
+        let lasts =
+            Some((limit - self.held()) / trend.rate).filter(|seconds| (trend::RELEVANT..MONTH).contains(seconds))?;
         Some(format!("{grown}; at this pace memory lasts {}", span(lasts)?))
     }
 }

@@ -14,34 +14,18 @@ impl Verdict {
     /// The word for the table, at most 8 columns wide.
     pub fn word(&self) -> &'static str {
         match self.kind {
-            VerdictKind::Orphan(_) => "orphan",
             VerdictKind::MaybeOrphan(_) => "orphan?",
-            VerdictKind::Zombie { .. } => "zombie",
-            VerdictKind::Dying { .. } => "dying",
             VerdictKind::StuckInDriver { .. } => "stuck",
-            VerdictKind::Blocked { .. } => "blocked",
-            VerdictKind::Frozen { .. } => "frozen",
-            VerdictKind::Stopped { .. } => "stopped",
-            VerdictKind::Foreign { .. } => "foreign",
-            VerdictKind::Ghost { .. } => "ghost",
-            VerdictKind::Idle { .. } => "idle",
-            VerdictKind::WorkerOf(_) => "worker",
             VerdictKind::Launcher => "launch",
             VerdictKind::Active { .. } => "ok",
             VerdictKind::TooSoon => "…",
+            _ => self.name(),
         }
     }
 
     /// The name in JSON; never changes.
     pub fn name(&self) -> &'static str {
-        match self.kind {
-            VerdictKind::MaybeOrphan(_) => "maybe_orphan",
-            VerdictKind::StuckInDriver { .. } => "stuck_in_driver",
-            VerdictKind::Launcher => "launcher",
-            VerdictKind::Active { .. } => "active",
-            VerdictKind::TooSoon => "too_soon",
-            _ => self.word(),
-        }
+        (&self.kind).into()
     }
 
     /// Returns the device memory of some processes together. Memory that several may keep counts once.

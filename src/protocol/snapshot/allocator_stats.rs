@@ -1,7 +1,5 @@
 //! PyTorch's allocator stats of a running process, read from outside.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,30 +29,46 @@ impl AllocatorStats {
 }
 
 /// Why the allocator stats of a process cannot be read. The text of each says what to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum AllocatorUnreadable {
     /// The process was not read yet, or has allocated nothing yet.
+    #[strum(to_string = "not read yet, or PyTorch has allocated nothing yet")]
     NotYet,
     /// The process belongs to another user.
+    #[strum(to_string = "it belongs to another user: run gputop as that user or as root")]
     OtherUser,
     /// Yama permits only root and parents: `kernel.yama.ptrace_scope`.
+    #[strum(to_string = "kernel.yama.ptrace_scope lets only root look into it: run gputop as root, \
+         or `sudo sysctl kernel.yama.ptrace_scope=0`")]
     PtraceScope,
     /// The kernel refuses for another reason: the process changed its user, or the agent runs in a container.
+    #[strum(to_string = "the kernel lets nobody but root look into it: run gputop as root; in a container, \
+         start that with `--cap-add SYS_PTRACE`")]
     Protected,
     /// The process has not loaded PyTorch's CUDA library.
+    #[strum(to_string = "it has not loaded PyTorch's CUDA library (libc10_cuda.so)")]
     NoPytorch,
     /// PyTorch is older than 2.1 and exports no allocator.
+    #[strum(to_string = "its PyTorch does not show its allocator: torch 2.1 and later do")]
     OldPytorch,
     /// The allocator is `cudaMallocAsync`.
+    #[strum(to_string = "its allocator is cudaMallocAsync, which keeps no figures: with PyTorch's own \
+         (no backend:cudaMallocAsync in PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF) they can be read")]
     CudaMallocAsync,
     /// The program replaced PyTorch's allocator.
+    #[strum(to_string = "another allocator stands in PyTorch's place (change_current_allocator), and keeps no figures")]
     Pluggable,
     /// The stats are inconsistent: they change too fast, or have another layout.
+    #[strum(
+        to_string = "its allocator stats are inconsistent: PyTorch has another layout there, or they change too fast"
+    )]
     Implausible,
     /// The stats are a stale copy of another process's, from a fork.
+    #[strum(to_string = "its allocator stats are a stale copy of another process's, made by a fork")]
     Copied,
     /// Reading the memory of the process hangs.
+    #[strum(to_string = "reading its memory does not come back: it may be stuck in the driver")]
     Hung,
 }
 
@@ -69,36 +83,5 @@ impl AllocatorUnreadable {
             }
             Self::Implausible | Self::Hung => Missing::Failed,
         }
-    }
-}
-
-impl fmt::Display for AllocatorUnreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::NotYet => "not read yet, or PyTorch has allocated nothing yet",
-            Self::OtherUser => "it belongs to another user: run gputop as that user or as root",
-            Self::PtraceScope => {
-                "kernel.yama.ptrace_scope lets only root look into it: run gputop as root, \
-                 or `sudo sysctl kernel.yama.ptrace_scope=0`"
-            }
-            Self::Protected => {
-                "the kernel lets nobody but root look into it: run gputop as root; in a container, \
-                 start that with `--cap-add SYS_PTRACE`"
-            }
-            Self::NoPytorch => "it has not loaded PyTorch's CUDA library (libc10_cuda.so)",
-            Self::OldPytorch => "its PyTorch does not show its allocator: torch 2.1 and later do",
-            Self::CudaMallocAsync => {
-                "its allocator is cudaMallocAsync, which keeps no figures: with PyTorch's own \
-                 (no backend:cudaMallocAsync in PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF) they can be read"
-            }
-            Self::Pluggable => {
-                "another allocator stands in PyTorch's place (change_current_allocator), and keeps no figures"
-            }
-            Self::Implausible => {
-                "what stands in its memory does not add up: PyTorch has another layout there, or it changes too fast"
-            }
-            Self::Copied => "what stands in its memory is another process's: a fork made a copy of it",
-            Self::Hung => "reading its memory does not come back: it may be stuck in the driver",
-        })
     }
 }

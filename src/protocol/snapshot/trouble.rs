@@ -50,49 +50,42 @@ impl fmt::Display for Failure {
 }
 
 /// The kinds of [`Trouble`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The first pass is not complete, or a call that can take seconds has not returned.
+    #[strum(to_string = "starting")]
     Starting,
     /// No NVML library was found on this host.
+    #[strum(to_string = "no NVML")]
     NoLibrary,
     /// The NVML library cannot be loaded.
+    #[strum(to_string = "not loading")]
     NotLoading,
     /// The library found no running driver.
+    #[strum(to_string = "no driver")]
     NoDriver,
     /// The driver found no GPU.
+    #[strum(to_string = "no GPU")]
     NoGpu,
     /// The library and the kernel module have different versions.
+    #[strum(to_string = "mismatch")]
     #[serde(rename = "version_mismatch")]
     Mismatch,
     /// The driver refused access.
+    #[strum(to_string = "denied")]
     Denied,
     /// A call has not returned.
+    #[strum(to_string = "hung")]
     Hung,
     /// The GPU has fallen off the bus.
+    #[strum(to_string = "lost")]
     Lost,
     /// The GPU needs a reset. Some of its readings, and its processes, can still be read.
+    #[strum(to_string = "needs reset")]
     #[serde(rename = "needs_reset")]
     Reset,
     /// A call failed for another reason.
+    #[strum(to_string = "failed")]
     Failed,
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Starting => "starting",
-            Self::NoLibrary => "no NVML",
-            Self::NotLoading => "not loading",
-            Self::NoDriver => "no driver",
-            Self::NoGpu => "no GPU",
-            Self::Mismatch => "mismatch",
-            Self::Denied => "denied",
-            Self::Hung => "hung",
-            Self::Lost => "lost",
-            Self::Reset => "needs reset",
-            Self::Failed => "failed",
-        })
-    }
 }
