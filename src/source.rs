@@ -19,7 +19,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
 
 use self::connection::{Connection, ExitingProcess, Reporter};
 pub use self::detach::detach;
@@ -33,6 +35,12 @@ use crate::protocol::host_key::HostKey;
 
 /// Events that may wait for the reader. While the reader is stopped, further lines wait in the pipes, then at the agents.
 const WAITING_EVENTS: usize = 16;
+
+/// How long a command may take to exit after its input was closed, and again after SIGTERM.
+const EXIT_GRACE: Duration = Duration::from_millis(750);
+
+/// The time between two checks whether it has exited.
+const EXIT_POLL: Duration = Duration::from_millis(10);
 
 /// One place that lines come from.
 #[derive(Debug, Clone)]
@@ -195,7 +203,26 @@ impl Sources {
 
     /// Reaps processes that have exited since their connection was closed. Does not wait.
     pub fn reap(&mut self) {
-        self.exiting.retain_mut(|process| !process.has_exited());
+        self.exiting.retain_mut(|process| !matches!(process.child.try_wait(), Ok(Some(_)) | Err(_)));
+    }
+
+    /// Closes all connections, and waits for the commands of `--via` to exit. A command that ignores the end of its input
+    /// gets SIGTERM, then SIGKILL, with its process group. An agent of this host is left to exit by itself: a call of the
+    /// driver may take long.
+    pub async fn close(&mut self) {
+        self.exiting.extend(self.list.iter_mut().filter_map(|(_, connection)| connection.close()));
+        self.exiting.retain(|process| process.leads_session);
+        for signal in [Signal::TERM, Signal::KILL] {
+            let deadline = Instant::now() + EXIT_GRACE;
+            while !self.exiting.is_empty() && Instant::now() < deadline {
+                sleep(EXIT_POLL).await;
+                self.reap();
+            }
+            for process in &self.exiting {
+                // The process is not reaped yet, so the group is still its own.
+                let _gone = kill_process_group(Pid::from_child(&process.child), signal);
+            }
+        }
     }
 }
 

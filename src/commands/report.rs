@@ -190,6 +190,7 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
             }
             let exit = print(options, &watch, timeout)?;
             if options.every.is_none() {
+                watch.sources.close().await;
                 return Ok(exit.into());
             }
             watch.next_report(read.interval).await;

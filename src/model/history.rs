@@ -8,7 +8,7 @@ mod curve;
 mod event;
 mod track;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use self::curve::{Curve, MinMax, Window};
@@ -286,7 +286,7 @@ impl ProcessHistory {
 /// The history of one host.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    gpus: HashMap<GpuUuid, GpuHistory>,
+    gpus: BTreeMap<GpuUuid, GpuHistory>,
     /// Boxed: a B-tree node has room for up to twice as many entries as are in it.
     processes: BTreeMap<ProcessId, Box<ProcessHistory>>,
     events: EventLog,

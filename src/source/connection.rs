@@ -4,7 +4,7 @@
 //! standard input, upon which the agent exits by itself; it is never killed in the middle of a call.
 
 use std::io;
-use std::process::Child;
+use std::process::{Child, Command as StdCommand, Stdio};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::detach::detach;
 use super::line_reader::LineReader;
 use super::standard_error::StandardError;
 use super::{SourceEvent, Tap, limits};
@@ -27,13 +28,23 @@ const REASON_TIMEOUT: Duration = Duration::from_millis(200);
 /// The shortest time between two notes, so that a program that writes all the time does not fill the screen's time.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The handling of a process's standard error.
+/// The kind of process that lines come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StandardErrorUse {
-    /// Its last line is the reason for the end.
-    AtEnd,
-    /// Its last line is also a note while the process runs.
-    Always,
+pub(super) enum ProcessKind {
+    /// The agent of this host. The last line of its standard error is the reason for its end.
+    Agent,
+    /// A command of `--via`, in a session of its own. The last line of its standard error is also a note while it runs.
+    Via,
+}
+
+impl ProcessKind {
+    /// The beginning of sentences about the process.
+    fn subject(self) -> &'static str {
+        match self {
+            Self::Agent => "the agent",
+            Self::Via => "the command",
+        }
+    }
 }
 
 /// Sends the events of one connection.
@@ -66,7 +77,7 @@ pub(super) struct Connection {
     commands: Option<mpsc::UnboundedSender<Command>>,
     /// The tasks hold the pipes and end with the connection.
     tasks: JoinSet<()>,
-    child: Option<Child>,
+    process: Option<ExitingProcess>,
 }
 
 impl Connection {
@@ -74,38 +85,33 @@ impl Connection {
     pub(super) fn to_task(number: u64, task: impl Future<Output = ()> + Send + 'static) -> Self {
         let mut tasks = JoinSet::new();
         tasks.spawn(task);
-        Self { number, commands: None, tasks, child: None }
+        Self { number, commands: None, tasks, process: None }
     }
 
-    /// Connects to a process. `subject` begins the sentences about it.
-    ///
-    /// # Errors
-    ///
-    /// When its pipes cannot be watched.
-    pub(super) fn to_process(
-        mut child: Child,
-        subject: &'static str,
-        standard_error: StandardErrorUse,
-        reporter: Reporter,
-    ) -> io::Result<Self> {
+    /// Starts a process and connects to it.
+    pub(super) fn to_process(mut command: StdCommand, kind: ProcessKind, reporter: Reporter) -> io::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let leads_session = kind == ProcessKind::Via;
+        if leads_session {
+            detach(&mut command);
+        }
+        let program = if leads_session { command.get_program().display().to_string() } else { "the agent".to_owned() };
+        let mut child = command
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot start {program}: {error}")))?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(io::Error::other(format!("{subject} was started without pipes")));
+            return Err(io::Error::other(format!("{program} was started without pipes")));
         };
         let (stdin, stdout) = (ChildStdin::from_std(stdin)?, ChildStdout::from_std(stdout)?);
         let stderr = ChildStderr::from_std(stderr)?;
         let number = reporter.connection;
-        let receiver = Receiver {
-            lines: LineReader::new(stdout),
-            standard_error: StandardError::new(stderr),
-            shows_notes: standard_error == StandardErrorUse::Always,
-            subject,
-            reporter,
-        };
+        let receiver =
+            Receiver { lines: LineReader::new(stdout), standard_error: StandardError::new(stderr), kind, reporter };
         let (commands, to_send) = mpsc::unbounded_channel();
         let mut connection = Self::to_task(number, receiver.run());
         connection.tasks.spawn(send(stdin, to_send));
-        Ok(Self { commands: Some(commands), child: Some(child), ..connection })
+        Ok(Self { commands: Some(commands), process: Some(ExitingProcess { child, leads_session }), ..connection })
     }
 
     /// The number that events of this connection carry.
@@ -124,19 +130,15 @@ impl Connection {
     pub(super) fn close(&mut self) -> Option<ExitingProcess> {
         self.tasks = JoinSet::new();
         self.commands = None;
-        self.child.take().map(ExitingProcess)
+        self.process.take()
     }
 }
 
 /// A process whose connection is closed and that may not have exited yet.
 #[derive(Debug)]
-pub(super) struct ExitingProcess(Child);
-
-impl ExitingProcess {
-    /// Returns whether the process has exited, and reaps it. Does not wait.
-    pub(super) fn has_exited(&mut self) -> bool {
-        !matches!(self.0.try_wait(), Ok(None))
-    }
+pub(super) struct ExitingProcess {
+    pub(super) child: Child,
+    pub(super) leads_session: bool,
 }
 
 async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Command>) {
@@ -153,8 +155,7 @@ async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Comma
 struct Receiver {
     lines: LineReader<ChildStdout>,
     standard_error: StandardError,
-    shows_notes: bool,
-    subject: &'static str,
+    kind: ProcessKind,
     reporter: Reporter,
 }
 
@@ -168,7 +169,8 @@ impl Receiver {
 
     /// Sends each line as an event. Returns why there are no more lines, or `None` when nothing reads events any more.
     async fn forward_lines(&mut self) -> Option<String> {
-        let Self { lines, standard_error, shows_notes, subject, reporter } = self;
+        let Self { lines, standard_error, kind, reporter } = self;
+        let subject = kind.subject();
         let host = reporter.host;
         let mut noted = None;
         let mut note_due: Option<Instant> = None;
@@ -176,7 +178,7 @@ impl Receiver {
             let line = tokio::select! {
                 line = lines.next() => line,
                 () = standard_error.read() => {
-                    note_due = shows_notes.then(|| note_due.unwrap_or_else(|| Instant::now() + NOTE_INTERVAL));
+                    note_due = (*kind == ProcessKind::Via).then(|| note_due.unwrap_or_else(|| Instant::now() + NOTE_INTERVAL));
                     continue;
                 }
                 () = sleep_until(note_due.unwrap_or_else(Instant::now)), if note_due.is_some() => {

@@ -2,16 +2,12 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use super::connection::{Connection, Reporter, StandardErrorUse};
+use super::connection::{Connection, ProcessKind, Reporter};
 use crate::protocol::agent_options::AgentOptions;
 
 /// Starts an agent and connects to it.
-///
-/// # Errors
-///
-/// When the process cannot be created.
 pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<Connection> {
     // An update may have replaced the program file; the kernel still knows the file that runs.
     let program = std::env::current_exe().ok().filter(|path| path.exists());
@@ -22,8 +18,5 @@ pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<
     }
     let flags = [("--demo", options.demo), ("--detail", options.detail), ("--readonly", options.readonly)];
     command.args(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child =
-        command.spawn().map_err(|error| io::Error::new(error.kind(), format!("cannot start the agent: {error}")))?;
-    Connection::to_process(child, "the agent", StandardErrorUse::AtEnd, reporter)
+    Connection::to_process(command, ProcessKind::Agent, reporter)
 }

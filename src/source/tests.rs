@@ -83,6 +83,29 @@ fn an_agent_exits_when_its_connection_is_closed_and_is_reaped() {
 }
 
 #[test]
+fn closing_ends_commands_that_ignore_the_end_of_their_input() {
+    run(async {
+        let mut sources =
+            start(["cat > /dev/null", "echo ready >&2; exec sleep 1000", "trap '' TERM; echo ready >&2; sleep 1000"]);
+        for _ in 0..2 {
+            assert!(matches!(sources.next().await, SourceEvent::Note(..)));
+        }
+        let closing = Instant::now();
+        sources.close().await;
+        assert!(closing.elapsed() < 3 * EXIT_GRACE, "{:?}", closing.elapsed());
+        while !sources.exiting.is_empty() {
+            sources.reap();
+            tokio::task::yield_now().await;
+        }
+        // A command that exits by itself is not waited for any longer.
+        let mut sources = start(["cat > /dev/null"]);
+        let closing = Instant::now();
+        sources.close().await;
+        assert!(sources.exiting.is_empty() && closing.elapsed() < EXIT_GRACE, "{:?}", closing.elapsed());
+    });
+}
+
+#[test]
 fn events_of_a_connection_that_was_replaced_are_dropped() {
     run(async {
         let count = tempfile::NamedTempFile::new().unwrap();
@@ -136,4 +159,28 @@ fn a_tap_gets_each_raw_line_with_its_host() {
     assert!(lines.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].1 <= pair[1].1), "{lines:?}");
     let lines: Vec<(u16, &[u8])> = lines.iter().map(|(host, _, line)| (host.0, line.as_slice())).collect();
     assert_eq!(lines, [(0, &b"{\"kind\":\"aura\"}"[..]), (0, b"two words"), (1, b"{\"kind\": \"b\"}")]);
+}
+
+/// The recorder depends on it: each line once, as it is in the file, in order, and only when its event is sent.
+#[test]
+fn a_tap_of_a_recording_gets_each_line_of_the_file_once() {
+    const LINES: usize = 2000;
+    let (sender, tapped) = channel();
+    let tap = Tap::new(move |_, _, line: &[u8]| _ = sender.send(line.to_vec()));
+    let reply = r#"{"kind":"reply","process":{"pid":7,"start_ticks":1},"outcome":{"kind":"refused","reason":"R"}}"#;
+    let lines: Vec<String> = (0..LINES).map(|number| reply.replace('R', &number.to_string())).collect();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    io::Write::write_all(&mut file, (lines.join("\n") + "\n").as_bytes()).unwrap();
+    let recording = Source::Recording(Recording { path: file.path().to_owned(), speed: Speed::Max });
+    run(async {
+        let mut sources = Sources::start(vec![recording], Some(tap)).unwrap();
+        let mut copies: Vec<Vec<u8>> = Vec::new();
+        for number in 0..LINES {
+            assert!(matches!(sources.next().await, SourceEvent::Line(..)));
+            copies.extend(tapped.try_iter());
+            assert!((number + 1..=number + WAITING_EVENTS + 2).contains(&copies.len()), "{number}: {}", copies.len());
+        }
+        assert_eq!(sources.next().await, SourceEvent::RecordingEnded(None));
+        assert!(copies.iter().map(Vec::as_slice).eq(lines.iter().map(String::as_bytes)));
+    });
 }

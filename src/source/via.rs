@@ -1,12 +1,11 @@
 //! `--via`: a command that the user gave and that writes an agent's lines, such as `ssh HOST gputop agent`.
 
 use std::io;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::connection::{Connection, Reporter, StandardErrorUse};
-use super::detach::detach;
+use super::connection::{Connection, ProcessKind, Reporter};
 use crate::base::text::Text;
 use crate::protocol::command::Command as AgentCommand;
 
@@ -58,17 +57,10 @@ impl ViaCommand {
     }
 
     /// Starts the command and connects to it.
-    ///
-    /// # Errors
-    ///
-    /// When the process cannot be created: often because there is no such program.
     pub(super) fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = detach(&mut command)
-            .spawn()
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot start {}: {error}", self.program)))?;
-        let connection = Connection::to_process(child, "the command", StandardErrorUse::Always, reporter)?;
+        command.args(&self.arguments);
+        let connection = Connection::to_process(command, ProcessKind::Via, reporter)?;
         if let Some(interval) = self.interval {
             let milliseconds = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
             connection.send(AgentCommand::Interval { milliseconds });

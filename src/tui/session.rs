@@ -265,6 +265,7 @@ impl<'a> Session<'a> {
         }
         self.screen.tty().restore();
         self.settings_writer.finish(&self.app.settings()).await;
+        self.sources.close().await;
         end.context("the session ended without a reason")
     }
 

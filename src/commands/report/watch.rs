@@ -100,7 +100,7 @@ pub(crate) fn read_until<T>(
 /// The state of all sources so far.
 #[derive(Debug)]
 pub(super) struct Watch {
-    sources: Sources,
+    pub(super) sources: Sources,
     fleet: Fleet,
     hosts: BTreeMap<HostKey, HostProgress>,
     has_recording_ended: bool,

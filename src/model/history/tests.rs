@@ -43,7 +43,7 @@ impl History {
         };
         self.gpus.values().map(gpu).sum::<usize>()
             + self.processes.values().map(|history| process(history)).sum::<usize>()
-            + self.gpus.capacity() * size_of::<(GpuUuid, GpuHistory)>()
+            + self.gpus.len() * size_of::<(GpuUuid, GpuHistory)>()
             + 2 * self.processes.len() * size_of::<(ProcessId, Box<ProcessHistory>)>()
     }
 }
