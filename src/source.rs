@@ -1,8 +1,8 @@
 //! Where lines come from. Every viewer and every report reads lines from [`Sources`], and knows no other way.
 //!
 //! A source is an agent of this host, a command that the user gave, or a recording. The host key is the number of the
-//! source, or in a recording the place of the host in the file; it never comes from the far side. A far agent is hostile input: the readers here check lengths and counts
-//! before they parse a line.
+//! source, or in a recording the place of the host in the file; it never comes from the far side. A far agent is hostile
+//! input: lengths and counts are checked before a line is parsed.
 
 mod connection;
 mod detach;
@@ -89,8 +89,8 @@ impl Source {
     }
 }
 
-/// A function that gets a copy of each raw line, before the line is parsed: the host, the time of arrival, and the bytes
-/// of the line without its line end.
+/// A function that gets each raw line before it is parsed: the host, the time of arrival, and the bytes of the line without
+/// its line end.
 #[derive(Clone)]
 pub struct Tap(Arc<Mutex<TapFunction>>);
 
@@ -117,8 +117,7 @@ impl fmt::Debug for Tap {
     }
 }
 
-/// All sources of one run, in the order of their host keys. Dropping it closes the pipes to the agents, upon which they
-/// exit by themselves.
+/// All sources of one run, in the order of their host keys. An agent exits by itself when its pipes are closed.
 #[derive(Debug)]
 pub struct Sources {
     list: Vec<(Source, Connection)>,
@@ -132,11 +131,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Starts all sources. The caller must be inside of the runtime.
-    ///
-    /// # Errors
-    ///
-    /// When there is only one source and it cannot be started. With several, the failure is an event of that host.
+    /// Starts all sources. The caller must be inside of the runtime. Returns an error when there is only one source and it
+    /// cannot be started. With several, the failure is an event of that host.
     pub fn start(sources: Vec<Source>, tap: Option<Tap>) -> io::Result<Self> {
         let (sender, events) = mpsc::channel(WAITING_EVENTS);
         let is_only_one = sources.len() == 1;
@@ -174,7 +170,7 @@ impl Sources {
             let Some((connection, event)) = self.events.recv().await else {
                 return std::future::pending().await;
             };
-            let Some((_, current)) = self.list.iter_mut().find(|(_, current)| current.id() == connection) else {
+            let Some((_, current)) = self.list.iter_mut().find(|(_, current)| current.number == connection) else {
                 // The event was on its way when that connection was closed.
                 continue;
             };

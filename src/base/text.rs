@@ -1,7 +1,5 @@
-//! Text that someone else wrote: argv, comm, names of users, hosts and GPUs, errors of a library.
-//!
-//! It comes in through [`Text`], once, and what comes out is printable: no control byte, no bidi
-//! override, no invisible or piled-up mark, no invalid UTF-8 ever reaches a terminal or a file.
+//! Text from outside: arguments, names of users, hosts and GPUs, errors of a library. [`Text`] sanitizes it once, on the
+//! way in: no control character, bidi override, invisible character or invalid UTF-8 reaches a terminal or a file.
 
 mod argv;
 
@@ -14,22 +12,22 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::argv::Argv;
 
-/// Printable text, made from bytes that nobody vouches for.
+/// Printable text, made from untrusted bytes.
 ///
-/// A character that must not be printed stands as `\u{FFFD}`. Comparing two texts compares what is
-/// shown, so two different inputs may be equal here: a text is never an identity.
+/// Characters that must not be printed are replaced by `\u{FFFD}`. Different inputs may become equal texts, so a text is
+/// never an identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Text(#[schemars(with = "String")] Arc<str>);
 
 impl Text {
-    /// The most bytes of one text that are kept; the rest is cut off and an ellipsis says so.
+    /// The largest number of bytes. Longer text is cut off and ends in an ellipsis.
     pub const LIMIT: usize = 4096;
 
-    /// More marks than this on one character are not a language but a nuisance.
+    /// The largest number of combining marks on one character. No language needs more.
     const MARKS: usize = 2;
 
-    /// Takes text in. Any bytes do.
+    /// Sanitizes any bytes.
     pub fn new(bytes: impl AsRef<[u8]>) -> Self {
         let text = String::from_utf8_lossy(bytes.as_ref());
         if text.len() <= Self::LIMIT && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
@@ -43,8 +41,7 @@ impl Text {
                 continue;
             }
             let shown = if is_printable(character) { character } else { '\u{FFFD}' };
-            // The ellipsis takes three bytes: a text that was cut stays within the limit, and so
-            // passes unchanged the next time.
+            // With room for the ellipsis, a text that was cut passes unchanged the next time.
             if printable.len() + shown.len_utf8() > Self::LIMIT - '…'.len_utf8() {
                 printable.push('…');
                 break;
@@ -54,13 +51,13 @@ impl Text {
         Self(printable.into())
     }
 
-    /// The text, safe to print.
+    /// Returns the text, which is safe to print.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Whether a terminal may get this character: it moves nothing, hides nothing and reorders nothing.
+/// Whether a character moves, hides and reorders nothing on a terminal.
 fn is_printable(character: char) -> bool {
     !character.is_control()
         && !matches!(character,
@@ -72,11 +69,11 @@ fn is_printable(character: char) -> bool {
             // Byte order mark, interlinear annotations, musical formatting, tags, variation selectors.
             | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}'
             | '\u{FE00}'..='\u{FE0F}'
-            // Private use: what a terminal's font makes of it is anybody's guess.
+            // Private use: each font shows something else.
             | '\u{E000}'..='\u{F8FF}' | '\u{F0000}'..='\u{10FFFF}')
 }
 
-/// Whether it takes no column of its own.
+/// Whether a character takes no column of its own.
 fn is_mark(character: char) -> bool {
     unicode_width::UnicodeWidthChar::width(character) == Some(0)
 }
@@ -105,7 +102,7 @@ impl Borrow<str> for Text {
     }
 }
 
-/// A line from another host, or a recording, is no more to be trusted than a process.
+/// Sanitizes: lines come from other hosts and from recordings.
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
@@ -136,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_move_the_cursor_or_hide_is_replaced() {
+    fn characters_that_move_the_cursor_or_hide_are_replaced() {
         check(b"python train.py", "python train.py");
         check(b"a\x1b[2Jb\nc\x7f", "a\u{FFFD}[2Jb\u{FFFD}c\u{FFFD}");
         check("ab\u{202E}cd\u{200B}".as_bytes(), "ab\u{FFFD}cd\u{FFFD}");
@@ -146,19 +143,19 @@ mod tests {
     }
 
     #[test]
-    fn marks_do_not_pile_up() {
+    fn more_than_two_marks_on_a_character_are_dropped() {
         let zalgo = format!("a{}b", "\u{0301}".repeat(2048));
         check(zalgo.as_bytes(), "a\u{0301}\u{0301}b");
     }
 
     #[test]
-    fn a_long_text_is_cut_and_says_so() {
+    fn a_long_text_is_cut_and_ends_in_an_ellipsis() {
         let text = Text::new(vec![b'x'; 1 << 20]);
         assert!(text.as_str().len() <= Text::LIMIT && text.as_str().ends_with('…'), "{}", text.as_str().len());
     }
 
     proptest! {
-        /// Whatever comes in, what comes out is printable, bounded, and stays as it is the next time.
+        /// Any input gives printable text within the limit, which a second pass does not change.
         #[test]
         fn only_printable_text_comes_out(bytes in proptest::collection::vec(any::<u8>(), 0..6000), text in ".*") {
             for input in [bytes.as_slice(), text.as_bytes()] {

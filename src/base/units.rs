@@ -1,9 +1,8 @@
-//! Quantities, each a type of its own, and how each prints.
-//!
-//! Every type prints in a fixed width ([`Bytes::WIDTH`] and its like), so that columns do not
-//! dance. What could not be read prints as its [`Missing`](crate::protocol::snapshot::Missing), never as 0.
+//! Quantities, each with a type of its own, and their display in a fixed width, so that columns do not move.
 
 use std::fmt;
+use std::iter::Sum;
+use std::ops::Add;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -18,37 +17,37 @@ pub use super::time::Moment;
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// Columns that the widest amount takes, as in `1023 MiB` or `38.25 GiB`.
+    /// The width of the widest amount in columns, as in `1023 MiB`.
     pub const WIDTH: usize = 9;
 
-    /// An amount given in KiB, as `/proc` gives it.
+    /// Returns this number of KiB.
     pub fn from_kib(kib: u64) -> Self {
         Self(kib.saturating_mul(1 << 10))
     }
 
-    /// An amount given in MiB, as people give it.
+    /// Returns this number of MiB.
     pub fn from_mib(mib: u64) -> Self {
         Self(mib.saturating_mul(1 << 20))
     }
 
-    /// An amount given in GiB, as people give it.
+    /// Returns this number of GiB.
     pub fn from_gib(gib: u64) -> Self {
         Self(gib.saturating_mul(1 << 30))
     }
 
-    /// This amount in GiB.
-    #[expect(clippy::cast_precision_loss, reason = "2^53 bytes is 8 PiB, and this is for a person to read")]
+    /// Returns the amount in GiB.
+    #[expect(clippy::cast_precision_loss, reason = "2^53 bytes are 8 PiB")]
     pub fn gib(self) -> f64 {
         self.0 as f64 / f64::from(1 << 30)
     }
 
-    /// This amount less another, and 0 where the other is larger.
+    /// Subtracts another amount; 0 when that is larger.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// This amount as far as it is printed: what looks the same is the same.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an amount printed is one of bytes")]
+    /// Rounds the amount as it is printed: amounts that look the same are equal.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the amount was a u64")]
     pub fn as_shown(self) -> Self {
         let (value, unit, decimals) = self.parts();
         let ten = 10_f64.powi(i32::from(decimals));
@@ -67,7 +66,7 @@ impl Bytes {
         (value, unit, u8::from(unit > 1 && value < 99.95))
     }
 
-    /// The bytes of a unit: `G` and `GiB` are the same, `GB` is a thousand millions. Absent for what is none.
+    /// Returns the bytes of a unit: `G` and `GiB` are the same, `GB` is 10^9. `None` for an unknown unit.
     pub fn unit(name: &str) -> Option<u64> {
         const UNITS: [(&[&str], u64); 9] = [
             (&["b", "byte", "bytes"], 1),
@@ -80,7 +79,9 @@ impl Bytes {
             (&["gb"], 1_000_000_000),
             (&["tb"], 1_000_000_000_000),
         ];
-        UNITS.iter().find_map(|(names, unit)| names.iter().any(|it| it.eq_ignore_ascii_case(name)).then_some(*unit))
+        UNITS
+            .iter()
+            .find_map(|(names, unit)| names.iter().any(|known| known.eq_ignore_ascii_case(name)).then_some(*unit))
     }
 
     /// Parses a number of units: `20`, `1.5`, `1.07e+10`. `None` for text that is no number, or too large.
@@ -90,31 +91,39 @@ impl Bytes {
         }
         #[expect(clippy::cast_precision_loss, reason = "units are powers of two or ten")]
         let bytes = number.parse::<f64>().ok()? * unit as f64;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is neither negative nor large")]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked on this line")]
         (0.0..1e18).contains(&bytes).then(|| Self(bytes.round() as u64))
     }
 
-    /// How much of `whole` this is; absent when there is no whole.
-    #[expect(clippy::cast_precision_loss, reason = "a share is for a gauge of some dozen cells")]
+    /// Returns the amount as a share of `whole`; `None` when `whole` is 0.
+    #[expect(clippy::cast_precision_loss, reason = "a gauge has some dozen cells")]
     pub fn share_of(self, whole: Self) -> Option<f64> {
         (whole.0 > 0).then(|| self.0 as f64 / whole.0 as f64)
     }
 }
 
-impl std::iter::Sum for Bytes {
-    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
-        Self(parts.fold(0, |sum, part| sum.saturating_add(part.0)))
+/// Saturates: a far agent may send any amount.
+impl Add for Bytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
     }
 }
 
-/// `512 KiB`, `61.2 GiB`: three digits that count, and the unit of IEC 80000-13.
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self(0), Add::add)
+    }
+}
+
 impl FromStr for Bytes {
     type Err = String;
 
-    /// `1024`, `20GiB`, `20 GiB`, `20G` (the same), `20GB` (a thousand millions each).
+    /// Parses `1024`, `20GiB`, `20 GiB`, `20G` (the same) or `20GB` (10^9 bytes each).
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        let unit = text.find(|it: char| it.is_ascii_alphabetic()).unwrap_or(text.len());
+        let unit = text.find(|character: char| character.is_ascii_alphabetic()).unwrap_or(text.len());
         let (number, unit) = text.split_at(unit);
         let factor = if unit.is_empty() { Some(1) } else { Self::unit(unit) };
         let factor = factor.ok_or_else(|| format!("`{unit}` is no unit of memory: say GiB, MiB, KiB, GB…"))?;
@@ -130,28 +139,27 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A share of one GPU or one core, in percent. CPU use can pass 100: it counts cores.
-///
-/// Kept to a tenth: what differs by less is not worth a line on the wire.
+/// A share of one GPU or one core in percent, rounded to a tenth: smaller changes are not worth a line. CPU use counts
+/// cores and may exceed 100.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Percent(f32);
 
 impl Percent {
-    /// Columns that it takes, as in `100%`.
+    /// The width in columns, as in `100%`.
     pub const WIDTH: usize = 4;
 
-    /// A share, rounded to a tenth.
+    /// Rounds a share to a tenth.
     pub fn new(value: f32) -> Self {
         Self((value * 10.0).round() / 10.0)
     }
 
-    /// This share as far as it is printed: what looks the same is the same.
+    /// Rounds the share as it is printed: shares that look the same are equal.
     pub fn as_shown(self) -> Self {
         Self(self.0.round_ties_even())
     }
 
-    /// The number, 100 for a whole.
+    /// Returns the number; 100 for a whole GPU or core.
     pub fn value(self) -> f32 {
         self.0
     }
@@ -174,19 +182,19 @@ impl fmt::Display for Celsius {
     }
 }
 
-/// Electric power. Kept to a tenth of a watt.
+/// Electric power, rounded to a tenth of a watt.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Watts(f32);
 
 impl Watts {
-    /// From NVML's milliwatts.
+    /// Converts NVML's milliwatts.
     #[expect(clippy::cast_precision_loss, reason = "a GPU draws less than 2^24 mW")]
     pub fn from_milliwatts(milliwatts: u32) -> Self {
         Self((milliwatts as f32 / 100.0).round() / 10.0)
     }
 
-    /// The number of watts.
+    /// Returns the number of watts.
     pub fn value(self) -> f32 {
         self.0
     }
@@ -198,13 +206,13 @@ impl fmt::Display for Watts {
     }
 }
 
-/// A clock's frequency.
+/// The frequency of a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Hertz(pub u64);
 
 impl Hertz {
-    /// From NVML's MHz.
+    /// Converts NVML's MHz.
     pub fn from_mhz(mhz: u32) -> Self {
         Self(u64::from(mhz) * 1_000_000)
     }
@@ -216,12 +224,12 @@ impl fmt::Display for Hertz {
     }
 }
 
-/// A span of time as people say it: `7s`, `4m05s`, `3h12m`, `9d04h`.
+/// A span of time in its two largest units: `7s`, `4m05s`, `3h12m`, `9d04h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed(pub Duration);
 
 impl Elapsed {
-    /// Columns that it takes up to 27 years.
+    /// The width in columns of spans up to 27 years.
     pub const WIDTH: usize = 6;
 }
 
@@ -249,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_show_three_digits_and_never_outgrow_their_column() {
+    fn bytes_show_three_digits_and_fit_their_column() {
         check(Bytes(0), "0 B");
         check(Bytes(1023), "1023 B");
         check(Bytes::from_kib(512), "512 KiB");
@@ -265,8 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_read_as_people_write_them() {
-        let read = |text: &str| text.parse::<Bytes>().map(|it| it.0);
+    fn amounts_are_parsed_with_any_unit() {
+        let read = |text: &str| text.parse::<Bytes>().map(|bytes| bytes.0);
         assert_eq!(read("1024"), Ok(1024));
         assert_eq!((read("20GiB"), read("20 gib"), read("20G")), (Ok(20 << 30), Ok(20 << 30), Ok(20 << 30)));
         assert_eq!((read("1.5 GiB"), read("80GB")), (Ok(3 << 29), Ok(80_000_000_000)));
@@ -276,10 +284,10 @@ mod tests {
     }
 
     #[test]
-    fn amounts_that_look_the_same_are_the_same_and_keep_their_order() {
+    fn amounts_that_look_the_same_are_equal_and_keep_their_order() {
         let mut amounts: Vec<u64> =
             (0..64).flat_map(|shift| [1 << shift, 999 << shift.min(54), 1051 << shift.min(53)]).collect();
-        amounts.extend((0..3000).map(|it| it << 17));
+        amounts.extend((0..3000).map(|step| step << 17));
         amounts.sort_unstable();
         for pair in amounts.windows(2) {
             let (a, b) = (Bytes(pair[0]), Bytes(pair[1]));
@@ -289,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_said_in_its_two_largest_units() {
+    fn a_span_is_shown_in_its_two_largest_units() {
         check(Elapsed(Duration::from_secs(59)), "59s");
         check(Elapsed(Duration::from_secs(245)), "4m05s");
         check(Elapsed(Duration::from_mins(192)), "3h12m");
@@ -298,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_nothing_is_absent() {
+    fn a_share_of_zero_is_none() {
         assert_eq!(Bytes(1).share_of(Bytes(0)), None);
     }
 }

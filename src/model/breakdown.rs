@@ -73,12 +73,12 @@ impl ReservedMemory {
 
     /// The sum of the parts: `memory_reserved()`.
     pub fn sum(&self) -> Bytes {
-        [self.allocated, self.pending, self.fragmented, self.cache].into_iter().sum()
+        self.active() + self.fragmented + self.cache
     }
 
     /// The memory held by tensors or waiting for another stream.
     pub fn active(&self) -> Bytes {
-        [self.allocated, self.pending].into_iter().sum()
+        self.allocated + self.pending
     }
 
     /// The parts.
@@ -92,13 +92,12 @@ impl ReservedMemory {
     }
 
     fn plus(self, other: Self) -> Self {
-        let add = |a: Bytes, b: Bytes| Bytes(a.0.saturating_add(b.0));
         Self {
-            allocated: add(self.allocated, other.allocated),
-            pending: add(self.pending, other.pending),
-            fragmented: add(self.fragmented, other.fragmented),
-            cache: add(self.cache, other.cache),
-            rounding: add(self.rounding, other.rounding),
+            allocated: self.allocated + other.allocated,
+            pending: self.pending + other.pending,
+            fragmented: self.fragmented + other.fragmented,
+            cache: self.cache + other.cache,
+            rounding: self.rounding + other.rounding,
         }
     }
 }
@@ -146,21 +145,15 @@ impl Breakdown {
 
     /// The breakdown of all memory of a GPU, including MIG instances. Missing where the memory in use is.
     pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[UnaccountedMemory]) -> Reading<Self> {
-        let load = &gpu.load;
-        let all = || with_instances(snapshot, gpu);
-        let reserved = reserved_on(snapshot, gpu);
-        let unaccounted = unaccounted.iter().filter(|unaccounted| all().any(|gpu| gpu.uuid == unaccounted.gpu));
-        let mut known = reserved.map_or_else(Vec::new, |reserved| reserved.parts().to_vec());
-        let free = load.memory_total?.saturating_sub(load.memory_used?);
+        let (total, used) = (gpu.load.memory_total?, gpu.load.memory_used?);
         // Drivers before 510 count their own part as used.
-        let (own, free) = match load.memory_reserved {
-            Ok(own) => (Some(own), free.saturating_sub(own)),
-            Err(_) => (None, free),
-        };
-        known.extend(unaccounted.map(|unaccounted| (MemoryPart::Unaccounted, unaccounted.memory)));
+        let own = gpu.load.memory_reserved.ok();
+        let is_here = |pool: &&UnaccountedMemory| with_instances(snapshot, gpu).any(|gpu| gpu.uuid == pool.gpu);
+        let mut known = reserved_on(snapshot, gpu).map_or_else(Vec::new, |reserved| reserved.parts().to_vec());
+        known.extend(unaccounted.iter().filter(is_here).map(|pool| (MemoryPart::Unaccounted, pool.memory)));
         known.extend(own.map(|own| (MemoryPart::Driver, own)));
-        known.push((MemoryPart::Free, free));
-        Ok(Self::new(load.memory_total?, &known, MemoryPart::Outside))
+        known.push((MemoryPart::Free, total.saturating_sub(used).saturating_sub(own.unwrap_or_default())));
+        Ok(Self::new(total, &known, MemoryPart::Outside))
     }
 
     /// The bytes of one part; 0 where there is none.

@@ -14,11 +14,14 @@ use crate::protocol::snapshot::Process;
 ///
 /// A line changes only the model of the host it came from. A host that restarts, vanishes or lags leaves the others alone.
 #[derive(Debug, Clone, Default)]
-pub struct Fleet {
-    models: BTreeMap<HostKey, HostModel>,
-    labels: BTreeMap<HostKey, HostLabel>,
-    /// The names of all hosts for people; no two are the same.
-    names: BTreeMap<HostKey, Text>,
+pub struct Fleet(BTreeMap<HostKey, FleetHost>);
+
+#[derive(Debug, Clone, Default)]
+struct FleetHost {
+    model: HostModel,
+    label: Option<HostLabel>,
+    /// The name for people; no two hosts have the same.
+    name: Text,
 }
 
 /// The number of characters of a host's name that are kept: `HOST_NAME_MAX` of Linux. A longer name would leave no room for
@@ -37,27 +40,22 @@ pub struct HostLabel {
 impl Fleet {
     /// A fleet of these hosts, before any of their lines.
     pub fn of(hosts: impl IntoIterator<Item = HostKey>) -> Self {
-        let models = hosts.into_iter().map(|host| (host, HostModel::default())).collect();
-        let mut fleet = Self { models, ..Self::default() };
+        let mut fleet = Self(hosts.into_iter().map(|host| (host, FleetHost::default())).collect());
         fleet.find_names();
         fleet
     }
 
     /// Sets the label of a host, which joins the fleet if it is new.
     pub fn set_label(&mut self, host: HostKey, label: HostLabel) {
-        self.models.entry(host).or_default();
-        self.labels.insert(host, label);
+        self.0.entry(host).or_default().label = Some(label);
         self.find_names();
     }
 
-    /// Applies a line from a host, which joins the fleet with its first line.
-    ///
-    /// # Errors
-    ///
-    /// When the line starts from another snapshot of this host than the latest: a full line is needed.
+    /// Applies a line from a host, which joins the fleet with its first line. Returns an error when the line starts from
+    /// another snapshot of this host than the latest: a full line is needed.
     pub fn apply(&mut self, host: HostKey, line: Line) -> Result<(), OutOfStep> {
         let is_full = matches!(line, Line::Full(_));
-        let applied = self.models.entry(host).or_default().apply(line);
+        let applied = self.0.entry(host).or_default().model.apply(line);
         if is_full {
             self.find_names();
         }
@@ -67,46 +65,43 @@ impl Fleet {
     /// The name of a host for people: the name that the user gave, else its own, else its source. Where two hosts have the
     /// same name, the later one has a number, as in `box#2`.
     pub fn name(&self, host: HostKey) -> &str {
-        self.names.get(&host).map_or("", Text::as_str)
+        self.0.get(&host).map_or("", |host| host.name.as_str())
     }
 
     fn find_names(&mut self) {
-        let mut names: BTreeMap<HostKey, Text> = BTreeMap::new();
-        for (host, model) in &self.models {
-            let label = self.labels.get(host);
-            let own = || model.latest().map(|snapshot| snapshot.host.facts.name.clone());
-            let name = label.and_then(|label| label.name.clone()).or_else(own);
-            let name = name.or_else(|| label.map(|label| label.source.clone()));
-            let name = name.unwrap_or_else(|| Text::new(format!("host {}", host.0 + 1)));
+        let mut taken: Vec<Text> = Vec::new();
+        for (key, host) in &mut self.0 {
+            let given = host.label.as_ref().and_then(|label| label.name.clone());
+            let own = || host.model.latest().map(|snapshot| snapshot.host.facts.name.clone());
+            let source = || host.label.as_ref().map(|label| label.source.clone());
+            let name = given.or_else(own).or_else(source).unwrap_or_else(|| Text::new(format!("host {}", key.0 + 1)));
             let name: String = name.as_str().chars().take(LONGEST_NAME).collect();
-            let is_taken = |name: &Text| names.values().any(|taken| taken == name);
-            let mut numbered = Text::from(name.as_str());
+            host.name = Text::from(name.as_str());
             for number in 2.. {
-                if !is_taken(&numbered) {
+                if !taken.contains(&host.name) {
                     break;
                 }
-                numbered = Text::new(format!("{name}#{number}"));
+                host.name = Text::new(format!("{name}#{number}"));
             }
-            names.insert(*host, numbered);
+            taken.push(host.name.clone());
         }
-        self.names = names;
     }
 
-    /// Advances the clock of every host: this time passed without a line.
+    /// Notes that this time passed for the viewer: every host is silent until its next line.
     pub fn pass(&mut self, time: ViewerTime) {
-        for host in self.models.values_mut() {
-            host.pass(time);
+        for host in self.0.values_mut() {
+            host.model.pass(time);
         }
     }
 
     /// The model of a host; `None` for a host that is not in the fleet.
     pub fn host(&self, host: HostKey) -> Option<&HostModel> {
-        self.models.get(&host)
+        self.0.get(&host).map(|host| &host.model)
     }
 
     /// Whether lists and messages have to say which host they are about.
     pub fn has_many(&self) -> bool {
-        self.models.len() > 1
+        self.0.len() > 1
     }
 
     /// The latest snapshot of a process, with the model of its host; `None` once the process or the host is gone.
@@ -117,7 +112,7 @@ impl Fleet {
 
     /// All hosts, in the order of their keys.
     pub fn hosts(&self) -> impl ExactSizeIterator<Item = (HostKey, &HostModel)> {
-        self.models.iter().map(|(key, host)| (*key, host))
+        self.0.iter().map(|(key, host)| (*key, &host.model))
     }
 }
 

@@ -30,13 +30,8 @@ pub struct HealthVerdict {
 }
 
 impl HealthVerdict {
-    fn new(severity: Severity, word: impl Into<String>) -> Self {
-        let word = word.into();
-        Self { phrase: word.clone(), word, severity }
-    }
-
-    fn with_phrase(self, phrase: impl Into<String>) -> Self {
-        Self { phrase: phrase.into(), ..self }
+    fn new(severity: Severity, word: impl Into<String>, phrase: impl Into<String>) -> Self {
+        Self { word: word.into(), phrase: phrase.into(), severity }
     }
 }
 
@@ -106,72 +101,54 @@ pub fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
 /// 9. nothing known, or no problem.
 pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
     use Severity::{Bad, Fine, Notable, Unknown};
+    let (load, health) = (&gpu.load, &gpu.health);
+    let recent_xids = || health.xids.iter().rev().filter(|xid| now.since(xid.at) < XID_SHOWN_FOR).map(|xid| xid.code);
+    let of_xid = |severity, code: u64| {
+        let word = format!("Xid {code}");
+        let phrase = describe_xid(code).map_or_else(|| word.clone(), |words| format!("{word}: {words}"));
+        HealthVerdict::new(severity, word, phrase)
+    };
+    let reasons = load.throttle.as_deref().unwrap_or_default();
+    let throttled =
+        |severity, reason: &Throttle| HealthVerdict::new(severity, reason.to_string(), format!("throttled: {reason}"));
+    let is_hard = |reason: &&Throttle| !matches!(reason, Throttle::PowerCap | Throttle::SyncBoost);
+    let is_hot = load.temperature.ok().zip(gpu.facts.slowdown_temperature.ok()).is_some_and(|(is, limit)| is >= limit);
+    let has_failed = || {
+        let missing = [load.memory_used.err(), load.sm.err(), load.temperature.err(), load.power.err()];
+        !gpu.failures.is_empty() || missing.contains(&Some(Missing::Failed)) || load.throttle == Err(Missing::Failed)
+    };
     if let Some(trouble) = &gpu.trouble {
         let word = trouble.cause.to_string();
         let phrase = format!("{word} {}", Elapsed(now.since(trouble.since)));
-        return HealthVerdict::new(Bad, word).with_phrase(phrase);
-    }
-    let health = &gpu.health;
-    let recent_xids = || health.xids.iter().rev().filter(|xid| now.since(xid.at) < XID_SHOWN_FOR).map(|xid| xid.code);
-    let of_xid = |severity, code: u64| {
-        let word = HealthVerdict::new(severity, format!("Xid {code}"));
-        match describe_xid(code) {
-            Some(words) => word.with_phrase(format!("Xid {code}: {words}")),
-            None => word,
-        }
-    };
-    if let Some(code) = recent_xids().find(|code| !is_of_a_program(*code)) {
-        return of_xid(Bad, code);
-    }
-    if health.remap_failed == Ok(true) {
-        return HealthVerdict::new(Bad, "remap failed")
-            .with_phrase("row remap failed: no spare row is left, replace the board");
-    }
-    if let Ok(errors @ 1..) = health.ecc_uncorrected {
-        return HealthVerdict::new(Bad, format!("ECC {errors}"))
-            .with_phrase(format!("ECC: {errors} uncorrected errors"));
-    }
-    let throttle = gpu.load.throttle.as_deref().unwrap_or_default();
-    if let Some(reason) =
-        throttle.iter().find(|throttle| **throttle != Throttle::PowerCap && **throttle != Throttle::SyncBoost)
-    {
-        return HealthVerdict::new(Bad, reason.to_string()).with_phrase(format!("throttled: {reason}"));
-    }
-    if let (Ok(is), Ok(limit)) = (gpu.load.temperature, gpu.facts.slowdown_temperature)
-        && is >= limit
-    {
-        return HealthVerdict::new(Bad, "hot").with_phrase("at its slowdown temperature");
-    }
-    if health.remap_pending == Ok(true) {
-        return HealthVerdict::new(Notable, "row remap").with_phrase("row remap pending: reset when idle");
-    }
-    if health.retired_pending == Ok(true) {
-        return HealthVerdict::new(Notable, "page retire").with_phrase("page retirement pending: reboot when idle");
-    }
-    if let Some((word, phrase)) = health.recovery_action.ok().and_then(recovery) {
-        return HealthVerdict::new(Bad, word).with_phrase(phrase);
-    }
-    if let Some(code) = recent_xids().next() {
-        return of_xid(Notable, code);
-    }
-    let load = &gpu.load;
-    let reasons = [
-        load.memory_used.err(),
-        load.sm.err(),
-        load.temperature.err(),
-        load.power.err(),
-        load.throttle.as_ref().err().copied(),
-    ];
-    match throttle.first() {
-        Some(reason) => HealthVerdict::new(Notable, reason.to_string()).with_phrase(format!("throttled: {reason}")),
-        None if !gpu.failures.is_empty() || reasons.contains(&Some(Missing::Failed)) => {
-            HealthVerdict::new(Notable, "ERR")
-        }
-        None if load.throttle == Err(Missing::NotYet) => HealthVerdict::new(Unknown, "…").with_phrase("not read yet"),
-        None if load.throttle.is_err() && load.temperature.is_err() && health.ecc_uncorrected.is_err() => {
-            HealthVerdict::new(Unknown, "unknown")
-        }
-        None => HealthVerdict::new(Fine, "ok"),
+        HealthVerdict::new(Bad, word, phrase)
+    } else if let Some(code) = recent_xids().find(|code| !is_of_a_program(*code)) {
+        of_xid(Bad, code)
+    } else if health.remap_failed == Ok(true) {
+        HealthVerdict::new(Bad, "remap failed", "row remap failed: no spare row is left, replace the board")
+    } else if let Ok(errors @ 1..) = health.ecc_uncorrected {
+        HealthVerdict::new(Bad, format!("ECC {errors}"), format!("ECC: {errors} uncorrected errors"))
+    } else if let Some(reason) = reasons.iter().find(is_hard) {
+        throttled(Bad, reason)
+    } else if is_hot {
+        HealthVerdict::new(Bad, "hot", "at its slowdown temperature")
+    } else if health.remap_pending == Ok(true) {
+        HealthVerdict::new(Notable, "row remap", "row remap pending: reset when idle")
+    } else if health.retired_pending == Ok(true) {
+        HealthVerdict::new(Notable, "page retire", "page retirement pending: reboot when idle")
+    } else if let Some((word, phrase)) = health.recovery_action.ok().and_then(recovery) {
+        HealthVerdict::new(Bad, word, phrase)
+    } else if let Some(code) = recent_xids().next() {
+        of_xid(Notable, code)
+    } else if let Some(reason) = reasons.first() {
+        throttled(Notable, reason)
+    } else if has_failed() {
+        HealthVerdict::new(Notable, "ERR", "ERR")
+    } else if load.throttle == Err(Missing::NotYet) {
+        HealthVerdict::new(Unknown, "…", "not read yet")
+    } else if load.throttle.is_err() && load.temperature.is_err() && health.ecc_uncorrected.is_err() {
+        HealthVerdict::new(Unknown, "unknown", "unknown")
+    } else {
+        HealthVerdict::new(Fine, "ok", "ok")
     }
 }
 

@@ -6,24 +6,16 @@ use crate::base::units::Bytes;
 impl HostModel {
     /// Returns advice, most likely first; none unless the memory leaks or may leak.
     pub fn advice(&self, subject: &GpuOrProcess) -> Vec<Advice> {
-        let growing = self.growth(subject);
         let known =
-            growing.and_then(|growth| Some((growth.part, growth.pattern()?, growth.detector.evidence()?.gained)));
-        let Some((part, growth, gained)) = known else { return Vec::new() };
-        let parts = match subject {
-            GpuOrProcess::Process(id) => self.latest().and_then(|snapshot| reserved(snapshot, *id, None)),
-            GpuOrProcess::Gpu(_) => None,
+            self.growth(subject).and_then(|growth| Some((growth.part, growth.pattern()?, growth.detector.evidence()?)));
+        let Some((part, growth, evidence)) = known else { return Vec::new() };
+        let parts = || {
+            let GpuOrProcess::Process(id) = subject else { return None };
+            let held = self.process_total(*id)?.memory.ok()?.bytes;
+            Some(GrownParts::of(reserved(self.latest()?, *id, None)?, held, evidence.gained))
         };
-        let held = match subject {
-            GpuOrProcess::Process(id) => {
-                self.process_total(*id).and_then(|total| total.memory.ok()).map(|memory| memory.bytes)
-            }
-            GpuOrProcess::Gpu(_) => None,
-        };
-        let grown = match (part, parts.zip(held)) {
-            (Some(part), _) => GrownParts::of_part(part),
-            (None, Some((parts, held))) => GrownParts::of(parts, held, gained),
-            (None, None) => return on_growth(&patterns_of_total(growth)),
+        let Some(grown) = part.map(GrownParts::of_part).or_else(parts) else {
+            return on_growth(&patterns_of_total(growth));
         };
         let mut texts = on_growth(&grown.patterns(growth));
         texts.retain(|advice| grown.suits(advice.name));

@@ -30,54 +30,23 @@ pub(in crate::model) enum ProcessRole {
     Other,
 }
 
-const KEEPERS: [&str; 21] = [
-    "systemd",
-    "init",
-    "tini",
-    "dumb-init",
-    "docker-init",
-    "catatonit",
-    "s6-svscan",
-    "runsv",
-    "supervisord",
-    "tmux",
-    "screen",
-    "sshd",
-    "sshd-session",
-    "login",
-    "cron",
-    "crond",
-    "slurmstepd",
-    "slurmd",
-    "conmon",
-    "dockerd",
-    "runc",
-];
-const SHELLS: [&str; 10] = ["bash", "sh", "zsh", "fish", "dash", "ash", "ksh", "tcsh", "csh", "nu"];
-const LAUNCHERS: [&str; 12] = [
-    "pt_elastic",
-    "torchrun",
-    "deepspeed",
-    "mpirun",
-    "mpiexec",
-    "orterun",
-    "prterun",
-    "hydra_pmi_proxy",
-    "horovodrun",
-    "srun",
-    "raylet",
-    "prted",
-];
-const LAUNCHER_MODULES: [&str; 6] = [
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "torch.distributed.elastic",
-    "deepspeed.launcher",
-    "accelerate.commands",
-    "ray.autoscaler",
-];
-const NOTEBOOK_SERVERS: [&str; 6] =
-    ["jupyter-notebook", "jupyter-lab", "jupyter-server", "jupyterhub-singleuser", "jupyterhub", "jupyter"];
+// Names, separated by blanks.
+const KEEPERS: &str = "systemd init tini dumb-init docker-init catatonit s6-svscan runsv supervisord tmux screen sshd \
+                       sshd-session login cron crond slurmstepd slurmd conmon dockerd runc";
+const SHELLS: &str = "bash sh zsh fish dash ash ksh tcsh csh nu";
+const LAUNCHERS: &str = "pt_elastic torchrun deepspeed mpirun mpiexec orterun prterun hydra_pmi_proxy horovodrun srun \
+                         raylet prted";
+const LAUNCHER_MODULES: &str = "torch.distributed.run torch.distributed.launch torch.distributed.elastic \
+                                deepspeed.launcher accelerate.commands ray.autoscaler";
+const NOTEBOOK_SERVERS: &str = "jupyter-notebook jupyter-lab jupyter-server jupyterhub-singleuser jupyterhub jupyter";
+
+fn is_in(names: &str, name: &str) -> bool {
+    names.split(' ').any(|known| known == name)
+}
+
+fn starts_with_any(text: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| text.starts_with(prefix))
+}
 
 impl ProcessRole {
     /// Returns the role of a process.
@@ -95,7 +64,7 @@ impl ProcessRole {
         }
         by_comm(comm).or_else(|| by_argv(argv)).unwrap_or_else(|| match () {
             () if is_python(comm, argv) => Self::Python,
-            () if SHELLS.contains(&comm) => shell(argv),
+            () if is_in(SHELLS, comm) => shell(argv),
             () => Self::Other,
         })
     }
@@ -131,49 +100,42 @@ impl ProcessRole {
     }
 }
 
+/// Returns the role that the name alone shows, as comm or as first argument.
+fn by_name(name: &str) -> Option<ProcessRole> {
+    match () {
+        () if starts_with_any(name, &["VLLM::", "sglang::", "ray::"]) => Some(ProcessRole::Worker),
+        () if is_in(KEEPERS, name) || starts_with_any(name, &["containerd-shim", "sshd:", "tmux:"]) => {
+            Some(ProcessRole::Keeper)
+        }
+        () => None,
+    }
+}
+
 fn by_comm(comm: &str) -> Option<ProcessRole> {
-    Some(match comm {
-        "pt_data_worker" => ProcessRole::Worker,
-        "pt_elastic" | "raylet" => ProcessRole::Launcher,
-        _ if comm.starts_with("VLLM::") || comm.starts_with("sglang::") || comm.starts_with("ray::") => {
-            ProcessRole::Worker
-        }
-        _ if comm.starts_with("containerd-shim") || comm.starts_with("tmux:") || KEEPERS.contains(&comm) => {
-            ProcessRole::Keeper
-        }
-        _ => return None,
-    })
+    match comm {
+        "pt_data_worker" => Some(ProcessRole::Worker),
+        "pt_elastic" | "raylet" => Some(ProcessRole::Launcher),
+        _ => by_name(comm),
+    }
 }
 
 fn by_argv(argv: &[&str]) -> Option<ProcessRole> {
     let first = name(argv.first()?);
     let second = argv.get(1).map_or("", |word| name(word));
-    // A login shell is named `-bash`.
-    if SHELLS.contains(&first.trim_start_matches('-')) {
-        return Some(shell(argv));
+    match () {
+        // A login shell is named `-bash`.
+        () if is_in(SHELLS, first.trim_start_matches('-')) => Some(shell(argv)),
+        () if is_in(LAUNCHERS, first) => Some(ProcessRole::Launcher),
+        () if is_in(NOTEBOOK_SERVERS, first) || is_in(NOTEBOOK_SERVERS, second) => Some(ProcessRole::NotebookServer),
+        () if first == "accelerate" || starts_with_any(first, &["python", "pypy"]) => python(argv, second),
+        () => by_name(first),
     }
-    if first.starts_with("VLLM::") || first.starts_with("sglang::") || first.starts_with("ray::") {
-        return Some(ProcessRole::Worker);
-    }
-    if LAUNCHERS.contains(&first) {
-        return Some(ProcessRole::Launcher);
-    }
-    if KEEPERS.contains(&first) || first.starts_with("containerd-shim") || first == "sshd:" || first == "tmux:" {
-        return Some(ProcessRole::Keeper);
-    }
-    if NOTEBOOK_SERVERS.contains(&first) || NOTEBOOK_SERVERS.contains(&second) {
-        return Some(ProcessRole::NotebookServer);
-    }
-    if !first.starts_with("python") && !first.starts_with("pypy") && first != "accelerate" {
-        return None;
-    }
-    python(argv, second)
 }
 
 /// Returns the role of a Python program; `None` when the arguments do not show it.
 fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
     let [program, rest @ ..] = argv else { return None };
-    if LAUNCHERS.contains(&second) {
+    if is_in(LAUNCHERS, second) {
         return Some(ProcessRole::Launcher);
     }
     if second == "supervisord" {
@@ -186,9 +148,9 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
     let at = rest.iter().position(|word| !word.starts_with('-') || matches!(*word, "-m" | "-c"))?;
     let (option, operand) = (rest[at], rest.get(at + 1).copied().unwrap_or(""));
     match option {
-        "-m" if LAUNCHER_MODULES.iter().any(|module| operand.starts_with(module)) => Some(ProcessRole::Launcher),
-        "-m" if operand.starts_with("ipykernel") || operand.starts_with("colab_kernel") => Some(ProcessRole::Notebook),
-        "-m" if operand.starts_with("jupyter") || operand.starts_with("notebook") => Some(ProcessRole::NotebookServer),
+        "-m" if LAUNCHER_MODULES.split(' ').any(|module| operand.starts_with(module)) => Some(ProcessRole::Launcher),
+        "-m" if starts_with_any(operand, &["ipykernel", "colab_kernel"]) => Some(ProcessRole::Notebook),
+        "-m" if starts_with_any(operand, &["jupyter", "notebook"]) => Some(ProcessRole::NotebookServer),
         "-c" if operand.contains("multiprocessing.forkserver") || operand.contains("resource_tracker") => {
             Some(ProcessRole::Helper)
         }
@@ -202,7 +164,7 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
 }
 
 fn is_python(comm: &str, argv: &[&str]) -> bool {
-    let interpreter = |name: &str| name.starts_with("python") || name.starts_with("pypy") || name == "ipython";
+    let interpreter = |name: &str| name == "ipython" || starts_with_any(name, &["python", "pypy"]);
     interpreter(comm) || comm.starts_with("pt_") || argv.first().is_some_and(|word| interpreter(name(word)))
 }
 
@@ -217,7 +179,6 @@ fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// The arguments; none where they are not known.
 fn arguments(facts: &ProcessFacts) -> Vec<&str> {
     facts.argv.iter().flat_map(Argv::iter).collect()
 }
@@ -230,31 +191,25 @@ pub(in crate::model) fn program(facts: &ProcessFacts) -> String {
     // As in `python /opt/env/bin/vllm serve`.
     let tool = argv.get(1).filter(|word| is_python("", argv) && !word.starts_with('-')).map(|word| name(word));
     let module = || argv.iter().copied().skip_while(|word| *word != "-m").nth(1);
-    let comm = || facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-    script.or(tool).or_else(module).map_or_else(comm, str::to_owned)
+    script.or(tool).or_else(module).map_or_else(|| comm(facts), str::to_owned)
+}
+
+/// The kernel's name of the process, or why it is missing.
+fn comm(facts: &ProcessFacts) -> String {
+    facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string)
 }
 
 /// The command line, or the comm where there are no arguments; truncated to fit a sentence.
 pub(in crate::model) fn command(facts: &ProcessFacts) -> String {
     const LIMIT: usize = 60;
-    let argv = &arguments(facts);
-    let mut words = argv.iter().copied();
-    let mut command = match argv.first() {
-        // The directory of the interpreter does not matter.
-        Some(first) => words.next().map_or("", |_| name(first)).to_owned(),
-        None => facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string),
-    };
-    for word in words {
-        command.push(' ');
-        command.push_str(word);
-        if command.len() > LIMIT {
-            let fits = command.char_indices().map(|(at, _)| at).nth(LIMIT);
-            if let Some(at) = fits {
-                command.truncate(at);
-                command.push('…');
-            }
-            break;
-        }
+    let mut words = arguments(facts);
+    let Some(first) = words.first_mut() else { return comm(facts) };
+    // The directory of the interpreter does not matter.
+    *first = name(first);
+    let mut command = words.join(" ");
+    if let Some((end, _)) = command.char_indices().nth(LIMIT).filter(|_| words.len() > 1) {
+        command.truncate(end);
+        command.push('…');
     }
     command
 }

@@ -58,11 +58,8 @@ fn kind(line: &[u8]) -> serde_json::Result<&str> {
 }
 
 impl Line {
-    /// Parses a line. Returns `None` for a kind that this version does not know.
-    ///
-    /// # Errors
-    ///
-    /// When the line is not a JSON object of this schema.
+    /// Parses a line. Returns `None` for a kind that this version does not know, and an error for a line that is no JSON
+    /// object of this schema.
     pub fn parse(line: &[u8]) -> serde_json::Result<Option<Self>> {
         // The derived implementation would first copy the line into a tree, since the kind could come last.
         Ok(Some(match kind(line)? {
@@ -74,10 +71,6 @@ impl Line {
     }
 
     /// Writes the line and a line feed.
-    ///
-    /// # Errors
-    ///
-    /// When writing to `out` fails.
     pub fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
         write(self, out)
     }
@@ -85,19 +78,11 @@ impl Line {
 
 impl Command {
     /// Parses a line that the viewer wrote.
-    ///
-    /// # Errors
-    ///
-    /// When the line is not a command of this schema.
     pub fn parse(line: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(line)
     }
 
     /// Writes the line and a line feed.
-    ///
-    /// # Errors
-    ///
-    /// When writing to `out` fails.
     pub fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
         write(self, out)
     }

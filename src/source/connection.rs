@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::detach::detach;
 use super::line_reader::LineReader;
@@ -73,7 +73,8 @@ impl Reporter {
 /// The connection to one agent.
 #[derive(Debug)]
 pub(super) struct Connection {
-    number: u64,
+    /// The number that events of this connection carry.
+    pub(super) number: u64,
     commands: Option<mpsc::UnboundedSender<Command>>,
     /// The tasks hold the pipes and end with the connection.
     tasks: JoinSet<()>,
@@ -114,16 +115,9 @@ impl Connection {
         Ok(Self { commands: Some(commands), process: Some(ExitingProcess { child, leads_session }), ..connection })
     }
 
-    /// The number that events of this connection carry.
-    pub(super) fn id(&self) -> u64 {
-        self.number
-    }
-
     /// Sends a command, without waiting until the agent reads it. After the end, does nothing: the end is an event.
     pub(super) fn send(&self, command: Command) {
-        if let Some(commands) = &self.commands {
-            let _ended: Result<(), mpsc::error::SendError<Command>> = commands.send(command);
-        }
+        let _ended = self.commands.as_ref().map(|commands| commands.send(command));
     }
 
     /// Closes the pipes. Returns the process if it may not have exited yet.
@@ -144,8 +138,7 @@ pub(super) struct ExitingProcess {
 async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Command>) {
     while let Some(command) = commands.recv().await {
         let mut line = Vec::new();
-        let is_sent = command.write(&mut line).is_ok() && stdin.write_all(&line).await.is_ok();
-        if !is_sent {
+        if command.write(&mut line).is_err() || stdin.write_all(&line).await.is_err() {
             return;
         }
     }
@@ -161,9 +154,8 @@ struct Receiver {
 
 impl Receiver {
     async fn run(mut self) {
-        let host = self.reporter.host;
         if let Some(reason) = self.forward_lines().await {
-            self.reporter.send(SourceEvent::Ended(host, Text::new(reason))).await;
+            self.reporter.send(SourceEvent::Ended(self.reporter.host, Text::new(reason))).await;
         }
     }
 
@@ -217,7 +209,7 @@ impl Receiver {
                 standard_error.read().await;
             }
         };
-        let _in_time: Result<(), tokio::time::error::Elapsed> = tokio::time::timeout(REASON_TIMEOUT, read_to_end).await;
+        let _in_time = timeout(REASON_TIMEOUT, read_to_end).await;
         Some(match standard_error.last_line() {
             Some(line) => format!("{subject} ended: {line}"),
             None => format!("{subject} ended without a word"),

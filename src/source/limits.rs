@@ -24,11 +24,8 @@ const DEEPEST_NESTING: usize = 64;
 /// The largest number of GPUs and GPU instances of one host. The largest host that NVIDIA sells has 72.
 const MOST_GPUS: usize = 1024;
 
-/// Checks the shape of a raw line, which may be no JSON at all.
-///
-/// # Errors
-///
-/// When parsing the line could take much more memory than the line.
+/// Checks the shape of a raw line, which may be no JSON at all. Returns an error when parsing it could take much more memory
+/// than the line.
 pub(super) fn check_raw(line: &[u8]) -> Result<(), String> {
     if line.len() <= UNCHECKED_LENGTH {
         return Ok(());
@@ -67,26 +64,6 @@ fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
     }
 }
 
-/// Checks the counts of a parsed line.
-///
-/// # Errors
-///
-/// When the line has more GPUs or processes than any host.
-pub(super) fn check_parsed(line: &Line) -> Result<(), String> {
-    let (gpus, processes) = match line {
-        Line::Full(snapshot) => (snapshot.gpus.len(), snapshot.processes.len()),
-        Line::Tick(change) => (change.gpus.len(), change.processes.len()),
-        Line::Reply(_) => return Ok(()),
-    };
-    if gpus > MOST_GPUS {
-        return Err(format!("its line has {gpus} GPUs; the limit is {MOST_GPUS}"));
-    }
-    if processes > MOST_PROCESSES {
-        return Err(format!("its line has {processes} processes; the limit is {MOST_PROCESSES}"));
-    }
-    Ok(())
-}
-
 /// Parses a line within all limits. Returns `None` for a kind of line that is not known here.
 ///
 /// # Errors
@@ -99,7 +76,16 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Line>, String> {
         let beginning = Text::new(&line[..line.len().min(SHOWN_LENGTH)]);
         format!("its line is not understood: {error}: {beginning}")
     })?;
-    parsed.as_ref().map_or(Ok(()), check_parsed)?;
+    let (gpus, processes) = match &parsed {
+        Some(Line::Full(snapshot)) => (snapshot.gpus.len(), snapshot.processes.len()),
+        Some(Line::Tick(change)) => (change.gpus.len(), change.processes.len()),
+        Some(Line::Reply(_)) | None => (0, 0),
+    };
+    for (count, noun, limit) in [(gpus, "GPUs", MOST_GPUS), (processes, "processes", MOST_PROCESSES)] {
+        if count > limit {
+            return Err(format!("its line has {count} {noun}; the limit is {limit}"));
+        }
+    }
     Ok(parsed)
 }
 

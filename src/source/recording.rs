@@ -57,11 +57,7 @@ impl FromStr for Speed {
 }
 
 impl Recording {
-    /// Starts the replay.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be opened.
+    /// Starts the replay. Returns an error when the file cannot be opened.
     pub(super) fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
         let path = if self.path.as_os_str() == "-" { PathBuf::from("/dev/stdin") } else { self.path.clone() };
         let shown = self.path.display().to_string();
@@ -74,7 +70,7 @@ impl Recording {
         thread::Builder::new().name("replay".to_owned()).spawn(move || {
             let copied = io::copy(&mut file, &mut writer).map(drop).map_err(cannot_read);
             // Nothing waits for the result once the replay is stopped.
-            let _stopped: Result<(), io::Result<()>> = sender.send(copied);
+            let _stopped = sender.send(copied);
         })?;
         let lines = LineReader::new(ChildStdout::from_std(OwnedFd::from(pipe).into())?);
         let player = Player {
@@ -133,16 +129,12 @@ impl Player {
             }
         };
         let rest = self.lines.rest().to_vec();
-        let mut problem = None;
-        if outcome.is_ok() && !rest.is_empty() {
-            if matches!(limits::parse(&rest), Ok(Some(_))) {
-                if !self.play(&rest, number).await {
-                    return;
-                }
-            } else {
-                problem = Some("the last line of the recording is cut off".to_owned());
-            }
+        let has_rest = outcome.is_ok() && !rest.is_empty();
+        let is_cut_off = has_rest && !matches!(limits::parse(&rest), Ok(Some(_)));
+        if has_rest && !is_cut_off && !self.play(&rest, number).await {
+            return;
         }
+        let problem = is_cut_off.then(|| "the last line of the recording is cut off".to_owned());
         let read_result = self.read_result.await.unwrap_or(Ok(()));
         let failure = outcome.err().or_else(|| read_result.err().map(|error| error.to_string()));
         let ignored = self.ignored.map(|(sentence, count)| match count {
@@ -211,11 +203,12 @@ impl Player {
     async fn wait_until_due(&mut self, place: usize, at: Moment) {
         let position = self.hosts[place].advance(at);
         self.position = self.position.max(position);
-        match self.speed.after(position).map(|after| self.start.checked_add(after)) {
-            Some(Some(due)) => sleep_until(due).await,
+        let Speed::Times(times) = self.speed else { return };
+        let after = Duration::try_from_secs_f64(position.as_secs_f64() / times).unwrap_or(Duration::MAX);
+        match self.start.checked_add(after) {
+            Some(due) => sleep_until(due).await,
             // A line of the far future never comes.
-            Some(None) => std::future::pending().await,
-            None => {}
+            None => std::future::pending().await,
         }
     }
 }
@@ -227,18 +220,6 @@ impl RecordedHost {
         let step = at.since(std::mem::replace(&mut self.at, at));
         self.position = self.position.saturating_add(step);
         self.position
-    }
-}
-
-impl Speed {
-    /// Returns the time after the start of the replay at which this position is due; `None` for at once.
-    fn after(self, position: Duration) -> Option<Duration> {
-        match self {
-            Self::Times(times) => {
-                Some(Duration::try_from_secs_f64(position.as_secs_f64() / times).unwrap_or(Duration::MAX))
-            }
-            Self::Max => None,
-        }
     }
 }
 
@@ -322,19 +303,15 @@ mod tests {
         let mut host = RecordedHost { key_in_file: None, at: Moment(10_000), position: Duration::ZERO };
         let positions: Vec<u128> = [10_000, 10_300, 5_000, 5_300].map(|at| host.advance(Moment(at)).as_millis()).into();
         assert_eq!(positions, [0, 300, 300, 600]);
-        let after = |speed: Speed| speed.after(Duration::from_millis(600)).map(|after| after.as_millis());
-        assert_eq!([1.0, 3.0, 0.5].map(|times| after(Speed::Times(times))), [Some(600), Some(200), Some(1200)]);
-        assert_eq!(after(Speed::Max), None);
-        assert_eq!(Speed::Times(1e-300).after(Duration::from_secs(1)), Some(Duration::MAX));
     }
 
     #[test]
     fn no_line_comes_before_it_is_due() {
-        let times: Vec<u128> = replay(&[line(10_000, None), line(10_300, None)].concat(), Speed::Times(1.0))
-            .into_iter()
-            .map(|(time, _)| time)
-            .collect();
-        assert!(times[1] >= 300, "{times:?}");
+        let lines = [line(10_000, None), line(10_300, None)].concat();
+        for (times, due) in [(1.0, 300), (3.0, 100), (0.5, 600)] {
+            let events: Vec<u128> = replay(&lines, Speed::Times(times)).into_iter().map(|(time, _)| time).collect();
+            assert!(events[1] >= due, "{times}: {events:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The arguments of a process, as it has them: an argument, a NUL, an argument, a NUL.
+//! The arguments of a process.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,24 +10,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Text;
 
-/// Arguments, each a [`Text`]; in JSON, an array of them.
+/// Arguments, each a [`Text`] and a NUL; in JSON, an array of strings.
 ///
-/// A host may have thousands of processes with five arguments each. So they are in one piece, which is shared.
+/// All are in one allocation, which equal processes share: a host may have thousands of processes with five arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Argv(Arc<str>);
 
 impl Argv {
-    /// Whether there are none: of a kernel thread, or a zombie.
+    /// Whether there are none, as of a kernel thread or a zombie.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One after the other.
+    /// Returns each argument.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.split_terminator('\0')
     }
 
-    /// All of them, as one would type them.
+    /// Returns all arguments with spaces between them.
     pub fn line(&self) -> String {
         self.iter().collect::<Vec<_>>().join(" ")
     }
@@ -37,7 +37,7 @@ impl FromIterator<Text> for Argv {
     fn from_iter<I: IntoIterator<Item = Text>>(arguments: I) -> Self {
         let mut all = String::new();
         for argument in arguments {
-            // A NUL is not printable: none has one of its own.
+            // A text contains no NUL.
             all.push_str(argument.as_str());
             all.push('\0');
         }
@@ -89,7 +89,7 @@ mod tests {
 
     #[track_caller]
     fn check(arguments: &[&str], json: &str) {
-        let argv: Argv = arguments.iter().map(|it| Text::from(*it)).collect();
+        let argv: Argv = arguments.iter().map(|argument| Text::from(*argument)).collect();
         assert_eq!(argv.iter().collect::<Vec<_>>(), arguments);
         assert_eq!(argv.is_empty(), arguments.is_empty());
         assert_eq!(serde_json::to_string(&argv).unwrap(), json);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_stay_apart_and_empty_ones_stay() {
+    fn arguments_stay_separate_and_empty_ones_are_kept() {
         check(&["python", "train.py"], r#"["python","train.py"]"#);
         check(&["sh", "-c", "", ""], r#"["sh","-c","",""]"#);
         check(&[""], r#"[""]"#);

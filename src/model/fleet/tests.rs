@@ -168,7 +168,9 @@ proptest! {
             if choice == 0 {
                 let second = ViewerTime::new(Duration::from_secs(1));
                 together.pass(second);
-                alone.iter_mut().for_each(|fleet| fleet.pass(second));
+                for fleet in &mut alone {
+                    fleet.pass(second);
+                }
             }
         }
         for (host, alone) in [A, B].into_iter().zip(&alone) {

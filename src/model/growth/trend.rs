@@ -31,20 +31,6 @@ pub(super) const RELEVANT: f64 = 24.0 * 3600.0;
 /// A rate in KiB per second that is slow for loading from a file system and fast for a leak.
 pub(super) const LOADING: f64 = 12.0 * 1024.0;
 
-/// The shape of a floor.
-#[derive(Debug, Clone, Copy)]
-struct FloorShape {
-    span: f64,
-    /// The effective number of steps: equal steps would rise as unevenly.
-    steps: f64,
-    /// The root mean square distance from a parabola, as a share of the gain.
-    rest: f64,
-    /// The change of the rate from beginning to end, as a share of the mean rate.
-    bend: f64,
-    /// The mean rate in KiB per second.
-    rate: f64,
-}
-
 /// Returns the floor: for each point, the lowest amount from there on.
 pub(super) fn floor(points: &[Point]) -> [f64; LENGTH] {
     let mut floor = [0.0; LENGTH];
@@ -103,15 +89,10 @@ pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(T
     let floor = &floor[..whole.len()];
     let top = points[points.len() - points.len().div_ceil(4)..].iter().map(|point| point.high).fold(0.0, f64::max);
     let (mut leak, mut suspect) = (None::<Trend>, None);
-    let starts = starts(whole, floor);
-    for (at, start) in starts.iter().enumerate() {
-        if at > 0 && starts[at - 1] == *start {
-            continue;
-        }
-        let Some(part) = TrendCandidate::of(whole, floor, *start, window.longest_step) else { continue };
+    for part in candidates(whole, floor, window.longest_step) {
         // Without a known limit, assume twice the amount held now.
-        let left = limit.map_or(top, |limit| (limit - top).max(0.0)) / part.shape.rate;
-        let span = part.shape.span;
+        let left = limit.map_or(top, |limit| (limit - top).max(0.0)) / part.rate;
+        let span = part.span;
         // A growth that would fill memory in less time than it took is a bump, or it is too late for a verdict.
         if left > RELEVANT || left < 0.5 * span && span < 600.0 || part.before == BeforeTrend::Faster {
             continue;
@@ -137,20 +118,23 @@ pub(super) fn find_slow(window: &Points) -> Option<Trend> {
     }
     let floor = floor(points);
     let floor = &floor[..points.len()];
-    let mut parts = starts(points, floor)
-        .into_iter()
-        .filter_map(|start| TrendCandidate::of(points, floor, start, window.longest_step));
+    let mut parts = candidates(points, floor, window.longest_step);
     parts.find(|part| part.before != BeforeTrend::Faster && part.is_steady(1.0)).map(|part| part.trend(window.width))
 }
 
-/// Returns the points where a trend may begin, in order: the start of the window, a bend upwards, or a bend downwards
-/// after a warm-up.
-fn starts(points: &[Point], floor: &[f64]) -> [usize; 5] {
+/// Returns the trends that may last to the end of the window, by their start: that of the window, a bend upwards, or a bend
+/// downwards after a warm-up.
+fn candidates<'a>(
+    points: &'a [Point],
+    floor: &'a [f64],
+    longest_step: usize,
+) -> impl Iterator<Item = TrendCandidate<'a>> {
     let (low, high) = bends(points, floor, 0);
     let (after_low, after_high) = bends(points, floor, high);
     let mut starts = [0, low, high, after_low, after_high];
     starts.sort_unstable();
-    starts
+    let is_new = move |at: &usize| *at == 0 || starts[*at - 1] != starts[*at];
+    (0..starts.len()).filter(is_new).filter_map(move |at| TrendCandidate::of(points, floor, starts[at], longest_step))
 }
 
 /// How the series went before a trend.
@@ -170,10 +154,16 @@ enum BeforeTrend {
 struct TrendCandidate<'a> {
     points: &'a [Point],
     floor: &'a [f64],
-    shape: FloorShape,
+    span: f64,
+    /// The effective number of steps: equal steps would rise as unevenly.
+    steps: f64,
+    /// The root mean square distance from a parabola, as a share of the gain.
+    rest: f64,
+    /// The change of the rate from beginning to end, as a share of the mean rate.
+    bend: f64,
+    /// The mean rate in KiB per second.
+    rate: f64,
     before: BeforeTrend,
-    /// Whether it grows as fast as files are read.
-    is_fast: bool,
     /// Whether it looks like weights that are loaded into a new process.
     loads: bool,
 }
@@ -181,22 +171,28 @@ struct TrendCandidate<'a> {
 impl<'a> TrendCandidate<'a> {
     fn of(points: &'a [Point], floor: &'a [f64], start: usize, longest_step: usize) -> Option<Self> {
         let (part, heights) = (&points[start..], &floor[start..]);
-        let shape = shape(part, heights, longest_step)?;
-        let age = part[0].at - points[0].at;
+        let (first, last) = (part.first()?, part.last()?);
+        let (gained, span) = (heights[heights.len() - 1] - heights[0], last.at - first.at);
+        if gained <= 0.0 || span <= 0.0 || part.len() < 4 {
+            return None;
+        }
+        let fit = Parabola::of(part, heights).filter(|fit| fit.slope > 0.0)?;
+        let (rate, steps) = (2.0 * fit.slope / span, steps(heights, longest_step));
+        let age = first.at - points[0].at;
         // Loading comes in large pieces, with pauses between them.
-        let pause = if shape.rate > LOADING { pauses_of(part, heights, shape.rate).longest } else { 0.0 };
+        let pause = if rate > LOADING { pauses_of(part, heights, rate).longest } else { 0.0 };
         let before = match () {
-            () if is_after_plateau(points, floor, start, shape.rate, pause) => BeforeTrend::Plateau,
-            () if slows(points, floor, start, shape.rate) => BeforeTrend::Faster,
-            () if age > 0.0 && floor[start] - floor[0] > 4.0 * shape.rate * age => BeforeTrend::Jump,
+            () if is_after_plateau(points, floor, start, rate, pause) => BeforeTrend::Plateau,
+            () if slows(points, floor, start, rate) => BeforeTrend::Faster,
+            () if age > 0.0 && floor[start] - floor[0] > 4.0 * rate * age => BeforeTrend::Jump,
             () => BeforeTrend::Unknown,
         };
         let base = if before == BeforeTrend::Jump { heights[0] } else { floor[0] };
         let end = heights[heights.len() - 1];
-        let is_fast = shape.rate > 3.0 * LOADING;
-        let loads = (shape.rate > LOADING || shape.steps < 8.0)
+        let loads = (rate > LOADING || steps < 8.0)
             && (before != BeforeTrend::Plateau && base < 0.5 * end || heights[0] < 0.3 * end);
-        Some(Self { points: part, floor: heights, shape, before, is_fast, loads })
+        let (rest, bend) = (fit.rest / gained, 4.0 * fit.bend / fit.slope);
+        Some(Self { points: part, floor: heights, span, steps, rest, bend, rate, before, loads })
     }
 
     /// Returns the seconds that the growth must last before it is called a leak, when memory runs out in `left`
@@ -207,10 +203,11 @@ impl<'a> TrendCandidate<'a> {
     /// would delay the alarm for leaks one and a half times and more than twice as long (`benches/growth`).
     fn need(&self, left: f64) -> f64 {
         match () {
-            () if self.loads && self.shape.steps < 8.0 => f64::INFINITY,
+            () if self.loads && self.steps < 8.0 => f64::INFINITY,
             () if self.loads => 1200.0,
-            () if self.is_fast && self.before != BeforeTrend::Plateau => {
-                (0.3 * (self.shape.span + left)).clamp(250.0, 1200.0)
+            // It grows as fast as files are read.
+            () if self.rate > 3.0 * LOADING && self.before != BeforeTrend::Plateau => {
+                (0.3 * (self.span + left)).clamp(250.0, 1200.0)
             }
             () if self.before == BeforeTrend::Plateau => (0.01 * left).clamp(110.0, 250.0),
             () => (0.012 * left).clamp(230.0, 270.0),
@@ -219,7 +216,7 @@ impl<'a> TrendCandidate<'a> {
 
     /// Whether there are as many steps, and as evenly spread, as in a leak; with `slack` above 1, as in a suspect.
     fn is_steady(&self, slack: f64) -> bool {
-        let FloorShape { steps, rest, bend, .. } = self.shape;
+        let Self { steps, rest, bend, .. } = *self;
         let enough = if slack > 1.0 { 4.0 } else { 5.6 };
         // Few steps must be very regular. A parabola with a bend of more than 2 would begin with a fall.
         let (even, most) = match steps {
@@ -235,13 +232,13 @@ impl<'a> TrendCandidate<'a> {
     fn trend(&self, width: f64) -> Trend {
         Trend {
             from: self.points[0].at,
-            span: self.shape.span,
+            span: self.span,
             width,
             gained: self.floor[self.floor.len() - 1] - self.floor[0],
-            rate: self.shape.rate,
+            rate: self.rate,
             begun: matches!(self.before, BeforeTrend::Plateau | BeforeTrend::Jump),
-            rest: self.shape.rest,
-            pause: pauses_of(self.points, self.floor, self.shape.rate).longest,
+            rest: self.rest,
+            pause: pauses_of(self.points, self.floor, self.rate).longest,
         }
     }
 }
@@ -284,28 +281,6 @@ fn bends(points: &[Point], floor: &[f64], start: usize) -> (usize, usize) {
         }
     }
     (low.0, high.0)
-}
-
-/// Returns the shape of the floor over these points; `None` where it does not rise.
-fn shape(points: &[Point], floor: &[f64], longest_step: usize) -> Option<FloorShape> {
-    let count = points.len();
-    let (first, last) = (points.first()?, points.last()?);
-    let gained = floor[count - 1] - floor[0];
-    let span = last.at - first.at;
-    if gained <= 0.0 || span <= 0.0 || count < 4 {
-        return None;
-    }
-    let fit = Parabola::of(points, floor)?;
-    if fit.slope <= 0.0 {
-        return None;
-    }
-    Some(FloorShape {
-        span,
-        steps: steps(floor, longest_step),
-        rest: fit.rest / gained,
-        bend: 4.0 * fit.bend / fit.slope,
-        rate: 2.0 * fit.slope / span,
-    })
 }
 
 /// Returns the number of equal steps that would rise as unevenly as this floor. Adjacent buckets that rise are one

@@ -89,15 +89,6 @@ impl Block {
             _ => (0..BLOCK).rev().map(|at| self.slot(at)).find(|slot| *slot != BLANK),
         }
     }
-
-    #[cfg(test)]
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Same { .. } => 0,
-            Self::Narrow { .. } => BLOCK,
-            Self::Wide(_) => BLOCK * size_of::<u32>(),
-        }
-    }
 }
 
 fn widen(base: u32, shift: u8, step: u8) -> u32 {
@@ -313,11 +304,14 @@ impl Track {
         (self.first + u32::try_from(begin).unwrap_or(u32::MAX), slots)
     }
 
-    /// The heap memory that it uses.
+    /// The heap memory in bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        self.full.iter().map(Block::bytes).sum::<usize>()
-            + self.full.capacity() * size_of::<Block>()
-            + self.open.rest.capacity() * size_of::<u32>()
+        let packed = self.full.iter().map(|block| match block {
+            Block::Same { .. } => 0,
+            Block::Narrow { .. } => BLOCK,
+            Block::Wide(_) => BLOCK * size_of::<u32>(),
+        });
+        packed.sum::<usize>() + self.full.capacity() * size_of::<Block>() + self.open.rest.capacity() * size_of::<u32>()
     }
 }
