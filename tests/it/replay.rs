@@ -90,31 +90,44 @@ fn final_lists(terminal: &Terminal) -> Vec<String> {
     lists(terminal)
 }
 
-#[test]
-fn at_every_speed_and_after_a_pause_the_last_screen_is_that_of_the_live_lines() {
-    let recorder = Recorder::new();
-    let path = recorder.record("short.jsonl", 31, 100);
+/// Returns the lists after the same lines came from an agent.
+fn live_lists(path: &Path) -> Vec<String> {
     let script = format!("cat {}; read forever", path.display());
     let mut command = Host::new([]).gputop(["--via", &shell_words::join(["sh", "-c", &script])]);
-    let live = final_lists(&Terminal::run(&mut command, 120, 24));
-    for speed in ["1", "10", "max"] {
-        assert_eq!(final_lists(&terminal(&path, &["--speed", speed])), live, "at {speed}");
-    }
-    let paused = terminal(&path, &["--speed", "10"]);
+    final_lists(&Terminal::run(&mut command, 120, 24))
+}
+
+/// Returns the lists after a replay at this speed whose screen was paused for a while.
+fn lists_after_a_pause(path: &Path, speed: &str) -> Vec<String> {
+    let paused = terminal(path, &["--speed", speed]);
     paused.wait_for("sleep 1000");
     paused.keys("p");
     paused.wait_until("a paused screen", |screen| screen.contents().to_lowercase().contains("paused"));
     paused.keys("p");
-    assert_eq!(final_lists(&paused), live, "after a pause");
+    final_lists(&paused)
 }
 
 #[test]
-fn a_leak_is_reported_at_the_same_data_time_at_any_speed() {
+fn at_every_speed_and_after_a_pause_the_last_screen_is_that_of_the_live_lines() {
+    let recorder = Recorder::new();
+    let path = recorder.record("short.jsonl", 31, 100);
+    let live = live_lists(&path);
+    for speed in ["1", "10", "max"] {
+        assert_eq!(final_lists(&terminal(&path, &["--speed", speed])), live, "at {speed}");
+    }
+    assert_eq!(lists_after_a_pause(&path, "10"), live, "after a pause");
+}
+
+#[test]
+fn a_leak_is_reported_at_the_same_data_time_at_any_speed_after_a_pause_and_live() {
     let recorder = Recorder::new();
     let path = recorder.record("long.jsonl", 241, 10_000);
-    let screens = ["1000", "max"].map(|speed| final_lists(&terminal(&path, &["--speed", speed])));
-    assert!(screens[0].iter().any(|line| line.contains("LEAK")), "{screens:#?}");
-    assert_eq!(screens[0], screens[1]);
+    let live = live_lists(&path);
+    assert!(live.iter().any(|line| line.contains("LEAK")), "{live:#?}");
+    for speed in ["1000", "max"] {
+        assert_eq!(final_lists(&terminal(&path, &["--speed", speed])), live, "at {speed}");
+    }
+    assert_eq!(lists_after_a_pause(&path, "500"), live, "after a pause");
 }
 
 #[test]
