@@ -152,7 +152,8 @@ impl Breakdown {
         let mut known = reserved_on(snapshot, gpu).map_or_else(Vec::new, |reserved| reserved.parts().to_vec());
         known.extend(unaccounted.iter().filter(is_here).map(|pool| (MemoryPart::Unaccounted, pool.memory)));
         known.extend(own.map(|own| (MemoryPart::Driver, own)));
-        known.push((MemoryPart::Free, total.saturating_sub(used).saturating_sub(own.unwrap_or_default())));
+        let free = total.saturating_sub(used);
+        known.push((MemoryPart::Free, own.map_or(free, |own| free.saturating_sub(own))));
         Ok(Self::new(total, &known, MemoryPart::Outside))
     }
 
