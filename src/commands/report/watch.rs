@@ -60,7 +60,9 @@ pub(crate) fn read_once<T>(
     block_on(async {
         let mut watch = Watch::start(read.sources.clone())?;
         watch.settle(read.timeout, is_enough).await;
-        Ok(see(&watch.states(read.timeout, is_enough)))
+        let seen = see(&watch.states(read.timeout, is_enough));
+        watch.sources.close().await;
+        Ok(seen)
     })
 }
 
@@ -87,9 +89,12 @@ pub(crate) fn read_until<T>(
             let troubles: Vec<&str> =
                 states.iter().filter_map(|state| state.trouble.as_ref().map(Text::as_str)).collect();
             if troubles.len() == states.len() {
-                return Ok(Err(Text::new(troubles.join("; "))));
+                let reason = Text::new(troubles.join("; "));
+                watch.sources.close().await;
+                return Ok(Err(reason));
             }
             if let Some(seen) = see(&states) {
+                watch.sources.close().await;
                 return Ok(Ok(seen));
             }
             watch.next_report(read.interval).await;
