@@ -1,13 +1,6 @@
-//! Draws the app. Decides nothing about facts, and keeps no state: the same app, the same screen.
+//! Draws the app. The view decides nothing about facts and keeps no state: the same app gives the same screen.
 //!
-//! ```text
-//!  host            host.rs
-//!  GPUs            gpus.rs
-//!  processes       processes.rs
-//!  graph           graph.rs
-//!  keys, filter    footer.rs
-//!  page, panel     page.rs, setup.rs, end.rs: over the rest
-//! ```
+//! From the top: `header`, `gpus`, `processes`, `graph`, `footer`. `page`, `settings_panel` and `end_dialog` cover the rest.
 
 mod end_dialog;
 mod footer;

@@ -1,4 +1,4 @@
-//! Columns of a list: what each declares about itself, which of them a list shows, and what stands in a cell.
+//! Columns of a list: their declarations, which of them a list shows, and the content of a cell.
 //!
 //! The screen and the reports without a screen (`--once`) share all of it.
 

@@ -67,7 +67,7 @@ impl Layout {
     /// word wrap.
     pub(super) fn has_room_for(&self, sentences: &[String], processes: usize) -> bool {
         let width = usize::from(self.processes.width) * 9 / 10;
-        let rows: usize = sentences.iter().map(|it| it.len() / width.max(1) + 1).sum();
+        let rows: usize = sentences.iter().map(|sentence| sentence.len() / width.max(1) + 1).sum();
         processes + 2 + rows <= usize::from(self.processes.height)
     }
 

@@ -113,8 +113,8 @@ impl ProcessColumn {
 }
 
 impl Columns<ProcessColumn> {
-    /// The columns on a screen of that width: the chosen ones, or those that it has room for. The cache has a column
-    /// where somebody's is known, or the screen is wide.
+    /// The columns on a screen of this width: the chosen ones, or those that it has room for. The cache has a column where the
+    /// cache of any process is known, or the screen is wide.
     pub fn shown(
         chosen: Option<&Self>,
         width: u16,

@@ -34,7 +34,7 @@ impl ReadingWriter<'_> {
     }
 }
 
-/// Writes the page. `without_detail` says why the details are not known, should they be missing.
+/// Writes the page. `without_detail` stands in place of missing details and says why they are missing.
 pub(super) fn describe(writer: &mut Writer, model: &HostModel, gpu: &Gpu, without_detail: &str) {
     let (facts, health) = (&gpu.facts, model.health(gpu));
     writer.reading("name", facts.name.as_ref());

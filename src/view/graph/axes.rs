@@ -51,8 +51,7 @@ impl Level {
         }
     }
 
-    /// Its name on what is seen of the line, after a dash: the round amount at the left is not that of the line. Where
-    /// there is no room for all of it, there is no name.
+    /// Draws the name of the level on its line, where the line is visible and has room for the whole name.
     pub(super) fn name(&self, buffer: &mut Buffer, panel: &Panel) {
         let Some(row) = self.row(panel) else { return };
         let width = u16::try_from(self.name.len()).unwrap_or(u16::MAX);
@@ -212,7 +211,7 @@ pub(super) fn sentence(model: &HostModel, event: &HistoryEvent) -> String {
         HistoryEventKind::Signalled(signal) => format!("{signal} to {who}"),
         HistoryEventKind::Dropped { from, to } => {
             let growth = event.process.as_ref().and_then(|(id, _)| model.leak_detector(&GpuOrProcess::Process(*id)));
-            // The last one has a name.
+            // Only the latest drop has a name.
             let fall = growth.and_then(LeakDetector::last_drop).filter(|(at, _)| *at == event.at);
             let name = fall.map_or_else(String::new, |(_, fall)| format!(": {fall}"));
             format!("{who} fell from {from} to {to}{name}")

@@ -18,7 +18,7 @@ const FILLS: [fn(usize, usize) -> bool; 6] = [
     |x, y| x % 2 == 1 && y.is_multiple_of(2),
 ];
 
-/// How an area is filled; there are so many ways.
+/// The number of fills.
 pub(super) const FILL_COUNT: usize = FILLS.len();
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,12 +39,12 @@ impl Dots {
         Self { area, cells: vec![DotCell::default(); usize::from(area.width) * usize::from(area.height)] }
     }
 
-    /// Dots from the top to the bottom.
+    /// The number of rows of dots.
     pub(super) fn height(&self) -> usize {
         usize::from(self.area.height) * 4
     }
 
-    /// The row of dots of a height, 0 at the lower edge and 1 at the upper one: the nearest that there is.
+    /// The row of dots nearest to a height, which is 0 at the lower edge and 1 at the upper edge.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the dots there are")]
     #[expect(clippy::cast_precision_loss, reason = "a screen has fewer than 2^52 dots")]
     pub(super) fn row(&self, height: f64) -> usize {
@@ -57,7 +57,7 @@ impl Dots {
         (x / 2 < width).then(|| self.cells.get_mut(y / 4 * width + x / 2))?
     }
 
-    /// A piece of a line: every dot of a column between two rows.
+    /// Draws every dot of a column between two rows, as a piece of a line.
     pub(super) fn line(&mut self, x: usize, rows: (usize, usize), style: Style) {
         for y in rows.0.min(rows.1)..=rows.0.max(rows.1) {
             if let Some(cell) = self.cell(x, y) {
@@ -68,22 +68,22 @@ impl Dots {
         }
     }
 
-    /// A column of an area, filled in one of the ways, from one row to before another.
+    /// Fills these rows of a column in one of the ways.
     pub(super) fn fill(&mut self, x: usize, rows: std::ops::Range<usize>, way: usize, style: Style) {
         for y in rows.filter(|y| FILLS[way % FILL_COUNT](x, *y)) {
-            if let Some(cell) = self.cell(x, y).filter(|it| !it.is_line) {
+            if let Some(cell) = self.cell(x, y).filter(|cell| !cell.is_line) {
                 *cell = DotCell { bits: cell.bits | BITS[x % 2][y % 4], style, is_line: false };
             }
         }
     }
 
-    /// Puts the dots on the screen, over what stands there.
+    /// Draws the dots on the screen, over its present content.
     pub(super) fn draw(&self, buffer: &mut Buffer) {
         let width = usize::from(self.area.width).max(1);
         for (at, cell) in self.cells.iter().enumerate().filter(|(_, cell)| cell.bits != 0) {
             let place = |offset: usize, start: u16| start + u16::try_from(offset).unwrap_or(0);
             let place = (place(at % width, self.area.x), place(at / width, self.area.y));
-            // A level mark is worth more than a filling, and would show through a line.
+            // A filling leaves other glyphs visible; a line covers them.
             if cell.is_line || buffer[place].symbol() == " " {
                 buffer[place].reset();
                 buffer[place].set_char(glyph(cell.bits)).set_style(cell.style);
@@ -96,7 +96,7 @@ fn glyph(bits: u8) -> char {
     char::from_u32(0x2800 | u32::from(bits)).unwrap_or('·')
 }
 
-/// A cell that is filled in one of the ways: for the names of what is filled so.
+/// Returns a cell that is filled in one of the ways, as the sample beside the name of a layer.
 pub(super) fn sample(way: usize) -> char {
     let mut bits = 0;
     for (x, column) in BITS.iter().enumerate() {

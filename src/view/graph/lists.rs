@@ -1,5 +1,4 @@
-//! The lists below a graph over the whole screen: marks, with what became of memory between them, and
-//! what happened.
+//! The lists below the graph over the whole screen: marks, with the change of memory from one to the next, and events.
 
 use ratatui::buffer::Buffer;
 

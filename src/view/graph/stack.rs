@@ -158,7 +158,7 @@ fn column(
         // The rest ends at the memory in use. The layers may be higher, because they were read a moment later.
         sum = layers
             .get(at)
-            .map_or(Bytes(whole.high.0.max(sum.0)), |it| Bytes(sum.0 + it.amounts[x].map_or(0, |it| it.0)));
+            .map_or(Bytes(whole.high.0.max(sum.0)), |layer| Bytes(sum.0 + layer.amounts[x].map_or(0, |bytes| bytes.0)));
         let edge = dots.row(panel.scale.height(sum));
         edges.push(edge);
         if edge < floor {
@@ -175,8 +175,8 @@ fn column(
         if is_there {
             let is_top = at == layers.len();
             // An edge that was unknown in the column before is not joined to it.
-            let from = before.filter(|it| is_top || it.len() == edges.len());
-            let from = from.and_then(|it| if is_top { it.last() } else { it.get(at) }).unwrap_or(edge);
+            let from = before.filter(|before| is_top || before.len() == edges.len());
+            let from = from.and_then(|before| if is_top { before.last() } else { before.get(at) }).unwrap_or(edge);
             let style = if is_top { theme.accent() } else { style(theme, layers, at) };
             dots.line(x, (*from, *edge), style);
             floor = *edge;

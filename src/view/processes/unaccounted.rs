@@ -1,4 +1,4 @@
-//! The line of memory that no listed process accounts for.
+//! Draws the row of the unaccounted memory of a GPU.
 
 use super::super::pen::Pen;
 use super::super::theme::Theme;
@@ -10,13 +10,13 @@ use crate::app::process_columns::{BYTES_WIDTH, ProcessColumn};
 use crate::model::HostGpu;
 use crate::protocol::snapshot::ProcessId;
 
-/// Memory that nobody accounts for: how much, and who has the GPU open.
+/// Draws the amount of unaccounted memory and the device-file holders of its GPU.
 pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnWidths, gpu: &HostGpu) {
     let Some(model) = app.fleet().host(gpu.host) else { return };
     let Some(snapshot) = model.latest() else { return };
     let Some(unaccounted) = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.gpu) else { return };
     let label = snapshot.gpu(&gpu.gpu).map(gpu_label).unwrap_or_default();
-    // In its columns up to the amount, then in words.
+    // The cells up to the amount stay in their columns; words follow.
     let until = columns.shown.iter().position(|column| *column == ProcessColumn::Memory);
     let before = columns.shown.iter().take(until.unwrap_or(1));
     for column in before {
@@ -46,7 +46,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnW
     if parts.is_empty() {
         parts.push("nobody that gputop may look at".to_owned());
     }
-    // A name that is not there says nothing.
+    // The first name is not cut.
     if "open in ".len() + parts[0].len() > pen.room() {
         return;
     }
