@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // The message may hold text of a file.
-            report::complain(&Text::new(format!("{error:#}")));
+            report::print_error(&Text::new(format!("{error:#}")));
             Exit::Error.into()
         }
     }

@@ -52,7 +52,7 @@ pub fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
         logs.push(if path.as_os_str() == "-" {
             let input = io::stdin();
             if input.is_terminal() {
-                report::complain(&Text::new("paste the log, then press Enter and Ctrl-D"));
+                report::print_error(&Text::new("paste the log, then press Enter and Ctrl-D"));
             }
             read(input.lock(), "standard input", 0, options.capacity).context("cannot read the standard input")?
         } else {
@@ -64,13 +64,13 @@ pub fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
         });
     }
     if options.json {
-        output::print_json(&json::of(&logs))?;
+        output::print_json(&json::to_json(&logs))?;
     } else {
-        report::put(text::of(&logs, TextStyle::of_stdout(options.ascii)).as_bytes())?;
+        report::print(text::format(&logs, TextStyle::of_stdout(options.ascii)).as_bytes())?;
     }
     let empty: Vec<_> = logs.iter().filter(|(_, log)| log.series.is_empty()).collect();
     for (name, log) in &empty {
-        report::complain(&Text::new(format!("no series of memory in {name} ({} lines)", log.lines)));
+        report::print_error(&Text::new(format!("no series of memory in {name} ({} lines)", log.lines)));
     }
     Ok(if empty.len() == logs.len() { Exit::Nothing } else { Exit::Success }.into())
 }

@@ -90,13 +90,13 @@ pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
         check_driver(&mut diagnoses, snapshot, &around);
         check_gpus(&mut diagnoses, snapshot, &around);
         check_processes(&mut diagnoses, snapshot, &around);
-        Exit::of(snapshot, true)
+        Exit::of_snapshot(snapshot, true)
     })?;
     diagnoses.push(check_audit_log(&around));
     diagnoses.push(check_settings(&options.settings));
     check_terminal(&mut diagnoses, able);
     let text = text(&diagnoses);
-    report::put(if able.ascii { table::ascii(&text) } else { text }.as_bytes())?;
+    report::print(if able.ascii { table::ascii(&text) } else { text }.as_bytes())?;
     let has_errors = diagnoses.iter().any(|diagnosis| diagnosis.result == DiagnosisResult::Error);
     let exit = match exit {
         Exit::NoDriver | Exit::NoGpu => exit,

@@ -86,15 +86,15 @@ pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     if messages.is_empty() {
         let lines: u64 = sources.iter().map(|source| source.log.lines).sum();
         let plural = if lines == 1 { "" } else { "s" };
-        report::complain(&Text::new(format!("no out-of-memory message of PyTorch in {lines} line{plural}")));
+        report::print_error(&Text::new(format!("no out-of-memory message of PyTorch in {lines} line{plural}")));
         // In a pipe, a job without such a message succeeds, for the sake of `set -o pipefail`.
         return Ok(if passes_on { Exit::Success } else { Exit::Nothing }.into());
     }
     let names_processes = messages.iter().any(|message| message.breakdown.other_processes().next().is_some());
-    let processes = if names_processes { OtherProcesses::look(&options.read) } else { OtherProcesses::default() };
+    let processes = if names_processes { OtherProcesses::read(&options.read) } else { OtherProcesses::default() };
     let left_out: u64 = sources.iter().map(|source| source.log.left_out).sum();
     if options.json {
-        output::print_json(&json::of(&messages, left_out, &processes))?;
+        output::print_json(&json::to_json(&messages, left_out, &processes))?;
         return Ok(Exit::Success.into());
     }
     // The standard output has the log that is passed on, so the explanation goes to a terminal or the standard error.
@@ -103,7 +103,7 @@ pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     if uses_stderr {
         style.bold = TerminalAbilities::from_env().colour && io::stderr().is_terminal();
     }
-    let mut text = text::of(&messages, &processes, style);
+    let mut text = text::format(&messages, &processes, style);
     if left_out > 0 {
         text = format!("{text}\n{left_out} more messages, all different, are left out.\n");
     }
@@ -113,7 +113,7 @@ pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     if uses_stderr {
         io::stderr().write_all(text.as_bytes()).context("cannot write to the standard error")?;
     } else {
-        report::put(text.as_bytes())?;
+        report::print(text.as_bytes())?;
     }
     Ok(Exit::Success.into())
 }
@@ -151,7 +151,7 @@ fn read_stdin(passes_on: bool) -> anyhow::Result<ScannedLog> {
     let input = io::stdin();
     if !passes_on {
         if input.is_terminal() {
-            report::complain(&Text::new("paste the message, then press Enter and Ctrl-D"));
+            report::print_error(&Text::new("paste the message, then press Enter and Ctrl-D"));
         }
         return read(&mut input.lock(), |_| Ok(true)).context("cannot read the standard input");
     }

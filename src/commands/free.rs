@@ -37,19 +37,19 @@ pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
     let found = report::read_until(&options.read, true, |hosts| {
         let results = hosts.iter().zip(&mut searches).map(|(host, search)| match &host.trouble {
             Some(trouble) => Some(Err((Exit::Error, trouble.to_string()))),
-            None => host.seen.and_then(|(model, snapshot)| search.look(model, snapshot)),
+            None => host.seen.and_then(|(model, snapshot)| search.update(model, snapshot)),
         });
         first_free(hosts, results.collect())
     })?;
     let (exit, reason) = match found {
         Ok(Ok(line)) => {
-            report::put(line.as_bytes())?;
+            report::print(line.as_bytes())?;
             return Ok(Exit::Success.into());
         }
         Ok(Err((exit, reason))) => (exit, reason.as_str().into()),
         Err(reason) => (Exit::Error, reason),
     };
-    report::complain(&reason);
+    report::print_error(&reason);
     Ok(exit.into())
 }
 
@@ -82,14 +82,14 @@ struct FreeGpuSearch<'a> {
 impl FreeGpuSearch<'_> {
     /// Looks at the latest snapshot. Returns the line to print, or the reason why there is none. Returns `None` to wait for
     /// the next snapshot.
-    fn look(&mut self, model: &HostModel, snapshot: &Snapshot) -> SearchResult {
+    fn update(&mut self, model: &HostModel, snapshot: &Snapshot) -> SearchResult {
         let began = *self.began.get_or_insert(snapshot.at);
         if snapshot.gpus.is_empty() {
             let reason = snapshot.driver.trouble.as_ref().map_or_else(
                 || "the NVIDIA driver finds no GPU on this host".to_owned(),
                 |trouble| trouble.sentence.to_string(),
             );
-            return Some(Err((Exit::of(snapshot, true), reason)));
+            return Some(Err((Exit::of_snapshot(snapshot, true), reason)));
         }
         let candidates: Vec<&Gpu> = snapshot.gpus.iter().filter(|gpu| !is_split(snapshot, gpu)).collect();
         for gpu in &candidates {

@@ -42,7 +42,7 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
     let HostState { name, trouble, .. } = host;
     let (names_host, is_all) = (hosts.len() > 1, trouble.is_none());
     if let Some(trouble) = trouble {
-        report::complain(&report::sentence_on(hosts, name, trouble));
+        report::print_error(&report::sentence_on(hosts, name, trouble));
     }
     let Some((model, snapshot)) = host.seen else { return Ok(Exit::Error) };
     let found = FoundOrphans::of(model, snapshot, options.user.as_deref());
@@ -56,7 +56,7 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
         let style = TextStyle::of_stdout(options.ascii);
         let heading = if names_host { format!("{name}:\n") } else { String::new() };
         let text = heading + &found.text(style.bold);
-        report::put(if style.ascii { table::ascii(&text.replace('≥', ">=")) } else { text }.as_bytes())?;
+        report::print(if style.ascii { table::ascii(&text.replace('≥', ">=")) } else { text }.as_bytes())?;
     }
     Ok(found.exit(is_all))
 }
@@ -123,7 +123,7 @@ impl<'a> FoundOrphans<'a> {
     }
 
     fn exit(&self, is_all: bool) -> Exit {
-        match Exit::of(self.snapshot, is_all) {
+        match Exit::of_snapshot(self.snapshot, is_all) {
             none @ (Exit::NoDriver | Exit::NoGpu) => none,
             _ if !self.suspects.is_empty() || !self.leftovers.is_empty() => Exit::Found,
             // Readings of fans or clocks that failed do not matter here.

@@ -96,5 +96,5 @@ pub(super) fn advice_json(pieces: &[Advice]) -> Value {
 
 /// Prints one line of JSON.
 pub(super) fn print_json(value: &Value) -> anyhow::Result<()> {
-    report::put(format!("{value}\n").as_bytes())
+    report::print(format!("{value}\n").as_bytes())
 }

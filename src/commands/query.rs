@@ -60,12 +60,12 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     let fields = match selected_fields(options) {
         Ok(fields) => fields,
         Err(sentence) => {
-            report::complain(&Text::new(sentence));
+            report::print_error(&Text::new(sentence));
             return Ok(Exit::Usage.into());
         }
     };
     if let Some(Query::Help(table)) = options.query {
-        report::put(table.help().as_bytes())?;
+        report::print(table.help().as_bytes())?;
         return Ok(Exit::Success.into());
     }
     let agent = AgentOptions {
@@ -104,7 +104,7 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
                 |id: &&String| snapshot.gpus.iter().any(|gpu| gpu.facts.parent.is_none() && has_id(gpu, id.trim()));
             unknown_ids = options.ids.iter().filter(|id| !is_known(id)).cloned().collect();
             if !unknown_ids.is_empty() {
-                report::complain(&Text::new(format!("no such GPU here: {}", unknown_ids.join(","))));
+                report::print_error(&Text::new(format!("no such GPU here: {}", unknown_ids.join(","))));
             }
         }
         let text = answer(snapshot, &gpus, options, &fields, is_first);
@@ -120,7 +120,7 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         Err(reason) => (Exit::Partial, Some(reason)),
     };
     if let Some(reason) = reason {
-        report::complain(&reason);
+        report::print_error(&reason);
     }
     Ok(if exit == Exit::Success && !unknown_ids.is_empty() { Exit::Nothing } else { exit }.into())
 }
@@ -137,7 +137,7 @@ struct QueryOutput<'a> {
 
 impl QueryOutput<'_> {
     fn put(&mut self, text: &str) -> anyhow::Result<()> {
-        let Some(path) = self.path else { return report::put(text.as_bytes()) };
+        let Some(path) = self.path else { return report::print(text.as_bytes()) };
         let context = || format!("cannot write {}", path.display());
         let file = match &mut self.file {
             Some(file) => file,
@@ -213,7 +213,7 @@ fn has_id(gpu: &Gpu, id: &str) -> bool {
 }
 
 fn exit(snapshot: &Snapshot, gpus: &[&Gpu]) -> Exit {
-    match Exit::of(snapshot, true) {
+    match Exit::of_snapshot(snapshot, true) {
         none @ (Exit::NoDriver | Exit::NoGpu) => none,
         _ if gpus.is_empty() => Exit::Nothing,
         _ if gpus.iter().any(|gpu| gpu.trouble.is_some()) => Exit::Partial,

@@ -56,7 +56,7 @@ impl From<Exit> for ExitCode {
 
 impl Exit {
     /// Returns the exit code for a snapshot. `is_all` says whether the snapshot is complete.
-    pub(crate) fn of(snapshot: &Snapshot, is_all: bool) -> Self {
+    pub(crate) fn of_snapshot(snapshot: &Snapshot, is_all: bool) -> Self {
         match snapshot.driver.trouble.as_ref().map(|trouble| trouble.cause) {
             Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch | Cause::Denied) => {
                 Self::NoDriver
@@ -188,7 +188,7 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
             if options.every.is_none() && options.format != ReportFormat::Table {
                 watch.settle(timeout.saturating_sub(start.elapsed()), has_allocator_stats).await;
             }
-            let exit = print(options, &watch, timeout)?;
+            let exit = print_once(options, &watch, timeout)?;
             if options.every.is_none() {
                 watch.sources.close().await;
                 return Ok(exit.into());
@@ -200,7 +200,7 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints one report on all hosts. Returns the exit code.
-fn print(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::Result<Exit> {
+fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::Result<Exit> {
     let (mut reports, mut unreached, mut exits, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let hosts = watch.states(timeout, |_| true);
     for HostState { key, name, seen, trouble } in &hosts {
@@ -211,24 +211,24 @@ fn print(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::R
             unreached.extend(reason);
             continue;
         };
-        exits.push(Exit::of(snapshot, is_complete));
+        exits.push(Exit::of_snapshot(snapshot, is_complete));
         if options.format == ReportFormat::Json {
             let mut line = Vec::new();
             Line::Full(Box::new(with_names(snapshot.clone()))).write(&mut line)?;
             HostTag { host_key: key.0.into(), name: Some((*name).into()) }.append_to(&mut line);
             out.append(&mut line);
-            reason.iter().for_each(complain);
+            reason.iter().for_each(print_error);
         } else {
             let reasons = reason.into_iter().chain(sentence(&failed(snapshot))).collect();
             reports.push(HostReport { name, model, snapshot, reasons });
         }
     }
     if reports.is_empty() {
-        unreached.iter().for_each(complain);
+        unreached.iter().for_each(print_error);
     } else {
         let text = match options.format {
-            ReportFormat::Plain => plain::of(&reports, &unreached),
-            _ => table::of(&reports, &unreached, terminal::width(), &options.columns),
+            ReportFormat::Plain => plain::format(&reports, &unreached),
+            _ => table::format(&reports, &unreached, terminal::width(), &options.columns),
         };
         out = if options.ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
         if options.every.is_some() {
@@ -236,7 +236,7 @@ fn print(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::R
         }
     }
     if !out.is_empty() {
-        put(&out)?;
+        print(&out)?;
     }
     Ok(Exit::combined(&exits))
 }
@@ -251,7 +251,7 @@ pub(crate) fn sentence_on(hosts: &[HostState<'_>], name: &str, sentence: &Text) 
 /// # Errors
 ///
 /// When nobody reads it.
-pub(crate) fn put(out: &[u8]) -> anyhow::Result<()> {
+pub(crate) fn print(out: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(out)?;
     Ok(stdout.flush()?)
@@ -271,7 +271,7 @@ fn with_names(mut snapshot: Snapshot) -> Snapshot {
 }
 
 /// Prints a sentence to the standard error.
-pub fn complain(reason: &Text) {
+pub fn print_error(reason: &Text) {
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {reason}");
 }
 
@@ -296,16 +296,16 @@ mod tests {
     #[test]
     fn a_driver_in_trouble_has_an_exit_code() {
         let host = example::host(2);
-        assert_eq!(Exit::of(&host, true), Exit::Success);
-        assert_eq!(Exit::of(&host, false), Exit::Partial);
-        assert_eq!(Exit::of(&example::host(0), true), Exit::NoGpu);
+        assert_eq!(Exit::of_snapshot(&host, true), Exit::Success);
+        assert_eq!(Exit::of_snapshot(&host, false), Exit::Partial);
+        assert_eq!(Exit::of_snapshot(&example::host(0), true), Exit::NoGpu);
 
         for (cause, exit) in
             [(Cause::NoLibrary, Exit::NoDriver), (Cause::Mismatch, Exit::NoDriver), (Cause::Hung, Exit::Partial)]
         {
             let mut host = example::host(0);
             host.driver.trouble = Some(trouble(cause));
-            assert_eq!(Exit::of(&host, true), exit, "{cause}");
+            assert_eq!(Exit::of_snapshot(&host, true), exit, "{cause}");
         }
     }
 
@@ -313,12 +313,12 @@ mod tests {
     fn one_gpu_or_reading_in_trouble_makes_the_report_partial() {
         let mut lost = example::host(2);
         lost.gpus[1].trouble = Some(trouble(Cause::Lost));
-        assert_eq!(Exit::of(&lost, true), Exit::Partial);
+        assert_eq!(Exit::of_snapshot(&lost, true), Exit::Partial);
 
         let mut reading = example::host(2);
         reading.gpus[1].load.power = Err(Missing::Unsupported);
-        assert_eq!(Exit::of(&reading, true), Exit::Success);
+        assert_eq!(Exit::of_snapshot(&reading, true), Exit::Success);
         reading.gpus[1].load.power = Err(Missing::Failed);
-        assert_eq!(Exit::of(&reading, true), Exit::Partial);
+        assert_eq!(Exit::of_snapshot(&reading, true), Exit::Partial);
     }
 }

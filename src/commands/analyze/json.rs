@@ -11,7 +11,7 @@ use crate::commands::output::advice_json;
 use crate::model::{on_growth, part_name};
 
 /// Returns all logs as one object.
-pub(super) fn of(logs: &[(Text, AnalyzedLog)]) -> Value {
+pub(super) fn to_json(logs: &[(Text, AnalyzedLog)]) -> Value {
     let has_one_log = logs.len() == 1;
     let series: Vec<Value> = logs
         .iter()

@@ -30,7 +30,7 @@ fn read(text: &str) -> AnalyzedLog {
 #[track_caller]
 fn check(text: &str, expected: &[impl AsRef<str>]) -> AnalyzedLog {
     let found = read(text);
-    let said: Vec<String> = found
+    let found_series: Vec<String> = found
         .series
         .iter()
         .map(|judged| {
@@ -42,7 +42,7 @@ fn check(text: &str, expected: &[impl AsRef<str>]) -> AnalyzedLog {
         })
         .collect();
     let expected: Vec<&str> = expected.iter().map(AsRef::as_ref).collect();
-    assert_eq!(said, expected, "{:?} {:?}", found.unreadable.first, found.notes);
+    assert_eq!(found_series, expected, "{:?} {:?}", found.unreadable.first, found.notes);
     found
 }
 
@@ -323,7 +323,7 @@ fn a_leak_inside_reserved_memory_is_found_in_pytorchs_columns() {
     let (reserved, allocated) = (Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20));
     assert_eq!(judged.split, Some(MemorySplit { reserved, allocated, outside: Some(512 << 20) }));
     // The text and the graph show the allocated memory, not the driver's figure, which does not move.
-    let text = text::of(&[(Text::new("log"), found)], style(100));
+    let text = text::format(&[(Text::new("log"), found)], style(100));
     for words in
         ["LEAK: allocated +300 MiB/min for ", "memory allocated by tensors:\n   14.4 GiB │", "1. A loss or metric"]
     {
@@ -355,21 +355,21 @@ fn gputops_full_lines_and_ticks_are_read() {
         before = Some(host.clone());
     }
     let found = read(&text);
-    let said: Vec<_> = found
+    let found_series: Vec<_> = found
         .series
         .iter()
         .map(|judged| (judged.series.pid, judged.samples, judged.last.verdict, judged.last.part))
         .collect();
     let expected =
         [(None, 900, LeakVerdict::Steady, None), (Some(7), 900, LeakVerdict::Leak, Some(MemoryPart::Allocated))];
-    assert_eq!(said, expected, "{:?}", found.unreadable.first);
+    assert_eq!(found_series, expected, "{:?}", found.unreadable.first);
     // The JSON has all figures of the allocator.
-    let told = &json::of(&[(Text::new("log"), found)])["series"][1];
-    let mib = |name: &str| told[name].as_i64().map(|bytes| bytes >> 20);
+    let series = &json::to_json(&[(Text::new("log"), found)])["series"][1];
+    let mib = |name: &str| series[name].as_i64().map(|bytes| bytes >> 20);
     let names = ["reserved", "allocated", "not_pytorch", "active", "inactive_split", "requested"];
     let allocated = 10_240 + 5 * 899;
     let expected = [30_208, allocated, 512, allocated, 0, allocated].map(Some);
-    assert_eq!(names.map(|name| mib(&format!("{name}_bytes"))), expected, "{told}");
+    assert_eq!(names.map(|name| mib(&format!("{name}_bytes"))), expected, "{series}");
     // A tick without a full line, and JSON objects that are not gputop's, are unreadable.
     let tick = text.lines().nth(1).unwrap();
     assert_eq!(read(&format!("{tick}\n{{}}\n{{\"kind\":\"later\"}}\n")).unreadable.count, 2);
@@ -389,7 +389,7 @@ fn each_way_of_growing_has_its_own_advice() {
     };
     let head = "seconds,pid,used_memory [B],reserved_bytes,allocated_bytes\n";
     let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
-    let text = text::of(&[(Text::new("log"), found)], style(100));
+    let text = text::format(&[(Text::new("log"), found)], style(100));
     let (tensors, cache) = text.split_once("What to try for memory, process 8").unwrap_or_else(|| panic!("{text}"));
     assert!(tensors.contains("What to try for memory, process 7, the most likely first"), "{text}");
     assert!(tensors.contains("1. A loss or metric") && !tensors.contains("1. PyTorch's cache"), "{text}");
@@ -405,7 +405,7 @@ fn no_line_is_wider_than_the_terminal() {
     };
     let log = head.to_owned() + &(0..900).map(row).collect::<String>();
     for width in [80, 100, 200] {
-        let text = text::of(&[(Text::new("log"), read(&log))], style(width));
+        let text = text::format(&[(Text::new("log"), read(&log))], style(width));
         for line in text.lines() {
             assert!(line.chars().count() <= width, "{width}: {line}\n{text}");
         }
@@ -413,7 +413,7 @@ fn no_line_is_wider_than_the_terminal() {
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest >= Some(width.min(160)), "{widest:?} of {width}\n{text}");
     }
-    let text = text::of(&[(Text::new("log"), read(&log))], style(40));
+    let text = text::format(&[(Text::new("log"), read(&log))], style(40));
     let breaks = text.lines().zip(text.lines().skip(1)).filter(|(_, next)| next.starts_with("    "));
     for (line, next) in breaks.take_while(|(line, _)| !line.starts_with("What to try")) {
         let unit = next.trim_start().split([' ', ',', ';', ')']).next().unwrap_or_default();
@@ -437,14 +437,14 @@ fn hosts_with_the_same_gpu_and_pid_have_series_of_their_own() {
         }
     }
     let logs = [(Text::new("log"), read(&text))];
-    let json = json::of(&logs);
+    let json = json::to_json(&logs);
     let series: Vec<_> = json["series"].as_array().unwrap().iter().filter(|series| series["pid"] == 7).collect();
     let hosts: Vec<_> = series.iter().map(|series| (series["host"].as_str(), series["samples"].as_u64())).collect();
     assert_eq!(hosts, [(Some("left"), Some(3)), (Some("right"), Some(3))]);
     let lasts: Vec<_> = logs[0].1.series.iter().filter(|judged| judged.series.pid.is_some()).collect();
     assert_eq!(lasts.iter().map(|judged| judged.points[2].1 >> 30).collect::<Vec<_>>(), [1, 2]);
-    assert!(text::of(&logs, style(80)).contains("right, GPU 0, process 7"));
+    assert!(text::format(&logs, style(80)).contains("right, GPU 0, process 7"));
     // The name of the only host is left out.
     let one = text.lines().step_by(2).collect::<Vec<_>>().join("\n");
-    assert_eq!(json::of(&[(Text::new("log"), read(&one))])["series"][0]["host"], serde_json::Value::Null);
+    assert_eq!(json::to_json(&[(Text::new("log"), read(&one))])["series"][0]["host"], serde_json::Value::Null);
 }

@@ -16,7 +16,7 @@ const LISTED: usize = 12;
 const INDENT: usize = 4;
 
 /// Returns the verdicts on all logs, and what to try.
-pub(super) fn of(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
+pub(super) fn format(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
     let mut text = StyledText::new(style);
     for (name, log) in logs {
         if logs.len() > 1 {

@@ -14,7 +14,7 @@ use crate::model::on_shortage;
 use crate::protocol::snapshot::Snapshot;
 
 /// Returns all messages in their order. `left_out` is the number of further different messages.
-pub(super) fn of(messages: &[ExplainedMessage<'_>], left_out: u64, processes: &OtherProcesses) -> Value {
+pub(super) fn to_json(messages: &[ExplainedMessage<'_>], left_out: u64, processes: &OtherProcesses) -> Value {
     json!({
         "schema": Snapshot::SCHEMA,
         "messages": messages.iter().map(|explained| one(explained, processes)).collect::<Vec<_>>(),

@@ -19,7 +19,7 @@ pub(super) struct OtherProcesses {
 }
 
 impl OtherProcesses {
-    pub(super) fn look(read: &ReadOptions) -> Self {
+    pub(super) fn read(read: &ReadOptions) -> Self {
         let is_scanned = |snapshot: &Snapshot| snapshot.host.scan.at != Moment(0);
         let seen = report::read_once(read, is_scanned, |hosts| {
             let HostState { seen, trouble, .. } = &hosts[0];

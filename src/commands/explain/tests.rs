@@ -25,13 +25,13 @@ fn find(bytes: &[u8]) -> ScannedLog {
 fn explained(log: ScannedLog) -> Value {
     let source = LogSource::unnamed(log);
     let messages: Vec<_> = source.explain().collect();
-    json::of(&messages, source.log.left_out, &OtherProcesses::default())
+    json::to_json(&messages, source.log.left_out, &OtherProcesses::default())
 }
 
 fn explained_text(log: ScannedLog, style: TextStyle) -> String {
     let source = LogSource::unnamed(log);
     let messages: Vec<_> = source.explain().collect();
-    text::of(&messages, &OtherProcesses::default(), style)
+    text::format(&messages, &OtherProcesses::default(), style)
 }
 
 /// Returns the value at a path of the JSON, as text.

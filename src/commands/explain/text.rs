@@ -14,7 +14,7 @@ use crate::model::{Advice, on_shortage};
 const INDENT: usize = 2;
 
 /// Returns all messages in their order.
-pub(super) fn of(messages: &[ExplainedMessage<'_>], processes: &OtherProcesses, style: TextStyle) -> String {
+pub(super) fn format(messages: &[ExplainedMessage<'_>], processes: &OtherProcesses, style: TextStyle) -> String {
     let mut text = StyledText::new(style);
     let are_many = messages.len() > 1;
     if are_many {

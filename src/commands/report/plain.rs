@@ -11,13 +11,13 @@ use crate::model::{self, GpuOrProcess, HostModel, LeakVerdict, Verdict};
 use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, GpuProcess, Missing, Process, Reading, Snapshot};
 
 /// Returns the whole report; `unreached` says why other hosts are not in it.
-pub(super) fn of(hosts: &[HostReport<'_>], unreached: &[Text]) -> String {
-    let mut text = hosts.iter().map(of_host).collect::<Vec<_>>().join("\n");
+pub(super) fn format(hosts: &[HostReport<'_>], unreached: &[Text]) -> String {
+    let mut text = hosts.iter().map(format_host).collect::<Vec<_>>().join("\n");
     text.extend(unreached.iter().map(|reason| format!("Trouble: {reason}.\n")));
     text
 }
 
-fn of_host(report: &HostReport<'_>) -> String {
+fn format_host(report: &HostReport<'_>) -> String {
     let HostReport { name, model, snapshot, reasons } = report;
     let mut lines = vec![host_sentence(name, snapshot)];
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
@@ -146,7 +146,7 @@ mod tests {
     use crate::protocol::snapshot::{AllocatorStats, DeviceAllocator, example};
 
     fn of_box(model: &HostModel, snapshot: &Snapshot) -> String {
-        of(&[HostReport { name: "box", model, snapshot, reasons: Vec::new() }], &[])
+        format(&[HostReport { name: "box", model, snapshot, reasons: Vec::new() }], &[])
     }
 
     #[test]

@@ -33,7 +33,12 @@ pub struct ChosenColumns {
 
 /// Returns the whole table. `unreached` says why other hosts are not in it. `width` is the width of the terminal; `None` for
 /// a file or a pipe. With several hosts, each row names its host.
-pub(super) fn of(hosts: &[HostReport<'_>], unreached: &[Text], width: Option<usize>, chosen: &ChosenColumns) -> String {
+pub(super) fn format(
+    hosts: &[HostReport<'_>],
+    unreached: &[Text],
+    width: Option<usize>,
+    chosen: &ChosenColumns,
+) -> String {
     let mut text = String::new();
     for HostReport { name, snapshot, reasons, .. } in hosts {
         line(&mut text, width, &heading(name, snapshot));
@@ -223,7 +228,7 @@ mod tests {
         model.replace(snapshot);
         let snapshot = model.latest().unwrap();
         let host = HostReport { name: "box", model: &model, snapshot, reasons: Vec::new() };
-        let text = of(&[host], &[], width, &ChosenColumns::default());
+        let text = format(&[host], &[], width, &ChosenColumns::default());
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
     }
 
