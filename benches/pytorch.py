@@ -1,20 +1,18 @@
-"""Measures what it costs to read PyTorch's figures out of running processes.
+"""Measures the cost of reading PyTorch's allocator stats from running processes.
 
     cargo build --release && cargo build -p fake-nvml && python3 benches/pytorch.py [PROCESSES] [SECONDS]
 
-The processes are those of tests/pytorch/stand_in.c, which have PyTorch's symbol, its layout of torch 2.15, and its devices
-as far apart. They see one device; or eight and use one of them, as each process of a job does on a host of eight; or
-eight, and use all. They are at rest, or each device's figures change between any two looks. The agent looks ten times a
-second, so that there is more to measure. It prints the CPU time of gputop's thread `pytorch`, by the kernel's clock, for
-each process and look, beside the noise: the least and the most of five rounds. The look that finds the allocator is
-before the first round. The thread is woken once for all of them, and finds nothing in the caches: where PROCESSES is 1,
-that one has to bear it alone, and costs some four times as much.
+The processes are those of tests/pytorch/stand_in.c, with PyTorch's symbol, the layout of torch 2.15, and devices as far
+apart as PyTorch's. They have one device; or eight and use one of them, as each process of a job on a host of eight; or
+eight and use all. Their stats are constant, or change between any two reads. The agent reads ten times per second, so that
+there is more to measure. The script prints the CPU time of gputop's thread `pytorch` per process and read, as the median,
+minimum and maximum of five rounds. The read that finds the allocator is before the first round. Each wakeup of the thread
+starts with cold caches: with only one process, a read costs some four times as much.
 
-Then what it costs the process that is looked into: the time of its steps while the agent looks over that while it is
-stopped. Windows of a quarter of a second take turns (with, without, without, with), so that whatever else the machine
-does hits both; each pair gives a ratio, and of all ratios it prints the median and the middle half. So it does for pairs of
-windows that are both without: that is the noise. The time computed is the one that counts; that which passed says more
-of who else wanted the processor.
+Then the script measures the cost for the process that is read: the time of its steps while the agent reads, divided by the
+time while the agent is stopped. Windows of a quarter of a second alternate (with, without, without, with), so that other load
+affects both. The script prints the median and the quartiles of the ratios, and as noise the same of windows that are all
+without. The CPU time is the result; the elapsed time depends on other load too.
 """
 
 import itertools
@@ -53,8 +51,8 @@ def start(program, library, devices, used, moves=False):
     return process
 
 
-def computed(pid):
-    """Nanoseconds of CPU that the thread has had."""
+def cpu_time(pid):
+    """The CPU time of the thread `pytorch` in nanoseconds."""
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         if (task / "comm").read_text().strip() == "pytorch":
             return int((task / "schedstat").read_text().split()[0])
@@ -62,11 +60,11 @@ def computed(pid):
 
 
 class Agent:
-    """The shipped agent on a host whose GPUs these processes hold."""
+    """The shipped agent on a host whose GPUs these processes use."""
 
     def __init__(self, directory, processes, devices, used):
-        tenants = [{"pid": it.pid, "memory": 1 << 30} for it in processes]
-        gpus = [{"persona": "H100", "processes": tenants if at < used else []} for at in range(devices)]
+        gpu_processes = [{"pid": process.pid, "memory": 1 << 30} for process in processes]
+        gpus = [{"persona": "H100", "processes": gpu_processes if at < used else []} for at in range(devices)]
         (directory / "world.json").write_text(json.dumps({"gpus": gpus}))
         environment = {
             "GPUTOP_NVML_LIB": str(next(TARGET.glob("debug/**/libfake_nvml.so"))),
@@ -105,56 +103,56 @@ def measure(directory, count, devices, used, moves, seconds):
     agent = Agent(directory, processes, devices, used)
     costs = []
     for _ in range(ROUNDS):
-        before = computed(agent.process.pid), agent.lines
+        before = cpu_time(agent.process.pid), agent.lines
         time.sleep(seconds)
-        looks = agent.lines - before[1]
-        costs.append((computed(agent.process.pid) - before[0]) / 1000 / max(looks, 1) / count)
+        reads = agent.lines - before[1]
+        costs.append((cpu_time(agent.process.pid) - before[0]) / 1000 / max(reads, 1) / count)
     agent.end()
     end(processes)
     return len(agent.read), sorted(costs)
 
 
-def middle(ratios):
+def quartiles(ratios):
     low, median, high = statistics.quantiles(ratios, n=4)
     return f"{median:.4f} ({low:.4f} to {high:.4f})"
 
 
-def disturb(directory, devices, pairs):
-    """Steps with someone looking over steps without, and, as noise, steps without over steps without."""
+def measure_disturbance(directory, devices, pairs):
+    """Prints the ratio of step times with and without the agent, and the ratio of times both without as noise."""
     process = start(*stand_in(directory), devices, devices)
     agent = Agent(directory, [process], devices, devices)
 
-    def steps(count, looks):
-        agent.process.send_signal(signal.SIGCONT if looks else signal.SIGSTOP)
+    def steps(count, is_read):
+        agent.process.send_signal(signal.SIGCONT if is_read else signal.SIGSTOP)
         process.stdin.write(f"steps 0 {count}\n")
         process.stdin.flush()
-        return [int(it) / count for it in process.stdout.readline().split()]
+        return [int(time) / count for time in process.stdout.readline().split()]
 
     count = max(1, round(0.25e9 / steps(20, False)[1]))
     found = {True: [], False: []}
     for _ in range(pairs):
-        for looks in (True, False):
-            a, b, c, d = (steps(count, it) for it in (looks, False, False, looks))
-            found[looks].append([(a[clock] + d[clock]) / (b[clock] + c[clock]) for clock in (0, 1)])
+        for is_read in (True, False):
+            a, b, c, d = (steps(count, with_agent) for with_agent in (is_read, False, False, is_read))
+            found[is_read].append([(a[clock] + d[clock]) / (b[clock] + c[clock]) for clock in (0, 1)])
     agent.end()
     end([process])
-    for clock, name in enumerate(("computed", "passed")):
-        ratio, noise = (middle([it[clock] for it in found[looks]]) for looks in (True, False))
+    for clock, name in enumerate(("CPU", "elapsed")):
+        ratio, noise = (quartiles([ratio[clock] for ratio in found[is_read]]) for is_read in (True, False))
         print(f"a step of a process of {devices} devices, time {name}: {ratio} of that without; noise {noise}")
 
 
 def main():
-    count, seconds = (int(it) for it in (*sys.argv[1:], *("16", "5")[len(sys.argv) - 1 :]))
+    count, seconds = (int(argument) for argument in (*sys.argv[1:], *("16", "5")[len(sys.argv) - 1 :]))
     for devices, used, moves in itertools.product((1, 8), (1, 8), (False, True)):
         if used > devices:
             continue
         with tempfile.TemporaryDirectory() as directory:
             read, costs = measure(pathlib.Path(directory), count, devices, used, moves, seconds)
-        how = "moving" if moves else "at rest"
+        change = "changing" if moves else "constant"
         half = costs[len(costs) // 2]
-        print(f"{count} processes that use {used} of {devices} devices, {how}, {read} read: {half:.1f} µs a look ({costs[0]:.1f} to {costs[-1]:.1f}); the bar is 20")
+        print(f"{count} processes that use {used} of {devices} devices, {change}, {read} read: {half:.1f} µs per read ({costs[0]:.1f} to {costs[-1]:.1f}); the limit is 20")
     with tempfile.TemporaryDirectory() as directory:
-        disturb(pathlib.Path(directory), 8, 30)
+        measure_disturbance(pathlib.Path(directory), 8, 30)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""A training loop that leaks, and its healthy twin, called by the shipped gputop: on a fake driver, without a GPU.
+"""Runs a training loop that leaks and a healthy twin, and checks gputop's verdicts: on the fake driver, without a GPU.
 
     cargo build --release && cargo build -p fake-nvml
     python3 tests/leak/run.py target/release/gputop target/debug/deps/libfake_nvml.so [--keep tests/data/memory]
 
-Both are real processes, which take real memory of the host: `trainer.py`. The fake driver says of each what
-/proc says of it (`follow_rss`). The one keeps what each step made, about 50 MB in 100 steps; the other lets go of it.
-`gputop --csv` logs both GPUs each second, and `gputop analyze` says what it thinks of the logs; so does a screen that
-nobody looks at, through `--on-alert`. It takes eight minutes. Ends with 0 when the leak is called one, on the screen too,
-and the twin is not; `--keep` writes the logs that tests read: time in seconds, bytes.
+Both are real processes that use memory of the host: `trainer.py`. The fake driver reports their resident memory as GPU memory
+(`follow_rss`). The leak keeps some 50 MB per 100 steps; the twin frees them. gputop logs both GPUs each second, and
+`gputop analyze` judges the log; a gputop on a terminal reports alerts through `--on-alert`. This takes eight minutes. The exit
+code is 0 when analysis and screen report the leak, and neither reports the twin. `--keep` writes the logs that tests read:
+seconds and bytes.
 """
 
 import argparse
@@ -32,35 +32,35 @@ def main():
     arguments.add_argument("library", type=pathlib.Path)
     arguments.add_argument("--seconds", type=int, default=480)
     arguments.add_argument("--keep", type=pathlib.Path)
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        return watch(given, pathlib.Path(folder))
+        return run(options, pathlib.Path(folder))
 
 
-def watch(given, folder):
+def run(options, folder):
     trainers = {
-        name: subprocess.Popen([sys.executable, str(HERE / "trainer.py"), name, str(given.seconds + 30)])
+        name: subprocess.Popen([sys.executable, str(HERE / "trainer.py"), name, str(options.seconds + 30)])
         for name in ("leak", "twin")
     }
-    tenants = [[{"pid": it.pid, "follow_rss": True, "memory": 300 << 20, "sm": 80}] for it in trainers.values()]
-    world = {"gpus": [{"persona": "RTX-4090", "processes": it} for it in tenants]}
+    gpu_processes = [[{"pid": trainer.pid, "follow_rss": True, "memory": 300 << 20, "sm": 80}] for trainer in trainers.values()]
+    world = {"gpus": [{"persona": "RTX-4090", "processes": processes} for processes in gpu_processes]}
     (folder / "world.json").write_text(json.dumps(world))
     environment = {
         **os.environ,
-        "GPUTOP_NVML_LIB": str(given.library.resolve()),
+        "GPUTOP_NVML_LIB": str(options.library.resolve()),
         "FAKE_NVML_WORLD": str(folder / "world.json"),
         "XDG_STATE_HOME": str(folder),
         "TERM": "xterm-256color",
     }
-    teller = folder / "tell"
-    teller.write_text(f'#!/bin/sh\necho "$GPUTOP_ALERT $GPUTOP_ALERT_PID $GPUTOP_ALERT_SENTENCE" >> {folder}/told\n')
-    teller.chmod(0o755)
-    screen = on_a_terminal([given.gputop, "--on-alert", str(teller)], environment)
-    command = [given.gputop, "--query-compute-apps=timestamp,gpu_uuid,pid,used_memory", "--format=csv", "-l", "1"]
+    alert_program = folder / "alert"
+    alert_program.write_text(f'#!/bin/sh\necho "$GPUTOP_ALERT $GPUTOP_ALERT_PID $GPUTOP_ALERT_SENTENCE" >> {folder}/alerts.log\n')
+    alert_program.chmod(0o755)
+    screen = start_on_terminal([options.gputop, "--on-alert", str(alert_program)], environment)
+    command = [options.gputop, "--query-compute-apps=timestamp,gpu_uuid,pid,used_memory", "--format=csv", "-l", "1"]
     log = folder / "log.csv"
     with log.open("w") as out:
         logger = subprocess.Popen(command, env=environment, stdout=out)
-        time.sleep(given.seconds)
+        time.sleep(options.seconds)
         logger.terminate()
         logger.wait()
     screen.terminate()
@@ -68,26 +68,26 @@ def watch(given, folder):
     for trainer in trainers.values():
         trainer.kill()
         trainer.wait()
-    said = subprocess.run([given.gputop, "analyze", "--json", "--capacity", "24GiB", log], stdout=subprocess.PIPE)
-    by_pid = {it["pid"]: it for it in json.loads(said.stdout)["series"]}
-    told = (folder / "told").read_text().splitlines() if (folder / "told").exists() else []
+    analysis = subprocess.run([options.gputop, "analyze", "--json", "--capacity", "24GiB", log], stdout=subprocess.PIPE)
+    by_pid = {series["pid"]: series for series in json.loads(analysis.stdout)["series"]}
+    alert_lines = (folder / "alerts.log").read_text().splitlines() if (folder / "alerts.log").exists() else []
     is_right = True
     for name, trainer in trainers.items():
         series = by_pid[trainer.pid]
-        called = any(it["verdict"] == "leak" for it in series["timeline"])
-        first = next((it["at"] for it in series["timeline"] if it["verdict"] == "leak"), None)
-        alerts = [it for it in told if it.split()[1] == str(trainer.pid)]
-        print(f"{name}: {series['verdict']}, called a leak after {first} s, alerts on the screen: {alerts}")
+        is_reported = any(entry["verdict"] == "leak" for entry in series["timeline"])
+        first = next((entry["at"] for entry in series["timeline"] if entry["verdict"] == "leak"), None)
+        alerts = [line for line in alert_lines if line.split()[1] == str(trainer.pid)]
+        print(f"{name}: {series['verdict']}, reported as a leak after {first} s, alerts on the screen: {alerts}")
         print(f"      {series['sentence']}")
-        is_right &= called == (name == "leak") and bool(alerts) == (name == "leak")
-        if given.keep:
-            keep(given.keep / f"{name}.csv", log, trainer.pid)
+        is_right &= is_reported == (name == "leak") and bool(alerts) == (name == "leak")
+        if options.keep:
+            write_log(options.keep / f"{name}.csv", log, trainer.pid)
     print("right" if is_right else "WRONG")
     return 0 if is_right else 1
 
 
-def on_a_terminal(command, environment):
-    """A program on a terminal that is always read."""
+def start_on_terminal(command, environment):
+    """Starts a program on a terminal whose output is read and dropped."""
     master, slave = pty.openpty()
     process = subprocess.Popen(command, env=environment, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
     os.close(slave)
@@ -103,12 +103,12 @@ def on_a_terminal(command, environment):
     return process
 
 
-def keep(path, log, pid):
-    """Seconds since the log began, and bytes, of one process."""
-    rows = [{k.strip(): v.strip() for k, v in it.items()} for it in csv.DictReader(io.StringIO(log.read_text()))]
+def write_log(path, log, pid):
+    """Writes the memory of one process: seconds since the beginning of the log, and bytes."""
+    rows = [{k.strip(): v.strip() for k, v in row.items()} for row in csv.DictReader(io.StringIO(log.read_text()))]
     memory = next(key for key in rows[0] if key.startswith("used"))
-    mine = [it for it in rows if it["pid"] == str(pid)]
-    lines = [f"{second},{int(it[memory].split()[0]) << 20}" for second, it in enumerate(mine)]
+    own = [row for row in rows if row["pid"] == str(pid)]
+    lines = [f"{second},{int(row[memory].split()[0]) << 20}" for second, row in enumerate(own)]
     path.write_text("time,bytes\n" + "\n".join(lines) + "\n")
 
 

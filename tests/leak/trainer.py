@@ -1,9 +1,9 @@
-"""A training loop as far as its memory goes: batches of different lengths, and a loss whose history is kept, or not.
+"""The memory of a training loop: batches of different lengths, and a loss whose history is kept (leak) or not (twin).
 
     python3 tests/leak/trainer.py leak|twin SECONDS
 
-A step takes a tenth of a second, and half a megabyte; the twin lets go of it. An evaluation every 300 steps takes more
-for a while, in both.
+A step takes a tenth of a second and allocates half a megabyte, which the twin frees. In both, an evaluation every 300 steps
+uses more memory for a while.
 """
 
 import random
@@ -15,7 +15,7 @@ BATCH = 48 << 20
 
 
 def pages(size):
-    """Memory that is really there: each page is written to."""
+    """Allocates resident memory: writes to each page."""
     block = bytearray(size)
     block[::4096] = b"x" * len(range(0, size, 4096))
     return block

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Holds what gputop reads of PyTorch against what PyTorch says itself, to the byte, with real wheels.
+"""Compares the allocator stats that gputop reads with those that PyTorch reports, to the byte, with real wheels.
 
     cargo build --workspace && tests/pytorch/check.py DIRECTORY [VERSION...]
 
-needs no GPU. Each wheel (0.5 to 0.9 GB, from PyPI, for the Python that runs this) is unpacked below DIRECTORY and
-runs on a fake CUDA runtime, built here with gcc from fake_cudart.c and from stubs for NVIDIA's other libraries. The
-real allocator counts real blocks. train.py does one thing after another and stops; its figures are then compared
-with those that the shipped `gputop agent` reads from outside, and NVML is the fake one, which says what the fake
-runtime gave out. Then PyTorch is started with each other allocator that it has, which gputop is to know by its name.
-Prints a table; its exit code is 1 when any figure differed.
+Needs no GPU. Each wheel (0.5 to 0.9 GB, from PyPI, for the Python that runs this) is unpacked below DIRECTORY and runs on a
+fake CUDA runtime, which is built with gcc from fake_cudart.c and from stubs for NVIDIA's other libraries. So PyTorch's real
+allocator counts real blocks. After each command of train.py, the script compares PyTorch's stats with those that the shipped
+`gputop agent` reads from outside; the fake NVML reports the memory that the fake runtime allocated. Then PyTorch is started
+with each of its other allocators, which gputop must recognise. Prints a table. The exit code is 1 when any value differs.
 """
 
 import json
@@ -28,13 +27,13 @@ HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")) / "debug"
 VERSIONS = ["2.1.2", "2.3.1", "2.5.1", "2.7.1", "2.11.0", "2.15.0"]
 NEEDED = ["numpy<2", "filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "setuptools"]
-# What has the headers and the one library that is used as it is.
+# The packages with the headers, and with the one library that is no stub.
 CUDA = {
     12: ["nvidia-cuda-runtime-cu12", "nvidia-cuda-cupti-cu12", "nvidia-cuda-nvcc-cu12"],
     13: ["nvidia-cuda-runtime", "nvidia-cuda-cupti", "nvidia-cuda-crt"],
 }
 DEVICES = 2
-# What must answer of the driver, beside nothing.
+# The functions of the driver that need more than a stub.
 DRIVER = """
 int cuGetProcAddress_v2(const char *name, void **at, int version, unsigned long long flags, int *status) {
     *at = 0;
@@ -46,7 +45,7 @@ int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is_active) {
     return 0;
 }
 """
-# From PyTorch's names to those of the stream.
+# PyTorch's names, and those of gputop's JSON.
 FIGURES = {
     "allocated_bytes.all": "allocated",
     "reserved_bytes.all": "reserved",
@@ -60,7 +59,7 @@ COUNTS = {
     "num_alloc_retries": "allocation_retries",
     "num_ooms": "out_of_memory_errors",
 }
-# Another allocator: how it is asked for in Python or in the environment, and what gputop says of it.
+# gputop's word for each other allocator, and how PyTorch is told to use it: Python code, environment variables.
 OTHERS = {
     "cuda_malloc_async": ("", {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
     "pluggable": ("torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(sys.argv[1], 'take', 'give'))", {}),
@@ -85,7 +84,7 @@ def run(*command, **options):
 
 
 def download(directory, *names):
-    """Wheels, unpacked side by side."""
+    """Downloads wheels and unpacks them into one directory."""
     if not (directory / "done").exists():
         wheels = directory / "wheels"
         run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", wheels, *names)
@@ -97,7 +96,7 @@ def download(directory, *names):
 
 
 def symbols(library):
-    """Each dynamic symbol: its name, the version of it, its type, whether it is only wanted, and strongly."""
+    """Yields each dynamic symbol: name, version, type, whether it is undefined, and whether it is global."""
     for line in run("readelf", "--dyn-syms", "-W", library).splitlines():
         fields = line.split()
         if len(fields) >= 8 and fields[0].rstrip(":").isdigit():
@@ -106,7 +105,7 @@ def symbols(library):
 
 
 def versions_of_files(library):
-    """Which library is to have which version of symbols."""
+    """Yields each needed symbol version, and the library that must define it."""
     file = None
     for line in run("readelf", "-V", "-W", library).splitlines():
         if found := re.search(r"File: (\S+)", line):
@@ -116,7 +115,7 @@ def versions_of_files(library):
 
 
 def compile_library(out, name, source, versions=None, *arguments):
-    """Builds a shared library from a text. Versions are the symbols that have them."""
+    """Builds a shared library from source text. `versions` maps symbol versions to symbols."""
     (out / "source.c").write_text(source)
     command = ["gcc", "-w", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", out / name, out / "source.c", *arguments]
     if versions:
@@ -132,7 +131,7 @@ def stub(wanted):
 
 
 def build(torch, out, cuda):
-    """The fake runtime and stubs, as that build of PyTorch wants them."""
+    """Builds the fake runtime and the stubs for a build of PyTorch."""
     if (out / "done").exists():
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -178,13 +177,13 @@ def build(torch, out, cuda):
             known = set(re.findall(r"^int (\w+)", source, re.M))
         all_of_it = {name: kind for names in wants.values() for name, kind in names.items() if name not in known}
         versions = {version: names for version, names in wants.items() if version}
-        # The name of a version that other libraries' libraries ask for too.
+        # Other libraries need these symbol versions too.
         compile_library(out, library, source + stub(all_of_it), versions, *include)
     (out / "done").touch()
 
 
 class Child:
-    """A process that is told lines and answers in JSON."""
+    """A process that reads commands and answers in JSON, one line each."""
 
     def __init__(self, command, environment):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -207,7 +206,7 @@ class Child:
 
 
 class Watcher:
-    """The shipped agent on a host whose GPUs hold what the fake runtime says."""
+    """The shipped agent, on a fake driver that reports the memory of the fake runtime."""
 
     def __init__(self, directory, pid):
         self.directory, self.pid = directory, pid
@@ -229,7 +228,7 @@ class Watcher:
         draft.rename(self.directory / "world.json")
 
     def peek(self):
-        """What the next line says of the process, if it says anything new."""
+        """Reads a line, and returns the latest allocator stats of the process."""
         line = self.agent.read()
         for process in line.get("processes", []):
             if process["pid"] == self.pid and "allocator_stats" in process:
@@ -238,7 +237,7 @@ class Watcher:
 
 
 def differences(stats, peek):
-    """The figures in which the two differ. A device that was never used has none."""
+    """The values that differ. A device that was never used has none."""
     used = [(at, it) for at, it in enumerate(stats) if it["reserved_bytes.all.peak"] > 0]
     allocators = {it["cuda_device"]: it for it in (peek or {}).get("devices", [])}
     if set(allocators) != {at for at, _ in used}:
@@ -253,7 +252,7 @@ def differences(stats, peek):
 
 
 def others(out, python, environment):
-    """The other allocators that are not told for what they are."""
+    """Returns a message for each other allocator that is not recognised."""
     compile_library(out, "pluggable.so", PLUGGABLE)
     wrong = []
     for expected, (how, variables) in OTHERS.items():
@@ -264,15 +263,15 @@ def others(out, python, environment):
         watcher, deadline = Watcher(out, child.process.pid), time.monotonic() + 20
         while (found := (watcher.peek() or {}).get("unreadable")) != expected and time.monotonic() < deadline:
             pass
-        wrong += [f"{expected} is told as {found}"] if found != expected else []
+        wrong += [f"{expected} is reported as {found}"] if found != expected else []
         watcher.agent.end()
         child.end()
     return wrong
 
 
 def disturb(trainer, watcher, pairs=12):
-    """The time of a step while someone looks ten times a second, over that while nobody does; and as noise, that of
-    windows that are both without. They take turns, since the machine has a noise of its own."""
+    """Ratios of the step time with an agent that reads ten times per second to that without; and as noise, ratios of
+    times both without. The windows alternate, so that other load affects both."""
     threading.Thread(target=lambda: [None for _ in watcher.agent.process.stdout], daemon=True).start()
 
     def steps(looks):
@@ -288,13 +287,13 @@ def disturb(trainer, watcher, pairs=12):
 
 
 def middle(ratios):
-    """The median, and where the middle half lies."""
+    """The median and the quartiles."""
     low, median, high = statistics.quantiles(ratios, n=4)
     return f"{median:.3f} ({low:.3f}-{high:.3f})"
 
 
 def check(directory, python, version):
-    """One version: how many figures were compared, which differed, and what watching cost the trainer."""
+    """Checks one version. Returns the number of compared values, the differences, and the cost for the trainer."""
     torch = download(directory / f"torch-{version}", f"torch=={version}")
     runtime = re.search(r"libcudart\S*\.so\.(\d+)", run("readelf", "-d", torch / "torch/lib/libc10_cuda.so"))
     major = int(runtime[1])
@@ -310,7 +309,7 @@ def check(directory, python, version):
         "FAKE_CUDA_LOG": str(out / "used"),
         "FAKE_CUDA_BUSY": str(out / "busy"),
         "OMP_NUM_THREADS": "1",
-        # cuBLAS is a stub, and says that it could not.
+        # The stub of cuBLAS causes warnings.
         "PYTHONWARNINGS": "ignore",
     }
     trainer = Child([python, HERE / "train.py"], environment)

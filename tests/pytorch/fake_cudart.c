@@ -1,8 +1,8 @@
-// A CUDA runtime for a machine without a GPU: "device" memory is the host's, kernels do nothing. Enough for
-// PyTorch's own allocator to work and count; numbers that kernels would compute are not there.
+// A fake CUDA runtime for a machine without a GPU: device memory is host memory, and kernels do nothing. That is enough for
+// PyTorch's own allocator to work and count; results of kernels are undefined.
 //
-// FAKE_CUDA_DEVICES (1), FAKE_CUDA_TOTAL_MB (8192): the machine. FAKE_CUDA_LOG: a file into which each device's use
-// is written whenever it changes, a number of bytes for each, as the driver would say it.
+// FAKE_CUDA_DEVICES (1) and FAKE_CUDA_TOTAL_MB (8192) describe the machine. FAKE_CUDA_LOG names a file that has the memory in
+// use of each device, in bytes, as a driver would report it. FAKE_CUDA_BUSY: see below.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 #include "driver_types.h"
 
-// CUDA 12 and later have it under a name with a version.
+// From CUDA 12 on, the name of this function has a version.
 #ifndef PROPERTIES
 #define PROPERTIES cudaGetDeviceProperties
 #endif
@@ -28,14 +28,14 @@ static __thread int current;
 static size_t total, used[DEVICES];
 
 static void start(void) {
-    const char *said = getenv("FAKE_CUDA_DEVICES");
+    const char *variable = getenv("FAKE_CUDA_DEVICES");
     if (devices >= 0) return;
-    devices = said ? atoi(said) : 1;
-    said = getenv("FAKE_CUDA_TOTAL_MB");
-    total = (size_t)(said ? atol(said) : 8192) << 20;
+    devices = variable ? atoi(variable) : 1;
+    variable = getenv("FAKE_CUDA_TOTAL_MB");
+    total = (size_t)(variable ? atol(variable) : 8192) << 20;
 }
 
-// Takes memory of a device, or gives it back. The first use makes its context.
+// Allocates memory of a device, or frees it. The first use creates the context.
 static int take(int device, long amount) {
     const char *log = getenv("FAKE_CUDA_LOG");
     start();
@@ -148,8 +148,8 @@ int cudaGetLastError(void) { int error = last_error; last_error = 0; return erro
 int cudaPeekAtLastError(void) { return last_error; }
 int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return 0; }
 
-// Streams and events are numbers. One that FAKE_CUDA_BUSY names a file for is never done while that file is there:
-// so a block that another stream uses stays pending.
+// Streams and events are numbers. While the file exists that FAKE_CUDA_BUSY names, no event completes, so a block that
+// another stream uses stays pending.
 static long handle = 0x1000;
 static int make(void **it) { *it = (void *)(handle += 16); return 0; }
 int cudaStreamCreate(void **it) { return make(it); }
@@ -190,7 +190,7 @@ int cudaFuncGetAttributes(struct cudaFuncAttributes *it, const void *kernel) {
     return 0;
 }
 
-// What the compiler puts around each kernel.
+// Functions that nvcc's code calls around each kernel.
 static void *binary[4];
 typedef struct { unsigned x, y, z; } Grid;
 void **__cudaRegisterFatBinary(void *it) { return binary; }

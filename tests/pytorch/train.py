@@ -1,15 +1,15 @@
-"""A trainer on the fake CUDA runtime. Each line that it reads is a thing to do; then it says, in one line of
-JSON, what `torch.cuda.memory_stats()` says of each device, and waits.
+"""A trainer on the fake CUDA runtime. It reads a command per line, and answers each with one line of JSON: the
+`torch.cuda.memory_stats()` of each device.
 
-step N      so many steps of training
-keep MIB    a tensor that stays
-drop        those are let go
-stream      a tensor that another stream still uses when it is let go
+step N      trains for N steps
+keep MIB    allocates a tensor and keeps it
+drop        frees all kept tensors
+stream      frees a tensor that another stream still uses
 empty       empty_cache()
 peaks       reset_peak_memory_stats()
 totals      reset_accumulated_memory_stats()
-oom         asks for more than there is
-run SECONDS steps, and says how much time each computed (a median in seconds), instead of the figures
+oom         requests more memory than there is
+run SECONDS trains, and answers with the median CPU time of a step in seconds, instead of the stats
 """
 
 import json
@@ -23,7 +23,7 @@ import torch
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        # With a bias they would ask cuBLASLt for advice, which a stub does not give.
+        # A bias would need cuBLASLt, of which there is only a stub.
         self.first = torch.nn.Linear(1024, 4096, bias=False)
         self.norm = torch.nn.LayerNorm(4096)
         self.second = torch.nn.Linear(4096, 1000, bias=False)
@@ -48,11 +48,11 @@ def step():
         optimizer.step()
 
 
-def say(what):
-    print(json.dumps(what), flush=True)
+def answer(value):
+    print(json.dumps(value), flush=True)
 
 
-say({"torch": torch.__version__})
+answer({"torch": torch.__version__})
 for line in sys.stdin:
     word, *rest = line.split()
     if word == "step":
@@ -82,10 +82,10 @@ for line in sys.stdin:
     elif word == "run":
         times, end = [], time.monotonic() + float(rest[0])
         while time.monotonic() < end:
-            # Of its own time: on a machine that others use too, the clock says more of them.
+            # CPU time: elapsed time would include other processes.
             began = time.process_time()
             step()
             times.append(time.process_time() - began)
-        say({"median": statistics.median(times), "steps": len(times)})
+        answer({"median": statistics.median(times), "steps": len(times)})
         continue
-    say([torch.cuda.memory_stats(device) for device in devices])
+    answer([torch.cuda.memory_stats(device) for device in devices])
