@@ -1,7 +1,7 @@
 //! Details of a GPU: its full identity, bus, modes, limits and error counts.
 //!
-//! It costs some hundred calls of the driver, so an agent reads it only when it was started with `--detail`, or of
-//! the one GPU that a person looks at. What takes long, or needs two looks, is read only then.
+//! Reading it takes some hundred driver calls. An agent reads it for all GPUs if it was started with `--detail`, else only for
+//! the GPU whose page is open. Slow readings and rates, which need two readings, are read only for an open page.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,255 +16,257 @@ use crate::base::text::Text;
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent};
 
 reading_groups! {
-    /// All that is seldom asked about a GPU.
+    /// Readings of a GPU that its page shows and its list does not.
     GpuDetail {
-        /// When this lane was read.
+        /// When the detail was read.
         at: Moment = "time_ms",
-        /// Mended, since the driver was loaded.
+        /// Corrected ECC errors since the driver was loaded.
         corrected: EccCounts = "ecc_corrected_volatile",
-        /// Mended, since the board was made.
+        /// Corrected ECC errors in the lifetime of the board.
         corrected_ever: EccCounts = "ecc_corrected_aggregate",
-        /// Not mended, since the driver was loaded.
+        /// Uncorrected ECC errors since the driver was loaded.
         uncorrected: EccCounts = "ecc_uncorrected_volatile",
-        /// Not mended, since the board was made.
+        /// Uncorrected ECC errors in the lifetime of the board.
         uncorrected_ever: EccCounts = "ecc_uncorrected_aggregate",
         readings:
-        /// The number on the board.
+        /// The serial number on the board.
         serial: Text = "serial",
         /// PCI base class and subclass.
         pci_class: [u32; 2] = "pci_class",
-        /// PCI device and vendor, as in `0x233010DE`.
+        /// PCI device and vendor ID, as in `0x233010DE`.
         pci_device: u32 = "pci_device_id",
-        /// PCI subsystem.
+        /// PCI subsystem ID.
         pci_subsystem: u32 = "pci_subsystem_id",
-        /// PCIe generation in use.
+        /// The PCIe generation in use.
         pcie_generation: u32 = "pcie_generation",
-        /// The highest that GPU and host can do together.
+        /// The highest PCIe generation that GPU and host support together.
         pcie_generation_max: u32 = "pcie_generation_max",
-        /// The highest that the GPU can do.
+        /// The highest PCIe generation that the GPU supports.
         pcie_generation_gpu_max: u32 = "pcie_generation_gpu_max",
-        /// The highest that the port of the host can do: of GPUs that no virtual machine was given.
+        /// The highest PCIe generation that the port of the host supports. Missing in a virtual machine.
         pcie_generation_host_max: u32 = "pcie_generation_host_max",
-        /// PCIe lanes in use.
+        /// The number of PCIe lanes in use.
         pcie_width: u32 = "pcie_width",
-        /// The most there can be.
+        /// The highest number of PCIe lanes.
         pcie_width_max: u32 = "pcie_width_max",
-        /// Whether a display can be connected.
+        /// Whether a display is connected.
         display_attached: bool = "display_attached",
-        /// Whether one is drawn.
+        /// Whether a display is initialised on the GPU.
         display_active: bool = "display_active",
-        /// Whether the driver stays when nobody uses the GPU.
+        /// Whether the driver stays loaded when no process uses the GPU.
         persistence: bool = "persistence_mode",
-        /// Whether the driver accounts for ended processes.
+        /// Whether the driver records ended processes.
         accounting: bool = "accounting_mode",
-        /// For how many.
+        /// The number of ended processes that the driver can record.
         accounting_buffer: u32 = "accounting_buffer_size",
-        /// Version of the board's firmware.
+        /// The version of the VBIOS, the firmware of the board.
         vbios: Text = "vbios_version",
-        /// Version of the whole infoROM.
+        /// The version of the whole infoROM.
         inforom_image: Text = "inforom_image_version",
-        /// Version of its OEM part.
+        /// The version of the OEM object of the infoROM.
         inforom_oem: Text = "inforom_oem_version",
-        /// Version of its ECC part.
+        /// The version of the ECC object of the infoROM.
         inforom_ecc: Text = "inforom_ecc_version",
-        /// Version of its power part.
+        /// The version of the power object of the infoROM.
         inforom_power: Text = "inforom_power_version",
-        /// Whether its checksum is right.
+        /// Whether the checksum of the infoROM is correct.
         inforom_valid: bool = "inforom_valid",
         /// The recovery action that the driver recommends: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
         /// 5 recover the IMEX domain, 6 reset its bus, 7 reboot the system.
         recovery_action: u32 = "recovery_action",
-        /// 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
+        /// The compute mode: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
         compute_mode: u32 = "compute_mode",
         /// CUDA compute capability, as in `9.0`.
         compute_capability: Text = "compute_capability",
-        /// NVML's bits for what can hold the clocks.
+        /// The bits of NVML for the reasons that can lower the clocks of this GPU.
         clock_reasons_supported: u64 = "clock_event_reasons_supported",
-        /// NVML's bits for what holds the clocks.
+        /// The bits of NVML for the reasons that lower the clocks now.
         clock_reasons: u64 = "clock_event_reasons",
-        /// Time that the power cap held the clocks, in nanoseconds; so with the next ones.
+        /// The time for which the power cap lowered the clocks, in nanoseconds.
         held_power_cap: u64 = "throttled_by_power_cap_ns",
-        /// The sync group.
+        /// The time for which the sync boost group lowered the clocks, in nanoseconds.
         held_sync_boost: u64 = "throttled_by_sync_boost_ns",
-        /// Heat, by software.
+        /// The time for which the driver lowered the clocks because of heat, in nanoseconds.
         held_thermal: u64 = "throttled_by_thermal_ns",
-        /// Heat, by hardware.
+        /// The time for which the hardware lowered the clocks because of heat, in nanoseconds.
         held_hardware_thermal: u64 = "throttled_by_hardware_thermal_ns",
-        /// The power brake.
+        /// The time for which the external power brake lowered the clocks, in nanoseconds.
         held_power_brake: u64 = "throttled_by_power_brake_ns",
-        /// Use of the encoder.
+        /// Utilization of the video encoder.
         encoder: Percent = "encoder_utilization_percent",
-        /// Use of the decoder.
+        /// Utilization of the video decoder.
         decoder: Percent = "decoder_utilization_percent",
-        /// Use of the JPEG engine.
+        /// Utilization of the JPEG engine.
         jpeg: Percent = "jpeg_utilization_percent",
-        /// Use of the optical flow engine.
+        /// Utilization of the optical flow engine.
         ofa: Percent = "ofa_utilization_percent",
         /// Encoder sessions, their mean frames per second, and their mean latency in microseconds.
         encoder_stats: [u32; 3] = "encoder_stats",
         /// Whether ECC is on.
         ecc: bool = "ecc_mode",
-        /// Whether it will be after a reboot.
+        /// Whether ECC is on after the next reboot.
         ecc_pending: bool = "ecc_mode_pending",
-        /// Pages taken out of use after single-bit errors.
+        /// Memory pages that were retired after single-bit errors.
         retired_single: u64 = "retired_pages_single_bit",
-        /// After double-bit errors.
+        /// Memory pages that were retired after double-bit errors.
         retired_double: u64 = "retired_pages_double_bit",
-        /// Whether some wait for a reboot.
+        /// Whether a page will be retired at the next reboot.
         retired_pending: bool = "retired_pages_pending",
-        /// Rows replaced after errors that were mended.
+        /// Memory rows that were remapped because of corrected errors.
         remapped_correctable: u32 = "remapped_rows_correctable",
-        /// After errors that were not.
+        /// Memory rows that were remapped because of uncorrected errors.
         remapped_uncorrectable: u32 = "remapped_rows_uncorrectable",
-        /// As `remapped_rows_correctable`, of those that are not in force.
+        /// Rows of `remapped_rows_correctable` whose remapping is not in effect.
         remapped_correctable_inactive: u64 = "remapped_rows_correctable_inactive",
-        /// As `remapped_rows_uncorrectable`, of those that are not in force.
+        /// Rows of `remapped_rows_uncorrectable` whose remapping is not in effect.
         remapped_uncorrectable_inactive: u64 = "remapped_rows_uncorrectable_inactive",
-        /// Whether some wait for a reset.
+        /// Whether a row will be remapped at the next reset.
         remapped_pending: bool = "remapped_rows_pending",
-        /// Whether one could not be replaced.
+        /// Whether the remapping of a row failed.
         remapped_failed: bool = "remapped_rows_failed",
-        /// Banks by the spare rows that they have left: all, most, some, few, none.
+        /// The number of memory banks by the spare rows that they have left: all, most, some, few, none.
         remapped_banks: [u32; 5] = "remapped_rows_histogram",
-        /// How far it is from slowing down for heat.
+        /// How much hotter the GPU can become before it lowers its clocks.
         temperature_margin: Celsius = "temperature_margin_celsius",
-        /// Clock of the device memory.
+        /// Temperature of the device memory.
         memory_temperature: Celsius = "memory_temperature_celsius",
-        /// Drawn, in milliwatts as all of these: on average on some chips, now on others.
+        /// Power draw in milliwatts: the average over a second on some chips, the instantaneous draw on others.
         power_draw: u32 = "power_draw_milliwatts",
-        /// Drawn on average over the last second.
+        /// Average power draw over the last second, in milliwatts.
         power_average: u32 = "power_average_milliwatts",
-        /// Drawn now.
+        /// Instantaneous power draw, in milliwatts.
         power_instant: u32 = "power_instant_milliwatts",
-        /// The limit that was asked for.
+        /// The requested power limit, in milliwatts.
         power_limit: u32 = "power_limit_requested_milliwatts",
-        /// The limit in force.
+        /// The power limit in effect, in milliwatts.
         power_limit_enforced: u32 = "power_limit_enforced_milliwatts",
-        /// The limit after a reboot.
+        /// The power limit after a reboot, in milliwatts.
         power_limit_default: u32 = "power_limit_default_milliwatts",
-        /// The lowest that may be asked for.
+        /// The lowest power limit that can be requested, in milliwatts.
         power_limit_min: u32 = "power_limit_min_milliwatts",
-        /// The highest that may be asked for.
+        /// The highest power limit that can be requested, in milliwatts.
         power_limit_max: u32 = "power_limit_max_milliwatts",
-        /// How far peaks of power may go beyond the limit, in percent of it.
+        /// How far power peaks may exceed the limit (EDPp multiplier), in percent of the limit.
         edpp: u32 = "edpp_multiplier_percent",
-        /// Power smoothing, in nvidia-smi's order: whether that can be delayed (0 or 1), the first and second floor, the
-        /// least offset and point of activation in watts, the multiplier of the window in ms; the second floor, both
-        /// multipliers and the offset of the profile in force; the same as an administrator set them. Absent there: not set.
+        /// Power smoothing, in nvidia-smi's order: whether it can be delayed (0 or 1), the first and second floor, the
+        /// least offset and the activation point in watts, the multiplier of the window in milliseconds; the second
+        /// floor, both multipliers and the offset of the active profile; the same as an administrator set them. `null`
+        /// in the list: not set.
         power_smoothing: Vec<Option<u64>> = "power_smoothing",
         /// Clock of the graphics engine.
         graphics_clock: Hertz = "graphics_clock_hertz",
         /// Clock of the video engines.
         video_clock: Hertz = "video_clock_hertz",
-        /// The highest of the graphics engine.
+        /// The highest clock of the graphics engine.
         graphics_clock_max: Hertz = "graphics_clock_max_hertz",
-        /// The highest of the multiprocessors.
+        /// The highest clock of the multiprocessors.
         sm_clock_max: Hertz = "sm_clock_max_hertz",
-        /// The highest of the device memory.
+        /// The highest clock of the device memory.
         memory_clock_max: Hertz = "memory_clock_max_hertz",
-        /// Application clocks of the graphics engine and of the device memory, in MHz; then both by default. Absent there: the
-        /// driver says that nobody sets them any more.
+        /// Application clocks of the graphics engine and of the device memory, in MHz, then the defaults of both.
+        /// `null` in the list: the driver no longer supports them.
         application_clocks: Vec<Option<u32>> = "application_clocks_mhz",
-        /// Whether MIG will split it after a reset.
+        /// Whether MIG is on after the next reset.
         mig_pending: bool = "mig_pending",
-        /// Whether the GPU's own processor runs the driver's firmware.
+        /// Whether the GSP, a processor of the GPU, runs the firmware of the driver.
         gsp: bool = "gsp_firmware_mode",
-        /// Whether it does by default.
+        /// Whether the GSP runs the firmware of the driver by default.
         gsp_default: bool = "gsp_firmware_mode_default",
-        /// The operation mode, now and after a reboot: 0 all, 1 computing only, 2 graphics without double precision.
+        /// The operation mode, now and after a reboot: 0 all, 1 compute only, 2 graphics with low double precision.
         operation_mode: [u32; 2] = "operation_mode",
-        /// How Windows drives it, below WSL, now and after a reboot: 0 WDDM, 1 TCC, 2 MCDM.
+        /// The driver model of Windows for a GPU in WSL, now and after a reboot: 0 WDDM, 1 TCC, 2 MCDM.
         driver_model: [u32; 2] = "driver_model",
-        /// How it addresses the host's memory: 0 not, 1 HMM, 2 ATS.
+        /// How the GPU addresses the memory of the host: 0 not at all, 1 HMM, 2 ATS.
         addressing: u32 = "addressing_mode",
         /// Whether the chip-to-chip link to the processor is on.
         c2c: bool = "c2c_mode",
         /// Whether device memory is encrypted.
         dram_encryption: bool = "dram_encryption_mode",
-        /// Whether it will be after a reboot.
+        /// Whether device memory is encrypted after the next reboot.
         dram_encryption_pending: bool = "dram_encryption_mode_pending",
-        /// Errors in memory on the chip that were not mended: since the driver was loaded by parity and SEC-DED, since
-        /// the board was made by the same, and that again by place: L2, multiprocessors, microcontroller, PCIe, other.
+        /// Uncorrected SRAM errors: since the driver was loaded by parity and by SEC-DED, in the lifetime of the board
+        /// by both, and the lifetime errors by place: L2, multiprocessors, microcontroller, PCIe, other.
         sram_errors: [u64; 9] = "sram_uncorrected_errors",
-        /// Whether these are so many that the board should be replaced.
+        /// Whether the uncorrected SRAM errors exceed the threshold at which the board should be replaced.
         sram_exceeded: bool = "sram_threshold_exceeded",
-        /// Memory under confidential computing: all, and in use.
+        /// Memory under confidential computing: the total, and the part in use.
         protected_memory: [Bytes; 2] = "protected_memory_bytes",
-        /// Size of the window (BAR1) through which the processor accesses the device memory.
+        /// The part in use of BAR1, the window through which the processor accesses device memory.
         bar1_used: Bytes = "bar1_used_bytes",
-        /// All of that window.
+        /// The size of BAR1.
         bar1_total: Bytes = "bar1_total_bytes",
-        /// Drawn since the driver was loaded.
+        /// Energy consumption since the driver was loaded, in millijoules.
         energy: u64 = "energy_millijoules",
-        /// Packets that PCIe had to send again.
+        /// Packets that PCIe sent again.
         pcie_replays: u64 = "pcie_replays",
-        /// NVLink connections that there are.
+        /// The number of NVLink connections.
         nvlinks: u32 = "nvlinks",
-        /// NVLink connections that work.
+        /// The number of NVLink connections that are up.
         nvlinks_up: u32 = "nvlinks_up",
         /// Bandwidth of one NVLink connection, in bytes per second.
         nvlink_speed: Bytes = "nvlink_speed_bytes_per_second",
-        /// The intended speed of each of its fans.
+        /// The target speed of each fan.
         fans: Vec<Percent> = "fan_speeds_percent",
-        /// Processors of the host that are near it, as in `0-15,32-47`.
+        /// The processors of the host that are nearest to the GPU, as in `0-15,32-47`.
         cpus: Text = "cpu_affinity",
-        /// NUMA nodes of the host whose memory is near it.
+        /// The NUMA nodes of the host whose memory is nearest to the GPU.
         numa_nodes: Text = "memory_affinity",
-        /// The NUMA node that its own memory is to the host, on boards where it is one.
+        /// The NUMA node that the device memory is to the host, on boards where it is one.
         numa_node: u32 = "numa_node",
-        /// Where it is shared among virtual machines: what driver and GPU can do for that, in nvidia-smi's order. Absent there:
-        /// they do not say, or could not be asked.
+        /// What driver and GPU support for virtual GPUs, in nvidia-smi's order. `null` in the list: the driver does not
+        /// say.
         vgpu: Vec<Option<bool>> = "vgpu_capabilities",
-        /// Its state in the fabric of NVLink switches (1 not started, 2 in progress, 3 completed), what came of it (an
-        /// `nvmlReturn_t`), its clique, NVML's bits of health, and their summary. Unsupported without such a fabric.
+        /// The state in the NVLink fabric (1 not started, 2 in progress, 3 completed), its result (an `nvmlReturn_t`),
+        /// the clique, the health bits of NVML, and the health summary. Not supported without an NVLink fabric.
         fabric: [u32; 5] = "fabric",
-        /// The cluster of that fabric.
+        /// The UUID of the cluster in the NVLink fabric.
         fabric_cluster: Text = "fabric_cluster_uuid",
-        /// The number of the chassis that it is in.
+        /// The serial number of the chassis.
         chassis: Text = "platform_chassis_serial",
-        /// Its place there; so with the next ones.
+        /// The slot of the chassis.
         slot: u32 = "platform_slot",
-        /// The tray.
+        /// The tray of the slot.
         tray: u32 = "platform_tray",
-        /// The host in that tray.
+        /// The number of the host in its tray.
         rack_host: u32 = "platform_host",
-        /// How it reaches others: 0 directly, 1 through switches.
+        /// How the GPU reaches its peers: 0 directly, 1 through switches.
         peer_type: u32 = "platform_peer_type",
-        /// The place on its board.
+        /// The place of the GPU on its board.
         module: u32 = "platform_module",
-        /// Its id in the fabric, in hex.
+        /// The GUID of the GPU in the NVLink fabric, in hexadecimal.
         fabric_guid: Text = "platform_fabric_guid",
-        /// Drawn by the whole module, GPU and processor, in milliwatts, on average; so with the next ones.
+        /// Average power draw of the module, which is GPU and processor, in milliwatts.
         module_power_average: u32 = "module_power_average_milliwatts",
-        /// Drawn now.
+        /// Instantaneous power draw of the module, in milliwatts.
         module_power_instant: u32 = "module_power_instant_milliwatts",
-        /// The lowest that may be asked for.
+        /// The lowest power limit of the module that can be requested, in milliwatts.
         module_power_limit_min: u32 = "module_power_limit_min_milliwatts",
-        /// The highest.
+        /// The highest power limit of the module that can be requested, in milliwatts.
         module_power_limit_max: u32 = "module_power_limit_max_milliwatts",
-        /// The limit after a reboot.
+        /// The power limit of the module after a reboot, in milliwatts.
         module_power_limit_default: u32 = "module_power_limit_default_milliwatts",
-        /// The limit in force.
+        /// The power limit of the module in effect, in milliwatts.
         module_power_limit_enforced: u32 = "module_power_limit_enforced_milliwatts",
-        /// The limit that was asked for.
+        /// The requested power limit of the module, in milliwatts.
         module_power_limit: u32 = "module_power_limit_requested_milliwatts",
-        /// Bytes per second that this GPU sent over PCIe. Not read, like all values below, unless the GPU's page is open.
+        /// Bytes per second that the GPU sends over PCIe. This reading and all below are read only while the GPU's page
+        /// is open.
         pcie_sent: Bytes = "pcie_sent_bytes_per_second",
-        /// Bytes per second that it received.
+        /// Bytes per second that the GPU receives over PCIe.
         pcie_received: Bytes = "pcie_received_bytes_per_second",
-        /// Bytes per second that it sent over all of its NVLink connections.
+        /// Bytes per second that the GPU sends over all of its NVLink connections.
         nvlink_sent: Bytes = "nvlink_sent_bytes_per_second",
-        /// Bytes per second that it received.
+        /// Bytes per second that the GPU receives over all of its NVLink connections.
         nvlink_received: Bytes = "nvlink_received_bytes_per_second",
-        /// Multiprocessors that worked, on average.
+        /// Share of time in which a multiprocessor has at least one warp, averaged over all multiprocessors.
         sm_active: Percent = "sm_active_percent",
-        /// Warps that were there, of those that there is room for.
+        /// Resident warps, as a share of the most that the multiprocessors can hold.
         sm_occupancy: Percent = "sm_occupancy_percent",
-        /// Tensor cores that worked.
+        /// Share of time in which the tensor cores are active.
         tensor_active: Percent = "tensor_active_percent",
-        /// Use of the bandwidth of device memory.
+        /// Share of time in which device memory sends or receives.
         dram_active: Percent = "dram_active_percent",
-        /// The way from here to each other GPU.
+        /// The route to each other GPU.
         routes: Vec<Route> = "routes",
     }
 }
