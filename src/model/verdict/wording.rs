@@ -1,6 +1,6 @@
 //! The words for a verdict: one for the table, a sentence with its figures, and a summary of many.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -40,28 +40,40 @@ impl Verdict {
         Total::sum(listed.chain(kept)).unwrap_or(Total { bytes: Bytes(0), lower_bound: true })
     }
 
-    /// How much the user should care.
-    pub fn severity(&self) -> Severity {
+    /// The group in which the header counts the process: its rank, the worst first, and its noun. `None` when the process is no
+    /// suspect.
+    fn group(&self) -> Option<(u8, &'static str)> {
         match self.kind {
-            VerdictKind::Orphan(_) | VerdictKind::StuckInDriver { .. } | VerdictKind::Ghost { .. } => Severity::Bad,
-            VerdictKind::MaybeOrphan(_)
-            | VerdictKind::Zombie { .. }
-            | VerdictKind::Dying { .. }
-            | VerdictKind::Blocked { .. }
-            | VerdictKind::Frozen { .. }
-            | VerdictKind::Stopped { .. }
-            | VerdictKind::Idle { .. } => Severity::Notable,
+            VerdictKind::Orphan(_) => Some((0, "orphan")),
+            VerdictKind::Ghost { .. } => Some((1, "ghost")),
+            VerdictKind::StuckInDriver { .. } => Some((2, "stuck process")),
+            VerdictKind::MaybeOrphan(_) => Some((3, "possible orphan")),
+            VerdictKind::Dying { .. } => Some((4, "dying process")),
+            VerdictKind::Blocked { .. } => Some((5, "blocked process")),
+            VerdictKind::Zombie { .. } => Some((6, "zombie")),
+            VerdictKind::Frozen { .. } => Some((7, "frozen process")),
+            VerdictKind::Stopped { .. } => Some((8, "stopped process")),
+            VerdictKind::Idle { .. } => Some((9, "idle process")),
             VerdictKind::Foreign { .. }
             | VerdictKind::WorkerOf(_)
             | VerdictKind::Launcher
             | VerdictKind::Active { .. }
-            | VerdictKind::TooSoon => Severity::Fine,
+            | VerdictKind::TooSoon => None,
+        }
+    }
+
+    /// How bad it is for the user.
+    pub fn severity(&self) -> Severity {
+        match self.kind {
+            VerdictKind::Orphan(_) | VerdictKind::StuckInDriver { .. } | VerdictKind::Ghost { .. } => Severity::Bad,
+            _ if self.is_suspect() => Severity::Notable,
+            _ => Severity::Fine,
         }
     }
 
     /// Whether the process holds, or may hold, memory that it should not: the filter of `o`.
     pub fn is_suspect(&self) -> bool {
-        self.severity() > Severity::Fine
+        self.group().is_some()
     }
 
     /// Whether the process is on a GPU: the driver lists it, or it has the device open.
@@ -133,30 +145,27 @@ impl Verdict {
         }
     }
 
-    /// The summary for the header: `3 orphans hold 41.2 GiB`. `None` when there is no suspect.
+    /// The summary for the header: `3 orphans hold 41.2 GiB`. `None` when no suspect is on a GPU.
     pub fn summary<'a>(verdicts: impl IntoIterator<Item = &'a Self>) -> Option<String> {
         let suspects: Vec<&Self> =
             verdicts.into_iter().filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu()).collect();
-        let is_orphan = |verdict: &Self| matches!(verdict.kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_));
         // The memory of a ghost counts for the processes that keep it, where these are known.
         let kept: BTreeSet<_> =
             suspects.iter().flat_map(|suspect| &suspect.kept).filter_map(|kept| kept.ghost).collect();
-        let mut parts = Vec::new();
-        for (noun, is_one) in GROUPS {
-            let group =
-                suspects.iter().copied().filter(|suspect| is_one(&suspect.kind) && !kept.contains(&suspect.process));
-            let count = group.clone().count();
-            if count == 0 {
-                continue;
+        let mut groups: BTreeMap<(u8, &str), Vec<&Self>> = BTreeMap::new();
+        for suspect in suspects.into_iter().filter(|suspect| !kept.contains(&suspect.process)) {
+            if let Some(group) = suspect.group() {
+                groups.entry(group).or_default().push(suspect);
             }
-            let holds = if count == 1 { "holds" } else { "hold" };
-            let total = amount(Self::total(&group));
-            parts.push(match () {
-                () if parts.is_empty() && !group.clone().any(|verdict| is_orphan(verdict) && total == "0 B") => {
-                    format!("{} {holds} {total}", many(count, noun))
-                }
-                () => many(count, noun),
-            });
+        }
+        let mut parts = Vec::new();
+        for ((_, noun), group) in groups {
+            let holds = if group.len() == 1 { "holds" } else { "hold" };
+            let total = amount(Self::total(&group.iter().copied()));
+            let count = many(group.len(), noun);
+            let is_first = parts.is_empty();
+            let says_amount = is_first && !(total == "0 B" && group.iter().any(|verdict| verdict.is_orphan()));
+            parts.push(if says_amount { format!("{count} {holds} {total}") } else { count });
         }
         (!parts.is_empty()).then(|| parts.join(", "))
     }
@@ -189,22 +198,6 @@ impl Verdict {
         }
     }
 }
-
-type SummaryGroup = (&'static str, fn(&VerdictKind) -> bool);
-
-/// The groups that the header counts, worst first.
-const GROUPS: [SummaryGroup; 10] = [
-    ("orphan", |kind| matches!(kind, VerdictKind::Orphan(_))),
-    ("ghost", |kind| matches!(kind, VerdictKind::Ghost { .. })),
-    ("stuck process", |kind| matches!(kind, VerdictKind::StuckInDriver { .. })),
-    ("possible orphan", |kind| matches!(kind, VerdictKind::MaybeOrphan(_))),
-    ("dying process", |kind| matches!(kind, VerdictKind::Dying { .. })),
-    ("blocked process", |kind| matches!(kind, VerdictKind::Blocked { .. })),
-    ("zombie", |kind| matches!(kind, VerdictKind::Zombie { .. })),
-    ("frozen process", |kind| matches!(kind, VerdictKind::Frozen { .. })),
-    ("stopped process", |kind| matches!(kind, VerdictKind::Stopped { .. })),
-    ("idle process", |kind| matches!(kind, VerdictKind::Idle { .. })),
-];
 
 impl OrphanEvidence {
     /// `its trainer (4711, python train.py) ended 12 s ago`.
