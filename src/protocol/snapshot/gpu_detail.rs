@@ -146,7 +146,7 @@ reading_groups! {
         power_limit_min: u32 = "power_limit_min_milliwatts",
         /// The highest power limit that can be requested, in milliwatts.
         power_limit_max: u32 = "power_limit_max_milliwatts",
-        /// How far power peaks may exceed the limit (EDPp multiplier), in percent of the limit.
+        /// How far power peaks may exceed the limit (`EDPp` multiplier), in percent of the limit.
         edpp: u32 = "edpp_multiplier_percent",
         /// Power smoothing, in nvidia-smi's order: whether it can be delayed (0 or 1), the first and second floor, the
         /// least offset and the activation point in watts, the multiplier of the window in milliseconds; the second
