@@ -1,5 +1,5 @@
-//! The agent of one host: writes snapshots to the standard output and obeys commands from the standard input, until that
-//! closes.
+//! The agent of one host: writes snapshots to the standard output and performs commands from the standard input, until the
+//! standard input closes.
 //!
 //! ```text
 //! nvml (NVML, may hang) ─────────────┐
@@ -50,7 +50,8 @@ struct Readings {
     driver: Driver,
     /// Every GPU, by index. The instances of a split GPU come right after it.
     gpus: Vec<GpuReadings>,
-    /// Allocator stats of the simulated machine's processes, by PID. These processes have no PyTorch.
+    /// The allocator stats of each process of the simulated machine, with its PID: such a process has no memory to read.
+    /// Empty on a real machine.
     simulated: Vec<(u32, pytorch::ReadOutcome)>,
 }
 
@@ -61,20 +62,21 @@ struct GpuReadings {
     facts: GpuFacts,
     load: GpuLoad,
     health: GpuHealth,
-    /// `None` unless it is asked for.
+    /// `None` unless a command requested it.
     detail: Option<Box<GpuDetail>>,
-    /// The processes in NVML's lists, by PID, each once.
+    /// The processes in NVML's lists, sorted by PID, each once.
     processes: Vec<NvmlProcess>,
-    /// PIDs of the simulated machine that hold the GPU without being listed: that machine has no device files.
+    /// PIDs of the simulated machine's processes that hold memory of the GPU without being listed. Empty on a real machine,
+    /// where a scan reads the open device files.
     device_file_holders: Vec<u32>,
-    /// The reason why the GPU does not answer; `None` when all is well.
+    /// Why the GPU does not answer; `None` when it answers.
     trouble: Option<Trouble>,
     /// Calls that fail while others succeed.
     failures: Vec<Failure>,
 }
 
 impl GpuReadings {
-    /// A GPU of which no reading is known, and why.
+    /// Returns a GPU whose readings are all missing for this reason.
     fn missing(uuid: GpuUuid, index: u32, parent: Option<GpuUuid>, now: Moment, why: Missing) -> Self {
         Self {
             uuid,
@@ -89,51 +91,51 @@ impl GpuReadings {
         }
     }
 
-    /// A GPU that could not tell its UUID.
+    /// Returns a GPU whose UUID and readings are missing for this reason.
     fn unknown(index: u32, now: Moment, why: Missing) -> Self {
         Self::missing(Self::unknown_uuid(index), index, None, now, why)
     }
 
-    /// The placeholder for the UUID of such a GPU.
+    /// Returns the placeholder for a UUID that could not be read.
     fn unknown_uuid(index: u32) -> GpuUuid {
         GpuUuid(format!("unknown-{index}").into())
     }
 }
 
-/// A process in NVML's lists of one GPU. Whether `/proc` knows its PID is not known yet.
+/// A process in NVML's lists of one GPU, not yet looked up in `/proc`.
 #[derive(Debug, Clone, PartialEq)]
 struct NvmlProcess {
     /// The PID that NVML gives. In a container it may be a PID of the host.
     pid: u32,
-    /// The time when the list was asked for. A process that started later is another one.
+    /// When NVML was asked for the list. A process with this PID that started later is another process.
     listed: Moment,
     usage: Use,
     memory: Reading<Bytes>,
-    /// Share of the time since the last pass in which its kernels ran.
+    /// Share of the time since the last pass in which the process's kernels ran.
     sm: Reading<Percent>,
 }
 
-/// Everything that wakes the main loop.
+/// A message from another thread to the main loop.
 #[derive(Debug)]
 enum AgentEvent {
-    /// A pass over the driver ended, or an abandoned thread came back from its call.
+    /// New readings of the driver, or the notice that an abandoned thread returned from a hung call.
     Sampled(worker::WorkerMessage<Box<Readings>>),
     SlowFile(procfs::SlowFilesMessage),
     Scanned(Box<scan::ScanResult>),
-    /// New allocator stats, or an abandoned thread came back from its process.
+    /// New allocator stats, or the notice that an abandoned thread returned from a hung read.
     Allocators(worker::WorkerMessage<Vec<(ProcessId, pytorch::ReadOutcome)>>),
-    /// The first snapshot was written.
+    /// The writer has written the first snapshot.
     Written,
-    /// Start a pass at this interval from now on.
+    /// Start passes at this interval from now on.
     Interval(Duration),
-    /// Start a pass now, and read everything, also the values that are otherwise read seldom.
+    /// Start a pass now that also reads the values that are otherwise read seldom, and a scan of all open files.
     Scan,
     /// Start a pass now, and write a full line.
     Full,
     /// A held process with these arguments has ended. A process that starts soon with the same arguments may be its
     /// replacement.
     Ended(Argv),
-    /// Read the detail of this GPU, or of none.
+    /// Read the detail of this GPU in each pass; with `None`, of no GPU.
     Detail(Option<GpuUuid>),
 }
 
@@ -147,10 +149,10 @@ struct CommandTargets(Arc<Mutex<Vec<CommandTarget>>>);
 impl CommandTargets {
     fn get(&self, pid: u32) -> Option<CommandTarget> {
         let targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.binary_search_by_key(&pid, |(process, _)| process.pid).ok().map(|at| targets[at].clone())
+        targets.binary_search_by_key(&pid, |(process, _)| process.pid).ok().map(|index| targets[index].clone())
     }
 
-    /// Sets the processes of a snapshot, sorted by PID.
+    /// Sets the targets to the processes of a snapshot, which are sorted by PID.
     fn set(&self, processes: &[Process]) {
         let mut targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         targets.clear();
@@ -158,10 +160,10 @@ impl CommandTargets {
     }
 }
 
-/// The highest descriptor that the agent makes room for at its start.
+/// The highest file descriptor for which the agent makes room when it starts.
 const LAST_DESCRIPTOR: i32 = 2047;
 
-/// Watches this host until the standard input closes, or nobody reads the standard output.
+/// Watches this host until the standard input or the reader of the standard output closes.
 ///
 /// # Errors
 ///
@@ -173,8 +175,8 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     // One descriptor stays open for each GPU process. Where the limit is too low, files are opened for each reading.
     let limit = getrlimit(Resource::Nofile);
     let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    // The kernel doubles the table of descriptors as it fills, and waits some 10 ms for the other processors each time if the
-    // process has threads. Without threads it grows at once, here to what a large host needs.
+    // The kernel doubles the table of descriptors as it fills. In a process with threads, each doubling waits some 10 ms for
+    // the other processors. So the table grows now, before the first thread starts, to the size that a large host needs.
     let _grown = fcntl_dupfd_cloexec(rustix::stdio::stdin(), LAST_DESCRIPTOR);
     end_on_panic();
     main_loop::run(options).context("cannot start a thread of the agent")?;
@@ -195,7 +197,7 @@ pub fn end_on_panic() {
     }));
 }
 
-/// Ends the process, after the end of a forced end in progress.
+/// Ends the process as soon as no forced end is in progress.
 fn leave() -> ! {
     actions::finish_forced_end();
     exit_now(0)
@@ -203,7 +205,7 @@ fn leave() -> ! {
 
 /// Prints a line to the standard error.
 fn print_error(line: &str) {
-    // The reader may be gone.
+    // Writing fails when nobody reads the standard error.
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop agent: {}", Text::from(line));
 }
 

@@ -1,7 +1,7 @@
 //! The thread that performs the viewer's commands.
 //!
-//! The thread waits only for a line and for the end of a held process: for no driver, no pass, and no lock of another
-//! process. So the user can end a process while all of these hang.
+//! The thread waits only for commands, for the end of held processes and for the time to check them: for no driver, no pass,
+//! and no lock of another process. So the user can end a process while all of these hang.
 
 mod audit;
 mod caution;
@@ -51,7 +51,7 @@ pub(super) const THREAD: &str = "actions";
 /// Sends a reply to the viewer.
 pub(super) type ReplySender = Arc<dyn Fn(Reply) + Send + Sync>;
 
-/// Starts the thread, which performs commands from the standard input, and ends the agent when that closes.
+/// Starts the thread. It performs commands from the standard input, and ends the agent when the standard input closes.
 pub(super) fn spawn(
     targets: CommandTargets,
     events: mpsc::Sender<AgentEvent>,
@@ -84,7 +84,7 @@ struct CommandHandler {
 }
 
 impl CommandHandler {
-    /// The most held processes, each with a descriptor, if the limit on descriptors is at least twice that.
+    /// The most processes that are held at once, if this is at most half of the limit on descriptors: each takes one.
     const MOST_HELD: usize = 4096;
 
     fn new(
@@ -129,8 +129,8 @@ impl CommandHandler {
         }
     }
 
-    /// Waits for a line, for the end of held processes, or until one of these is to be checked. Returns whether there is a
-    /// line, and the processes that ended.
+    /// Waits until there is input, until held processes end, or until a held process is due for a check. Returns whether
+    /// there is input, and the processes that ended.
     fn wait(&self, input: &impl AsFd) -> io::Result<(bool, BTreeSet<ProcessId>)> {
         let due = self.held.values().filter_map(|held| held.due).min();
         let timeout = due.and_then(|due| Timespec::try_from(due.since(clock::now())).ok());
@@ -141,7 +141,7 @@ impl CommandHandler {
             Ok(_) | Err(Errno::INTR) => (),
             Err(error) => return Err(error.into()),
         }
-        // Hang-up and error count too: the read that follows returns them.
+        // A hang-up or an error counts as ready: the next read reports it.
         let mut is_ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let has_input = is_ready.next() == Some(true);
         let ended = running().zip(is_ready).filter(|(_, is_ready)| *is_ready).map(|((process, _), _)| *process);
@@ -203,7 +203,7 @@ impl CommandHandler {
             Identity::Fresh => return Err(Refusal::Fresh(pid)),
             Identity::Sure => (),
         }
-        // A process that has ended is held again, so that its end is reported again.
+        // A held process that has ended is opened again, so that its end is reported again.
         if self.held.get(&process).is_none_or(|held| held.running_pidfd().is_none()) {
             if self.held.len() >= self.most_held {
                 return Err(Refusal::TooMany(pid, self.most_held));
@@ -217,7 +217,8 @@ impl CommandHandler {
         Ok(caution(held.comm.as_str(), held.owner(), origin, self.requester))
     }
 
-    /// Sets the arguments of a held process, if the main loop has read them. An ended process has none.
+    /// Sets the arguments of a held process when the main loop first knows them. Those of a zombie are empty, and are not
+    /// set.
     fn update_argv(&mut self, process: ProcessId) {
         if let (Some(held), Some((known, facts))) = (self.held.get_mut(&process), self.targets.get(process.pid))
             && known == process
@@ -227,7 +228,7 @@ impl CommandHandler {
         }
     }
 
-    /// Checks the processes that ended and those that are due, and reports what is new.
+    /// Checks the held processes that ended or are due for a check, and reports new outcomes.
     fn check_held(&mut self, ended: &BTreeSet<ProcessId>) {
         let now = clock::now();
         let (mut news, mut has_one_ended) = (Vec::new(), false);
@@ -239,7 +240,7 @@ impl CommandHandler {
             }
         }
         if has_one_ended {
-            // Their memory is free, even before their parents have reaped them.
+            // The GPU memory of ended processes is free, even before their parents reap them.
             self.send_event(AgentEvent::Scan);
         }
         for (process, outcome) in news {
@@ -268,7 +269,7 @@ impl CommandHandler {
     }
 
     fn send_event(&self, event: AgentEvent) {
-        // The main loop ends only with the agent.
+        // Sending fails only while the agent ends.
         let _leaving: Result<(), mpsc::SendError<AgentEvent>> = self.events.send(event);
     }
 }
@@ -280,7 +281,7 @@ struct ProtectedPids {
 }
 
 impl ProtectedPids {
-    /// Reads the ancestors now: after the end of the viewer, the parent is another process.
+    /// Reads the ancestors while the viewer still lives: after its end, the agent has another parent.
     fn read() -> Self {
         let agent = getpid().as_raw_nonzero().get().unsigned_abs();
         let viewer = getppid().map_or(agent, |parent| parent.as_raw_nonzero().get().unsigned_abs());

@@ -1,4 +1,4 @@
-//! Writes lines to the standard output, on a thread of its own: the reader may pause.
+//! Writes lines to the standard output, on a thread of its own: writing blocks while the reader pauses.
 //!
 //! Only the newest snapshot waits to be written, and a tick holds the changes since the last written snapshot. All replies
 //! wait. When the reader is gone, the agent ends.
@@ -37,7 +37,7 @@ struct WaitingLines {
 pub(super) struct LineWriter(Arc<(Mutex<WaitingLines>, Condvar)>);
 
 impl LineWriter {
-    /// Starts the thread. It sends [`AgentEvent::Written`] once, after the first snapshot.
+    /// Starts the writing thread. It sends [`AgentEvent::Written`] once, after the first snapshot.
     pub(super) fn spawn(events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
         let writer = Self::default();
         let shared = writer.clone();
@@ -49,7 +49,7 @@ impl LineWriter {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a snapshot, in place of one that still waits. It gets its sequence number when it is written.
+    /// Queues a snapshot, in place of one that still waits. The writing thread sets the sequence number.
     pub(super) fn put(&self, snapshot: Box<Snapshot>) {
         self.lock().snapshot = Some(snapshot);
         self.0.1.notify_one();
@@ -60,7 +60,7 @@ impl LineWriter {
         self.lock().full = true;
     }
 
-    /// Writes a reply, before the next snapshot.
+    /// Queues a reply, which is written before the next snapshot.
     pub(super) fn reply(&self, reply: Reply) {
         self.lock().replies.push(reply);
         self.0.1.notify_one();
@@ -68,7 +68,7 @@ impl LineWriter {
 
     fn run(&self, events: &mpsc::Sender<AgentEvent>) {
         let mut lines = Lines::default();
-        // Less than a pipe holds: the reader can begin before the line is complete.
+        // The buffer is smaller than a pipe's, so that the reader can begin before the line is complete.
         let mut out = io::BufWriter::with_capacity(1 << 14, Output);
         let mut is_first = true;
         loop {
@@ -123,7 +123,7 @@ impl Lines {
     }
 }
 
-/// The standard output.
+/// The standard output, also when it is non-blocking.
 struct Output;
 
 impl Write for Output {
@@ -198,7 +198,7 @@ mod tests {
             Some(Line::Tick(change)) => ("tick", change.sequence, change.at.0),
             _ => ("other", 0, 0),
         });
-        // The third pass was late, not lost: its sequence number is the next one.
+        // The snapshot at 9 was late, and none was lost: it has the next sequence number.
         let expected = [
             ("full", 1, 1),
             ("tick", 2, 2),

@@ -1,5 +1,5 @@
 //! The agent's main loop: wakes the sampler at each interval, joins its readings with `/proc`, and gives snapshots to the
-//! writer. It never waits for another thread.
+//! writer. A slow thread never blocks the main loop.
 
 use std::cmp::Reverse;
 use std::io;
@@ -23,11 +23,12 @@ use crate::protocol::snapshot::{
 
 /// The delay of the second pass after the first line. A rate needs two passes.
 const SECOND_PASS: Duration = Duration::from_millis(205);
-/// The delay of the first scan after the first line was written: the viewer needs a processor to draw it.
+/// The delay of the first scan after the first line was written. Meanwhile the viewer can draw the line without competing
+/// for a processor.
 const FIRST_SCAN: Duration = Duration::from_millis(20);
 /// The longest time that a line waits for the driver.
 const LINE_WAIT: Duration = Duration::from_millis(250);
-/// The time after the end of a held process in which its replacement is searched for.
+/// How long to search for the replacement of a held process after its end.
 const REPLACEMENT: Duration = Duration::from_secs(30);
 /// The longest time that commands wait for the first line.
 const ACTIONS_WAIT: Duration = Duration::from_secs(1);
@@ -43,28 +44,28 @@ struct MainLoop {
     /// `None` before the first scan.
     scan: Option<Box<ScanResult>>,
     unaccounted: UnaccountedBaseline,
-    /// The processes that use a GPU, as the scanner knows them.
+    /// The processes that use a GPU, as last sent to the scanner.
     scanned_for: Vec<ProcessId>,
-    /// When to begin the first scan.
+    /// When to begin the first scan. `None` before the first line is written, and once the scan has begun.
     first_scan: Option<Moment>,
-    /// Whether scans have begun.
+    /// Whether the first scan was requested. No other scan is requested before it.
     is_scanning: bool,
     is_full_scan_requested: bool,
-    /// When the last held process ended, while its replacement is searched for.
+    /// When the last held process ended. `None` while no replacement is searched for.
     ended: Option<Moment>,
     host: HostReader,
     host_facts: HostFacts,
     targets: CommandTargets,
-    /// The last readings of the driver, and the hung calls since.
+    /// The last readings of the driver, with the calls that have hung since.
     readings: Readings,
     interval: Duration,
     next_pass: Moment,
-    /// How long the line of the current pass waits for the driver. `None` once it is written.
+    /// Until when the line of the current pass waits for the driver. `None` once the line is written.
     line_due: Option<Moment>,
     has_line: bool,
 }
 
-/// Runs until the process ends.
+/// Runs the main loop. Returns only when a thread cannot be started.
 pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
     let (events, received) = mpsc::channel();
     let now = clock::now();
@@ -94,8 +95,8 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
     };
     let writer = main_loop.writer.clone();
     let replies = Arc::new(move |reply| writer.reply(reply));
-    // Commands wait for the first line, so that an agent without an input writes a line before it ends. They do not wait
-    // long: a closed input ends the agent even when nobody reads.
+    // Commands wait for the first line, so that an agent without an input writes a line before it ends. They wait for a
+    // limited time: a closed input ends the agent even when nobody reads its output.
     let actions_due = now.after(ACTIONS_WAIT);
     let mut start_actions = Some(|| actions::spawn(targets, events, replies, options.readonly));
     loop {
@@ -115,7 +116,7 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
 }
 
 impl MainLoop {
-    /// Waits for an event, or until something is due.
+    /// Waits for an event. `None` when something is due first.
     fn wait(&self, received: &Receiver<AgentEvent>, actions_due: Option<Moment>) -> Option<AgentEvent> {
         let allocators = self.allocators.as_ref().and_then(AllocatorReader::deadline);
         let times = [self.line_due, self.sampler.deadline(), allocators, self.first_scan, actions_due];
@@ -129,7 +130,7 @@ impl MainLoop {
             self.write_line(now);
         }
         if self.allocators.as_mut().is_some_and(|allocators| allocators.abandon_overdue(now)) {
-            // The other processes do not wait for the next pass.
+            // Reads the other processes now, not only at the next pass.
             self.request_allocators(now);
         }
         if self.first_scan.take_if(|due| now >= *due).is_some() {
@@ -140,11 +141,11 @@ impl MainLoop {
                 ..ScanRequest::default()
             });
             self.processes.read_postponed();
-            // In time for the second line, which `--json` prints.
+            // Early enough for the second line, which `--json` prints.
             self.request_allocators(now);
         }
         if now >= self.next_pass {
-            // In step with the clock, unless this process was stopped for a while.
+            // The passes keep their rhythm, unless this process was stopped for longer than an interval.
             let next = self.next_pass.after(self.interval);
             self.next_pass = if next > now { next } else { now.after(self.interval) };
             self.begin_pass(now, false);
@@ -156,7 +157,7 @@ impl MainLoop {
     fn begin_pass(&mut self, now: Moment, all: bool) {
         self.line_due = Some(now.after(self.interval.min(LINE_WAIT)));
         self.sampler.wake(all);
-        // At the same time as the driver lists their memory.
+        // Both figures of a process should be from the same time: its allocator's, and that of the driver.
         self.request_allocators(now);
     }
 
@@ -167,7 +168,6 @@ impl MainLoop {
         }
     }
 
-    /// Handles an event.
     fn handle(&mut self, event: AgentEvent, now: Moment) {
         match event {
             AgentEvent::Sampled(message) => {
@@ -210,7 +210,8 @@ impl MainLoop {
         }
     }
 
-    /// Takes the result of a scan. A full scan that found other processes is written at once: a person may wait for it.
+    /// Takes the result of a scan. If a full scan found other related processes and no line is about to be written, writes a
+    /// line at once: the user may be waiting for it.
     fn receive_scan(&mut self, scan: Box<ScanResult>, now: Moment) {
         self.processes.examine(&scan.candidates);
         let is_news = scan.is_full && self.scan.as_ref().is_none_or(|old| old.related != scan.related);
@@ -220,7 +221,7 @@ impl MainLoop {
         }
     }
 
-    /// Reads the processes with the most GPU memory before the others.
+    /// Reads the listed processes, those with the most GPU memory first: the first pass reads only some in full.
     fn read_largest(&mut self) {
         let mut listed: Vec<_> = self.readings.gpus.iter().flat_map(|gpu| &gpu.processes).collect();
         listed.sort_by_key(|process| Reverse(process.memory.ok()));
@@ -305,7 +306,7 @@ impl MainLoop {
     }
 }
 
-/// Joins the readings of a GPU with its processes.
+/// Converts the readings of a GPU to the protocol's type, and looks up its processes in `/proc`.
 fn join(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     let gpu_processes = gpu.processes.iter().map(|process| GpuProcess {
         process: processes.read_listed(process.pid, process.listed, process.memory),
@@ -327,7 +328,8 @@ fn join(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     }
 }
 
-/// Adds the GPU processes, and the listed processes whose open device files let them hold memory of the GPU.
+/// Adds to the device-file holders of a GPU its GPU processes, and the scanned processes whose open device files let them
+/// hold memory of the GPU.
 fn add_holders(gpu: &mut Gpu, scan: Option<&ScanResult>, processes: &[Process]) {
     let mut holders = std::mem::take(&mut gpu.device_file_holders);
     holders.extend(gpu.processes.iter().map(|gpu_process| gpu_process.process));
@@ -337,10 +339,10 @@ fn add_holders(gpu: &mut Gpu, scan: Option<&ScanResult>, processes: &[Process]) 
     }
     holders.sort_unstable();
     holders.dedup();
-    // A process that is not certainly the listed one, or that has ended, holds nothing.
+    // A process counts only if it is in the snapshot, and is certainly the one that NVML means.
     holders.retain(|id| {
-        let at = processes.binary_search_by_key(id, |process| process.id);
-        at.is_ok_and(|at| processes[at].facts.identity != Identity::Unverified)
+        let found = processes.binary_search_by_key(id, |process| process.id);
+        found.is_ok_and(|index| processes[index].facts.identity != Identity::Unverified)
     });
     gpu.device_file_holders = holders;
 }

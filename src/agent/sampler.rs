@@ -1,7 +1,7 @@
 //! The thread that reads the driver. The main loop never waits for it.
 //!
-//! When a call is past its deadline, the thread is abandoned, its GPU or the driver is marked as hung, and a new thread goes
-//! on with the other GPUs. A hung call is made again after a delay that doubles, or as soon as the call returns.
+//! When a call is past its deadline, its thread is abandoned, its GPU or the driver is marked as hung, and a new thread
+//! reads the other GPUs. A hung call is made again after a delay that doubles, or as soon as the call returns.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -17,10 +17,10 @@ use crate::protocol::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
 
 /// A call that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// The same for the start of the driver, which may load firmware.
+/// The deadline of the call that starts the driver, which may load firmware.
 const START_DEADLINE: Duration = Duration::from_secs(2);
-/// The time for which a GPU counts as starting, before it counts as hung. Without persistence mode, NVML starts an unused GPU
-/// when it is asked for, which takes "seconds" (NVIDIA's driver persistence guide), and 3 s each on a host with eight A100
+/// How long a GPU counts as starting before it counts as hung. Without persistence mode, NVML starts an unused GPU when its
+/// handle is requested, which takes "seconds" (NVIDIA's driver persistence guide), and 3 s each on a host with eight A100
 /// (Azure/AgentBaker#2829).
 const GPU_START: Duration = Duration::from_secs(8);
 /// The delay until a hung call is made again, at first and at most.
@@ -32,12 +32,12 @@ enum ReadingSource {
     Demo(demo::Machine),
 }
 
-/// What the next pass should do besides the usual readings.
+/// What the next pass does besides the usual readings.
 #[derive(Debug, Default)]
 struct PassRequest {
-    /// Read also the values that are otherwise read seldom.
+    /// Whether to read also the values that are otherwise read seldom.
     all: bool,
-    /// A hung call has returned, so it can be made again.
+    /// Whether a hung call has returned, so that it can be made again.
     came_back: bool,
     /// The GPU whose detail to read, in this and later passes.
     detail: Option<GpuUuid>,
@@ -49,6 +49,7 @@ pub(super) struct Sampler {
     request: Arc<Mutex<PassRequest>>,
     shared: SharedInheritance,
     worker: Worker<(), Call, Box<Readings>>,
+    /// The GPU or driver functions that hang, each with the delay before the next call.
     unresponsive: Vec<(Unresponsive, Duration)>,
 }
 
@@ -94,7 +95,7 @@ impl Sampler {
     /// Starts a pass now. With `all`, it also reads the values that are otherwise read seldom.
     pub(super) fn wake(&mut self, all: bool) {
         self.request().all |= all;
-        // If another request waits, one pass serves both.
+        // If a request already waits, its pass serves this request too.
         self.worker.send(());
     }
 
@@ -103,7 +104,8 @@ impl Sampler {
         self.request().detail = gpu;
     }
 
-    /// Takes a message of the thread or of an abandoned one. Returns the readings of the thread.
+    /// Takes a message of the current thread or of an abandoned one. Returns the readings of the current thread, if the
+    /// message holds any.
     pub(super) fn receive(&mut self, message: WorkerMessage<Box<Readings>>) -> Option<Readings> {
         match self.worker.receive(message) {
             Received::Output(readings) => {
@@ -119,7 +121,7 @@ impl Sampler {
         }
     }
 
-    /// Forgets that GPUs and the driver hung when they answer again.
+    /// Forgets the hung calls of GPUs that answer again, and of the driver when it does.
     fn forget_recovered(&mut self, readings: &Readings) {
         let is_silent = |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(Trouble::is_silence);
         self.unresponsive.retain(|(hung, _)| match hung.subject {
@@ -134,8 +136,8 @@ impl Sampler {
         self.worker.deadline()
     }
 
-    /// Abandons the thread when its call is past its deadline, marks in `last` the GPU or driver that was asked, and
-    /// starts another. Returns whether it did.
+    /// Abandons the thread when its call is past its deadline, marks the GPU or driver of the call in `last`, and starts
+    /// another thread. Returns whether it did.
     pub(super) fn check(&mut self, now: Moment, last: &mut Readings) -> io::Result<bool> {
         let Some((call, called)) = self.worker.abandon_overdue(now) else { return Ok(false) };
         let before = self.unresponsive.iter().position(|(hung, _)| {
@@ -146,7 +148,7 @@ impl Sampler {
             None => (called, RETRY_DELAY[0]),
         };
         let trouble = silence(&call, since, now);
-        // A start beside a start that hangs would hang too.
+        // A second start of the driver beside one that hangs would hang too.
         let is_useless = self.worker.is_exhausted() || call.function == library::INIT;
         let again = (!is_useless).then(|| now.after(delay));
         mark(last, &call, &trouble, now);
@@ -165,7 +167,7 @@ impl Call {
     }
 }
 
-/// The trouble that a hung call means.
+/// Returns the trouble of the GPU or driver whose call hangs.
 fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
     let starts = call.function == HANDLE && now.since(since) < GPU_START;
     let (subject, words) = match call.subject {
@@ -182,7 +184,7 @@ fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
     Trouble { cause, sentence: sentence.into(), call: Some(call.function.into()), since }
 }
 
-/// Sets the trouble of a hung call. The last readings stay.
+/// Sets the trouble of the GPU or driver whose call hangs. Its last readings stay.
 fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
     let CallSubject::Gpu(index) = call.subject else {
         last.driver.trouble = Some(trouble.clone());
@@ -199,13 +201,13 @@ fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
     for gpu in last.gpus.iter_mut().filter(|gpu| is_subject(gpu)) {
         gpu.trouble = Some(trouble.clone());
     }
-    // The driver answered; only one GPU did not.
+    // The driver answers now: only a GPU does not.
     if last.driver.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Starting) {
         last.driver.trouble = None;
     }
 }
 
-/// The readings before the first pass.
+/// Returns the readings before the first pass: no GPUs, and a driver that is starting.
 pub(super) fn nothing_yet(now: Moment) -> Readings {
     let sentence =
         "the NVIDIA driver is being asked for the first time; without persistence mode it starts each GPU then, \
@@ -259,7 +261,7 @@ mod tests {
     use super::*;
     use crate::base::units::Bytes;
 
-    /// Two GPUs, read at 7 ms, and a sampler that finds no driver.
+    /// Returns a sampler that finds no driver, readings of two GPUs at 7 ms, and the sampler's events.
     fn two_gpus() -> (Sampler, Readings, mpsc::Receiver<AgentEvent>) {
         let options = AgentOptions {
             interval: Duration::from_secs(1),
@@ -307,8 +309,8 @@ mod tests {
             causes.push(readings.gpus[0].trouble.as_ref().map(|trouble| (trouble.cause, trouble.since)));
             assert_eq!(readings.gpus[1].trouble, None);
         }
-        let of = |cause| Some((cause, Moment(20_000)));
-        assert_eq!(causes, [of(Cause::Starting), of(Cause::Starting), of(Cause::Hung)]);
+        let since_first = |cause| Some((cause, Moment(20_000)));
+        assert_eq!(causes, [since_first(Cause::Starting), since_first(Cause::Starting), since_first(Cause::Hung)]);
     }
 
     #[test]
@@ -319,11 +321,11 @@ mod tests {
             let since = 100_000 * round;
             hang(&mut sampler, "nvmlDeviceGetPowerUsage", CallSubject::Gpu(0), since);
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
-            // The thread that took over looks for the driver in vain, and then makes no call any more.
+            // The new thread finds no driver, and makes no further call.
             while !matches!(happened.recv().unwrap(), AgentEvent::Sampled(..)) {}
             again.push(sampler.unresponsive[0].0.again.map(|again| (again.0 - since - 1000) / 1000));
         }
-        // With the eighth thread stuck, no more are risked.
+        // Once eight threads hang, the call is not made again.
         assert_eq!(again, [Some(2), Some(4), Some(8), Some(16), Some(32), Some(60), Some(60), None]);
         assert_eq!(readings.gpus[0].trouble.as_ref().map(|trouble| trouble.since), Some(Moment(0)));
     }

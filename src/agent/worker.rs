@@ -1,7 +1,8 @@
 //! A worker thread that can be abandoned when a call hangs.
 //!
-//! A call that blocks in the kernel cannot be cancelled. Its [`Worker`] abandons the thread instead and may start another
-//! one. The abandoned thread ends as soon as its call returns, and its owner receives [`Received::CameBack`].
+//! A call that blocks in the kernel cannot be cancelled. Instead, the [`Worker`] abandons the thread that made the call, and
+//! its owner may start another thread. The abandoned thread ends as soon as its call returns, and the owner receives
+//! [`Received::CameBack`].
 //!
 //! ```text
 //! owner   Worker ── requests ─────────────► WorkerThread   thread
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use crate::base::units::Moment;
 
-/// Abandoned threads that one worker may have. Each keeps its stack and a PID until its call returns.
+/// The most abandoned threads of one worker. Each keeps its stack and a PID until its call returns.
 pub(super) const MOST_ABANDONED: usize = 8;
 
 /// Delivers a message to the owner. Returns false when the owner is gone.
@@ -43,7 +44,7 @@ where
     Task: Copy + Send + 'static,
     Output: 'static,
 {
-    /// A worker without a thread.
+    /// Returns a worker without a thread.
     pub(super) fn new(
         name: &'static str,
         limit: fn(&Task) -> Duration,
@@ -77,12 +78,12 @@ where
         self.thread.is_some()
     }
 
-    /// Whether so many threads hang that no more should be risked.
+    /// Whether so many abandoned threads hang that no more should be started.
     pub(super) fn is_exhausted(&self) -> bool {
         self.abandoned.len() >= MOST_ABANDONED
     }
 
-    /// Sends a request. Returns false when no thread runs, or when another request waits for it.
+    /// Sends a request. Returns false when no thread runs, or when the thread has not yet received the request before.
     pub(super) fn send(&mut self, request: Request) -> bool {
         let Some((requests, _)) = &self.thread else { return false };
         match requests.try_send(request) {
@@ -117,7 +118,7 @@ where
         Some((task, since))
     }
 
-    /// Takes a message of any thread of this worker.
+    /// Returns what a message means. Any thread of this worker may have sent it.
     pub(super) fn receive(&mut self, message: WorkerMessage<Output>) -> Received<Task, Output> {
         match message.output {
             Some(output) if message.generation == self.generation && self.is_running() => Received::Output(output),
@@ -137,7 +138,7 @@ where
     }
 }
 
-/// An output of a worker's thread, or that an abandoned thread came back.
+/// An output of a worker's thread, or the notice that an abandoned thread came back.
 #[derive(Debug)]
 pub(super) struct WorkerMessage<Output> {
     generation: u64,
@@ -156,7 +157,7 @@ pub(super) enum Received<Task, Output> {
     CameBack(Task),
 }
 
-/// The state of the current thread, as its owner sees it.
+/// The state of a thread, which it shares with its owner.
 #[derive(Debug)]
 pub(super) struct Progress<Task>(Mutex<ProgressState<Task>>);
 
@@ -193,7 +194,7 @@ impl<Task> Progress<Task> {
         self.set(ProgressState::Idle)
     }
 
-    /// Whether the owner abandoned this thread: it should return as soon as it can.
+    /// Whether the owner abandoned this thread. The thread should then return as soon as it can.
     pub(super) fn is_abandoned(&self) -> bool {
         matches!(*self.lock(), ProgressState::Abandoned)
     }

@@ -1,4 +1,4 @@
-//! The audit log: one line of JSON for each signal, and one for each effect of it.
+//! The audit log: one line of JSON for each signal, and one for each of its effects.
 //!
 //! The file is `$XDG_STATE_HOME/gputop/kills.jsonl`, readable by its owner only. A thread of its own writes it: a home
 //! directory on the network may hang, and no signal waits for it. A failure to write is reported once.
@@ -26,15 +26,15 @@ use crate::protocol::command::Signal;
 use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
-/// The extent of the end that the user chose.
+/// What the user chose to signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SignalMode {
-    /// This process.
+    /// Only this process.
     One,
-    /// A whole job, whose processes the user saw; this is one of them.
+    /// A whole job. The user saw this process.
     Job,
-    /// A whole job, and this process was found as a descendant of the others.
+    /// A whole job. This process was found later, as a descendant of the others.
     Joined,
 }
 
@@ -78,7 +78,7 @@ struct AuditLine {
 #[serde(untagged)]
 enum AuditEvent {
     Signal {
-        /// The user who sent it.
+        /// The user who sent the signal.
         uid: u32,
         /// Start ticks count from boot, so boot, PID and start ticks together identify a process for ever.
         boot_id: Option<String>,
@@ -97,7 +97,7 @@ enum AuditEvent {
 pub(super) struct Audit {
     home: Option<PathBuf>,
     failure: Arc<FailureReport>,
-    /// `None` until there is something to write.
+    /// `None` before the first signal.
     writer: Option<AuditWriter>,
     /// The ID of the last signal to each process, and its last effect.
     signals: BTreeMap<ProcessId, (String, &'static str)>,
@@ -116,10 +116,10 @@ pub(in crate::agent) fn state_home() -> Option<PathBuf> {
 }
 
 impl Audit {
-    /// The number of lines that wait for a file that does not answer. Further ones are lost, and that is reported.
+    /// The most lines that wait while the file system does not answer. Further lines are lost, and the loss is reported.
     const MOST_WAITING: usize = 1 << 14;
 
-    /// The audit log in this state directory. No file is touched before the first signal.
+    /// Returns the audit log in this state directory. No file is touched before the first signal.
     pub(super) fn new(home: Option<PathBuf>, replies: ReplySender) -> Self {
         let failure = FailureReport { replies, is_sent: AtomicBool::new(false) };
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
@@ -137,7 +137,7 @@ impl Audit {
     /// Records a signal that is about to be sent.
     pub(super) fn signal(&mut self, record: SignalRecord) {
         self.count += 1;
-        // Two agents of one user write to one file, and a PID is used again.
+        // The ID is unique: several agents of one user share the file, and PIDs are reused.
         let id = format!("{}-{}-{}", self.started_ms, std::process::id(), self.count);
         let process = record.process;
         self.signals.insert(process, (id.clone(), ""));
@@ -145,7 +145,7 @@ impl Audit {
         self.write(id, process, AuditEvent::Signal { uid, boot_id, record });
     }
 
-    /// Records the effect on a process that was signalled, unless it is the same as the last one.
+    /// Records the effect on a process that was signalled, unless it is the same as the last effect.
     pub(super) fn effect(&mut self, process: ProcessId, outcome: &Outcome) {
         let (word, reason) = match outcome {
             Outcome::Ended { .. } => ("ended", None),
@@ -158,7 +158,7 @@ impl Audit {
         let Some((id, last)) = self.signals.get_mut(&process).filter(|(_, last)| *last != word) else { return };
         *last = word;
         let id = id.clone();
-        // These effects are the last ones.
+        // No effect follows these.
         if matches!(outcome, Outcome::Ended { .. } | Outcome::Resumed { .. }) {
             self.signals.remove(&process);
         }

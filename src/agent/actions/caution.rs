@@ -1,7 +1,7 @@
 //! Why to think twice before ending a process. A caution forbids nothing.
 //!
-//! A name proves nothing, since any process may choose its own. But ending `Xorg` by mistake costs a day's work, and one
-//! question too many costs a second.
+//! A name proves nothing, since any process may choose its own. But ending `Xorg` by mistake costs a day's work, and a
+//! needless question costs a second.
 
 use super::refusal::user_name;
 use crate::base::text::Text;
@@ -40,7 +40,7 @@ const LONGEST_NAME: usize = 15;
 pub(super) struct Requester {
     /// The user that the agent runs as.
     pub(super) uid: u32,
-    /// The user who became root by sudo.
+    /// The user who became root through sudo. `None` without sudo.
     pub(super) sudo: Option<u32>,
 }
 
@@ -53,13 +53,13 @@ impl Requester {
 }
 
 /// Returns why to think twice about ending a process with this name, owner and origin: one sentence. `None` when there is no
-/// reason. A caution that only [is advice](crate::protocol::reply::is_advice) is no reason either.
+/// reason. For a Slurm job without other reasons, the sentence [is advice](crate::protocol::reply::is_advice).
 pub(super) fn caution(comm: &str, owner: Option<u32>, origin: Option<&str>, requester: Requester) -> Option<Text> {
     let is_named = |name: &str| comm == name.get(..LONGEST_NAME).unwrap_or(name);
     let infrastructure = INFRASTRUCTURE.iter().find(|(names, _)| names.split(',').any(is_named));
     // Only root can signal the processes of other users.
     let stranger = owner.filter(|owner| requester.uid == 0 && *owner != 0 && requester.sudo != Some(*owner));
-    // Slurm ends a job cleanly. Otherwise, the files of the job and its share of the host stay taken.
+    // Slurm ends a job cleanly. Signals alone leave the files of the job and its share of the host taken.
     let job = origin.and_then(|origin| origin.strip_prefix("slurm "));
     let reasons = [
         infrastructure.map(|(_, consequence)| (*consequence).to_owned()),

@@ -1,4 +1,4 @@
-//! Parses commands from the standard input.
+//! Splits the standard input into lines, and parses each as a command.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::agent::print_error;
 use crate::protocol::command::Command;
 
-/// Reads lines, and keeps the beginning of the line that is not complete yet.
+/// Reads commands, and keeps the beginning of a line that is not complete yet.
 pub(super) struct CommandReader<'a> {
     input: BorrowedFd<'a>,
     line: Vec<u8>,
@@ -33,7 +33,7 @@ impl<'a> CommandReader<'a> {
     ///
     /// # Errors
     ///
-    /// When the input has ended.
+    /// When the input has ended, or cannot be read.
     pub(super) fn read(&mut self) -> io::Result<Vec<Command>> {
         let mut bytes = [0; 16384];
         let length = match rustix::io::read(self.input, &mut bytes) {
@@ -59,7 +59,7 @@ impl<'a> CommandReader<'a> {
         Ok(commands)
     }
 
-    /// Prints that a line was no command. An error of the parser may quote the line.
+    /// Prints that a line was no command. The reason is cut to 200 bytes, since the parser may quote the line.
     fn report(&mut self, why: &str) {
         if self.errors_left > 0 {
             self.errors_left -= 1;

@@ -6,8 +6,8 @@
 //! 3. Kill all of them, children before their parents. Child-first without a stop, a supervisor starts
 //!    them anew; parent-first, they become orphans.
 //!
-//! If that fails, all processes that were stopped for it are continued, and none is killed. A process that left the job
-//! before the scan, because its parent ended and another process adopted it, is not found.
+//! If a step before the last one fails, all processes that were stopped for it are continued, and none is killed. A process
+//! that left the job before the scan, because its parent ended and another process adopted it, is not found.
 
 mod observe;
 mod plan;
@@ -36,7 +36,7 @@ use crate::protocol::snapshot::{ProcessId, State};
 /// Locked while processes are stopped: an agent that ended now would leave them stopped.
 static FORCED_END: Mutex<()> = Mutex::new(());
 
-/// The pidfds of the processes that are stopped now. They are continued if a bug ends the agent halfway.
+/// The pidfds of the processes that a forced end has stopped. They are continued if a bug ends the agent halfway.
 static STOPPED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
 fn stopped() -> MutexGuard<'static, Vec<OwnedFd>> {
@@ -59,7 +59,7 @@ pub(in crate::agent) fn abort_forced_end() {
     }
 }
 
-/// Waits until this agent has no process stopped. That takes no longer than [`ForcedEnd::LONGEST`].
+/// Waits until no forced end is in progress. That takes no longer than [`ForcedEnd::LONGEST`].
 pub(in crate::agent) fn finish_forced_end() {
     drop(FORCED_END.lock().unwrap_or_else(PoisonError::into_inner));
 }
@@ -96,20 +96,20 @@ impl CommandHandler {
 struct ForcedEnd<'a> {
     handler: &'a mut CommandHandler,
     parents: Parents,
-    /// The members, by PID.
+    /// The processes to end, by PID.
     members: BTreeMap<u32, (ProcessId, StopActivity)>,
     started: Moment,
 }
 
 impl<'a> ForcedEnd<'a> {
-    /// How long processes are stopped at most until it is known whether all can be ended.
+    /// The longest time for which processes are stopped before it is known whether all can be ended.
     const LONGEST: Duration = Duration::from_secs(3);
 
-    /// How long to wait for a process that no signal reaches now. Most leave the kernel within milliseconds. A process that
-    /// hangs there never does, and is killed all the same.
+    /// How long to wait for a process that is busy in the kernel, where no signal reaches it. Most return within
+    /// milliseconds. A process that hangs there never does, and is killed all the same.
     const BLOCKED: Duration = Duration::from_millis(500);
 
-    /// The number of times that new processes may appear.
+    /// The most scans that may find new processes.
     const MOST_SCANS: u32 = 10;
 
     fn new(handler: &'a mut CommandHandler) -> Self {
@@ -129,17 +129,17 @@ impl<'a> ForcedEnd<'a> {
             } else if self.are_all_still() {
                 return Ok(());
             }
-            if scans >= Self::MOST_SCANS || self.lasts(Self::LONGEST) {
+            if scans >= Self::MOST_SCANS || self.has_lasted(Self::LONGEST) {
                 return Err("they start new processes faster than these can be stopped: try again".to_owned());
             }
         }
     }
 
-    /// Finds and stops descendants of members. Returns false when there were no new ones.
+    /// Finds and stops descendants of members. Returns false when it found no new ones.
     fn stop_descendants(&mut self) -> Result<bool, String> {
         let scan = observe::all_processes().map_err(|error| format!("cannot look for their children: {error}"))?;
         let mut has_grown = false;
-        // One scan serves for all generations: each is a parent only once it is stopped.
+        // One scan serves all generations: the children of a process are searched for once it is stopped.
         loop {
             let mut has_joined = false;
             for seen in joining(&self.parents, &scan) {
@@ -153,7 +153,7 @@ impl<'a> ForcedEnd<'a> {
         }
     }
 
-    /// Holds and stops a child of a member. Returns false when it is none any more.
+    /// Holds and stops a child of a member. Returns false when the process is no longer one.
     fn join(&mut self, SeenProcess { pid, start_ticks, .. }: SeenProcess) -> Result<bool, String> {
         self.handler.protected.check(pid)?;
         if self.parents.len() >= self.handler.most_held {
@@ -176,7 +176,7 @@ impl<'a> ForcedEnd<'a> {
             self.handler.held.insert(process, held);
         }
         if let Err(why) = self.stop(process, SignalMode::Joined) {
-            // The viewer does not know it, and so would never release it.
+            // The viewer does not know the process, and so would never release it.
             if is_new {
                 self.handler.held.remove(&process);
             }
@@ -192,7 +192,7 @@ impl<'a> ForcedEnd<'a> {
         let was_stopped = held.state_and_parent().is_some_and(|(state, _)| state == State::Stopped);
         let pidfd = held.duplicate()?;
         held.send(Number::STOP)?;
-        // A process that another program has stopped is not continued.
+        // A process that another program has stopped stays stopped when the others are continued.
         if !was_stopped {
             stopped().push(pidfd);
         }
@@ -215,7 +215,7 @@ impl<'a> ForcedEnd<'a> {
                 }
             }
             let Some(pid) = running else { return Ok(()) };
-            if self.lasts(Self::LONGEST) {
+            if self.has_lasted(Self::LONGEST) {
                 return Err(format!(
                     "{pid} does not stop, because someone makes it go on or it is busy in the kernel: \
                      send SIGKILL to it alone"
@@ -225,8 +225,8 @@ impl<'a> ForcedEnd<'a> {
         }
     }
 
-    /// Whether all members are still at the same time, after they were seen so one after the other. Stops a member again
-    /// that was continued meanwhile.
+    /// Checks again that no member runs, since they stopped one after the other. Stops a member again that was continued
+    /// meanwhile.
     fn are_all_still(&mut self) -> bool {
         let (mut is_blocked, mut is_moving) = (false, false);
         for (pid, (process, activity)) in &mut self.members {
@@ -238,7 +238,7 @@ impl<'a> ForcedEnd<'a> {
                 let _refusal = self.handler.held.get(process).map(|held| held.send(Number::STOP));
             }
         }
-        if is_blocked && !self.lasts(Self::BLOCKED) {
+        if is_blocked && !self.has_lasted(Self::BLOCKED) {
             self.wait();
             return false;
         }
@@ -257,7 +257,7 @@ impl<'a> ForcedEnd<'a> {
         }
     }
 
-    /// Continues all members, and reports why none was ended.
+    /// Continues the stopped processes, and reports for each process why none was ended.
     fn continue_all(&mut self, shown: &BTreeSet<ProcessId>, why: &str) {
         continue_stopped(&stopped());
         // If a stop failed, not all shown processes are members.
@@ -268,11 +268,11 @@ impl<'a> ForcedEnd<'a> {
         }
     }
 
-    fn lasts(&self, span: Duration) -> bool {
+    fn has_lasted(&self, span: Duration) -> bool {
         clock::now().since(self.started) >= span
     }
 
-    /// Waits a millisecond, or until a member that is not still has ended.
+    /// Waits for a millisecond, or until a member that is not still ends.
     fn wait(&self) {
         let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let active = self.members.values().filter(|(_, activity)| *activity != StopActivity::Still);

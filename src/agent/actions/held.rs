@@ -28,16 +28,16 @@ pub(super) struct HeldProcess {
     process: ProcessId,
     /// The kernel's short name of the process.
     pub(super) comm: Text,
-    /// The arguments. `None` until the main loop has read them: reading them here could hang.
+    /// The arguments. `None` until the slow-files thread has read them: reading them in this thread could hang.
     pub(super) argv: Option<Argv>,
     pidfd: OwnedFd,
-    /// When it was last signalled. `None` before a signal, and after the end.
+    /// When the process was last signalled. `None` before the first signal, and after the end of the process.
     signalled: Option<Moment>,
-    /// When it was first seen to have ended.
+    /// When the process was first seen to have ended.
     ended: Option<Moment>,
-    /// Whether the viewer knows that it is a zombie.
+    /// Whether a reply has reported the process as a zombie.
     is_zombie_reported: bool,
-    /// When to check it again. `None` when only its end matters.
+    /// When to check the process again. `None` when only its end matters.
     pub(super) due: Option<Moment>,
 }
 
@@ -45,20 +45,20 @@ impl HeldProcess {
     /// How long a parent may take to reap before its child is called a zombie.
     const REAP_TIME: Duration = Duration::from_millis(200);
 
-    /// The shortest and the longest time between two checks whether it was reaped. Its pidfd stays readable, so polling it
-    /// would spin.
+    /// The shortest and the longest time between two checks whether an ended process was reaped. The pidfd stays readable,
+    /// so waiting for it would spin.
     const REAP_CHECK: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
-    /// Opens a pidfd of that process, or returns why it must not be signalled.
+    /// Opens a pidfd of a process, or returns why the process must not be signalled.
     ///
     /// 1. The pidfd comes first: from here on, it refers to one process only.
-    /// 2. The start ticks prove that this is the process the user saw. The caller makes sure that they cannot repeat: it
-    ///    holds only a process that was read a whole tick after its start.
+    /// 2. The start ticks prove that this is the process the user saw. The caller ensures that no later process has the
+    ///    same: it holds only a process that was read at least one clock tick after its start.
     /// 3. The `fdinfo` proves that `/proc` described the same process, in the same PID namespace.
-    /// 4. The kernel permits a signal to it.
+    /// 4. The kernel permits signals to the process.
     pub(super) fn open(process: ProcessId) -> Result<Self, Refusal> {
         let number = process.pid;
-        // `kill` takes 0 and negative numbers for groups.
+        // To `kill`, 0 and negative numbers mean process groups.
         let pid = i32::try_from(number).ok().and_then(Pid::from_raw).ok_or(Refusal::NoProcess(number))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
             Errno::SRCH => Refusal::Ended(number),
@@ -68,7 +68,7 @@ impl HeldProcess {
         let mut line = Vec::new();
         let stat = stat::of(number, &mut line).map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::SRCH) | None => Refusal::Ended(number),
-            // Such as a lack of descriptors.
+            // For example, no descriptor is free.
             Some(other) => Refusal::Failed(number, other),
         })?;
         if process.start_ticks != Some(stat.start_ticks) {
@@ -92,8 +92,8 @@ impl HeldProcess {
             is_zombie_reported: false,
             due: None,
         };
-        // This asks about the PID and signals nobody. If the process is still there afterwards, it had the PID all the time,
-        // so the answer was about it.
+        // This checks the permission by PID, and sends no signal. If the process is not reaped afterwards, it had the PID
+        // all the time, so the result is about this process.
         match test_kill_process(pid) {
             Ok(()) => Ok(held),
             Err(_) if held.is_reaped() => Err(Refusal::Ended(number)),
@@ -111,7 +111,7 @@ impl HeldProcess {
         }
     }
 
-    /// Returns the real user ID. `None` when the process has been reaped.
+    /// Returns the real user ID of the process. `None` when the process has been reaped.
     pub(super) fn owner(&self) -> Option<u32> {
         files::real_uid(self.process.pid).ok().filter(|_| !self.is_reaped())
     }
@@ -121,7 +121,7 @@ impl HeldProcess {
         SignalRecord { process: self.process, comm, argv, owner_uid: owner, owner: owner.map(UserName), signal, mode }
     }
 
-    /// Returns its state and the PID of its parent now. `None` when it has been reaped.
+    /// Reads the state of the process and the PID of its parent. `None` when the process has been reaped.
     pub(super) fn state_and_parent(&self) -> Option<(State, u32)> {
         let mut line = Vec::new();
         let stat = stat::of(self.process.pid, &mut line).ok()?;
@@ -133,7 +133,7 @@ impl HeldProcess {
         fcntl_dupfd_cloexec(&self.pidfd, 0).map_err(|error| self.refusal(error))
     }
 
-    /// Sends a signal without watching its effect. No error if the process has ended.
+    /// Sends a signal without watching its effect. Succeeds also when the process has ended.
     pub(super) fn send(&self, signal: Number) -> Result<(), Refusal> {
         match pidfd_send_signal(&self.pidfd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -141,12 +141,12 @@ impl HeldProcess {
         }
     }
 
-    /// Returns the pidfd, which polls readable at the end. `None` once the process has ended.
+    /// Returns the pidfd, which polls readable when the process ends. `None` once the process was seen to have ended.
     pub(super) fn running_pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.ended.is_none().then(|| self.pidfd.as_fd())
     }
 
-    /// Sends the signal, and begins to watch its effect.
+    /// Sends a signal, and begins to watch its effect.
     pub(super) fn signal(&mut self, signal: Signal, now: Moment) -> Outcome {
         // A signal to a zombie "succeeds" and does nothing.
         if self.has_ended() {
@@ -174,12 +174,12 @@ impl HeldProcess {
         }
     }
 
-    /// Checks what became of it. Returns `None` when there is nothing new.
+    /// Checks the effect of the signal. Returns `None` when there is nothing new.
     pub(super) fn check(&mut self, now: Moment) -> Option<Outcome> {
         if self.has_ended() {
             let outcome = self.end(now);
             if let Outcome::Zombie { at, .. } = outcome {
-                // The parent may be about to reap it.
+                // The parent may be about to reap the process.
                 if self.is_zombie_reported || now.since(at) < Self::REAP_TIME {
                     return None;
                 }
@@ -195,14 +195,14 @@ impl HeldProcess {
         Some(self.alive(now.since(signalled)))
     }
 
-    /// Whether its last thread has ended. A dead leader with living threads has not.
+    /// Whether all threads of the process have ended. A dead leader alone does not count.
     pub(super) fn has_ended(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        // If polling fails, it counts as alive until the next check.
+        // If polling fails, the process counts as alive until the next check.
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Notes that it has ended, and returns the outcome.
+    /// Notes that the process has ended, and returns whether it is a zombie or gone.
     fn end(&mut self, now: Moment) -> Outcome {
         let at = *self.ended.get_or_insert(now);
         self.signalled = None;
@@ -224,14 +224,14 @@ impl HeldProcess {
         pid_in_proc(self.pidfd.as_fd()) == Some(-1)
     }
 
-    /// Returns its state this long after the signal.
-    fn alive(&self, since: Duration) -> Outcome {
+    /// Returns that the process is alive, with its state, this long after the signal.
+    fn alive(&self, elapsed: Duration) -> Outcome {
         let pid = self.process.pid;
         let state = stat::of(pid, &mut Vec::new()).map_or(State::Other, |stat| stat.state);
-        // If the main thread has ended and another lives, the state of that one is reported.
+        // If only the main thread has ended, the state of a living thread is reported.
         let thread = (state == State::Zombie).then(|| living_thread(pid)).flatten();
         let (directory, state) = thread.unwrap_or_else(|| (format!("/proc/{pid}").into(), state));
-        Outcome::Alive { state, wchan: files::wchan(&directory).ok(), seconds: since.as_secs() }
+        Outcome::Alive { state, wchan: files::wchan(&directory).ok(), seconds: elapsed.as_secs() }
     }
 }
 
@@ -245,7 +245,7 @@ fn next_report(signalled: Moment, now: Moment) -> Moment {
     signalled.after(Duration::from_secs(seconds))
 }
 
-/// The PID that `/proc` gives to the process of a pidfd; -1 when it was reaped.
+/// Returns the PID of a pidfd's process in `/proc`; -1 when the process was reaped. `None` when it cannot be read.
 fn pid_in_proc(pidfd: BorrowedFd<'_>) -> Option<i64> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
     info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
@@ -260,7 +260,7 @@ mod tests {
         let seconds = |count| Moment(1234).after(Duration::from_secs(count));
         let reports = std::iter::successors(Some(seconds(0)), |&now| Some(next_report(seconds(0), now)));
         assert!(reports.take(6).eq([0, 2, 5, 10, 20, 30].map(seconds)));
-        // An agent that was stopped for a while does not report each time it missed.
+        // An agent that was stopped for a while does not catch up on the reports that it missed.
         assert_eq!(next_report(seconds(0), seconds(61)), seconds(70));
     }
 }

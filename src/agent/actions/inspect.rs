@@ -1,8 +1,8 @@
 //! Reads details of one process when its page is open: the parts that no snapshot contains.
 //!
-//! The environment and the memory maps can be read only under a lock of that process, which it keeps while it hangs in the
-//! driver. So each inspection has a thread of its own and these parts another. Parts that take longer than a second are left
-//! out, and the reply says so.
+//! The environment and the memory maps can be read only under a lock of the process, which the process keeps while it hangs
+//! in the driver. So each inspection has a thread, and a second one for these parts. Parts that take longer than a second
+//! are left out, and the reply says so.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,22 +22,22 @@ use crate::base::units::Bytes;
 use crate::protocol::reply::{Inspection, Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
-/// The inspections in progress. They continue when this is dropped.
+/// The inspections in progress. Dropping it does not end them.
 pub(super) struct Inspector {
     replies: ReplySender,
-    /// The processes under inspection. The threads of an inspection own the other side.
+    /// The processes under inspection. A token lives until no thread reads its process any more.
     running: BTreeMap<ProcessId, Weak<()>>,
 }
 
 impl Inspector {
-    /// A thread that hangs stays until its process releases the lock, so their number has a limit.
+    /// The most inspections in progress. One that hangs continues until its process releases the lock.
     const MOST_RUNNING: usize = 8;
 
     pub(super) fn new(replies: ReplySender) -> Self {
         Self { replies, running: BTreeMap::new() }
     }
 
-    /// Starts to inspect a process. The reply is sent when it is complete.
+    /// Starts to inspect a process. The thread sends the reply when the inspection is complete.
     pub(super) fn begin(&mut self, process: ProcessId) {
         self.running.retain(|_, token| token.strong_count() > 0);
         let (pid, count) = (process.pid, self.running.len());
@@ -68,7 +68,7 @@ impl Inspector {
     }
 }
 
-/// How long the parts that may hang may take.
+/// How long reading the environment and the memory maps may take.
 const LOCK_LIMIT: Duration = Duration::from_secs(1);
 
 /// The most bytes of a file that are read.
@@ -120,7 +120,7 @@ fn inspect(process: ProcessId, token: Arc<()>) -> Option<Inspection> {
     })
 }
 
-/// `/proc/PID`, kept open: it stays the directory of that process when another gets the PID.
+/// `/proc/PID`, kept open: it stays the directory of that process even when another process gets the PID.
 struct ProcessDirectory {
     path: PathBuf,
     _descriptor: OwnedFd,
@@ -139,11 +139,12 @@ impl ProcessDirectory {
         Some(bytes)
     }
 
-    /// Returns [`MOST_FILES`] open files by descriptor, and one more if there are more.
+    /// Returns up to [`MOST_FILES`] open files, sorted by descriptor, and one more if there are more. `None` when they
+    /// cannot be listed.
     fn files(&self) -> Option<Vec<(u32, Text)>> {
         let file = |entry: io::Result<fs::DirEntry>| {
             let entry = entry.ok()?;
-            // It may have been closed meanwhile.
+            // The file may have been closed meanwhile.
             Some((entry.file_name().to_str()?.parse().ok()?, link(&entry.path())?))
         };
         let entries = fs::read_dir(self.path.join("fd")).ok()?;

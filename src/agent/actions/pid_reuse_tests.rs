@@ -1,7 +1,7 @@
 //! Forced reuse of PIDs: a later process with the same PID is never signalled.
 //!
-//! `GPUTOP_REUSE_ROUNDS=100000 cargo test --release reuse` plays more rounds than the usual 1,000.
-//! It needs root, which may set the next PID (`ns_last_pid`).
+//! `GPUTOP_REUSE_ROUNDS=100000 cargo test --release reuse` runs more rounds than the usual 1,000. The test needs root: only
+//! root can set the next PID (`ns_last_pid`).
 
 use std::fs;
 use std::io::Write;
@@ -13,15 +13,15 @@ use crate::protocol::command::Signal;
 /// The last PID that the kernel assigned.
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 
-/// The number of processes that wait for their first tick together.
+/// The number of processes that wait for the end of their first clock tick together.
 const BATCH: usize = 16;
 
-/// Events before the PID went to another process.
+/// What happened to a process before another one got its PID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReuseCase {
-    /// The process was listed, and is held after its end.
+    /// The process was only listed. It is to be held when its PID already belongs to another process.
     Seen,
-    /// The same, and it was listed within its first tick: a later process can have the same start ticks.
+    /// As [`ReuseCase::Seen`], but listed within its first clock tick: a later process can have the same start ticks.
     SeenYoung,
     /// The process was held before its end.
     Held,
@@ -29,7 +29,8 @@ enum ReuseCase {
 
 #[test]
 fn no_stranger_is_signalled_when_a_pid_is_used_again() {
-    let rounds: usize = std::env::var("GPUTOP_REUSE_ROUNDS").ok().and_then(|it| it.parse().ok()).unwrap_or(1000);
+    let rounds: usize =
+        std::env::var("GPUTOP_REUSE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1000);
     // Every user may open the file. Writing the same number changes nothing, and shows whether writing is permitted.
     if fs::read(LAST_PID).and_then(|pid| fs::write(LAST_PID, pid)).is_err() {
         let _closed = writeln!(io::stderr(), "skipped: only root can set the next PID ({LAST_PID})");
@@ -37,8 +38,8 @@ fn no_stranger_is_signalled_when_a_pid_is_used_again() {
     }
     let handler = TestHandler::new();
     let (mut played, mut alike) = (0, 0);
-    let mut play = |victims: Vec<Sleeper>, story| {
-        for is_alike in victims.into_iter().filter_map(|victim| round(&handler, victim, story)) {
+    let mut play = |victims: Vec<Sleeper>, case| {
+        for is_alike in victims.into_iter().filter_map(|victim| round(&handler, victim, case)) {
             played += 1;
             alike += usize::from(is_alike);
         }
@@ -56,34 +57,34 @@ fn no_stranger_is_signalled_when_a_pid_is_used_again() {
     );
 }
 
-/// Ends the victim, gives its PID to another process, and signals. Returns whether both have the same start ticks. `None`
-/// when yet another process got the PID.
+/// Lists the victim, ends it, gives its PID to another process, and signals. Returns whether both processes have the same
+/// start ticks. `None` when no process got the PID.
 #[track_caller]
-fn round(handler: &TestHandler, victim: Sleeper, story: ReuseCase) -> Option<bool> {
+fn round(handler: &TestHandler, victim: Sleeper, case: ReuseCase) -> Option<bool> {
     let process = victim.id();
     handler.list(process, identity_of(process));
-    if story == ReuseCase::Held {
+    if case == ReuseCase::Held {
         assert_eq!(handler.hold(process), Outcome::Held { caution: None });
     }
     drop(victim);
     let mut stranger = successor_of(process)?;
     handler.send(&Command::Hold { process });
     handler.send(&Command::Signal { process, signal: Signal::Kill });
-    // No process has this PID, so its refusal marks the end of the replies.
+    // No process has PID 0, so the refusal of that one marks the end of the replies.
     let last = ProcessId { pid: 0, start_ticks: None };
     handler.send(&Command::Hold { process: last });
     while let reply = handler.reply()
         && reply.process != last
     {
-        // A hold from before may be renewed: it is still that of the victim, which has ended.
+        // A process that was held may be held again: still the victim, which has ended.
         let is_harmless = match reply.outcome {
             Outcome::Refused { .. } | Outcome::Ended { .. } => true,
-            Outcome::Held { .. } => story == ReuseCase::Held,
+            Outcome::Held { .. } => case == ReuseCase::Held,
             _ => false,
         };
-        assert!(is_harmless, "{story:?}: {:?}", reply.outcome);
+        assert!(is_harmless, "{case:?}: {:?}", reply.outcome);
     }
-    assert!(stranger.is_alive(), "{story:?}: another process was signalled");
+    assert!(stranger.is_alive(), "{case:?}: another process was signalled");
     Some(stranger.id() == process)
 }
 
@@ -93,7 +94,7 @@ fn identity_of(process: ProcessId) -> Identity {
     if passed && stat::of(process.pid, &mut Vec::new()).is_ok() { Identity::Sure } else { Identity::Fresh }
 }
 
-/// Starts a process with the PID of an ended one.
+/// Starts a process with the PID of an ended one. `None` when another program takes the PID each time.
 fn successor_of(process: ProcessId) -> Option<Sleeper> {
     (0..20).find_map(|_| {
         fs::write(LAST_PID, (process.pid - 1).to_string()).expect("root may");

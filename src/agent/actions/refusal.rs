@@ -7,12 +7,12 @@ use rustix::io::Errno;
 use crate::base::text::Text;
 use crate::protocol::reply::Outcome;
 
-/// Why nothing was done to a process. Most variants hold its PID. Prints one sentence for the user.
+/// Why nothing was done to a process. Most variants hold its PID. `Display` writes one sentence for the user.
 #[derive(Debug, Clone, PartialEq, Eq, strum::Display)]
 pub(super) enum Refusal {
     #[strum(to_string = "gputop was started with --readonly: start it without to signal processes")]
     ReadOnly,
-    /// For `kill`, 0 means a group. 1 is init, and PIDs have fewer than 32 bits.
+    /// To `kill`, 0 means a process group. 1 is init, and no PID has 32 bits.
     #[strum(to_string = "{0} is not a process to signal")]
     NoProcess(u32),
     /// The agent or its viewer.
@@ -22,7 +22,7 @@ pub(super) enum Refusal {
     Ancestor(u32),
     #[strum(to_string = "{0} is a thread of the kernel: no signal ends it")]
     Kernel(u32),
-    /// [`Identity::Unverified`](crate::protocol::snapshot::Identity::Unverified).
+    /// The process is [`Identity::Unverified`](crate::protocol::snapshot::Identity::Unverified).
     #[strum(to_string = "NVML may mean a process of another PID namespace, and {0} here may be a stranger: \
                          run gputop on the host instead of in the container")]
     Unverified(u32),
@@ -66,7 +66,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// A denial by the kernel. `uid` owns the process.
+    /// Returns the refusal of a signal that the kernel denied. `uid` is the owner of the process.
     pub(super) fn denied(pid: u32, comm: Text, uid: u32) -> Self {
         let owner = user_name(uid);
         let user = if uid == 0 { "root".into() } else { format!("{owner} or root").into() };
@@ -86,8 +86,8 @@ impl From<Refusal> for String {
     }
 }
 
-/// Returns the name of a user, or `uid 1000` if there is none. Reads only `/etc/passwd`: a directory of users on the network
-/// may hang, and the next command may be urgent.
+/// Returns the name of a user, or `uid 1000` if there is none. Reads only `/etc/passwd`: a user directory on the network may
+/// hang, and the next command may be urgent.
 pub(super) fn user_name(uid: u32) -> Text {
     let name = fs::read("/etc/passwd").ok().and_then(|users| name_in(&users, uid));
     name.unwrap_or_else(|| format!("uid {uid}").into())

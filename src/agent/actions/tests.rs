@@ -1,4 +1,4 @@
-//! Tests of commands with real children.
+//! Tests of commands with real child processes.
 
 mod bench;
 
@@ -87,7 +87,7 @@ fn a_dead_leader_with_a_living_thread_has_not_ended() {
     }
     let (handler, mut child) = (TestHandler::new(), Sleeper::of("python3", &["-c", PROGRAM]).wait_a_tick());
     let id = child.id();
-    // A dead leader is a zombie before any thread is.
+    // The line shows that the second thread runs: then only the leader is a zombie.
     let mut ready = [0; 6];
     io::Read::read_exact(child.0.stdout.as_mut().expect("it is piped"), &mut ready).expect("the program prints a line");
     wait_for_state(id, State::Zombie);

@@ -1,4 +1,4 @@
-//! The file of the audit log. It is opened with suspicion, and only appended to.
+//! Appends to the file of the audit log. Follows no symbolic link, and refuses files of another type or owner.
 
 use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;

@@ -42,16 +42,16 @@ impl TestHome {
 
     /// Records a signal and its effect. Returns the replies to the viewer.
     fn record_one_signal(&self) -> Vec<Outcome> {
-        let (sender, told) = mpsc::channel();
-        let tell: ReplySender = Arc::new(move |reply| sender.send(reply).expect("the test receives"));
-        let mut audit = Audit::new(Some(self.0.clone()), tell);
+        let (sender, received) = mpsc::channel();
+        let replies: ReplySender = Arc::new(move |reply| sender.send(reply).expect("the test receives"));
+        let mut audit = Audit::new(Some(self.0.clone()), replies);
         audit.signal(record());
         audit.effect(record().process, &Outcome::Ended { at: Moment(0) });
         audit.finish(PATIENCE);
-        told.try_iter().map(|reply| reply.outcome).collect()
+        received.try_iter().map(|reply| reply.outcome).collect()
     }
 
-    /// Expects that nothing is recorded, and that the viewer learns why.
+    /// Expects that nothing is recorded, and that a reply gives the reason.
     #[track_caller]
     fn expect_failure(&self, because: &str) {
         match self.record_one_signal().as_slice() {
@@ -114,7 +114,7 @@ fn only_the_owner_can_read_the_log_and_lines_are_appended() {
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     let folder = home.path().join("gputop");
     assert_eq!((mode(&folder), mode(&home.file())), (0o700, 0o600));
-    // Another program made it readable.
+    // Another program made the log readable.
     fs::set_permissions(home.file(), fs::Permissions::from_mode(0o666)).expect("it is ours");
     home.record_one_signal();
     assert_eq!((mode(&home.file()), home.lines().len()), (0o600, 4));
@@ -152,7 +152,7 @@ fn only_a_plain_file_of_the_user_is_written() {
         0,
     )
     .expect("anyone may");
-    // A write to a pipe without a reader would block.
+    // Opening a pipe without a reader would block.
     home.expect_failure("No such device");
 
     if std::os::unix::fs::chown(home.path(), Some(65_534), None).is_ok() {

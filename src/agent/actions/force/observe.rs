@@ -13,10 +13,10 @@ use crate::agent::procfs::files;
 use crate::agent::procfs::stat::{self, ProcStat};
 use crate::protocol::snapshot::State;
 
-/// How much a process can still run of its program, in ascending order.
+/// Whether a process can still run its program, from the least active to the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StopActivity {
-    /// All its threads are stopped, end, or have ended.
+    /// All its threads are stopped, are about to end, or have ended.
     Still,
     /// A thread is in the kernel, where no signal reaches it. It stops before it returns to the program, but completes a
     /// `fork` that has begun.
@@ -41,7 +41,7 @@ impl StopActivity {
         if stat.threads <= 1 || leader == Self::Moving {
             return Ok(leader);
         }
-        // A group stop reaches one thread after the other.
+        // A stop signal reaches one thread after the other.
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))?;
         let activity = |path: &Path| stat::read(path, &mut Vec::new()).map(|stat| Self::of_stat(&stat));
         let threads = tasks.map(|task| task.and_then(|task| activity(&task.path())));
@@ -57,7 +57,7 @@ impl StopActivity {
         }
     }
 
-    /// The activity of a process or thread that has ended, or that cannot be read for another reason and may run.
+    /// Returns the activity of a process or thread whose `stat` cannot be read: if the file exists, the thread may run.
     fn of_unreadable(error: &io::Error) -> Self {
         match Errno::from_io_error(error) {
             Some(Errno::NOENT | Errno::SRCH) => Self::Still,
@@ -66,7 +66,7 @@ impl StopActivity {
     }
 }
 
-/// Reads every process of the host.
+/// Reads every process in `/proc`.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Which processes a forced end includes, and in which order they end. Reads no process itself.
 //!
-//! The *members* are the processes that are to end: those that the user saw, and those that joined. A process joins when it
-//! is the child of a member in one scan that began after the member was stopped.
+//! The *members* are the processes that are to end: those that the user saw, and those that joined. A process joins when a
+//! scan shows it as the child of a member.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +17,8 @@ pub(super) struct SeenProcess {
 /// The PIDs of the members, each with the PID of its parent.
 pub(super) type Parents = BTreeMap<u32, u32>;
 
-/// Returns the children of members in a scan that are no members themselves. Their own children come when they are members.
+/// Returns the processes of a scan that are children of members, and no members themselves. Their own children follow in a
+/// later call.
 pub(super) fn joining(members: &Parents, scan: &[SeenProcess]) -> Vec<SeenProcess> {
     let is_joining = |seen: &&SeenProcess| members.contains_key(&seen.parent) && !members.contains_key(&seen.pid);
     scan.iter().filter(is_joining).copied().collect()
@@ -45,15 +46,15 @@ mod tests {
 
     const MOST: u32 = 40;
 
-    /// Processes with random parents, which are processes or 1. A process may have a lower PID than its parent, since PIDs
-    /// start again after the largest.
+    /// Processes with random parents: other processes of the forest, or PID 1. A process may have a lower PID than its
+    /// parent, since PIDs start again after the largest.
     fn forest() -> impl Strategy<Value = Vec<SeenProcess>> {
         let parents = proptest::collection::vec(any::<prop::sample::Index>(), 1..MOST as usize);
         let order = Just((2..2 + MOST).collect::<Vec<u32>>()).prop_shuffle();
         (parents, order).prop_map(|(parents, pids)| {
-            let process = |(at, parent): (usize, &prop::sample::Index)| {
-                let parent = parent.index(at + 1).checked_sub(1).map_or(1, |above| pids[above]);
-                SeenProcess { pid: pids[at], parent, start_ticks: 7 }
+            let process = |(index, parent): (usize, &prop::sample::Index)| {
+                let parent = parent.index(index + 1).checked_sub(1).map_or(1, |above| pids[above]);
+                SeenProcess { pid: pids[index], parent, start_ticks: 7 }
             };
             parents.iter().enumerate().map(process).collect()
         })

@@ -47,12 +47,12 @@ impl TestTree {
 
     /// Waits for the line `ready`.
     fn ready(mut self) -> Self {
-        let said = BufReader::new(self.root.stdout.take().expect("it is piped")).lines().next();
-        assert_eq!(said.expect("it says something").expect("it is text"), "ready");
+        let line = BufReader::new(self.root.stdout.take().expect("it is piped")).lines().next();
+        assert_eq!(line.expect("it says something").expect("it is text"), "ready");
         self
     }
 
-    /// Waits until the tree has this many processes.
+    /// Waits until the tree has at least this many processes.
     fn wait_for_members(self, count: usize) -> Self {
         wait_until(|| self.members().len() >= count, "it does not grow");
         self
@@ -77,7 +77,6 @@ impl TestTree {
         ids.collect()
     }
 
-    /// Returns the children of a process.
     fn children_of(&self, parent: ProcessId) -> Vec<ProcessId> {
         let mut members = self.members();
         members.retain(|it| stat::of(it.pid, &mut Vec::new()).is_ok_and(|stat| stat.parent == parent.pid));
@@ -87,7 +86,7 @@ impl TestTree {
 
 impl Drop for TestTree {
     fn drop(&mut self) {
-        // Processes that start meanwhile are found by the next scan.
+        // The next scan finds processes that start meanwhile.
         while let members = self.members()
             && !members.is_empty()
         {
@@ -133,7 +132,6 @@ fn is_root() -> bool {
 }
 
 impl TestHandler {
-    /// Holds these processes.
     #[track_caller]
     fn hold_all(&self, processes: &[ProcessId]) {
         self.list_all(processes, Identity::Sure);

@@ -37,7 +37,7 @@ impl TestHandler {
         Self::with(true, || ())
     }
 
-    /// A handler without permissions. Only root can create one.
+    /// Returns a handler that runs as the user nobody. Only root can create it.
     pub(in crate::agent::actions) fn without_permissions() -> Self {
         let nobody = Uid::from_raw(65_534);
         let handler = Self::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
@@ -46,7 +46,7 @@ impl TestHandler {
     }
 
     fn with(readonly: bool, prepare: impl FnOnce() + Send + 'static) -> Self {
-        // A child that another test starts now must not inherit the pipe.
+        // The child process of another test must not inherit the pipe.
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         let (wake, woken) = mpsc::channel();
         let (sender, replies) = mpsc::channel();
@@ -72,7 +72,7 @@ impl TestHandler {
         rustix::io::write(self.lines.as_ref().expect("it is open"), &line).expect("the handler reads");
     }
 
-    /// Lists a process, as the main loop does.
+    /// Makes a process a target of commands, as the main loop does.
     pub(in crate::agent::actions) fn list(&self, process: ProcessId, identity: Identity) {
         self.list_all(&[process], identity);
     }
@@ -92,7 +92,7 @@ impl TestHandler {
         self.replies.recv_timeout(DEADLINE).expect("a reply")
     }
 
-    /// Returns the next outcome of a process. Outcomes of others may come before it.
+    /// Returns the next outcome of a process, and skips those of others.
     #[track_caller]
     pub(in crate::agent::actions) fn next_outcome_of(&self, process: ProcessId) -> Outcome {
         let mut replies = std::iter::from_fn(|| Some(self.reply()));
@@ -128,7 +128,7 @@ impl TestHandler {
         }
     }
 
-    /// Expects the end of a process. If its parent is slow to reap it, it is a zombie for a while.
+    /// Expects that the process ends. Before its parent reaps it, it may be reported as a zombie.
     #[track_caller]
     pub(in crate::agent::actions) fn expect_end(&self) {
         match self.next_outcome() {
@@ -153,7 +153,7 @@ impl TestHandler {
         }
     }
 
-    /// Closes the input and returns the audit log: PID, mode or outcome.
+    /// Closes the input, and returns the lines of the audit log: the PID, and the mode or the outcome.
     pub(in crate::agent::actions) fn audit(mut self) -> Vec<(u64, String)> {
         self.close();
         let lines = self.home.lines();
@@ -169,7 +169,7 @@ impl Drop for TestHandler {
     }
 }
 
-/// A child that is killed and reaped at the end of its test.
+/// A child process that is killed and reaped at the end of its test.
 pub(in crate::agent::actions) struct Sleeper(pub(in crate::agent::actions) Child);
 
 impl Sleeper {
@@ -182,7 +182,7 @@ impl Sleeper {
         Self(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts"))
     }
 
-    /// Waits a clock tick: no later process can have the same start ticks.
+    /// Waits for the next clock tick, after which no process can start with the same start ticks.
     pub(in crate::agent::actions) fn wait_a_tick(self) -> Self {
         while Some(now_in_ticks()) <= self.id().start_ticks {
             let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -202,7 +202,7 @@ impl Sleeper {
 
 impl Drop for Sleeper {
     fn drop(&mut self) {
-        // It may have ended as the test wanted.
+        // The child process may have ended already.
         let _ended: io::Result<()> = self.0.kill();
         let _status = self.0.wait();
     }

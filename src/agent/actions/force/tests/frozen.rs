@@ -1,4 +1,4 @@
-//! A real hang in the kernel: a loop image whose file system is frozen. Needs root.
+//! Makes processes hang in the kernel: a loop image whose file system is frozen. Needs root.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::wait_until;
 
-/// A file system: a process that writes to it hangs in the kernel.
+/// A frozen file system. A process that writes to it hangs in the kernel.
 pub(super) struct FrozenFileSystem {
     image: PathBuf,
     pub(super) place: PathBuf,
