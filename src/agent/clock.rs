@@ -1,4 +1,4 @@
-//! The clocks of this host. No other file of the agent reads a clock.
+//! Reads the clocks of this host.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::base::units::Moment;
 
-/// Milliseconds since boot, sleep included: the clock of start ticks.
+/// Returns the time since boot, including suspend. Start ticks in `/proc/PID/stat` use the same clock.
 pub(super) fn now() -> Moment {
     Moment(milliseconds(clock_gettime(ClockId::Boottime)))
 }
 
-/// Milliseconds since 1970 (UTC), by the wall clock.
+/// Returns the milliseconds since 1970 (UTC), by the wall clock.
 pub(super) fn unix_ms() -> u64 {
     milliseconds(clock_gettime(ClockId::Realtime))
 }
 
-/// The CPU time of this thread.
-pub(super) fn computed() -> Duration {
-    // The time is never negative. If it were, a limited task would have no time left.
+/// Returns the CPU time that this thread has used.
+pub(super) fn thread_cpu_time() -> Duration {
+    // CPU time is never negative, so the conversion cannot fail. `MAX` would make a time-limited scan stop.
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::MAX)
 }
 
@@ -27,12 +27,12 @@ fn milliseconds(time: Timespec) -> u64 {
     seconds.saturating_mul(1000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000)
 }
 
-/// Seconds that local time is ahead of UTC; `None` where the time zone is not known.
+/// Returns how many seconds local time is ahead of UTC. `None` when the time zone is unknown.
 pub(super) fn utc_offset() -> Option<i32> {
     let now = clock_gettime(ClockId::Realtime).tv_sec;
-    // SAFETY: the structure is plain numbers and a pointer, for all of which zero is a value.
+    // SAFETY: the structure is plain numbers and a pointer, for all of which zero is valid.
     let mut local: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: it reads one number and fills the structure.
+    // SAFETY: `localtime_r` reads `now` and writes `local`.
     if unsafe { libc::localtime_r(&raw const now, &raw mut local) }.is_null() {
         return None;
     }

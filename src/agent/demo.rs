@@ -1,7 +1,7 @@
 //! The simulated machine of `--demo`: GPUs that do not exist, and real, harmless processes on them.
 //!
-//! The processes ([`processes`]) are this program again, under other names: `/proc` knows them, and they can be ended. Their
-//! use of the GPUs is a function of time alone ([`scene`]).
+//! Each process ([`processes`]) is this program, started under another name, so it appears in `/proc` and can be ended. Its
+//! GPU use depends only on the time since the start ([`scene`]).
 
 mod board;
 mod processes;
@@ -23,12 +23,12 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Starts the processes. They end with the agent, and with the thread that calls this.
+    /// Starts the processes. All end when the agent ends; most also end when the calling thread ends.
     pub(super) fn start() -> io::Result<Self> {
         Ok(Self { started: clock::now(), actors: processes::start()? })
     }
 
-    /// The readings of a pass, with the detail of the wanted GPU. A process that was ended does not come back.
+    /// Returns the readings of one pass, with the detail of the GPU `wanted`. An ended process is not started again.
     pub(super) fn pass(&mut self, now: Moment, wanted: Option<&GpuUuid>) -> Readings {
         self.actors.retain(Actor::lives);
         let seconds = now.since(self.started).as_secs_f64();

@@ -13,36 +13,36 @@ use super::procfs::is_initial_pid_namespace;
 use super::worker::call_in_time;
 use crate::base::text::Text;
 
-/// How long a home directory may take to answer: it may be on a file server that does not.
+/// How long to wait for the home directory, which may be on a file server that does not answer.
 const HOME_LIMIT: Duration = Duration::from_secs(1);
 
-/// The facts of this host and user that matter to gputop. A fact that cannot be read is `None`.
+/// The facts of this host and user that matter to gputop.
 #[derive(Debug, Clone)]
 pub struct Diagnostics {
     /// The version of NVIDIA's kernel module; `None` when the module is not loaded.
     pub kernel_module: Option<Text>,
-    /// The file of the NVML library and, if its name tells, its version.
+    /// The path of the NVML library, and its version if the file name contains it. `None` when no library is found.
     pub library: Option<(Text, Option<Text>)>,
     /// Device files of GPUs and of the driver, and whether this user may open them.
     pub devices: Vec<(Text, bool)>,
     /// The software that runs this container; `None` outside of a known container.
     pub container: Option<&'static str>,
-    /// Whether NVML and this `/proc` use the same PIDs.
+    /// Whether gputop runs in the initial PID namespace, where NVML and `/proc` use the same PIDs.
     pub initial_pid_namespace: bool,
-    /// The mount option that hides other users' processes.
+    /// The mount option that hides other users' processes. `None` when `/proc` shows them.
     pub hidepid: Option<Text>,
     /// Yama's rule for reading the memory of other processes: 0 allows those of the same user. `None` without Yama.
     pub ptrace_scope: Option<u8>,
     /// Whether Linux has pidfds (5.3 or later), which are needed to end a process safely.
     pub pidfd: bool,
-    /// The folder of the log of ended processes.
+    /// The user's state directory. `gputop/kills.jsonl` in this directory is the log of ended processes.
     pub state_home: Option<PathBuf>,
-    /// Whether that log can be written; `None` when the file system did not answer within a second.
+    /// Whether the log of ended processes can be written. `None` when the file system did not answer within a second.
     pub keeps_record: Option<bool>,
 }
 
 impl Diagnostics {
-    /// Reads all facts. `only` is the library that the user named.
+    /// Reads all facts. `only` is the NVML library that the user named, if any.
     pub fn read(only: Option<&Path>) -> Self {
         let read = |path: &str| fs::read_to_string(path).ok();
         Self {
@@ -65,14 +65,14 @@ impl Diagnostics {
     }
 }
 
-/// The first word that is a version. The words before it differ between the open and the closed module.
+/// Returns the first word that is a version. The words before it differ between the open and the closed module.
 fn module_version(text: &str) -> Option<Text> {
     let is_version =
         |word: &&str| word.contains('.') && word.split('.').all(|part| !part.is_empty() && part.parse::<u32>().is_ok());
     text.lines().next()?.split_whitespace().find(is_version).map(Text::from)
 }
 
-/// The path of an existing library, and the version in the name of the file that it links to.
+/// Returns the path of a library, and the version in the name of the file that it links to. `None` without such a file.
 fn version_of(file: &Path) -> Option<(Text, Option<Text>)> {
     let real = fs::canonicalize(file).ok()?;
     let name = real.file_name()?.to_string_lossy().into_owned();
@@ -107,7 +107,7 @@ fn container() -> Option<&'static str> {
     kubernetes.or_else(|| by_file.into_iter().find(|(file, _)| Path::new(file).exists()).map(|(_, name)| name))
 }
 
-/// The `hidepid` option of `/proc`'s mount; `None` if it hides nothing.
+/// Returns the `hidepid` option of the `/proc` mount. `None` when the option is absent or hides nothing.
 fn hidepid(mounts: &str) -> Option<Text> {
     let proc = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/proc"))?;
     let options = proc.split(' ').nth(3)?.split(',');

@@ -11,10 +11,10 @@ use crate::protocol::snapshot::{HostFacts, HostLoad, Missing, Reading};
 
 #[derive(Debug)]
 pub(super) struct HostReader {
-    /// `None` where sysinfo does not know the system.
+    /// `None` when sysinfo does not support this system.
     system: Option<System>,
     cpu: Reading<Percent>,
-    /// When CPU use was last read.
+    /// When CPU use was last read. `None` before the first time.
     cpu_read: Option<Moment>,
 }
 

@@ -1,7 +1,7 @@
 //! Reads the driver and every GPU through NVML.
 //!
 //! A pass cannot fail: a GPU that does not answer keeps its slot, with its last readings and its trouble. The thread may hang
-//! at any call. A [`CallWatch`] shows that to its owner, which starts another thread with the last readings.
+//! in any call. Its owner notices the hang through the [`CallWatch`], and starts another thread with the last readings.
 
 pub(super) mod call_watch;
 mod errors;
@@ -44,16 +44,16 @@ use crate::base::units::Moment;
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Driver, GpuUuid, Trouble, Xid};
 
-/// The interval at which a driver that did not start, and a GPU that was lost, are tried again.
-const AGAIN: Duration = Duration::from_secs(3);
+/// How long to wait before starting a failed driver again, or looking for a lost GPU.
+const RETRY_INTERVAL: Duration = Duration::from_secs(3);
 /// The interval at which GPUs are counted.
-const COUNT: Duration = Duration::from_secs(10);
+const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval at which Xid events are fetched. They are fetched at once when a GPU is lost: an event may say why.
-const EVENTS: Duration = Duration::from_secs(5);
-/// Xid events that one pass takes at most.
+const EVENT_INTERVAL: Duration = Duration::from_secs(5);
+/// The most Xid events that one pass fetches.
 const MOST_EVENTS: usize = 64;
 
-/// The function at which the driver starts a GPU that no process uses.
+/// The function that returns the handle of a GPU. It also starts a GPU that no process uses, which takes long.
 pub(super) const HANDLE: &str = "nvmlDeviceGetHandleByIndex_v2";
 const COUNT_CALL: &str = "nvmlDeviceGetCount_v2";
 const VERSION: &str = "nvmlSystemGetDriverVersion";
@@ -63,38 +63,37 @@ const WAIT: &str = "nvmlEventSetWait_v2";
 /// State that the next thread inherits from an abandoned one.
 pub(super) type SharedInheritance = Arc<Mutex<Inherited>>;
 
-/// A started driver, and what was set up with it.
+/// The started driver, its event set and its handles.
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     library: Option<Library>,
-    /// The event set that the GPUs are registered with. It holds the Xid that came just before a hang.
+    /// The event set that the GPUs are registered with. It may hold an Xid error that came just before a hang.
     events: Option<Arc<EventSet>>,
-    /// The UUID of each GPU by its handle: a GPU that is lost does not tell it.
+    /// The UUID of each GPU by its handle: the UUID of a lost GPU cannot be read.
     handles: HashMap<Handle, GpuUuid>,
 }
 
-/// Reads the driver and its GPUs.
 #[derive(Debug)]
 pub(super) struct NvmlReader {
-    /// The library that the user named.
+    /// The library that the user named. `None`: search the usual places.
     only: Option<PathBuf>,
     /// Whether to read the detail of every GPU.
     detail: bool,
-    /// The GPU of which a person looks at everything.
+    /// The GPU whose detail a person looks at.
     wanted: Option<GpuUuid>,
     watch: Rc<CallWatch>,
     shared: SharedInheritance,
     library: Option<Library>,
     driver: Driver,
     slots: Vec<GpuSlot>,
-    /// Functions of the driver as a whole that hung.
+    /// The hung calls that concern the whole driver. They are not made until their retry is due.
     avoided: Vec<Unresponsive>,
     lists: ProcessListReader,
     samples: Vec<nvmlProcessUtilizationSample_t>,
     events: Option<Arc<EventSet>>,
-    /// The GPUs that are registered with that set.
+    /// The GPUs that are registered with `events`.
     registered: Vec<Handle>,
-    /// GPUs at the last count.
+    /// The number of GPUs at the last count. `None` when all GPUs are to be looked up again.
     counted: Option<u32>,
     start_due: Moment,
     count_due: Moment,
@@ -102,7 +101,7 @@ pub(super) struct NvmlReader {
 }
 
 impl NvmlReader {
-    /// Creates a reader that goes on from `last`, and does not make the calls that hung.
+    /// Creates a reader that starts with the readings `last` and avoids the calls in `unresponsive`.
     pub(super) fn new(
         options: &AgentOptions,
         watch: CallWatch,
@@ -136,8 +135,8 @@ impl NvmlReader {
         self.wanted = gpu;
     }
 
-    /// Reads only names, memory and compute processes if nothing was read before: the first line does not wait for the rest.
-    /// `None` if there are older readings, or no GPU.
+    /// Reads only names, memory and compute processes, so that the first line does not wait for the rest. Returns `None` when
+    /// there are readings already, or no GPU.
     pub(super) fn first_stage(&mut self, now: Moment) -> Option<Readings> {
         if self.library.is_some() || !self.slots.is_empty() {
             return None;
@@ -146,7 +145,7 @@ impl NvmlReader {
         self.enumerate(self.library?, now);
         self.read(false, true);
         self.read_versions(self.library?);
-        // The whole pass begins with a count: a GPU may be missing.
+        // Count the GPUs again in the first full pass: one may have been missing.
         self.count_due = now;
         (!self.slots.is_empty()).then(|| self.readings())
     }
@@ -179,7 +178,7 @@ impl NvmlReader {
         }
     }
 
-    /// Makes the calls again that hung and are due. They may hang again: this comes after the pass.
+    /// Repeats the hung calls whose retry is due. They may hang again, so the caller does this after the pass.
     pub(super) fn retry(&mut self, now: Moment) {
         let is_due = |hung: &Unresponsive| hung.again.is_some_and(|again| now >= again);
         while let Some(at) = self.avoided.iter().position(is_due) {
@@ -196,7 +195,7 @@ impl NvmlReader {
             if self.watch.is_abandoned() {
                 return;
             }
-            // The function answered. The trouble goes when no other function is avoided.
+            // The function answered. This clears the trouble, unless another function is still avoided.
             self.set_driver_trouble(None);
         }
         let mut is_any_due = false;
@@ -210,7 +209,7 @@ impl NvmlReader {
         }
     }
 
-    /// Makes every call that hung again as soon as possible: one of them has returned.
+    /// Makes the retry of every hung call due now, because one of these calls has returned.
     pub(super) fn came_back(&mut self, now: Moment) {
         let of_gpus = self.slots.iter_mut().filter_map(|slot| slot.unresponsive.as_mut());
         for hung in self.avoided.iter_mut().chain(of_gpus) {
@@ -218,7 +217,7 @@ impl NvmlReader {
         }
     }
 
-    /// Calls a function of the driver as a whole, unless it hung.
+    /// Calls a function that concerns the whole driver. Returns a timeout, without a call, when the function hung before.
     fn call<T>(&self, function: &'static str, call: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
         if self.avoided.iter().any(|hung| hung.function == function) {
             return Err(NvmlError::Timeout);
@@ -231,7 +230,7 @@ impl NvmlReader {
     }
 
     fn start(&mut self, now: Moment) {
-        // Another start beside one that hangs would hang too, and both would do it at once.
+        // While one start hangs, another start would hang too.
         let hangs = |hung: &Unresponsive| hung.function == library::INIT || hung.function == VERSION;
         if now < self.start_due || self.avoided.iter().any(hangs) {
             return;
@@ -245,7 +244,7 @@ impl NvmlReader {
             None => match library::start(&self.watch, self.only.as_deref(), now) {
                 Ok(library) => library,
                 Err(trouble) => {
-                    self.start_due = now.after(AGAIN);
+                    self.start_due = now.after(RETRY_INTERVAL);
                     self.set_driver_trouble(Some(trouble));
                     return;
                 }
@@ -253,7 +252,7 @@ impl NvmlReader {
         };
         self.inherited().library = Some(library);
         self.library = Some(library);
-        // If a thread hangs in the set, this thread makes a set of its own.
+        // If an abandoned thread hangs while it waits for the event set, this thread creates its own set.
         self.events = events.filter(|_| !self.avoided.iter().any(|hung| hung.function == WAIT));
         (self.counted, self.count_due) = (None, Moment(0));
         self.set_driver_trouble(None);
@@ -270,14 +269,14 @@ impl NvmlReader {
         }
     }
 
-    /// Sets the trouble of the driver. While a call hangs, that trouble stays.
+    /// Sets the trouble of the driver. `None` clears the trouble, unless a call still hangs.
     fn set_driver_trouble(&mut self, trouble: Option<Trouble>) {
         let trouble = trouble.or_else(|| self.avoided.first().map(|hung| hung.trouble.clone()));
         let before = self.driver.trouble.take();
         self.driver.trouble = trouble.map(|trouble| errors::continued(trouble, before.as_ref()));
     }
 
-    /// Forgets the driver, which does not answer any more.
+    /// Forgets a driver that no longer works, and marks all GPUs with the error.
     fn lose_driver(&mut self, function: &'static str, error: &NvmlError, now: Moment) {
         let trouble = errors::driver_trouble(function, error, now);
         for slot in &mut self.slots {
@@ -286,18 +285,18 @@ impl NvmlReader {
         self.set_driver_trouble(Some(trouble));
         self.library = None;
         *self.inherited() = Inherited::default();
-        // The driver may have been updated.
+        // The driver may have been updated, so its versions are read again.
         (self.driver.version, self.driver.cuda_version) = (None, None);
-        self.start_due = now.after(AGAIN);
+        self.start_due = now.after(RETRY_INTERVAL);
         self.lists = ProcessListReader::new();
     }
 
-    /// Counts the GPUs, and looks at each index when the count changed or a GPU is missing.
+    /// Counts the GPUs, and looks up each index when the count changed or a GPU is missing.
     fn enumerate(&mut self, library: Library, now: Moment) {
-        self.count_due = now.after(COUNT);
+        self.count_due = now.after(COUNT_INTERVAL);
         let count = match self.call(COUNT_CALL, || library.device_count()) {
             Ok(count) => count,
-            // The call hangs. A thread without handles assumes as many GPUs as before.
+            // The call hung before. A new thread, which has no handles yet, assumes as many GPUs as before.
             Err(NvmlError::Timeout) => match self.slots.iter().map(|slot| slot.index + 1).max() {
                 Some(count) if self.counted.is_none() => count,
                 _ => return,
@@ -313,7 +312,7 @@ impl NvmlReader {
             return;
         }
         if missing {
-            self.count_due = now.after(AGAIN);
+            self.count_due = now.after(RETRY_INTERVAL);
         }
         self.counted = Some(count);
         let (mut present, mut failed) = (vec![], vec![]);
@@ -343,7 +342,7 @@ impl NvmlReader {
         Ok((device, GpuUuid(uuid.into())))
     }
 
-    /// Puts a GPU into its slot, which it keeps at another index.
+    /// Puts a GPU into its slot. A GPU whose index has changed keeps its slot.
     fn put(&mut self, index: u32, device: Device<'static>, uuid: GpuUuid) {
         self.inherited().handles.insert(raw::handle_of(&device), uuid.clone());
         let at = self.slots.iter().position(|slot| slot.is(&uuid)).unwrap_or_else(|| {
@@ -356,7 +355,7 @@ impl NvmlReader {
             let mut gpu = PhysicalGpu::new(device, uuid, index, &self.watch);
             if let Some(last) = slot.last.first() {
                 gpu.gpu.readings.health.xids.clone_from(&last.health.xids);
-                // A trouble that goes on began when it began.
+                // If the trouble persists, its start time is kept.
                 gpu.gpu.readings.trouble.clone_from(&last.trouble);
             }
             slot.gpu = Some(gpu);
@@ -365,8 +364,8 @@ impl NvmlReader {
 
     fn read(&mut self, scan: bool, is_first_stage: bool) {
         let mut lost_driver = None;
-        let well = self.slots.iter().filter(|slot| self.wanted.is_some() && slot.unresponsive.is_none());
-        let gpus: Vec<_> = well.filter_map(|slot| Some((slot.index, raw::handle(&slot.calls()?.device)))).collect();
+        let working = self.slots.iter().filter(|slot| self.wanted.is_some() && slot.unresponsive.is_none());
+        let gpus: Vec<_> = working.filter_map(|slot| Some((slot.index, raw::handle(&slot.calls()?.device)))).collect();
         for slot in &mut self.slots {
             let is_wanted = self.wanted.as_ref() == Some(&slot.readings().uuid);
             let Some(gpu) = &mut slot.gpu else { continue };
@@ -391,7 +390,7 @@ impl NvmlReader {
                     let trouble = errors::gpu_trouble(function, &error, &gpu.gpu.readings.facts, now);
                     slot.set_trouble(&trouble);
                     // The GPU may be back soon, at another index.
-                    self.count_due = now.after(AGAIN);
+                    self.count_due = now.after(RETRY_INTERVAL);
                     self.events_due = Moment(0);
                 }
             }
@@ -408,7 +407,7 @@ impl NvmlReader {
         if now < self.events_due || self.library.is_none() {
             return;
         }
-        self.events_due = now.after(EVENTS);
+        self.events_due = now.after(EVENT_INTERVAL);
         if self.events.is_none() {
             let Ok(set) = self.call("nvmlEventSetCreate", || EventSet::create(library)) else { return };
             self.registered.clear();
@@ -420,7 +419,7 @@ impl NvmlReader {
             let handle = raw::handle_of(&calls.device);
             if !self.registered.contains(&handle) {
                 self.registered.push(handle);
-                // A GPU without events answers that it supports none.
+                // A GPU that does not support events returns an error.
                 let _unsupported = calls.call("nvmlDeviceRegisterEvents", || set.register(&calls.device));
             }
         }
@@ -430,7 +429,7 @@ impl NvmlReader {
                 Ok(event) => event,
                 Err(NvmlError::Timeout) => return,
                 Err(_) => {
-                    // A set with a lost GPU always answers with an error (nvml.h at nvmlEventSetWait_v2;
+                    // A set with a lost GPU always returns an error (nvml.h at nvmlEventSetWait_v2;
                     // NVIDIA/k8s-test-infra#746). The other GPUs get a new set.
                     let calls = self.slots.iter().filter_map(GpuSlot::calls);
                     let handles: Vec<Handle> = calls.map(|calls| raw::handle_of(&calls.device)).collect();
@@ -447,7 +446,7 @@ impl NvmlReader {
                 slot.note_xid(Xid { at: now, code });
             }
         }
-        // There may be more events: the next pass goes on.
+        // The limit was reached, so more events may wait: the next pass continues to fetch them.
         self.events_due = now;
     }
 }

@@ -1,4 +1,4 @@
-//! The detail of a simulated GPU: the values of an H100's board, and the activity of its parts under the current load.
+//! Computes the detail of a simulated GPU: fixed values of an H100 board, and activity that follows the GPU's load.
 
 use super::processes::DemoRole;
 use super::scene::{GPUS, gpu_of, percent, whole};
@@ -12,17 +12,17 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
     };
     let (index, sm) = (gpu.facts.index, f64::from(sm.value()));
     let clean = || EccCounts { dram: Ok(0), sram: Ok(0), total: Ok(0), ..EccCounts::missing(Missing::Unsupported) };
-    let share = |of: f64| Ok(Percent::new(percent((sm * of).round())));
+    let share = |factor: f64| Ok(Percent::new(percent((sm * factor).round())));
     let mib = |mib: f64| Ok(Bytes::from_mib(u64::from(whole(mib))));
     // The two ranks of the distributed job communicate over NVLink.
-    let talks = [DemoRole::Rank0, DemoRole::Rank1].into_iter().any(|role| gpu_of(role) == index);
-    let nvlink = mib(if talks { sm * 310.0 } else { 0.0 });
+    let uses_nvlink = [DemoRole::Rank0, DemoRole::Rank1].into_iter().any(|role| gpu_of(role) == index);
+    let nvlink = mib(if uses_nvlink { sm * 310.0 } else { 0.0 });
     let routes = (0..GPUS).filter(|to| *to != index).map(|to| Route {
         to,
-        level: if near(to) == near(index) { 40 } else { 50 },
+        level: if numa_node(to) == numa_node(index) { 40 } else { 50 },
         nvlink: Some(true),
     });
-    let watts = |it: u32| Ok(it * 1000);
+    let milliwatts = |watts: u32| Ok(watts * 1000);
     let detail = GpuDetail {
         serial: Ok(format!("16500000000{index:02}").into()),
         pcie_generation: Ok(5),
@@ -44,9 +44,9 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
         remapped_uncorrectable: Ok(0),
         temperature_margin: Ok(Celsius(87 - temperature.0)),
         memory_temperature: Ok(Celsius(temperature.0 + 6)),
-        power_limit_default: watts(700),
-        power_limit_min: watts(200),
-        power_limit_max: watts(700),
+        power_limit_default: milliwatts(700),
+        power_limit_min: milliwatts(200),
+        power_limit_max: milliwatts(700),
         graphics_clock: Ok(clock),
         video_clock: Ok(Hertz::from_mhz(1545)),
         graphics_clock_max: Ok(Hertz::from_mhz(1980)),
@@ -60,8 +60,8 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
         nvlinks: Ok(18),
         nvlinks_up: Ok(18),
         nvlink_speed: Ok(Bytes(26_562_000_000)),
-        cpus: Ok(if near(index) == 0 { "0-23" } else { "24-47" }.into()),
-        numa_nodes: Ok(near(index).to_string().into()),
+        cpus: Ok(if numa_node(index) == 0 { "0-23" } else { "24-47" }.into()),
+        numa_nodes: Ok(numa_node(index).to_string().into()),
         pcie_sent: mib(sm * 3.0),
         pcie_received: mib(sm * 9.0),
         nvlink_sent: nvlink,
@@ -77,7 +77,7 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
     gpu
 }
 
-/// The NUMA node near a GPU: there are two processors with 24 cores and two GPUs each.
-fn near(index: u32) -> u32 {
+/// Returns the NUMA node of a GPU. The simulated host has two processors, each with 24 cores and two GPUs.
+fn numa_node(index: u32) -> u32 {
     index / 2
 }

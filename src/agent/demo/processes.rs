@@ -1,7 +1,7 @@
 //! The processes of the simulated machine: this program, started again under other names.
 //!
-//! Each process ends when its standard input closes, which happens when the agent ends in whatever way. None ignores a
-//! signal, and none takes more than a hundredth of a processor.
+//! Each process ends when its standard input closes, which happens however the agent ends. No process ignores a signal or
+//! uses more than 1 % of a CPU.
 
 use std::ffi::CStr;
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,10 +18,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::leave;
 
-/// The environment variable that makes a process one of the simulated machine.
+/// The environment variable that makes gputop run as a process of the simulated machine. Its value is the role.
 pub const ROLE_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
 
-/// The role that a process of the simulated machine plays.
+/// What a process of the simulated machine pretends to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 pub(super) enum DemoRole {
     /// Trains, and leaks memory.
@@ -30,27 +30,27 @@ pub(super) enum DemoRole {
     Rank0,
     /// Trains with [`DemoRole::Rank0`] on two GPUs.
     Rank1,
-    /// Answers now and then.
+    /// Answers a request from time to time.
     Server,
-    /// Holds memory, does nothing, and takes its time to end.
+    /// Holds memory and is idle. Ends 3 seconds after SIGTERM.
     Notebook,
     /// Starts [`DemoRole::Worker`] and ends.
     Trainer,
-    /// Loaded data for a trainer that has ended, and holds its memory.
+    /// A data worker whose trainer has ended. The worker still holds the trainer's memory.
     Worker,
     /// Starts [`DemoRole::Hidden`] and ends.
     Forker,
-    /// Holds memory of a dead trainer; the driver does not list it.
+    /// Holds memory of a trainer that has ended. The driver does not list this process.
     Hidden,
 }
 
 impl DemoRole {
-    /// The roles that the agent starts.
+    /// The roles that the agent starts itself. [`DemoRole::child`] gives the others.
     const STARTED: [Self; 7] =
         [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Trainer, Self::Forker];
 
-    /// The role that this role starts before it ends.
-    fn leaves(self) -> Option<Self> {
+    /// Returns the role that this role starts before it ends; `None` when it starts no other.
+    fn child(self) -> Option<Self> {
         match self {
             Self::Trainer => Some(Self::Worker),
             Self::Forker => Some(Self::Hidden),
@@ -77,8 +77,8 @@ impl DemoRole {
         }
     }
 
-    /// The CPU time in each quarter of a second, so that the CPU column is not 0.
-    fn work(self) -> Duration {
+    /// Returns the CPU time to use in each quarter of a second, so that the CPU column of trainers is not 0.
+    fn cpu_time(self) -> Duration {
         match self {
             Self::Growing => Duration::from_millis(2),
             Self::Rank0 | Self::Rank1 => Duration::from_micros(1400),
@@ -90,7 +90,7 @@ impl DemoRole {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("python").args(self.arguments().split(' ')).arg("(gputop demo)");
         command.env(ROLE_VARIABLE, <&str>::from(self));
-        // An inherited standard error would keep a connection of ssh open.
+        // An inherited standard error would keep an ssh connection open.
         command.stderr(Stdio::null());
         command
     }
@@ -102,8 +102,8 @@ pub(super) struct Actor {
     pub(super) role: DemoRole,
     pub(super) pid: u32,
     pidfd: OwnedFd,
-    /// The process's standard input. It closes when the agent ends, which ends the process.
-    _agent_lives: ChildStdin,
+    /// The standard input of the process. When the agent ends, the input closes, which ends the process.
+    _stdin: ChildStdin,
 }
 
 impl Actor {
@@ -112,29 +112,29 @@ impl Actor {
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
     }
 
-    /// Waits until the process is ready and has written its PID: its own or that of its child.
+    /// Waits until the process has written a PID: its own, or that of the child that replaces it.
     fn ready(role: DemoRole, mut child: Child) -> io::Result<Self> {
         let gone = || io::Error::other("a process of the simulated machine did not start");
-        let agent_lives = child.stdin.take().ok_or_else(gone)?;
+        let stdin = child.stdin.take().ok_or_else(gone)?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().ok_or_else(gone)?).read_line(&mut line)?;
-        // Without a thread that waits for it, an ended child stays a zombie.
+        // The child would otherwise stay a zombie after its end.
         thread::Builder::new().name("reaper".to_owned()).spawn(move || child.wait())?;
         let pid: Pid = line.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(gone)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        let role = role.leaves().unwrap_or(role);
-        Ok(Self { role, pid: pid.as_raw_nonzero().get().unsigned_abs(), pidfd, _agent_lives: agent_lives })
+        let role = role.child().unwrap_or(role);
+        Ok(Self { role, pid: pid.as_raw_nonzero().get().unsigned_abs(), pidfd, _stdin: stdin })
     }
 }
 
 pub(super) fn start() -> io::Result<Vec<Actor>> {
     let start = |role: DemoRole| {
         let mut command = role.command();
-        // A process group of its own, as from a shell: without its leader, the worker is recognised as an orphan.
+        // Like a shell, give each process its own group: the worker is an orphan because its group leader has ended.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok((role, command.spawn()?))
     };
-    // All processes start before the first is waited for.
+    // Start all processes before waiting for the first.
     let children = DemoRole::STARTED.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
     children.into_iter().map(|(role, child)| Actor::ready(role, child)).collect()
 }
@@ -143,19 +143,19 @@ pub(super) fn start() -> io::Result<Vec<Actor>> {
 ///
 /// # Errors
 ///
-/// When there is no such role.
+/// When the role is unknown, or the process cannot be set up.
 pub fn be(role: &str) -> anyhow::Result<ExitCode> {
     let Ok(role) = role.parse::<DemoRole>() else { anyhow::bail!("no such role: {role}") };
     rustix::thread::set_name(role.comm())?;
-    if let Some(child) = role.leaves() {
-        // It has our input and output, and speaks for itself.
+    if let Some(child) = role.child() {
+        // The child inherits standard input and output, and writes its own PID.
         child.command().spawn()?;
         return Ok(ExitCode::SUCCESS);
     }
     match role {
-        // They must outlive their parents.
+        // These roles must outlive their parents.
         DemoRole::Worker | DemoRole::Hidden => (),
-        // This reaches it even while it is stopped.
+        // SIGKILL ends even a stopped process, which cannot notice that its standard input closed.
         _ => set_parent_process_death_signal(Some(Signal::KILL))?,
     }
     if role == DemoRole::Notebook {
@@ -168,20 +168,20 @@ pub fn be(role: &str) -> anyhow::Result<ExitCode> {
 /// Uses a little CPU until the agent ends.
 fn live(role: DemoRole) -> ! {
     let quarter = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
-    let timeout = (!role.work().is_zero()).then_some(&quarter);
+    let timeout = (!role.cpu_time().is_zero()).then_some(&quarter);
     loop {
         let stdin = io::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
         match poll(&mut fds, timeout) {
-            Ok(0) => work(role.work()),
+            Ok(0) => use_cpu(role.cpu_time()),
             Err(rustix::io::Errno::INTR) => (),
-            // Nothing is ever written to the standard input, so it was closed.
+            // Nothing is ever written to standard input, so this event means that it was closed.
             _ => leave(),
         }
     }
 }
 
-fn work(span: Duration) {
+fn use_cpu(span: Duration) {
     let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
     let begun = now();
     while now().saturating_sub(begun) < span {
@@ -189,7 +189,7 @@ fn work(span: Duration) {
     }
 }
 
-/// Ends 3 seconds after SIGTERM, as a notebook that saves its state.
+/// Ends 3 seconds after SIGTERM, like a notebook that saves its state.
 fn end_slowly() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

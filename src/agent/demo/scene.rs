@@ -1,4 +1,4 @@
-//! The use of the simulated GPUs: curves of the time since the start, the same at every start.
+//! Computes the load and memory of the simulated GPUs from the time since the start. Every run shows the same curves.
 
 use std::f64::consts::TAU;
 
@@ -10,10 +10,10 @@ use crate::protocol::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, 
 
 pub(super) const GPUS: u32 = 4;
 
-/// The GPU whose power limit is lower than its load needs.
+/// The index of the GPU whose power limit is below what its load needs.
 const CAPPED: u32 = 2;
 
-/// The memory of a GPU in MiB, and the driver's reserve of it.
+/// The total memory of a GPU, and the part that the driver reserves, in MiB.
 const MEMORY_MIB: (u64, u64) = (81_559, 551);
 
 pub(super) fn gpu_of(role: DemoRole) -> u32 {
@@ -25,11 +25,11 @@ pub(super) fn gpu_of(role: DemoRole) -> u32 {
     }
 }
 
-/// A process that plays a role, this many seconds after the start.
+/// Returns the GPU use of a process with this role, `seconds` after the start.
 pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> NvmlProcess {
     let (mib, sm) = match role {
         DemoRole::Growing => (grown_mib(seconds), 90.0 + 7.0 * wave(seconds, 13.0) - 70.0 * pause(seconds, 45.0)),
-        // The ranks wait for each other, so they move together.
+        // The ranks wait for each other, so their curves rise and fall together.
         DemoRole::Rank0 => (34_816.0, 86.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0)),
         DemoRole::Rank1 => (34_692.0, 87.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0)),
         DemoRole::Server => (21_504.0, 8.0 * wave(seconds, 30.0).powi(12)),
@@ -41,7 +41,7 @@ pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> Nv
     NvmlProcess { pid, listed: now, usage: Use::Compute, memory, sm: Ok(Percent::new(percent(sm))) }
 }
 
-/// The allocator stats of a role, this many seconds after the start; `None` for a role without PyTorch.
+/// Returns the allocator stats of a role, `seconds` after the start. `None` for a role that has none.
 pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<DeviceStats> {
     const MIB: u64 = 1 << 20;
     /// Memory outside of PyTorch's allocator: context, kernels and libraries.
@@ -53,14 +53,14 @@ pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<DeviceStats> {
         DemoRole::Growing => (u64::from(whole(1536.0 - 768.0 * (seconds / 7.0).fract())) * MIB, share(0.03)),
         DemoRole::Rank0 | DemoRole::Rank1 => (share(0.06 + 0.12 * wave(seconds, 31.0)), share(0.04)),
         DemoRole::Server => (share(0.35), share(0.05)),
-        // The memory of one cell stays cached since long ago.
+        // The memory of a cell that ran long ago is still cached.
         DemoRole::Notebook => (share(0.72), share(0.02)),
         DemoRole::Trainer | DemoRole::Worker | DemoRole::Forker | DemoRole::Hidden => return None,
     };
     Some(DeviceStats::of_parts(reserved, cache, fragmented))
 }
 
-/// Memory of a leak of 1.5 GiB per minute, in MiB. The job starts over before the GPU is full.
+/// Returns the memory of a job that leaks 1.5 GiB per minute, in MiB. The curve starts again before the GPU is full.
 fn grown_mib(seconds: f64) -> f64 {
     const FIRST: f64 = 19_200.0;
     const LEAK: f64 = 25.6;
@@ -68,7 +68,7 @@ fn grown_mib(seconds: f64) -> f64 {
     FIRST + (LEAK * seconds % 60_000.0 / 20.0).floor() * 20.0
 }
 
-/// A GPU with the processes that still live on it. The driver does not list the hidden ones.
+/// Returns the readings of a GPU with its living processes. The driver does not list those in `hidden`.
 pub(super) fn gpu(
     index: u32,
     now: Moment,
@@ -84,13 +84,13 @@ pub(super) fn gpu(
     let (total, reserved) = (Bytes::from_mib(MEMORY_MIB.0), Bytes::from_mib(MEMORY_MIB.1));
 
     let limit: f64 = if index == CAPPED { 450.0 } else { 700.0 };
-    // 72 W of an idle board, 540 W more under full load, and a little of each GPU's own.
+    // An idle board draws 72 W, and 540 W more at full load. Each GPU differs a little.
     let wanted = 72.0 + 5.4 * sm + f64::from(index) * 3.0 + 4.0 * wave(seconds, 11.0);
     let is_capped = wanted > limit;
     let power = if is_capped { limit - 2.0 * wave(seconds, 5.0) } else { wanted };
     let clock = match () {
         () if sm < 1.0 => 345.0,
-        // The clock falls with the power that the load would need above the limit.
+        // The further the wanted power exceeds the limit, the lower the clock.
         () if is_capped => 1980.0 * (limit / wanted).sqrt(),
         () => 1980.0 - 15.0 * wave(seconds, 23.0).round(),
     };
@@ -148,12 +148,12 @@ pub(super) fn gpu(
     }
 }
 
-/// Swings from 0 to 1 and back once in `period` seconds.
+/// Returns a value that swings from 0 to 1 and back once in `period` seconds.
 fn wave(seconds: f64, period: f64) -> f64 {
     0.5 - 0.5 * libm::cos(seconds / period * TAU)
 }
 
-/// 1 for a while at the end of each period, as when a job evaluates or saves; 0 otherwise.
+/// Returns 1 in the last 7 % of each period, as when a job evaluates or saves; 0 otherwise.
 fn pause(seconds: f64, period: f64) -> f64 {
     if (seconds / period).fract() > 0.93 { 1.0 } else { 0.0 }
 }
@@ -177,8 +177,8 @@ pub(super) fn percent(value: f64) -> f32 {
 mod tests {
     use super::*;
 
-    /// The GPU, so many seconds after the start, while all of its processes live.
-    fn at(index: u32, seconds: u32) -> GpuReadings {
+    /// Returns the readings of a GPU, `seconds` after the start, with all processes that the driver lists.
+    fn readings_at(index: u32, seconds: u32) -> GpuReadings {
         let seconds = f64::from(seconds);
         let roles = [
             DemoRole::Growing,
@@ -194,9 +194,9 @@ mod tests {
     }
 
     #[test]
-    fn a_day_of_it_stays_within_what_a_gpu_can_do() {
+    fn values_stay_plausible_for_a_day() {
         for (index, seconds) in (0..GPUS).flat_map(|index| (0..86_400).step_by(17).map(move |at| (index, at))) {
-            let GpuReadings { load, health, .. } = at(index, seconds);
+            let GpuReadings { load, health, .. } = readings_at(index, seconds);
             let memory =
                 [load.memory_used, load.memory_free, load.memory_reserved].map(|part| part.expect("it is there"));
             assert_eq!(Ok(memory.into_iter().sum()), load.memory_total, "GPU {index} after {seconds} s");
@@ -208,18 +208,18 @@ mod tests {
     #[test]
     fn a_leak_of_a_gigabyte_shows_within_a_minute() {
         let growth = |from: u32, to: u32| {
-            let used = |seconds| at(0, seconds).load.memory_used.expect("it is there");
+            let used = |seconds| readings_at(0, seconds).load.memory_used.expect("it is there");
             used(to).saturating_sub(used(from))
         };
         assert!(growth(0, 63) > Bytes::from_gib(1));
-        // The others keep what they have.
-        assert_eq!(at(1, 0).load.memory_used, at(1, 3600).load.memory_used);
+        // The memory of the other GPUs stays the same.
+        assert_eq!(readings_at(1, 0).load.memory_used, readings_at(1, 3600).load.memory_used);
     }
 
     #[test]
-    fn one_is_capped_and_one_is_idle() {
-        assert_eq!(at(CAPPED, 30).load.throttle, Ok(vec![Throttle::PowerCap]));
-        assert_eq!(at(3, 30).load.sm, Ok(Percent::new(0.0)));
-        assert!(at(3, 30).load.memory_used.is_ok_and(|used| used > Bytes::from_gib(16)));
+    fn one_gpu_is_power_capped_and_one_is_idle() {
+        assert_eq!(readings_at(CAPPED, 30).load.throttle, Ok(vec![Throttle::PowerCap]));
+        assert_eq!(readings_at(3, 30).load.sm, Ok(Percent::new(0.0)));
+        assert!(readings_at(3, 30).load.memory_used.is_ok_and(|used| used > Bytes::from_gib(16)));
     }
 }

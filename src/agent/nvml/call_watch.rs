@@ -1,6 +1,6 @@
-//! Announces each call into the driver, so that another thread can tell when one hangs, and remembers which calls fail.
+//! Announces each call into the driver, so that another thread can notice a hang, and remembers which calls fail.
 //!
-//! A call that hangs cannot be ended. Its thread is abandoned: if the call returns, further calls of the thread are refused.
+//! A hung call cannot be cancelled. Its thread is abandoned: if the call returns later, the thread makes no more calls.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::agent::worker::Progress;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Failure, Trouble};
 
-/// The receiver of a call.
+/// What a call concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) enum CallSubject {
     /// The driver as a whole.
@@ -25,18 +25,16 @@ pub(in crate::agent) enum CallSubject {
 /// A call into the driver, which may hang.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::agent) struct Call {
-    /// The NVML function.
     pub(in crate::agent) function: &'static str,
     pub(in crate::agent) subject: CallSubject,
 }
 
-/// A GPU or driver function that hung.
+/// A call that hung.
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct Unresponsive {
     pub(in crate::agent) subject: CallSubject,
-    /// The function that hung.
     pub(in crate::agent) function: &'static str,
-    /// When to call it again; `None` while that is useless.
+    /// When to make the call again. `None` while another attempt would be useless.
     pub(in crate::agent) again: Option<Moment>,
     pub(in crate::agent) trouble: Trouble,
 }
@@ -64,7 +62,7 @@ impl CallWatch {
         Self { progress, failed: RefCell::default(), is_on_demand: Cell::new(false) }
     }
 
-    /// Says whether the calls that follow are made only while a person looks.
+    /// Sets whether the following calls are made only because a person looks at the GPU.
     pub(super) fn set_on_demand(&self, is_on_demand: bool) {
         self.is_on_demand.set(is_on_demand);
     }
@@ -74,7 +72,7 @@ impl CallWatch {
         self.failed.borrow_mut().retain(|failed| failed.subject != CallSubject::Gpu(index) || !failed.is_on_demand);
     }
 
-    /// Announces a call and makes it. An abandoned thread gets a timeout, and no call is made.
+    /// Announces a call and makes it. In an abandoned thread, makes no call and returns a timeout.
     pub(super) fn call<T>(
         &self,
         subject: CallSubject,
@@ -102,7 +100,7 @@ impl CallWatch {
         }
     }
 
-    /// The calls to this subject that fail, by name.
+    /// Returns the failing calls that concern this subject, sorted by function name.
     pub(super) fn failures(&self, subject: CallSubject) -> Vec<Failure> {
         let all = self.failed.borrow();
         let mut failures: Vec<Failure> =

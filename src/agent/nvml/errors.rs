@@ -16,17 +16,20 @@ pub(super) fn concerns_driver(error: &NvmlError) -> bool {
     matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
 }
 
-/// Whether an error concerns this call only, and is no answer.
+/// Whether an error is an unexpected failure of one call. Normal answers, missing support and missing permission are not.
 pub(super) fn is_partial(error: &NvmlError) -> bool {
     // These three are answers: no event came, no process was active, the buffer was too small.
     let is_answer = matches!(error, NvmlError::Timeout | NvmlError::NotFound | NvmlError::InsufficientSize(_));
     !is_answer && !is_fatal(error) && missing(error) == Missing::Failed
 }
 
-/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH` and `NVML_ERROR_DEPRECATED`, which nvml-wrapper does not name.
+// Error codes that nvml-wrapper does not name.
+
+/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`.
 const VERSION_MISMATCH: u32 = 25;
+/// `NVML_ERROR_DEPRECATED`.
 pub(super) const DEPRECATED: u32 = 26;
-/// `NVML_ERROR_GPU_NOT_FOUND`: a driver without a GPU.
+/// `NVML_ERROR_GPU_NOT_FOUND`: the driver runs but finds no GPU.
 const NO_GPU: u32 = 28;
 
 /// Returns the reason why the reading of a failed call is missing.
@@ -38,7 +41,7 @@ pub(super) fn missing(error: &NvmlError) -> Missing {
         | NvmlError::FailedToLoadSymbol(_)
         | NvmlError::UnexpectedVariant(VERSION_MISMATCH | DEPRECATED) => Missing::Unsupported,
         NvmlError::NoPermission => Missing::Denied,
-        // Errors that later drivers add are failures.
+        // All other errors are failures, also those that later drivers add.
         _ => Missing::Failed,
     }
 }
@@ -51,7 +54,7 @@ pub(super) fn gpu_name(facts: &GpuFacts) -> String {
     }
 }
 
-/// Returns the trouble of a GPU that a failed call means.
+/// Converts the error of a call to a trouble of the GPU.
 pub(super) fn gpu_trouble(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
     let gpu = gpu_name(facts);
     let (cause, sentence) = match error {
@@ -76,7 +79,7 @@ pub(super) fn gpu_trouble(function: &'static str, error: &NvmlError, facts: &Gpu
     Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
 }
 
-/// Returns the trouble of the driver that a failed call means.
+/// Converts the error of a call to a trouble of the driver.
 pub(super) fn driver_trouble(function: &'static str, error: &NvmlError, now: Moment) -> Trouble {
     let (cause, sentence) = match error {
         NvmlError::DriverNotLoaded | NvmlError::Uninitialized => (
@@ -109,7 +112,7 @@ pub(super) fn driver_trouble(function: &'static str, error: &NvmlError, now: Mom
     Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
 }
 
-/// Returns a trouble that goes on, perhaps at another call, with the time when it began.
+/// Returns the trouble `new`, with the start time of `before` if both have the same cause.
 pub(super) fn continued(new: Trouble, before: Option<&Trouble>) -> Trouble {
     let since = before.filter(|before| before.cause == new.cause).map_or(new.since, |before| before.since);
     Trouble { since, ..new }

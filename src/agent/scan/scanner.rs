@@ -142,7 +142,7 @@ impl Scanner {
 
     /// Scans all processes, one piece at a time. Returns whether the scan is complete.
     fn scan_all(&mut self, now: Moment) -> bool {
-        let begun = clock::computed();
+        let begun = clock::thread_cpu_time();
         let mut queue = self.unscanned.take().unwrap_or_else(|| {
             let scope = std::mem::take(&mut self.wanted);
             self.cost = Duration::ZERO;
@@ -160,11 +160,11 @@ impl Scanner {
         });
         while let Some(pid) = queue.pop() {
             self.read_files(pid, now);
-            if clock::computed().saturating_sub(begun) > PIECE {
+            if clock::thread_cpu_time().saturating_sub(begun) > PIECE {
                 break;
             }
         }
-        self.cost += clock::computed().saturating_sub(begun);
+        self.cost += clock::thread_cpu_time().saturating_sub(begun);
         let is_complete = queue.is_empty();
         self.unscanned = (!is_complete).then_some(queue);
         if is_complete {
@@ -176,8 +176,8 @@ impl Scanner {
 
     /// Reads a few processes, within the allowance.
     fn scan_few(&mut self, now: Moment) {
-        let begun = clock::computed();
-        let spent = || nanoseconds(clock::computed().saturating_sub(begun));
+        let begun = clock::thread_cpu_time();
+        let spent = || nanoseconds(clock::thread_cpu_time().saturating_sub(begun));
         let earned = nanoseconds(now.since(self.credited)) / 1_000_000 * ALLOWANCE;
         self.credit = self.credit.saturating_add(earned).min(MOST_CREDIT);
         self.credited = now;
