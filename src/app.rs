@@ -1,7 +1,7 @@
-//! The state of the viewer, and what the user's keys mean: a cursor, an order, a filter, pages and dialogs over the model.
+//! The state of the viewer (cursors, sort order, filter, pages, dialogs) and how lines, keys and time change it.
 //!
-//! Everything happens in [`App::update`], which returns an [`Effect`] if something is to be done outside. The app reads no
-//! clock and draws nothing.
+//! [`App::update`] takes each event and returns an [`Effect`] if the session is to do something. The app reads no clock
+//! and draws nothing.
 
 mod alerts;
 pub mod columns;
@@ -64,19 +64,19 @@ use crate::protocol::line::Line;
 use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::{ProcessId, Snapshot};
 
-/// The notice in place of everything that needs an agent.
+/// Shown in a replay in place of everything that needs an agent.
 const RECORDING: &str = "this is a recording";
 
-/// The options of the screen that the user sets when gputop starts.
+/// The options with which the viewer starts.
 #[derive(Debug, Clone, Copy)]
 pub struct AppOptions {
     /// Whether processes are never signalled.
     pub readonly: bool,
     /// Whether the lines come from a recording: there is no agent that commands could go to.
     pub is_recording: bool,
-    /// The time between two readings.
+    /// The time from one pass of an agent to the next.
     pub interval: Duration,
-    /// How long before a leak runs out of memory the user is warned.
+    /// The user gets an alert when a leak will exhaust the memory within this time.
     pub warn_before: Duration,
 }
 
@@ -94,18 +94,18 @@ impl Default for AppOptions {
 /// Why no data comes from a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostTrouble<'a> {
-    /// Its source has ended, for this reason.
+    /// The source of the host has ended, for this reason.
     Lost(&'a Text),
-    /// A line is overdue; the time since the last line.
+    /// A line is overdue. Holds the time since the last line.
     Silent(Duration),
 }
 
-/// One of the two lists.
+/// One of the two lists on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum List {
-    /// The upper list.
+    /// The upper list: GPUs.
     Gpus,
-    /// The lower list.
+    /// The lower list: processes.
     Processes,
 }
 
@@ -116,12 +116,12 @@ pub struct App {
     /// The width and the height of the screen, in terminal columns and rows.
     pub(crate) size: (u16, u16),
     pub(crate) theme: ThemeName,
-    /// Whether the line about the host is shown while nothing is wrong.
+    /// Whether the host line is shown while nothing is wrong.
     host_line: bool,
     pub(crate) data: Pausable,
     /// The hosts whose source has ended, and why.
     lost: BTreeMap<HostKey, Text>,
-    /// The words of the header about a recording; `None` for live hosts.
+    /// What the header says about the recording; `None` for live hosts.
     pub(crate) recording: Option<String>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,
@@ -135,12 +135,12 @@ pub struct App {
 }
 
 impl App {
-    /// The app before the first event.
+    /// Returns the app before the first event, without hosts.
     pub fn new(options: AppOptions) -> Self {
         Self::with_hosts(options, Fleet::default())
     }
 
-    /// The app before the first event, with these hosts.
+    /// Returns the app before the first event, with these hosts.
     pub fn with_hosts(options: AppOptions, fleet: Fleet) -> Self {
         Self {
             options,
@@ -161,7 +161,7 @@ impl App {
         }
     }
 
-    /// The fleet on the screen.
+    /// The fleet on the screen: the live one, or a copy while the screen is paused.
     pub fn fleet(&self) -> &Fleet {
         self.data.shown()
     }
@@ -194,12 +194,12 @@ impl App {
         alerts::summary(self.fleet())
     }
 
-    /// The intent of a key in the current mode; `None` if the key means nothing there.
+    /// The intent of a key in the current mode; `None` if the key does nothing there.
     pub fn intent(&self, key: KeyEvent) -> Option<Intent> {
         keymap::intent(self.modes.current().key_context(), key)
     }
 
-    /// Whether letters are typed into a text, and no commands.
+    /// Whether letter keys go into a text and are not commands.
     pub fn is_typing(&self) -> bool {
         matches!(self.modes.current(), Mode::Filter | Mode::Mark(_))
     }
@@ -214,7 +214,8 @@ impl App {
         self.graph_model().map_or(Duration::ZERO, |(_, model)| self.graph.span(model))
     }
 
-    /// The subject of the graph: over the whole screen, the one it was opened on, else the one under the cursor.
+    /// The GPU or process of the graph: that of the graph over the whole screen while it is open, else the one under
+    /// the cursor of the lists. `None` if that row has no graph.
     pub fn subject(&self) -> Option<HostSubject> {
         self.modes.graph().cloned().or_else(|| self.under_cursor())
     }
@@ -238,7 +239,7 @@ impl App {
             Event::Tick(elapsed) => {
                 self.data.pass(elapsed, self.options.is_recording);
                 self.notice.pass(elapsed);
-                // Another event follows right after a tick. Time alone moves no row.
+                // No refresh is needed: time alone moves no row, and another event follows right after a tick.
                 let dialog = self.modes.end_dialog_mut()?;
                 let now = self.data.shown().host(dialog.host)?.now();
                 return commands(dialog.host, dialog.pass(now));
@@ -269,7 +270,8 @@ impl App {
         effect
     }
 
-    /// Returns the effect, unless it would act on the world of a recording, which answers instead.
+    /// Returns the effect, or `None` if it would act on the world during a replay. Then an open process page says that
+    /// this is a recording.
     fn allow(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
             Effect::Commands(_) | Effect::Reconnect(_) | Effect::Alert(_) if self.options.is_recording => {
@@ -304,7 +306,8 @@ impl App {
         if is_reply {
             return None;
         }
-        // With several hosts, each has its own interval, and this one stays the one that the user chose last.
+        // With several hosts, each may have its own interval, so the option stays the interval that the user chose
+        // last.
         let fleet = self.data.live();
         if let Some(snapshot) = fleet.host(host).and_then(HostModel::latest).filter(|_| !fleet.has_many()) {
             self.options.interval = Duration::from_millis(snapshot.interval_ms);
@@ -351,7 +354,7 @@ impl App {
         match self.modes.current_mut() {
             Some(Mode::Filter) => {
                 self.processes.filter.handle(to_input_request(&crossterm::event::Event::Key(key))?);
-                // The first match is shown.
+                // Scroll to the first match.
                 self.processes.top = 0;
             }
             Some(Mode::Mark(mark)) => mark.edit(to_input_request(&crossterm::event::Event::Key(key))?),
@@ -387,7 +390,7 @@ impl App {
         Some((host, self.fleet().host(host)?))
     }
 
-    /// Puts the graph over the whole screen on what is under the cursor of the lists, which has moved.
+    /// Gives the graph over the whole screen the subject under the cursor of the lists, which has moved.
     fn follow_cursor(&mut self) {
         self.modes.set_graph(self.under_cursor());
     }
@@ -405,7 +408,7 @@ impl App {
         }
     }
 
-    /// Every graph on the screen, laid out.
+    /// Lays out every graph on the screen.
     pub fn panels(&self) -> Vec<Panel> {
         let (Some(area), Some(subject)) = (self.graph_area(), self.subject()) else { return Vec::new() };
         let Some(model) = self.fleet().host(subject.host) else { return Vec::new() };
@@ -419,7 +422,8 @@ impl App {
         (area.height > 0).then_some(area)
     }
 
-    /// Whether the line about the host is shown: as the user chose, and whenever something is wrong.
+    /// Whether the host line is shown: if the user wants it, in a replay, while the screen is paused, for simulated
+    /// GPUs, and whenever a host is in trouble.
     fn shows_host(&self) -> bool {
         let is_fine = self.fleet().hosts().all(|(host, model)| {
             let is_real = |snapshot: &Snapshot| snapshot.gpus.iter().all(|gpu| !gpu.facts.simulated);

@@ -80,7 +80,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     })
 }
 
-/// Returns what became of the settings files, for `gputop doctor`.
+/// Returns the result of reading the settings files, for `gputop doctor`.
 pub(crate) fn state(cli: &Cli) -> SettingsState {
     match Config::load(cli) {
         Err(why) => SettingsState::Invalid(why),
@@ -107,7 +107,8 @@ impl Config {
         let file = screen.config.clone().or_else(|| home_file("XDG_CONFIG_HOME", ".config", "config.toml"));
         let mut unreadable = None;
         let mut read_in_time = |path: PathBuf| {
-            // Both files are mostly in one home directory, which is waited for only once.
+            // `config.toml` and `screen.toml` are usually in the same home directory: if reading the first hangs, the
+            // second would hang too.
             if unreadable.is_some() {
                 return Ok(String::new());
             }
@@ -165,7 +166,7 @@ impl Config {
 
     /// Saves the settings that were changed on the screen for the next run. Waits no longer than `patience`.
     fn save_changes(&self, now: &Settings, patience: Duration) {
-        // Like a filter, these two are for one run.
+        // Which processes are shown, and the interval, are for one run only.
         let for_next_run = |settings: Settings| Settings { mine: None, interval: None, ..settings };
         let start = self.settings.clone().or(App::new(AppOptions::default()).settings());
         let last_run = for_next_run(self.last_run.clone());
@@ -227,7 +228,7 @@ fn parse(text: &str, path: &Path) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Sets one value. Returns false if the key is unknown.
+/// Sets the value of one key. Returns false if the key is unknown.
 fn set(config: &mut Config, key: &str, value: &DeValue<'_>) -> Result<bool, String> {
     match key {
         "mouse" => config.mouse = Some(flag(value)?),

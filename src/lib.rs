@@ -32,9 +32,9 @@ use cli::{Cli, Task};
 ///
 /// # Errors
 ///
-/// If it fails; the error says what failed, on what, and what to do.
+/// When the command fails. The error says what failed, on what, and what to do.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
-    // The agent and the screen replace this hook by theirs.
+    // The agent and the screen replace this hook by their own.
     tui::terminal::end_on_panic(None);
     match &cli.task {
         Some(Task::Agent(args)) => agent::run(&args.into()),

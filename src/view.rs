@@ -52,8 +52,8 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
     theme.finish(buffer);
 }
 
-/// As many of the columns as fit beside each other, each at least that wide. The one that takes the rest of the line
-/// stays; of the others, those at the right go first.
+/// Returns the columns that fit beside each other at their `least` widths. Leaves out columns from the right, but never
+/// the one that takes the rest of the line.
 fn fitting<C: ListColumn>(mut columns: Vec<C>, width: usize, least: impl Fn(C) -> usize) -> Vec<C> {
     while columns.iter().map(|column| least(*column) + 1).sum::<usize>() > width + 1
         && let Some(at) = columns.iter().rposition(|column| !column.spec().is_last).filter(|_| columns.len() > 1)

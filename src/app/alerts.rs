@@ -18,7 +18,8 @@ const SAME: Duration = Duration::from_mins(10);
 /// alert.
 const FARTHER: u32 = 2;
 
-/// The number of consecutive snapshots that must agree: one list of the driver may lack a process.
+/// How many consecutive snapshots must show that a process has ended or a GPU is free: a single list of the driver may
+/// lack a process.
 const SURE: u8 = 2;
 
 /// The least time that an alert stays on the screen; then it stays until a key is pressed.
@@ -29,7 +30,7 @@ const READ: Duration = Duration::from_secs(5);
 struct ReportedLeak {
     /// Whether an alert said that memory runs out soon.
     is_soon: bool,
-    /// The moment when the leak stopped; `None` while it goes on.
+    /// The moment when the leak stopped; `None` while it continues.
     calm: Option<Moment>,
 }
 
@@ -37,7 +38,7 @@ struct ReportedLeak {
 #[derive(Debug)]
 struct Watched {
     subject: HostSubject,
-    /// The command of a process.
+    /// The command of the process; empty for a GPU.
     command: String,
     /// The number of consecutive snapshots in which the subject had ended or was free.
     agreeing: u8,
@@ -51,7 +52,7 @@ struct News {
     at: Moment,
 }
 
-/// The alerts of all hosts.
+/// The leaks that were reported, the watched subjects and the latest news, of all hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Alerts {
     leaks: HashMap<HostSubject, ReportedLeak>,
@@ -97,12 +98,12 @@ impl Alerts {
         self.news.as_ref().map(|news| news.sentence.as_str())
     }
 
-    /// Marks news as read if they have been on the screen long enough: a key was pressed, so the user is there.
+    /// Forgets the news after a key press, if it was on the screen long enough: the user is there and has read it.
     pub(super) fn read(&mut self, fleet: &Fleet) {
         self.news.take_if(|news| fleet.host(news.host).is_none_or(|model| model.now().since(news.at) >= READ));
     }
 
-    /// Returns the new alerts of a host, of which a line arrived.
+    /// Returns the new alerts of a host, after a line of it arrived.
     pub(super) fn update(&mut self, host: HostKey, fleet: &Fleet, warn_before: Duration) -> Vec<Alert> {
         let Some(model) = fleet.host(host) else { return Vec::new() };
         let Some(snapshot) = model.latest() else { return Vec::new() };
@@ -115,14 +116,15 @@ impl Alerts {
                 alert.facts.push(("HOST", fleet.name(host).to_owned()));
             }
         }
-        // The header names leaks for as long as they last.
+        // A leak is no news: the header names it for as long as it lasts.
         if let Some(alert) = alerts[leaks..].last() {
             self.news = Some(News { sentence: alert.sentence.clone(), host, at: model.now() });
         }
         alerts
     }
 
-    /// Returns an alert for each watched process of a host that has ended, and each watched GPU that is free.
+    /// Returns an alert for each watched process of a host that has ended, and each watched GPU that is free. Stops
+    /// watching these.
     fn ended_and_free(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot) -> Vec<Alert> {
         for watched in self.watched.iter_mut().filter(|watched| watched.subject.host == host) {
             let is_over = match &watched.subject.subject {
@@ -178,7 +180,7 @@ impl Alerts {
     }
 }
 
-/// Everything that leaks now. A GPU leaks if its memory grows and none of its processes leaks.
+/// The processes and GPUs that leak now. A GPU counts only if none of its processes is suspected of a leak.
 fn leaking(model: &HostModel, snapshot: &Snapshot) -> Vec<(GpuOrProcess, Evidence)> {
     let leak = |subject: GpuOrProcess| {
         let growing = model.growth(&subject).filter(|growth| growth.verdict() == LeakVerdict::Leak)?;
@@ -248,7 +250,7 @@ fn gpu_facts(gpu: &Gpu) -> Vec<(&'static str, String)> {
     vec![("GPU", labels::gpu_label(gpu)), ("GPU_UUID", gpu.uuid.0.to_string())]
 }
 
-/// `4711`, or `GPU 0`.
+/// The name of a subject in a sentence: `4711`, or `GPU 0`.
 fn subject_name(subject: &GpuOrProcess, snapshot: &Snapshot) -> String {
     match subject {
         GpuOrProcess::Process(id) => id.pid.to_string(),
@@ -300,27 +302,27 @@ mod tests {
 
     #[test]
     fn a_leak_raises_an_alert_once_and_again_when_memory_runs_out_soon() {
-        let (mut app, mut told) = (app(), Vec::new());
+        let (mut app, mut alerts) = (app(), Vec::new());
         let mut host = host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
-        // 8 MiB a second fill what is left in two and a half hours.
+        // At 8 MiB per second, memory is full after two and a half hours.
         for _ in 0..800 {
             host = host.later(10);
             let gpu_processes = host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes);
             gpu_processes.filter_map(|process| process.memory.as_mut().ok()).for_each(|memory| memory.0 += 80 << 20);
             host.gpus[0].load.memory_used = host.gpus[0].processes[0].memory;
-            told.extend(see(&mut app, &host));
+            alerts.extend(see(&mut app, &host));
         }
         assert_eq!(
-            told.iter().map(|told| told.kind).collect::<Vec<_>>(),
+            alerts.iter().map(|alert| alert.kind).collect::<Vec<_>>(),
             [AlertKind::Leak, AlertKind::OutOfMemorySoon],
-            "{told:#?}"
+            "{alerts:#?}"
         );
-        let sentence = &told[0].sentence;
+        let sentence = &alerts[0].sentence;
         assert!(
             sentence.starts_with("101 (python train.py) leaks: +48") && sentence.contains(" MiB/min "),
             "{sentence}"
         );
-        let fact = |name| told[1].facts.iter().find(|fact| fact.0 == name).map(|fact| fact.1.as_str());
+        let fact = |name| alerts[1].facts.iter().find(|fact| fact.0 == name).map(|fact| fact.1.as_str());
         assert_eq!(
             (fact("PID"), fact("USER"), fact("GPU"), fact("GPU_UUID")),
             (Some("101"), Some("alice"), Some("0"), Some("GPU-0"))
@@ -340,9 +342,9 @@ mod tests {
         assert_eq!(see(&mut app, &host.later(1)), []);
         let without = host.clone().without(101);
         assert_eq!(see(&mut app, &without.later(2)), [], "a list may have a hole");
-        let told = see(&mut app, &without.later(3));
+        let alerts = see(&mut app, &without.later(3));
         assert_eq!(
-            told.iter().map(|told| told.sentence.as_str()).collect::<Vec<_>>(),
+            alerts.iter().map(|alert| alert.sentence.as_str()).collect::<Vec<_>>(),
             ["101 (python train.py) has ended"]
         );
         assert_eq!(see(&mut app, &without.later(4)), []);
@@ -368,12 +370,12 @@ mod tests {
         key(&mut app, KeyCode::Down);
         key(&mut app, KeyCode::Char('w'));
         let without = host.clone().without(101);
-        let told: Vec<_> = (1..5).flat_map(|second| see(&mut app, &without.later(second))).collect();
+        let alerts: Vec<_> = (1..5).flat_map(|second| see(&mut app, &without.later(second))).collect();
         assert_eq!(
-            told.iter().map(|told| (told.kind, told.sentence.as_str())).collect::<Vec<_>>(),
+            alerts.iter().map(|alert| (alert.kind, alert.sentence.as_str())).collect::<Vec<_>>(),
             [(AlertKind::GpuFree, "GPU 1 is free")]
         );
-        // WatchedItem and then not.
+        // Nothing is reported about a GPU that is no longer watched.
         see(&mut app, &host.later(10));
         key(&mut app, KeyCode::Char('w'));
         key(&mut app, KeyCode::Char('w'));

@@ -1,6 +1,6 @@
-//! Columns of a list: their declarations, which of them a list shows, and the content of a cell.
+//! Columns of a list: their declarations, which of them a list shows, and the type of a cell.
 //!
-//! The screen and the reports without a screen (`--once`) share all of it.
+//! The screen and `--once` share them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,15 +9,15 @@ use strum::VariantArray;
 
 use crate::model::Severity;
 
-/// The width of the name of a host.
+/// The width of the name of a host, in terminal columns.
 pub const HOST_WIDTH: usize = 10;
 
-/// The end of its cell that a text keeps to.
+/// The side of its cell to which a text is aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// Texts.
+    /// For texts.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
@@ -36,7 +36,7 @@ pub enum Tone {
     Notable,
     /// Wrong.
     Alarm,
-    /// The weight of a verdict or of a health.
+    /// The severity of a verdict, or of the health of a GPU.
     Severity(Severity),
 }
 
@@ -61,7 +61,7 @@ impl Cell {
     }
 }
 
-/// The order in which people usually want a column.
+/// The direction in which a list is sorted by a column at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortOrder {
     /// The list cannot be sorted by the column.
@@ -81,13 +81,13 @@ pub struct ColumnSpec {
     pub title: &'static str,
     /// The content of the column, in a few words.
     pub help: &'static str,
-    /// The end of the cell that the text keeps to.
+    /// The side of the cell to which the text is aligned.
     pub align: Align,
     /// The width on a narrow screen, in terminal columns.
     pub width: usize,
     /// The narrowest screen that shows the column unless the user chose it.
     pub from_screen_width: u16,
-    /// How the list is sorted by it.
+    /// The direction in which the list is sorted by this column at first, or `None`.
     pub sort: SortOrder,
     /// Whether the column shows a change over time, which a report of a single snapshot leaves out.
     pub needs_past: bool,
@@ -117,13 +117,13 @@ impl ColumnSpec {
         Self { sort, ..self }
     }
 
-    /// The same column, shown from that width of the screen on.
+    /// The same column, shown on screens of at least this width.
     #[must_use]
     pub const fn from_width(self, from_screen_width: u16) -> Self {
         Self { from_screen_width, ..self }
     }
 
-    /// The same column, left out by reports that look only once.
+    /// The same column, left out by reports of a single snapshot.
     #[must_use]
     pub const fn with_past(self) -> Self {
         Self { needs_past: true, ..self }
@@ -149,7 +149,7 @@ pub trait ListColumn: Copy + PartialEq + VariantArray {
 ///
 /// # Errors
 ///
-/// When no column has that name; the message lists those that exist.
+/// When no column has that name. The message lists the existing ones.
 pub fn parse_column<C: ListColumn>(name: &str) -> Result<C, String> {
     let found = C::VARIANTS.iter().copied().find(|column| column.spec().name == name);
     found.ok_or_else(|| {
@@ -158,7 +158,7 @@ pub fn parse_column<C: ListColumn>(name: &str) -> Result<C, String> {
     })
 }
 
-/// Parses names that are separated by commas, without the blanks around them.
+/// Splits a text at commas into names, without the blanks around them.
 pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
@@ -168,7 +168,7 @@ pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
 pub struct Columns<C>(Vec<C>);
 
 impl<C: ListColumn> Columns<C> {
-    /// These columns, each once.
+    /// Returns these columns without duplicates. The one that takes the rest of the line comes last.
     pub fn new(columns: impl IntoIterator<Item = C>) -> Self {
         let mut once = Vec::new();
         for column in columns {
@@ -180,7 +180,8 @@ impl<C: ListColumn> Columns<C> {
         Self(once)
     }
 
-    /// The columns on a screen: the chosen ones, or else those that have room.
+    /// The columns on a screen: the chosen ones, or all that have room if none were chosen. The host column is included
+    /// with several hosts only.
     pub(super) fn on_screen(chosen: Option<&Self>, has_hosts: bool, has_room: impl Fn(C) -> bool) -> Vec<C> {
         let mut shown = match chosen {
             Some(columns) => columns.0.clone(),
@@ -194,18 +195,18 @@ impl<C: ListColumn> Columns<C> {
         shown
     }
 
-    /// Whether `column` is one of them.
+    /// Whether the user chose `column`.
     pub fn contains(&self, column: C) -> bool {
         self.0.contains(&column)
     }
 
-    /// All columns of the list: these in their order, then the others in theirs.
+    /// All columns of the list: the chosen ones in their order, then the others in the default order.
     pub fn and_others(&self) -> Vec<C> {
         let others = C::VARIANTS.iter().copied().filter(|column| !self.contains(*column));
         self.0.iter().copied().chain(others).collect()
     }
 
-    /// These without `column`, or with it when it was not one of them; `None` when no column would be left.
+    /// The columns without `column`, or with it if they lack it; `None` when no column would be left.
     #[must_use]
     pub fn toggled(&self, column: C) -> Option<Self> {
         let others = self.0.iter().copied().filter(|other| *other != column);
@@ -213,7 +214,7 @@ impl<C: ListColumn> Columns<C> {
         if columns.is_empty() { None } else { Some(Self::new(columns)) }
     }
 
-    /// These with `column` moved by that many places to the right; a negative number moves it to the left.
+    /// The columns with `column` moved by that many places to the right; a negative number moves it to the left.
     #[must_use]
     pub fn moved(&self, column: C, by: isize) -> Self {
         let mut columns = self.0.clone();

@@ -72,7 +72,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The time that a root has to end after SIGINT.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The same for torchrun, which gives its own ranks 30 s before it kills them.
+/// The time that torchrun has to end after SIGINT: it gives its own ranks 30 s before it kills them.
 const TORCHRUN_GRACE: Duration = Duration::from_secs(35);
 
 /// With more processes than this the user types the root's PID to confirm.
@@ -93,9 +93,9 @@ pub struct EndDialog {
     pub scope: Scope,
     /// The way to end the targets.
     pub choice: Choice,
-    /// The confirmation as typed.
+    /// What the user typed to confirm.
     pub typed: String,
-    /// The moment of the first signal; `None` before.
+    /// The moment of the first signal; `None` before it.
     pub first_sent: Option<Moment>,
     /// The memory that should come back.
     pub reclaim: Reclaim,
@@ -110,8 +110,8 @@ pub struct EndDialog {
 }
 
 impl EndDialog {
-    /// Opens the dialog on some processes of a job, which lists its root first. Returns the first commands to the agent as
-    /// well.
+    /// Opens the dialog on the processes in `chosen`. `job` is their job, root first. Also returns the first commands
+    /// to the agent.
     pub(super) fn open(
         host: HostKey,
         chosen: Vec<ProcessId>,
@@ -140,7 +140,7 @@ impl EndDialog {
         (dialog, commands)
     }
 
-    /// Asks the agent to hold every target that is not held yet.
+    /// Returns the commands to hold every target that the agent was not asked to hold before.
     fn hold(&mut self) -> Vec<Command> {
         let chosen = (self.scope == Scope::Chosen).then(|| self.chosen.clone());
         let is_meant = |id: ProcessId| chosen.as_ref().is_none_or(|chosen| chosen.contains(&id));
@@ -218,12 +218,12 @@ impl EndDialog {
         self.targets().all(Member::is_over)
     }
 
-    /// Whether every target has ended, except for refused ones.
+    /// Whether a target has ended, and no target lives that was not refused.
     pub fn has_ended(&self) -> bool {
         self.ended().is_some()
     }
 
-    /// The end of the last target; `None` while one lives.
+    /// The moment when the last target ended; `None` while a target lives, or if all were refused.
     fn ended(&self) -> Option<Moment> {
         let mut last = None;
         for member in self.targets() {
@@ -257,13 +257,13 @@ impl EndDialog {
         }
     }
 
-    /// Switches between the chosen processes and the whole job.
+    /// Switches between the chosen processes and the whole job. Returns the commands to hold new targets.
     pub(super) fn widen(&mut self, snapshot: &Snapshot) -> Vec<Command> {
         if self.first_sent.is_some() || self.members.len() == self.chosen.len() {
             return Vec::new();
         }
         self.scope = if self.scope == Scope::Chosen { Scope::Job } else { Scope::Chosen };
-        // The root first.
+        // The root comes first.
         self.members.sort_by_key(|member| self.job.iter().position(|id| *id == member.id()).unwrap_or(usize::MAX));
         self.choice = if self.choices() == FOR_MANY { Choice::Gently } else { Choice::Signal(Signal::Term) };
         self.typed.clear();
@@ -292,16 +292,16 @@ impl EndDialog {
         }
         let held: Vec<ProcessId> = self.targets().filter(|target| target.is_held()).map(Member::id).collect();
         match self.choice {
-            Choice::Signal(signal) => self.ask(&held, signal),
-            Choice::Gently => self.ask(&held[..1], Signal::Int),
+            Choice::Signal(signal) => self.signal(&held, signal),
+            Choice::Gently => self.signal(&held[..1], Signal::Int),
             Choice::ByForce => {
-                self.ask(&held, Signal::Kill);
+                self.signal(&held, Signal::Kill);
                 vec![Command::Force { processes: held }]
             }
         }
     }
 
-    fn ask(&mut self, processes: &[ProcessId], signal: Signal) -> Vec<Command> {
+    fn signal(&mut self, processes: &[ProcessId], signal: Signal) -> Vec<Command> {
         for member in self.members.iter_mut().filter(|member| processes.contains(&member.id())) {
             member.stage = Stage::Asked(signal);
         }
@@ -313,13 +313,13 @@ impl EndDialog {
         match self.next_step() {
             Some(at) if now >= at => {
                 let root: Vec<ProcessId> = self.root().map(Member::id).into_iter().collect();
-                self.ask(&root, Signal::Term)
+                self.signal(&root, Signal::Term)
             }
             _ => Vec::new(),
         }
     }
 
-    /// The moment when SIGTERM follows SIGINT; `None` if nothing follows.
+    /// The moment when SIGTERM is due after SIGINT; `None` if it is not planned.
     pub fn next_step(&self) -> Option<Moment> {
         let root = self.root().filter(|_| self.choice == Choice::Gently)?;
         match root.stage {
@@ -355,7 +355,8 @@ impl EndDialog {
         }
     }
 
-    /// Takes a new snapshot: until the end it says how much memory to expect back, then how much came back.
+    /// Takes a new snapshot. While targets live, it says how much memory to expect back; afterwards, how much came
+    /// back.
     pub(super) fn see(&mut self, snapshot: &Snapshot) {
         for member in &mut self.members {
             member.see(snapshot);
@@ -367,7 +368,7 @@ impl EndDialog {
                 }
                 self.look_for_respawned(snapshot);
             }
-            // After a signal a process that is missing may have ended, and its memory is still expected.
+            // Not after a signal: a process that is missing then may have ended, and its memory is still expected.
             None if self.targets().all(|target| matches!(target.stage, Stage::Verifying | Stage::Held)) => {
                 let now = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
                 if now.covers(&self.reclaim) {
@@ -386,7 +387,7 @@ impl EndDialog {
     fn look_for_respawned(&mut self, snapshot: &Snapshot) {
         let Some(sent) = self.first_sent else { return };
         let per_second = snapshot.host.facts.ticks_per_second.max(1);
-        // The supervisor may be as fast as one clock tick.
+        // A supervisor may start the new process within the clock tick of the signal.
         let is_new = |process: &Process| {
             let started = process.id.start_ticks.is_some_and(|ticks| (ticks + 1) * 1000 / per_second > sent.0);
             started && self.members.iter().all(|member| member.id() != process.id)
@@ -397,7 +398,7 @@ impl EndDialog {
         self.respawned = found.filter_map(|new| Some((replaced(new)?, new.clone()))).collect();
     }
 
-    /// The agent is gone, and no process is held any more.
+    /// Refuses every target that has not ended: the agent is gone, and no process is held any more.
     pub(super) fn lose_agent(&mut self) {
         for member in self.members.iter_mut().filter(|member| !member.is_over()) {
             member.stage = Stage::Refused(Text::from(

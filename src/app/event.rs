@@ -12,7 +12,7 @@ use crate::protocol::line::Line;
 /// Everything that can happen to the app.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A host joins the fleet, or has another name for people.
+    /// A host joins the fleet, or gets another display name.
     Host(HostKey, HostLabel),
     /// A line arrived from this host.
     Line(HostKey, Box<Line>),
@@ -22,7 +22,7 @@ pub enum Event {
     Mouse(MouseEvent),
     /// The terminal has this size now, in columns and rows.
     Resized(u16, u16),
-    /// This much time passed since the event before. The app has no other clock.
+    /// This much time passed since the previous tick. The app has no other clock.
     Tick(ViewerTime),
     /// The result of an effect, in one sentence.
     Done(Text),
@@ -62,11 +62,11 @@ pub struct Alert {
     pub facts: Vec<(&'static str, String)>,
 }
 
-/// The kind of an alert. As text, its name for a program, which never changes.
+/// The kind of an alert. Its text in `snake_case` is for programs and never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum AlertKind {
-    /// Memory leaks.
+    /// A process or GPU began to leak memory.
     Leak,
     /// A leak runs out of memory within the warning time.
     OutOfMemorySoon,

@@ -7,7 +7,8 @@ use crate::base::units::{Bytes, Elapsed};
 use crate::model::HostModel;
 use crate::protocol::snapshot::Gpu;
 
-/// Returns the content of one column. `host` is the name of its host; `mark` stands before the index: watched, or nothing.
+/// Returns the cell of one column. `host` is the name of the GPU's host. `mark` precedes the index of a watched GPU,
+/// and is empty otherwise.
 pub fn cell(column: GpuColumn, host: &str, model: &HostModel, gpu: &Gpu, mark: &str) -> Cell {
     let (facts, load, health) = (&gpu.facts, &gpu.load, &gpu.health);
     match column {
@@ -46,12 +47,12 @@ pub fn cell(column: GpuColumn, host: &str, model: &HostModel, gpu: &Gpu, mark: &
     }
 }
 
-/// The name without the word that every name begins with.
+/// The GPU's name without the word `NVIDIA` at its start.
 pub fn short_name(name: &str) -> &str {
     name.strip_prefix("NVIDIA ").unwrap_or(name)
 }
 
-/// `61.2/79.6G`: used of total.
+/// Used and total memory: `61.2/79.6G`.
 fn memory(gpu: &Gpu) -> String {
     // From here on one decimal place would make the amount wider than its column.
     const WITHOUT_DECIMALS: f64 = 99.95;
@@ -65,7 +66,7 @@ fn memory(gpu: &Gpu) -> String {
     }
 }
 
-/// `512/700W`: drawn of allowed.
+/// Power drawn, and its limit: `512/700W`.
 fn power(gpu: &Gpu) -> String {
     match (gpu.load.power, gpu.health.power_limit) {
         (Ok(power), Ok(limit)) => format!("{:.0}/{limit}", power.value()),

@@ -36,7 +36,7 @@ const SCREEN_WITH_CLOCKS: u16 = 150;
 /// The narrowest screen with every column.
 pub const WIDEST_FOR_GPUS: u16 = 190;
 
-/// The width of the amounts of memory, as in `61.2/79.6G`.
+/// The width of used and total memory, as in `61.2/79.6G`.
 pub const MEMORY_WIDTH: usize = 10;
 
 impl ListColumn for GpuColumn {
@@ -84,7 +84,7 @@ impl ListColumn for GpuColumn {
 }
 
 impl Columns<GpuColumn> {
-    /// The columns on a screen of that width: the chosen ones, or those that it has room for.
+    /// The columns on a screen of this width: the chosen ones, or all that it has room for if none were chosen.
     pub fn shown_at(chosen: Option<&Self>, width: u16, has_hosts: bool) -> Vec<GpuColumn> {
         Self::on_screen(chosen, has_hosts, |column| column.spec().from_screen_width <= width)
     }

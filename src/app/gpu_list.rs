@@ -1,4 +1,4 @@
-//! The list of GPUs of all hosts: the cursor, and which columns there are.
+//! The list of GPUs of all hosts: its rows, cursor and columns.
 
 use super::columns::Columns;
 use super::gpu_columns::GpuColumn;
@@ -10,7 +10,7 @@ use crate::protocol::snapshot::Gpu;
 /// A row of the list: a GPU of the latest snapshot of its host.
 #[derive(Debug, Clone, Copy)]
 pub struct GpuRow<'a> {
-    /// The host.
+    /// The key of the host.
     pub host: HostKey,
     /// The model of the host.
     pub model: &'a HostModel,
@@ -33,7 +33,7 @@ pub fn gpu_rows(fleet: &Fleet) -> impl Iterator<Item = GpuRow<'_>> {
     })
 }
 
-/// The list of GPUs.
+/// The cursor, scroll position and columns of the list of GPUs.
 #[derive(Debug, Default)]
 pub struct GpuList {
     /// The columns that the user chose; `None` while the width of the screen decides.
@@ -57,7 +57,7 @@ impl GpuList {
         Columns::shown_at(self.columns.as_ref(), width, fleet.has_many())
     }
 
-    /// Keeps the cursor on its GPU, wherever that is listed now.
+    /// Keeps the cursor on its GPU after rows have moved.
     pub(super) fn refresh(&mut self, fleet: &Fleet) {
         let is_selected =
             |row: GpuRow<'_>| self.selected.as_ref().is_some_and(|gpu| gpu.host == row.host && gpu.gpu == row.gpu.uuid);
@@ -70,7 +70,7 @@ impl GpuList {
         self.top = first_row(self.top, self.cursor, gpus, height);
     }
 
-    /// Moves the cursor to a row, or to the last one.
+    /// Moves the cursor to a row, or to the last row if there are fewer.
     pub(super) fn select(&mut self, row: usize, fleet: &Fleet) {
         self.cursor = row.min(gpu_rows(fleet).count().saturating_sub(1));
         self.selected = self.selected_row(fleet).map(|row| row.id());

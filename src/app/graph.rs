@@ -1,4 +1,4 @@
-//! The graph of memory over time: which stretch of time, and which amounts.
+//! The graph of memory over time: the span that it shows, its cursor, and the scales of its panels.
 //!
 //! The graph follows the present until the user moves its cursor. Then it stands still until the user returns to now.
 
@@ -20,7 +20,7 @@ const ZOOMS: [u64; 13] = [1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 2880, 10
 /// The number of steps in which the cursor crosses a graph.
 const CURSOR_STEPS: u32 = 60;
 
-/// The stretch of the past that the user chose to see.
+/// The span of time that the user chose to see, and the cursor of the graph.
 #[derive(Debug, Default)]
 pub struct GraphView {
     /// Whether the panel below the lists is open.
@@ -31,7 +31,7 @@ pub struct GraphView {
     pub end: Option<Moment>,
     /// The span while the graph stands still and the user has not chosen one.
     frozen_span: Option<Duration>,
-    /// The host whose clock the edge and the cursor are read on.
+    /// The host whose clock `end` and `cursor` are measured by; `None` while the graph follows the present.
     frozen_on: Option<HostKey>,
     /// The moment under the cursor of the graph; `None` while the graph follows the present.
     pub cursor: Option<Moment>,
@@ -58,7 +58,8 @@ impl GraphView {
         self.point(to, host, model);
     }
 
-    /// Puts the cursor on a moment. The graph stands still, and moves only to keep the cursor visible.
+    /// Puts the cursor on a moment. From then on the graph stands still, and moves only to keep the cursor visible. A
+    /// cursor at the present makes the graph follow the present.
     pub(super) fn point(&mut self, at: Moment, host: HostKey, model: &HostModel) {
         let now = model.now();
         let Some(began) = model.history().began() else { return };
@@ -88,7 +89,7 @@ impl GraphView {
         self.span = Some(span);
     }
 
-    /// Lays out the graph of a subject, and beside the graph of a process that of its GPU where there is room.
+    /// Lays out the graph of a subject. On a wide area, the graph of a process has that of its GPU beside it.
     pub(super) fn panels(&self, model: &HostModel, subject: HostSubject, area: Area) -> Vec<Panel> {
         let beside = (area.width >= panel::TWO_GRAPHS).then(|| gpu_of(model, &subject)).flatten();
         let half = area.width / 2;
@@ -123,7 +124,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The GPU on which a process holds, or held, the most memory.
+/// The GPU on which a process holds, or held, the most memory; `None` if the subject is a GPU.
 fn gpu_of(model: &HostModel, subject: &HostSubject) -> Option<HostSubject> {
     let GpuOrProcess::Process(id) = &subject.subject else { return None };
     let parts = &model.history().process(*id)?.parts;

@@ -22,9 +22,9 @@ use crate::protocol::host_key::HostKey;
 /// The intervals that the user can step through.
 const INTERVALS_MS: [u64; 9] = [100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
 
-/// Lines of a page's or panel's head, which do not scroll.
+/// Lines of the head of a page or panel, which do not scroll.
 const PAGE_HEAD: u16 = 2;
-/// Lines of a list's head.
+/// Lines of the head of a list.
 const LIST_HEAD: u16 = 1;
 
 impl App {
@@ -120,7 +120,7 @@ impl App {
         None
     }
 
-    /// Moves the cursor of the highest open thing by this many rows, or scrolls the page.
+    /// Moves the cursor of the list or panel that is open by this many rows, or scrolls the open page or dialog.
     pub(super) fn step(&mut self, by: isize) {
         match self.modes.current_mut() {
             Some(Mode::EndDialog(dialog)) => dialog.scroll(by.signum()),
@@ -166,7 +166,7 @@ impl App {
         usize::from(height.saturating_sub(head)).max(1)
     }
 
-    /// Starts the sources of lost and silent hosts again. If there are none, all hosts are scanned.
+    /// Restarts the sources of lost and silent hosts. If there are none, asks every agent for a scan.
     fn refresh_hosts(&mut self) -> Effect {
         let hosts: Vec<HostKey> = self.troubles().map(|(host, _)| host).collect();
         if hosts.is_empty() {
@@ -213,7 +213,7 @@ impl App {
                 return;
             }
         }
-        // A graph that is open already, or that has no room below the lists, takes the whole screen.
+        // A graph that is already open below the lists, or has no room there, takes the whole screen.
         self.modes.open(Mode::Graph(subject));
     }
 
@@ -292,8 +292,8 @@ impl App {
         commands(host, asked)
     }
 
-    /// The processes that the end-process dialog opens on: those that are tagged, else the one that is shown or under the
-    /// cursor.
+    /// The processes that the end-process dialog opens on: the tagged ones, else the one of the open page or graph,
+    /// else the one under the cursor.
     fn processes_to_end(&self) -> Vec<HostProcess> {
         match self.modes.current() {
             Mode::List if !self.processes.tagged.is_empty() => self.processes.tagged.clone(),
@@ -317,7 +317,7 @@ impl App {
         commands(dialog.host, dialog.confirm())
     }
 
-    /// Closes the highest open thing. A graph of the past returns to the present first.
+    /// Closes the topmost page, dialog or graph. A graph of the past returns to the present first.
     fn close(&mut self) -> Option<Effect> {
         if matches!(self.modes.current(), Mode::Graph(_)) && self.graph.end.is_some() {
             self.graph.follow_present();

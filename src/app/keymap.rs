@@ -41,7 +41,7 @@ pub enum Intent {
     /// Move the cursor, or scroll the page, by this many screenfuls.
     MovePage(isize),
     OtherList,
-    /// Sort by a neighbour of the column that sorts.
+    /// Sort by the column this many places to the right of the one that decides now.
     SortByNeighbour(isize),
     SortBy(ProcessColumn),
     Invert,
@@ -89,10 +89,10 @@ pub enum Intent {
     Quit,
 }
 
-/// A row of the table.
+/// A row of [`BINDINGS`].
 #[derive(Debug, Clone, Copy)]
 pub struct Binding {
-    /// The contexts in which the row holds.
+    /// The contexts in which the keys have this intent.
     pub contexts: &'static [KeyContext],
     /// The names of the keys, separated by spaces.
     pub keys: &'static str,
@@ -106,7 +106,7 @@ const fn row(contexts: &'static [KeyContext], keys: &'static str, intent: Intent
     Binding { contexts, keys, intent, help }
 }
 
-/// Every binding.
+/// All keys and their intents.
 pub const BINDINGS: &[Binding] = {
     use KeyContext::{EndDialog, Filter, Graph, List, Mark, Page, SettingsPanel};
     &[
@@ -211,7 +211,7 @@ pub fn intent(context: KeyContext, key: KeyEvent) -> Option<Intent> {
     BINDINGS.iter().find(is_meant).map(|binding| binding.intent)
 }
 
-/// The name of a key in the table; `None` for a combination with a modifier that no binding has.
+/// The name of a key as in [`BINDINGS`]; `None` for a combination with a modifier that no binding has.
 fn name(key: KeyEvent) -> Option<String> {
     let modifiers = key.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SUPER);
     match key.code {

@@ -11,7 +11,7 @@ pub fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
 }
 
-/// The program's file name and its arguments; `None` while these are not known, and if there are none.
+/// The program's file name and its arguments; `None` if the arguments are not known, or if there are none.
 pub fn command_line(process: &Process) -> Option<String> {
     let mut words = process.facts.argv.as_ref().ok()?.iter();
     let path = words.next()?;
@@ -19,7 +19,8 @@ pub fn command_line(process: &Process) -> Option<String> {
     Some(std::iter::once(program).chain(words).collect::<Vec<_>>().join(" "))
 }
 
-/// The program's file name and its arguments, or the short name while these are not known.
+/// The program's file name and its arguments, or `[comm]` if these are not known. Says so where no such process exists
+/// here.
 pub fn command(process: &Process) -> Reading<String> {
     match command_line(process) {
         Some(line) => Ok(line),
@@ -71,7 +72,7 @@ pub fn gpu_label(gpu: &Gpu) -> String {
     }
 }
 
-/// The GPUs at these places of the snapshot's list: `0`, `0,2`, `0-7`.
+/// The GPUs at these indexes of the snapshot's list: `0`, `0,2`, `0-7`.
 pub fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
     let gpus = || places.iter().map(|at| &snapshot.gpus[*at]);
     let run = gpus().all(|gpu| gpu.facts.parent.is_none())

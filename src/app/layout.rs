@@ -14,7 +14,7 @@ pub struct Area {
 }
 
 impl Area {
-    /// Whether the cell is inside.
+    /// Whether the area contains this cell.
     pub fn contains(self, x: u16, y: u16) -> bool {
         (self.x..self.x.saturating_add(self.width)).contains(&x)
             && (self.y..self.y.saturating_add(self.height)).contains(&y)
@@ -24,28 +24,28 @@ impl Area {
 /// The areas of all parts of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layout {
-    /// The host, one line or none.
+    /// The host line: one row or none.
     pub host: Area,
-    /// GPUs, the head first.
+    /// The list of GPUs, headings first.
     pub gpus: Area,
-    /// Processes, the head first.
+    /// The list of processes, headings first.
     pub processes: Area,
     /// Below the list of suspects: the reason for the process under the cursor. No rows otherwise.
     pub reason: Area,
-    /// The note that allocator stats are not known, below a list without room for sentences. No rows otherwise.
+    /// The note that allocator stats are not known, below a list that has no room for the reasons. No rows otherwise.
     pub unreadable: Area,
     /// The graph.
     pub graph: Area,
-    /// Keys, or the filter.
+    /// The last row: the most useful keys, a notice, or the text being typed.
     pub footer: Area,
     /// The area that a page or panel covers.
     pub body: Area,
 }
 
-/// The smallest screen that shows more than one line.
+/// The smallest screen that shows more than one line, in columns and rows.
 pub const SMALLEST: (u16, u16) = (40, 10);
 
-/// The least rows of the list of processes, its head included, beside a graph.
+/// The fewest rows of the list of processes beside a graph, headings included.
 const PROCESSES: u16 = 4;
 
 /// The rows of a graph: its head, its time axis, and enough between them to be readable.
@@ -88,13 +88,14 @@ pub enum GraphVisibility {
     /// Open if the screen has room for it beside ten processes.
     #[default]
     WhenRoomy,
-    /// Open.
+    /// Open, even if few processes remain visible.
     Shown,
     /// Closed.
     Hidden,
 }
 
-/// Divides a screen; `None` if the screen is smaller than [`SMALLEST`].
+/// Divides a screen into areas; `None` if the screen is smaller than [`SMALLEST`]. `gpus` is the number of GPUs, and
+/// `host` says whether the host line is shown.
 pub fn divide(width: u16, height: u16, gpus: usize, graph: GraphVisibility, host: bool) -> Option<Layout> {
     if width < SMALLEST.0 || height < SMALLEST.1 {
         return None;

@@ -1,15 +1,15 @@
-//! Which processes the list shows, and how it groups them.
+//! Which processes the process list shows, and how it groups them.
 
 use strum::VariantArray;
 
-/// Which processes the list shows, and how it groups them.
+/// Which processes the process list shows, and how it groups them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct View {
     /// How rows are grouped.
     pub grouping: Grouping,
-    /// Only processes that hold memory and should not, and what a dead job left behind.
+    /// Whether only suspects are shown: processes that hold memory and should not, and leftovers of dead jobs.
     pub suspects: bool,
-    /// Only processes of the user that gputop runs as.
+    /// Whether only processes of the user that gputop runs as are shown.
     pub mine: bool,
 }
 
@@ -17,11 +17,11 @@ pub struct View {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Grouping {
-    /// Not at all.
+    /// No groups.
     #[default]
     #[strum(serialize = "none")]
     Flat,
-    /// Below their parents; related processes without a GPU are listed too.
+    /// Each process below its parent. Related processes without a GPU are listed too.
     Tree,
     /// By job, with the memory of each.
     Job,
@@ -41,8 +41,8 @@ impl Grouping {
     }
 }
 
-/// Returns the index of the first row on a screen of this height, its head line included. The cursor is on the screen, and
-/// no row stays blank while rows are scrolled out.
+/// Returns the index of the first row of a list that is `height` rows high, heading included. The cursor is visible,
+/// and no row stays blank while rows are scrolled out.
 pub(super) fn first_row(top: usize, cursor: usize, rows: usize, height: u16) -> usize {
     let visible = usize::from(height.saturating_sub(1)).max(1);
     top.min(cursor).max((cursor + 1).saturating_sub(visible)).min(rows.saturating_sub(visible))

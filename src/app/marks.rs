@@ -6,13 +6,13 @@ use crate::base::units::{Bytes, Moment};
 use crate::model::{Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, HostSubject, MemoryHistory};
 use crate::protocol::host_key::HostKey;
 
-/// The number of marks that are kept, the latest ones.
+/// The most marks that are kept. The oldest is dropped for a new one.
 const MOST: usize = 32;
 
 /// A named moment, with the memory of every GPU and process then. The history loses detail over time, a mark does not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
-    /// The name that the user gave.
+    /// The name that the user gave, or a number such as `mark 3`.
     pub name: Text,
     /// The moment of the key press, by the clock of each host.
     moments: Vec<(HostKey, Moment)>,
@@ -64,10 +64,10 @@ pub struct MarkLine {
     pub over_baseline: Option<i64>,
 }
 
-/// All marks, the latest last.
+/// The marks that are kept.
 #[derive(Debug, Default)]
 pub struct Marks {
-    /// The marks, the latest last.
+    /// At most [`MOST`] marks, the oldest first.
     pub list: Vec<Mark>,
     /// The number of marks that were ever added. It names marks without a name.
     added: usize,
@@ -84,7 +84,7 @@ impl Marks {
         self.list.drain(..surplus);
     }
 
-    /// Forgets what marks say about hosts that were booted since: the clock of such a host started again.
+    /// Drops the moments and amounts of hosts that were booted since the mark: the clock of such a host started again.
     pub(super) fn fit(&mut self, fleet: &Fleet) {
         let is_valid = |host: HostKey, at: Moment| {
             let Some(model) = fleet.host(host) else { return false };
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(found, expected);
         let gpu = HostGpu { host: HostKey::FIRST, gpu: model.latest().unwrap().gpus[0].uuid.clone() };
         assert_eq!(marks.lines(model, &gpu.into())[1].held, held(15));
-        // A host that was booted anew has a clock of its own.
+        // A reboot starts the clock of a host again, so its marks are dropped.
         let mut booted = host(1);
         booted.host.facts.boot_id = "another boot".into();
         _ = fleet.apply(HostKey::FIRST, Line::Full(Box::new(booted)));

@@ -12,7 +12,7 @@ use crate::model::HostSubject;
 /// The longest name of a mark, in characters.
 const LONGEST_MARK_NAME: usize = 24;
 
-/// One thing that is open, with its state.
+/// One part of the screen that is open, with its state.
 #[derive(Debug)]
 pub enum Mode {
     /// The lists of GPUs and processes.
@@ -50,7 +50,7 @@ impl NewMark {
 }
 
 impl Mode {
-    /// The row of the key table that holds in this mode.
+    /// The context of the key table in this mode.
     pub fn key_context(&self) -> KeyContext {
         match self {
             Self::List => KeyContext::List,
@@ -64,9 +64,10 @@ impl Mode {
     }
 }
 
-/// Everything that is open over the lists, the lowest first. Keys go to the highest.
+/// The modes that are open over the lists, the lowest first. Keys go to the topmost.
 ///
-/// More than one is open in these cases: a page, a new mark or the end-process dialog over the graph, and the dialog over a page.
+/// More than one mode is open in these cases: a page, a new mark or the end-process dialog over the graph, and the
+/// dialog over a page.
 #[derive(Debug, Default)]
 pub(crate) struct ModeStack(Vec<Mode>);
 
@@ -80,12 +81,12 @@ impl ModeStack {
         self.0.last_mut()
     }
 
-    /// Opens something over all that is open.
+    /// Opens a mode on top of all others.
     pub(super) fn open(&mut self, mode: Mode) {
         self.0.push(mode);
     }
 
-    /// Closes the highest, and returns it; `None` if only the lists are open.
+    /// Closes the topmost mode and returns it; `None` if only the lists are open.
     pub(super) fn close(&mut self) -> Option<Mode> {
         self.0.pop()
     }

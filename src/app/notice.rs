@@ -17,12 +17,12 @@ impl Notice {
         self.0.as_ref().map(|(text, _)| text.as_str())
     }
 
-    /// Replaces the notice.
+    /// Shows this notice in place of the current one.
     pub(super) fn set(&mut self, text: impl Into<String>) {
         self.0 = Some((text.into(), LIFETIME));
     }
 
-    /// Advances the clock.
+    /// Lets this much time pass. The notice disappears when its time is over.
     pub(super) fn pass(&mut self, elapsed: ViewerTime) {
         self.0 = self.0.take().and_then(|(text, left)| Some((text, left.left_after(elapsed)?)));
     }

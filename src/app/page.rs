@@ -45,7 +45,6 @@ pub enum PageTopic {
 /// The process that a page is about.
 #[derive(Debug, Clone)]
 pub struct ProcessTopic {
-    /// Its host.
     pub(super) host: HostKey,
     /// The process as last seen.
     pub(super) process: Process,
@@ -60,11 +59,11 @@ impl ProcessTopic {
     }
 }
 
-/// A page.
+/// A page and its scroll position.
 #[derive(Debug, Clone)]
 pub struct Page {
     pub(super) topic: PageTopic,
-    /// All lines.
+    /// All lines, also those that are not on the screen.
     pub lines: Vec<PageLine>,
     /// The index of the first line on the screen.
     pub top: usize,
@@ -225,7 +224,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     if let Some(verdict) = model.verdict(process.id) {
         let grows = model.growth(&GpuOrProcess::Process(process.id)).map(|growth| growth.verdict());
         let text = match grows.filter(|grows| *grows >= LeakVerdict::Suspect && !verdict.is_suspect()) {
-            // The word is that of the list. The growth is described below.
+            // The first word is the one that the list shows. The growth is described below.
             Some(grows) => format!("{}: see growth; besides, {}", grows.word(), verdict.sentence()),
             None => format!("{}: {}", verdict.word(), verdict.sentence()),
         };

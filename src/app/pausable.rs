@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::base::time::ViewerTime;
 use crate::model::Fleet;
 
-/// The fleet on the screen and the live fleet. Both are one until the user pauses the screen.
+/// The fleet on the screen and the live fleet. They are the same until the user pauses the screen.
 #[derive(Debug, Default)]
 pub(crate) struct Pausable {
     shown: Fleet,
-    /// While paused: the live fleet, and the time since the pause began.
+    /// While paused, the live fleet and the time since the pause began; `None` otherwise.
     live: Option<(Box<Fleet>, ViewerTime)>,
 }
 
@@ -38,7 +38,8 @@ impl Pausable {
         self.live.as_ref().map(|(_, paused)| paused.duration())
     }
 
-    /// Advances the clocks of the live fleet, unless data time alone moves them. The paused screen stands still.
+    /// Lets viewer time pass for the live fleet, except in a replay, where no host is silent. The paused screen stands
+    /// still.
     pub(super) fn pass(&mut self, elapsed: ViewerTime, is_recording: bool) {
         if !is_recording {
             self.live_mut().pass(elapsed);

@@ -11,14 +11,14 @@ use crate::base::units::{Bytes, Elapsed, Percent};
 use crate::model::{GpuOrProcess, HostModel, LeakVerdict, ProcessTotal, Verdict};
 use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 
-/// A process on one line, with what its cells are made from.
+/// A process on one line, and what its cells are made from.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessLine<'a> {
-    /// The name of its host.
+    /// The name of the process's host.
     pub host: &'a str,
-    /// The model of its host.
+    /// The model of the host.
     pub model: &'a HostModel,
-    /// The latest snapshot of its host.
+    /// The latest snapshot of the host.
     pub snapshot: &'a Snapshot,
     /// The process.
     pub process: &'a Process,
@@ -26,11 +26,11 @@ pub struct ProcessLine<'a> {
     pub process_total: Option<&'a ProcessTotal>,
     /// A mark before the GPUs: tagged, or watched.
     pub mark: &'static str,
-    /// Its memory is shown on the line of the process that keeps it.
+    /// Whether the memory is shown on the line of another process, which keeps it.
     pub is_kept: bool,
-    /// The list shows only suspects, so the command gives way to the reason.
+    /// Whether the list shows only suspects, and the reason in place of the command.
     pub only_suspects: bool,
-    /// The width of its memory's history, in terminal columns.
+    /// The width of the history column, in terminal columns.
     pub history_width: usize,
 }
 
@@ -155,8 +155,8 @@ fn memory(line: &ProcessLine<'_>) -> String {
     }
 }
 
-/// The memory that a process alone keeps, though the driver lists it for nobody that lives. Memory that several
-/// processes keep together stands where the driver has it: at a ghost, or as unaccounted.
+/// The memory that only this process keeps and that the driver lists for no living process. Empty if there is none;
+/// `shared` if other processes keep it too, whose amount is shown at the ended process or as unaccounted memory.
 fn kept(verdict: Option<&Verdict>) -> String {
     let kept = verdict.map(|verdict| verdict.kept.as_slice()).unwrap_or_default();
     let alone = || kept.iter().filter(|memory| memory.holders == 1);
@@ -167,10 +167,10 @@ fn kept(verdict: Option<&Verdict>) -> String {
     }
 }
 
-/// The most of the past that a line shows: in its few cells a longer past would hide what is short.
+/// The longest span of the history column: a longer one in its few cells would hide short changes.
 const RECENT: Duration = Duration::from_mins(5);
 
-/// How much of the past the history column shows.
+/// The span of the history column.
 pub fn recent(model: &HostModel) -> Duration {
     model.span().min(RECENT)
 }

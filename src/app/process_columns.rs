@@ -102,7 +102,7 @@ impl FromStr for ProcessColumn {
 }
 
 impl ProcessColumn {
-    /// Whether the list can be sorted by it.
+    /// Whether the list can be sorted by this column.
     pub fn sorts(self) -> bool {
         self.spec().sort != SortOrder::None
     }
@@ -113,8 +113,8 @@ impl ProcessColumn {
 }
 
 impl Columns<ProcessColumn> {
-    /// The columns on a screen of this width: the chosen ones, or those that it has room for. The cache has a column where the
-    /// cache of any process is known, or the screen is wide.
+    /// The columns on a screen of this width: the chosen ones, or all that it has room for if none were chosen. The
+    /// cache has a column where the cache of any process is known, or the screen is wide.
     pub fn shown(
         chosen: Option<&Self>,
         width: u16,
@@ -123,7 +123,7 @@ impl Columns<ProcessColumn> {
         has_hosts: bool,
     ) -> Vec<ProcessColumn> {
         use ProcessColumn::{Cache, Command, Gpu, Host, Memory, Origin, Pid, Rss, User, Verdict};
-        // In the short list the room is for the reasons.
+        // The list of suspects needs the room for the reasons.
         if only_suspects {
             let short = [Host, Gpu, Pid, User, Memory, Origin, Verdict];
             let fits = |column: &ProcessColumn| match column {
@@ -147,19 +147,19 @@ impl Columns<ProcessColumn> {
 pub struct Sort {
     /// The column that decides first.
     pub column: ProcessColumn,
-    /// The largest value first.
+    /// Whether the largest value comes first.
     pub descending: bool,
-    /// The column that decides where the first one has equal values, and whether its largest value is first.
+    /// The column that decides where the first column has equal values, and whether its largest value comes first.
     pub then: Option<(ProcessColumn, bool)>,
 }
 
 impl Sort {
-    /// By one column, in the order in which people usually want it.
+    /// Sorts by one column, in its usual direction.
     pub fn by(column: ProcessColumn) -> Self {
         Self { column, descending: column.starts_descending(), then: None }
     }
 
-    /// By another column first; the present one decides where that has equal values.
+    /// Sorts by another column; the present one decides where values are equal.
     #[must_use]
     pub fn first_by(self, column: ProcessColumn) -> Self {
         let then = if column == self.column { self.then } else { Some((self.column, self.descending)) };
@@ -167,7 +167,7 @@ impl Sort {
     }
 }
 
-/// `memory`, `user,memory`; `-time` for the reverse order.
+/// Parses `memory` or `user,memory`; `-time` for the reverse order.
 impl FromStr for Sort {
     type Err = String;
 

@@ -98,7 +98,7 @@ impl ProcessList {
         self.top = first_row(self.top, self.cursor, self.rows.len(), height);
     }
 
-    /// Moves the cursor to a row, or to the last one.
+    /// Moves the cursor to a row, or to the last row if there are fewer.
     pub(super) fn select(&mut self, row: usize) {
         self.cursor = row.min(self.rows.len().saturating_sub(1));
         self.selected = self.selected_row().map(|row| row.subject.clone());
@@ -115,7 +115,7 @@ impl ProcessList {
         (self.selected, self.cursor) = (None, 0);
     }
 
-    /// Changes the grouping. Returns a notice, which says so where the list looks as before.
+    /// Changes the grouping. Returns a notice that names it, and says so if the list looks the same as before.
     pub(super) fn group(&mut self, grouping: Grouping, fleet: &Fleet) -> String {
         let before = std::mem::take(&mut self.rows);
         self.view.grouping = grouping;
@@ -129,7 +129,8 @@ impl ProcessList {
         if self.rows == before { format!("{words}, which looks the same here") } else { words.to_owned() }
     }
 
-    /// Sorts by the next of these columns, or the one before, skipping those that do not sort.
+    /// Sorts by the column `by` places after the present one, among the shown columns that can sort. After the last
+    /// comes the first.
     pub(super) fn sort_by_neighbour(&mut self, shown: Vec<ProcessColumn>, by: isize) {
         let columns: Vec<ProcessColumn> = shown.into_iter().filter(|column| column.sorts()).collect();
         let Some(last) = columns.len().checked_sub(1) else { return };

@@ -105,11 +105,11 @@ impl RowOrder {
             (Vec::with_capacity(lines.len()), Vec::new());
         for (id, now, keys) in lines {
             let place = known.get(&id);
-            let mut stood = place.map_or_else(|| RowHistory::new(id, now), |place| self.lines[*place]);
-            stood.show(now, &keys);
+            let mut history = place.map_or_else(|| RowHistory::new(id, now), |place| self.lines[*place]);
+            history.show(now, &keys);
             match place {
-                Some(place) => settled.push((*place, (stood, keys))),
-                None => new.push((stood, keys)),
+                Some(place) => settled.push((*place, (history, keys))),
+                None => new.push((history, keys)),
             }
         }
         settled.sort_unstable_by_key(|(place, _)| *place);
@@ -118,9 +118,9 @@ impl RowOrder {
         if settled.is_empty() {
             settled = new;
         } else {
-            for (stood, keys) in new {
+            for (history, keys) in new {
                 let place = settled.iter().position(|(_, other)| compare(sort, &keys, other).is_lt());
-                settled.insert(place.unwrap_or(settled.len()), (stood, keys));
+                settled.insert(place.unwrap_or(settled.len()), (history, keys));
             }
         }
         for from in 1..settled.len() {
@@ -136,18 +136,18 @@ impl RowOrder {
 /// Whether a row belongs above another by all recent values of both, or by a large difference now.
 fn is_surely_above(
     sort: Sort,
-    (stood, keys): &(RowHistory, SortKeys<'_>),
-    (other, theirs): &(RowHistory, SortKeys<'_>),
+    (history, keys): &(RowHistory, SortKeys<'_>),
+    (other_history, other_keys): &(RowHistory, SortKeys<'_>),
 ) -> bool {
     let descending = [sort.descending, sort.then.is_some_and(|(_, descending)| descending)];
     for (at, descending) in descending.into_iter().enumerate() {
-        let order = compare_one(keys[at].as_ref(), theirs[at].as_ref(), descending);
-        match (stood.range(at), other.range(at)) {
+        let order = compare_one(keys[at].as_ref(), other_keys[at].as_ref(), descending);
+        match (history.range(at), other_history.range(at)) {
             // Both rows showed one and the same number: the second key decides.
             (Some(a), Some(b)) if a == b && a.0 == a.1 => (),
             (Some(a), Some(b)) => {
                 let is_all = if descending { a.0 > b.1 } else { a.1 < b.0 };
-                return is_all || at == 0 && order.is_lt() && is_clear(sort.column, keys, theirs);
+                return is_all || at == 0 && order.is_lt() && is_clear(sort.column, keys, other_keys);
             }
             (None, None) if order.is_eq() => (),
             (None, None) => return order.is_lt(),
@@ -174,7 +174,7 @@ fn compare(sort: Sort, a: &SortKeys<'_>, b: &SortKeys<'_>) -> Ordering {
     first.then_with(|| compare_one(a[1].as_ref(), b[1].as_ref(), then_descending))
 }
 
-/// Missing values come last, whichever way the others go.
+/// Compares two values in this direction. Missing values come last in both directions.
 fn compare_one(a: Option<&SortKey<'_>>, b: Option<&SortKey<'_>>, descending: bool) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => {
@@ -199,17 +199,17 @@ mod tests {
         HostProcess { host: HostKey::FIRST, process: ProcessId { pid, start_ticks: Some(1) } }
     }
 
-    /// The PIDs after each second, of processes 1, 2, … that hold so many MiB.
+    /// Returns the order of the PIDs after each second. `seconds` holds the memory of processes 1, 2, … in MiB.
     fn orders(order: &mut RowOrder, sort: Sort, seconds: &[&[Option<u64>]]) -> Vec<Vec<u32>> {
-        let mut told = Vec::new();
+        let mut pids = Vec::new();
         for (second, held) in (0..).zip(seconds) {
             let lines = (1..).zip(held.iter()).map(|(pid, held)| {
                 let key = held.map(|mib| SortKey::Amount(Bytes(mib * MIB)));
                 (id(pid), Moment(second * 1000), [key, None])
             });
-            told.push(order.settle(sort, lines.collect()).into_iter().map(|id| id.process.pid).collect());
+            pids.push(order.settle(sort, lines.collect()).into_iter().map(|id| id.process.pid).collect());
         }
-        told
+        pids
     }
 
     #[test]
@@ -217,8 +217,8 @@ mod tests {
         let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
         let seconds: Vec<_> = (0..60).map(|at| if at % 2 == 0 { one } else { other }).collect();
         for sort in [Sort::by(ProcessColumn::Memory), Sort { descending: false, ..Sort::by(ProcessColumn::Memory) }] {
-            let told = orders(&mut RowOrder::default(), sort, &seconds);
-            assert!(told.iter().all(|it| *it == told[0]), "{told:?}");
+            let pids = orders(&mut RowOrder::default(), sort, &seconds);
+            assert!(pids.iter().all(|it| *it == pids[0]), "{pids:?}");
         }
     }
 
@@ -228,19 +228,19 @@ mod tests {
         let mut seconds = vec![other; 8];
         seconds.extend([one; 11]);
         seconds.extend((0..20).map(|at| if at % 2 == 0 { other } else { one }));
-        let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
-        assert_eq!((&told[0], &told[18]), (&vec![1, 2], &vec![2, 1]));
-        assert!(told[18..].iter().all(|told| *told == [2, 1]), "{told:?}");
+        let pids = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        assert_eq!((&pids[0], &pids[18]), (&vec![1, 2], &vec![2, 1]));
+        assert!(pids[18..].iter().all(|pids| *pids == [2, 1]), "{pids:?}");
     }
 
     #[test]
     fn rows_that_rise_and_fall_together_keep_their_places() {
-        // Eight ranks of one job, each with a pace of its own.
+        // Eight ranks of one job, whose memory changes at different speeds.
         let held = |rank: u64, second: u64| Some(40_000 + (second * (7 + 2 * rank) + rank * 13) % 41 * 100);
         let seconds: Vec<Vec<_>> = (0..600).map(|second| (0..8).map(|rank| held(rank, second)).collect()).collect();
         let seconds: Vec<&[_]> = seconds.iter().map(Vec::as_slice).collect();
-        let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
-        let changes = told.windows(2).filter(|told| told[0] != told[1]).count();
+        let pids = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        let changes = pids.windows(2).filter(|pids| pids[0] != pids[1]).count();
         assert!(changes < 6, "{changes}");
     }
 
@@ -262,11 +262,11 @@ mod tests {
     fn a_row_that_is_larger_for_some_seconds_moves_up() {
         let mut seconds: Vec<&[_]> = vec![&[Some(10_000), Some(9_900), Some(9_800)]; 3];
         seconds.extend([&[Some(10_000), Some(9_900), Some(10_100)][..]; 11]);
-        let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
-        assert_eq!(told[..7], vec![[1, 2, 3]; 7]);
-        assert_eq!(told.last(), Some(&vec![3, 1, 2]));
-        let changes = told.windows(2).filter(|told| told[0] != told[1]).count();
-        assert_eq!(changes, 1, "{told:?}");
+        let pids = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        assert_eq!(pids[..7], vec![[1, 2, 3]; 7]);
+        assert_eq!(pids.last(), Some(&vec![3, 1, 2]));
+        let changes = pids.windows(2).filter(|pids| pids[0] != pids[1]).count();
+        assert_eq!(changes, 1, "{pids:?}");
     }
 
     #[test]
@@ -281,15 +281,15 @@ mod tests {
         };
         let mut order = RowOrder::default();
         let sort = Sort { descending: false, ..Sort::by(ProcessColumn::Command) };
-        let told = ["[python]", "python train.py"].map(|first| order.settle(sort, lines(first)));
-        assert_eq!(told, [[1, 2, 3].map(id), [2, 3, 1].map(id)]);
+        let pids = ["[python]", "python train.py"].map(|first| order.settle(sort, lines(first)));
+        assert_eq!(pids, [[1, 2, 3].map(id), [2, 3, 1].map(id)]);
     }
 
     #[test]
     fn a_row_that_is_much_larger_moves_up_at_once() {
         let seconds: [&[_]; 2] = [&[Some(10_000), Some(9_900), Some(500)], &[Some(10_000), Some(9_900), Some(15_000)]];
         assert_eq!(orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds), [[1, 2, 3], [3, 1, 2]]);
-        // A value that rises and falls with each training step says less.
+        // The cache rises and falls with each training step, so a large difference does not count.
         assert_eq!(orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Cache), &seconds), [[1, 2, 3], [1, 2, 3]]);
     }
 
@@ -300,21 +300,21 @@ mod tests {
             &[Some(10_000), Some(9_500), Some(9_000)],
             &[Some(10_000), Some(9_500), Some(9_000), Some(9_600)],
         ];
-        let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
-        assert_eq!(told, [vec![1, 3, 2], vec![1, 2, 3], vec![1, 4, 2, 3]]);
+        let pids = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        assert_eq!(pids, [vec![1, 3, 2], vec![1, 2, 3], vec![1, 4, 2, 3]]);
     }
 
     #[test]
     fn another_column_has_its_own_order_at_once() {
         let mut order = RowOrder::default();
-        let told = orders(&mut order, Sort::by(ProcessColumn::Memory), &[&[Some(10_000), Some(9_900)]]);
-        assert_eq!(told, [[1, 2]]);
-        let told = orders(&mut order, Sort::by(ProcessColumn::Rss), &[&[Some(9_900), Some(10_000)]]);
-        assert_eq!(told, [[2, 1]]);
+        let pids = orders(&mut order, Sort::by(ProcessColumn::Memory), &[&[Some(10_000), Some(9_900)]]);
+        assert_eq!(pids, [[1, 2]]);
+        let pids = orders(&mut order, Sort::by(ProcessColumn::Rss), &[&[Some(9_900), Some(10_000)]]);
+        assert_eq!(pids, [[2, 1]]);
     }
 
     proptest! {
-        /// Whatever happened before, what stands still is sorted in the end, and nobody is lost.
+        /// Rows whose values stay the same end up sorted, whatever the values were before, and no row is lost.
         #[test]
         fn constant_rows_are_sorted_soon(
             seconds in proptest::collection::vec(
@@ -324,8 +324,8 @@ mod tests {
         ) {
             let last = seconds.last().unwrap();
             let still = seconds.iter().chain(std::iter::repeat_n(last, 80)).map(Vec::as_slice);
-            let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &still.collect::<Vec<_>>());
-            let held: Vec<_> = told.last().unwrap().iter().map(|pid| last[*pid as usize - 1]).collect();
+            let pids = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &still.collect::<Vec<_>>());
+            let held: Vec<_> = pids.last().unwrap().iter().map(|pid| last[*pid as usize - 1]).collect();
             prop_assert!(held.is_sorted_by(|a, b| a >= b), "{held:?}");
             prop_assert_eq!(held.len(), last.len());
         }

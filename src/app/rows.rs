@@ -1,4 +1,4 @@
-//! The rows of the process list, of all hosts together.
+//! Builds the rows of the process list: processes, groups, unaccounted memory and headings, of all hosts together.
 
 use std::collections::HashSet;
 
@@ -13,14 +13,14 @@ use crate::model::{Fleet, HostGpu, HostModel, HostProcess, JobKey, ProcessTotal}
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
-/// A row of the list.
+/// A row of the process list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// The subject of the row.
     pub subject: RowSubject,
     /// The number of levels by which the row is indented.
     pub depth: usize,
-    /// Another row, of the one process that keeps the memory, shows this row's memory, which must not be counted twice.
+    /// Whether this row's memory is shown in the row of the one process that keeps it, and must not be counted twice.
     pub is_kept: bool,
 }
 
@@ -40,7 +40,7 @@ pub enum RowSubject {
 /// The processes of one job, or of one user, on one host.
 #[derive(Debug, Clone)]
 pub struct ProcessGroup {
-    /// The host.
+    /// The key of the host.
     pub host: HostKey,
     /// The name of the user or of the job.
     pub name: String,
@@ -148,7 +148,8 @@ fn leftovers(host: HostKey, host_name: &str, model: &HostModel, filter: &Filter)
     shown.map(|candidate| Row::of_process(HostProcess { host, process: candidate.process.id }, 0)).collect()
 }
 
-/// Marks rows whose memory the row of its only keeper shows, and removes unaccounted memory that has only one keeper.
+/// Marks rows whose memory is shown in the row of the only process that keeps it, and removes unaccounted memory that
+/// only one process keeps.
 fn count_once(fleet: &Fleet, rows: &mut Vec<Row>) {
     let mut kept: HashSet<(HostKey, usize, Option<ProcessId>)> = HashSet::new();
     for HostProcess { host, process } in rows.iter().filter_map(Row::process) {
@@ -250,7 +251,7 @@ struct Filter {
     only_mine: bool,
     /// Words in lower case; a row shows all of them.
     terms: Vec<String>,
-    /// Rows show the name of their host.
+    /// Whether rows show the name of their host, which then counts as a part of the text.
     has_hosts: bool,
 }
 

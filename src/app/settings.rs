@@ -1,4 +1,5 @@
-//! The settings of the screen, and their texts. Knows no file and no flag.
+//! The settings of the screen and the text of each value. The files and flags that hold these texts are known
+//! elsewhere.
 //!
 //! A new setting is a line of `settings!`, and a field each in [`App::apply_settings`], [`App::settings`] and where
 //! flags become settings in `config.rs`. The compiler asks for the last three.
@@ -64,7 +65,7 @@ impl FromStr for Grouping {
     }
 }
 
-/// How a value stands in a settings file.
+/// How a settings file writes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingForm {
     /// A text in quotes.
@@ -79,14 +80,14 @@ pub enum SettingForm {
 /// its text, and its form in the file.
 macro_rules! settings {
     ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $form:ident, )+) => {
-        /// The settings that the user set; `None` where nothing was set.
+        /// The settings that the user set; `None` for those that were not set.
         #[derive(Debug, Clone, PartialEq, Default)]
         pub struct Settings {
             $( $(#[doc = $doc])+ pub $name: Option<$type>, )+
         }
 
         impl Settings {
-            /// These settings, and `others` where these are not set.
+            /// Returns these settings, with those of `others` where they are not set.
             #[must_use]
             pub fn or(self, others: Self) -> Self {
                 Self { $( $name: self.$name.or(others.$name), )+ }
@@ -98,7 +99,7 @@ macro_rules! settings {
                 Self { $( $name: self.$name.clone().filter(|value| Some(value) != before.$name.as_ref()), )+ }
             }
 
-            /// How the value of a key stands in a settings file; `None` when there is no such key.
+            /// How a settings file writes the value of a key; `None` when there is no such key.
             pub fn form(key: &str) -> Option<SettingForm> {
                 match key {
                     $( stringify!($name) => Some(SettingForm::$form), )+

@@ -1,4 +1,5 @@
-//! The panel of settings: the theme, the host line, and the columns of both lists in their order.
+//! The panel of settings: the theme, the host line, whether only the user's own processes are shown, and the columns of
+//! both lists in their order.
 
 use super::App;
 use super::columns::{ColumnSpec, Columns, ListColumn};
@@ -31,7 +32,7 @@ impl Item {
     }
 }
 
-/// The panel.
+/// The state of the panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SettingsPanel {
     cursor: usize,

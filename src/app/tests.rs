@@ -1,4 +1,4 @@
-//! Tests of the app: a host, keys, and the effects that follow.
+//! Tests of the app: snapshots of a host and keys, and the effects that follow.
 
 mod signals;
 mod two_hosts;
@@ -33,7 +33,7 @@ impl Story {
         self.asked.extend(self.app.update(event));
     }
 
-    /// `Down`, `F9`, `Enter`, `^C` or letters.
+    /// Presses keys, separated by blanks: `Down`, `F9`, `Enter`, `^C` or letters.
     fn keys(mut self, names: &str) -> Self {
         for name in names.split(' ') {
             let code = match name {
@@ -56,7 +56,7 @@ impl Story {
         self
     }
 
-    /// The next pass sees this of the host.
+    /// Sends the snapshot of the next pass, with `change` applied.
     fn pass(mut self, change: impl FnOnce(Snapshot) -> Snapshot) -> Self {
         let next = change(self.host.later(1));
         self.event(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(next.clone())))));
@@ -101,12 +101,12 @@ fn id(pid: u32) -> ProcessId {
     ProcessId { pid, start_ticks: Some(u64::from(pid)) }
 }
 
-/// These commands to the first host.
+/// The effect of these commands to the first host.
 fn asked(commands: Vec<Command>) -> Effect {
     Effect::Commands(commands.into_iter().map(|command| (HostKey::FIRST, command)).collect())
 }
 
-/// The panel opens on that one: it is held, and its job looked for.
+/// The effect of opening the end-process dialog on a process: hold it, and scan for its job.
 fn hold(pid: u32) -> Effect {
     asked(vec![Command::Hold { process: id(pid) }, Command::Scan])
 }
@@ -115,7 +115,7 @@ fn signal(pid: u32, signal: Signal) -> Effect {
     asked(vec![Command::Signal { process: id(pid), signal }])
 }
 
-/// The largest first: 103 (40 GiB), 102 (30 GiB), 101 (20 GiB).
+/// Three processes, listed by memory: 103 (40 GiB), 102 (30 GiB), 101 (20 GiB).
 fn three() -> Snapshot {
     host(2).with(101, "python a.py", 0, Bytes::from_gib(20)).with(102, "python b.py", 0, Bytes::from_gib(30)).with(
         103,
@@ -243,7 +243,7 @@ fn a_lost_agent_holds_no_process() {
     lost.keys("Enter").asks(&[hold(103), asked(vec![Command::Release { process: id(103) }])]);
 }
 
-/// The family, with the panel open on the whole job of a rank, and everyone held.
+/// The end-process dialog on the whole job of a rank of [`family`], with every target held.
 fn job() -> Story {
     let mut job = story(family()).keys("End F9 Tab");
     for pid in [100, 101, 102] {
@@ -300,7 +300,7 @@ fn a_notice_names_the_grouping_and_says_when_the_list_looks_the_same() {
 fn a_gentle_end_signals_the_root_only_twice_at_most_and_never_with_sigkill() {
     let mut gentle = job().keys("Enter").asks(&[signal(100, Signal::Int)]);
     gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Int, at: Moment(1_000_000) });
-    // It looks like torchrun, so it gets 35 s.
+    // The root looks like torchrun, so it gets 35 s.
     for seconds in [34, 1, 100] {
         gentle = gentle.pass(|host| if seconds > 1 { host.later(seconds - 1) } else { host });
         gentle.event(Event::Tick(ViewerTime::ZERO));
@@ -370,7 +370,7 @@ fn a_process_that_a_supervisor_starts_again_is_named() {
         .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
         .hears(103, Outcome::Ended { at: Moment(1_000_200) })
         .pass(|host| {
-            // Another of that name, whose parent has nothing to do with it, is no successor.
+            // A process with the same command and an unrelated parent is no successor.
             let host = host.without(103).with(200_000, "python c.py", 1, Bytes::from_gib(1));
             child_of(child_of(host.with(200_001, "python c.py", 1, Bytes::from_gib(1)), 200_000, 77), 200_001, 78)
         });
@@ -401,7 +401,7 @@ fn a_recording_is_not_acted_on_and_can_be_paused() {
     story = story.keys("Enter").asks(&[]);
     let lines = &story.app.modes.page().unwrap().lines;
     assert!(lines.iter().any(|line| format!("{line:?}").contains("this is a recording")), "{lines:?}");
-    // A line is missing: no agent could be asked for a full one.
+    // No agent can be asked for a full line after a missing one.
     story = story.keys("Esc");
     let (second, third) = (story.host.later(1), story.host.later(1).later(1));
     story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(Box::new(Change::between(&second, &third).unwrap())))));
@@ -421,7 +421,7 @@ fn old_figures_show_their_age() {
     assert_eq!(story.pass(|host| host).model().silence(), None);
 }
 
-/// The three, and a launcher that is the parent of two of them.
+/// [`three`] and a launcher that is the parent of two of them.
 fn family() -> Snapshot {
     let mut host = three().related(100, 1, "torchrun train.py");
     host.host.scan.at = host.at;

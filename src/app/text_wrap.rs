@@ -1,4 +1,4 @@
-//! Text broken into lines.
+//! Breaks text into lines.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -8,12 +8,12 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     break_lines(text, width, indent, false)
 }
 
-/// Does the same, and breaks no line between a number and its unit.
+/// Wraps like [`wrap`], and breaks no line between a number and its unit.
 pub fn wrap_figures(text: &str, width: usize, indent: usize) -> Vec<String> {
     wrap(&bound(text), width, indent).into_iter().map(|line| line.replace(BOUND, " ")).collect()
 }
 
-/// Does the same, and cuts words that are wider than a line.
+/// Wraps like [`wrap_figures`], and cuts words that are wider than a line.
 pub(super) fn wrap_and_cut(text: &str, width: usize, indent: usize) -> Vec<String> {
     break_lines(&bound(text), width, indent, true).into_iter().map(|line| line.replace(BOUND, " ")).collect()
 }
@@ -22,7 +22,7 @@ fn break_lines(text: &str, width: usize, indent: usize, cuts_words: bool) -> Vec
     let (lead, words) = text.split_at(text.len() - text.trim_start().len());
     let (mut lines, mut line, mut room) = (Vec::new(), lead.to_owned(), width);
     let further_room = width.saturating_sub(indent);
-    // Runs of spaces within a line are a table's.
+    // Runs of spaces within a line are kept: they align tables.
     for (number, word) in words.split(' ').enumerate() {
         let space = if number == 0 || line.is_empty() { "" } else { " " };
         let fits = line.width() + space.len() + word.width() <= room;
@@ -53,7 +53,8 @@ fn break_lines(text: &str, width: usize, indent: usize, cuts_words: bool) -> Vec
 /// A space at which no line is broken.
 const BOUND: char = '\u{a0}';
 
-/// Binds a number to its unit, and hours to their minutes, as in `3 h 10 min`.
+/// Replaces the space between a number and its unit by [`BOUND`], and that between hours and minutes, as in `3 h 10
+/// min`.
 fn bound(text: &str) -> String {
     let mut bound = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

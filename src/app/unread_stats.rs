@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use crate::model::Fleet;
 use crate::protocol::snapshot::{AllocatorUnreadable, Snapshot};
 
-/// Counts the processes by the reason why their allocator stats are not known, the most frequent reason first. Reasons that
-/// nobody can do anything about are left out.
+/// Counts the processes by the reason why their allocator stats are not known, the most frequent reason first. Leaves
+/// out reasons that need no action.
 fn reasons<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<(AllocatorUnreadable, usize)> {
     let mut reasons: Vec<(AllocatorUnreadable, usize)> = Vec::new();
     let processes = snapshots.flat_map(|snapshot| &snapshot.processes);

@@ -80,7 +80,7 @@ impl Cli {
         self.hosts.sources(&self.agent, interval)
     }
 
-    /// Returns the command line of a replay: its own flags, and those of the screen in the place of the usual ones.
+    /// Returns this command line with the format and screen flags of `replay`. A report replays as fast as possible.
     pub(crate) fn with_replay(&self, replay: &ReplayArgs) -> Self {
         let FormatArgs { once, plain, json } = replay.format;
         let is_report = once || plain || json || !terminal::is_stdout();

@@ -15,7 +15,7 @@ use crate::protocol::snapshot::{Cause, Snapshot};
 /// The setup to check.
 #[derive(Debug)]
 pub struct DoctorOptions {
-    /// This host.
+    /// How this host is read.
     pub read: ReadOptions,
     /// The NVML library to load; `None` for the one of the system.
     pub nvml_lib: Option<PathBuf>,

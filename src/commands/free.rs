@@ -28,9 +28,8 @@ pub struct FreeOptions {
     pub wait: bool,
 }
 
-/// Prints `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, after `HOST=NAME` if there are several hosts, or the reason why too
-/// few GPUs are free. Fails if no agent can be
-/// started, or if the standard output cannot be written.
+/// Prints `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, after `HOST=NAME` if there are several hosts, or the reason why
+/// too few GPUs are free. Fails if no agent can be started, or if the standard output cannot be written.
 pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
     let search = || FreeGpuSearch { options, began: None, idle_since: HashMap::new() };
     let mut searches: Vec<_> = options.read.sources.iter().map(|_| search()).collect();
@@ -74,14 +73,14 @@ fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> Search
 
 struct FreeGpuSearch<'a> {
     options: &'a FreeOptions,
-    /// The time of the first snapshot.
+    /// The time of the first snapshot; `None` before it.
     began: Option<Moment>,
     idle_since: HashMap<GpuUuid, Moment>,
 }
 
 impl FreeGpuSearch<'_> {
-    /// Looks at the latest snapshot. Returns the line to print, or the reason why there is none. Returns `None` to wait for
-    /// the next snapshot.
+    /// Takes the latest snapshot. Returns the line to print, or the reason why there is none. Returns `None` to wait
+    /// for the next snapshot.
     fn update(&mut self, model: &HostModel, snapshot: &Snapshot) -> SearchResult {
         let began = *self.began.get_or_insert(snapshot.at);
         if snapshot.gpus.is_empty() {

@@ -1,4 +1,4 @@
-//! `gputop orphans`: lists processes that hold GPU memory although their job has ended, with the evidence.
+//! `gputop orphans`: lists the processes that hold memory but should not, and unaccounted memory, with the evidence.
 //!
 //! Reads an agent as every report does. Never sends a signal.
 
@@ -63,7 +63,7 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
 
 /// Whether every process has been scanned, and its details have been read.
 fn is_complete(snapshot: &Snapshot) -> bool {
-    /// A younger process is no orphan, and is not waited for: a busy host always has one.
+    /// The details of a younger process are not waited for: it is no orphan, and a busy host always has one.
     const YOUNG: Duration = Duration::from_secs(2);
     let is_incomplete = |process: &Process| {
         let is_on_gpu = snapshot.gpus.iter().any(|gpu| gpu.device_file_holders.contains(&process.id));

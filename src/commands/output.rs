@@ -10,13 +10,12 @@ use crate::commands::report;
 use crate::commands::report::table;
 use crate::model::Advice;
 
-/// The width and the characters of a text.
+/// The width of a text, whether it is ASCII only, and whether headings are bold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TextStyle {
     /// Columns that a line may have.
     pub(super) width: usize,
     pub(super) ascii: bool,
-    /// Headings are bold.
     pub(super) bold: bool,
 }
 
@@ -50,7 +49,7 @@ impl StyledText {
         self.text.push('\n');
     }
 
-    /// Adds lines that end with a line break.
+    /// Adds lines that already end with a line break.
     pub(super) fn lines(&mut self, lines: &str) {
         self.text.push_str(lines);
     }

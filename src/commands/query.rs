@@ -26,7 +26,7 @@ use crate::source::Source;
 /// A query of nvidia-smi.
 #[derive(Debug)]
 pub enum Query {
-    /// The fields that a query can have.
+    /// A list of the fields that a query can have.
     Help(FieldTable),
     /// The fields with these names.
     Fields(FieldTable, Vec<String>),

@@ -70,7 +70,7 @@ impl Exit {
         }
     }
 
-    /// Returns the exit code of several hosts: theirs if all have the same, else that of a partial report.
+    /// Returns the exit code of several hosts: their common one if they agree, else that of a partial report.
     pub(crate) fn combined(exits: &[Self]) -> Self {
         let first = exits.first().copied().unwrap_or(Self::Error);
         if exits.iter().all(|exit| *exit == first) { first } else { Self::Partial }
@@ -250,14 +250,14 @@ pub(crate) fn sentence_on(hosts: &[HostState<'_>], name: &str, sentence: &Text) 
 ///
 /// # Errors
 ///
-/// When nobody reads it.
+/// When the standard output is closed.
 pub(crate) fn print(out: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(out)?;
     Ok(stdout.flush()?)
 }
 
-/// Writes the user and the command of each GPU process beside it, so that `jq` needs no join.
+/// Adds its user and command to each GPU process, so that `jq` needs no join.
 fn with_names(mut snapshot: Snapshot) -> Snapshot {
     let mut gpus = std::mem::take(&mut snapshot.gpus);
     for gpu_process in gpus.iter_mut().flat_map(|gpu| &mut gpu.processes) {

@@ -1,4 +1,5 @@
-//! The main loop of the screen: lines, keys, signals and time become events of the app, and its effects are performed.
+//! The main loop of the screen: turns lines, keys, signals and time into events of the app, and performs the app's
+//! effects.
 //!
 //! The loop runs on one thread and never blocks. One more thread reads keys, and one watches for the end of the terminal.
 //! After a signal the exit code is 128 and the number of the signal, as in a shell.
@@ -36,8 +37,8 @@ use crate::source::{SourceEvent, Sources};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
 
-/// The longest time between two ticks, which let the ages on the screen grow. Each event comes with a tick, and this is a
-/// little longer than the default interval, so it wakes gputop only while no lines come.
+/// The longest time between two ticks. Ticks let the ages on the screen grow. Each event brings a tick too, and this is
+/// a little longer than the default interval, so the timer wakes gputop only while no lines come.
 const TICK: Duration = Duration::from_millis(1050);
 
 /// How long the screen may stay empty at the start, until the first line arrives.
@@ -53,10 +54,10 @@ const ENDING_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Sig
 /// When no source can be started, the terminal cannot be taken over, or no key can be read.
 pub fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // Sources start first: an agent takes longer to its first line than the rest here.
-    let inside = runtime.enter();
+    // Sources start first, because an agent needs longer for its first line than the terminal does.
+    let guard = runtime.enter();
     let sources = Sources::start(options.sources.clone(), None)?;
-    drop(inside);
+    drop(guard);
     let screen = Screen::enter(options.mouse).context("cannot take over the terminal")?;
     terminal::end_on_panic(Some(screen.tty()));
     let end = runtime.block_on(async {
@@ -83,7 +84,7 @@ enum SessionEnd {
 enum SessionInput {
     Terminal(terminal_event::Event),
     Signal(Signal),
-    /// The program of an alert ended; a sentence on what went wrong, if anything did.
+    /// The program of an alert ended. Holds a sentence on what went wrong, if anything did.
     AlertProgramEnded(Option<Text>),
     /// A sentence on whether settings were written.
     SettingsWritten(Text),
@@ -157,7 +158,7 @@ enum ScreenState {
 /// Spaces frames out: ten a second on average, while a few frames in a row may answer the user at once.
 #[derive(Debug)]
 struct FramePacer {
-    /// When the next frame is due, by the average.
+    /// When the next frame is due if frames come at the average distance.
     next: Instant,
 }
 
@@ -198,7 +199,7 @@ struct Session<'a> {
     shown_end: Option<PlannedEnd>,
     /// Whether no line has arrived yet.
     is_blank: bool,
-    /// Whether the SIGCONT that ends our own stop is still to come.
+    /// Whether the SIGCONT after gputop stopped itself is still to come.
     expects_continue: bool,
     notifier: Notifier<'a>,
     settings_writer: SettingsWriter<'a>,
@@ -381,7 +382,7 @@ impl<'a> Session<'a> {
                 let problems: Vec<Text> = alerts.iter().filter_map(|alert| self.notifier.notify(alert).err()).collect();
                 return problems.into_iter().find_map(|problem| self.update(Event::Done(problem)));
             }
-            // The interval that the user chose stays.
+            // A restarted agent gets the interval that the user chose.
             Effect::Reconnect(hosts) => {
                 for host in hosts {
                     self.sources.restart(host, self.app.options.interval);

@@ -63,7 +63,7 @@ impl Tty {
         Ok(termios::tcsetattr(io::stdout(), OptionalActions::Now, &raw)?)
     }
 
-    /// Restores the terminal. A second call does nothing more.
+    /// Restores the terminal. More than one call does no harm.
     pub fn restore(self: &Arc<Self>) {
         self.is_restored.store(true, Ordering::SeqCst);
         let (done, end) = mpsc::channel();
@@ -163,7 +163,7 @@ impl Screen {
         self.painter.bytes.push_str(&clipboard::sequence(text));
     }
 
-    /// Has the next frame draw the whole screen.
+    /// Makes the next frame draw the whole screen.
     pub fn redraw(&mut self) {
         self.painter.clear();
     }
@@ -237,7 +237,7 @@ fn screen_size() -> Size {
     Size::from(terminal::size())
 }
 
-/// Has a panic in any thread restore the terminal, if there is one, print one line, and end the program.
+/// Makes a panic in any thread restore the terminal `tty`, if any, print one line, and end the program.
 pub fn end_on_panic(tty: Option<Arc<Tty>>) {
     std::panic::set_hook(Box::new(move |panic| {
         if let Some(tty) = &tty {

@@ -35,25 +35,26 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let is_one = panel.targets().nth(1).is_none();
     let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
     let columns = usize::from(width.saturating_sub(2));
-    let mut who = if is_one { one(theme, model, panel, root) } else { many(theme, model, panel, shown, columns) };
+    let mut description =
+        if is_one { one(theme, model, panel, root) } else { many(theme, model, panel, shown, columns) };
     // The choice and the progress are always shown. The description of the targets is cut if the screen is small.
-    let mut what = cautions(theme, panel);
+    let mut status = cautions(theme, panel);
     if !panel.is_over() {
         let few = body.height < 18;
-        what.extend(choices(theme, panel, if few { 1 } else { CHOICES }, columns));
+        status.extend(choices(theme, panel, if few { 1 } else { CHOICES }, columns));
         if !few {
-            what.push(Line::default());
+            status.push(Line::default());
         }
     }
-    what.extend(progress(theme, model, panel));
-    what.extend(panel.unrecorded.as_ref().map(|reason| Line::styled(reason.to_string(), theme.notable())));
+    status.extend(progress(theme, model, panel));
+    status.extend(panel.unrecorded.as_ref().map(|reason| Line::styled(reason.to_string(), theme.notable())));
 
-    let below = rows_of(&what, width.saturating_sub(2));
+    let below = rows_of(&status, width.saturating_sub(2));
     // The PIDs of the targets are always shown.
-    if !is_one && who.len() + usize::from(below) + 2 > usize::from(body.height) {
-        who = briefly(theme, panel);
+    if !is_one && description.len() + usize::from(below) + 2 > usize::from(body.height) {
+        description = briefly(theme, panel);
     }
-    let above = rows_of(&who, width.saturating_sub(2)) + 1;
+    let above = rows_of(&description, width.saturating_sub(2)) + 1;
     let height = (above + below + 2).max(15).min(body.height);
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buffer);
@@ -75,8 +76,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let upper = Rect { height: inside.height - below, ..inside };
     // On a high screen the choices follow the description directly.
     let lower = Rect { y: inside.y + above.min(upper.height), height: below, ..inside };
-    Paragraph::new(who).wrap(Wrap { trim: false }).render(upper, buffer);
-    Paragraph::new(what).wrap(Wrap { trim: false }).render(lower, buffer);
+    Paragraph::new(description).wrap(Wrap { trim: false }).render(upper, buffer);
+    Paragraph::new(status).wrap(Wrap { trim: false }).render(lower, buffer);
 }
 
 /// The number of rows of wrapped lines, up to 100.
@@ -136,7 +137,7 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
     if let Some(ran) = member.ran().filter(|_| !has_ended) {
         lines.push(Line::styled(format!("it ran something else before: {}", cut(ran.line(), 60)), theme.notable()));
     }
-    // After the end the progress says enough.
+    // After the end, only the progress matters.
     if let Some(verdict) = model.verdict(member.id()).filter(|verdict| verdict.is_suspect() && !has_ended) {
         lines.push(Line::styled(verdict.sentence(), theme.notable()));
     }
@@ -165,11 +166,11 @@ fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, column
         let joined = if member.joined { "+" } else { " " };
         let most = columns.saturating_sub(PID + 1 + STATE).clamp(8, 42);
         let command = command(&member.process, most - 1);
-        let who = format!("{joined}{:>7} {command:<most$.most$} ", member.id().pid);
+        let target = format!("{joined}{:>7} {command:<most$.most$} ", member.id().pid);
         if PID + most + 1 + state.chars().count() <= columns {
-            lines.push(Line::from(vec![Span::raw(who), Span::styled(state, style)]));
+            lines.push(Line::from(vec![Span::raw(target), Span::styled(state, style)]));
         } else {
-            lines.push(Line::raw(who));
+            lines.push(Line::raw(target));
             let below = format!("{:PID$}{state}", "");
             lines.extend(hanging(&below, columns, PID).map(|row| Line::styled(row, style)));
         }
@@ -243,7 +244,6 @@ fn choices(theme: Theme, panel: &EndDialog, shown: usize, columns: usize) -> Vec
     choices.iter().skip(top).take(shown).flat_map(line).collect()
 }
 
-/// The name of a choice.
 fn name(choice: Choice) -> String {
     match choice {
         Choice::Signal(signal) => signal.to_string(),
@@ -291,7 +291,7 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
     let now = model.now();
     let say = |text: String, style: Style| vec![Line::styled(text, style)];
     let is_one = panel.targets().nth(1).is_none();
-    let what = effect_of_enter(panel);
+    let effect = effect_of_enter(panel);
     let root = panel.root();
     match root.map(|root| &root.stage) {
         _ if panel.has_ended() => ended(theme, model, panel),
@@ -319,17 +319,17 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
                     labels::state_in_words(&root.process, *state)
                 )));
             }
-            lines.push(Line::styled(format!("{what}, Esc cancels."), theme.dim()));
+            lines.push(Line::styled(format!("{effect}, Esc cancels."), theme.dim()));
             lines
         }
         _ if panel.first_sent.is_some() => {
             let mut lines = say("Some have not ended yet.".to_owned(), theme.notable());
-            lines.push(Line::styled(format!("{what} to those that are left, Esc cancels."), theme.dim()));
+            lines.push(Line::styled(format!("{effect} to those that are left, Esc cancels."), theme.dim()));
             lines
         }
         _ => {
             let targets = if is_one { "this process" } else { "these processes" };
-            say(format!("Verified: only {targets} will be signalled. {what}, Esc cancels."), theme.good())
+            say(format!("Verified: only {targets} will be signalled. {effect}, Esc cancels."), theme.good())
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::app::rows::RowSubject;
 use crate::app::{App, Mode};
 use crate::model::HostProcess;
 
-/// The intents whose keys are shown, the most useful first, each with a word. The word is empty if the next key has the same.
+/// The intents whose keys the footer shows over the lists, the most useful first, each with a word. The word is empty
+/// if the next key has the same.
 const LIST: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
     (Intent::Suspects, "orphans"),

@@ -1,4 +1,4 @@
-//! Draws the GPU list, one line each: `0 H100 80GB HBM3  ━━━━━━──── 61.2/79.6G  97% ━━━━━━━─ 64°C 512/700W ok`
+//! Draws the list of GPUs, one line for each: `0 H100 80GB HBM3  ━━━━━━──── 61.2/79.6G  97% ━━━━━━━─ 64°C 512/700W ok`
 
 use std::time::Duration;
 
@@ -31,9 +31,9 @@ struct GpuColumnWidths {
     health: usize,
 }
 
-/// The narrowest bar that still says something.
+/// The width of the narrowest bar.
 const BAR: usize = 3;
-/// A bar that reads well. A long name leaves this much to the bars.
+/// The width that a long GPU name leaves to each bar.
 const FAIR_BAR: usize = 6;
 /// The width of the health where there is room for the whole phrase.
 const HEALTH_AT_LENGTH: usize = 36;
@@ -103,7 +103,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if hidden > 0
         && let Some(mut pen) = Pen::at(buffer, area, 0)
     {
-        // Over the heading of the last column.
+        // Drawn over the end of the headings.
         let word = format!(" Tab: {hidden} more");
         pen.tab_from_end(word.len()).put(word, theme.notable());
     }
@@ -191,23 +191,23 @@ pub(super) fn troubles(app: &App, width: usize) -> Vec<String> {
     let kept = columns.shown.iter().filter(|column| is_kept(**column)).map(|column| columns.width(*column) + 1);
     let room = width.saturating_sub(kept.sum::<usize>());
     let troubled = gpu_rows(app.fleet()).filter_map(|row| Some((row, row.gpu.trouble.as_ref()?)));
-    let untold = troubled.filter(|(row, trouble)| is_read(*row) || !tells_all(*row, trouble, room));
-    untold.map(|(row, trouble)| format!("{}{}", on_host(app, row.host), trouble.sentence)).collect()
+    let unexplained = troubled.filter(|(row, trouble)| is_read(*row) || !has_room_for(*row, trouble, room));
+    unexplained.map(|(row, trouble)| format!("{}{}", on_host(app, row.host), trouble.sentence)).collect()
 }
 
-/// The age of the figures on the line of a GPU that does not answer; `None` when it has none.
+/// The age of the kept figures of a GPU in trouble; `None` when they are not overdue, or when the GPU has none to show.
 fn age_of_kept(GpuRow { model, gpu, .. }: GpuRow<'_>) -> Option<Duration> {
     model.age(gpu).filter(|_| gpu.load.memory_used.is_ok())
 }
 
 /// Whether the line has room for the whole sentence.
-fn tells_all(row: GpuRow<'_>, trouble: &Trouble, room: usize) -> bool {
+fn has_room_for(row: GpuRow<'_>, trouble: &Trouble, room: usize) -> bool {
     trouble.sentence.as_str().len() <= room && age_of_kept(row).is_none()
 }
 
 /// Draws what is wrong with a GPU, at the length that fits.
 fn draw_trouble(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>, trouble: &Trouble) {
-    if tells_all(row, trouble, pen.room()) {
+    if has_room_for(row, trouble, pen.room()) {
         pen.rest(trouble.sentence.as_str(), theme.alarm());
         return;
     }
@@ -221,7 +221,7 @@ fn draw_trouble(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>, trouble: &Trou
     pen.rest(text, theme.alarm());
 }
 
-/// The columns that the user chose, and that a screen of that width has no room for.
+/// The chosen columns that a screen of this width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<GpuColumn> {
     let shown = GpuColumnWidths::new(app, width).shown;
     app.gpus.columns(app.size.0, app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
@@ -256,7 +256,7 @@ fn draw_cell(
                 Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, full).skip(1),
                 None => pen.gauge(theme, share, columns.bar, full).skip(1),
             };
-            // Only a small part of a split bar may have the colour of the whole.
+            // Only a small part of a split bar may have the colour of a full GPU, so the figure has it too.
             let figure = if share.is_some_and(|share| share >= Theme::FULL) { full } else { style };
             pen.cell(cell.text, MEMORY_WIDTH, Align::Right, figure).skip(1);
         }

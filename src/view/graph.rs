@@ -1,6 +1,7 @@
 //! Draws memory over time: of the GPU or process under the cursor, and on a wide screen of both, side by side.
 //!
-//! A process is drawn as a curve, a GPU as a stack of its processes. [`axes`] draws the labels and lines around them.
+//! A GPU is drawn as a stack of its processes. A process is drawn as a curve, or as a stack of PyTorch's parts where
+//! its allocator stats are known. [`axes`] draws the labels and lines around them.
 
 mod axes;
 mod dots;
@@ -157,7 +158,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
     {
         figure(pen, theme, "", &format!("{} since {name}", lists::signed(change)), theme.notable());
     }
-    // With names of layers at the right, they are there.
+    // Where there is room for the legend, it has these figures.
     if let Some(split) = model.allocator_history(&panel.subject.subject).filter(|_| panel.legend.width == 0)
         && let (Some(allocated), Some(reserved)) = (split.allocated.latest(), split.reserved.latest())
     {
@@ -189,13 +190,14 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Pane
                 parts.extend(high(&gpu.power).map(|watts| format!("{watts} W")));
                 parts.extend(high(&gpu.temperature).map(|value| format!("{}°C", GpuHistory::celsius(value))));
             }
-            // With names of layers at the right, they are there.
+            // Where there is room for the legend, it has these figures.
             if panel.legend.width == 0 {
-                parts.extend(stack::at(model, uuid, at).into_iter().map(|(name, held)| format!("{name} {held}")));
+                parts
+                    .extend(stack::memory_at(model, uuid, at).into_iter().map(|(name, held)| format!("{name} {held}")));
             }
         }
         GpuOrProcess::Process(id) => {
-            // With names of layers at the right, they are there.
+            // Where there is room for the legend, it has these figures.
             if let Some(split) = model.allocator_history(&panel.subject.subject).filter(|_| panel.legend.width == 0) {
                 let held = |name: &str, bytes: Bytes| format!("{name} {bytes}");
                 let at = |series: &MemoryHistory| series.at(at, now).map(|range| range.high);

@@ -12,7 +12,7 @@ use crate::app::layout::Area;
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, MemoryPart};
 
-/// A position in a line of the screen; everything is written there or to the right of it.
+/// A position in a line of the screen. Text is written there, and moves the position to the right.
 pub(super) struct Pen<'a> {
     buffer: &'a mut Buffer,
     x: u16,
@@ -74,7 +74,7 @@ impl<'a> Pen<'a> {
         self.put(text[..end].trim_end(), style).put("…", style)
     }
 
-    /// Writes a text into a cell of that width and moves right behind the cell. A longer text ends with `…`.
+    /// Writes a text into a cell of this width and moves to the end of the cell. A longer text ends with `…`.
     pub(super) fn cell(&mut self, text: impl Display, width: usize, align: Align, style: Style) -> &mut Self {
         let text = text.to_string();
         let columns = text.width();
@@ -90,7 +90,7 @@ impl<'a> Pen<'a> {
         self.skip(if align == Align::Right { width.min(columns) } else { width })
     }
 
-    /// Draws a bar, filled in that style; an unknown share leaves it blank.
+    /// Draws a bar whose filled part has this style. An unknown share leaves the bar blank.
     pub(super) fn gauge(&mut self, theme: Theme, share: Option<f64>, width: usize, style: Style) -> &mut Self {
         let Some(share) = share else { return self.skip(width) };
         let (filled, rest) = theme::bar(share, width);

@@ -1,4 +1,4 @@
-//! Draws the process list, one line each. A wider screen has more columns and longer bars.
+//! Draws the process list, one line for each row. A wider screen has more columns and longer bars.
 
 mod header;
 mod unaccounted;
@@ -38,10 +38,10 @@ impl ColumnWidths {
             width if width >= usize::from(WIDEST) => (9, 12, 16, 20),
             width if width >= usize::from(WIDE) => (5, 9, 6, 8),
             width if width >= SCREEN_WITH_BARS => (3, 8, 4, 5),
-            // The amount is what people look for: it stays, whatever else goes.
+            // The narrowest screens have no bars, but keep the amounts.
             _ => (3, 8, 0, 5),
         };
-        // The short list has its room for the reasons.
+        // The list of suspects needs the room for the reasons.
         let memory_bar = if app.processes.view.suspects { 0 } else { memory_bar };
         let columns = Self { shown: Vec::new(), gpu, user, memory_bar, history };
         Self {
@@ -50,7 +50,7 @@ impl ColumnWidths {
         }
     }
 
-    /// The width of a column; of the last one, the least that says anything.
+    /// The width of a column. For the last column, the least useful width.
     fn width(&self, column: ProcessColumn) -> usize {
         match column {
             ProcessColumn::Gpu => self.gpu,
@@ -63,7 +63,7 @@ impl ColumnWidths {
 }
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    // The GPU list says why there is no GPU; a process list without one would be empty for ever.
+    // Without a GPU the process list would stay empty, and the GPU list says why there is none.
     if gpu_rows(app.fleet()).next().is_none() && app.processes.rows.is_empty() {
         return;
     }
@@ -143,7 +143,7 @@ fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, reasons: Vec<String>
     Paragraph::new(troubles.chain(reasons).collect::<Vec<_>>()).wrap(Wrap { trim: true }).render(area, buffer);
 }
 
-/// Draws below the short list the whole evidence against the process under the cursor.
+/// Draws the whole evidence against the process under the cursor, below the list of suspects.
 pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(process) = app.processes.selected_process() else { return };
     let Some(verdict) = app.fleet().host(process.host).and_then(|model| model.verdict(process.process)) else { return };
@@ -151,7 +151,7 @@ pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: 
     Paragraph::new(text).style(theme.notable()).wrap(Wrap { trim: true }).render(rect(area), buffer);
 }
 
-/// The columns that the user chose, and that a screen of that width has no room for.
+/// The chosen columns that a screen of this width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<ProcessColumn> {
     let shown = ColumnWidths::new(app, width).shown;
     app.processes.columns(app.size.0, app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
@@ -187,7 +187,7 @@ fn draw_process(
     }
 }
 
-/// Draws the command, or the reason in the short list; the last cell of a line.
+/// Draws the command, or the reason in the list of suspects, in the last cell of a line.
 fn draw_command(
     pen: &mut Pen<'_>,
     theme: Theme,

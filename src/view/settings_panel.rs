@@ -1,4 +1,4 @@
-//! Draws the panel of settings, one line each.
+//! Draws the panel of settings, one line for each setting.
 
 use ratatui::buffer::Buffer;
 use strum::VariantArray;
@@ -14,7 +14,7 @@ use crate::app::settings_panel::Item;
 
 /// The width of a setting's name.
 const NAME: usize = 12;
-/// The least width for advice beside a column that has no room.
+/// The narrowest screen with advice beside a column that has no room.
 const ROOMY: usize = 80;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[(Item, bool)], cursor: usize, area: Area) {

@@ -21,7 +21,7 @@ use crate::protocol::snapshot::{
 
 mod lines;
 
-/// Eight GPUs, and twelve processes that grow.
+/// Eight GPUs and twelve processes.
 fn busy() -> Snapshot {
     (0..12u32).fold(host(8), |host, at| {
         let memory = Bytes::from_mib(u64::from(1000 + at * 3000));
@@ -29,7 +29,7 @@ fn busy() -> Snapshot {
     })
 }
 
-/// The app after a minute of it, then after those keys.
+/// The app after a minute in which the processes of [`busy`] grew, and after `keys`.
 fn app(width: u16, height: u16, keys: &[KeyCode]) -> App {
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(width, height));
@@ -91,7 +91,7 @@ fn any_size_is_drawn() {
     }
 }
 
-/// Cheaper than [`app`]: one pass.
+/// Like [`app`], but faster: after one pass only.
 fn app_of_size(keys: &[KeyCode], width: u16, height: u16) -> App {
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(width, height));
@@ -146,7 +146,7 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
 
 #[test]
 fn the_memory_bar_is_split_and_the_cache_is_a_column() {
-    // 16 cells of 80 GiB: tensors hold 4 of them, 3 are reserved and unallocated, 1 is not PyTorch's.
+    // The bar has 16 cells for 80 GiB: tensors hold 4 of them, 3 are reserved and unallocated, 1 is not PyTorch's.
     for (theme, bar) in [(Theme::new(false, true), "━━━━┅┅┅═────────"), (Theme::new(true, false), "====:::%--------")]
     {
         let screen = screen(theme, &with_allocator(160, &[]), 160, 60);
@@ -154,7 +154,7 @@ fn the_memory_bar_is_split_and_the_cache_is_a_column() {
         assert!(line.contains(&format!("{bar} 40.0G 10.0G")), "{line}");
         assert!(screen.contains("CACHE"), "{screen}");
     }
-    // On a narrow screen, too, the column is there.
+    // A narrow screen has the column too.
     let screen = screen(Theme::new(false, true), &with_allocator(80, &[]), 80, 60);
     assert!(screen.lines().any(|it| it.contains(" alice ") && it.contains("40.0G 10.0G")), "{screen}");
 }
@@ -163,9 +163,9 @@ fn the_memory_bar_is_split_and_the_cache_is_a_column() {
 fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
     let cells = |parts: [u64; 3], width| theme::cells(parts.map(Bytes), Bytes(80), width);
     assert_eq!(cells([20, 16, 4], 16), [4, 3, 1]);
-    // Half a GiB beside nine and three is not the third cell.
+    // Half a GiB beside 9 and 3 GiB takes no cell.
     assert_eq!(theme::cells([90, 30, 5].map(Bytes), Bytes(796), 16), [2, 1, 0]);
-    // Nor is the one cell that there is for all of it the smaller part's.
+    // A single cell goes to the largest part.
     assert_eq!(cells([9, 3, 1], 4), [1, 0, 0]);
     assert_eq!((cells([0, 0, 0], 4), cells([80, 80, 80], 6)), ([0; 3], [2; 3]));
     // A small amount takes half a cell, as without parts.
@@ -179,7 +179,7 @@ fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
     assert!(line.contains("╸───  8.0G"), "{line}");
 }
 
-/// A host where each process has this much reserved and allocated, in GiB, and 2 GiB beside.
+/// A host where each process has this much reserved and allocated, in GiB, and 2 GiB that are not PyTorch's.
 fn with_parts(each: &[(u64, u64)]) -> Snapshot {
     let mut snapshot = host(1);
     for (pid, (reserved, allocated)) in (7..).zip(each) {
@@ -208,7 +208,7 @@ fn a_full_list_leaves_a_row_for_the_note_about_unread_stats() {
     let full = screen_of(30, 24);
     assert!(full.contains("PyTorch's part of 30 processes is not known (Enter says why, and what to do)"), "{full}");
     assert!(full.contains("21 more"), "{full}");
-    // Nor is a part of the reason cut where there is too little room for all of it.
+    // Where there is too little room for a reason, the note in its place is complete.
     for processes in 1..30 {
         let screen = screen_of(processes, 24);
         assert!(screen.contains("Enter says why") || screen.contains("as root"), "{screen}");
@@ -291,7 +291,7 @@ fn the_page_says_which_parts_of_memory_are_unknown() {
     check(&process, &|it| memory(it, Ok(Bytes::from_gib(35))), &less);
     let more = ["- not PyTorch's 24.0 GiB 25,769,803,776 more than CUDA takes for itself"];
     check(&process, &|it| memory(it, Ok(Bytes::from_gib(60))), &more);
-    // Two devices, of which it cannot be told where they are: all of it is known.
+    // If the GPU of a device is not known, the breakdown is over all GPUs.
     let unplaced = |it: &mut Snapshot| it.processes[0].allocator.as_mut().unwrap().devices[0].gpu = None;
     let all = ["which GPU cannot be told", "Memory on all its GPUs", "- not PyTorch's 4.0 GiB", "- reserved 36.0 GiB"];
     check(&process, &unplaced, &all);
@@ -302,7 +302,7 @@ fn the_page_says_which_parts_of_memory_are_unknown() {
     );
     check(&gpu, &|it| it.processes[0].allocator = None, &["not PyTorch's, or of processes that could not be read"]);
     check(&gpu, &|_| (), &["other 4.0 GiB 4,294,967,296 not PyTorch's: CUDA contexts"]);
-    // A context on a GPU that it has no tensor on.
+    // A CUDA context on a GPU where the process has no tensor.
     let context = |it: &mut Snapshot, gib| {
         let mut gpu_process = it.gpus[0].processes[0].clone();
         gpu_process.memory = Ok(Bytes::from_gib(gib));
@@ -352,13 +352,13 @@ fn the_reason_for_unread_stats_is_shown_once_below_the_list() {
         }
         assert_eq!(text.matches("is not known").count(), 2, "{screen}");
     }
-    // Where the list takes all rows, it has them.
+    // A list that needs all rows leaves none for the note.
     app.update(Event::Resized(80, 10));
     let screen = screen(Theme::new(false, true), &app, 80, 10);
     assert!(!screen.contains("is not known"), "{screen}");
 }
 
-/// A host on whose GPU so many workers of a dead trainer keep 9 GiB that the driver lists for nobody.
+/// A host on whose GPU this many workers of a dead trainer keep 9 GiB that the driver lists for no process.
 fn left_over(workers: u32) -> Snapshot {
     let mut host = host(1);
     host.gpus[0].load.memory_used = Ok(Bytes::from_gib(9));
@@ -373,7 +373,7 @@ fn left_over(workers: u32) -> Snapshot {
     host
 }
 
-/// The short list of that host.
+/// The list of suspects of [`left_over`].
 fn short_list(workers: u32) -> String {
     let mut app = app_with(&left_over(workers), 80, Settings::default());
     app.update(Event::Key(KeyEvent::from(KeyCode::Char('o'))));
@@ -403,13 +403,13 @@ fn the_dialog_asks_for_the_pid_before_it_announces_the_effect_of_enter() {
     let process = app.modes.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
     let outcome = Outcome::Held { caution: Some("it is the display server".into()) };
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
-    let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
-    let before = of(&app);
+    let screen_of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
+    let before = screen_of(&app);
     assert!(before.contains(&format!("Type {} first: then", process.pid)), "{before}");
     for digit in process.pid.to_string().chars() {
         app.update(Event::Key(KeyEvent::from(KeyCode::Char(digit))));
     }
-    let after = of(&app);
+    let after = screen_of(&app);
     assert!(!after.contains(" first: then") && after.contains("Enter sends SIGTERM"), "{after}");
 }
 
@@ -427,7 +427,7 @@ fn the_dialog_says_that_a_target_runs_another_program_now() {
         text.contains("│bash save.sh ") && text.contains("it ran something else before: python train.py"),
         "{text}"
     );
-    // Enter, typed at what the screen showed before, is not for this.
+    // An Enter that was typed while the screen showed `train.py` must not confirm the end of `save.sh`.
     assert_ne!(app.planned_end(), before_exec);
 }
 
@@ -444,7 +444,7 @@ fn the_footer_counts_tagged_processes_wherever_the_cursor_is() {
     };
     assert!(!after("").contains("tagged"));
     assert!(after(" ").contains("\"1 tagged  ? help"));
-    // The filter hides it; the panel is about it all the same.
+    // The filter hides the tagged process, and the dialog opens on it all the same.
     assert!(after("/a.py\n").contains("1 tagged, 1 not listed"), "{}", after(""));
     assert!(after("x").contains("End the tagged process 7 "), "{}", after(""));
 }
@@ -459,20 +459,24 @@ fn only_a_process_that_signals_reach_may_ignore_them() {
         let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).related(8, 7, "python worker.py");
         let mut app = app_with(&host, 80, Settings::default());
         let key = |app: &mut App, key| _ = app.update(Event::Key(KeyEvent::from(key)));
-        let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
+        let screen_of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
         key(&mut app, KeyCode::F(9));
         let process = app.modes.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
         let hear = |app: &mut App, outcome| {
             app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
         };
         hear(&mut app, Outcome::Held { caution: None });
-        assert!(of(&app).contains("Tab whole job"), "{}", of(&app));
+        assert!(screen_of(&app).contains("Tab whole job"), "{}", screen_of(&app));
         key(&mut app, KeyCode::Enter);
         hear(&mut app, Outcome::Sent { signal: Signal::Term, at: host.at });
         hear(&mut app, Outcome::Alive { state, wchan: None, seconds: 2 });
-        assert!(of(&app).contains(words) && of(&app).contains("ignore") == (state == State::Sleeping), "{}", of(&app));
-        // A process that has just begun does not grow.
-        assert!(!of(&app).contains("whole job"), "{}", of(&app));
+        assert!(
+            screen_of(&app).contains(words) && screen_of(&app).contains("ignore") == (state == State::Sleeping),
+            "{}",
+            screen_of(&app)
+        );
+        // After the first signal, the dialog does not widen to the whole job.
+        assert!(!screen_of(&app).contains("whole job"), "{}", screen_of(&app));
     }
 }
 
@@ -483,7 +487,7 @@ fn typed_text_has_precedence_over_a_notice() {
     assert!(line_of(&app, 120, "filter: ").starts_with("filter: x"));
 }
 
-/// The app on that host, with these settings.
+/// The app on `host`, with these settings.
 fn app_with(host: &Snapshot, width: u16, settings: Settings) -> App {
     let mut app = App::new(AppOptions::default());
     app.apply_settings(settings);
@@ -492,7 +496,7 @@ fn app_with(host: &Snapshot, width: u16, settings: Settings) -> App {
     app
 }
 
-/// That line of what is on the screen.
+/// The first line on the screen that contains `words`.
 fn line_of(app: &App, width: u16, words: &str) -> String {
     let screen = screen(Theme::new(false, true), app, width, 24);
     let line = screen.lines().find(|it| it.contains(words)).unwrap_or_else(|| panic!("no {words}:\n{screen}"));

@@ -11,7 +11,7 @@ use crate::app::settings::ThemeName;
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
-/// The styles of all roles.
+/// The styles of all roles on one terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Theme {
     is_ascii: bool,
@@ -56,7 +56,7 @@ impl Theme {
         Self { is_ascii, has_colour, name: ThemeName::default() }
     }
 
-    /// The same with the theme that the user chose.
+    /// The same styles in the colours of another theme.
     #[must_use]
     pub fn with(self, name: ThemeName) -> Self {
         Self { name, ..self }
@@ -91,12 +91,12 @@ impl Theme {
         self.role(Hue::Accent, Modifier::empty()).add_modifier(Modifier::BOLD)
     }
 
-    /// Unusual.
+    /// Something unusual.
     pub fn notable(self) -> Style {
         self.role(Hue::Notable, Modifier::BOLD)
     }
 
-    /// Wrong.
+    /// Something wrong.
     pub fn alarm(self) -> Style {
         self.role(Hue::Alarm, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
@@ -106,7 +106,7 @@ impl Theme {
         self.role(Hue::Alarm, Modifier::BOLD)
     }
 
-    /// Healthy, or done.
+    /// Something healthy, or done.
     pub fn good(self) -> Style {
         self.role(Hue::Good, Modifier::empty())
     }

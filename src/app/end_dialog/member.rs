@@ -26,16 +26,17 @@ pub enum Stage {
         signal: Signal,
         /// When.
         at: Moment,
-        /// The state of the process while it does not end, and the kernel function that it waits in; `None` at first.
+        /// The state of the process while it does not end, and the kernel function that it waits in; `None` until the
+        /// agent reports them.
         alive: Option<(State, Option<Text>)>,
     },
-    /// The process was stopped for a forced end and continued, because that failed for this reason.
+    /// The forced end failed for this reason. The process, which was stopped for it, runs again.
     LetGo(Text),
     /// The process has ended.
     Ended {
         /// When.
         at: Moment,
-        /// The parent that has not reaped the process; `None` if it was reaped.
+        /// The PID of the parent that has not reaped the process; `None` if it was reaped.
         zombie_of: Option<u32>,
     },
 }
@@ -47,13 +48,13 @@ pub struct Member {
     pub process: Process,
     /// The label and the model name of each of its GPUs.
     pub gpus: Vec<(String, String)>,
-    /// The progress.
+    /// How far the end of the process is.
     pub stage: Stage,
     /// A warning about ending the process.
     pub caution: Option<Text>,
     /// Whether the agent found the process below one that it had stopped.
     pub joined: bool,
-    /// The arguments of its parent; `None` if they are not known.
+    /// The arguments of the parent; `None` if they are not known.
     parent: Option<Argv>,
     /// The arguments that were known first; `None` if none were known yet.
     ran: Option<Argv>,
@@ -86,7 +87,7 @@ impl Member {
         Self { process, gpus: Vec::new(), stage, caution: None, joined: true, parent: None, ran: None }
     }
 
-    /// Its identity.
+    /// The identity of the process.
     pub fn id(&self) -> ProcessId {
         self.process.id
     }
@@ -123,8 +124,9 @@ impl Member {
         }
     }
 
-    /// Whether a supervisor started `new` in place of this process: with the same arguments and user, and with the same parent
-    /// or one that runs the same program. Arguments alone do not suffice: the workers of a trainer have those of the trainer.
+    /// Whether a supervisor started `new` in place of this process: with the same arguments and user, and with the same
+    /// parent or one with the same arguments. The arguments of the process alone do not suffice: the workers of a
+    /// trainer have those of the trainer.
     pub(super) fn is_succeeded_by(&self, new: &Process, snapshot: &Snapshot) -> bool {
         let (facts, mine) = (&new.facts, &self.process.facts);
         let is_alike = facts.argv.is_ok() && facts.argv == mine.argv && facts.uid == mine.uid;

@@ -41,9 +41,10 @@ pub fn whole_screen(body: Area) -> (Area, Area) {
 /// The future of a leak, if memory continues to grow as it does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Projection {
-    /// The growth.
+    /// How fast the memory grows.
     pub rate: Rate,
-    /// The memory now; only that of tensors if they are what grows.
+    /// The memory from which the projection starts: the memory now, or the recent maximum of the tensors' memory if
+    /// that grows.
     pub from: Bytes,
     /// The amount at which memory runs out; `None` if it is not known.
     pub limit: Option<Bytes>,
@@ -103,7 +104,7 @@ fn limit(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
 pub struct Panel {
     /// The GPU or process whose memory the graph shows.
     pub subject: HostSubject,
-    /// The whole graph.
+    /// The area of the whole graph.
     pub area: Area,
     /// The area of the curve.
     pub plot: Area,
@@ -121,7 +122,7 @@ pub struct Panel {
     pub past: u16,
     /// The future of a leak; `None` when nothing leaks, or the graph shows the past only.
     pub projection: Option<Projection>,
-    /// The amounts.
+    /// The amounts at the left.
     pub scale: Scale,
     /// All memory of the GPU, or of the GPUs of the process; `None` when it is not known.
     pub capacity: Option<Bytes>,

@@ -1,4 +1,4 @@
-//! The vertical scale of a graph: round amounts on fixed rows, which stay for as long as they fit.
+//! The vertical scale of a graph: round amounts on fixed rows. A scale stays in use for as long as the amounts fit.
 
 use crate::base::units::Bytes;
 
@@ -105,7 +105,7 @@ impl Scale {
     }
 }
 
-/// The smallest of 1, 2, 5, 10, 20, 50… that is at least this.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn nice(least: f64) -> f64 {
     let ten = libm::exp10(libm::log10(least).floor());
     [1.0, 2.0, 5.0, 10.0]

@@ -1,4 +1,4 @@
-//! Keys of the graph, and what they show.
+//! Tests of the keys of the graph.
 
 use crossterm::event::{KeyCode, KeyEvent};
 
@@ -14,7 +14,7 @@ use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
 use crate::protocol::snapshot::example::{host, peek};
 
-/// A person before a host of one GPU and two processes, of which one grows by a MiB a second.
+/// The app with a host of one GPU and two processes, one of which grows by a MiB per second.
 struct GraphStory {
     app: App,
     host: Snapshot,
@@ -81,7 +81,7 @@ fn a_graph_without_room_below_the_lists_takes_the_whole_screen() {
         story.keys("g");
         assert_eq!(matches!(story.app.modes.current(), Mode::Graph(_)), is_whole);
     }
-    // With room, it stands beside them first.
+    // Where the lists leave room, the graph opens below them first.
     story.keys("g");
     story.app.update(Event::Resized(120, 40));
     story.keys("g");
@@ -101,7 +101,7 @@ fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
     let window = story.panel().window;
     let shown = window.part() * u32::try_from(window.parts()).unwrap();
     assert!(shown <= WEEK && shown + window.part() > WEEK, "{window:?}");
-    // The host has not been there for so long.
+    // The history is shorter than that, and the present is at the right edge.
     assert_eq!(window.place(story.host.at), Some(window.parts() - 1));
 }
 
@@ -117,7 +117,7 @@ fn the_graph_stands_still_under_its_cursor_and_comes_back_to_now() {
     story.keys("\u{1b}");
     assert_eq!((story.app.graph.cursor, story.app.graph.end), (None, None));
     assert!(story.panel().window.place(story.host.at).is_some());
-    // Moving on past the present follows it again.
+    // When the cursor moves past the present, the graph follows the present again.
     story.keys("←←→→→");
     assert_eq!((story.app.graph.cursor, story.app.graph.end), (None, None));
 }
@@ -133,7 +133,7 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
         assert!(panel.window.place(cursor).is_some(), "{:?} {cursor:?}", panel.window);
     }
     assert_eq!(story.app.graph.cursor, story.model().history().began());
-    // Zooming out keeps it in its place.
+    // Zooming out keeps the cursor in its column.
     let column = |story: &GraphStory| story.panel().column(story.app.graph.cursor.unwrap()).unwrap();
     let before = column(&story);
     story.keys("]");
@@ -162,7 +162,7 @@ fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
     story.see(next);
     assert_eq!(story.app.subject(), Some(subject.clone()));
     assert_eq!(story.panel().subject, subject);
-    // Nobody else is shown in detail, or ended, in its place.
+    // The keys for the page and for the end of a process act on no other process.
     story.keys("\nx");
     assert_eq!(
         (story.app.modes.current().key_context(), story.app.notice.text()),
@@ -197,7 +197,7 @@ fn the_scale_stays_while_memory_wobbles() {
         let before = std::mem::replace(&mut scale, story.panel().scale);
         moves += usize::from(before != scale);
     }
-    // Once, when the hill of the beginning leaves the graph.
+    // The scale changes once, when the early peak leaves the graph.
     assert!(moves <= 1, "{moves}");
 }
 
@@ -207,8 +207,8 @@ fn the_projection_ends_at_the_capacity() {
     let full = Forecast { low: seconds(50), likely: seconds(100), high: seconds(200) };
     let projection =
         Projection { rate: Rate(1.0), from: Bytes::from_gib(60), limit: Some(Bytes::from_gib(80)), full: Some(full) };
-    // To the MiB: times as divisors leave a rest.
-    let gib = |of: [Bytes; 3]| of.map(|it| (it.0 + (1 << 20)) >> 30);
+    // A MiB is added before the division, because amounts are not exact.
+    let gib = |amounts: [Bytes; 3]| amounts.map(|bytes| (bytes.0 + (1 << 20)) >> 30);
     assert_eq!(gib(projection.held(seconds(50))), [80, 70, 65]);
     assert_eq!(gib(projection.held(seconds(500))), [80; 3]);
     let unknown = Projection { rate: Rate(f64::from(1 << 30)), limit: None, full: None, ..projection };

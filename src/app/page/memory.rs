@@ -6,10 +6,10 @@ use crate::base::units::Bytes;
 use crate::model::{Breakdown, HostModel, MemoryPart, ReservedMemory, with_instances};
 use crate::protocol::snapshot::{AllocatorUnreadable, DeviceAllocator, Gpu, Process, Reading, Snapshot};
 
-/// The most that CUDA and its libraries take of each GPU without the program asking for memory.
+/// The most bytes that CUDA and its libraries take of each GPU without the program asking for memory.
 const CONTEXT: i64 = 4 << 30;
 
-/// The meaning of a negative amount that is not PyTorch's.
+/// The explanation of a negative amount outside of PyTorch.
 const MORE_THAN_DRIVER: &str =
     "PyTorch took more than the driver says: read at another moment, or it does not tell all";
 
@@ -144,12 +144,13 @@ fn words(part: MemoryPart) -> (&'static str, &'static str) {
     }
 }
 
-/// Explains the rest of a GPU's memory, depending on the processes whose allocator stats are not known.
+/// Explains the part of a GPU's memory that is not PyTorch's, depending on the processes whose allocator stats are not
+/// known.
 fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
     let stats = |process| snapshot.process(process).and_then(|process| process.allocator.as_deref());
     let gpu_processes = || with_instances(snapshot, gpu).flat_map(|gpu| &gpu.processes);
     let all_stats = || gpu_processes().map(|gpu_process| stats(gpu_process.process));
-    // A process without PyTorch and a forked worker have no stats to miss.
+    // A process without PyTorch has no stats, and those of a forked worker are a copy of its parent's.
     let says_all = |why| matches!(why, AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied);
     let is_unread =
         all_stats().any(|stats| stats.is_none_or(|stats| stats.unreadable.is_some_and(|why| !says_all(why))));

@@ -12,7 +12,7 @@ fn host() -> impl Strategy<Value = HostKey> {
     prop::sample::select(vec![HostKey::FIRST, SECOND])
 }
 
-/// Any event, in no order, from any of the two hosts.
+/// Any event, from either of the two hosts.
 fn any_event() -> impl Strategy<Value = Event> {
     let keys = prop::sample::select(vec![
         KeyCode::Up,

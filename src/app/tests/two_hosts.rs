@@ -90,7 +90,7 @@ fn the_cursor_stays_on_its_host() {
     app.update(full(HostKey::FIRST, &three().without(103).later(1)));
     assert_eq!(app.processes.selected_process(), Some(on(SECOND, 103)));
     assert_eq!(app.processes.cursor, 0);
-    // GPUs have the same UUIDs.
+    // The GPUs of both hosts have the same UUIDs.
     press(&mut app, KeyCode::Tab);
     press(&mut app, KeyCode::End);
     let gpu = |app: &App| app.gpus.selected_row(app.fleet()).map(|row| (row.host, row.gpu.facts.index));
@@ -109,7 +109,7 @@ fn tags_and_groups_are_of_one_host() {
     assert_eq!(app.processes.tagged, [on(SECOND, 103)]);
     app.update(full(SECOND, &family().without(103).later(1)));
     assert_eq!(app.processes.tagged, []);
-    // A job of each host, and each tag of a whole job, has the members of that host.
+    // Groups by job, and tags of a whole job, hold members of one host only.
     letter(&mut app, 'b');
     press(&mut app, KeyCode::End);
     letter(&mut app, 'c');
@@ -162,7 +162,7 @@ fn a_page_takes_the_answer_of_its_own_host() {
     let uuid = app.fleet().host(SECOND).unwrap().latest().unwrap().gpus[1].uuid.clone();
     let detail = |gpu| vec![Command::Detail { gpu }];
     assert_eq!(press(&mut app, KeyCode::Enter), Some(commands_to(SECOND, detail(Some(uuid)))));
-    // Another agent of the first host is not asked about a GPU of the second.
+    // A restarted agent of the first host is not asked about a GPU of the second.
     let mut restarted = three();
     restarted.sequence = 700;
     assert_eq!(app.update(full(HostKey::FIRST, &restarted)), None);
@@ -185,17 +185,17 @@ fn the_end_of_a_watched_process_is_reported_for_its_host_only() {
     press(&mut app, KeyCode::Down);
     letter(&mut app, 'w');
     assert!(app.alerts.is_watched(&on(SECOND, 103).into()) && !app.alerts.is_watched(&on(HostKey::FIRST, 103).into()));
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for host in [HostKey::FIRST, SECOND] {
         for second in 1..4 {
             let mut without = three().without(103).later(second);
             without.host.scan.at = without.at;
             if let Some(Effect::Alert(alerts)) = app.update(full(host, &without)) {
-                told.extend(alerts.into_iter().map(|alert| (host, alert.sentence)));
+                received.extend(alerts.into_iter().map(|alert| (host, alert.sentence)));
             }
         }
     }
-    assert_eq!(told, [(SECOND, "node-b: 103 (python c.py) has ended".to_owned())]);
+    assert_eq!(received, [(SECOND, "node-b: 103 (python c.py) has ended".to_owned())]);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn marks_and_graphs_show_the_memory_of_their_host() {
     assert!(app.graph.cursor.is_some());
     let of_first =
         HostGpu { host: HostKey::FIRST, gpu: app.fleet().host(SECOND).unwrap().latest().unwrap().gpus[0].uuid.clone() };
-    // The clock of another host is another clock: there the graph shows the present.
+    // Each host has a clock of its own: on the other host, the graph shows the present.
     press(&mut app, KeyCode::Tab);
     press(&mut app, KeyCode::Home);
     assert_eq!((app.subject(), app.graph.cursor), (Some(of_first.into()), None));

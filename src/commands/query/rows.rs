@@ -1,4 +1,5 @@
-//! The rows of a query as JSON: a GPU, or a process on it, in the form of the lines of an agent.
+//! Builds the rows of a query as JSON, for a GPU or a process that computes on it, and reads the fields of a GPU from
+//! its row.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -41,7 +42,7 @@ pub(super) fn gpu(snapshot: &Snapshot, gpu: &Gpu) -> Value {
     row
 }
 
-/// Returns a row for each computing process on `gpus` and on their MIG instances.
+/// Returns a row for each compute process (one whose use is not only graphics) on `gpus` and on their MIG instances.
 pub(super) fn compute_apps(snapshot: &Snapshot, gpus: &[&Gpu]) -> Vec<Value> {
     let mut rows = Vec::new();
     for whole in gpus {
@@ -85,7 +86,7 @@ pub(super) fn gpu_value(
     snapshot: &Snapshot,
     gpu: &Gpu,
 ) -> Result<String, &'static str> {
-    /// The load of a GPU in trouble is from this pass if it is younger.
+    /// If the load of a GPU in trouble is younger than this, it is from this pass.
     const FRESH: Duration = Duration::from_secs(1);
     let Some(trouble) = gpu.trouble.as_ref().filter(|_| !field.is_static()) else { return field.value(row) };
     let read_at = gpu.load.at;

@@ -47,7 +47,8 @@ pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
-/// Reads each host until two passes and `is_enough`, or until the time is up, and passes them to `see`.
+/// Reads each host until it had two passes and `is_enough` accepts its snapshot, or until the time is up. Then calls
+/// `see` with the hosts.
 ///
 /// # Errors
 ///
@@ -66,8 +67,8 @@ pub(crate) fn read_once<T>(
     })
 }
 
-/// Passes the hosts to `see` after each pass, with `rates` from the second pass on, until it returns a value. Returns a
-/// sentence when no agent is left, or when none writes anything for the interval and the timeout.
+/// Calls `see` with the hosts after each pass until it returns a value. With `rates`, the first call follows the second
+/// pass. Returns a sentence when no agent is left, or when none writes anything for the interval and the timeout.
 ///
 /// # Errors
 ///
@@ -136,8 +137,8 @@ impl Watch {
         Ok(Self { sources, fleet, hosts, has_recording_ended: false })
     }
 
-    /// Waits until each host that is not late has two passes and `is_enough`, or has ended, or the time is up. Reads a
-    /// recording to its end, however long that takes.
+    /// Waits until each host that is not late had two passes and `is_enough` accepts its snapshot, or the host has
+    /// ended, or the time is up. Reads a recording to its end, however long that takes.
     pub(super) async fn settle(&mut self, timeout: Duration, is_enough: IsEnough) {
         let deadline = Instant::now() + timeout;
         while !self.is_settled(is_enough) {

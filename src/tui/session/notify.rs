@@ -16,7 +16,7 @@ use crate::source::detach;
 /// The largest number of programs that run at the same time, should they hang.
 const MOST_RUNNING: usize = 8;
 
-/// Passes alerts on: by the terminal's bell, and to the user's program.
+/// Passes alerts to the user's program, and knows whether they ring the terminal's bell.
 #[derive(Debug)]
 pub(super) struct Notifier<'a> {
     /// Whether an alert rings the terminal's bell.
@@ -32,7 +32,7 @@ impl<'a> Notifier<'a> {
         Self { rings_bell, command, inputs, running: 0 }
     }
 
-    /// Starts the program, if there is one. How it ends comes as a [`SessionInput::AlertProgramEnded`].
+    /// Starts the program, if there is one. Its end arrives as a [`SessionInput::AlertProgramEnded`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! How the session is started: plain values, and the functions that write settings.
+//! The options of the session, and the functions that write settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::app::settings::Settings;
 use crate::source::Source;
 use crate::view::Theme;
 
-/// How the session is started.
+/// The options of the session.
 #[derive(Debug)]
 pub struct SessionOptions {
     /// The sources of lines, in the order of their host keys.
@@ -28,14 +28,14 @@ pub struct SessionOptions {
     pub alert_command: Vec<String>,
     /// Sentences about the settings files, to show at the start.
     pub notices: Vec<String>,
-    /// Writes settings.
+    /// Writes settings into files, on request and at the end.
     pub settings_files: SettingsFiles,
 }
 
 /// Saves settings for the next run, within the given time.
 pub(crate) type SaveChanges = Box<dyn Fn(&Settings, Duration)>;
 
-/// Writes settings into files. Its functions block while the home directory hangs.
+/// Writes settings into files. `write_config` blocks while the home directory hangs.
 pub struct SettingsFiles {
     /// Writes settings into `config.toml` and returns a sentence that says where, or why it failed.
     pub write_config: Arc<dyn Fn(&Settings) -> String + Send + Sync>,

@@ -22,7 +22,7 @@ const QUIT_TIMEOUT: Duration = Duration::from_millis(250);
 pub(super) struct SettingsWriter<'a> {
     files: &'a SettingsFiles,
     inputs: UnboundedSender<SessionInput>,
-    /// Ends when the write is over and its result was sent.
+    /// Ends when the latest write is over and its result was sent; `None` before the first write.
     write_task: Option<JoinHandle<()>>,
 }
 
@@ -67,7 +67,8 @@ impl<'a> SettingsWriter<'a> {
     /// [`QUIT_TIMEOUT`].
     pub(super) async fn finish(&mut self, settings: &Settings) {
         let deadline = Instant::now() + QUIT_TIMEOUT;
-        // Both files are mostly in one home directory. If it hangs, the second write would hang too.
+        // `config.toml` and `screen.toml` are usually in the same home directory: if the first write hangs, the second
+        // would hang too.
         if let Some(task) = self.write_task.take()
             && timeout_at(deadline, task).await.is_err()
         {

@@ -12,7 +12,7 @@ use ratatui::layout::{Position, Size};
 use ratatui::style::{Color, Modifier};
 use unicode_width::UnicodeWidthStr;
 
-/// Paints into a buffer the bytes that a terminal of one size must be sent.
+/// Turns drawings into the bytes that make a terminal show them.
 #[derive(Debug)]
 pub(super) struct Painter {
     /// The bytes painted so far.
@@ -381,7 +381,7 @@ mod tests {
                     assert_eq!(seen_cell.fgcolor(), seen(cell.fg), "foreground at {x},{y}");
                     assert_eq!(seen_cell.italic(), cell.modifier.contains(Modifier::ITALIC), "at {x},{y}");
                     let plain = !cell.modifier.contains(Modifier::BOLD | Modifier::DIM);
-                    // The emulator knows one weight at a time.
+                    // The emulator shows either bold or dim, not both.
                     assert!(!plain || seen_cell.bold() == cell.modifier.contains(Modifier::BOLD), "at {x},{y}");
                     assert!(!plain || seen_cell.dim() == cell.modifier.contains(Modifier::DIM), "at {x},{y}");
                 }

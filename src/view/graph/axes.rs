@@ -59,7 +59,7 @@ impl Level {
         let is_free = |x: u16| (x - 1..=x + width).all(|x| matches!(buffer[(x, row)].symbol(), " " | "╌"));
         let places = (panel.plot.x + 2..end.saturating_sub(width)).step_by(2);
         if let Some(x) = places.into_iter().find(|x| is_free(*x)) {
-            // The line goes on after a blank.
+            // Blanks separate the name from the line.
             buffer.set_string(x - 1, row, format!(" {} ", self.name), self.style);
         }
     }
@@ -159,7 +159,7 @@ pub(super) fn projection(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
     dots.draw(buffer);
 }
 
-/// `40s`, `5m`, `1h30m`, `2d`.
+/// Formats a time: `40s`, `5m`, `1h30m`, `2d`.
 pub(super) fn words(seconds: u64) -> String {
     let part = |amount: u64, unit: &str| if amount > 0 { format!("{amount}{unit}") } else { String::new() };
     match seconds {
@@ -186,7 +186,7 @@ pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Cur
     buffer.set_stringn(panel.plot.x, y, steps, usize::from(panel.past), theme.good());
 }
 
-/// The letter of an event and its style.
+/// The symbol of an event and its style.
 pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
     match what {
         HistoryEventKind::Began => ('▲', theme.good()),

@@ -1,4 +1,4 @@
-//! A picture in dots: eight in each cell, as braille letters. What is drawn later is on top.
+//! A picture in dots: eight in each cell, as braille characters. What is drawn later is on top.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
@@ -68,9 +68,9 @@ impl Dots {
         }
     }
 
-    /// Fills these rows of a column in one of the ways.
-    pub(super) fn fill(&mut self, x: usize, rows: std::ops::Range<usize>, way: usize, style: Style) {
-        for y in rows.filter(|y| FILLS[way % FILL_COUNT](x, *y)) {
+    /// Fills these rows of a column with one of the [`FILLS`].
+    pub(super) fn fill(&mut self, x: usize, rows: std::ops::Range<usize>, fill: usize, style: Style) {
+        for y in rows.filter(|y| FILLS[fill % FILL_COUNT](x, *y)) {
             if let Some(cell) = self.cell(x, y).filter(|cell| !cell.is_line) {
                 *cell = DotCell { bits: cell.bits | BITS[x % 2][y % 4], style, is_line: false };
             }
@@ -96,12 +96,12 @@ fn glyph(bits: u8) -> char {
     char::from_u32(0x2800 | u32::from(bits)).unwrap_or('·')
 }
 
-/// Returns a cell that is filled in one of the ways, as the sample beside the name of a layer.
-pub(super) fn sample(way: usize) -> char {
+/// Returns a cell with one of the [`FILLS`], as the sample beside the name of a layer.
+pub(super) fn sample(fill: usize) -> char {
     let mut bits = 0;
     for (x, column) in BITS.iter().enumerate() {
         for (y, bit) in column.iter().enumerate() {
-            bits |= if FILLS[way % FILL_COUNT](x, y) { *bit } else { 0 };
+            bits |= if FILLS[fill % FILL_COUNT](x, y) { *bit } else { 0 };
         }
     }
     glyph(bits)

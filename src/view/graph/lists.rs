@@ -12,7 +12,7 @@ use crate::model::{GpuOrProcess, HostModel, HostSubject};
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
-/// From this width on the two lists stand side by side.
+/// The narrowest area with the two lists side by side.
 const WIDE: u16 = 110;
 
 const AGO: usize = 8;

@@ -17,7 +17,7 @@ use crate::view::theme::Theme;
 /// The number of processes with a layer of their own. The others are part of the rest.
 const MOST: usize = FILL_COUNT;
 
-/// The name of the rest.
+/// The name of the memory above the layers.
 const OTHER: &str = "other";
 
 /// One layer: its name, its amount in each column of dots, and its amount at the cursor, or now without a cursor.
@@ -66,7 +66,7 @@ pub(super) fn draw(
 ) {
     let Some(series) = model.history().gpu(gpu).map(|history| &history.memory) else { return };
     let layers = layers(model, gpu, panel, cursor);
-    // The rest has the name that the list uses, which shows the present, when all processes have a layer.
+    // The rest is `unaccounted`, as in the list, if the graph shows the present and every process has a layer.
     let is_unaccounted =
         cursor.is_none() && layers.len() < MOST && model.unaccounted().iter().any(|memory| memory.gpu == *gpu);
     let rest = if is_unaccounted { "unaccounted" } else { OTHER };
@@ -111,7 +111,7 @@ pub(super) fn draw_parts(
 struct Stack<'a> {
     whole: &'a MemoryHistory,
     layers: Vec<Layer>,
-    /// The name of the rest.
+    /// The name of the memory above the layers.
     rest: &'static str,
 }
 
@@ -234,7 +234,7 @@ fn places<T: Clone>(entries: &[(f64, usize, String, T)], rows: u16) -> Vec<(u16,
 }
 
 /// The memory of each layer at a moment, the largest first, for the line of figures.
-pub(super) fn at(model: &HostModel, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes)> {
+pub(super) fn memory_at(model: &HostModel, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes)> {
     let held = |(id, process, series): (_, &ProcessHistory, &MemoryHistory)| {
         Some((name_of(id, &process.name), series.at(at, model.now())?.high))
     };

@@ -18,7 +18,8 @@ use crate::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, Snapshot, X
 
 const SIZE: (u16, u16) = (120, 40);
 
-/// A GPU with three processes, of which the first grows by 50 MiB a second, after five minutes of it.
+/// The app with a GPU and three processes, after five minutes in which the first grew by 50 MiB per second, and after
+/// `keys`.
 fn app(keys: &str) -> App {
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(SIZE.0, SIZE.1));
@@ -83,8 +84,8 @@ fn a_gpu_shows_its_processes_on_each_other_with_and_without_colour() {
     assert!((0..6).all(|at| fills.iter().filter(|it| **it == fills[at]).count() == 1), "{fills:?}");
 }
 
-/// A process of 40 GiB, of which PyTorch took 36, and tensors hold 10 and more by 50 MiB a second. Of its first minute, and
-/// of half a minute later on, its parts are not known.
+/// A process of 40 GiB, of which PyTorch reserved 36. Tensors hold 10 GiB, and 50 MiB more each second. The parts are
+/// not known in the first minute, and in half a minute later on.
 fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(size.0, size.1));
@@ -109,17 +110,17 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
     let graph = KeyCode::Char('g');
     let app = with_parts(&[graph], SIZE);
     let colours = screen(Theme::new(false, true), &app);
-    // It began at 10.0 GiB; of 36 GiB that PyTorch took, what tensors do not hold is its cache.
+    // Tensors held 10.0 GiB at first. The rest of the 36 GiB that PyTorch reserved is unallocated.
     shows(&colours, &["allocated", "24.6 GiB", "unallocated", "11.4 GiB", "other", "4.0 GiB"]);
     shows(&screen(Theme::new(true, false), &app), &["allocated", "unallocated", "other"]);
-    // The list has a column of that name, and a smaller amount in it.
+    // `cached` would be mistaken for the list's column CACHE, which has a smaller amount.
     assert!(!colours.contains("cached"), "{colours}");
-    // Where nothing is known of the parts, the whole stands alone, and nothing says that they were 0.
+    // Where the parts are not known, only the whole is drawn, and no part is shown as 0.
     let row: Vec<char> = colours.lines().find(|it| it.contains(" 30 GiB")).unwrap().chars().collect();
     let blanks = row[12..80].iter().collect::<String>();
     assert!(blanks.starts_with(&" ".repeat(10)) && blanks.contains(&" ".repeat(5)) && blanks.contains('⠅'), "{blanks}");
     assert!(!colours.contains(['⡇', '⢸']), "{colours}");
-    // There is no room for names: they stand with the moment under the cursor.
+    // Without room for a legend, the figures under the cursor have the names.
     let narrow = with_parts(&[graph, KeyCode::Left], (80, 40));
     let mut terminal = Terminal::new(TestBackend::new(80, 40)).unwrap();
     terminal.draw(|frame| crate::view::draw(frame.buffer_mut(), &Theme::new(false, true), &narrow)).unwrap();
@@ -141,16 +142,16 @@ fn unaccounted_memory_has_the_same_name_in_graph_and_list() {
 
 #[test]
 fn layers_begin_at_nothing() {
-    // Of 40 GiB, tensors hold 10 and more: beside a cache of 26 that must not look like a sixth.
+    // If the scale began higher, the tensors' 10 of 40 GiB would look like a sixth.
     shows(&screen(Theme::new(false, true), &with_parts(&[KeyCode::Char('g')], SIZE)), &["  0 GiB", " 40 GiB"]);
-    // A process without parts is a curve, which may begin at what it holds.
+    // A process without parts is drawn as a curve, whose scale may begin above 0.
     assert!(!screen(Theme::new(false, true), &app("g")).contains("  0 GiB"));
 }
 
 #[test]
 fn a_level_is_named_where_its_line_is_seen_or_not_at_all() {
     let shown = screen(Theme::new(false, true), &app("g"));
-    // The amount beside it is not that of the line.
+    // The name has no amount: the label beside the line is that of the axis.
     shows(&shown, &["╌ baseline  ╌"]);
     let is_dots = |it: Option<char>| it.is_some_and(|it| ('\u{2801}'..='\u{28ff}').contains(&it));
     for keys in ["g", "g[", "g[[", "\tg", "\tg[["] {
@@ -253,7 +254,7 @@ fn a_steep_projection_has_no_gaps() {
     let theme = Theme::new(false, true);
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
     terminal.draw(|frame| axes::projection(frame.buffer_mut(), theme, &panel)).unwrap();
-    // From the first column on it is at the end: so it comes from where it began.
+    // The projection reaches its limit in the first column, which joins the limit to the memory now.
     let at = |gib| panel.plot.y + panel.plot.height - 1 - row_of(&panel, Bytes::from_gib(gib));
     let buffer = terminal.backend().buffer();
     let rows: Vec<u16> = (0..SIZE.1).filter(|y| buffer[(panel.plot.x + panel.past, *y)].symbol() != " ").collect();

@@ -8,7 +8,7 @@ use crate::app::process_columns::ProcessColumn;
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
-/// Draws the headings, and at the end how many lines are below the screen.
+/// Draws the headings, and at the end how many lines of the list are below the screen.
 pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnWidths, below: usize) {
     let mut more = if below > 0 { format!(" {below} more below") } else { String::new() };
     let sort = app.processes.sort;
@@ -27,7 +27,8 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnW
         text.extend(mark);
         let style = if *column == sort.column { theme.accent() } else { theme.head() };
         let (width, align) = if is_last {
-            // Beside the number of lines below, as much as there is room for; no half of a word.
+            // The last heading shares its cell with the number of lines below. Where both do not fit, the word `below`
+            // is left out, then the heading.
             let name = text.chars().count();
             if name + more.len() > pen.room() {
                 more.truncate(more.trim_end_matches(" below").len());

@@ -46,7 +46,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnW
     if parts.is_empty() {
         parts.push("nobody that gputop may look at".to_owned());
     }
-    // The first name is not cut.
+    // Nothing is written if the first name would be cut.
     if "open in ".len() + parts[0].len() > pen.room() {
         return;
     }

@@ -87,7 +87,7 @@ fn advice_about_a_lost_gpu_is_shown_once_on_its_line_or_below_the_list() {
         }
         let text = screen(Theme::new(false, true), &app, width, 24);
         assert_eq!(words(&text).matches(sentence).count(), 1, "{width}: {text}");
-        // There is no age without a figure.
+        // The age is shown only if there is a figure.
         assert_eq!(text.contains("figures 30s old"), is_old && was_read, "{width}: {text}");
     }
 }
@@ -142,7 +142,7 @@ fn figures_that_are_read_stand_beside_what_is_wrong() {
     }
     let settings = Settings { gpu_columns: "index,name,sm".parse().ok(), ..Settings::default() };
     assert!(line_of(&app_with(&host, 80, settings), 80, "H100").trim_end().ends_with("failed 0s"));
-    // Nothing is known now of a lost GPU.
+    // A lost GPU has no current figures.
     if let Some(trouble) = &mut host.gpus[0].trouble {
         trouble.cause = Cause::Lost;
     }
@@ -166,7 +166,7 @@ fn the_age_of_figures_is_shown_whichever_columns_are_shown() {
         app.update(Event::Tick(ViewerTime::new(Duration::from_secs(7))));
         assert!(line_of(&app, width, "H100").trim_end().ends_with(" 7s old"), "{width}");
     }
-    // Nothing of a figure that it takes the place of is left.
+    // The age replaces a whole figure: no part of that remains.
     let settings = Settings { gpu_columns: "index,temp,name,memory,power".parse().ok(), ..Settings::default() };
     let power = line_of(&app_with(&busy(), 60, settings.clone()), 60, "H100");
     let power = power.split_whitespace().last().unwrap_or_default();
@@ -249,7 +249,7 @@ fn a_refusal_stands_below_the_process_that_it_is_about() {
     let text = screen(Theme::new(false, true), &app, 80, 24);
     let rows: Vec<&str> = text.lines().filter(|it| it.contains("permission") || it.contains("root (`")).collect();
     assert_eq!(rows.len(), 4, "{text}");
-    // Below the command, and not below the PID.
+    // The text continues below the command, and not below the PID.
     assert!(rows.iter().all(|it| it.contains("│         no perm") || it.contains("│         ")), "{text}");
     assert!(rows.iter().all(|it| !it.contains("│          ")), "{text}");
 }
@@ -303,12 +303,12 @@ fn the_header_of_a_recording_says_so_and_says_that_it_ended() {
     let header = |app: &App| screen(Theme::new(false, true), app, 120, 60).lines().next().unwrap().to_owned();
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host(1))))));
     assert!(header(&app).contains("gputop RECORDING  box"), "{}", header(&app));
-    // `H` hides no header of a recording.
+    // `H` does not hide the header of a recording.
     app.update(Event::Key(KeyCode::Char('H').into()));
     app.update(Event::RecordingEnded(Some("its last line is cut off".into())));
     app.update(Event::Tick(ViewerTime::new(Duration::from_mins(1))));
     assert!(header(&app).contains("gputop RECORDING (ended: its last line is cut off)  box"), "{}", header(&app));
-    // Nobody can be asked for details that the recording lacks.
+    // No agent can be asked for details that the recording lacks.
     for key in [KeyCode::Tab, KeyCode::Enter] {
         app.update(Event::Key(key.into()));
     }
