@@ -42,13 +42,14 @@ use super::{AgentEvent, clock};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId};
 
-/// A read that takes longer hangs.
+/// A read that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// A process whose memory hung is not read for so long, unless the hung read returns.
+/// How long a process is not read after a read of its memory hung, unless that read returns earlier.
 const AVOID_FOR: Duration = Duration::from_mins(1);
 /// How many processes are searched for an allocator in one pass. Each search takes about 0.1 ms.
 const SEARCHES_PER_PASS: u32 = 4;
-/// How many are searched in the first passes together, so that a single snapshot shows all of a common host.
+/// How many processes are searched in the first passes together, so that a single snapshot has the stats of all processes of
+/// a common host.
 const FIRST_SEARCHES: u32 = 64;
 
 /// A process to read.
@@ -59,7 +60,6 @@ struct ReadRequest {
     is_known: bool,
 }
 
-/// Results of some processes.
 type ReadResults = Vec<(ProcessId, ReadOutcome)>;
 
 /// The thread that reads allocator stats, as the main loop sees it.
@@ -72,7 +72,7 @@ pub(super) struct AllocatorReader {
 }
 
 impl AllocatorReader {
-    /// Reads no process yet.
+    /// Returns a reader whose thread starts with the first request.
     pub(super) fn new(events: mpsc::Sender<AgentEvent>) -> Self {
         let deliver = move |message| events.send(AgentEvent::Allocators(message)).is_ok();
         Self {
@@ -82,7 +82,8 @@ impl AllocatorReader {
         }
     }
 
-    /// Starts reading these processes. Ignored if the thread has not yet begun the request before.
+    /// Starts reading these processes, and forgets all others. The thread ignores the request if it has not yet begun the
+    /// request before.
     pub(super) fn request(&mut self, processes: impl Iterator<Item = ListedProcess>, now: Moment) {
         let mut requests: Vec<_> = processes.map(|process| ReadRequest { process, is_known: false }).collect();
         requests.sort_unstable_by_key(|request| request.process.id);
@@ -91,7 +92,7 @@ impl AllocatorReader {
         requests.retain(|request| !self.avoided.contains_key(&request.process.id));
         let is_needed = !requests.is_empty() && !self.worker.is_running();
         if is_needed && (self.worker.is_exhausted() || self.worker.start(|thread| read_all(&thread)).is_err()) {
-            // The results are too old to be shown, and there are no new ones.
+            // No thread can read these processes now, and their last results are too old to be shown.
             let ids = requests.iter().map(|request| request.process.id);
             self.results.extend(ids.map(|id| (id, Err(AllocatorUnreadable::NotYet))));
             return;
@@ -106,7 +107,7 @@ impl AllocatorReader {
         self.worker.deadline()
     }
 
-    /// Abandons the thread when it hangs. Returns whether it did: then the other processes should be requested again.
+    /// Abandons the thread when a read hangs. Returns whether one did: then the caller requests the other processes again.
     pub(super) fn abandon_overdue(&mut self, now: Moment) -> bool {
         let Some((id, _)) = self.worker.abandon_overdue(now) else { return false };
         self.avoided.insert(id, now.after(AVOID_FOR));

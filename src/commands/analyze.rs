@@ -37,7 +37,7 @@ use crate::commands::report::{self, Exit};
 pub struct AnalyzeOptions {
     /// The logs; `-` is the standard input.
     pub files: Vec<PathBuf>,
-    /// The memory of the GPU, for logs that do not have it.
+    /// The memory of the GPU. `None` for the amount in the log, if it has one.
     pub capacity: Option<Bytes>,
     /// Whether to write JSON.
     pub json: bool,

@@ -46,11 +46,11 @@ pub struct ExplainOptions {
     pub ascii: bool,
 }
 
-/// A message, and the reasons for it.
+/// A message, its figures by owner, and the reasons for it.
 struct ExplainedMessage<'a> {
     found: &'a FoundMessage,
     breakdown: MessageBreakdown,
-    /// The main one first.
+    /// The reasons, the main reason first.
     shortages: Vec<Shortage>,
     log: &'a LogSource,
 }
@@ -59,7 +59,8 @@ struct ExplainedMessage<'a> {
 struct LogSource {
     /// The file. `None` for a pipe or an argument, and if there is only one file.
     name: Option<Text>,
-    /// When the file was last modified, in milliseconds since 1970: the latest time at which a message may have been written.
+    /// When the file was last modified, in milliseconds since 1970: the latest time at which a message may have been
+    /// written. `None` when that is not known, as for a pipe.
     written: Option<u64>,
     log: ScannedLog,
 }
@@ -77,8 +78,8 @@ impl LogSource {
     }
 }
 
-/// Explains the messages in the arguments or on the standard input. Fails if a file cannot be read or the output cannot be
-/// written.
+/// Explains the messages in files, in the arguments, or on the standard input. Fails if a file cannot be read, if the
+/// arguments are neither files nor a message, or if the output cannot be written.
 pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     let passes_on = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
     let sources = sources(&options.words, passes_on)?;
@@ -97,7 +98,8 @@ pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
         output::print_json(&json::to_json(&messages, left_out, &processes))?;
         return Ok(Exit::Success.into());
     }
-    // The standard output has the log that is passed on, so the explanation goes to a terminal or the standard error.
+    // The standard output carries the log. If it is a terminal, the explanation follows there, and otherwise on the standard
+    // error.
     let uses_stderr = passes_on && !terminal::is_stdout();
     let mut style = TextStyle::of_stdout(options.ascii);
     if uses_stderr {
@@ -155,22 +157,22 @@ fn read_stdin(passes_on: bool) -> anyhow::Result<ScannedLog> {
         }
         return read(&mut input.lock(), |_| Ok(true)).context("cannot read the standard input");
     }
-    // Ctrl-C ends the program that writes the log. Its last lines are still passed on.
+    // Ctrl-C ends the program that writes the log. The last lines of that program are still passed on.
     ignore_interrupt().context("cannot catch an interrupt")?;
     let log = read(&mut input.lock(), |bytes| match terminal::write_unbuffered(bytes) {
         Ok(()) => Ok(true),
-        // The reader has closed the pipe. Closing the input tells the writer.
+        // The reader has closed the pipe. Once the input is closed too, the program that writes the log gets an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error),
     });
     log.context("cannot pass the standard input on")
 }
 
-/// Makes SIGINT end other processes of the pipe, not this one.
+/// Makes this process ignore SIGINT, which still ends the other processes of the pipe.
 fn ignore_interrupt() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
-    // tokio's handler stays installed; nobody has to listen.
+    // tokio's handler stays installed after this is dropped.
     signal(SignalKind::interrupt()).map(drop)
 }
 

@@ -23,11 +23,11 @@ use crate::protocol::snapshot::{
     AllocatorStats, AllocatorUnreadable, DeviceAllocator, Gpu, Missing, ProcessId, Reading,
 };
 
-/// How many bytes the reserved memory may exceed NVML's figure by, which is from a moment before.
+/// By how many bytes the reserved memory may exceed NVML's figure, which was read a moment before.
 const NVML_DELAY: u64 = 1 << 30;
 /// The most bytes that a process has besides PyTorch's: the context, kernels, NCCL buffers.
 const MOST_OVERHEAD: u64 = 4 << 30;
-/// The most assignments of some of the devices that are kept in the search for the only one of all.
+/// The most assignments of the first devices that are kept while the only assignment of all devices is searched for.
 const MOST_ASSIGNMENTS: usize = 1000;
 
 /// The memory of a process on one GPU, as NVML reports it.
@@ -38,12 +38,12 @@ struct GpuMemory {
 }
 
 impl GpuMemory {
-    /// Whether the reserved memory can be part of this memory.
+    /// Whether the reserved memory of a device can be a part of this memory.
     fn has_room(&self, stats: &DeviceStats) -> bool {
         self.memory.map_or(true, |memory| stats.reserved.current <= memory.0.saturating_add(NVML_DELAY))
     }
 
-    /// Whether the reserved memory can be all of this memory but the overhead.
+    /// Whether the reserved memory of a device can be all of this memory but the overhead.
     fn fits(&self, stats: &DeviceStats) -> bool {
         self.has_room(stats)
             && self.memory.is_ok_and(|memory| memory.0.saturating_sub(stats.reserved.current) < MOST_OVERHEAD)
@@ -80,7 +80,7 @@ pub(in crate::agent) fn allocator_stats(
         return AllocatorStats::unreadable(AllocatorUnreadable::Copied);
     }
     if total.is_ok_and(|total| total.0.saturating_add(NVML_DELAY) < reserved.0) {
-        // Wrong amounts cannot tell one GPU from another.
+        // Amounts that are wrong cannot tell one GPU from another.
         for used in &mut used_gpus {
             used.memory = Err(Missing::NotYet);
         }
@@ -110,7 +110,7 @@ pub(in crate::agent) fn allocator_stats(
     AllocatorStats { devices: allocators.collect(), unreadable: None }
 }
 
-/// Returns the GPU's index for each device. `None` where the GPU is unknown.
+/// Returns the index of the GPU of each device. `None` where the GPU is unknown.
 fn assign_gpus(
     stats: &[DeviceStats],
     used_gpus: &[GpuMemory],
@@ -157,7 +157,7 @@ fn are_alike(gpus: &[Gpu], indices: &[usize]) -> bool {
     first.is_some_and(|first| first.is_some() && names.all(|name| name == first))
 }
 
-/// Returns the indices of CUDA's devices by the environment alone. `None` when their order is unknown.
+/// Returns the indices of the GPUs that the environment makes visible, in CUDA's order. `None` when the order is unknown.
 fn visible_gpus(gpus: &[Gpu], cuda: &CudaEnvironment) -> Option<Vec<usize>> {
     // NVML numbers GPUs in bus order.
     let whole: Vec<usize> = (0..gpus.len()).filter(|index| gpus[*index].facts.parent.is_none()).collect();
@@ -211,26 +211,27 @@ mod tests {
     use crate::protocol::snapshot::example::host;
     use crate::protocol::snapshot::{GpuUuid, Snapshot};
 
-    /// The statistics of devices with so many GiB reserved. A device with 0 is unused.
+    /// Returns the statistics of devices with these amounts reserved, in GiB. A device with 0 is unused.
     fn devices(reserved: &[u64]) -> Vec<DeviceStats> {
         let stat = |gib: u64| CurrentAndPeak { current: gib << 30, peak: gib << 30 };
         let device = |gib: &u64| DeviceStats { reserved: stat(*gib), ..DeviceStats::default() };
         reserved.iter().map(device).collect()
     }
 
-    /// Checks the GPUs of the used devices, where NVML reports so many GiB of each GPU.
+    /// Checks the GPUs of the used devices, where NVML reports `held` GiB of each GPU.
     #[track_caller]
     fn check(reserved: &[u64], held: &[u64], visible: Option<&str>, expected: &[Option<u32>]) {
         check_on(host(u32::try_from(held.len()).unwrap()), reserved, held, (visible, None, false), expected);
     }
 
-    /// The same for a process in a container.
+    /// As `check`, for a process in a container.
     #[track_caller]
     fn check_confined(reserved: &[u64], held: &[u64], visible: Option<&str>, expected: &[Option<u32>]) {
         check_on(host(u32::try_from(held.len()).unwrap()), reserved, held, (visible, None, true), expected);
     }
 
-    /// The same on this host, with `CUDA_VISIBLE_DEVICES`, `CUDA_DEVICE_ORDER`, and whether the process is confined.
+    /// As `check`, on the GPUs of this snapshot, with `CUDA_VISIBLE_DEVICES`, `CUDA_DEVICE_ORDER`, and whether the process
+    /// is confined.
     #[track_caller]
     fn check_on(
         mut snapshot: Snapshot,
@@ -322,7 +323,7 @@ mod tests {
         };
         check("MIG-77b1-2,GPU-0", &[Some(3), Some(0)]);
         check("MIG-77,MIG-5f", &[Some(3), Some(2)]);
-        // Two UUIDs begin so; and numbers do not count instances.
+        // Two UUIDs begin with `MIG-`. Numbers never mean MIG instances.
         check("MIG-,GPU-0", &[None, None]);
         check("2,3", &[None, None]);
     }
@@ -375,7 +376,7 @@ mod tests {
         // Inherited stats are never shown, however much memory the worker has for other uses.
         assert_eq!(read(&[0, 20], StatsOwner::Inherited), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
         assert_eq!(read(&[1, 1], StatsOwner::Inherited), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
-        // Stats that fit may be those of a forked server, which has the same addresses without a copy.
+        // Stats that fit may be the process's own: a forked server has the addresses of its parent without a copy.
         assert_eq!(gpus(read(&[1, 1], StatsOwner::Unknown)), ["GPU-0".into(), "GPU-1".into()]);
     }
 

@@ -1,4 +1,4 @@
-//! Decodes PyTorch's `DeviceStats` from memory, and checks that the bytes are one.
+//! Decodes PyTorch's `DeviceStats` from memory, and checks that the bytes can be such statistics.
 //!
 //! ```text
 //! DeviceCachingAllocator            DeviceStats                           StatArray   Stat
@@ -13,8 +13,8 @@
 //!                                   288+ num_alloc_retries, num_ooms
 //! ```
 //!
-//! Since torch 2.1 the layout has changed only by that map. No file tells which layout a process has, so [`decode`] finds
-//! it by the rules that the numbers of an allocator keep.
+//! Since torch 2.1 the layout has changed only by that map. No file tells which layout a process has, so `locate.rs` tries
+//! each: only the right one keeps the rules that [`decode`] checks.
 
 use super::memory::word;
 
@@ -33,7 +33,7 @@ const ARRAY: usize = 3 * STAT;
 const SECOND: [usize; 2] = [6 * ARRAY, 6 * ARRAY + 32];
 /// PyTorch's `kMinBlockSize`, a power of two: sizes of blocks and segments are multiples of it.
 const BLOCK: u64 = 512;
-/// No device has so many bytes, so a larger number is no figure. A power of two.
+/// No device has so many bytes, so this or a larger number is no figure of an allocator. A power of two.
 const MOST: u64 = 1 << 56;
 
 /// A number, and its highest value since the peak was reset.
@@ -48,7 +48,7 @@ pub(in crate::agent) struct CurrentAndPeak {
 pub(in crate::agent) struct DeviceStats {
     /// The number of blocks in use.
     pub(super) allocations: CurrentAndPeak,
-    /// The number of blocks that were ever allocated, since totals were reset.
+    /// The number of blocks that were allocated since totals were reset.
     pub(super) total_allocations: u64,
     /// The number of `cudaMalloc` segments.
     pub(super) segments: CurrentAndPeak,
@@ -64,21 +64,21 @@ pub(in crate::agent) struct DeviceStats {
     pub(super) requested: CurrentAndPeak,
     /// How often `cudaMalloc` failed and the cache was freed to try again.
     pub(super) retries: u64,
-    /// How often that did not help either.
+    /// How often `cudaMalloc` failed again after that: an out-of-memory error.
     pub(super) ooms: u64,
 }
 
-/// Which rules must hold.
+/// The rules that the numbers of an allocator must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckLevel {
-    /// Also: each number is the total added less the total removed. This holds until the program calls
+    /// All rules. Each current value is the total added less the total removed, which holds until the program calls
     /// `reset_accumulated_memory_stats`.
     WithTotals,
-    /// All rules but that.
+    /// All rules but that of the totals.
     WithoutTotals,
 }
 
-/// The offset of the second run of arrays.
+/// A layout of `DeviceStats`: the offset of the second run of arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct StatsLayout(usize);
 
@@ -97,7 +97,7 @@ pub(super) fn after_mutex(bytes: &[u8]) -> &[u8] {
     &bytes[MUTEX.min(bytes.len())..]
 }
 
-/// Decodes one `StatArray`. Current value and totals of the whole must be the sums over its two pools.
+/// Decodes one `StatArray`. The current value and the totals of the whole must be the sums over its two pools.
 ///
 /// Each word has a name instead of a loop: built for size, loops take four times as long, and this is most of the
 /// computing of a read.
@@ -124,14 +124,14 @@ fn array(bytes: &[u8], at: usize, level: CheckLevel) -> Option<CurrentAndPeak> {
     (is_array && (level == CheckLevel::WithoutTotals || are_totals_right())).then_some(CurrentAndPeak { current, peak })
 }
 
-/// Decodes the bytes of a `DeviceCachingAllocator` of that layout. Returns `None` when they are none, or were read while
-/// they changed. In every result, no amount is above its peak, amounts are multiples of [`BLOCK`], requested ≤ active,
-/// allocated ≤ active, and active + inactive split ≤ reserved.
+/// Decodes the bytes of a `DeviceCachingAllocator` with this layout. Returns `None` when the bytes are no allocator, or were
+/// read while they changed. In every result, no amount is above its peak, amounts are multiples of [`BLOCK`], requested ≤
+/// active, allocated ≤ active, and active + inactive split ≤ reserved.
 pub(super) fn decode(bytes: &[u8], StatsLayout(second): StatsLayout, level: CheckLevel) -> Option<DeviceStats> {
     let first = |index: usize| array(bytes, MUTEX + index * ARRAY, level);
     let after = |index: usize| array(bytes, MUTEX + second + index * ARRAY, level);
     let counter = |index: usize| word(bytes, MUTEX + second + 3 * ARRAY + index * 8).filter(|count| *count < MOST);
-    // These two are not used, but they must be arrays too.
+    // These two are not in the result, but must be arrays too.
     let (active_blocks, _split_blocks) = (first(2)?, first(3)?);
     let stats = DeviceStats {
         allocations: first(0)?,
@@ -181,9 +181,10 @@ impl DeviceStats {
         self.reserved.peak > 0
     }
 
-    /// Whether the numbers suffice to recognize an allocator: before its first use they are zeros, as much other memory.
+    /// Whether the numbers suffice to recognize an allocator. Before its first use they are zeros, as in much other memory.
     pub(super) fn is_recognizable(&self) -> bool {
-        // All tensors may be freed, and expandable segments are not counted.
+        // After a reset of the peaks, either peak may be 0: all tensors may be freed, and expandable segments are not
+        // counted.
         self.is_used() && (self.allocations.peak > 0 || self.segments.peak > 0)
     }
 }

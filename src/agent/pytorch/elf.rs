@@ -1,8 +1,8 @@
 //! Finds a symbol of a library in the memory of the process that loaded it.
 //!
-//! Uses what the dynamic linker needs: program headers, the dynamic section, and the hash table of names. So no file is
-//! opened, which may be in a container, deleted, or on a server that hangs. About ten reads suffice for a library of any
-//! size; a crate that parses ELF files would need the whole file.
+//! Uses what the dynamic linker needs: program headers, the dynamic section, and the hash table of names. So the file of the
+//! library is not opened: it may be in a container, deleted, or on a server that hangs. About ten reads suffice for a
+//! library of any size; a crate that parses ELF files would need the whole file.
 
 use super::memory::{Memory, word};
 
@@ -15,9 +15,11 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 /// The `st_info` of a global object.
 const GLOBAL_OBJECT: u8 = 1 << 4 | 1;
 
-/// The most program headers, entries of the dynamic section, and symbols in one hash bucket that are read.
+/// The most program headers that are read.
 const MOST_HEADERS: u64 = 64;
+/// The most entries of the dynamic section that are read.
 const MOST_ENTRIES: u64 = 256;
+/// The most symbols of a hash bucket that are read.
 const MOST_SYMBOLS: u32 = 256;
 
 fn half(bytes: &[u8], at: usize) -> Option<u16> {
@@ -28,7 +30,8 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Returns the address of an eight-byte object that the library at `base` exports under this name.
+/// Returns the address of an eight-byte object that the library at `base` exports under this name. `None` when there is
+/// none, or the memory is no such library.
 pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64> {
     let header = memory.bytes::<64>(base)?;
     // ELFCLASS64, and the byte order of this machine.

@@ -1,4 +1,4 @@
-//! Tells whether a process has CUDA's file open only because it inherited it in a fork.
+//! Tells whether a process has `/dev/nvidia-uvm` open only because it inherited the descriptors in a fork.
 //!
 //! CUDA opens `/dev/nvidia-uvm` where it is initialized, and cannot be used in a process that was forked after that: every
 //! call fails. If all `/dev/nvidia-uvm` descriptors of a process are inherited, its allocator stats are a stale copy of its
@@ -23,12 +23,12 @@ pub(in crate::agent) enum StatsOwner {
     Own,
     /// An older process that forked this one: a stale copy.
     Inherited,
-    /// One of both: the process was forked, and has not been seen to allocate.
+    /// The process itself or an older one: the process was forked, and has not been seen to allocate.
     Unknown,
 }
 
-/// Returns the owner of the stats of a process that `older` may have forked, by their `/dev/nvidia-uvm` descriptors. A process
-/// without any may have closed the inherited ones.
+/// Returns the owner of the stats of a process that `older` may have forked, by their `/dev/nvidia-uvm` descriptors. A
+/// process without such descriptors counts as `Inherited`: it may have closed them.
 pub(super) fn owner(older: ProcessId, id: ProcessId) -> StatsOwner {
     match count_inherited(older, id) {
         Some((inherited, all)) if inherited == all => StatsOwner::Inherited,
@@ -37,8 +37,8 @@ pub(super) fn owner(older: ProcessId, id: ProcessId) -> StatsOwner {
     }
 }
 
-/// Counts the descriptors of a process that were inherited from `older`, and all. `None` when a process has ended, or the
-/// kernel does not compare.
+/// Counts the `/dev/nvidia-uvm` descriptors of a process: those inherited from `older`, and all. `None` when a process has
+/// ended, or the kernel does not compare.
 fn count_inherited(older: ProcessId, id: ProcessId) -> Option<(usize, usize)> {
     let devices = DeviceFiles::of_host();
     let descriptors = |id: ProcessId| devices.uvm_descriptors(id.pid).ok().filter(|all| all.len() <= MOST_DESCRIPTORS);
@@ -51,12 +51,12 @@ fn count_inherited(older: ProcessId, id: ProcessId) -> Option<(usize, usize)> {
         let is_same = theirs.iter().map(|their| is_same_file(older.pid, *their, id.pid, *our));
         inherited += usize::from(is_same.collect::<Option<Vec<bool>>>()?.contains(&true));
     }
-    // The descriptors were those of these processes, and not of later ones with the same PIDs.
+    // While both processes are alive, the descriptors are theirs, and not those of later processes with the same PIDs.
     let are_alive = [older, id].iter().all(|id| stat::start_ticks(id.pid) == id.start_ticks);
     are_alive.then_some((inherited, ours.len()))
 }
 
-/// Whether descriptors of two processes refer to one open file. `None` when the kernel does not tell.
+/// Whether descriptors of two processes refer to one open file. `None` when the kernel does not compare them.
 fn is_same_file(pid: u32, descriptor: RawFd, other_pid: u32, other_descriptor: RawFd) -> Option<bool> {
     let (pid, other_pid) = (libc::pid_t::try_from(pid).ok()?, libc::pid_t::try_from(other_pid).ok()?);
     // SAFETY: the call takes numbers, and touches no memory.

@@ -73,8 +73,8 @@ pub(super) fn locate(memory: &mut Memory<'_>, base: u64) -> Result<AllocatorLoca
         .ok_or(AllocatorUnreadable::NotYet)
 }
 
-/// Returns why an object of a foreign type cannot be read, by the name of the type. The word before the object's table of virtual
-/// functions points to the type, and the second word of that to the name.
+/// Returns why an allocator of a foreign type cannot be read, by the name of its type; `None` for other types. The word
+/// before the object's table of virtual functions points to the type, and the second word of the type to the name.
 fn foreign_allocator(memory: &mut Memory<'_>, object: u64) -> Option<AllocatorUnreadable> {
     let table = memory.word(object)?;
     let type_info = memory.word(table.checked_sub(8)?)?;
@@ -82,12 +82,12 @@ fn foreign_allocator(memory: &mut Memory<'_>, object: u64) -> Option<AllocatorUn
     FOREIGN_TYPES.into_iter().find(|(text, _)| memory.has_text(name, text)).map(|(_, why)| why)
 }
 
-/// Reads as much of the object as is mapped.
+/// Reads the object, up to the first page that is not mapped.
 fn read_mapped(memory: &mut Memory<'_>, object: u64) -> Vec<u8> {
     let mut body = Vec::with_capacity(OBJECT);
     while body.len() < OBJECT {
         let at = object.saturating_add(body.len() as u64);
-        // Up to the end of a page: the next one may not be mapped.
+        // Each part ends with a page: the next page may not be mapped.
         let part = PAGE - usize::try_from(at % PAGE as u64).unwrap_or(PAGE - 8);
         let filled = body.len();
         body.resize(filled + part, 0);
@@ -120,7 +120,7 @@ fn search(memory: &mut Memory<'_>, symbol: [u64; 2], body: &[u8], level: CheckLe
     None
 }
 
-/// Reads the elements of a vector. Returns `None` unless they are pointers, all different.
+/// Reads the elements of a vector. Returns `None` unless they are different pointers.
 fn pointers(memory: &mut Memory<'_>, begin: u64, count: u64) -> Option<Vec<u64>> {
     let mut bytes = vec![0; 8 * usize::try_from(count).ok()?];
     memory.read(begin, &mut bytes)?;

@@ -11,9 +11,9 @@ use std::os::unix::fs::FileExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
-/// The most ranges that are read, several times what finding an allocator takes. Each takes about a microsecond.
+/// The most ranges that one [`Memory`] reads: several times what finding an allocator takes. Each takes about a microsecond.
 const MOST_READS: usize = 8192;
-/// The most bytes that are read.
+/// The most bytes that one [`Memory`] reads.
 const MOST_BYTES: usize = 16 << 20;
 
 /// An address, and a number of bytes from there.
@@ -85,15 +85,15 @@ pub(super) fn one_by_one(read: impl Fn(u64, &mut [u8]) -> bool) -> impl Fn(&[Mem
     }
 }
 
-/// Reads an open `/proc/PID/mem`. The file belongs to one address space: after an end or an `exec` of the process, nothing
-/// can be read, also when another process has the PID.
+/// Returns a function that reads from an open `/proc/PID/mem`. The file belongs to one address space: once the process has
+/// ended or called `exec`, nothing can be read, even if another process has the PID.
 pub(super) fn read_file(file: &File) -> impl Fn(&[MemoryRange], &mut [u8]) -> bool {
     one_by_one(|at, buffer| file.read_exact_at(buffer, at).is_ok())
 }
 
-/// Reads several ranges of a process's memory in one call, `process_vm_readv`, at a third of the cost of as many reads
-/// of a file. The call takes a PID, which is no identity: the memory was that of the process only if the process has not
-/// ended afterwards; see [`ended`]. If the process has called `exec`, its memory shows that.
+/// Reads several ranges of a process's memory in one call, `process_vm_readv`, at a third of the cost of as many reads of a
+/// file. The call takes a PID, which is no identity: the memory was that of the process only if the process is still alive
+/// afterwards, see [`ended`]. After an `exec`, the bytes themselves show that they are no longer the allocator's.
 pub(super) fn read_by_pid(pid: u32, ranges: &[MemoryRange], buffer: &mut [u8]) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
     let remote = |(at, size): &MemoryRange| {
@@ -112,8 +112,8 @@ pub(super) fn read_by_pid(pid: u32, ranges: &[MemoryRange], buffer: &mut [u8]) -
 /// The most descriptors in one call of `poll`: no limit on open files is lower.
 const MOST_POLLED: usize = 256;
 
-/// Returns those of these processes that have ended. A process whose pidfd cannot be polled counts as ended. Polls hundreds of
-/// pidfds in one call, since a call costs as much as a read of memory.
+/// Returns the processes that have ended. A process whose pidfd cannot be polled counts as ended. Polls hundreds of pidfds
+/// in one call, since a call costs as much as a read of memory.
 pub(super) fn ended<'a, T>(processes: impl Iterator<Item = (T, &'a OwnedFd)>) -> Vec<T> {
     let (processes, mut pidfds): (Vec<_>, Vec<_>) =
         processes.map(|(process, pidfd)| (process, PollFd::new(pidfd, PollFlags::IN))).unzip();

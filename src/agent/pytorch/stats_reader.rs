@@ -3,10 +3,10 @@
 //! Reading a page that was not read for a second costs about a microsecond, whether for eight bytes or a thousand. So one
 //! sample is one call, with mostly one range for each device that is used.
 //!
-//! A sample counts when the bytes did not change for a while. Some of them are totals that grow with each change, so the
-//! same bytes are the same state:
+//! A sample counts when the bytes did not change for a while. Some of the bytes are totals that grow with each change, so
+//! the same bytes are the same state:
 //!
-//! - A device that did not change between the last two samples is read once. Unchanged bytes are the proven state of before.
+//! - A device that did not change between the last two samples is read once. Unchanged bytes are the state that was proven before.
 //! - A device that changed is read twice in one call, which copies the ranges one after the other. If both copies are the
 //!   same and the mutex, which is part of them, is free, nothing changed in between and no change was under way.
 //! - In all other cases the device is read again, in calls of its own, until two copies are the same.
@@ -26,10 +26,10 @@ use super::locate::AllocatorLocation;
 use super::memory::{Memory, MemoryRange, word};
 use crate::protocol::snapshot::ProcessId;
 
-/// How often a device is read in search of two equal copies.
+/// How often a device is read at most in search of two equal copies.
 const TRIES: u32 = 8;
 
-/// Each of the three parts of the pointer chain is verified once in so many samples.
+/// The number of samples in which each of the three parts of the pointer chain is verified once.
 const CHAIN_INTERVAL: usize = 12;
 
 /// The most allocator locations that are remembered.
@@ -61,7 +61,7 @@ impl ThreadState {
         hash
     }
 
-    /// Returns the oldest process with its allocator at that location, if it is another one.
+    /// Returns the oldest process with its allocator at that location. `None` when that is the process itself.
     pub(super) fn older(&self, location: u64, id: ProcessId) -> Option<ProcessId> {
         self.oldest.get(&location).copied().filter(|oldest| *oldest != id)
     }
@@ -74,21 +74,23 @@ pub(super) enum SampleOutcome {
         /// Whether they differ from the last complete sample.
         has_moved: bool,
     },
-    /// Some devices changed while they were read. Their statistics are those of before.
+    /// Some devices changed while they were read, and keep their last statistics.
     Torn,
-    /// The mutex of a device was held, and its bytes have changed since the last sample. Its statistics are those of before.
+    /// The mutex of a device was held, and its bytes have changed since the last sample. The device keeps its last
+    /// statistics.
     Locked,
-    /// The allocator is not there any more.
+    /// The allocator is no longer at its address.
     Gone,
 }
 
+/// How much of a device the next sample reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadMode {
-    /// The device was unused: only the word that shows its first use, in turn.
+    /// The device was unused: in turn with the others, only the word that shows its first use.
     Unused,
-    /// The device did not change between the last two samples: once.
+    /// The device did not change between the last two samples: all, once.
     Steady,
-    /// The device changed between them, or nothing is known: twice.
+    /// The device changed between the last two samples, or was never read: all, twice.
     Changing,
 }
 
@@ -98,7 +100,7 @@ pub(super) struct StatsReader {
     location: AllocatorLocation,
     /// In CUDA's order. Empty before the first sample.
     stats: Vec<DeviceStats>,
-    /// The bytes of all devices that are steady, or that did not change while their mutex was held.
+    /// The bytes of each device, [`SIZE`] each, with which its next sample is compared.
     bytes: Vec<u8>,
     modes: Vec<ReadMode>,
     /// Whether a device has changed since the last complete sample.
@@ -220,7 +222,7 @@ impl StatsReader {
         }
         if let Some(failure) = failure {
             if is_first {
-                // A device that could not be read is not an unused one.
+                // A device that could not be read must not count as unused.
                 self.stats.clear();
                 self.modes.fill(ReadMode::Changing);
             }
@@ -264,12 +266,12 @@ impl AllocatorLocation {
         Err(SampleOutcome::Locked)
     }
 
-    /// Returns where the pointer chain to the devices is: symbol, vector, elements.
+    /// Returns the memory ranges of the pointer chain to the devices: symbol, vector, elements.
     fn chain(&self) -> [MemoryRange; 3] {
         [(self.symbol[0], 8), (self.vector[0], 16), (self.vector[1], 8 * self.devices.len())]
     }
 
-    /// Whether the pointers at `at`, one part of the chain, are the same as before.
+    /// Whether the pointers at `at`, a part of the chain, are the same as when the allocator was found.
     fn is_unchanged(&self, at: u64, pointers: &[u8]) -> bool {
         let expected = match at {
             _ if at == self.symbol[0] => &self.symbol[1..],

@@ -21,7 +21,7 @@ use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId, Reading};
 /// The allocator stats of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::agent) struct AllocatorReading {
-    /// One for each device, in CUDA's order.
+    /// The statistics of each device, in CUDA's order.
     pub(in crate::agent) devices: Arc<[DeviceStats]>,
     pub(in crate::agent) owner: StatsOwner,
 }
@@ -36,21 +36,21 @@ const FIRST_WAIT: u16 = 8;
 const ALLOCATION_WAIT: u16 = 3;
 /// The longest wait, in seconds: a process may load PyTorch late.
 const LONGEST_WAIT: u16 = 300;
-/// The last result stays valid for so many torn samples in a row.
+/// For how many torn or locked samples in a row the last result stays valid.
 const MOST_TORN: u8 = 2;
 /// The most bytes of `/proc/PID/maps` that are read.
 const MOST_MAPS: u64 = 16 << 20;
 
 #[derive(Debug)]
 pub(super) struct TargetProcess {
-    /// Boxed, since most processes have none.
+    /// `None` while no allocator is found. Boxed, since most processes have none.
     found: Option<Box<FoundAllocator>>,
     last: ReadOutcome,
-    /// Whether the last result was returned.
+    /// Whether the last result was returned to the main loop.
     is_reported: bool,
-    /// Torn samples in a row.
+    /// The number of torn or locked samples in a row.
     torn: u8,
-    /// Whether its allocator was seen to allocate blocks, which a copy cannot.
+    /// Whether the process was seen to allocate blocks, which a process with a copy cannot.
     has_allocated: bool,
     /// When to search for an allocator again, and the wait before that in seconds.
     search_due: Moment,
@@ -70,7 +70,7 @@ struct FoundAllocator {
     is_forked: bool,
     /// The older process with its allocator at the same location, and the owner that followed from comparing both.
     compared: Option<(ProcessId, StatsOwner)>,
-    /// The report of NVML at the last sample. A change is a reason to check every unused device.
+    /// NVML's report at the last complete sample. A change is a reason to check every unused device.
     nvml_memory: NvmlMemory,
 }
 
@@ -110,7 +110,7 @@ impl TargetProcess {
                     }
                 }
                 SampleOutcome::Torn | SampleOutcome::Locked if self.torn < MOST_TORN => self.torn += 1,
-                // The process allocates whenever it is read: it may be about to run out of memory.
+                // The mutex is held at every sample: the allocator may be busy because memory runs out.
                 SampleOutcome::Locked => self.set(Err(AllocatorUnreadable::NotYet)),
                 // The process was stopped mid-update, or these bytes are no allocator.
                 SampleOutcome::Torn => self.set(Err(AllocatorUnreadable::Implausible)),
@@ -123,7 +123,7 @@ impl TargetProcess {
             match FoundAllocator::search(process, state) {
                 Ok((mut found, outcome)) => {
                     let mut new = Self::new();
-                    // Otherwise the statistics were changing, and the next sample will read them.
+                    // Otherwise the statistics were changing: the next sample reads them.
                     if matches!(outcome, SampleOutcome::Complete { .. }) {
                         let owner = found.owner(process.id, state);
                         new.last = Ok(AllocatorReading { devices: found.reader.stats().into(), owner });
@@ -162,7 +162,7 @@ impl TargetProcess {
 
 impl FoundAllocator {
     fn sample(&mut self, process: ListedProcess, state: &mut ThreadState) -> SampleOutcome {
-        // Without NVML's figure, only the check shows that a device is used now.
+        // Without NVML's figure, only a check of all devices shows that one is used now.
         let check_all = process.nvml_memory != self.nvml_memory || process.nvml_memory.memory.is_err();
         let read = |ranges: &[MemoryRange], buffer: &mut [u8]| {
             self.pidfd.is_some() && memory::read_by_pid(process.id.pid, ranges, buffer)
@@ -203,7 +203,7 @@ impl FoundAllocator {
         if !self.is_forked {
             return StatsOwner::Own;
         }
-        // The parent may have ended before it was read.
+        // The parent may have ended before its allocator was found.
         let Some(older) = state.older(self.location, id) else { return StatsOwner::Unknown };
         let (_, owner) =
             self.compared.filter(|(process, _)| *process == older).unwrap_or_else(|| (older, fork::owner(older, id)));
@@ -212,7 +212,7 @@ impl FoundAllocator {
     }
 }
 
-/// Finds the allocator behind one of the libraries, and takes the first sample.
+/// Finds the allocator that one of the libraries exports, and takes the first sample.
 fn search_libraries(
     memory: &File,
     libraries: Vec<u64>,
@@ -246,7 +246,7 @@ fn libraries(pid: u32) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// Parses a line of `maps`. Returns the address if the library begins there.
+/// Parses a line of `maps`. Returns the address if `libc10_cuda.so` begins there.
 fn library(line: &[u8]) -> Option<u64> {
     // 7f12a0000000-7f12a0010000 r--p 00000000 08:01 4711       /env/torch/lib/libc10_cuda.so
     let path = &line[line.iter().position(|byte| *byte == b'/')?..];

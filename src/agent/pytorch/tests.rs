@@ -61,7 +61,8 @@ impl MemoryImage {
         self.put(at, &bytes);
     }
 
-    /// A library that exports the allocator, its object with the vector at offset `vector`, and devices of zeros.
+    /// Returns the image of a library that exports the allocator, of its object with the vector at offset `vector`, and of
+    /// devices of zeros.
     fn new(vector: u64, devices: u64) -> Self {
         let mut image = Self::default();
         image.0.insert(BASE, vec![0; 0x4000]);
@@ -116,12 +117,10 @@ impl MemoryImage {
         locate(&mut Memory::new(&one_by_one(|at, buffer| self.read(at, buffer))), BASE)
     }
 
-    /// Takes a first sample.
     fn sample(&self, location: &AllocatorLocation) -> Result<Vec<DeviceStats>, SampleOutcome> {
         self.resample(&mut StatsReader::new(location.clone()), false)
     }
 
-    /// Takes another sample.
     fn resample(&self, reader: &mut StatsReader, check_all: bool) -> Result<Vec<DeviceStats>, SampleOutcome> {
         sample(reader, check_all, &|at, buffer| self.read(at, buffer))
     }
@@ -183,7 +182,7 @@ impl Counters {
         }
     }
 
-    /// Reserves a segment of so many blocks of 512 bytes, and allocates the requested bytes from it. The bits say what is
+    /// Reserves a segment of this many blocks of 512 bytes, and allocates the requested bytes from it. The bits tell what is
     /// freed again.
     fn work(&mut self, pool: usize, blocks: u64, asked: u64, bits: u8) {
         let size = blocks * 512;
@@ -201,7 +200,7 @@ impl Counters {
         }
         self.add(CounterKind::InactiveSplit, pool, size - used);
         if bits & 1 == 1 {
-            // Freed by the program, and still in use by another stream.
+            // The program has freed the memory, and another stream still uses it.
             self.remove(CounterKind::Allocations, pool, 1);
             self.remove(CounterKind::Allocated, pool, used);
             if bits & 2 == 2 {
@@ -229,7 +228,7 @@ fn any_counters() -> impl Strategy<Value = Counters> {
         for (pool, blocks, asked, bits) in works {
             counters.work(pool, blocks, asked, bits);
         }
-        // Ends in use: a device without any memory is recognized by its peak alone.
+        // Some memory stays in use: a device without any is recognized by its peak alone.
         counters.work(1, 4096, 1000, 0);
         counters
     })
@@ -407,7 +406,7 @@ fn an_allocator_with_other_pointers_is_gone() {
         image.resample(&mut reader, false).unwrap();
         change(&mut image);
         assert_eq!(image.sample(&location).is_ok(), image.0 == valid_image(1, 2, 0, &used_counters()).0);
-        // Each part of the pointer chain has its turn.
+        // Within 12 samples, each part of the pointer chain has its turn.
         [0; 12].map(|_| image.resample(&mut reader, false)).into_iter().find_map(Result::err)
     };
     assert_eq!(after(&|_| ()), None);

@@ -116,7 +116,8 @@ fn time_of_day(hours: &str, minutes: &str, seconds: &str) -> Option<i64> {
     Some((hours * 60 + minutes) * 60_000 + milliseconds)
 }
 
-/// Parses `2026/11/21 13:05:42.123`, `2026-11-21T13:05:42Z`.
+/// Parses a date with a time of day, such as `2026/11/21 13:05:42.123` or `2026-11-21T13:05:42Z`, and returns milliseconds
+/// since 1970. A time without a zone is taken for UTC.
 pub(super) fn date(cell: &str) -> Option<i64> {
     const DAY_MS: i64 = 24 * 3_600_000;
     const LEAP_SECOND_MS: i64 = 1000;
@@ -131,7 +132,7 @@ pub(super) fn date(cell: &str) -> Option<i64> {
     (0..=DAY_MS + LEAP_SECOND_MS).contains(&time).then(|| midnight + time - zone)
 }
 
-/// Splits the time zone off a time of day. Returns how far it is ahead of UTC, in milliseconds.
+/// Splits the time zone off a time of day. Returns how far the zone is ahead of UTC, in milliseconds.
 fn zone(clock: &str) -> (&str, i64) {
     if let Some(clock) = clock.strip_suffix(['Z', 'z']) {
         return (clock, 0);

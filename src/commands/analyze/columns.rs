@@ -7,12 +7,12 @@ use crate::base::units::Bytes;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct LogColumns {
     pub(super) time: usize,
-    /// Milliseconds of a bare number in the time column, if the header has a unit.
+    /// The milliseconds for which 1 stands in the time column. `None` if the header has no unit.
     pub(super) time_unit: Option<f64>,
     pub(super) used: usize,
-    /// Bytes of a bare number in the column of used memory.
+    /// The bytes for which 1 stands in the column of used memory.
     pub(super) used_unit: u64,
-    /// The column of used memory has free memory instead.
+    /// Whether the column of used memory has free memory instead.
     pub(super) is_free: bool,
     /// Columns and units of the memory that PyTorch reserved and allocated.
     pub(super) pytorch: Option<[(usize, u64); 2]>,
@@ -108,7 +108,7 @@ impl LogColumns {
         let part = |wanted: [&str; 3]| find(&wanted).map(|at| (at, names[at].1.unwrap_or(1)));
         let allocated = part(["allocated_bytes", "memory_allocated", "allocated"]);
         let reserved = part(["reserved_bytes", "memory_reserved", "reserved"]);
-        // A log of PyTorch's figures need not have the driver's.
+        // The log may have PyTorch's figures without the driver's.
         let used = used.or(reserved.map(|(at, _)| at)).or(allocated.map(|(at, _)| at));
         let free = find(&["memory.free", "memory_free", "free"]).filter(|_| used.is_none() && total.is_some());
         let used = used.or(free);
@@ -199,7 +199,7 @@ impl LogColumns {
         Some(Self { time, used, used_unit, total, total_unit, index, gpu, pid, count, guess, ..Self::default() })
     }
 
-    /// Two columns without a header.
+    /// Returns the columns of a log that has two, and no header.
     fn times_and_amounts(time: usize, unit_name: &str, unit: u64) -> Self {
         let guess = Some(format!("no header: times and {unit_name}"));
         Self { time, used: 1 - time, used_unit: unit, total_unit: 1, count: 2, guess, ..Self::default() }
@@ -215,13 +215,13 @@ fn is_whole(cell: &str) -> bool {
 struct Rows<'a>(&'a [Vec<String>]);
 
 impl<'a> Rows<'a> {
-    /// Whether all cells of a column that are not missing, and at least one, are of a kind.
+    /// Whether a column has at least one cell of a kind, and otherwise only missing values.
     fn all(self, column: usize, is_of_kind: impl Fn(&str) -> bool) -> bool {
         let cells = || self.0.iter().map(|row| row[column].as_str());
         cells().all(|cell| is_of_kind(cell) || cells::is_missing(cell)) && cells().any(&is_of_kind)
     }
 
-    /// The numbers of a column, `None` for missing ones.
+    /// Returns the numbers of a column, `None` for missing ones.
     fn numbers(self, column: usize) -> impl Iterator<Item = Option<u64>> + 'a {
         self.0.iter().map(move |row| Some(cells::amount(&row[column], 1)?.ok()?.0))
     }
@@ -230,14 +230,14 @@ impl<'a> Rows<'a> {
         self.numbers(column).flatten().max()
     }
 
-    /// The number of different numbers in a column, counted apart for each value of the column `by`.
+    /// Returns how many different numbers a column has, counted separately for each value of the column `by`.
     fn distinct(self, column: usize, by: Option<usize>) -> usize {
         let keys =
             self.0.iter().zip(self.numbers(column)).filter_map(|(row, number)| Some((by.map(|by| &row[by]), number?)));
         keys.collect::<std::collections::HashSet<_>>().len()
     }
 
-    /// Whether a column counts through the GPUs again and again.
+    /// Whether a column may be the index of the GPU: it counts up from 0 again and again, or is constant.
     fn is_index(self, column: usize) -> bool {
         /// A host has at most this many GPUs.
         const MOST_GPUS: u64 = 16;
@@ -251,8 +251,8 @@ impl<'a> Rows<'a> {
         pairs.all(|(number, than)| number.zip(than).is_none_or(|(number, than)| number >= than))
     }
 
-    /// Whether a column may be of PIDs: numbers repeat in many rows, and in a log of one process at a time they do not
-    /// come back.
+    /// Whether a column may have PIDs. PIDs repeat in many rows, and in a log of one process at a time, an earlier PID does
+    /// not return.
     fn may_be_pid(self, column: usize, time: usize) -> bool {
         /// In fewer rows, numbers need not repeat.
         const FEW_ROWS: usize = 32;

@@ -7,7 +7,7 @@ use crate::model::{ReservedMemory, reserved};
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Process, ProcessId, Snapshot};
 
-/// Applies the lines to a snapshot.
+/// Applies the lines to the snapshots of their hosts.
 #[derive(Debug, Default)]
 pub(super) struct GputopLines {
     /// The latest snapshot of each host, by its key. Lines without a tag have the key 0.
@@ -20,7 +20,7 @@ pub(super) struct GputopLines {
 pub(super) struct SnapshotSample<'a> {
     pub(super) gpu: &'a Gpu,
     pub(super) process: Option<(ProcessId, Option<&'a Process>)>,
-    /// `None` if it could not be read.
+    /// `None` if the memory could not be read.
     pub(super) used: Option<Bytes>,
     /// The allocator's figures of the process.
     pub(super) reserved: Option<ReservedMemory>,
@@ -29,7 +29,8 @@ pub(super) struct SnapshotSample<'a> {
 }
 
 impl GputopLines {
-    /// Applies a line of a host. Returns its time in milliseconds since 1970 and the new samples, or why it cannot be used.
+    /// Applies a line of a host. Returns its time in milliseconds since 1970 and the new samples, or why the line cannot be
+    /// used.
     pub(super) fn apply(&mut self, host_key: u64, line: &str) -> Result<(i64, Vec<SnapshotSample<'_>>), String> {
         match Line::parse(line.as_bytes()) {
             Err(error) => return Err(format!("not a line of gputop: {error}")),
@@ -45,7 +46,7 @@ impl GputopLines {
         let Some(snapshot) = self.latest.get(&host_key) else { return Ok((0, Vec::new())) };
         let mut samples = Vec::new();
         for gpu in &snapshot.gpus {
-            // The line of a GPU that hangs repeats its latest reading.
+            // While a GPU hangs, each line repeats its latest reading.
             if self.read_at.insert((host_key, gpu.uuid.clone()), gpu.load.at) == Some(gpu.load.at) {
                 continue;
             }

@@ -15,7 +15,9 @@ pub(super) fn to_json(logs: &[(Text, AnalyzedLog)]) -> Value {
     let has_one_log = logs.len() == 1;
     let series: Vec<Value> = logs
         .iter()
-        .flat_map(|(name, log)| log.series.iter().map(move |judged| one(judged, (!has_one_log).then_some(name))))
+        .flat_map(|(name, log)| {
+            log.series.iter().map(move |judged| series_json(judged, (!has_one_log).then_some(name)))
+        })
         .collect();
     let files: Vec<Value> = logs
         .iter()
@@ -34,7 +36,7 @@ pub(super) fn to_json(logs: &[(Text, AnalyzedLog)]) -> Value {
     json!({"series": series, "files": files})
 }
 
-fn one(judged: &JudgedSeries, file: Option<&Text>) -> Value {
+fn series_json(judged: &JudgedSeries, file: Option<&Text>) -> Value {
     let series = &judged.series;
     let index = series.gpu.as_ref().filter(|_| series.is_index).and_then(|gpu| gpu.as_str().parse::<u64>().ok());
     let falls = judged.falls.iter().map(|(at, fall)| json!({"at": at, "sentence": fall.to_string()}));
@@ -47,7 +49,7 @@ fn one(judged: &JudgedSeries, file: Option<&Text>) -> Value {
         "forecasts": judged.forecasts.iter().map(verdict_json).collect::<Vec<_>>(),
         "gpu_uuid": series.uuid,
         "process_name": series.name,
-        "advice": advice_json(&judged.way.map_or_else(Vec::new, |way| on_growth(&[way]))),
+        "advice": advice_json(&judged.pattern.map_or_else(Vec::new, |pattern| on_growth(&[pattern]))),
         "sentence": judged.reason,
         "part": judged.last.part.map(part_name),
         "reserved_bytes": judged.split.map(|split| split.reserved),

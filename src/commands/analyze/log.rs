@@ -12,7 +12,7 @@ use crate::base::units::Bytes;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// Reads a log.
+/// Reads a log, line by line.
 #[derive(Debug, Default)]
 pub(super) struct LogReader {
     capacity: Option<Bytes>,
@@ -25,7 +25,7 @@ pub(super) struct LogReader {
     /// The time of each row in milliseconds, and its line number.
     times: Vec<i64>,
     line_numbers: Vec<u64>,
-    /// The latest time was a date and time of day, not a time since the start.
+    /// Whether the latest time was a date and time of day, not a time since the start.
     has_dates: bool,
     series: Vec<LogSeries>,
     /// Indexes into `series` by GPU and PID.
@@ -39,7 +39,7 @@ pub(super) struct LogReader {
 #[derive(Debug, Default)]
 pub(super) struct UnreadableLines {
     pub(super) count: u64,
-    /// Line number and reason of the first ones.
+    /// Line number and reason of the first unreadable lines.
     pub(super) first: Vec<(u64, Text)>,
 }
 
@@ -62,7 +62,7 @@ impl LogReader {
 
     /// Reads the next line.
     pub(super) fn line(&mut self, line: &str) {
-        /// Rows of which columns without a header are guessed.
+        /// The number of rows from which the columns are guessed when there is no header.
         const ROWS_TO_GUESS: usize = 64;
         self.lines += 1;
         // Byte order marks of UTF-8, and of UTF-16 after lossy decoding.
@@ -90,7 +90,7 @@ impl LogReader {
         let with_points = if separator == ';' { cells::with_decimal_points(line) } else { Cow::Borrowed(line) };
         let is_split = separator == own_separator && matches!(with_points, Cow::Borrowed(_));
         let cells = if is_split { cells } else { cells::split(&with_points, separator) };
-        // Text before the first row says nothing about the separator.
+        // Only a row shows the separator: text before the first row has no time.
         if self.separator.is_none() && cells.iter().any(|cell| cells::time(cell, None).is_some()) {
             self.separator = Some(separator);
         }
@@ -146,7 +146,7 @@ impl LogReader {
         })
     }
 
-    /// Guesses the columns from the pending rows, and reads those.
+    /// Guesses the columns from the pending rows, and reads these rows.
     fn guess_columns(&mut self) {
         // Most lines with a time are rows, and rows have the same number of cells.
         let has_time = |cells: &&Vec<String>| cells.iter().any(|cell| cells::time(cell, None).is_some());

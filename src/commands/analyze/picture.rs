@@ -57,7 +57,7 @@ fn peaks(points: &[(f64, u64)], span: f64, columns: usize) -> Vec<Option<u64>> {
         let column = column(*at, span, columns);
         peaks[column] = peaks[column].max(Some(*bytes));
     }
-    // With few samples, each one stays up to the next.
+    // With few samples, each also fills the columns up to the next sample.
     if points.len() < 2 * columns {
         for at in 1..columns {
             peaks[at] = peaks[at].or(peaks[at - 1]);

@@ -7,7 +7,7 @@ use crate::model::{Evidence, GrowthPattern, LeakVerdict, MemoryDrop, MemoryPart,
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogSample {
-    /// The index of the row in the log, and of its time.
+    /// The index of the sample's row in the log, and of its time among the times of all rows.
     pub(super) row: u32,
     pub(super) used: Bytes,
     /// The amount at which memory runs out, if known.
@@ -21,7 +21,7 @@ pub(super) struct LogSeries {
     pub(super) host: Option<Text>,
     /// The GPU as the log names it.
     pub(super) gpu: Option<Text>,
-    /// `gpu` is an index.
+    /// Whether `gpu` is an index.
     pub(super) is_index: bool,
     pub(super) uuid: Option<Text>,
     pub(super) pid: Option<u32>,
@@ -30,9 +30,10 @@ pub(super) struct LogSeries {
     /// The memory of the GPU.
     pub(super) total: Option<Bytes>,
     pub(super) samples: Vec<LogSample>,
-    /// Row, and the memory that PyTorch reserved and allocated, in the order of rows. Empty if the log has neither.
+    /// Index of the row, and the memory that PyTorch reserved and allocated, in the order of rows. Empty if the log does not
+    /// have both.
     pub(super) pytorch: Vec<(u32, [Bytes; 2])>,
-    /// The samples are PyTorch's figures, because the log has none of the driver.
+    /// Whether the samples are PyTorch's figures, because the log has none of the driver.
     pub(super) is_pytorch_only: bool,
     /// The latest allocator figures in gputop's own lines.
     pub(super) allocator: Option<ReservedMemory>,
@@ -70,7 +71,7 @@ pub(super) struct JudgedSeries {
     pub(super) span: f64,
     /// The number of samples with different times.
     pub(super) samples: usize,
-    /// The number of samples whose time another sample has.
+    /// The number of samples that were dropped, since another sample has the same time.
     pub(super) duplicates: u64,
     /// The verdict at each change.
     pub(super) timeline: Vec<TimedVerdict>,
@@ -79,10 +80,10 @@ pub(super) struct JudgedSeries {
     /// The verdict at the last sample.
     pub(super) last: TimedVerdict,
     /// How the memory grows at the end. `None` unless the verdict is suspect or leak.
-    pub(super) way: Option<GrowthPattern>,
+    pub(super) pattern: Option<GrowthPattern>,
     /// The reason for the last verdict.
     pub(super) reason: Option<String>,
-    /// The slow growth of a steady series, if any.
+    /// A description of the slow growth of a steady series, if any.
     pub(super) creep: Option<String>,
     /// The parts of memory in the last sample, if known.
     pub(super) split: Option<MemorySplit>,
@@ -119,7 +120,7 @@ impl LogSeries {
 
     /// Feeds the samples to the leak detector in the order of time. `times` are those of all rows, in milliseconds.
     pub(super) fn judge(mut self, times: &[i64], capacity: Option<Bytes>) -> JudgedSeries {
-        /// Seconds between forecasts, so that any minute has one at intervals up to 30 s.
+        /// Seconds between forecasts: every minute has one if samples are at most 30 s apart.
         const FORECAST_INTERVAL: f64 = 30.0;
         let mut samples = std::mem::take(&mut self.samples);
         let time = |sample: &LogSample| times[sample.row as usize];
@@ -175,7 +176,7 @@ impl LogSeries {
             judged.span = at;
         }
         let growing = detector.growth();
-        (judged.way, judged.reason, judged.creep) =
+        (judged.pattern, judged.reason, judged.creep) =
             (growing.pattern(), growing.reason(), growing.detector.slow_growth());
         judged.last = TimedVerdict::of(&detector, judged.span);
         if growing.part != Some(MemoryPart::Allocated) {

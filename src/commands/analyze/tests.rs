@@ -1,4 +1,4 @@
-//! Logs of many kinds: the series that are read from them, and the verdicts.
+//! Tests with logs of many kinds: the series that are read from them, and the verdicts.
 
 use std::fmt::Write;
 
@@ -133,7 +133,7 @@ fn columns_without_a_header_are_guessed() {
     check(&apps, &[&expected("GPU-5ac8 4242 -", &grows)]);
     let bare_apps = rows(&|second| format!("{}, GPU-5ac8, 4242, {}", time(second), grows(second)));
     check(&bare_apps, &[&expected("GPU-5ac8 4242 -", &grows)]);
-    // Whether the PID is above the amounts or below, and whichever stands first.
+    // The PID may be smaller or larger than the amounts, and its column may be before or after theirs.
     for pid in [300, 2_424_242] {
         for first in [true, false] {
             let row = |second: u32| {
@@ -149,7 +149,7 @@ fn columns_without_a_header_are_guessed() {
     // Indexes and temperatures are not PIDs.
     let warm = rows(&|second| format!("{}, 1, GPU-5ac8, 41, {} MiB", time(second), grows(second)));
     check(&warm, &[&expected("1 - -", &grows)]);
-    // Neither are clocks, which come back, nor free memory, which differs in each row.
+    // Neither are clock rates, which return to earlier values, nor free memory, which differs in each row.
     let clocks =
         rows(&|second| format!("{}, {}, {}", time(second), grows(second), if second % 3 == 0 { 1965 } else { 1980 }));
     assert_eq!(read(&clocks).series.len(), 1);
@@ -302,7 +302,7 @@ fn homemade_logs_are_read() {
     let free = "timestamp, index, memory.free [MiB], memory.total [MiB]\n\
         2026/11/21 13:05:00.000, 0, 60 MiB, 100 MiB\n2026/11/21 13:05:01.000, 0, [N/A], 100 MiB\n";
     assert_eq!(check(free, &["0 - 100 0:40"]).missing, 1);
-    // More text than rows, with as many cells each.
+    // The log has more lines of text than rows, and all lines of text have the same number of cells.
     let noise = "starting, wait\nloading, wait\nloaded, done\n";
     let rows = "2026/11/21 13:05:00.000, 0, 10 MiB, 100 MiB\n2026/11/21 13:05:01.000, 0, 20 MiB, 100 MiB\n";
     assert_eq!(check(&format!("{noise}{rows}"), &["0 - 100 0:10 1:20"]).unreadable.count, 3);

@@ -1,4 +1,4 @@
-//! The verdicts as text.
+//! The verdicts as text, with advice against growth.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::base::units::{Bytes, Elapsed};
 use crate::commands::output::{StyledText, TextStyle};
 use crate::model::{GrowthPattern, LeakVerdict, describe_evidence, on_growth};
 
-/// Changes of the verdict, and sudden falls, that are listed. The others are counted.
+/// The most changes of the verdict, and the most sudden falls, that are listed. The others are counted.
 const LISTED: usize = 12;
 /// Columns by which the wrapped lines of a paragraph are indented.
 const INDENT: usize = 4;
@@ -25,7 +25,7 @@ pub(super) fn format(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
         let mut series: Vec<&JudgedSeries> = log.series.iter().collect();
         series.sort_by_key(|judged| std::cmp::Reverse(judged.last.verdict));
         for judged in series {
-            one(&mut text, judged);
+            add_series(&mut text, judged);
         }
         for note in &log.notes {
             text.paragraph(INDENT, format_args!("note: {note}"));
@@ -44,37 +44,39 @@ pub(super) fn format(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
     text.finish()
 }
 
-/// Adds what to try against each way of growing, once for all series that grow in that way.
+/// Adds the advice against each growth pattern, once for all series with that pattern.
 fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     /// Pieces of advice that are given in full; the others by their titles.
     const IN_FULL: usize = 3;
-    let mut ways: Vec<(GrowthPattern, Vec<String>)> = Vec::new();
+    let mut patterns: Vec<(GrowthPattern, Vec<String>)> = Vec::new();
     for (file, log) in logs {
-        for (way, judged) in log.series.iter().filter_map(|judged| Some((judged.way?, judged))) {
-            // A process that grows tells more than its GPU.
+        for (pattern, judged) in log.series.iter().filter_map(|judged| Some((judged.pattern?, judged))) {
+            // If a process grows, it tells more than the GPU that grows with it.
             let is_process_of_it = |other: &JudgedSeries| {
                 let (ours, theirs) = (&judged.series, &other.series);
-                other.way.is_some() && theirs.pid.is_some() && (&theirs.host, &theirs.gpu) == (&ours.host, &ours.gpu)
+                other.pattern.is_some()
+                    && theirs.pid.is_some()
+                    && (&theirs.host, &theirs.gpu) == (&ours.host, &ours.gpu)
             };
             if judged.series.pid.is_none() && log.series.iter().any(is_process_of_it) {
                 continue;
             }
             let file = if logs.len() > 1 { format!("{file}: ") } else { String::new() };
             let name = format!("{file}{}", name(judged));
-            match ways.iter_mut().find(|(known, _)| *known == way) {
+            match patterns.iter_mut().find(|(known, _)| *known == pattern) {
                 Some((_, names)) => names.push(name),
-                None => ways.push((way, vec![name])),
+                None => patterns.push((pattern, vec![name])),
             }
         }
     }
     let mut given = Vec::new();
-    for (way, names) in &ways {
-        let whom = if ways.len() > 1 { format!(" for {}", names.join(" and ")) } else { String::new() };
+    for (pattern, names) in &patterns {
+        let for_series = if patterns.len() > 1 { format!(" for {}", names.join(" and ")) } else { String::new() };
         text.paragraph(
             0,
-            format_args!("What to try{whom}, the most likely first; memory alone cannot tell which it is:"),
+            format_args!("What to try{for_series}, the most likely first; memory alone cannot tell which it is:"),
         );
-        for (number, advice) in (1..).zip(on_growth(&[*way])) {
+        for (number, advice) in (1..).zip(on_growth(&[*pattern])) {
             let is_brief = number > IN_FULL || given.contains(&advice);
             text.advice(number, &advice, is_brief);
             if !is_brief {
@@ -100,7 +102,7 @@ fn name(judged: &JudgedSeries) -> String {
     }
 }
 
-fn one(text: &mut StyledText, judged: &JudgedSeries) {
+fn add_series(text: &mut StyledText, judged: &JudgedSeries) {
     let mut paragraph = |paragraph: std::fmt::Arguments<'_>| text.paragraph(INDENT, paragraph);
     let creep = judged.creep.as_ref().map_or_else(String::new, |creep| format!(", though {creep}"));
     paragraph(format_args!("{}: {}{creep}", name(judged), word(judged.last.verdict)));

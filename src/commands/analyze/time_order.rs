@@ -1,14 +1,14 @@
-//! Straightens the times of a log, whose clock may be set and whose lines may be late.
+//! Corrects the times of a log where the clock was set, or where times of day start again at midnight.
 
-/// Rows after a backward step that tell a clock set back from a late line.
+/// The number of rows after a backward step that show whether the clock was set back or a line is late.
 const LOOK_AHEAD: usize = 8;
 const SECOND_MS: i64 = 1000;
 const HOUR_MS: i64 = 3600 * SECOND_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// Shifts `times` (in milliseconds) so that the clock never steps, and returns a note for each kind of shift. Late lines
-/// keep their times and their places. `lines` are the line numbers of the rows; `has_dates` tells times of day from
-/// times since the start of the log.
+/// keep their times and their places. `lines` are the line numbers of the rows. `has_dates` says whether the times have
+/// dates. Without dates, a time of day may start again at midnight.
 pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> Vec<String> {
     let interval = usual_interval(times);
     let (mut steps, mut midnights, mut late, mut offset) = (Vec::new(), Vec::new(), 0_u64, 0_i64);
@@ -59,9 +59,9 @@ pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> V
     notes
 }
 
-/// The median time between two rows, in milliseconds.
+/// Returns the median time between two rows, in milliseconds.
 fn usual_interval(times: &[i64]) -> i64 {
-    /// Rows that the median is taken of.
+    /// The number of rows of which the median is taken.
     const ROWS: usize = 100_000;
     let mut intervals: Vec<i64> =
         times.windows(2).take(ROWS).map(|pair| pair[1] - pair[0]).filter(|interval| *interval > 0).collect();

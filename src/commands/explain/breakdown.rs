@@ -31,11 +31,11 @@ pub(super) enum MemoryOwner {
 /// How the message names the process that wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriterName {
-    /// The message does not have the memory of the process.
+    /// The message does not name the process.
     None,
-    /// "this process".
+    /// As "this process".
     ThisProcess,
-    /// Its PID on the host, which the process in a container does not know.
+    /// By this PID on the host, which the process in a container does not know.
     HostPid(u32),
 }
 
@@ -44,7 +44,7 @@ pub(super) enum WriterName {
 pub(super) struct ContradictoryFigures {
     /// The contradiction, without figures.
     pub claim: &'static str,
-    /// The excess.
+    /// By how much the figures contradict each other.
     pub by: RoundedAmount,
 }
 
@@ -140,7 +140,7 @@ impl MessageBreakdown {
         Self { parts, own, not_pytorch, others, writer, contradictions, rounding }
     }
 
-    /// Returns the part of an owner, if known.
+    /// Returns the memory of an owner, if known.
     pub(super) fn part(&self, owner: MemoryOwner) -> Option<RoundedAmount> {
         self.parts.iter().find(|(known, _)| *known == owner).map(|(_, part)| *part)
     }
@@ -154,8 +154,8 @@ impl MessageBreakdown {
     }
 }
 
-/// Finds the process that wrote the message. In a container, the driver lists it under a PID that it does not know as its
-/// own, and the message has it among the other processes.
+/// Finds the process that wrote the message. The driver lists a process of a container under its PID on the host, which the
+/// process does not know. So the message has its own process among the others.
 fn writer(message: &OomMessage, own: RoundedAmount) -> WriterName {
     if message.this_process.is_some() {
         return WriterName::ThisProcess;

@@ -15,9 +15,9 @@ pub(super) struct FoundMessage {
     pub message: OomMessage,
     /// The line of its start, counted from 1.
     pub line: u64,
-    /// The ranks that wrote it, if the log names them.
+    /// The ranks that wrote the message, if the log names them.
     pub ranks: Vec<u32>,
-    /// How often the log has it.
+    /// How often the message is in the log.
     pub count: u64,
 }
 
@@ -31,31 +31,31 @@ pub(super) struct ScannedLog {
     pub lines: u64,
 }
 
-/// Bytes after which a line is cut. No message is as long.
+/// The most bytes of a line: a longer line is split. No message is as long.
 const LONGEST_LINE: usize = 1 << 16;
-/// Bytes of a message. PyTorch's have some 600.
+/// The most bytes of a message. PyTorch's have some 600.
 const LONGEST_MESSAGE: usize = 4096;
-/// Lines of other processes between two lines of a message.
+/// The most lines after the start of a message in which it may continue.
 const MOST_LINES_BETWEEN: u64 = 200;
-/// Messages whose end is awaited at the same time.
+/// The most messages whose end is awaited at the same time.
 const MOST_PARTIAL: usize = 64;
-/// Different messages that are kept.
+/// The most different messages that are kept.
 const MOST_KEPT: usize = 100;
-/// Ranks that are kept of each message.
+/// The most ranks that are kept of each message.
 const MOST_RANKS: usize = 1024;
 
 /// A message whose end has not been seen.
 #[derive(Debug)]
 struct PartialMessage {
     text: String,
-    /// The text in its line that does not continue it.
+    /// The rest of the message's first line, from the first text that is not part of the message.
     junk: String,
-    /// The text before it in its line, without the name of the exception.
+    /// The text before the message in its first line, without the name of the exception.
     prefix: String,
     line: u64,
 }
 
-/// Scans a log.
+/// Scans a log for messages.
 #[derive(Debug, Default)]
 pub(super) struct MessageFinder {
     log: ScannedLog,
@@ -64,8 +64,9 @@ pub(super) struct MessageFinder {
     escape: EscapeState,
     /// The end of the text before this line, in which a message may start.
     tail: String,
-    /// The number of the last line that was not empty, and its start.
+    /// The number of the last line that was not empty.
     tail_line: u64,
+    /// The start of that line.
     head: String,
     partial: VecDeque<PartialMessage>,
 }
@@ -113,7 +114,7 @@ impl MessageFinder {
         }
     }
 
-    /// Returns the messages at the end of the log.
+    /// Ends the log, and returns its messages.
     pub(super) fn finish(mut self) -> ScannedLog {
         let has_last_line = !self.line.is_empty();
         self.end_line();
@@ -163,7 +164,7 @@ impl MessageFinder {
         let lines_since = |partial: &PartialMessage| now.saturating_sub(partial.line);
         for at in 0..self.partial.len() {
             let partial = &self.partial[at];
-            // A rest of the line number would be taken for a part of the next amount, so this comes first.
+            // The line number is removed first: its last digits could be taken for the start of the next amount.
             let uncounted = number_of_cat(&partial.prefix)
                 .and_then(|number| uncounted(&partial.prefix, number, lines_since(partial), line));
             let stripped = strip(&partial.prefix, line).unwrap_or(line);
@@ -176,7 +177,7 @@ impl MessageFinder {
                 return true;
             }
         }
-        // These numbers come last, because they may be those of a rank or a host.
+        // The line numbers of `grep -n` come last, because they may be the number of a rank or host.
         (0..self.partial.len()).any(|at| {
             let partial = &self.partial[at];
             let rest = number_of_grep(&partial.prefix)
@@ -185,7 +186,7 @@ impl MessageFinder {
         })
     }
 
-    /// Appends the first of `rests` that continues a partial message. Returns whether there is one.
+    /// Appends to a partial message the first of `rests` that continues it. Returns whether there is one.
     fn continues(&mut self, at: usize, rests: &[&str]) -> bool {
         let partial = &mut self.partial[at];
         let before = partial.text.len();
@@ -232,7 +233,7 @@ impl MessageFinder {
             if known.contains(start) || is_taken && start.is_headless {
                 continue;
             }
-            // The next message in the line cuts this one off.
+            // The next message in the line ends this message.
             let end = starts.get(at + 1).map_or(text.len(), |next| next.at);
             let start = start.at;
             let is_in_line = start >= before;
@@ -275,7 +276,7 @@ impl MessageFinder {
     }
 
     fn keep(&mut self, message: OomMessage, partial: &PartialMessage) {
-        // Prose about such messages has neither a backend nor figures.
+        // Other text about running out of memory has neither a backend nor figures.
         if message.backend.is_none() && message.total.is_none() && message.form != MessageForm::Absurd {
             return;
         }
@@ -293,7 +294,7 @@ impl MessageFinder {
     }
 
     fn insert(&mut self, found: FoundMessage) {
-        // A message that was partial for long comes after messages that started later.
+        // A message that was partial for long is kept after messages that started later.
         let at = self.log.found.partition_point(|earlier| earlier.line <= found.line);
         self.log.found.insert(at, found);
     }
@@ -310,13 +311,14 @@ fn clean(line: &[u8]) -> String {
     if text.is_ascii() { text } else { text.chars().filter(|character| !character.is_whitespace()).collect() }
 }
 
-/// Returns at most that many bytes of the text.
+/// Returns the start of the text, of at most `most` bytes.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or_default()]
 }
 
-/// Returns the prefix of the log's lines: the text before a message, without the name of the exception.
+/// Returns the prefix of the log's lines: the text before a message, without the name of the exception. Empty if it is too
+/// long for a prefix.
 fn prefix(before: &str) -> String {
     const LONGEST: usize = 256;
     const EXCEPTIONS: [&str; 5] = [
@@ -330,7 +332,8 @@ fn prefix(before: &str) -> String {
     if before.len() > LONGEST { String::new() } else { before.to_owned() }
 }
 
-/// Removes a prefix from a line. The prefixes may differ in the time of day.
+/// Removes a prefix from a line. A time in the line may differ from that in the prefix. `None` if the line has another
+/// prefix.
 fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
     if prefix.is_empty() {
         return None;
@@ -352,7 +355,8 @@ fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
     prefix.bytes().zip(start.bytes()).enumerate().all(fits).then(|| &line[prefix.len()..])
 }
 
-/// Removes a prefix with a line number, which is `lines` higher than in `prefix`, from a line.
+/// Removes a prefix with a line number from a line, where the number is `lines` higher. `None` if the line has another
+/// prefix.
 fn uncounted<'a>(prefix: &str, number: Range<usize>, lines: u64, line: &'a str) -> Option<&'a str> {
     let number_now = prefix[number.clone()].parse::<u64>().ok()?.checked_add(lines)?;
     line.strip_prefix(prefix.get(..number.start)?)?

@@ -20,16 +20,18 @@ pub(super) enum ParseOutcome {
     Invalid,
 }
 
-/// The first words of messages.
+/// The first word of a message. [`MEMORY`] follows.
 const BACKENDS: [&str; 4] = ["CUDA", "HIP", "XPU", "NPU"];
 const MEMORY: &str = "outofmemory";
+/// The first words of a message of the allocator `cudaMallocAsync`.
 const ASYNC: &str = "Allocationondevice";
 /// The first words of a message that was copied without its first sentence.
 const HEADLESS: &str = "Triedtoallocate";
 
 // Patterns of the grammar: the text of a message, with the figures of `Cursor::figure` in braces.
 
-/// Starts of the sentence on the request. The last two continue with the figures in brackets, and in sentences.
+/// The start of the sentence on the request. After the third, the figures follow in brackets, and after the last one in
+/// sentences.
 const REQUESTS: [&str; 4] = [
     "Allocationwaspreemptivelyrejectedbecauseitwouldexceedper_process_memory_fractionlimit.Requestedsize:{requested}",
     "Triedtoallocatemorethan1EBmemory",
@@ -48,7 +50,7 @@ const BRACKET_FIELDS: [(&str, &str); 6] = [
     // PyTorch 1.0 to 1.3: reserved and not allocated.
     ("cached", "unallocated"),
 ];
-/// The first of the sentences. PyTorch 2.1 has a typo.
+/// The first sentence after the request. PyTorch 2.1 misspells "capacity".
 const CAPACITY: [&str; 2] =
     ["GPU{gpu}hasatotalcapactyof{total}ofwhich{free}isfree.", "GPU{gpu}hasatotalcapacityof{total}ofwhich{free}isfree."];
 /// The sentences on the memory of each process, and on its limit.
@@ -88,14 +90,14 @@ const FRAGMENTS: [(&str, Option<MessageForm>); 8] = [
     ("ofwhich{free}isfree", None),
 ];
 
-/// No message has a longer text before the words by which it is recognized.
+/// The most bytes of a message up to the words by which it is recognized.
 pub(super) const LONGEST_START: usize = 96;
 
 /// The start of a message in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MessageStart {
     pub at: usize,
-    /// The first sentence is missing, because the message was cut or started in an earlier line.
+    /// Whether the first sentence is missing, because the message was cut or started in an earlier line.
     pub is_headless: bool,
 }
 
@@ -124,7 +126,7 @@ pub(super) fn splits(text: &str, place: usize) -> bool {
 /// Returns where a headless message starts: at `Tried to allocate …`, `GPU 0 has a total capacity …`, or
 /// `GPU 0; 11.00 GiB total capacity; …`.
 fn headless(text: &str) -> Option<usize> {
-    /// No index and amount between these words is longer.
+    /// The most bytes from `GPU` to `totalcapac`: an index and an amount.
     const LONGEST_AMOUNT: usize = 40;
     let tried = text.find(HEADLESS);
     let gpu = || {
@@ -187,7 +189,7 @@ enum ParseStop {
 
 type Parsed<T> = Result<T, ParseStop>;
 
-/// The rest of the text.
+/// The text that is not parsed yet.
 struct Cursor<'a>(&'a str);
 
 impl Cursor<'_> {
@@ -217,10 +219,10 @@ impl Cursor<'_> {
         self.digits()?.parse().map_err(|_| ParseStop::Mismatch)
     }
 
-    /// Takes `71.43MiB`. An amount near 2^64 bytes stands for an unknown one.
+    /// Takes an amount such as `71.43MiB`. An amount near 2^64 bytes means that it is unknown.
     fn amount(&mut self) -> Parsed<Reading<RoundedAmount>> {
         const UNKNOWN: u128 = 1 << 62;
-        /// PyTorch prints two decimals.
+        /// The most decimals that are accepted. PyTorch prints two.
         const MOST_DECIMALS: usize = 6;
         let (mut number, mut scale) = (self.number::<u128>()?, 1);
         if self.0.starts_with('.') {
@@ -263,7 +265,8 @@ impl Cursor<'_> {
             "this_process" => message.this_process = Some(self.amount()?),
             name => {
                 let amount = match self.amount()? {
-                    // In this form, an amount near 2^64 bytes stands for no limit. In others, all amounts are known.
+                    // With `cudaMallocAsync`, an amount near 2^64 bytes means no limit. In other forms, all amounts are
+                    // known.
                     Err(_) if message.form != MessageForm::Async => return Err(ParseStop::Mismatch),
                     amount => amount.ok(),
                 };
@@ -340,7 +343,8 @@ impl Cursor<'_> {
         let name = &self.0[..end];
         match BRACKET_FIELDS.iter().find(|(known, _)| *known == name) {
             Some((_, figure)) => *message.amount_mut(figure).ok_or(ParseStop::Mismatch)? = Some(amount),
-            // Some builds print more figures. The prefix of a line has more than letters, so it is not such a name.
+            // Some builds print more figures, with letters only in their names. A text with other characters is the prefix
+            // of a line.
             None if end < LONGEST_FIELD && name.bytes().all(|byte| byte.is_ascii_alphabetic()) => {}
             None => return Err(ParseStop::Mismatch),
         }

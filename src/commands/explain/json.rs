@@ -13,16 +13,16 @@ use crate::commands::report::table;
 use crate::model::on_shortage;
 use crate::protocol::snapshot::Snapshot;
 
-/// Returns all messages in their order. `left_out` is the number of further different messages.
+/// Returns the explanations of all messages, in order. `left_out` is the number of further different messages.
 pub(super) fn to_json(messages: &[ExplainedMessage<'_>], left_out: u64, processes: &OtherProcesses) -> Value {
     json!({
         "schema": Snapshot::SCHEMA,
-        "messages": messages.iter().map(|explained| one(explained, processes)).collect::<Vec<_>>(),
+        "messages": messages.iter().map(|explained| message_json(explained, processes)).collect::<Vec<_>>(),
         "messages_left_out": left_out,
     })
 }
 
-fn one(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Value {
+fn message_json(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Value {
     let (message, breakdown) = (&explained.found.message, &explained.breakdown);
     let bytes = |amount: Option<RoundedAmount>| amount.map(RoundedAmount::bytes);
     let part = |owner: MemoryOwner| breakdown.part(owner).map(RoundedAmount::bytes);

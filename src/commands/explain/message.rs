@@ -24,7 +24,7 @@ impl RoundedAmount {
         Self { bytes: -self.bytes, ..self }
     }
 
-    /// The amount, or 0 if it is negative.
+    /// Returns the amount, or 0 if it is negative.
     pub(super) fn bytes(self) -> Bytes {
         Bytes(u64::try_from(self.bytes.max(0)).unwrap_or(u64::MAX))
     }
@@ -68,26 +68,26 @@ pub(super) struct OomMessage {
     pub requested: Option<RoundedAmount>,
     pub total: Option<RoundedAmount>,
     pub free: Option<RoundedAmount>,
-    /// Allocated by PyTorch for tensors and private pools.
+    /// Memory that PyTorch has allocated for tensors and private pools.
     pub allocated: Option<RoundedAmount>,
     /// The part of `allocated` in private pools (CUDA graphs).
     pub pools: Option<RoundedAmount>,
-    /// Taken from the driver by PyTorch.
+    /// Memory that PyTorch has taken from the driver.
     pub reserved: Option<RoundedAmount>,
     /// The part of `reserved` that is not allocated.
     pub unallocated: Option<RoundedAmount>,
     /// The limit of this process, set by a memory fraction.
     pub allowed: Option<RoundedAmount>,
-    /// All memory of this process according to the driver; an error if the driver did not tell.
+    /// All memory of this process according to the driver; an error if the driver gave no figure.
     pub this_process: Option<Reading<RoundedAmount>>,
-    /// PIDs of other processes and their memory; an error if the driver did not tell.
+    /// PIDs of other processes and their memory; an error if the driver gave no figure.
     pub others: Vec<(u32, Reading<RoundedAmount>)>,
-    /// The end of the message is missing.
+    /// Whether the start or the end of the message is missing.
     pub is_cut: bool,
 }
 
 impl OomMessage {
-    /// Returns the amount of that name; `None` if there is no such amount.
+    /// Returns the field of this name; `None` if there is no such field.
     pub(super) fn amount_mut(&mut self, name: &str) -> Option<&mut Option<RoundedAmount>> {
         Some(match name {
             "requested" => &mut self.requested,

@@ -10,7 +10,7 @@ use crate::commands::report::{self, HostState, ReadOptions, table};
 use crate::model::HostModel;
 use crate::protocol::snapshot::{Process, Snapshot};
 
-/// The processes on this host.
+/// The processes on this host, read once.
 #[derive(Debug, Default)]
 pub(super) struct OtherProcesses {
     model: Option<HostModel>,
@@ -49,8 +49,8 @@ impl OtherProcesses {
         Some((verdict.name(), verdict.sentence()))
     }
 
-    /// Returns a sentence for each process that is here, and one for all others. The message was `written` at the latest at
-    /// that time, in milliseconds since 1970.
+    /// Returns a sentence for each of these processes that is on this host, and one for all others. `written` is the latest
+    /// time at which the message may have been written, in milliseconds since 1970.
     pub(super) fn sentences(&self, pids: &[u32], written: Option<u64>) -> Vec<String> {
         let unseen: Vec<String> =
             pids.iter().filter(|pid| self.find(**pid).is_none()).map(ToString::to_string).collect();

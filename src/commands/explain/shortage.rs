@@ -1,4 +1,4 @@
-//! The reason why an allocation failed, from the figures of the message.
+//! The reasons why an allocation failed, from the figures of the message, and a sentence for each.
 
 use super::breakdown::{MemoryOwner, MessageBreakdown};
 use super::exact;
@@ -8,14 +8,14 @@ use crate::model::Shortage;
 
 /// The share of a GPU that the driver cannot allocate even if it is free.
 const UNUSABLE_SHARE: f64 = 0.02;
-/// The share of a GPU that PyTorch's cache must have to be the reason.
+/// The smallest share of a GPU in PyTorch's cache with which the cache counts as a reason.
 const CACHE_SHARE: f64 = 0.01;
-/// The share of a GPU that other processes must hold to be named beside another reason.
+/// The smallest share of a GPU held by other processes with which they count beside another reason.
 const LARGE_SHARE: f64 = 0.2;
-/// The share of a GPU that other processes must hold to be the only reason.
+/// The smallest share of a GPU held by other processes with which they can be the only reason.
 const OTHERS_SHARE: f64 = 0.05;
 
-/// The upper bound for the memory of a CUDA context, for messages that do not tell it from other memory.
+/// An upper bound for the memory of a CUDA context, for messages that do not tell it from other memory.
 const CONTEXT: Bytes = Bytes(1 << 30);
 
 /// Returns the reasons why the allocation failed, the main one first.

@@ -1,4 +1,4 @@
-//! Messages of every version of PyTorch, and the logs that they stand in.
+//! Tests with messages of every version of PyTorch, in the logs that contain them.
 //!
 //! Each file in `tests/data/oom` has lines of `path value` up to `---`, then a log. A path names a field in the JSON of the
 //! only message, or of the message whose index comes first. `.#` is the length of a list, and `messages` the number of

@@ -10,10 +10,10 @@ use crate::base::units::Bytes;
 use crate::commands::output::{StyledText, TextStyle};
 use crate::model::{Advice, on_shortage};
 
-/// The columns before each line of the list.
+/// The number of spaces before the bar, and before each line of the list of parts.
 const INDENT: usize = 2;
 
-/// Returns all messages in their order.
+/// Returns the explanations of all messages, in order.
 pub(super) fn format(messages: &[ExplainedMessage<'_>], processes: &OtherProcesses, style: TextStyle) -> String {
     let mut text = StyledText::new(style);
     let are_many = messages.len() > 1;
@@ -33,13 +33,13 @@ pub(super) fn format(messages: &[ExplainedMessage<'_>], processes: &OtherProcess
         if are_many {
             text.line("");
         }
-        one(&mut text, are_many.then_some(number), explained, processes, &mut given);
+        add_message(&mut text, are_many.then_some(number), explained, processes, &mut given);
     }
     text.finish()
 }
 
-/// Adds a message. `given` has the advice of earlier messages, with their numbers.
-fn one(
+/// Adds the explanation of a message. `given` has the advice that was given for earlier messages, with their numbers.
+fn add_message(
     text: &mut StyledText,
     number: Option<usize>,
     explained: &ExplainedMessage<'_>,
@@ -89,7 +89,7 @@ fn one(
     given.extend(new.into_iter().map(|advice| (advice, number.unwrap_or(1))));
 }
 
-/// Adds a line for each part, for the whole GPU and for the limit.
+/// Adds a line for each part, one for the whole GPU, and one for the limit of the process.
 fn list(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdown) {
     let mut lines: Vec<(Option<MemoryOwner>, Bytes, String)> = Vec::new();
     for (owner, part) in &breakdown.parts {
@@ -128,7 +128,8 @@ fn bar(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdown
     text.line(format_args!("{:INDENT$}{bar}", ""));
 }
 
-/// Returns the number of cells of each part in a bar of `width` cells for `whole`. A part that is not 0 has one at least.
+/// Returns the number of cells of each part in a bar of `width` cells for `whole`. A part that is not 0 has at least one
+/// cell.
 fn cells(parts: &[Bytes], whole: Bytes, width: usize) -> Vec<usize> {
     let exact = |part: Bytes| u128::from(part.0) * width as u128 / u128::from(whole.0.max(1));
     let count = |part: &Bytes| usize::try_from(exact(*part)).unwrap_or(width).max(usize::from(part.0 > 0));
@@ -174,7 +175,7 @@ fn owner_name(owner: MemoryOwner, writer: WriterName) -> String {
     }
 }
 
-/// `2. CUDA out of memory on GPU 0: 14.14 GiB requested (train.log; line 12; rank 3; 2 times)`
+/// Returns a headline: `2. CUDA out of memory on GPU 0: 14.14 GiB requested (train.log; line 12; rank 3; 2 times)`.
 fn headline(number: Option<usize>, explained: &ExplainedMessage<'_>) -> String {
     let (found, message) = (explained.found, &explained.found.message);
     let number = number.map_or_else(String::new, |number| format!("{number}. "));

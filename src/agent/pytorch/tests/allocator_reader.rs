@@ -1,4 +1,4 @@
-//! Tests of the main loop's side: threads that hang and come back.
+//! Tests of [`AllocatorReader`] without processes: threads that hang and come back.
 
 use std::sync::mpsc;
 
@@ -30,7 +30,7 @@ fn a_process_whose_memory_hangs_is_avoided_and_the_others_are_read() {
     assert!(!reader.abandon_overdue(Moment(1999)) && reader.worker.is_running() && reader.result(id(7)).is_none());
     assert!(reader.abandon_overdue(Moment(2000)) && !reader.worker.is_running());
     assert_eq!(reader.result(id(7)), Some(&Err(AllocatorUnreadable::Hung)));
-    // Another thread goes on without the process.
+    // Another thread reads the other processes.
     request(&mut reader, &[7, 8], Moment(4000));
     assert!(reader.worker.is_running());
     reader.receive(message(2, Some(vec![(id(8), Err(AllocatorUnreadable::NoPytorch))])));

@@ -87,8 +87,8 @@ proptest! {
         prop_assert!(reads.get() <= 2 * 8192, "{}", reads.get());
     }
 
-    /// The same with chosen numbers in headers, tables, pointers and statistics, and with memory that changes between two
-    /// reads.
+    /// A forged pointer chain is rejected or keeps every rule. The forgeries are chosen numbers in headers, tables, pointers
+    /// and statistics, and memory that changes between two reads.
     #[test]
     fn a_forged_pointer_chain_is_rejected_or_plausible(
         layout in 0..3usize,
