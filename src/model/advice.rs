@@ -1,7 +1,7 @@
 //! Advice on leaks and failed allocations: texts from `assets/advice`, most likely first.
 //!
-//! Memory alone seldom shows the cause. Where it does not, there are several texts, and they say so. The first line of
-//! each is its title; indented lines are code.
+//! Memory alone seldom shows the cause. Where it does not, there are several texts, each of which says so. The first
+//! line of each is its title; indented lines are code.
 
 /// Why an allocation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
@@ -24,16 +24,16 @@ pub enum Shortage {
     /// The driver refused though memory was free.
     #[strum(to_string = "refused")]
     Refused,
-    /// The requested size is nonsense: more than 1 EB.
+    /// The requested size is impossible: more than 1 EB.
     #[strum(to_string = "no real size")]
     Absurd,
-    /// The message does not say enough.
+    /// The error message does not contain enough.
     #[strum(to_string = "not said")]
     Unsaid,
 }
 
 impl Shortage {
-    /// The name in JSON.
+    /// The name in JSON; never changes.
     pub fn name(self) -> &'static str {
         match self {
             Self::TooBig | Self::Full => "too_big",
@@ -66,21 +66,22 @@ pub enum GrowthPattern {
     NotPyTorch,
 }
 
-/// A text of advice.
+/// One piece of advice: a file of `assets/advice/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Advice {
-    /// The name in JSON: that of its file.
+    /// The name in JSON: the file name without `.txt`.
     pub name: &'static str,
     text: &'static str,
 }
 
 impl Advice {
-    /// The title: its first line.
+    /// The title: the first line of the file.
     pub fn title(&self) -> &'static str {
         self.text.split_once('\n').map_or(self.text, |(title, _)| title)
     }
 
-    /// The paragraphs, to be wrapped to the page. An indented line is code, which is not wrapped.
+    /// The paragraphs after the title, each on one line, to be wrapped to the page. An indented line is code, which is
+    /// not wrapped.
     pub fn paragraphs(&self) -> Vec<String> {
         let mut paragraphs: Vec<String> = Vec::new();
         let is_code = |line: &str| line.starts_with(' ');
@@ -154,7 +155,7 @@ pub fn on_growth(patterns: &[GrowthPattern]) -> Vec<Advice> {
             match pattern {
                 GrowthPattern::Steady => &[LOSS_HISTORY, KEPT_TENSORS, NOT_PYTORCH, CACHE],
                 GrowthPattern::Steps => &[EPOCH_END, EVALUATION_GRAD, LOSS_HISTORY],
-                // Each step takes more than the one before: a graph that is carried over.
+                // Each training step takes more than the one before: its graph contains those of earlier steps.
                 GrowthPattern::Accelerating => &[LONG_SEQUENCE, LOSS_HISTORY, CACHE],
                 GrowthPattern::InPhases => &[EVALUATION_GRAD, KEPT_TENSORS, LAST_OUTPUT],
                 GrowthPattern::Tensors => &[LOSS_HISTORY, KEPT_TENSORS, EVALUATION_GRAD, LAST_OUTPUT],

@@ -51,8 +51,8 @@ pub struct ReservedMemory {
 }
 
 impl ReservedMemory {
-    /// Returns the parts of one device. Missing where a figure is missing, and failed where they do not add up: they
-    /// may come from any program.
+    /// Returns the parts of one device. Missing where a figure is missing, and failed where the figures do not add up:
+    /// the program that they come from may be hostile.
     pub fn of(allocator: &DeviceAllocator) -> Reading<Self> {
         let less = |a: Bytes, b: Bytes| a.0.checked_sub(b.0).map(Bytes).ok_or(Missing::Failed);
         let (active, fragmented) = (allocator.active?, allocator.inactive_split?);
@@ -65,7 +65,7 @@ impl ReservedMemory {
         })
     }
 
-    /// Returns the sum over devices; `None` where one is unknown, or there is none.
+    /// Returns the sum over devices; `None` where the parts of one are unknown, or there is no device.
     pub fn of_all<'a>(devices: impl IntoIterator<Item = &'a DeviceAllocator>) -> Option<Self> {
         let all: Vec<Self> = devices.into_iter().map(Self::of).collect::<Reading<_>>().ok()?;
         all.into_iter().reduce(Self::plus)
@@ -81,7 +81,7 @@ impl ReservedMemory {
         self.allocated + self.pending
     }
 
-    /// The parts.
+    /// The parts that add up to [`ReservedMemory::sum`]: all but the rounding.
     pub fn parts(&self) -> [(MemoryPart, Bytes); 4] {
         [
             (MemoryPart::Allocated, self.allocated),
@@ -106,7 +106,7 @@ impl ReservedMemory {
 /// same moment: the difference is shown, not hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakdown {
-    /// The driver's figure.
+    /// The amount by the driver's figure.
     pub whole: Bytes,
     /// The parts in bytes, in the order of [`MemoryPart`].
     pub parts: Vec<(MemoryPart, i64)>,
@@ -117,7 +117,7 @@ impl Breakdown {
     fn new(whole: Bytes, known: &[(MemoryPart, Bytes)], rest: MemoryPart) -> Self {
         let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
         let mut parts: Vec<(MemoryPart, i64)> = known.iter().map(|(part, bytes)| (*part, signed(*bytes))).collect();
-        // No device has more.
+        // No device has more than 2^60 bytes.
         let whole = Bytes(whole.0.min(1 << 60));
         let sum = parts.iter().fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
         parts.push((rest, signed(whole).saturating_sub(sum)));
@@ -125,7 +125,7 @@ impl Breakdown {
         Self { whole, parts }
     }
 
-    /// The breakdown of a process's memory on one GPU. Missing where either figure is.
+    /// The breakdown of a process's memory on one GPU. Missing where the driver's figure or PyTorch's is missing.
     pub fn of_gpu_process(memory: Reading<Bytes>, allocator: &DeviceAllocator) -> Reading<Self> {
         Ok(Self::new(memory?, &ReservedMemory::of(allocator)?.parts(), MemoryPart::Outside))
     }
@@ -136,17 +136,18 @@ impl Breakdown {
         Some(Self::new(total.bytes, &reserved(snapshot, process_total.process, None)?.parts(), MemoryPart::Outside))
     }
 
-    /// The breakdown of a GPU's memory in use, including MIG instances; `None` where that, or PyTorch's part, is
-    /// unknown.
+    /// The breakdown of a GPU's memory in use, including MIG instances; `None` where the memory in use, or PyTorch's
+    /// part of it, is unknown.
     pub fn of_used(snapshot: &Snapshot, gpu: &Gpu) -> Option<Self> {
         let whole = gpu.load.memory_used.ok()?;
         Some(Self::new(whole, &reserved_on(snapshot, gpu)?.parts(), MemoryPart::Outside))
     }
 
-    /// The breakdown of all memory of a GPU, including MIG instances. Missing where the memory in use is.
+    /// The breakdown of all memory of a GPU, including MIG instances. Missing where the total, or the memory in use, is
+    /// missing.
     pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[UnaccountedMemory]) -> Reading<Self> {
         let (total, used) = (gpu.load.memory_total?, gpu.load.memory_used?);
-        // Drivers before 510 count their own part as used.
+        // Drivers before 510 do not report their own part, and count it as used.
         let own = gpu.load.memory_reserved.ok();
         let is_here = |pool: &&UnaccountedMemory| with_instances(snapshot, gpu).any(|gpu| gpu.uuid == pool.gpu);
         let mut known = reserved_on(snapshot, gpu).map_or_else(Vec::new, |reserved| reserved.parts().to_vec());
@@ -168,10 +169,13 @@ pub fn with_instances<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> impl Iterator
     snapshot.gpus.iter().filter(|other| other.uuid == gpu.uuid || other.facts.parent.as_ref() == Some(&gpu.uuid))
 }
 
-/// Returns the memory that PyTorch reserved on a GPU and its MIG instances, as far as it was read.
+/// Returns the memory that PyTorch reserved on a GPU and its MIG instances, as far as it was read; `None` where none
+/// was.
 fn reserved_on(snapshot: &Snapshot, gpu: &Gpu) -> Option<ReservedMemory> {
-    let of = |gpu| move |gpu_process: &GpuProcess| reserved(snapshot, gpu_process.process, Some(gpu));
-    with_instances(snapshot, gpu).flat_map(|gpu| gpu.processes.iter().filter_map(of(gpu))).reduce(ReservedMemory::plus)
+    let reserved_by = |gpu| move |gpu_process: &GpuProcess| reserved(snapshot, gpu_process.process, Some(gpu));
+    with_instances(snapshot, gpu)
+        .flat_map(|gpu| gpu.processes.iter().filter_map(reserved_by(gpu)))
+        .reduce(ReservedMemory::plus)
 }
 
 /// Returns the memory that PyTorch reserved in a process, on one GPU or on all; `None` where it was not read.
@@ -249,8 +253,8 @@ mod tests {
     }
 
     proptest! {
-        /// On GPUs with and without MIG, with GPU processes of known or unknown memory and devices: PyTorch's figures
-        /// are all in the parts of their GPU, once, and the rest has a name.
+        /// On GPUs with and without MIG, with GPU processes whose memory and devices are known or unknown: PyTorch's
+        /// figures are in the parts of their GPU, each once, and the parts add up to the whole.
         #[test]
         fn pytorch_s_figures_are_in_the_parts(
             gpu_processes in proptest::collection::vec(

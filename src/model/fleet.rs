@@ -10,9 +10,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Process;
 
-/// Every host's model, by its key.
-///
-/// A line changes only the model of the host it came from. A host that restarts, vanishes or lags leaves the others alone.
+/// The models of all hosts, by host key.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet(BTreeMap<HostKey, FleetHost>);
 
@@ -20,7 +18,7 @@ pub struct Fleet(BTreeMap<HostKey, FleetHost>);
 struct FleetHost {
     model: HostModel,
     label: Option<HostLabel>,
-    /// The name for people; no two hosts have the same.
+    /// The name that the user sees; no two hosts have the same.
     name: Text,
 }
 
@@ -31,14 +29,15 @@ const LONGEST_NAME: usize = 64;
 /// The name of a host and a description of its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLabel {
-    /// The name that the user gave to the host.
+    /// The name that the user gave to the host; `None` when the user gave none.
     pub name: Option<Text>,
-    /// Where its lines come from, such as `ssh gpu-02 gputop agent`: stands for the name until the host says its own.
+    /// Where the lines of the host come from, such as `ssh gpu-02 gputop agent`: shown as the name until the host
+    /// reports its own.
     pub source: Text,
 }
 
 impl Fleet {
-    /// A fleet of these hosts, before any of their lines.
+    /// Returns a fleet of these hosts, before any of their lines.
     pub fn of(hosts: impl IntoIterator<Item = HostKey>) -> Self {
         let mut fleet = Self(hosts.into_iter().map(|host| (host, FleetHost::default())).collect());
         fleet.find_names();
@@ -51,8 +50,8 @@ impl Fleet {
         self.find_names();
     }
 
-    /// Applies a line from a host, which joins the fleet with its first line. Returns an error when the line starts from
-    /// another snapshot of this host than the latest: a full line is needed.
+    /// Applies a line from a host, which joins the fleet with its first line. Returns an error when the line starts
+    /// from another snapshot of this host than the latest one: a full line is needed.
     pub fn apply(&mut self, host: HostKey, line: Line) -> Result<(), OutOfStep> {
         let is_full = matches!(line, Line::Full(_));
         let applied = self.0.entry(host).or_default().model.apply(line);
@@ -62,8 +61,8 @@ impl Fleet {
         applied
     }
 
-    /// The name of a host for people: the name that the user gave, else its own, else its source. Where two hosts have the
-    /// same name, the later one has a number, as in `box#2`.
+    /// The name of a host that the user sees: the name that the user gave, else the host's own, else its source. Where
+    /// two hosts have the same name, the later one gets a number, as in `box#2`.
     pub fn name(&self, host: HostKey) -> &str {
         self.0.get(&host).map_or("", |host| host.name.as_str())
     }
@@ -87,7 +86,7 @@ impl Fleet {
         }
     }
 
-    /// Notes that this time passed for the viewer: every host is silent until its next line.
+    /// Adds viewer time to the silence of every host.
     pub fn pass(&mut self, time: ViewerTime) {
         for host in self.0.values_mut() {
             host.model.pass(time);
@@ -99,7 +98,7 @@ impl Fleet {
         self.0.get(&host).map(|host| &host.model)
     }
 
-    /// Whether lists and messages have to say which host they are about.
+    /// Whether lists and messages must name the host.
     pub fn has_many(&self) -> bool {
         self.0.len() > 1
     }

@@ -1,13 +1,13 @@
 //! Detects memory leaks: whether a series leaks, how fast, and when memory runs out.
 //!
-//! A [`LeakDetector`] takes the samples of one series. It keeps the lowest and highest amount of buckets of time, on
-//! levels of finer and coarser buckets ([`buckets`]). The interval and regularity of samples therefore do not matter,
-//! and both a leak of minutes and one of days fill a window of some level.
+//! A [`LeakDetector`] takes the memory samples of one GPU or process. It keeps the lowest and highest amount in each
+//! bucket of time, on levels of finer and coarser buckets ([`buckets`]). The interval and regularity of the samples
+//! therefore matter little, and a leak of minutes and a leak of days each fill the buckets of some level.
 //!
-//! The detector watches the floor: the amount that was never released afterwards. In a healthy series a new maximum is
-//! chance: sample `i` is a maximum with probability 1/`i`, so the second half of the series has 0.7 on average,
-//! whatever the batch sizes. In a leak, the floor rises at a steady or growing pace, in many steps of which none is
-//! most of the growth ([`trend`]), and so fast that memory runs out within a day ([`forecast`]).
+//! The detector watches the floor: at each time, the lowest amount from then on. In a healthy series, new maxima come
+//! by chance: sample `i` is one with probability 1/`i`, so the second half of the series has 0.7 new maxima on average,
+//! whatever the batch sizes. In a leak, the floor rises at a steady or growing rate, in many steps, none of which is
+//! most of the growth, and so fast that memory runs out within a day ([`trend`]).
 
 mod buckets;
 mod forecast;
@@ -37,48 +37,48 @@ use crate::base::units::{Bytes, Moment};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum LeakVerdict {
-    /// Too few samples to say.
+    /// Too few samples for a verdict.
     #[default]
     TooSoon,
     /// The series does not grow, or too slowly to matter within a day.
     Steady,
-    /// The series grows as young jobs do, or ever slower.
+    /// The series grows in its first minutes, or ever more slowly, as in the warm-up of a job.
     WarmingUp,
-    /// The series grows like a leak, and may still stop by itself.
+    /// The series grows like a leak, but the growth is too short or too uneven to be sure.
     Suspect,
-    /// The series grows and does not stop.
+    /// The series grows evenly, and memory would run out within a day.
     Leak,
 }
 
-/// The figures behind a verdict.
+/// The figures behind a verdict of [`LeakVerdict::Suspect`] or [`LeakVerdict::Leak`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Evidence {
     /// When the growth began.
     pub since: Moment,
-    /// The amount gained and not released.
+    /// The memory gained since then and not released.
     pub gained: Bytes,
     /// The duration of the growth in seconds.
     pub span: f64,
-    /// The number of new maxima in that time.
+    /// The number of new maxima of the floor in that time.
     pub maxima: u32,
-    /// The number of new maxima expected by chance.
+    /// The number of new maxima expected by chance in that time.
     pub chance: f64,
     /// The current rate of growth.
     pub rate: Rate,
-    /// When memory runs out; `None` where the limit is unknown, or the time too far away to predict.
+    /// When memory runs out; `None` where the limit is unknown, or the time is too far away to predict.
     pub forecast: Option<Forecast>,
 }
 
-/// A sudden drop of memory, and its usual cause.
+/// What happened at a sudden change of the memory of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum MemoryDrop {
-    /// The process started again: it held nothing, then something.
+    /// Memory rose again after almost nothing was left: the process started again.
     #[strum(to_string = "restarted")]
     Restarted,
-    /// Almost nothing is left: the process has lost its CUDA context, or is about to end.
+    /// Less than 128 MiB is left: the process has lost its CUDA context, or is about to end.
     #[strum(to_string = "context gone")]
     ContextGone,
-    /// Much was released, and much is still held: the cache was emptied.
+    /// More than a fifth was released, and the rest is still held: the cache was emptied.
     #[strum(to_string = "cache emptied")]
     CacheEmptied,
 }
@@ -87,46 +87,46 @@ pub enum MemoryDrop {
 #[derive(Debug, Clone, Default)]
 pub struct LeakDetector {
     levels: BucketLevels,
-    /// `None` while nothing changes.
+    /// `None` while the amount is constant.
     steps: Option<Box<(StepGrowth, Sawtooth)>>,
     first: Option<Moment>,
     last: Option<(Moment, u32)>,
-    /// The limit of memory in KiB; 0 when it is not known.
+    /// The amount in KiB at which memory runs out; 0 when it is not known.
     limit: u32,
     /// The usual number of seconds between two samples.
     interval: f64,
-    /// The number of samples in a row that came much later than that.
+    /// How many of the latest samples in a row came more than 2.5 intervals after the sample before them.
     late_samples: u8,
     samples: u32,
-    /// Boxed: few series are under suspicion.
+    /// The growth under suspicion, if any. Boxed: few series have one.
     suspicion: Option<Box<Suspicion>>,
-    /// The KiB that a stopped leak must exceed before it counts as resumed: its highest amount and some more. A single
-    /// further step is not worth a second alarm.
+    /// The amount in KiB above which a stopped leak counts as resumed: somewhat more than its highest amount, so that a
+    /// single further step raises no second alarm.
     resumes_above: u32,
     verdict: LeakVerdict,
     last_drop: Option<(Moment, MemoryDrop)>,
-    /// Whether nothing is held since the last drop.
+    /// Whether the last drop left almost nothing.
     is_empty: bool,
-    /// The last leak that stopped: it may resume.
+    /// The last leak that stopped and may resume.
     stopped_leak: Option<StoppedLeak>,
-    /// The longest growth in seconds that was released afterwards, like garbage when it is collected.
+    /// The length in seconds of the longest growth that was released afterwards, like garbage that is collected.
     longest_given_back: f64,
 }
 
-/// Seconds of a series before which there is no verdict.
+/// The age of a series in seconds below which there is no verdict.
 const TOO_SOON: f64 = 60.0;
-/// Samples before which there is no verdict.
+/// The age of a series in sampling intervals below which there is no verdict.
 const TOO_FEW_SAMPLES: f64 = 10.0;
-/// Seconds of a series in which any growth counts as warm-up.
+/// The age of a series in seconds below which any growth counts as warm-up.
 const YOUNG_JOB: f64 = 300.0;
-/// The most seconds without a new maximum before a suspicion is dropped.
+/// The longest time in seconds that a suspicion survives without a new maximum, unless samples are rare.
 const LONGEST_WAIT_OF_SUSPECT: f64 = 110.0;
-/// A rise counts as the time that it takes at a third of the pace.
+/// How many seconds of growth a rise stands for, per second that it takes at the current rate.
 const RISE_CREDIT: f64 = 3.0;
 
 impl LeakDetector {
-    /// Adds a sample: the memory held at a time, and the amount at which it would run out of memory, where known.
-    /// Ignores a sample that is not later than the one before.
+    /// Adds a sample: the memory held at a time, and the amount at which memory runs out, where known. Ignores a sample
+    /// that is not later than the last one.
     pub fn push(&mut self, at: Moment, memory: Bytes, limit: Option<Bytes>) {
         let kib = u32::try_from(memory.0 >> 10).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
         let first = *self.first.get_or_insert(at);
@@ -136,7 +136,8 @@ impl LeakDetector {
             }
             let elapsed = seconds(before, at);
             self.samples = self.samples.saturating_add(1);
-            // Late samples do not change the interval, unless several come in a row: more when more samples are known.
+            // A late sample hardly changes the interval, unless it is at least the fourth in a row, or the eighth in a
+            // long series.
             self.late_samples =
                 if self.samples > 2 && elapsed > 2.5 * self.interval { self.late_samples + 1 } else { 0 };
             let believed = if self.samples < 64 || self.levels.is_constant() { 4 } else { 8 };
@@ -200,12 +201,12 @@ impl LeakDetector {
         self.verdict
     }
 
-    /// The figures of the verdict; `None` unless it is a suspect or a leak.
+    /// The figures behind the verdict; `None` unless the verdict is suspect or leak.
     pub fn evidence(&self) -> Option<&Evidence> {
         self.suspicion.as_ref().map(|suspicion| &suspicion.evidence)
     }
 
-    /// The last sudden drop, and its time.
+    /// The last sudden drop or restart, and its time; `None` before the first.
     pub fn last_drop(&self) -> Option<(Moment, MemoryDrop)> {
         self.last_drop
     }
@@ -215,15 +216,16 @@ impl LeakDetector {
         self.last.map_or(0.0, |last| f64::from(last.1))
     }
 
-    /// The limit of memory in KiB; `None` when it is not known.
+    /// The amount in KiB at which memory runs out; `None` when it is not known.
     fn limit(&self) -> Option<f64> {
         (self.limit > 0).then(|| f64::from(self.limit))
     }
 
-    /// Classifies a sudden drop, and corrects the judgement of the growth before it.
+    /// Classifies a sudden drop or restart, by the KiB before and now. Ends the suspicion when the growth was released.
     fn note_drop(&mut self, at: Moment, before: u32, now: u32) {
-        // A CUDA context alone takes more.
+        // The KiB below which nothing counts as held: a CUDA context alone takes more.
         const NOTHING: u32 = 128 << 10;
+        // The KiB that must be released at once to count as a drop.
         const MUCH: u32 = 256 << 10;
         if self.is_empty && now > NOTHING {
             self.is_empty = false;
@@ -242,15 +244,16 @@ impl LeakDetector {
         } else if fallen > MUCH && fallen > before / 5 {
             self.last_drop = Some((at, MemoryDrop::CacheEmptied));
         }
-        // The growth is released: it was garbage. A short bump that ends does not fall below the base.
+        // Memory fell below the base of the growth: the growth was garbage. The end of a short bump does not reach
+        // below the base.
         if let Some(suspicion) = self.suspicion.take_if(|suspicion| f64::from(now) < suspicion.base) {
             self.longest_given_back = self.longest_given_back.max(seconds(suspicion.since, at));
             self.stopped_leak = None;
         }
     }
 
-    /// Whether a trend only regains an amount held before, or little more: the series goes up and down. A short bump is
-    /// not an amount to regain, as less was held most of the time.
+    /// Whether a trend only returns to about an amount held before: the series goes up and down. An earlier short bump
+    /// does not count, since less was held most of the time.
     fn regains(&self, level: usize, trend: &Trend) -> bool {
         let held = self.held();
         (1..=2).any(|coarser| {
@@ -262,8 +265,9 @@ impl LeakDetector {
         })
     }
 
-    /// Whether a trend may be one more rise of a series that went up and down before, like that of a server: less than
-    /// its usual rise, or not much more and as uneven. Does not apply to a series that leaks already.
+    /// Whether a trend may be one more rise of a series that goes up and down, like that of a server: it gains less
+    /// than twice the usual fluctuation, or less than 50 times as much and unevenly. False for a series that leaks
+    /// already.
     fn is_fluctuation(&self, level: usize, trend: &Trend) -> bool {
         if self.suspicion.as_ref().is_some_and(|suspicion| suspicion.is_leak) {
             return false;
@@ -274,14 +278,14 @@ impl LeakDetector {
         trend.gained < 2.0 * fluctuation || trend.gained < 50.0 * fluctuation && trend.rest > 0.02
     }
 
-    /// Returns the verdict for a series without a suspicion: steady, or warming up.
+    /// Returns the verdict on a series of this age in seconds that is not under suspicion: steady, or warming up.
     fn without_suspicion(&self, age: f64) -> LeakVerdict {
         let points = self.levels.points(0);
         let points = points.as_slice();
         let recent = &points[points.len().saturating_sub(12)..];
         let (Some(from), Some(to)) = (recent.first(), recent.last()) else { return LeakVerdict::Steady };
         let grows = to.low > from.high + f64::from(1 << 10) + from.high * 0.002;
-        // An amount that was held before is no warm-up.
+        // A return to an amount that was held before is no warm-up.
         let is_more = grows && to.low > self.levels.highest(from.at);
         if is_more && (age < YOUNG_JOB || points.len() < 30 || self.levels.slows()) {
             LeakVerdict::WarmingUp
@@ -290,7 +294,7 @@ impl LeakDetector {
         }
     }
 
-    /// Searches the levels that have a new bucket for a trend.
+    /// Searches for a trend on the `finished` finest levels, which have a new bucket, and updates the suspicion.
     fn judge(&mut self, at: Moment, finished: usize) {
         let Some(first) = self.first else { return };
         let mut best: Option<(Trend, bool)> = None;
@@ -329,7 +333,8 @@ impl LeakDetector {
         }
         if let Some((trend, is_leak)) = best {
             let since = Moment(first.0.max(millis(trend.from)));
-            // After a rest no longer than the growth before it, the growth is the same one.
+            // Growth that resumes after a rest shorter than the stopped leak lasted is the same leak, and began when
+            // that one did.
             let (since, longest_rest) = match self.stopped_leak {
                 Some(pause) if seconds(pause.at, since) < seconds(pause.began, pause.at) => {
                     (since.min(pause.began), pause.longest.max(seconds(pause.at, since)).max(self.interval))
@@ -355,8 +360,8 @@ impl LeakDetector {
             Some(suspicion) => {
                 // A leak stays a leak until it stops.
                 suspicion.is_leak |= is_leak;
-                // Coarser buckets date the beginning less exactly. But where the growth rests, the first apparent
-                // beginning may have been one of many.
+                // Coarser buckets date the beginning less exactly, so only a much earlier date replaces the known one.
+                // In a growth with rests, the date found first may be the end of a rest.
                 let known = seconds(suspicion.since, at);
                 let longer = if suspicion.trend.begun { 3.0 * known } else { known + 2.0 * trend.width };
                 if seconds(since, at) > longer {
@@ -384,7 +389,7 @@ impl LeakDetector {
         }
     }
 
-    /// Updates rate, forecast and evidence of the growth under suspicion.
+    /// Updates the evidence of the growth under suspicion.
     fn update_evidence(&mut self, at: Moment) {
         let limit = self.limit();
         let (Some(first), Some(suspicion)) = (self.first, &mut self.suspicion) else { return };

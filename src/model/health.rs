@@ -14,7 +14,7 @@ pub enum Severity {
     Fine,
     /// A condition that may explain a slow job.
     Notable,
-    /// A problem.
+    /// A problem that needs action, or slows the GPU down.
     Bad,
 }
 
@@ -25,7 +25,7 @@ pub struct HealthVerdict {
     pub word: String,
     /// A longer phrase: `Xid 79: fell off the bus`, `row remap pending: reset when idle`, `hung 12s`.
     pub phrase: String,
-    /// The severity.
+    /// How much the user should care.
     pub severity: Severity,
 }
 
@@ -35,10 +35,10 @@ impl HealthVerdict {
     }
 }
 
-/// The time for which an Xid error is shown.
+/// How long an Xid error affects the health of its GPU.
 const XID_SHOWN_FOR: Duration = Duration::from_hours(1);
 
-/// Describes an Xid, by NVIDIA's catalogue; `None` for a rare one.
+/// Describes an Xid error after NVIDIA's catalogue; `None` for a rare one.
 pub fn describe_xid(code: u64) -> Option<&'static str> {
     Some(match code {
         13 => "graphics engine exception, mostly the program's",
@@ -89,7 +89,7 @@ pub fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Returns the first that applies, worst first:
+/// Returns the verdict for the first of these conditions that applies:
 /// 1. the GPU does not answer, or not to every call: lost, hung, refused, in need of a reset;
 /// 2. an Xid error of the hardware within the last hour;
 /// 3. a failed row remap, or uncorrected ECC errors;

@@ -1,8 +1,8 @@
 //! The history of memory and load of each GPU and process, and the events on them.
 //!
-//! Resolutions: seconds for 15 minutes, 10 seconds for 6 hours, five minutes (lowest and highest) for 7 days. A process
-//! is remembered for some hours after it released its memory. The whole history of 8 GPUs and 64 processes takes less
-//! than 6 MiB.
+//! The history keeps the highest amount of each second for 15 minutes and of each 10 seconds for 6 hours, and the
+//! lowest and highest amount of each five minutes for 7 days. A process is remembered for some hours after it released
+//! its memory. The whole history of 8 GPUs and 64 processes takes less than 6 MiB.
 
 mod curve;
 mod event;
@@ -26,10 +26,11 @@ pub const WEEK: Duration = Duration::from_hours(7 * 24);
 /// The time for which a process that holds nothing is remembered.
 const REMEMBERED: Duration = Duration::from_hours(6);
 
-/// The number of such processes that are remembered.
+/// The most such processes that are remembered; those that held memory for longest are kept.
 const MOST_GONE: usize = 24;
 
-/// The spans that graphs choose from by themselves: the first that covers the whole history.
+/// The spans among which a graph chooses, unless the user does: the shortest that covers the whole history, or the
+/// longest.
 const SPANS: [Duration; 5] = [
     Duration::from_mins(1),
     Duration::from_mins(2),
@@ -62,8 +63,8 @@ impl MemoryHistory {
         self.curve.push(at, memory.map(|memory| u32::try_from(memory.0 >> 10).unwrap_or(u32::MAX)), patience);
     }
 
-    /// Returns the amounts in each part of a window, rounded down to KiB. A part without a sample repeats the amount
-    /// before it; `None` in a gap, and before the first sample.
+    /// Returns the lowest and highest amount in each part of a window, rounded down to KiB. A part without a sample
+    /// repeats the amount before it; `None` in a gap, and before the first sample.
     pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<MinMax<Bytes>>> {
         self.curve.over(window, now).into_iter().map(|part| part.map(in_bytes)).collect()
     }
@@ -99,12 +100,12 @@ impl MemoryHistory {
         self.first.map(|(_, bytes)| bytes)
     }
 
-    /// The time of the baseline.
+    /// The time at which the baseline was read; `None` when none was.
     pub fn began(&self) -> Option<Moment> {
         self.first.map(|(at, _)| at)
     }
 
-    /// The highest amount so far.
+    /// The highest amount so far; `None` when none was read.
     pub fn peak(&self) -> Option<Bytes> {
         self.peak
     }
@@ -129,7 +130,8 @@ pub struct AllocatorHistory {
 }
 
 impl AllocatorHistory {
-    /// Returns the most that tensors held in the last minute. That includes the temporary tensors of a training step.
+    /// Returns the most that tensors held in the last minute, temporary tensors of a training step included; `None`
+    /// where it was not read.
     pub fn top(&self, now: Moment) -> Option<Bytes> {
         self.allocated.columns(now, Duration::from_mins(1), 1).pop().flatten()
     }
@@ -145,11 +147,11 @@ impl AllocatorHistory {
 pub struct GpuHistory {
     /// Memory in use.
     pub memory: MemoryHistory,
-    /// Use of its multiprocessors, in whole percent.
+    /// The use of the multiprocessors, in whole percent.
     pub sm: Curve,
-    /// Its power draw, in whole watts.
+    /// The power draw, in whole watts.
     pub power: Curve,
-    /// In kelvin, as a curve has no negative numbers: [`GpuHistory::celsius`] converts.
+    /// The temperature in kelvin, as a curve has no negative numbers: [`GpuHistory::celsius`] converts it.
     pub temperature: Curve,
 }
 
@@ -157,7 +159,7 @@ impl GpuHistory {
     /// 0 °C in kelvin, rounded.
     const ZERO_CELSIUS: i32 = 273;
 
-    fn learn(&mut self, gpu: &Gpu, patience: Duration) {
+    fn add_readings(&mut self, gpu: &Gpu, patience: Duration) {
         let load = &gpu.load;
         self.memory.push(load.at, load.memory_used.ok(), patience);
         self.sm.push(load.at, load.sm.ok().map(whole_percent), patience);
@@ -184,19 +186,19 @@ fn whole(value: f32) -> u32 {
 /// The history of a process.
 #[derive(Debug, Clone)]
 pub struct ProcessHistory {
-    /// Its short name, as last read.
+    /// The kernel's name of the process, as last read.
     pub name: Reading<Text>,
-    /// Its memory on each GPU that it was seen on.
+    /// The memory on each GPU that the process was seen on.
     pub parts: Vec<(GpuUuid, MemoryHistory)>,
-    /// Its use of the multiprocessors of all its GPUs, in whole percent, for 15 minutes.
+    /// The use of the multiprocessors of all its GPUs, in percent of one GPU, for 15 minutes.
     pub sm: Curve,
-    /// Its resident host memory in KiB, for 15 minutes.
+    /// The resident host memory in KiB, for 15 minutes.
     pub rss: Curve,
-    /// When it was first seen to hold no GPU memory; `None` while it holds some.
+    /// When the process was first seen to hold no GPU memory; `None` while it holds some.
     pub gone: Option<Moment>,
-    /// The history of its allocator stats; `None` where none were ever read.
+    /// The history of the allocator stats; `None` where none were ever read.
     pub allocator: Option<Box<AllocatorHistory>>,
-    /// Its memory on all GPUs together; `None` while it was only on one.
+    /// The memory on all GPUs together; `None` while the process was only on one.
     all: Option<Box<MemoryHistory>>,
 }
 
@@ -215,7 +217,7 @@ impl ProcessHistory {
     }
 
     /// Adds the latest readings, and reports the events that they show.
-    fn learn(
+    fn add_readings(
         &mut self,
         process: &Process,
         process_total: &ProcessTotal,
@@ -232,7 +234,8 @@ impl ProcessHistory {
         let gpus = || process_total.gpus.iter().map(|at| &snapshot.gpus[*at]);
         let new_gpus = || gpus().filter(|gpu| self.on(&gpu.uuid).is_none());
         if self.all.is_none() && self.parts.len() + new_gpus().count() > 1 {
-            // The history on the first GPU was the total until now; there is none when all GPUs appear at once.
+            // The history on the first GPU was the total until now. There is no earlier total when all GPUs appear at
+            // once.
             let before = self.parts.first().map_or_else(MemoryHistory::default, |(_, series)| series.clone());
             self.all = Some(Box::new(before));
         }
@@ -267,17 +270,17 @@ impl ProcessHistory {
         self.rss.push(snapshot.at, rss, patience);
     }
 
-    /// Its memory on all of its GPUs together.
+    /// The memory on all GPUs together; `None` before the first sample.
     pub fn memory(&self) -> Option<&MemoryHistory> {
         self.all.as_deref().or_else(|| self.parts.first().map(|(_, series)| series))
     }
 
-    /// Its memory on one GPU.
+    /// The memory on one GPU; `None` when the process was never seen on it.
     pub fn on(&self, gpu: &GpuUuid) -> Option<&MemoryHistory> {
         self.parts.iter().find(|(uuid, _)| uuid == gpu).map(|(_, series)| series)
     }
 
-    /// The time for which it was seen to hold memory.
+    /// The time for which the process was seen to hold memory.
     fn length(&self) -> Duration {
         self.memory().and_then(|series| Some(series.end().since(series.began()?))).unwrap_or(Duration::ZERO)
     }
@@ -287,7 +290,7 @@ impl ProcessHistory {
 #[derive(Debug, Clone, Default)]
 pub struct History {
     gpus: BTreeMap<GpuUuid, GpuHistory>,
-    /// Boxed: a B-tree node has room for up to twice as many entries as are in it.
+    /// Boxed: a B-tree node has room for up to twice as many entries as it contains.
     processes: BTreeMap<ProcessId, Box<ProcessHistory>>,
     events: EventLog,
     began: Option<Moment>,
@@ -295,30 +298,30 @@ pub struct History {
 }
 
 impl History {
-    /// Takes in the latest snapshot.
-    pub(super) fn learn(&mut self, snapshot: &Snapshot, process_totals: &[ProcessTotal]) {
+    /// Adds the readings of the latest snapshot.
+    pub(super) fn add_snapshot(&mut self, snapshot: &Snapshot, process_totals: &[ProcessTotal]) {
         let now = snapshot.at;
         self.began.get_or_insert(now);
         self.passes += 1;
-        // A process in the first two passes was there before gputop started. It takes two: in the first, the agent may
-        // not have read its identity yet.
+        // A process in the first two passes was there before gputop started. The first pass alone is not enough: the
+        // agent may not have read the identity of the process yet.
         let is_first = self.passes <= 2;
         let patience = Snapshot::STALE_AFTER * Duration::from_millis(snapshot.interval_ms);
         for gpu in &snapshot.gpus {
-            self.gpus.entry(gpu.uuid.clone()).or_default().learn(gpu, patience);
+            self.gpus.entry(gpu.uuid.clone()).or_default().add_readings(gpu, patience);
         }
         self.gpus.retain(|_, gpu| now.since(gpu.memory.end()) <= WEEK);
         for process_total in process_totals {
             let Some(process) = snapshot.process(process_total.process) else { continue };
             let known = self.processes.entry(process.id).or_insert_with(|| Box::new(ProcessHistory::new()));
             let (gpus, events) = (&self.gpus, &mut self.events);
-            // A GPU that answers late shows its processes for the first time when it does: they did not just begin.
+            // When a GPU answers late, its processes appear with its first readings: they did not just begin.
             let soon = Duration::from_millis(snapshot.interval_ms) * 3 / 2;
             let is_new = |gpu: &GpuUuid, at: Moment| {
                 let began = gpus.get(gpu).and_then(|gpu| gpu.memory.began());
                 began.is_some_and(|began| at.since(began) <= soon)
             };
-            known.learn(process, process_total, snapshot, patience, |gpu, at, kind| {
+            known.add_readings(process, process_total, snapshot, patience, |gpu, at, kind| {
                 if kind != HistoryEventKind::Began || !(is_first || is_new(gpu, at)) {
                     let process = Some((process.id, process.facts.comm.clone()));
                     events.add(HistoryEvent { at, kind, gpu: Some(gpu.clone()), process });
@@ -326,7 +329,7 @@ impl History {
             });
         }
         self.forget(process_totals, now);
-        self.events.learn(snapshot);
+        self.events.add_xids(snapshot);
     }
 
     /// Records that gputop sent a signal to a process.
@@ -336,8 +339,8 @@ impl History {
         self.events.add(HistoryEvent { at, kind, gpu: None, process: Some((process, name)) });
     }
 
-    /// Forgets processes that have held nothing for long; when there are many, those that held memory for the shortest
-    /// time.
+    /// Records the end of processes that hold no GPU memory any more. Forgets those that have held none for long; when
+    /// there are many, those that held memory for the shortest time.
     fn forget(&mut self, process_totals: &[ProcessTotal], now: Moment) {
         if self.processes.len() == process_totals.len() {
             return;
@@ -346,7 +349,7 @@ impl History {
             if process.gone.is_none() && process_totals.binary_search_by_key(id, |total| total.process).is_err() {
                 process.gone = Some(now);
                 for (gpu, series) in &process.parts {
-                    // The process left this GPU before process released the others: not its end.
+                    // The process left this GPU before it released the others: that was not its end.
                     if process.memory().is_some_and(|all| series.end() >= all.end()) {
                         let kind = HistoryEventKind::Ended(series.latest());
                         let process = Some((*id, process.name.clone()));
@@ -395,12 +398,12 @@ impl History {
         self.events.iter().rev().filter(concerns)
     }
 
-    /// The time of the first line; `None` before it.
+    /// The time of the first snapshot; `None` before it.
     pub fn began(&self) -> Option<Moment> {
         self.began
     }
 
-    /// The span that graphs choose by themselves: all of the history, up to 15 minutes.
+    /// The span that graphs show unless the user chooses one: all of the history, up to 15 minutes.
     pub fn span(&self, now: Moment) -> Duration {
         let known = self.began.map_or(Duration::ZERO, |began| now.since(began));
         SPANS.into_iter().find(|span| *span >= known).unwrap_or(SPANS[SPANS.len() - 1])

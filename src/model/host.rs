@@ -40,7 +40,7 @@ pub struct HostModel {
 const SHORTEST_OVERDUE: Duration = Duration::from_millis(500);
 
 impl HostModel {
-    /// Applies a line of this host. Returns an error as [`HostModel::change`].
+    /// Applies a line of this host. Fails like [`HostModel::change`].
     pub fn apply(&mut self, line: Line) -> Result<(), OutOfStep> {
         match line {
             Line::Full(snapshot) => self.replace(*snapshot),
@@ -54,7 +54,8 @@ impl HostModel {
         Ok(())
     }
 
-    /// Replaces the snapshot. A snapshot of another boot starts a new history: PIDs and times are different ones.
+    /// Replaces the snapshot. A snapshot of another boot starts a new history: the PIDs and times of the old one no
+    /// longer count.
     pub fn replace(&mut self, mut snapshot: Snapshot) {
         if self.latest.as_ref().is_some_and(|old| old.host.facts.boot_id != snapshot.host.facts.boot_id) {
             *self = Self::default();
@@ -73,18 +74,18 @@ impl HostModel {
             before = Some(process.facts.clone());
         }
         self.latest = Some(snapshot);
-        self.learn();
+        self.derive();
     }
 
-    /// Applies a change to the snapshot. Returns an error when the change starts from another snapshot; nothing changes
-    /// until the next full line.
+    /// Applies a change to the snapshot. Returns an error when the change starts from another snapshot; the model then
+    /// stays as it is until the next full line.
     pub fn change(&mut self, change: Change) -> Result<(), OutOfStep> {
         self.latest.as_mut().ok_or(OutOfStep)?.apply(change)?;
-        self.learn();
+        self.derive();
         Ok(())
     }
 
-    /// Notes that this time passed for the viewer without a line.
+    /// Adds viewer time without a line to the silence.
     pub fn pass(&mut self, time: ViewerTime) {
         self.silence += time;
     }
@@ -107,7 +108,7 @@ impl HostModel {
             .map(|at| &self.process_totals[at])
     }
 
-    /// Which process descends from which.
+    /// The process tree of the latest snapshot.
     pub fn process_tree(&self) -> &ProcessTree {
         &self.tree
     }
@@ -122,7 +123,7 @@ impl HostModel {
         &self.verdicts
     }
 
-    /// The verdict on one process.
+    /// The verdict on one process; `None` when it is not in the latest snapshot.
     pub fn verdict(&self, process: ProcessId) -> Option<&Verdict> {
         self.verdicts.binary_search_by_key(&process, |verdict| verdict.process).ok().map(|at| &self.verdicts[at])
     }
@@ -132,7 +133,7 @@ impl HostModel {
         self.jobs.list()
     }
 
-    /// The job that a process belongs to.
+    /// The job of a process; `None` when the process is not in the latest snapshot.
     pub fn job(&self, process: ProcessId) -> Option<&Job> {
         self.jobs.at(self.tree.place(process)?)
     }
@@ -161,7 +162,8 @@ impl HostModel {
         &self.history
     }
 
-    /// The growth of a GPU's or process's memory: of the part that leaks, where allocator stats tell parts apart.
+    /// The growth of the memory of a GPU or process; where allocator stats show that a part leaks, the growth of that
+    /// part.
     pub fn growth(&self, subject: &GpuOrProcess) -> Option<MemoryGrowth<'_>> {
         match subject {
             GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu).map(MemoryGrowth::whole),
@@ -178,7 +180,8 @@ impl HostModel {
         suspects
     }
 
-    /// The leak detector of the memory that NVML reports; for a process on several GPUs, that of the worst one.
+    /// The leak detector of the memory that NVML reports; for a process on several GPUs, the detector with the worst
+    /// verdict.
     pub fn leak_detector(&self, subject: &GpuOrProcess) -> Option<&LeakDetector> {
         match subject {
             GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu),
@@ -191,7 +194,7 @@ impl HostModel {
         self.history.span(self.now())
     }
 
-    /// The present in data time: the time of the latest line. It stands still while no line comes.
+    /// The present in data time: the time of the latest line. It does not advance while no line arrives.
     pub fn now(&self) -> Moment {
         self.latest.as_ref().map_or(Moment::default(), |latest| latest.at)
     }
@@ -201,8 +204,8 @@ impl HostModel {
         Some(self.silence.duration()).filter(|silence| self.is_overdue(*silence))
     }
 
-    /// The age of a GPU's readings; `None` unless the next ones are overdue. While lines come, that is the data time since
-    /// the driver answered; while none come, the viewer time since the last one, if that is longer.
+    /// The age of a GPU's readings; `None` unless the next ones are overdue. While lines arrive, this is the data time
+    /// since the driver answered; while none arrive, the viewer time since the last line, if that is longer.
     pub fn age(&self, gpu: &Gpu) -> Option<Duration> {
         // A GPU that was never read has no readings that could be old.
         let was_read = gpu.load.at != Moment::default();
@@ -223,17 +226,17 @@ impl HostModel {
     }
 
     /// Derives everything from the latest snapshot.
-    fn learn(&mut self) {
+    fn derive(&mut self) {
         self.silence = ViewerTime::ZERO;
         let Some(latest) = &self.latest else { return };
         self.process_totals = process_totals(latest);
-        // Relations are most of the cost on a large host, and most passes leave them as they were.
+        // The process tree and the jobs are most of the cost on a large host, and most passes do not change them.
         let is_settled = self.records.is_settled(latest);
         if !is_settled {
             self.tree = ProcessTree::of(latest);
         }
         self.unaccounted = latest.gpus.iter().filter_map(|gpu| unaccounted::find(gpu, latest).ok()?).collect();
-        self.records.learn(latest, &self.tree, &self.process_totals);
+        self.records.add_snapshot(latest, &self.tree, &self.process_totals);
         if !is_settled {
             self.jobs = Jobs::of(ProcessView { snapshot: latest, tree: &self.tree, records: &self.records });
             self.records.set_roots(&self.tree, |at| self.jobs.at(at)?.root);
@@ -241,8 +244,8 @@ impl HostModel {
         self.jobs.update_memory(&self.process_totals);
         let view = ProcessView { snapshot: latest, tree: &self.tree, records: &self.records };
         verdict::judge::judge(&mut self.verdicts, view, &self.process_totals, &self.unaccounted);
-        self.leaks.learn(latest);
-        self.history.learn(latest, &self.process_totals);
+        self.leaks.add_snapshot(latest);
+        self.history.add_snapshot(latest, &self.process_totals);
     }
 }
 
@@ -252,7 +255,7 @@ mod tests {
     use crate::base::units::Bytes;
     use crate::protocol::snapshot::example;
 
-    /// A program that reads from the middle of a stream gets other lines than one that reads from its beginning.
+    /// A program that starts to read in the middle of a stream gets other lines than one that reads from the beginning.
     #[test]
     fn full_lines_and_ticks_lead_to_the_same_history_and_verdicts() {
         let mut old = example::host(2).with(100, "python train.py", 0, Bytes::from_gib(1));

@@ -6,9 +6,9 @@ use crate::protocol::snapshot::{GpuUuid, ProcessId};
 /// A process within the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostProcess {
-    /// Its host.
+    /// The host that the process runs on.
     pub host: HostKey,
-    /// Its identity on that host.
+    /// The identity of the process on that host.
     pub process: ProcessId,
 }
 
@@ -17,9 +17,9 @@ pub struct HostProcess {
 /// The UUID alone is not enough: two sources may run on one machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostGpu {
-    /// Its host.
+    /// The host that the GPU is in.
     pub host: HostKey,
-    /// Its UUID.
+    /// The UUID of the GPU or MIG instance.
     pub gpu: GpuUuid,
 }
 
@@ -35,7 +35,7 @@ pub enum GpuOrProcess {
 /// A GPU or a process within the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostSubject {
-    /// Its host.
+    /// The host of the GPU or process.
     pub host: HostKey,
     /// The GPU or process on that host.
     pub subject: GpuOrProcess,

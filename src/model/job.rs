@@ -1,4 +1,4 @@
-//! Which processes belong together: a job is a root launcher and all its related processes.
+//! Finds the processes that belong together: a job is a root launcher and all its related processes.
 
 mod partition;
 
@@ -23,21 +23,21 @@ pub enum JobKey {
 /// Processes that were started together, and are best ended together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// Its identity.
+    /// The identity of the job in other snapshots.
     pub key: JobKey,
-    /// The process that started the others, to be ended first; `None` when it has ended.
+    /// The process that started the others, to be ended first; `None` when it has ended or was never seen.
     pub root: Option<ProcessId>,
     /// All processes of the job including the root, by PID. No process is in two jobs.
     pub members: Vec<ProcessId>,
-    /// Its name: `train.py`.
+    /// The short name of the root, as in `train.py`; of another member when the root was never seen.
     pub name: String,
-    /// Its user.
+    /// The user of the root, or else of a member.
     pub user: Reading<Text>,
-    /// Its origin: `slurm 4711`, `tmux`.
+    /// What started the job: `slurm 4711`, `tmux`.
     pub origin: Reading<Text>,
     /// The device memory of all members.
     pub memory: Reading<Total>,
-    /// The indices of its GPUs in the snapshot's list.
+    /// The indices in the snapshot's list of the GPUs that the members use.
     pub gpus: Vec<usize>,
 }
 
@@ -46,19 +46,19 @@ pub struct Job {
 pub(super) struct Jobs {
     list: Vec<Job>,
     /// By process index, the index of its job.
-    of: Vec<usize>,
+    job_of: Vec<usize>,
 }
 
 impl Jobs {
     /// Finds the jobs of a snapshot. Their memory is not known yet.
     pub(super) fn of(view: ProcessView<'_>) -> Self {
-        let (keys, of) = partition::partition(view);
+        let (keys, job_of) = partition::partition(view);
         let mut parts: Vec<Vec<usize>> = vec![Vec::new(); keys.len()];
-        for (at, job) in of.iter().enumerate() {
+        for (at, job) in job_of.iter().enumerate() {
             parts[*job].push(at);
         }
         let list = keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, view));
-        Self { list: list.collect(), of }
+        Self { list: list.collect(), job_of }
     }
 
     /// Updates the memory of each job, and sorts the jobs by it: most first, unknown last.
@@ -84,7 +84,7 @@ impl Jobs {
             place[*old] = new;
         }
         self.list = ranked.into_iter().map(|(job, _)| job).collect();
-        self.of.iter_mut().for_each(|job| *job = place[*job]);
+        self.job_of.iter_mut().for_each(|job| *job = place[*job]);
     }
 
     pub(super) fn list(&self) -> &[Job] {
@@ -93,15 +93,15 @@ impl Jobs {
 
     /// Returns the job of the process at an index.
     pub(super) fn at(&self, place: usize) -> Option<&Job> {
-        self.list.get(*self.of.get(place)?)
+        self.list.get(*self.job_of.get(place)?)
     }
 }
 
-/// Returns a job without its memory.
+/// Returns the job with these members, given by their indices; its memory and GPUs are not known yet.
 fn describe(key: JobKey, members: &[usize], view: ProcessView<'_>) -> Job {
     let root = if let JobKey::Root(id) = key { Some(id) } else { None };
     let representative = root.and_then(|root| view.tree.place(root)).or(members.first().copied());
-    // The representative first; then any member with a known value.
+    // Prefers the facts of the representative to those of other members.
     let facts = || representative.into_iter().chain(members.iter().copied()).map(|at| view.facts(at));
     let gone = members.iter().find_map(|at| view.root(*at).filter(|root| key == JobKey::Ended(root.id)));
     let name = gone.or_else(|| representative.map(|at| &view.record(at).known));
@@ -117,7 +117,7 @@ fn describe(key: JobKey, members: &[usize], view: ProcessView<'_>) -> Job {
     }
 }
 
-/// Returns the first known reading; else the reason of the first.
+/// Returns the first reading that is known; when none is, the first reading.
 fn first<'a>(mut readings: impl Iterator<Item = &'a Reading<Text>> + Clone) -> Reading<Text> {
     let known = readings.clone().find(|reading| reading.is_ok());
     known.or_else(|| readings.next()).cloned().unwrap_or(Err(Missing::NotYet))

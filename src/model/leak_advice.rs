@@ -32,7 +32,7 @@ fn patterns_of_total(growth: GrowthPattern) -> Vec<GrowthPattern> {
     }
 }
 
-/// The parts that may have grown: none is smaller than the gain.
+/// The parts of memory that may have grown: those that are at least as large as the gain.
 struct GrownParts {
     tensors: bool,
     cache: bool,
@@ -57,7 +57,7 @@ impl GrownParts {
             cache: grown(cache),
             other: grown(held.saturating_sub(parts.sum())),
         };
-        // The gain is spread over several parts.
+        // When no part is that large, the gain is spread over several parts.
         if parts_that_fit.tensors || parts_that_fit.cache || parts_that_fit.other {
             parts_that_fit
         } else {

@@ -8,8 +8,8 @@ use crate::protocol::snapshot::{Process, ProcessFacts};
 pub(in crate::model) enum ProcessRole {
     /// Neither name nor arguments were read yet.
     Unknown,
-    /// PID 1, service managers, container shims, terminals, ssh: parents that adopt orphans.
-    Keeper,
+    /// Adopts orphans: PID 1, service managers, container shims, terminals, ssh.
+    Adopter,
     /// An interactive shell.
     Shell,
     /// A shell that runs a script or one command.
@@ -30,8 +30,8 @@ pub(in crate::model) enum ProcessRole {
     Other,
 }
 
-// Names, separated by blanks.
-const KEEPERS: &str = "systemd init tini dumb-init docker-init catatonit s6-svscan runsv supervisord tmux screen sshd \
+// Names of programs or modules, separated by spaces.
+const ADOPTERS: &str = "systemd init tini dumb-init docker-init catatonit s6-svscan runsv supervisord tmux screen sshd \
                        sshd-session login cron crond slurmstepd slurmd conmon dockerd runc";
 const SHELLS: &str = "bash sh zsh fish dash ash ksh tcsh csh nu";
 const LAUNCHERS: &str = "pt_elastic torchrun deepspeed mpirun mpiexec orterun prterun hydra_pmi_proxy horovodrun srun \
@@ -52,7 +52,7 @@ impl ProcessRole {
     /// Returns the role of a process.
     ///
     /// A name that a program gave itself (`pt_data_worker`) takes precedence over its arguments: a forked process has
-    /// those of its parent.
+    /// the arguments of its parent.
     pub(in crate::model) fn of(process: &Process) -> Self {
         let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
         let argv = &arguments(&process.facts);
@@ -60,7 +60,7 @@ impl ProcessRole {
             return Self::Unknown;
         }
         if process.id.pid == 1 && !is_python(comm, argv) {
-            return Self::Keeper;
+            return Self::Adopter;
         }
         by_comm(comm).or_else(|| by_argv(argv)).unwrap_or_else(|| match () {
             () if is_python(comm, argv) => Self::Python,
@@ -74,17 +74,17 @@ impl ProcessRole {
         matches!(self, Self::Helper | Self::Worker | Self::Notebook | Self::Python)
     }
 
-    /// Whether the process runs Python, in any role.
+    /// Whether the process runs Python, or is a launcher, which may start Python.
     pub(in crate::model) fn runs_python(self) -> bool {
         self.is_python() || matches!(self, Self::Launcher | Self::NotebookServer)
     }
 
-    /// Whether the process creates others for its own purpose, so that its end is a sign about them.
+    /// Whether the process creates others for its own purpose: its end is then a sign that they are orphans.
     pub(in crate::model) fn makes(self) -> bool {
         self.is_python() || self == Self::Launcher
     }
 
-    /// Its relation to the processes that it creates.
+    /// The relation of the process to those that it creates, for sentences.
     pub(in crate::model) fn relation(self) -> &'static str {
         match self {
             Self::Launcher => "launcher",
@@ -94,18 +94,18 @@ impl ProcessRole {
         }
     }
 
-    /// Whether a child of this process may have been adopted by it, or started there by a user.
-    pub(in crate::model) fn is_keeper(self) -> bool {
-        matches!(self, Self::Keeper | Self::Shell | Self::Script)
+    /// Whether a child of this process may be an adopted orphan, or a program that a user started.
+    pub(in crate::model) fn may_adopt(self) -> bool {
+        matches!(self, Self::Adopter | Self::Shell | Self::Script)
     }
 }
 
-/// Returns the role that the name alone shows, as comm or as first argument.
+/// Returns the role that the name alone shows, as comm or as first argument; `None` for most names.
 fn by_name(name: &str) -> Option<ProcessRole> {
     match () {
         () if starts_with_any(name, &["VLLM::", "sglang::", "ray::"]) => Some(ProcessRole::Worker),
-        () if is_in(KEEPERS, name) || starts_with_any(name, &["containerd-shim", "sshd:", "tmux:"]) => {
-            Some(ProcessRole::Keeper)
+        () if is_in(ADOPTERS, name) || starts_with_any(name, &["containerd-shim", "sshd:", "tmux:"]) => {
+            Some(ProcessRole::Adopter)
         }
         () => None,
     }
@@ -139,7 +139,7 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
         return Some(ProcessRole::Launcher);
     }
     if second == "supervisord" {
-        return Some(ProcessRole::Keeper);
+        return Some(ProcessRole::Adopter);
     }
     if (second == "accelerate" || name(program) == "accelerate") && rest.iter().take(2).any(|word| *word == "launch") {
         return Some(ProcessRole::Launcher);
@@ -168,7 +168,7 @@ fn is_python(comm: &str, argv: &[&str]) -> bool {
     interpreter(comm) || comm.starts_with("pt_") || argv.first().is_some_and(|word| interpreter(name(word)))
 }
 
-/// A shell with a command or file to run is a script.
+/// Returns the role of a shell: a script when the shell has a command or file to run.
 fn shell(argv: &[&str]) -> ProcessRole {
     let is_option = |word: &&str| word.starts_with('-') && *word != "-c";
     if argv.iter().skip(1).all(is_option) { ProcessRole::Shell } else { ProcessRole::Script }
@@ -188,7 +188,7 @@ pub(in crate::model) fn program(facts: &ProcessFacts) -> String {
     let argv = &arguments(facts);
     let script =
         argv.iter().map(|word| name(word)).find(|word| word.strip_suffix(".py").is_some_and(|stem| stem != "__main__"));
-    // As in `python /opt/env/bin/vllm serve`.
+    // `vllm` in `python /opt/env/bin/vllm serve`.
     let tool = argv.get(1).filter(|word| is_python("", argv) && !word.starts_with('-')).map(|word| name(word));
     let module = || argv.iter().copied().skip_while(|word| *word != "-m").nth(1);
     script.or(tool).or_else(module).map_or_else(|| comm(facts), str::to_owned)

@@ -13,7 +13,7 @@ pub struct Total {
 }
 
 impl Total {
-    /// Sums readings. Missing, for the reason of the first, when all are missing.
+    /// Sums readings. When all are missing, so is the sum, for the reason of the first.
     pub fn of(parts: impl Iterator<Item = Reading<Bytes>>) -> Reading<Self> {
         let (mut known, mut missing) = (None, None);
         for part in parts {
@@ -46,15 +46,15 @@ impl Total {
 /// The use of all GPUs by one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessTotal {
-    /// The process.
+    /// The process that uses the GPUs.
     pub process: ProcessId,
-    /// The indices of its GPUs in [`Snapshot::gpus`].
+    /// The indices of the GPUs in [`Snapshot::gpus`].
     pub gpus: Vec<usize>,
-    /// The device memory that it holds.
+    /// The device memory that the process holds.
     pub memory: Reading<Total>,
     /// The memory size of those GPUs together.
     pub capacity: Reading<Total>,
-    /// Its use of their multiprocessors: 100 % is one whole GPU.
+    /// The sum of its shares of the multiprocessors: 100 % is one whole GPU.
     pub sm: Reading<Percent>,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn process_totals(snapshot: &Snapshot) -> Vec<ProcessTotal> {
     // Indices of the process, the GPU and the GPU process.
     let mut places: Vec<(usize, usize, usize)> = Vec::new();
     for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
-        // A process that the agent has not read yet gets another id in the next snapshot: skip it.
+        // Skip a process that the agent has not read yet: it gets another id in the next snapshot.
         let place = |id| snapshot.processes.binary_search_by_key(&id, |process| process.id).ok();
         let users = gpu.processes.iter().enumerate();
         places.extend(users.filter_map(|(at, gpu_process)| Some((place(gpu_process.process)?, gpu_at, at))));

@@ -19,23 +19,24 @@ impl ProcessTree {
     /// Returns the tree of a snapshot.
     pub fn of(snapshot: &Snapshot) -> Self {
         let ids: Vec<ProcessId> = snapshot.processes.iter().map(|process| process.id).collect();
-        let mut related = Self { parents: vec![None; ids.len()], children: vec![Vec::new(); ids.len()], ids };
+        let mut tree = Self { parents: vec![None; ids.len()], children: vec![Vec::new(); ids.len()], ids };
         for (at, process) in snapshot.processes.iter().enumerate() {
-            let parent = process.facts.parent.ok().and_then(|pid| related.living(pid));
+            let parent = process.facts.parent.ok().and_then(|pid| tree.living(pid));
             // A younger process has only reused the PID of the parent.
-            related.parents[at] =
-                parent.filter(|parent| *parent != at && related.ids[*parent].start_ticks <= process.id.start_ticks);
+            tree.parents[at] =
+                parent.filter(|parent| *parent != at && tree.ids[*parent].start_ticks <= process.id.start_ticks);
         }
-        related.cut_cycles();
-        for at in 0..related.ids.len() {
-            if let Some(parent) = related.parents[at] {
-                related.children[parent].push(at);
+        tree.cut_cycles();
+        for at in 0..tree.ids.len() {
+            if let Some(parent) = tree.parents[at] {
+                tree.children[parent].push(at);
             }
         }
-        related
+        tree
     }
 
-    /// In an invalid recording, processes that started in the same tick may name each other as parents.
+    /// Removes parents until no process is its own ancestor: in an invalid recording, processes that started in the
+    /// same tick may name each other as parents.
     fn cut_cycles(&mut self) {
         let mut seen = vec![usize::MAX; self.ids.len()];
         for from in 0..self.ids.len() {
@@ -51,20 +52,21 @@ impl ProcessTree {
         }
     }
 
-    /// Returns the index of the process with a PID; `None` when it is not in the snapshot.
+    /// Returns the index of the process with this PID that is in `/proc`; `None` when the snapshot has none, or knows
+    /// only its PID.
     pub(super) fn living(&self, pid: u32) -> Option<usize> {
         let at = self.ids.partition_point(|id| id.pid < pid);
-        // A PID without start ticks is not in `/proc`, and sorts before one with.
+        // A PID without start ticks is not in `/proc`, and sorts before the same PID with start ticks.
         let found = self.ids[at..].iter().take_while(|id| id.pid == pid).position(|id| id.start_ticks.is_some());
         found.map(|after| at + after)
     }
 
-    /// Returns the index of a process.
+    /// Returns the index of a process; `None` when it is not in the snapshot.
     pub(super) fn place(&self, id: ProcessId) -> Option<usize> {
         self.ids.binary_search(&id).ok()
     }
 
-    /// Returns the index of the parent.
+    /// Returns the index of the parent; `None` when it is not in the snapshot.
     pub(super) fn parent_of(&self, at: usize) -> Option<usize> {
         self.parents[at]
     }
@@ -74,7 +76,7 @@ impl ProcessTree {
         std::iter::successors(self.parents[at], |at| self.parents[*at])
     }
 
-    /// Returns the parent, when it is in the snapshot.
+    /// Returns the parent; `None` when it is not in the snapshot.
     pub fn parent(&self, id: ProcessId) -> Option<ProcessId> {
         self.parent_of(self.place(id)?).map(|at| self.ids[at])
     }
@@ -90,7 +92,7 @@ impl ProcessTree {
         self.place(id).into_iter().flat_map(|at| self.ancestors_of(at)).map(|at| self.ids[at])
     }
 
-    /// Returns the descendants, each after its parent.
+    /// Returns all descendants, each after its parent.
     pub fn descendants(&self, id: ProcessId) -> Vec<ProcessId> {
         let mut found: Vec<usize> = self.place(id).into_iter().collect();
         let mut next = 0;

@@ -1,7 +1,7 @@
 //! Checks whether memory was returned after processes ended, by the figures of the GPUs.
 //!
-//! Changes of other processes in the meantime do not count. Unaccounted memory does: memory that children of an ended
-//! process still hold is not returned.
+//! Memory that other processes take or release in the meantime does not count. Unaccounted memory does: memory that
+//! children of an ended process still hold is not returned.
 
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Gpu, GpuUuid, ProcessId, Snapshot};
@@ -25,7 +25,7 @@ pub struct Reclaim {
 /// The memory returned on one GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Returned {
-    /// The GPU.
+    /// The GPU that held the memory.
     pub gpu: GpuUuid,
     /// The amount that is free again.
     pub returned: Bytes,
@@ -34,15 +34,15 @@ pub struct Returned {
 }
 
 impl Returned {
-    /// Whether all of it was returned. The driver rounds: a hundredth may be missing.
+    /// Whether all expected memory was returned, but for a hundredth: the driver rounds.
     pub fn is_all(&self) -> bool {
         self.returned.0 >= self.expected.0 - self.expected.0 / 100
     }
 }
 
 impl Reclaim {
-    /// Notes the memory that the processes hold in a snapshot. Ignores GPUs whose figures are missing: they cannot
-    /// prove anything.
+    /// Records the memory that the processes hold in a snapshot. Ignores GPUs with missing figures: they could not show
+    /// that memory was returned.
     pub fn expect(processes: Vec<ProcessId>, snapshot: &Snapshot) -> Self {
         let before = snapshot.gpus.iter().filter_map(|gpu| {
             let used = gpu.load.memory_used.ok()?;
@@ -87,7 +87,7 @@ impl Reclaim {
     }
 }
 
-/// The memory of all other processes; `None` when one of them is missing.
+/// The memory that all other processes hold on a GPU; `None` when the reading of one of them is missing.
 fn others(gpu: &Gpu, processes: &[ProcessId]) -> Option<Bytes> {
     gpu.processes
         .iter()

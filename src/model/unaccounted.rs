@@ -7,31 +7,31 @@ use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, ProcessId, Reading, Snaps
 /// The unaccounted memory of a GPU or MIG instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnaccountedMemory {
-    /// The GPU.
+    /// The GPU or MIG instance.
     pub gpu: GpuUuid,
-    /// The amount; always more than a driver may use itself.
+    /// The amount; always more than a driver may use for itself.
     pub memory: Bytes,
-    /// The processes that have the GPU open without being listed for it: one or more of them hold the memory.
+    /// The processes that have the GPU open and that the driver does not list for it: the likely holders of the memory.
     pub device_file_holders: Vec<ProcessId>,
-    /// The number of processes that could not be inspected: the holder may be among them.
+    /// The number of processes whose open files the agent may not read: the holder may be among them.
     pub unreadable: u32,
 }
 
-/// Smaller amounts are ignored: contexts, pages, and figures read at different moments.
+/// Unaccounted memory up to this amount is ignored: contexts, page tables, and figures read at different moments.
 const LEAST: Bytes = Bytes(256 << 20);
 
-/// One in this many parts of all memory is ignored, too.
+/// Up to the total memory divided by this number is ignored, too.
 const SLACK_PART: u64 = 100;
 
-/// The memory that a driver before 510 reserves and counts as used: one in this many parts of all memory, plus a
-/// constant.
+/// A driver before 510 reserves memory and counts it as used: the total divided by `RESERVE_PART`, plus
+/// `RESERVE_PIECE`.
 const RESERVE_PART: u64 = 50;
 const RESERVE_PIECE: Bytes = Bytes(300 << 20);
 
 /// Returns the unaccounted memory of a GPU; `Ok(None)` when there is none.
 ///
-/// Missing when the memory in use, or that of a GPU process, is missing: the rest could belong to any process. A GPU
-/// with MIG instances has none itself.
+/// Missing when the memory in use, or the memory of a GPU process, is missing: the difference could belong to that
+/// process. A GPU with MIG instances has none itself: its instances have.
 pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<UnaccountedMemory>> {
     let is_split = snapshot.gpus.iter().any(|other| other.facts.parent.as_ref() == Some(&gpu.uuid));
     if is_split || gpu.trouble.is_some() {
@@ -51,11 +51,11 @@ pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted
     }))
 }
 
-/// The memory that may be in use without a process.
+/// Returns the memory that may be in use without a process: more is unaccounted.
 fn slack(gpu: &Gpu, total: Bytes) -> Bytes {
     let slack = LEAST.max(Bytes(total.0 / SLACK_PART));
     match gpu.load.memory_reserved {
-        // The reserve is not part of the memory in use.
+        // The driver reports its reserve separately: the memory in use does not contain it.
         Ok(_) => slack,
         Err(_) => Bytes(slack.0 + total.0 / RESERVE_PART + RESERVE_PIECE.0),
     }

@@ -1,7 +1,7 @@
-//! Judges processes: which hold memory that they should not, and the evidence.
+//! The verdicts on processes: which of them hold memory that they should not, and the evidence.
 //!
-//! A verdict follows from the latest snapshot and the records of earlier ones ([`process_records`]), and from nothing
-//! else: a replay gives the verdicts of the live run. The rules are in [`judge`], the wording in [`wording`].
+//! This file defines the types; [`judge`] has the rules, [`wording`] the words. A verdict depends only on the latest
+//! snapshot and the records of earlier ones ([`process_records`]), so a replay gives the verdicts of the live run.
 
 pub(super) mod judge;
 mod orphan;
@@ -19,24 +19,24 @@ use crate::model::Total;
 use crate::model::process_role;
 use crate::protocol::snapshot::{ProcessFacts, ProcessId, Reading};
 
-/// A process, with the facts known while it lived.
+/// A process and its last known facts, which outlive it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownProcess {
-    /// Its identity.
+    /// The identity of the process; without start ticks when only its PID is known.
     pub id: ProcessId,
-    /// Its facts when last seen; `None` when it was never seen.
+    /// The facts when the process was last seen; `None` when it was never seen.
     facts: Option<Arc<ProcessFacts>>,
-    /// Its relation to the processes it started: `trainer`, `launcher`.
+    /// The relation of the process to those that it started: `trainer`, `launcher`.
     pub relation: &'static str,
 }
 
 impl KnownProcess {
-    /// Returns its command line: `python train.py`. Empty when it was never seen.
+    /// Returns the command line, as in `python train.py`; empty when the process was never seen.
     pub fn command(&self) -> String {
         self.facts.as_deref().map_or_else(String::new, process_role::command)
     }
 
-    /// Returns its short name: `train.py`. Empty when it was never seen.
+    /// Returns the short name, as in `train.py`; empty when the process was never seen.
     pub fn program(&self) -> String {
         self.facts.as_deref().map_or_else(String::new, process_role::program)
     }
@@ -45,27 +45,27 @@ impl KnownProcess {
 /// The end of a process that other processes outlived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessEnd {
-    /// The process.
+    /// The process that ended.
     pub process: Arc<KnownProcess>,
-    /// The time since its end was seen.
+    /// The time since the end was seen.
     pub ago: Duration,
 }
 
 /// A sign that a process is an orphan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrphanSign {
-    /// The process that created it, or created the process it was forked from, ended while gputop watched.
+    /// The creator of the process, or of the helper that forked the process, ended while gputop watched.
     CreatorEnded(ProcessEnd),
-    /// Its parent is one that adopts orphans: PID 1, a shell, a service manager, a container's shim.
+    /// The parent of the process is one that adopts orphans: PID 1, a shell, a service manager, a container's shim.
     Left {
         /// The parent, as in `init` or `bash (120)`.
         to: Text,
     },
-    /// The leader of its process group, with this PID, is gone.
+    /// The leader of the process group, which had this PID, is gone.
     GroupLeaderGone(u32),
-    /// The process that it was started to serve (`--parent=PID`) is gone.
+    /// This PID, which the process was started to serve (`--parent=PID`), is gone.
     ServedGone(u32),
-    /// It is a rank of this `torchrun` run, and no `torchrun` is among its ancestors.
+    /// The process is a rank of this `torchrun` run, and no `torchrun` is among its ancestors.
     NoElasticAgent(Text),
 }
 
@@ -74,9 +74,9 @@ pub enum OrphanSign {
 pub struct OrphanEvidence {
     /// The signs, strongest first. Never empty.
     pub signs: Vec<OrphanSign>,
-    /// Whether it only serves another process: `DataLoader` worker, spawned child, forkserver.
+    /// Whether the process only serves another one, as a `DataLoader` worker, a spawned child or a forkserver does.
     pub serves: bool,
-    /// Whether it still computes.
+    /// Whether the process still computes.
     pub computes: bool,
 }
 
@@ -84,103 +84,103 @@ pub struct OrphanEvidence {
 #[derive(Debug, Clone, PartialEq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum VerdictKind {
-    /// Its trainer or launcher is gone, and no process needs it.
+    /// The trainer or launcher of the process is gone, and no process needs it.
     Orphan(OrphanEvidence),
     /// There are signs of an orphan, but not enough.
     MaybeOrphan(OrphanEvidence),
-    /// It has ended and holds nothing, and its parent has not reaped it.
+    /// The process has ended and holds nothing, and its parent has not reaped it.
     Zombie {
-        /// Its parent.
+        /// The parent; `None` when it is not in the snapshot.
         parent: Option<Arc<KnownProcess>>,
     },
-    /// Its main thread has ended, others have not.
+    /// The main thread of the process has ended, others have not.
     Dying {
         /// The number of remaining threads.
         threads: u32,
     },
-    /// A thread waits in the driver, where signals have no effect.
+    /// A thread of the process waits in the driver, where signals have no effect.
     StuckInDriver {
-        /// The kernel function that it waits in.
+        /// The kernel function that the thread waits in; `None` when it is not known.
         wchan: Option<Text>,
-        /// The time since this was first seen.
+        /// The time for which this has been seen.
         span: Duration,
     },
-    /// It waits in the kernel for a file system or disk, where signals have no effect.
+    /// The process waits in the kernel for a file system or disk, where signals have no effect.
     Blocked {
-        /// The kernel function that it waits in.
+        /// The kernel function that the thread waits in; `None` when it is not known.
         wchan: Option<Text>,
-        /// The time since this was first seen.
+        /// The time for which this has been seen.
         span: Duration,
     },
-    /// Its control group is frozen.
+    /// The control group of the process is frozen.
     Frozen {
-        /// The control file that freezes it.
+        /// The control file through which the group was frozen.
         by: Text,
     },
-    /// A signal stopped it, or a debugger.
+    /// A signal or a debugger stopped the process.
     Stopped {
-        /// Whether it was a debugger.
+        /// Whether a debugger stopped it.
         traced: bool,
     },
-    /// The driver lists it, and it is not visible here.
+    /// The driver lists the process, which is not visible here.
     Foreign {
-        /// Whether it belongs to another user and is hidden. Otherwise it is in another PID namespace.
+        /// Whether the process is hidden because it belongs to another user. Otherwise it is in another PID namespace.
         hidden: bool,
     },
-    /// The driver lists it, but there is no such process, or only a zombie.
+    /// The driver lists the PID, but no process has it, or only a zombie.
     Ghost {
-        /// The process that had the PID, if it was seen alive.
+        /// The process that had the PID; `None` when it was never seen alive.
         was: Option<Arc<KnownProcess>>,
-        /// The processes that most likely keep its memory.
+        /// The processes that most likely keep the memory.
         keepers: Vec<ProcessId>,
     },
-    /// It holds memory and has not computed for long.
+    /// The process holds memory and has not computed for long.
     Idle {
-        /// The time since this was first seen.
+        /// The time for which this has been seen.
         span: Duration,
-        /// Whether it is a notebook's kernel.
+        /// Whether the process is the kernel of a notebook.
         notebook: bool,
     },
-    /// It works for this process.
+    /// The process works for this one.
     #[strum(serialize = "worker")]
     WorkerOf(Arc<KnownProcess>),
-    /// It starts or serves other processes.
+    /// The process starts or serves others.
     Launcher,
-    /// No problem was found.
+    /// The process shows no problem.
     Active {
-        /// Whether it is a training process.
+        /// Whether the process has the threads of a trainer.
         trainer: bool,
     },
-    /// Not observed for long enough. Judged again at the next pass.
+    /// The process was not watched for long enough; it is judged again at the next pass.
     TooSoon,
 }
 
 /// Device memory that a living process keeps in use, though the driver lists it for no living process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetainedMemory {
-    /// The index of its GPU in [`Snapshot::gpus`](crate::protocol::snapshot::Snapshot::gpus).
+    /// The index of the GPU in [`Snapshot::gpus`](crate::protocol::snapshot::Snapshot::gpus).
     pub gpu: usize,
-    /// The ghost that the driver lists for it; `None` when the driver lists no process.
+    /// The ghost that the driver lists with this memory; `None` when the memory is unaccounted.
     pub ghost: Option<ProcessId>,
-    /// The amount.
+    /// The amount that is kept.
     pub memory: Bytes,
-    /// The number of processes that may keep it, including this one.
+    /// The number of processes that may keep the memory, including this one.
     pub holders: usize,
 }
 
 /// The verdict on one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// The process.
+    /// The process that is judged.
     pub process: ProcessId,
     /// The conclusion.
     pub kind: VerdictKind,
-    /// The device memory that the driver lists for it; `None` when it lists none.
+    /// The device memory that the driver lists for the process; `None` when the driver does not list the process.
     pub listed: Option<Reading<Total>>,
-    /// The indices of the GPUs that it has open without being listed for them.
+    /// The indices of the GPUs that the process has open without being listed for them.
     pub open: Vec<usize>,
-    /// The device memory that it may keep on those GPUs.
+    /// The device memory that the process may keep on those GPUs.
     pub kept: Vec<RetainedMemory>,
-    /// Its resident host memory.
+    /// The resident host memory of the process.
     pub rss: Reading<Bytes>,
 }

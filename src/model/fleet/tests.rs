@@ -23,7 +23,7 @@ fn full(at: u64, boot_id: &str) -> Line {
     Line::Full(Box::new(snapshot))
 }
 
-/// A fleet in which both hosts sent the same lines, for 5 s: the same GPU UUIDs, times and boot.
+/// Returns a fleet in which both hosts sent the same lines for 5 s: with the same GPU UUIDs, times and boot.
 fn twins() -> Fleet {
     let mut fleet = Fleet::of([B, A]);
     for second in 1..=5 {
@@ -34,7 +34,7 @@ fn twins() -> Fleet {
     fleet
 }
 
-/// The seconds for which a host has a memory history of its GPU.
+/// The seconds, of the last ten, for which a host has a memory history of its GPU.
 fn seconds_of_history(fleet: &Fleet, host: HostKey) -> usize {
     let model = fleet.host(host).unwrap();
     let gpu = model.latest().unwrap().gpus[0].uuid.clone();
@@ -91,7 +91,7 @@ fn a_silent_host_is_overdue_and_the_other_is_not() {
     assert_eq!(model.age(&model.latest().unwrap().gpus[0]), Some(Duration::from_mins(1)));
 }
 
-/// The agent of a host with the same PIDs, start ticks and GPU UUIDs as that of every other host.
+/// The agent of a host that has the same PIDs, start ticks and GPU UUIDs as every other host.
 struct TwinAgent {
     latest: Snapshot,
 }
@@ -105,7 +105,8 @@ impl TwinAgent {
         Line::Full(Box::new(self.latest.clone()))
     }
 
-    /// Passes once, and returns the line that reaches the viewer; `None` when it is lost. Each argument is any number.
+    /// Passes once, and returns the line that reaches the viewer; `None` when the line is lost. Each argument may be
+    /// any number, which chooses what happens.
     fn pass(&mut self, change: u8, delivery: u8, choice: u8) -> Option<Line> {
         let old = self.latest.clone();
         let mut new = old.later(1 + u64::from(choice % 5));
@@ -151,8 +152,8 @@ impl TwinAgent {
 }
 
 proptest! {
-    /// Lists, graphs, verdicts and signals of a host come from its own lines: each host is in the state of a fleet that has
-    /// only this host, whatever the other one with the same PIDs and GPU UUIDs sends in between.
+    /// Lists, graphs, verdicts and signals of a host come from its own lines: each host is in the state of a fleet that
+    /// has only this host, whatever the other host with the same PIDs and GPU UUIDs sends in between.
     #[test]
     fn hosts_with_the_same_pids_and_gpus_are_not_mixed_up(
         passes in proptest::collection::vec((any::<bool>(), any::<[u8; 3]>()), 1..40),

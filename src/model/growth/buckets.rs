@@ -1,15 +1,16 @@
-//! The samples of a series in buckets of time: the lowest and highest amount of each, on levels of ever wider buckets.
+//! Keeps the samples of a series in buckets of time: the lowest and highest amount of each, on levels of ever wider
+//! buckets.
 //!
-//! Every level has the same number of buckets, four times as wide as those of the level below. The finest level covers
-//! some minutes, the coarsest some weeks, in less than 4 kB together. The finest buckets are wide enough to have a
-//! sample each, as a rule. A series that never changed takes no buckets at all: most of a thousand processes just hold
-//! what they hold.
+//! Every level has the same number of buckets, four times as wide as those of the level below. With a sample each
+//! second, the finest level covers 9 minutes and the coarsest level 6 days; all levels take less than 4 kB. With rarer
+//! samples, the buckets are wider, so that each has a sample as a rule. A series that never changed needs no buckets:
+//! the memory of most processes is constant.
 
 use crate::base::units::Moment;
 
-/// The number of buckets on a level.
+/// The most finished buckets that a level keeps.
 pub(super) const LENGTH: usize = 64;
-/// The width of the finest buckets in milliseconds, where samples come often.
+/// The width of the finest buckets in milliseconds, unless samples come less often.
 const FINEST: u64 = 8000;
 
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +27,8 @@ impl Bucket {
         self.low > self.high
     }
 
-    /// Returns the bucket with its middle, in seconds since boot; `None` for one without samples.
+    /// Returns the bucket as a point at this time, the middle of the bucket in seconds since boot; `None` for a bucket
+    /// without samples.
     fn point(self, at: f64) -> Option<Point> {
         (!self.is_hole()).then_some(Point { at, low: f64::from(self.low), high: f64::from(self.high) })
     }
@@ -40,7 +42,7 @@ impl Bucket {
 #[derive(Debug, Clone)]
 struct BucketLevel {
     open: Bucket,
-    /// Oldest first.
+    /// The finished buckets, oldest first.
     full: Vec<Bucket>,
 }
 
@@ -63,14 +65,14 @@ impl BucketLevel {
         if self.full.len() == LENGTH {
             self.full.remove(0);
         } else if self.full.len() == self.full.capacity() {
-            // Coarse levels of short series stay small.
+            // Reserves little, so that coarse levels of short series stay small.
             self.full.reserve_exact(if self.full.len() < 16 { 4 } else { 16 });
         }
         self.full.push(bucket);
     }
 }
 
-/// The samples in one bucket of time.
+/// The lowest and highest amount in one bucket of time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Point {
     /// The middle of the bucket in seconds since boot.
@@ -81,14 +83,15 @@ pub(super) struct Point {
     pub(super) high: f64,
 }
 
-/// The finished buckets of a level that have samples, oldest first.
+/// The buckets of a level that have samples, oldest first. The open bucket is included only where each bucket has a
+/// single sample.
 #[derive(Debug, Clone)]
 pub(super) struct Points {
     buckets: [Point; LENGTH],
     count: usize,
     /// The width of a bucket in seconds.
     pub(super) width: f64,
-    /// The most buckets in a row that one step may take.
+    /// The most adjacent buckets over which one step may rise.
     pub(super) longest_step: usize,
 }
 
@@ -98,7 +101,7 @@ impl Points {
     }
 }
 
-/// A series so far in which the amount never changed and no bucket was without a sample.
+/// A series in which the amount has never changed, and no bucket is without a sample.
 #[derive(Debug, Clone, Copy)]
 struct Constant {
     first: Moment,
@@ -107,7 +110,7 @@ struct Constant {
 }
 
 impl Constant {
-    /// Returns the levels that the samples would have filled.
+    /// Returns the levels that the samples would have filled, with finest buckets of this width in milliseconds.
     fn varying(&self, finest: u64) -> Varying {
         let ever = Bucket { low: self.kib, high: self.kib };
         let full = |level: usize| {
@@ -119,18 +122,18 @@ impl Constant {
     }
 }
 
-/// A series so far in which the amount changed.
+/// A series in which the amount has changed, or a bucket is without a sample.
 #[derive(Debug, Clone)]
 struct Varying {
     /// The lowest and highest amount of the series.
     ever: Bucket,
-    /// The levels that have a finished bucket. For a further level, `ever` is the open bucket.
+    /// The levels that have a finished bucket. On a further level, the open bucket equals `ever`.
     levels: Vec<BucketLevel>,
 }
 
 impl Varying {
-    /// Adds a sample in the finest bucket `number`; `before` is that of the sample before. Returns how many levels have
-    /// a new finished bucket.
+    /// Adds a sample. `number` and `before` are the indices of the finest buckets of this sample and of the last one.
+    /// Returns how many levels, from the finest on, have a new finished bucket.
     fn push(&mut self, before: u64, number: u64, kib: u32) -> usize {
         let mut finished = 0;
         for at in 0..BucketLevels::COUNT {
@@ -155,13 +158,14 @@ impl Varying {
 pub(super) struct BucketLevels {
     /// The width of the finest buckets in milliseconds.
     finest: u64,
-    /// The index since boot of the finest bucket that is open; the open buckets of other levels contain it.
+    /// The index, counted from boot, of the finest bucket that is open; the open buckets of other levels contain that
+    /// bucket.
     number: u64,
-    /// `None` before the first sample.
+    /// The series before its first change; `None` before the first sample.
     constant: Option<Constant>,
     /// `None` while `constant` describes the whole series.
     varying: Option<Box<Varying>>,
-    /// Whether the finest buckets are hardly wider than the sampling interval.
+    /// Whether each finest bucket has a single sample as a rule: the bucket is hardly wider than the sampling interval.
     is_single: bool,
 }
 
@@ -174,7 +178,7 @@ impl Default for BucketLevels {
 impl BucketLevels {
     pub(super) const COUNT: usize = 6;
 
-    /// Whether the amount never changed.
+    /// Whether the amount has never changed.
     pub(super) fn is_constant(&self) -> bool {
         self.varying.is_none()
     }
@@ -183,14 +187,15 @@ impl BucketLevels {
     pub(super) fn fit(&mut self, interval: f64) {
         let fitting = |interval: f64| {
             let mut finest = FINEST;
-            // A sample that is late now and then only leaves a bucket empty.
+            // Buckets may be a little narrower than the interval: now and then, a late sample then leaves a bucket
+            // empty.
             while Self::seconds(finest) < 0.95 * interval && finest < 3_600_000 {
                 finest *= 2;
             }
             finest
         };
         let finest = fitting(interval);
-        // A small change is not worth the loss of detail.
+        // Narrows the buckets only when twice the interval would fit into narrower ones, too: narrowing loses detail.
         if finest > self.finest || fitting(2.0 * interval) < self.finest {
             self.refit(finest);
         }
@@ -201,10 +206,11 @@ impl BucketLevels {
     /// bucket.
     fn refit(&mut self, finest: u64) {
         let (before, newest) = (std::mem::replace(&mut self.finest, finest), self.number);
-        // A constant series is described by its ends.
+        // A constant series has no buckets to move.
         let Some(varying) = self.varying.take() else { return };
         *self = Self { finest, ..Self::default() };
-        // The buckets of each level that are older than those of finer levels; newest first.
+        // The buckets of all levels, newest first; of each coarser level, only those that are older than the finer
+        // levels reach.
         let mut known = Vec::new();
         let mut forgotten = u64::MAX;
         for (at, level) in varying.levels.iter().enumerate() {
@@ -218,7 +224,6 @@ impl BucketLevels {
             forgotten = newest.saturating_sub(LENGTH as u64) * width;
         }
         for (begin, bucket) in known.into_iter().rev() {
-            // The lowest first: memory released in between shows in the bucket before, if anywhere.
             self.push(Moment(begin), bucket.low);
             self.push(Moment(begin), bucket.high);
         }
@@ -229,7 +234,8 @@ impl BucketLevels {
         millis as f64 / 1000.0
     }
 
-    /// Adds a sample. Returns how many levels, from the finest on, have a new finished bucket: 0 while nothing changes.
+    /// Adds a sample. Returns how many levels, from the finest on, have a new finished bucket: 0 while the amount is
+    /// constant.
     pub(super) fn push(&mut self, at: Moment, kib: u32) -> usize {
         let number = at.0 / self.finest;
         let varying = match &mut self.varying {
@@ -247,7 +253,7 @@ impl BucketLevels {
         varying.push(std::mem::replace(&mut self.number, number), number, kib)
     }
 
-    /// Some steps take half a minute. Where the finest buckets are wider than that, a step is one bucket.
+    /// Returns the most adjacent finest buckets that one step may take: some steps last half a minute.
     fn longest_step(&self) -> usize {
         match self.finest {
             0..=FINEST => 3,
@@ -287,36 +293,39 @@ impl BucketLevels {
         points
     }
 
-    /// The points before a time, in seconds since boot, on a level or the coarsest.
+    /// Returns the points before a time, in seconds since boot, on a level; on the coarsest level when there is no such
+    /// level.
     pub(super) fn points_before(&self, level: usize, time: f64) -> Points {
         let mut points = self.points(level.min(Self::COUNT - 1));
         points.count = points.as_slice().partition_point(|point| point.at < time);
         points
     }
 
-    /// The open finest bucket, where each has a single sample as a rule: waiting for its end would delay by a sample.
+    /// Returns the open finest bucket where buckets have a single sample as a rule: waiting for its end would delay the
+    /// verdict by one sample.
     fn single(&self) -> Option<Point> {
         self.is_single.then_some(())?;
         self.point(self.varying.as_ref()?.levels.first()?.open, 0.5)
     }
 
-    /// The last of the finest buckets.
+    /// Returns the newest finest bucket; `None` when it has no sample.
     pub(super) fn latest(&self) -> Option<Point> {
         self.single().or_else(|| self.point(*self.full(0)?.last()?, -0.5))
     }
 
-    /// A bucket `behind` finest buckets after the beginning of the open one.
+    /// Returns a finest bucket as a point whose middle is `behind` bucket widths after the beginning of the open
+    /// bucket.
     #[expect(clippy::cast_precision_loss, reason = "as above")]
     fn point(&self, bucket: Bucket, behind: f64) -> Option<Point> {
         bucket.point((self.number as f64 + behind) * self.width(0))
     }
 
-    /// The finished buckets of a level.
+    /// The finished buckets of a level; `None` when the level has none.
     fn full(&self, level: usize) -> Option<&[Bucket]> {
         Some(&self.varying.as_ref()?.levels.get(level)?.full)
     }
 
-    /// The buckets of the finest level that reaches back to that time.
+    /// Returns the points of the finest level that reaches back to a time in seconds since boot.
     pub(super) fn since(&self, since: f64) -> Points {
         let fits = |level: &usize| {
             let Some(full) = self.full(*level) else { return true };
@@ -327,7 +336,8 @@ impl BucketLevels {
         self.points((0..Self::COUNT).find(fits).unwrap_or(Self::COUNT - 1))
     }
 
-    /// Returns the highest amount before a time in KiB, as far as buckets reach; 0 without any.
+    /// Returns the highest amount in KiB before a time in seconds since boot, as far as buckets reach; 0 when there are
+    /// none.
     pub(super) fn highest(&self, before: f64) -> f64 {
         let level = |at| {
             let points = self.points(at);
@@ -337,8 +347,8 @@ impl BucketLevels {
         (0..Self::COUNT).map(level).fold(0.0, f64::max)
     }
 
-    /// Whether the recent growth is slower than before by at least a quarter: a smaller difference comes and goes in an
-    /// even growth.
+    /// Whether the second half of the finest buckets grew by at least a quarter less than the first half. Smaller
+    /// differences occur in even growth, too.
     pub(super) fn slows(&self) -> bool {
         let points = self.points(0);
         let points = points.as_slice();
@@ -363,7 +373,7 @@ mod tests {
     }
 
     proptest! {
-        /// A constant series, described by its ends, gives the same levels as all of its samples.
+        /// The levels computed from the ends of a constant series equal those that all of its samples fill.
         #[test]
         fn a_constant_series_has_the_levels_of_its_samples(
             first in 0_u64..1 << 40, samples in 1_u64..5000, every in 1_u64..8000, then in 1_u64..100,

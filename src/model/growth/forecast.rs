@@ -1,39 +1,39 @@
-//! Predicts when memory runs out, if the growth goes on along its path so far, straight or curved.
+//! Predicts when memory runs out if the growth continues along its path so far, straight or curved.
 
 use std::time::Duration;
 
 use super::buckets::Point;
 use super::trend::{Parabola, floor};
 
-/// The share of a GPU's memory that may not be available: the driver keeps some, the log of a process does not contain
-/// what others hold, and the request that fails is larger than what is left.
+/// The share of a GPU's memory that may not be available: the driver keeps some, the log of one process does not show
+/// what other processes hold, and the request that fails is larger than what is left.
 const HEADROOM: f64 = 0.02;
 
-/// The scale of the upper error bound, calibrated to 80 % coverage of the interval: with the headroom, hardly any end
-/// is before the lower bound.
+/// The factor of the upper error bound, calibrated so that the interval contains 80 % of the true ends: with the
+/// headroom, hardly any end is before the lower bound.
 const UPPER_BOUND_SCALE: f64 = 0.75;
-/// The same for a sawtooth of 3 % of the GPU's memory or more; interpolated from 1 % on.
+/// The same factor for a sawtooth whose teeth are 3 % of memory or more; from 1 % to 3 %, the factor is interpolated.
 const SAWTOOTH_UPPER_BOUND_SCALE: f64 = 1.5;
 
 /// A rate of growth in bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Rate(pub f64);
 
-/// The time until memory runs out, from when the forecast was made.
+/// The time until memory runs out, counted from when the forecast was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forecast {
     /// The most likely time.
     pub likely: Duration,
-    /// The lower bound: at most one case in ten is sooner.
+    /// The lower bound: in at most one case in ten, memory runs out sooner.
     pub low: Duration,
-    /// The upper bound: one case in ten is later.
+    /// The upper bound: in one case in ten, memory runs out later.
     pub high: Duration,
 }
 
 /// The path of a growth so far, in KiB and seconds since boot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GrowthPath {
-    /// The floor at 30 % of the time.
+    /// The KiB of the floor at 30 % of the time.
     pub(super) base: f64,
     pub(super) gained: f64,
     middle: f64,
@@ -45,20 +45,20 @@ pub(super) struct GrowthPath {
     doubt: f64,
     /// The uncertainty of the slope.
     slack: f64,
-    /// The KiB by which the growth may leave the path in as much time as it took so far.
+    /// The standard error of the fitted path, in KiB.
     noise: f64,
-    /// The usual height of the maxima above the floor.
+    /// The usual height of the maxima above the floor, in KiB.
     above: f64,
-    /// The variation of that height, plus the largest step.
+    /// The variation of that height, plus the largest step, in KiB.
     spread: f64,
 }
 
 impl GrowthPath {
-    /// Fits a path to these points.
+    /// Fits a path to these points; `None` when there are too few.
     pub(super) fn of(points: &[Point]) -> Option<Self> {
         let mut floor = floor(points);
         let heights = &mut floor[..points.len()];
-        // The lowest amount of a bucket in a growth is that of its beginning: move it to the middle.
+        // In a growth, the lowest amount of a bucket is the amount at its beginning: raise it to that at its middle.
         let mut rise = 0.0;
         for at in 0..heights.len() {
             rise = heights.get(at + 1).map_or(rise, |next| next - heights[at]);
@@ -80,7 +80,7 @@ impl GrowthPath {
         let doubt = 3.35 * 2.0 * noise;
         let slack = 1.73 * 2.0 * noise;
         let bend = fit.bend * fit.bend * fit.bend / (fit.bend * fit.bend + doubt * doubt + 1e-9);
-        // The maxima above the amounts left afterwards: of drops and bumps, but not of steps.
+        // How far the maxima are above the floor of the next bucket: drops and bumps count, steps do not.
         let mut tops = [0.0_f64; 3];
         let mut jump = 0.0_f64;
         for (at, point) in points.iter().enumerate() {
@@ -107,7 +107,7 @@ impl GrowthPath {
         })
     }
 
-    /// The rate in KiB per second at that time.
+    /// The rate in KiB per second at a time in seconds since boot.
     pub(super) fn rate(&self, now: f64) -> f64 {
         let u = (now - self.middle) / self.half;
         (self.fit.slope + 2.0 * self.bend.max(0.0) * u).max(0.0) / self.half
@@ -119,8 +119,8 @@ impl GrowthPath {
         if rate > 0.0 { self.above.max(0.0) / rate } else { 0.0 }
     }
 
-    /// Predicts when the limit in KiB is reached by a growth that may rest for `rest` seconds once more; `None` when
-    /// that cannot be predicted.
+    /// Predicts when the growth reaches the limit in KiB; `None` when that cannot be predicted. The upper bound allows
+    /// for one more rest of `rest` seconds.
     pub(super) fn reaches(&self, now: f64, limit: f64, rest: f64) -> Option<Forecast> {
         let u = (now - self.middle) / self.half;
         let held = self.fit.height + self.fit.slope * u + self.fit.bend * u * u + self.above;
@@ -141,7 +141,7 @@ impl GrowthPath {
             let factor = libm::log((slope + 2.0 * bend) / (slope - 2.0 * bend)) / 2.0;
             if factor > 1e-3 { libm::log1p(factor * room / speed) / factor } else { room / speed }
         };
-        // A curvature that itself grows means exponential growth, a constant one a parabola.
+        // A growing curvature means exponential growth, a constant one a parabola.
         let factor = libm::log(
             (self.fit.slope + 2.0 * self.bend) / (self.fit.slope - 2.0 * self.bend).max(0.02 * self.fit.slope),
         ) / 2.0;
@@ -168,7 +168,7 @@ impl GrowthPath {
         let strays = 5.0 * self.noise * (likely / (2.0 * self.half)).sqrt();
         let margin = 0.002 * likely + (0.3 * self.spread + strays) / self.rate(now).max(1e-9) + 2.0;
         let margin = libm::hypot(margin, 0.35 * if either.is_finite() { either } else { 0.0 });
-        // Close to the limit, where jobs that fill their GPU are, the headroom is a small part of what is left.
+        // Close to the limit, where jobs that fill their GPU are, the headroom counts as half of what is left at most.
         let headroom = (HEADROOM * limit / room.max(1e-9)).min(0.5) * likely;
         // Memory runs out at the top of a sawtooth, and some time passes between two tops.
         let sawtooth_share = (50.0 * self.above / limit.max(1e-9) - 0.5).clamp(0.0, 1.0);

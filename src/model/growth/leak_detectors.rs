@@ -1,4 +1,4 @@
-//! The leak detectors of all GPUs, and of all processes on them.
+//! The leak detectors of all GPUs of a host, and of all processes on them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::base::units::{Bytes, Moment};
 use crate::model::ReservedMemory;
 use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
-/// The time without samples after which a detector is dropped. A hung driver or an unreadable process list may take
-/// minutes.
+/// The time without samples after which a detector is dropped. A hung driver or an unreadable process list may
+/// interrupt the samples for minutes.
 const GONE: Duration = Duration::from_mins(15);
 
 /// The detectors of the memory of one process on one GPU.
@@ -24,7 +24,7 @@ pub(super) struct ProcessDetectors {
 #[derive(Debug, Clone, Default)]
 struct GpuDetectors {
     whole: LeakDetector,
-    /// Boxed: a B-tree node has room for up to twice as many entries as are in it.
+    /// Boxed: a B-tree node has room for up to twice as many entries as it contains.
     processes: BTreeMap<ProcessId, Box<ProcessDetectors>>,
 }
 
@@ -33,8 +33,8 @@ struct GpuDetectors {
 pub(in crate::model) struct LeakDetectors(BTreeMap<GpuUuid, GpuDetectors>);
 
 impl LeakDetectors {
-    /// Adds a snapshot's memory readings. A missing reading is a gap.
-    pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot) {
+    /// Adds the memory readings of a snapshot. A missing reading adds no sample.
+    pub(in crate::model) fn add_snapshot(&mut self, snapshot: &Snapshot) {
         for gpu in &snapshot.gpus {
             let (at, used, total) = (gpu.load.at, gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
             let detectors = self.0.entry(gpu.uuid.clone()).or_default();
@@ -45,7 +45,7 @@ impl LeakDetectors {
             let free = total.zip(used).map(|(total, used)| total.saturating_sub(used));
             let limit = |own: Bytes| free.map(|free| Bytes(free.0.saturating_add(own.0)));
             for gpu_process in &gpu.processes {
-                // A process that the agent has not read yet gets another id in the next snapshot.
+                // Skip a process that the agent has not read yet: it gets another id in the next snapshot.
                 let Some(process) = snapshot.process(gpu_process.process) else { continue };
                 let detectors = detectors.processes.entry(process.id).or_default();
                 if let Ok(held) = gpu_process.memory {
@@ -54,8 +54,7 @@ impl LeakDetectors {
                 let devices = process.allocator.iter().flat_map(|allocator| &allocator.devices);
                 let mut on_gpu = devices.filter(|device| device.gpu.as_ref() == Some(&gpu.uuid));
                 if let Some(reserved) = on_gpu.find_map(|device| ReservedMemory::of(device).ok()) {
-                    // Tensors may take all reserved memory. Pending memory counts as room only in part: the detector
-                    // sees how far the swings of a step reach above the floor.
+                    // Tensors may take all reserved memory but the pending part, which another stream still uses.
                     let room = reserved.sum().saturating_sub(reserved.pending);
                     detectors.tensors.get_or_insert_default().push(at, reserved.allocated, limit(room));
                 }
@@ -68,7 +67,8 @@ impl LeakDetectors {
         self.0.retain(|_, gpu| gpu.whole.last.is_none() || gpu.whole.is_fed(snapshot.at));
     }
 
-    /// The processes of which some memory grows like a leak on some GPU.
+    /// The processes whose memory on some GPU, in total or of tensors, is suspect or leaks; a process on several GPUs
+    /// may come more than once.
     pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
         let grows = |detector: &LeakDetector| detector.verdict() >= LeakVerdict::Suspect;
         let processes = self.0.values().flat_map(|gpu| &gpu.processes);
@@ -77,7 +77,7 @@ impl LeakDetectors {
         growing.map(|(id, _)| *id)
     }
 
-    /// The detector of a GPU.
+    /// The detector of all memory in use on a GPU.
     pub(in crate::model) fn gpu(&self, gpu: &GpuUuid) -> Option<&LeakDetector> {
         self.0.get(gpu).map(|gpu| &gpu.whole)
     }
@@ -99,7 +99,7 @@ impl LeakDetectors {
 }
 
 impl LeakDetector {
-    /// Whether the last sample is recent.
+    /// Whether the last sample is younger than [`GONE`].
     fn is_fed(&self, now: Moment) -> bool {
         self.last.is_some_and(|(last, _)| now.since(last) < GONE)
     }

@@ -1,7 +1,7 @@
-//! Which part of a process's memory grows, where allocator stats tell the parts apart.
+//! Finds which part of a process's memory grows, where allocator stats show the parts.
 //!
-//! In a leak, the memory of tensors grows from the first step on. PyTorch's reserved memory follows when its cache is
-//! used up, and NVML's figure follows that: minutes or hours later.
+//! When tensors leak, allocated memory grows from the first training step on. PyTorch's reserved memory, and NVML's
+//! figure with it, grows only once the cache is used up: minutes or hours later.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::model::{GrowthPattern, MemoryPart};
 use crate::protocol::snapshot::ProcessId;
 
 impl LeakDetectors {
-    /// Returns the growth of a process by NVML's figure and by its parts; `None` without any detector.
+    /// Returns the growth of a process, as a whole or of a part; `None` when no detector knows the process.
     pub(in crate::model) fn growth<'a>(
         &'a self,
         process: ProcessId,
@@ -26,9 +26,9 @@ impl LeakDetectors {
     }
 }
 
-/// Returns the detector of tensor memory if that memory grows and its verdict is the worse one, else the detector of
-/// the whole. Also returns whether the tensor detector was chosen. Once the whole grows as much, its forecast is the
-/// better one: gaps between tensors are of no use to them.
+/// Returns the detector of tensor memory if its verdict is suspect or leak and worse than that of the whole, else the
+/// detector of the whole. Also returns whether the tensor detector was chosen. With equal verdicts, the whole has the
+/// better forecast: tensors cannot use the gaps between other tensors.
 fn more_telling<'a>(
     held: Option<&'a LeakDetector>,
     allocated: Option<&'a LeakDetector>,
@@ -40,7 +40,8 @@ fn more_telling<'a>(
     allocated.or(held.map(|detector| (detector, false)))
 }
 
-/// Judges the growth of a process on one GPU, and of its parts, from plain figures instead of snapshots.
+/// Judges the memory growth of a process on one GPU, and the growth of its parts, from plain figures instead of
+/// snapshots.
 #[derive(Debug, Default)]
 pub struct PartedDetector {
     detectors: ProcessDetectors,
@@ -50,8 +51,8 @@ pub struct PartedDetector {
 }
 
 impl PartedDetector {
-    /// Adds a sample: the memory held; of that, where known, the memory that PyTorch reserved and that tensors hold;
-    /// and the amount at which memory runs out, where known.
+    /// Adds a sample: the memory held; the parts of it that PyTorch reserved and that tensors hold, where known; and
+    /// the amount at which memory runs out, where known.
     pub fn push(&mut self, at: Moment, held: Bytes, parts: Option<[Bytes; 2]>, limit: Option<Bytes>) {
         self.now = at;
         self.detectors.held.push(at, held, limit);
@@ -65,18 +66,18 @@ impl PartedDetector {
         }
     }
 
-    /// The detector with the more telling verdict, and whether it is that of tensor memory.
+    /// Returns the detector with the worse verdict, and whether it is that of tensor memory.
     fn detector(&self) -> (&LeakDetector, bool) {
         let ProcessDetectors { held, tensors } = &self.detectors;
         more_telling(Some(held), tensors.as_deref()).unwrap_or((held, false))
     }
 
-    /// The verdict.
+    /// The worse of the verdicts on the whole memory and on tensor memory.
     pub fn verdict(&self) -> LeakVerdict {
         self.detector().0.verdict()
     }
 
-    /// The detector of the whole.
+    /// The detector of all memory that the process holds.
     pub fn held(&self) -> &LeakDetector {
         &self.detectors.held
     }
@@ -169,7 +170,7 @@ pub fn part_name(part: MemoryPart) -> &'static str {
 pub fn describe_evidence(part: Option<MemoryPart>, evidence: &Evidence) -> String {
     let part = match part {
         Some(MemoryPart::Allocated) => "allocated ",
-        // All reserved memory that is not allocated: more than the cache.
+        // This part is all reserved memory that is not allocated: more than the cache.
         Some(MemoryPart::Cache) => "unallocated ",
         Some(MemoryPart::Outside) => "not PyTorch's ",
         _ => "",
@@ -180,11 +181,11 @@ pub fn describe_evidence(part: Option<MemoryPart>, evidence: &Evidence) -> Strin
 /// The smallest segment that PyTorch takes from CUDA.
 const SMALLEST_SEGMENT: Bytes = Bytes(2 << 20);
 
-/// Long enough for some training steps.
+/// The span over which extremes are compared: long enough for some training steps.
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Returns the change of reserved memory since a time. Compares maxima, as PyTorch keeps the memory that a step
-/// releases.
+/// Returns the change of reserved memory since a time, in bytes; `None` where it was not read. Compares maxima, as
+/// PyTorch keeps the memory that a training step releases.
 fn reserved_gain(reserved: &MemoryHistory, since: Moment, now: Moment) -> Option<i64> {
     let most = |until| {
         let extent = reserved.over(&Window::until(until, MINUTE, 1), now).into_iter().next()??;
@@ -197,8 +198,8 @@ fn signed(bytes: Bytes) -> i64 {
     bytes.0.min(1 << 60).cast_signed()
 }
 
-/// Returns the part that gained most; `None` when none gained, or that is not known. Compares the floors at both times:
-/// temporary memory of a step is no gain.
+/// Returns the part that gained most; `None` when no part gained, or the gains are not known. Compares floors:
+/// temporary memory of a training step is no gain.
 fn largest_gain(
     memory: &MemoryHistory,
     allocator: &AllocatorHistory,
@@ -206,15 +207,15 @@ fn largest_gain(
     now: Moment,
 ) -> Option<MemoryPart> {
     let since = since.max(allocator.allocated.began()?);
-    // The history has seconds for 15 minutes only. Before that, take the first whole five-minute bucket in the growth: an
-    // earlier one may include the loading of the model.
+    // The history keeps seconds for 15 minutes only. For older growth, take the first five-minute bucket that is wholly
+    // in the growth: an earlier one may include the loading of the model.
     let (span, from) = if now.since(since) < Duration::from_mins(14) {
         (MINUTE, since)
     } else {
         let bucket = super::millis(MemoryHistory::COARSE.as_secs_f64());
         (MemoryHistory::COARSE, Moment(since.0.next_multiple_of(bucket)))
     };
-    // The last millisecond of the span.
+    // The last millisecond of the first span.
     let first = Moment(from.after(span).0 - 1).min(now);
     let floor = |series: &MemoryHistory, until| series.floor(until, span, now).map(signed);
     let gain = |series: &MemoryHistory| Some(floor(series, now)? - floor(series, first)?);
@@ -236,7 +237,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Returns the growth of a process after some seconds. The closure returns the MiB of the driver's figure, and of
+    /// Returns the growth of a process after some seconds. The closures return the MiB of the driver's figure, and of
     /// PyTorch's reserved and allocated memory, at each second.
     fn watch(
         seconds: u64,
@@ -265,7 +266,7 @@ mod tests {
         (growing.verdict(), growing.part, growing.sentence(), growing.pattern())
     }
 
-    /// The temporary memory of a step in MiB.
+    /// The temporary memory of a training step in MiB.
     fn swing(second: u64) -> u64 {
         second * 37 % 5 * 512
     }
@@ -314,7 +315,7 @@ mod tests {
 
     #[test]
     fn longer_batches_are_no_growth_of_allocated_memory() {
-        // From 400 s on, a step takes up to 4 GiB more than before, and releases it.
+        // From 400 s on, a training step takes up to 4 GiB more than before, and releases it.
         let held = [
             |second| 18_500 + second,
             |second| 18_048 + second,
@@ -344,7 +345,7 @@ mod tests {
         }
         let forecast =
             growth.detector().0.evidence().and_then(|evidence| evidence.forecast).expect("it leaks, and has an end");
-        // All but 500 MiB may be allocated, and a step takes 2 GiB.
+        // PyTorch may take all but 500 MiB, and a training step needs 2 GiB of that.
         let truth = Duration::from_secs((40 * 1024 - 500 - 2048 - 16_000) / 5);
         assert!(forecast.low <= truth && truth <= forecast.high, "{forecast:?}, {truth:?}");
         assert!(forecast.likely.abs_diff(truth) < truth / 20, "{forecast:?}, {truth:?}");

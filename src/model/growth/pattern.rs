@@ -1,16 +1,17 @@
-//! The pattern in which a series grows, as far as memory alone shows it: the advice depends on it.
+//! Finds the pattern of a growth as far as one series shows it: steady, in steps or accelerating. Advice depends on the
+//! pattern.
 
 use super::{LeakDetector, kib};
 use crate::model::GrowthPattern;
 
-/// The least distance between two steps, in seconds and in samples.
+/// The least time between two steps: in seconds, and in sampling intervals. The longer one applies.
 const STEPS_APART: (f64, f64) = (60.0, 15.0);
 
 /// The least height of a step in KiB. PyTorch's allocator takes segments of 2 or 20 MiB, so a steady growth has steps
 /// of that size, too.
 const STEP_HEIGHT: f64 = 24.0 * 1024.0;
 
-/// The current rate over the mean rate from which a growth accelerates.
+/// The ratio of the current rate to the mean rate above which a growth accelerates.
 const ACCELERATION: f64 = 1.6;
 
 impl LeakDetector {
@@ -34,7 +35,7 @@ mod tests {
     use crate::base::units::{Bytes, Moment};
     use crate::model::LeakVerdict;
 
-    /// The verdict and pattern after `minutes` of a series with a sample each second, in MiB.
+    /// Returns the verdict and pattern after some minutes. The closure returns the MiB at each second.
     fn pattern(minutes: u32, memory: impl Fn(f64) -> f64) -> (LeakVerdict, Option<GrowthPattern>) {
         let mut detector = LeakDetector::default();
         for second in 0..minutes * 60 {

@@ -1,7 +1,8 @@
 //! Finds growth under a sawtooth: each drop leaves a little more than the one before. The bottoms of the drops make
 //! steps, and the sixth step makes them a leak.
 //!
-//! In a window of buckets, drops every few minutes are few points on the floor among many above it, and show late.
+//! [`trend`](super::trend) would find such a growth late: when drops are minutes apart, few points of a window are on
+//! the floor.
 
 use super::buckets::Point;
 use super::steps::StepGrowth;
@@ -24,28 +25,29 @@ struct Bottom {
 #[derive(Debug, Clone)]
 pub(super) struct Sawtooth {
     first: Moment,
-    /// `None` before the first drop: most series have none.
+    /// The bottoms as steps; `None` before the first drop, as in most series.
     bottoms: Option<Box<StepGrowth>>,
     /// The highest bottom so far, in KiB.
     most: u32,
     /// The highest amount since the last bottom, in KiB.
     top: u32,
-    /// The current bottom; `None` while memory rises.
+    /// The bottom of the current drop; `None` while memory rises.
     bottom: Option<Bottom>,
 }
 
 impl Sawtooth {
-    /// Returns the sawtooth of a series that begins at that time: no drops yet.
+    /// Returns a sawtooth without drops, for a series that begins at a time.
     pub(super) fn since(first: Moment) -> Self {
         Self { first, bottoms: None, most: 0, top: 0, bottom: None }
     }
 
-    /// Adds a bucket.
+    /// Adds the next of the finest buckets.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "all are positive, and came from u32")]
     pub(super) fn push(&mut self, bucket: Point) {
         let (at, low, high) = (bucket.at as u32, bucket.low as u32, bucket.high as u32);
         match self.bottom {
-            // In the bucket of the drop, the highest amount may be from before it.
+            // The top starts with this bucket: the highest amount in the bucket of the drop may be from before the
+            // drop.
             Some(bottom) if low > bottom.low + LEAST_DROP / 2 => {
                 self.step(bottom);
                 self.bottom = None;
@@ -58,8 +60,8 @@ impl Sawtooth {
     }
 
     fn step(&mut self, Bottom { at, low }: Bottom) {
-        // A series that goes up and down has low and high bottoms, too: a bottom no higher than an earlier one is no
-        // step.
+        // After a bottom no higher than an earlier one, steps are counted anew: a series that goes up and down has low
+        // and high bottoms, too.
         if low <= self.most {
             self.first = Moment(u64::from(at) * 1000);
             self.bottoms = None;

@@ -1,19 +1,19 @@
-//! Finds growth in steps, like that of memory left behind in each epoch: steps of one size at even times. The sixth
-//! step makes it a leak.
+//! Finds growth in equal steps at equal intervals, such as memory that each epoch leaves behind. The sixth step makes
+//! the growth a leak.
 //!
-//! A window of buckets that covers six epochs is coarse, and would show the sixth step late.
+//! [`trend`] would find such a growth late: a window that covers six epochs has wide buckets.
 
 use super::buckets::Point;
 use super::trend::{self, Trend};
 use crate::base::units::Moment;
 
-/// Six steps, and the amount before the first.
+/// The number of amounts that show a leak: six steps, and the amount before the first.
 const ENOUGH: usize = 7;
 
-/// The least seconds between two steps: faster ones show in the finest buckets, and warm-ups have such steps.
+/// The least time between two steps, in seconds: [`trend`] finds faster steps, and warm-ups have such steps, too.
 const SHORTEST: f64 = 45.0;
 
-/// The amount held since a time.
+/// An amount, and the time since which it is held.
 #[derive(Debug, Clone, Copy, Default)]
 struct Step {
     /// The time in seconds since boot.
@@ -36,7 +36,7 @@ pub(super) struct StepGrowth {
 }
 
 impl StepGrowth {
-    /// Returns the steps of a series that begins at that time: none yet.
+    /// Returns a growth without steps, for a series that begins at a time.
     pub(super) fn since(first: Moment) -> Self {
         Self { first: u32::try_from(first.0 / 1000).unwrap_or(u32::MAX), ..Self::default() }
     }
@@ -69,7 +69,8 @@ impl StepGrowth {
         self.rises = rise > 0;
     }
 
-    /// Adds an amount that is a step of its own if it is higher at all. Further steps after the sixth count, too.
+    /// Adds an amount, which is a step of its own if it is higher than the last one. Further steps after the sixth
+    /// count, too.
     pub(super) fn step(&mut self, bottom: Point) {
         self.push(bottom);
         self.rises = false;
@@ -96,7 +97,7 @@ impl StepGrowth {
             self.count += 1;
         }
         self.steps[usize::from(self.count) - 1] = fresh;
-        // An uneven step belongs to something else: the steps begin after it.
+        // An uneven step has another cause: count the steps anew from it.
         if !self.are_even() {
             let last = usize::from(self.count) - 1;
             self.steps[0] = self.steps[last - 1];
@@ -106,7 +107,7 @@ impl StepGrowth {
         }
     }
 
-    /// Whether all steps have about the same height and distance.
+    /// Whether all steps have about the same height and are about the same time apart.
     fn are_even(&self) -> bool {
         let known = &self.steps[..usize::from(self.count)];
         let [base, first, .., last] = known else { return true };
@@ -118,8 +119,8 @@ impl StepGrowth {
             && known[1..].windows(2).all(|pair| is_even(pair[1].since - pair[0].since, interval))
     }
 
-    /// Returns the trend of steps that continue. `now` is in seconds since boot, `width` is that of a bucket in
-    /// seconds, `room` is the free memory in KiB, where known.
+    /// Returns the trend of six even steps that continue. `now` is in seconds since boot, `width` is that of a bucket
+    /// in seconds, `room` is the free memory in KiB, where known.
     pub(super) fn find(&self, now: f64, width: f64, room: Option<f64>) -> Option<Trend> {
         let [base, first, _, third, fourth, _, last] = self.steps;
         if usize::from(self.count) < ENOUGH || self.is_later {
@@ -129,10 +130,10 @@ impl StepGrowth {
         let (span, gained) = (seconds(first, last), f64::from(last.held - base.held));
         let (interval, height) = (span / 5.0, gained / 6.0);
         let rate = height / interval;
-        // Warm-ups come in even steps, too, but slow down, and begin with the series.
+        // Warm-ups have even steps, too, but they slow down, and begin with the series.
         let slows = seconds(fourth, last) > 1.06 * seconds(first, third);
         let began = seconds(base, first) > 0.6 * interval && (rate < trend::LOADING || base.held > last.held / 2);
-        // A step that is released within a minute is a bump.
+        // Waits up to a minute: a step that is released sooner is a bump.
         let goes_on = ((0.1 * interval).min(60.0)..1.5 * interval).contains(&(now - f64::from(last.since)));
         let is_stepwise = interval >= (3.0 * width).max(SHORTEST) && rate < 3.0 * trend::LOADING;
         let is_relevant = room.unwrap_or(f64::from(last.held)) / rate < trend::RELEVANT;

@@ -1,4 +1,5 @@
-//! Tests of single series. `benches/growth` has figures over many, and `tests/it/analyze.rs` tests some of them.
+//! Tests of single series. `benches/growth` measures the detection over many series, and `tests/it/analyze.rs` tests
+//! some of them.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::base::units::{Bytes, Moment};
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 30 << 10;
 
-/// Feeds a series with a sample each second; the closure returns the MiB.
+/// Returns a detector after a sample each second; the closure returns the MiB.
 fn watched(seconds: u64, mib: impl Fn(u64) -> u64) -> LeakDetector {
     let mut growth = LeakDetector::default();
     for at in 0..seconds {
@@ -26,7 +27,7 @@ fn check(seconds: u64, mib: impl Fn(u64) -> u64, expected: LeakVerdict) -> LeakD
     growth
 }
 
-/// Weights in the first seconds, then the MiB that the closure adds.
+/// Returns a series that loads weights in the first 20 s, and then holds the MiB that the closure adds.
 fn job(added: impl Fn(u64) -> u64) -> impl Fn(u64) -> u64 {
     move |at| if at < 20 { 500 + at * 1000 } else { 20_500 + added(at) }
 }
@@ -276,7 +277,7 @@ fn a_sawtooth_is_a_leak_only_if_its_floor_rises() {
 
 #[test]
 fn the_sixth_drop_to_a_higher_bottom_makes_a_leak() {
-    // The first drop ends at that amount; the bottoms of the others rise by 300 MiB each.
+    // `first` is the MiB at the bottom of the first drop; the bottoms of the others rise by 300 MiB each.
     let sawtooth = |first: u64| {
         job(move |at| {
             let tooth = at / 400;
@@ -438,7 +439,7 @@ fn the_sentence_has_all_figures() {
     );
 }
 
-/// A thousand series may have some kB each.
+/// The memory of a thousand series must stay at some kB each.
 #[test]
 fn a_series_of_days_takes_little_memory() {
     assert!(size_of::<LeakDetector>() < 640, "{}", size_of::<LeakDetector>());

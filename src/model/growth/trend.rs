@@ -1,5 +1,5 @@
-//! Finds growth in a window of buckets that continues: many steps, evenly spread, not slowing down, and soon at the
-//! limit.
+//! Finds growth that lasts to the end of a window of buckets: many steps, evenly spread, not slowing down, and fast
+//! enough to fill memory within a day. Forecasts use its parabolas.
 
 use super::RISE_CREDIT;
 use super::buckets::{LENGTH, Point, Points};
@@ -7,19 +7,19 @@ use super::buckets::{LENGTH, Point, Points};
 /// A growth found in a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Trend {
-    /// The beginning in seconds since boot.
+    /// When the growth began, in seconds since boot.
     pub(super) from: f64,
     /// The duration so far in seconds.
     pub(super) span: f64,
-    /// The width of a bucket in seconds.
+    /// The width in seconds of the buckets in which the growth was found.
     pub(super) width: f64,
     /// The gain in KiB.
     pub(super) gained: f64,
     /// The mean rate in KiB per second.
     pub(super) rate: f64,
-    /// Whether its beginning is in the window: the series was constant before, or grew much faster.
+    /// Whether the window shows the beginning: before it, the series was constant, or grew much faster.
     pub(super) begun: bool,
-    /// The root mean square distance from a parabola, as a share of the gain.
+    /// The root mean square distance of the floor from a parabola, as a share of the gain.
     pub(super) rest: f64,
     /// The longest time without growth within the trend, in seconds.
     pub(super) pause: f64,
@@ -31,7 +31,7 @@ pub(super) const RELEVANT: f64 = 24.0 * 3600.0;
 /// A rate in KiB per second that is slow for loading from a file system and fast for a leak.
 pub(super) const LOADING: f64 = 12.0 * 1024.0;
 
-/// Returns the floor: for each point, the lowest amount from there on.
+/// Returns the floor in KiB: for each point, the lowest amount from there on.
 pub(super) fn floor(points: &[Point]) -> [f64; LENGTH] {
     let mut floor = [0.0; LENGTH];
     let mut lowest = f64::INFINITY;
@@ -42,8 +42,8 @@ pub(super) fn floor(points: &[Point]) -> [f64; LENGTH] {
     floor
 }
 
-/// Returns the KiB that were held for a while and released, on average. Takes the middle one of three parts of the
-/// time: in one of them, something else may have ended.
+/// Returns how many KiB an amount is above the floor on average. Computes the average for each third of the time and
+/// returns the median: in one third, a large release may distort the figure.
 #[expect(clippy::cast_precision_loss, reason = "a window has few points")]
 pub(super) fn fluctuation(points: &[Point]) -> f64 {
     let mut thirds = [0, 1, 2].map(|third| {
@@ -55,7 +55,8 @@ pub(super) fn fluctuation(points: &[Point]) -> f64 {
     thirds[1]
 }
 
-/// Returns the points up to the last drop of a sawtooth: the rise after it says nothing about the floor.
+/// Returns the points up to the last drop of a sawtooth; all points when the series is no sawtooth. The rise after the
+/// last drop shows nothing about the floor.
 fn before_last_drop(points: &[Point]) -> &[Point] {
     let mut top = 0.0_f64;
     let mut depth = 0.0_f64;
@@ -74,11 +75,11 @@ fn before_last_drop(points: &[Point]) -> &[Point] {
     }
 }
 
-/// Finds the most even trend that lasts to the end of the window. Also returns whether it is a leak; otherwise it is a
-/// suspect.
+/// Returns the most even trend that is a leak, with `true`; else the longest trend that is suspect, with `false`. The
+/// trend lasts to the end of the window.
 ///
-/// `limit` is the end of memory in KiB. `least` is the minimum duration in seconds, after other growth that was
-/// released.
+/// `limit` is the amount in KiB at which memory runs out. `least` is the minimum duration of a leak in seconds: longer
+/// than other growth that was released.
 pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(Trend, bool)> {
     let points = window.as_slice();
     let whole = before_last_drop(points);
@@ -90,10 +91,11 @@ pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(T
     let top = points[points.len() - points.len().div_ceil(4)..].iter().map(|point| point.high).fold(0.0, f64::max);
     let (mut leak, mut suspect) = (None::<Trend>, None);
     for part in candidates(whole, floor, window.longest_step) {
-        // Without a known limit, assume twice the amount held now.
+        // Where the limit is unknown, assumes twice the highest recent amount.
         let left = limit.map_or(top, |limit| (limit - top).max(0.0)) / part.rate;
         let span = part.span;
-        // A growth that would fill memory in less time than it took is a bump, or it is too late for a verdict.
+        // A short growth that would fill memory in half the time that it has lasted is a bump, or a verdict would come
+        // too late.
         if left > RELEVANT || left < 0.5 * span && span < 600.0 || part.before == BeforeTrend::Faster {
             continue;
         }
@@ -110,7 +112,7 @@ pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(T
     leak.map(|trend| (trend, true)).or(suspect.map(|trend| (trend, false)))
 }
 
-/// Finds the longest even growth to the end of the window, however slow.
+/// Returns the longest even growth to the end of the window, however slow.
 pub(super) fn find_slow(window: &Points) -> Option<Trend> {
     let points = before_last_drop(window.as_slice());
     if points.is_empty() {
@@ -122,8 +124,8 @@ pub(super) fn find_slow(window: &Points) -> Option<Trend> {
     parts.find(|part| part.before != BeforeTrend::Faster && part.is_steady(1.0)).map(|part| part.trend(window.width))
 }
 
-/// Returns the trends that may last to the end of the window, by their start: that of the window, a bend upwards, or a bend
-/// downwards after a warm-up.
+/// Returns the trends that may last to the end of the window, earliest start first. A trend starts at the start of the
+/// window, where the floor bends upwards, or where it bends downwards after a warm-up.
 fn candidates<'a>(
     points: &'a [Point],
     floor: &'a [f64],
@@ -137,34 +139,34 @@ fn candidates<'a>(
     (0..starts.len()).filter(is_new).filter_map(move |at| TrendCandidate::of(points, floor, starts[at], longest_step))
 }
 
-/// How the series went before a trend.
+/// The course of a series before a trend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BeforeTrend {
-    /// It was constant.
+    /// The floor was almost constant.
     Plateau,
-    /// It grew much faster: something else.
+    /// The floor rose much faster, for another reason.
     Jump,
-    /// It grew a little faster, in small steps: a warm-up.
+    /// The floor rose somewhat faster, in small steps: a warm-up.
     Faster,
-    /// It was not seen, or the beginning of the trend is unclear.
+    /// The window does not show the time before, or the beginning of the trend is unclear.
     Unknown,
 }
 
-/// The end of a window, from a point where a trend may begin.
+/// A possible trend: the end of a window, from a point where a trend may begin.
 struct TrendCandidate<'a> {
     points: &'a [Point],
     floor: &'a [f64],
     span: f64,
-    /// The effective number of steps: equal steps would rise as unevenly.
+    /// The effective number of steps: so many equal steps would rise as unevenly as the floor.
     steps: f64,
-    /// The root mean square distance from a parabola, as a share of the gain.
+    /// The root mean square distance of the floor from a parabola, as a share of the gain.
     rest: f64,
     /// The change of the rate from beginning to end, as a share of the mean rate.
     bend: f64,
     /// The mean rate in KiB per second.
     rate: f64,
     before: BeforeTrend,
-    /// Whether it looks like weights that are loaded into a new process.
+    /// Whether the growth looks like weights that are loaded into a new process.
     loads: bool,
 }
 
@@ -196,16 +198,18 @@ impl<'a> TrendCandidate<'a> {
     }
 
     /// Returns the seconds that the growth must last before it is called a leak, when memory runs out in `left`
-    /// seconds. Far from the limit there is no hurry: a buffer may be full, or an epoch sorted by length may end.
+    /// seconds. Far from the limit, there is time to wait whether a buffer becomes full, or an epoch ends whose samples
+    /// are sorted by length.
     ///
     /// A buffer that fills at an even pace from the start looks exactly like a leak until it is full. Waiting until 8 %
-    /// of the room is filled would spare one false alarm in twelve, waiting for ten minutes two in twelve, and they
-    /// would delay the alarm for leaks one and a half times and more than twice as long (`benches/growth`).
+    /// of the free memory is filled would avoid one false alarm in twelve, and alarms for leaks would take 1.5 times as
+    /// long. Waiting for ten minutes would avoid two in twelve, and alarms would take more than twice as long
+    /// (`benches/growth`).
     fn need(&self, left: f64) -> f64 {
         match () {
             () if self.loads && self.steps < 8.0 => f64::INFINITY,
             () if self.loads => 1200.0,
-            // It grows as fast as files are read.
+            // The growth is as fast as the loading of files.
             () if self.rate > 3.0 * LOADING && self.before != BeforeTrend::Plateau => {
                 (0.3 * (self.span + left)).clamp(250.0, 1200.0)
             }
@@ -214,7 +218,7 @@ impl<'a> TrendCandidate<'a> {
         }
     }
 
-    /// Whether there are as many steps, and as evenly spread, as in a leak; with `slack` above 1, as in a suspect.
+    /// Whether the growth has enough steps, evenly enough spread, for a leak; with `slack` above 1, for a suspect.
     fn is_steady(&self, slack: f64) -> bool {
         let Self { steps, rest, bend, .. } = *self;
         let enough = if slack > 1.0 { 4.0 } else { 5.6 };
@@ -224,7 +228,7 @@ impl<'a> TrendCandidate<'a> {
             ..16.0 => (0.06, 1.5),
             _ => (0.065, 2.2),
         };
-        // A growth that began with the job may be a warm-up.
+        // Growth that does not follow a plateau may be a warm-up: it may slow down less.
         let least = if self.before == BeforeTrend::Plateau { -0.2 - 4.0 * rest } else { -0.12 - 2.0 * rest };
         steps >= enough && rest <= even * slack && (least * slack..most * slack).contains(&bend)
     }
@@ -243,7 +247,8 @@ impl<'a> TrendCandidate<'a> {
     }
 }
 
-/// Whether the floor was constant for a while before the start, and for longer than the growth pauses.
+/// Whether the floor was almost constant before the start, for at least 45 s and longer than `pause`, the longest pause
+/// of the growth.
 fn is_after_plateau(points: &[Point], floor: &[f64], start: usize, rate: f64, pause: f64) -> bool {
     if start < 4 {
         return false;
@@ -253,8 +258,8 @@ fn is_after_plateau(points: &[Point], floor: &[f64], start: usize, rate: f64, pa
     span >= (1.5 * pause).max(45.0) && floor[start] - floor[from] < 0.25 * rate * span
 }
 
-/// Whether it grew faster, in small steps, just before the start: the end of a warm-up. One large step, or a growth so
-/// much faster that it was something else, does not count.
+/// Whether the floor rose faster, in small steps, just before the start: the end of a warm-up. One large step, or a
+/// rise five times as fast, has another cause and does not count.
 fn slows(points: &[Point], floor: &[f64], start: usize, rate: f64) -> bool {
     let begin = start.saturating_sub(points.len() - start);
     let (from, to) = (points[begin], points[start]);
@@ -264,8 +269,8 @@ fn slows(points: &[Point], floor: &[f64], start: usize, rate: f64) -> bool {
     start - begin >= 4 && largest < 0.6 * gained && before > 1.2 * rate && before < 5.0 * rate
 }
 
-/// Returns the points where the floor bends most: upwards, at the beginning of a growth, and downwards, at the end of a
-/// warm-up.
+/// Returns the indices of the points where the floor bends most: upwards, at the beginning of a growth, and downwards,
+/// at the end of a warm-up.
 fn bends(points: &[Point], floor: &[f64], start: usize) -> (usize, usize) {
     let (first, last) = (start, points.len() - 1);
     let span = points[last].at - points[first].at;
@@ -303,20 +308,20 @@ fn steps(floor: &[f64], longest_step: usize) -> f64 {
     if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }
 
-/// `height + slope·u + bend·u²`, for a time `u` from -1 to 1 over the window.
+/// A fitted curve in KiB: `height + slope·u + bend·u²`, for a time `u` from -1 to 1 over the window.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parabola {
     pub(super) height: f64,
     pub(super) slope: f64,
     pub(super) bend: f64,
-    /// The third Legendre polynomial's share in the residuals: whether the bend grows.
+    /// The coefficient of the third Legendre polynomial in the residuals: above 0 when the bend grows.
     pub(super) twist: f64,
-    /// The root mean square of the residuals.
+    /// The root mean square of the residuals, in KiB.
     pub(super) rest: f64,
 }
 
 impl Parabola {
-    /// Fits by least squares.
+    /// Fits a parabola to the heights in KiB by least squares; `None` when the points do not determine one.
     #[expect(clippy::cast_precision_loss, reason = "a window has few points")]
     pub(super) fn of(points: &[Point], heights: &[f64]) -> Option<Self> {
         let (first, last) = (points.first()?, points.last()?);
@@ -358,20 +363,20 @@ impl Parabola {
     }
 }
 
-/// The times without a new maximum, in seconds.
+/// The times without a new maximum.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pauses {
     /// The number of rises.
     pub(super) bursts: usize,
-    /// The longest time between two rises.
+    /// The longest time between two rises, in seconds.
     pub(super) longest: f64,
-    /// The time since the last rise.
+    /// The time since the last rise, in seconds.
     pub(super) last: f64,
 }
 
 impl Trend {
-    /// Returns the pauses of the maximum in these buckets. With too few rises in them, the longest pause is that of the
-    /// buckets in which the trend was found.
+    /// Returns the pauses between new maxima in these buckets. With fewer than six rises, takes the longest pause from
+    /// the buckets in which the trend was found.
     pub(super) fn pauses(&self, points: &[Point]) -> Pauses {
         let points = &points[points.partition_point(|point| point.at < self.from)..];
         let mut heights = [0.0; LENGTH];

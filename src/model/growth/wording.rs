@@ -1,4 +1,5 @@
-//! The words for a growth: for the table, for programs, and as a sentence with its figures.
+//! The wording of leak verdicts and their evidence: a word for the table, a name for JSON, and a sentence with the
+//! figures.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,10 +9,10 @@ use super::{Evidence, LeakDetector, LeakVerdict, to_bytes, trend};
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
-/// The KiB of slow growth that are worth a mention: less takes days to matter.
+/// The least slow growth in KiB that the sentence mentions: less takes days to matter.
 const LEAST_GROWTH: f64 = 65_536.0;
 
-/// The bytes per minute from which a rate is shown by the minute.
+/// The rate in bytes per minute below which the sentence gives the rate per hour.
 const LEAST_PER_MINUTE: f64 = 1_048_576.0;
 
 /// A month in seconds.
@@ -47,7 +48,7 @@ impl LeakVerdict {
 /// `+30 MiB/min for 12 min (38 new highs, 1 expected by chance); out of memory in 3 h 10 min (2 h 50 to 3 h 40)`
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A slow growth reads better by the hour.
+        // A slow growth is easier to read per hour.
         let (seconds, unit) = if self.rate.0 * 60.0 >= LEAST_PER_MINUTE { (60.0, "min") } else { (3600.0, "h") };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a growth has a positive rate")]
         let amount = Bytes((self.rate.0 * seconds).max(0.0) as u64).to_string().replace(".0 ", " ");
@@ -82,17 +83,17 @@ impl LeakDetector {
         if self.verdict() != LeakVerdict::Steady || self.levels.is_constant() {
             return None;
         }
-        let is_one = |level: usize| {
+        let slow_trend = |level: usize| {
             let trend = trend::find_slow(&self.levels.points(level)).filter(|trend| trend.gained >= LEAST_GROWTH)?;
             let is_over =
                 self.has_stopped(&trend, true) || self.regains(level, &trend) || self.is_fluctuation(level, &trend);
             (!is_over).then_some(trend)
         };
-        let trend = (0..BucketLevels::COUNT).rev().find_map(is_one)?;
+        let trend = (0..BucketLevels::COUNT).rev().find_map(slow_trend)?;
         let span = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().map(RoughSpan);
         let grown = format!("+{} in {}", Bytes(to_bytes(trend.gained)), span(trend.span)?);
         let Some(limit) = self.limit() else { return Some(grown) };
-        // A growth that fills memory sooner is not slow, just not called a leak yet.
+        // A growth that fills memory sooner is not slow; it is only not called a leak yet.
         let lasts =
             Some((limit - self.held()) / trend.rate).filter(|seconds| (trend::RELEVANT..MONTH).contains(seconds))?;
         Some(format!("{grown}; at this pace memory lasts {}", span(lasts)?))

@@ -1,4 +1,4 @@
-//! A number over time: by the second for 15 minutes, coarser for a week. Gaps stay gaps.
+//! Curves: a number over time, by the second for 15 minutes, coarser for a week. Times without a value stay gaps.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) struct Resolution {
 impl Resolution {
     pub(super) const SECONDS: Self = Self { width: 1000, kept: 15 * 60 };
     pub(super) const TENS: Self = Self { width: 10_000, kept: 6 * 360 };
-    /// Keeps the lowest too: it shows whether the floor rises.
+    /// Keeps the lowest value too, which shows whether the floor rises.
     pub(super) const FIVE_MINUTES: Self = Self { width: 300_000, kept: 7 * 288 };
 
     fn bucket(self, at: Moment) -> u32 {
@@ -26,9 +26,9 @@ impl Resolution {
 /// The lowest and the highest value in a span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MinMax<T> {
-    /// The lowest.
+    /// The lowest value.
     pub low: T,
-    /// The highest.
+    /// The highest value.
     pub high: T,
 }
 
@@ -106,7 +106,7 @@ fn signed(millis: u64) -> i64 {
     i64::try_from(millis).unwrap_or(i64::MAX)
 }
 
-/// The history beyond 15 minutes.
+/// The coarse tracks of a curve, for times before the last 15 minutes.
 #[derive(Debug, Clone, Default)]
 struct CoarseTracks {
     tens: Track,
@@ -146,9 +146,9 @@ pub struct Curve {
     seconds: Track,
     /// Whether to keep only 15 minutes.
     is_short: bool,
-    /// `None` in the first minute: most processes are short, and a host may have a thousand.
+    /// `None` in the first minute: most processes end within it, and a host may have a thousand.
     long: Option<Box<CoarseTracks>>,
-    /// The times of the first and last sample, in milliseconds since boot.
+    /// The times of the first and last sample, in milliseconds since boot; `first` is `None` before the first.
     first: Option<u64>,
     last: u64,
     /// The milliseconds without a sample after which there is a gap.
@@ -161,13 +161,13 @@ impl Curve {
         Self { is_short: true, ..Self::default() }
     }
 
-    /// Adds the value of that time; `None` when it could not be read. After more than `patience` without a value there
-    /// is a gap.
+    /// Adds the value at a time; `None` when it could not be read. A longer time than `patience` without a sample
+    /// becomes a gap. Ignores a time before the last sample.
     pub(super) fn push(&mut self, at: Moment, value: Option<u32>, patience: Duration) {
         if at.0 < self.last {
             return;
         }
-        // With a short interval, two passes may be further apart than three intervals.
+        // A second at least: with a short interval, two passes may be further apart than three intervals.
         self.patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1000);
         let is_after_silence = at.0 - self.last > self.patience;
         let slot = value.map_or(GAP, |value| value.min(HIGHEST));
@@ -188,21 +188,21 @@ impl Curve {
         Moment(self.last)
     }
 
-    /// Whether the last sample is recent enough to stand for a moment.
+    /// Whether the last sample is recent enough to hold at this moment.
     fn reaches(&self, at: Moment) -> bool {
         at.0.saturating_sub(self.last) <= self.patience
     }
 
     /// Returns the range of values in each part of a window. A part without a sample repeats the value before it,
-    /// unless there is a gap; `None` after `now`.
+    /// unless there is a gap. `None` in a gap, before the first sample and after `now`.
     pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<MinMax<u32>>> {
         let mut parts = vec![None; window.parts()];
         let mut held = None;
-        // Parts before `settled` are final; `edge` is the beginning of part `settled`.
+        // The parts before `settled` have their values; `edge` is the beginning of part `settled`.
         let (mut settled, mut edge) = (0, window.start);
         self.samples(window, |at, value| {
             if signed(at.0) >= edge {
-                // Usually the sample is in the next part: saves a division.
+                // Usually the sample is in the next part; knowing that saves a division.
                 let is_next = signed(at.0) - edge < signed(window.part);
                 let part = if is_next { settled } else { window.place(at).unwrap_or(settled) };
                 parts[settled..part].fill(held);
@@ -217,7 +217,7 @@ impl Curve {
             }
             held = value;
         });
-        // A sample after the window shows that the last value lasted until its end.
+        // A sample after the window shows that the last value held until the end of the window.
         let known = if self.last >= window.end().0 {
             window.parts()
         } else if self.reaches(now) {
@@ -238,7 +238,7 @@ impl Curve {
     }
 
     /// Passes every sample in a window, and the last one before it, to `take`. Reads the coarsest resolution whose
-    /// buckets are no wider than the window's parts, and coarser ones for times that it no longer covers.
+    /// buckets are no wider than the window's parts, and coarser ones for times that this one no longer covers.
     fn samples(&self, window: &Window, mut take: impl FnMut(Moment, Option<MinMax<u32>>)) {
         let mut resolutions = vec![(Resolution::SECONDS, &self.seconds, &self.seconds)];
         if let Some(long) = &self.long {

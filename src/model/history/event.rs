@@ -8,7 +8,7 @@ use crate::base::units::{Bytes, Moment};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{GpuUuid, ProcessId, Reading, Snapshot};
 
-/// The number of events that are remembered: the latest.
+/// The most events that are remembered. The oldest is dropped for a new one.
 const REMEMBERED: usize = 256;
 
 /// The kind of an event, with its figures.
@@ -16,8 +16,8 @@ const REMEMBERED: usize = 256;
 pub enum HistoryEventKind {
     /// A process took memory for the first time.
     Began,
-    /// A process released its memory: it ended, or lives on without. Contains the amount last seen, `None` when that
-    /// was not known.
+    /// A process released all its memory: it ended, or lives on without any. Contains the amount last seen, `None` when
+    /// that was not known.
     Ended(Option<Bytes>),
     /// gputop sent a signal to the process.
     Signalled(Signal),
@@ -37,9 +37,9 @@ pub enum HistoryEventKind {
 pub struct HistoryEvent {
     /// When it happened.
     pub at: Moment,
-    /// The kind of event.
+    /// What happened, with its figures.
     pub kind: HistoryEventKind,
-    /// The GPU; `None` when the event concerns a process on all of its GPUs.
+    /// The GPU; `None` when the event concerns a process on all GPUs that it uses.
     pub gpu: Option<GpuUuid>,
     /// The process and its short name; `None` when the event concerns a whole GPU.
     pub process: Option<(ProcessId, Reading<Text>)>,
@@ -58,7 +58,7 @@ impl EventLog {
     }
 
     /// Adds the Xid errors that the driver reported.
-    pub(super) fn learn(&mut self, snapshot: &Snapshot) {
+    pub(super) fn add_xids(&mut self, snapshot: &Snapshot) {
         for gpu in &snapshot.gpus {
             for xid in &gpu.health.xids {
                 let kind = HistoryEventKind::Xid(xid.code);
@@ -78,7 +78,7 @@ impl EventLog {
 }
 
 /// Whether a drop is large enough to be an event: at least 512 MiB, and at least an eighth of the amount before.
-/// Smaller ones are garbage collection.
+/// Smaller drops are garbage collection.
 pub(super) fn is_drop(from: Bytes, to: Bytes) -> bool {
     let lost = from.saturating_sub(to);
     lost >= Bytes::from_mib(512) && lost.0 >= from.0 / 8

@@ -1,4 +1,4 @@
-//! Tests of the history: the processes remembered, the time, the memory used, and the events.
+//! Tests of the history: remembered processes, curves, memory use and events.
 
 use super::*;
 use crate::base::units::Watts;
@@ -8,7 +8,7 @@ fn id(pid: u32) -> ProcessId {
     ProcessId { pid, start_ticks: Some(u64::from(pid)) }
 }
 
-/// Learns `passes` snapshots of a host, one a second, each changed from the one before.
+/// Adds `passes` snapshots of a host, one each second, each changed from the one before. Returns the last one.
 fn watch(
     history: &mut History,
     mut host: Snapshot,
@@ -17,13 +17,13 @@ fn watch(
 ) -> Snapshot {
     for pass in 0..passes {
         host = change(pass, host.later(1));
-        history.learn(&host, &crate::model::process_total::process_totals(&host));
+        history.add_snapshot(&host, &crate::model::process_total::process_totals(&host));
     }
     host
 }
 
 impl History {
-    /// The heap memory of the whole history.
+    /// The heap memory of the whole history in bytes.
     fn bytes(&self) -> usize {
         let gpu =
             |gpu: &GpuHistory| gpu.memory.curve.bytes() + gpu.sm.bytes() + gpu.power.bytes() + gpu.temperature.bytes();
@@ -120,7 +120,7 @@ fn a_thousand_young_processes_take_almost_no_memory() {
     assert!(history.bytes() < 1 << 20, "{}", history.bytes());
 }
 
-/// A week of figures that never repeat, of 8 GPUs and 64 processes, and of the most ended processes that are
+/// The history of a week with figures that never repeat, of 8 GPUs, 64 processes, and as many ended processes as are
 /// remembered.
 #[test]
 fn a_full_history_takes_less_than_six_mebibytes() {
@@ -160,7 +160,7 @@ fn a_full_history_takes_less_than_six_mebibytes() {
             let pid = host.processes[0].id.pid;
             host = host.without(pid).with(pid + 64, "python train.py", pid as usize % 8, Bytes::from_gib(1));
         }
-        history.learn(&host, &crate::model::process_total::process_totals(&host));
+        history.add_snapshot(&host, &crate::model::process_total::process_totals(&host));
     }
     assert_eq!(history.processes.values().filter(|process| process.gone.is_some()).count(), MOST_GONE);
     let bytes = history.bytes();
@@ -221,7 +221,7 @@ fn the_baseline_of_a_process_is_the_sum_over_its_gpus() {
     let first = |hosts: &[Snapshot]| {
         let mut history = History::default();
         for host in hosts {
-            history.learn(host, &crate::model::process_total::process_totals(host));
+            history.add_snapshot(host, &crate::model::process_total::process_totals(host));
         }
         history.process(id(100)).unwrap().memory().unwrap().baseline()
     };

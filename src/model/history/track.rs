@@ -1,18 +1,18 @@
-//! Numbers at equal distances in time, packed: a number that stays the same takes almost no memory.
+//! Stores one number for each bucket of time, packed: a number that stays the same takes almost no memory.
 //!
-//! Time is divided into buckets of one width, which the owner knows. A track has one slot for each bucket from its
-//! first to its last. Full blocks of slots are packed.
+//! All buckets of a [`Track`] have one width, which only the owner of the track knows. A track has one slot for each
+//! bucket from its first to its last. Full blocks of slots are packed.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// In a slot: a gap begins here.
+/// The slot of a bucket in which a gap begins.
 pub(super) const GAP: u32 = u32::MAX;
 
-/// In a slot: no value was read in this bucket, and the value before it lasts.
+/// The slot of a bucket in which no value was read: the value before it lasts.
 pub(super) const BLANK: u32 = u32::MAX - 1;
 
-/// The highest value of a slot.
+/// The highest value that a slot can have.
 pub(super) const HIGHEST: u32 = u32::MAX - 2;
 
 /// The number of slots in a block.
@@ -31,7 +31,7 @@ enum Block {
         slot: u32,
         blocks: u32,
     },
-    /// Each slot is `base` plus a number of steps of 2^`shift`: memory comes in pages.
+    /// Each slot is `base` plus a number of steps of 2^`shift`: amounts of memory are often multiples of a page.
     Narrow {
         base: u32,
         shift: u8,
@@ -82,7 +82,7 @@ impl Block {
         }
     }
 
-    /// The value that lasts after the block; `None` when nothing was read in it.
+    /// The value that lasts after the block; `None` when all of its slots are blank.
     fn last_known(&self) -> Option<u32> {
         match self {
             Self::Same { slot, .. } => (*slot != BLANK).then_some(*slot),
@@ -99,14 +99,14 @@ fn widen(base: u32, shift: u8, step: u8) -> u32 {
     }
 }
 
-/// Which of two values in one bucket to keep.
+/// Which of two values in one bucket a track keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Merge {
     Highest,
     Lowest,
 }
 
-/// The slots that do not fill a block yet. The first `same` of them have one value, as most stay constant.
+/// The slots after the last full block. The first `same` of them have one value, as most curves stay constant.
 #[derive(Debug, Clone, Default)]
 struct OpenBlock {
     slot: u32,
@@ -166,8 +166,8 @@ pub(super) struct Track {
 }
 
 impl Track {
-    /// Adds a value, or [`GAP`]. With `after_silence`, the buckets since the last value are a gap. Keeps `kept`
-    /// buckets, and up to a block more. Ignores buckets older than the last one.
+    /// Adds a value, or [`GAP`]. With `after_silence`, the time since the last value is a gap. Keeps `kept` buckets,
+    /// and up to a block more. Ignores buckets older than the last one.
     pub(super) fn push(&mut self, bucket: u32, slot: u32, keep: Merge, after_silence: bool, kept: u32) {
         if let Some(last) = self.last() {
             if bucket < last {
@@ -199,7 +199,7 @@ impl Track {
         });
     }
 
-    /// Appends blank buckets.
+    /// Appends blank slots; the first is a gap with `after_silence`.
     fn skip(&mut self, buckets: usize, after_silence: bool, kept: u32) {
         let mut left = buckets;
         if after_silence && left > 0 {
@@ -233,7 +233,7 @@ impl Track {
         self.keep(block, kept);
     }
 
-    /// Adds a full block, and drops the blocks that are too old.
+    /// Adds a full block, and drops the blocks that are older than `kept` buckets.
     fn keep(&mut self, block: Block, kept: u32) {
         self.packed += BLOCK_BUCKETS;
         match (self.full.back_mut(), &block) {
@@ -261,18 +261,19 @@ impl Track {
         self.packed as usize + self.open.len()
     }
 
-    /// The bucket of the first slot.
+    /// The bucket of the first slot; `None` in an empty track.
     pub(super) fn first(&self) -> Option<u32> {
         (!self.is_empty()).then_some(self.first)
     }
 
-    /// The bucket of the last slot.
+    /// The bucket of the last slot; `None` in an empty track.
     pub(super) fn last(&self) -> Option<u32> {
         let len = u32::try_from(self.len()).unwrap_or(u32::MAX);
         (len > 0).then(|| self.first + (len - 1))
     }
 
-    /// Returns the value that lasts into a bucket: the latest earlier slot that is not blank.
+    /// Returns the value that lasts into a bucket: the latest earlier slot that is not blank; `None` when there is
+    /// none.
     pub(super) fn before(&self, bucket: u32) -> Option<u32> {
         let end = (bucket.saturating_sub(self.first) as usize).min(self.len());
         let packed = self.packed as usize;

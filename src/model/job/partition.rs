@@ -1,12 +1,12 @@
 //! Partitions processes into jobs: each process is in exactly one.
 //!
 //! 1. A process joins its parent's job when the parent is a Python process, launcher or helper of the same user, or has
-//!    itself joined such a job. A shell that runs a script joins the Python process that started it, unless that is a
-//!    notebook. Interactive shells, tmux, sshd, service managers, container shims and notebook servers start jobs and are
-//!    in none of them.
+//!    itself joined such a job. A shell that runs a script joins the job of the Python process that started it, unless
+//!    that process is a notebook. Interactive shells, tmux, sshd, service managers, container shims and notebook
+//!    servers start jobs and are in none of these jobs.
 //! 2. A process stays in its first job when its parent ends, also when the root ends.
 //! 3. Ranks of `torchrun` without a known agent are one job when they have the same run name, user and program, and
-//!    started together. The name alone is not enough: people reuse it.
+//!    started together. The name alone is not enough: people reuse names.
 //! 4. Among processes left behind before gputop started: workers of one process group are one job, and so are other
 //!    processes in it with the same arguments.
 
@@ -28,7 +28,7 @@ pub(super) fn partition(view: ProcessView<'_>) -> (Vec<JobKey>, Vec<usize>) {
     parts.settle()
 }
 
-/// The jobs of processes while they are being found.
+/// The jobs of all processes while rules are applied.
 struct JobPartition {
     /// By process index, the key by rules 1 and 2.
     keys: Vec<JobKey>,
@@ -37,7 +37,7 @@ struct JobPartition {
 }
 
 impl JobPartition {
-    /// Rules 1 and 2.
+    /// Applies rules 1 and 2.
     fn of(view: ProcessView<'_>) -> Self {
         let processes = &view.snapshot.processes;
         let mut keys: Vec<Option<JobKey>> = vec![None; processes.len()];
@@ -53,7 +53,8 @@ impl JobPartition {
                 keys[at] = Some(match view.root(at).map(|root| root.id) {
                     None if id.start_ticks.is_none() => JobKey::Ended(id),
                     Some(root) if view.tree.place(root).is_none() => JobKey::Ended(root),
-                    // Its parent ended, the root of its job did not: the root may be in a larger job by now.
+                    // The parent of the process ended, the root of its job did not: the root may be in a larger job by
+                    // now.
                     Some(root) if root != id && !is_above(root) => JobKey::Root(root),
                     _ => parent.and_then(|parent| keys[parent].clone()).unwrap_or(JobKey::Root(id)),
                 });
@@ -68,7 +69,7 @@ impl JobPartition {
     /// Returns the key that represents all keys of the same job.
     fn find(&self, key: &JobKey) -> JobKey {
         let mut key = key;
-        // Limits the steps, in case of a cycle: any key of it will do.
+        // Limits the steps, in case of a cycle: any key of the cycle will do.
         for _ in 0..=self.same.len() {
             match self.same.get(key) {
                 Some(next) => key = next,
@@ -86,7 +87,7 @@ impl JobPartition {
         }
     }
 
-    /// Rule 3.
+    /// Applies rule 3: ranks of one `torchrun` run.
     fn join_runs(&mut self, view: ProcessView<'_>) {
         let mut runs: HashMap<(u32, &Text), Vec<usize>> = HashMap::new();
         for (at, process) in view.snapshot.processes.iter().enumerate() {
@@ -120,13 +121,13 @@ impl JobPartition {
         }
     }
 
-    /// Rule 4.
+    /// Applies rule 4: processes left behind in one process group.
     fn join_groups(&mut self, view: ProcessView<'_>) {
         let mut left: HashMap<JobKey, Vec<usize>> = HashMap::new();
         for (at, process) in view.snapshot.processes.iter().enumerate() {
             let facts = &process.facts;
             let (Ok(uid), Ok(group), Ok(parent)) = (facts.uid, facts.group, facts.parent) else { continue };
-            let is_adopted = view.tree.parent_of(at).map_or(parent <= 1, |parent| view.role(parent).is_keeper());
+            let is_adopted = view.tree.parent_of(at).map_or(parent <= 1, |parent| view.role(parent).may_adopt());
             let is_root = self.find(&self.keys[at]) == JobKey::Root(process.id);
             if !is_adopted || !is_root || group <= 1 || view.is_alive(group) {
                 continue;
@@ -141,7 +142,7 @@ impl JobPartition {
         }
         for (key, members) in left {
             let is_worker = matches!(&key, JobKey::Group(_, _, arguments) if arguments.as_str().is_empty());
-            // A single process that serves no other is its own root.
+            // A single process that serves no other one remains its own root.
             if is_worker || members.len() > 1 {
                 for at in members {
                     self.join(&JobKey::Root(view.process(at).id), &key);
@@ -150,23 +151,24 @@ impl JobPartition {
         }
     }
 
+    /// Returns the jobs, and by process index the index of its job.
     fn settle(self) -> (Vec<JobKey>, Vec<usize>) {
         let mut places: HashMap<JobKey, usize> = HashMap::new();
         let mut keys = Vec::new();
-        let mut of = Vec::with_capacity(self.keys.len());
+        let mut job_of = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
             let key = self.find(key);
             let place = *places.entry(key.clone()).or_insert_with(|| {
                 keys.push(key);
                 keys.len() - 1
             });
-            of.push(place);
+            job_of.push(place);
         }
-        (keys, of)
+        (keys, job_of)
     }
 }
 
-/// Rule 1: whether a process is of its parent's job.
+/// Whether a process belongs to its parent's job by rule 1.
 fn is_one_job(view: ProcessView<'_>, parent: usize, parent_joined: bool, child: usize) -> bool {
     let uid = view.facts(parent).uid;
     if uid.is_err() || uid != view.facts(child).uid {
@@ -174,7 +176,7 @@ fn is_one_job(view: ProcessView<'_>, parent: usize, parent_joined: bool, child: 
     }
     let above = view.role(parent);
     match view.role(child) {
-        ProcessRole::Shell | ProcessRole::Keeper => false,
+        ProcessRole::Shell | ProcessRole::Adopter => false,
         ProcessRole::Script => {
             above.makes() && above != ProcessRole::Notebook || above == ProcessRole::Other && parent_joined
         }

@@ -1,12 +1,12 @@
-//! The rules; the first match wins. Each rule is a function of its own.
+//! Judges processes by these rules, in this order; the first that applies gives the verdict.
 //! 1. The driver's PID is not in `/proc`: *foreign* when it belongs to another PID namespace, else *ghost*.
 //! 2. Ended: *zombie* with one thread, or *ghost* when the driver still lists it after [`GHOST_AFTER`]; with more
 //!    threads *dying*, or *stuck* when one of them waits in the kernel.
 //! 3. Frozen with its control group: *frozen*. In the kernel, where signals have no effect, for [`BLOCKED_AFTER`]:
 //!    *stuck* in the driver, else *blocked*.
 //! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*. Between the two: a process that a signal stopped is
-//!    *stopped*, as it cannot show whether it is needed. Then: a launcher or helper is a *launcher*, and a process that
-//!    works for a living Python process is its *worker*.
+//!    *stopped*: a stopped process cannot show whether it is needed. Then: a launcher or helper is a *launcher*, and a
+//!    process that works for a living Python process is its *worker*.
 //! 6. A notebook, or more than [`IDLE_MEMORY`] held, and no computation for [`IDLE_AFTER`]: *idle*. Until then *too
 //!    soon*, unless the process was seen to compute.
 //! 7. Otherwise *active*.
@@ -21,7 +21,7 @@ use crate::model::process_role::ProcessRole;
 use crate::model::{ProcessTotal, UnaccountedMemory};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, State, Use};
 
-/// The time in the kernel after which a process is blocked. A healthy driver does not take that long.
+/// The time in the kernel after which a process is blocked. A healthy driver returns sooner.
 pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
 
 /// The time after which an ended process that the driver still lists is a ghost. The driver forgets an ended process at
@@ -34,7 +34,8 @@ pub(super) const IDLE_AFTER: Duration = Duration::from_mins(10);
 /// The memory above which an idle process matters. A CUDA context alone takes less.
 pub(super) const IDLE_MEMORY: Bytes = Bytes(500 << 20);
 
-/// Replaces the verdicts by those on the processes of the snapshot, in its order. Reuses the memory of the old ones.
+/// Replaces the verdicts with those on the processes of the snapshot, in its order. Reuses the memory of the old
+/// verdicts.
 pub(in crate::model) fn judge(
     verdicts: &mut Vec<Verdict>,
     view: ProcessView<'_>,
@@ -95,12 +96,12 @@ impl ProcessView<'_> {
             return VerdictKind::Stopped { traced: state == State::Traced };
         }
         orphan
-            .or_else(|| self.serving(at, record))
+            .or_else(|| self.launcher_or_worker(at, record))
             .or_else(|| self.idle(process, record, process_total))
             .unwrap_or_else(|| VerdictKind::Active { trainer: process.facts.trainer_threads == Ok(true) })
     }
 
-    /// Rule 1.
+    /// Applies rule 1: the process is not visible here.
     fn absent(self, process: &Process, process_total: Option<&ProcessTotal>) -> Option<VerdictKind> {
         if process.id.start_ticks.is_some() {
             // A local process with a PID that the driver reported for a process of another namespace.
@@ -116,12 +117,12 @@ impl ProcessView<'_> {
             Some(Missing::NotYet) => VerdictKind::TooSoon,
             Some(Missing::Gone | Missing::Failed | Missing::Unsupported) | None => VerdictKind::Ghost {
                 was: self.records.ended_process(process.id.pid).map(|ended| ended.known.clone()),
-                keepers: orphan::keepers(self, process.id),
+                keepers: orphan::likely_holders(self, process.id),
             },
         })
     }
 
-    /// Rule 2.
+    /// Applies rule 2: the process has ended.
     fn ended(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>) -> Option<VerdictKind> {
         let threads = process.load.threads.unwrap_or(1);
         // Resident memory is gone with the main thread. Kernel threads never have any, but have a single thread.
@@ -134,7 +135,7 @@ impl ProcessView<'_> {
         let is_dead_for = |span: Duration| record.dead_since.is_some_and(|since| self.snapshot.at.since(since) >= span);
         let is_listed = process_total.is_some_and(|total| total.memory.is_ok_and(|bytes| bytes.bytes > Bytes(0)));
         Some(if threads <= 1 && is_listed && is_dead_for(GHOST_AFTER) {
-            VerdictKind::Ghost { was: Some(record.known.clone()), keepers: orphan::keepers(self, process.id) }
+            VerdictKind::Ghost { was: Some(record.known.clone()), keepers: orphan::likely_holders(self, process.id) }
         } else if threads <= 1 {
             VerdictKind::Zombie { parent: self.tree.parent_of(at).map(|parent| self.record(parent).known.clone()) }
         } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
@@ -144,7 +145,7 @@ impl ProcessView<'_> {
         })
     }
 
-    /// Rule 3.
+    /// Applies the second part of rule 3: signals have no effect on the process.
     fn out_of_reach(self, process: &Process, record: &ProcessRecord) -> Option<VerdictKind> {
         let span = self.blocked(record);
         (span >= BLOCKED_AFTER).then(|| {
@@ -161,8 +162,9 @@ impl ProcessView<'_> {
         record.blocked_since.map_or(Duration::ZERO, |since| self.snapshot.at.since(since))
     }
 
-    /// The end of rules 4 and 5: no sign of an orphan.
-    fn serving(self, at: usize, record: &ProcessRecord) -> Option<VerdictKind> {
+    /// Applies the end of rules 4 and 5, where the process shows no sign of an orphan: a launcher, or a worker whose
+    /// creator lives.
+    fn launcher_or_worker(self, at: usize, record: &ProcessRecord) -> Option<VerdictKind> {
         if matches!(record.role, ProcessRole::Launcher | ProcessRole::Helper) && !record.forked {
             return Some(VerdictKind::Launcher);
         }
@@ -170,7 +172,7 @@ impl ProcessView<'_> {
         Some(VerdictKind::WorkerOf(self.record(creator).known.clone()))
     }
 
-    /// Rule 6.
+    /// Applies rule 6: the process has not computed for long.
     fn idle(
         self,
         process: &Process,

@@ -1,4 +1,4 @@
-//! Rules 4 and 5: whether a process was left behind.
+//! Applies rules 4 and 5 of [`judge`](super::judge): finds processes that were left behind.
 //!
 //! The creator of a process is its nearest ancestor that is not a helper: a forkserver may live on without its trainer.
 //! Five signs show that a process was left behind ([`OrphanSign`]):
@@ -14,10 +14,11 @@
 //!    (e); with one of them, *orphan?*. It may still compute: it may not have noticed yet that it is alone.
 //! 3. Any other Python process that computes is an orphan only with (d) or (e) and one more sign: (a), (b) and (c) also
 //!    appear with `nohup`, `tmux` and `setsid`.
-//! 4. One that has not computed for [`QUIET_AFTER`] is an orphan with (a), or with two of (b) to (e); before that time,
-//!    or with a single sign other than (b), it is *orphan?*. With (b) and (c) alone, a process with a trainer's threads
-//!    is no orphan, and one that the driver lists is *orphan?* until it computes: a server started with `nohup` from a
-//!    script looks like that until its first request. A process that holds a GPU without being listed inherited it.
+//! 4. A Python process that has not computed for [`QUIET_AFTER`] is an orphan with (a), or with two of (b) to (e);
+//!    before that time, or with a single sign other than (b), it is *orphan?*. With (b) and (c) alone, a process with a
+//!    trainer's threads is no orphan, and one that the driver lists is *orphan?* until it computes: a server started
+//!    with `nohup` from a script looks like that until its first request. A process that holds a GPU without being
+//!    listed inherited it.
 //! 5. A process on no GPU needs (a), (d) or (e); a program other than Python needs (a) or (e).
 
 use std::time::Duration;
@@ -46,13 +47,13 @@ pub(super) fn creator(view: ProcessView<'_>, at: usize) -> Option<usize> {
 /// Returns *orphan*, *orphan?* or *too soon*; `None` when the process was not left behind.
 pub(super) fn judge(view: ProcessView<'_>, at: usize, is_listed: bool, is_on_gpu: bool) -> Option<VerdictKind> {
     let record = view.record(at);
-    if record.role.is_keeper() || matches!(record.role, ProcessRole::NotebookServer | ProcessRole::Unknown) {
+    if record.role.may_adopt() || matches!(record.role, ProcessRole::NotebookServer | ProcessRole::Unknown) {
         return None;
     }
     let signs = signs(view, at);
     let has = |is_one: fn(&OrphanSign) -> bool| signs.iter().any(is_one);
     let has_ended = has(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
-    // Its creator lives: a missing group leader or agent is a sign about the creator.
+    // Where the creator lives, a missing group leader or agent is a sign about the creator.
     if signs.is_empty() || serves(record) && !has_ended && creator(view, at).is_some() {
         return None;
     }
@@ -73,7 +74,7 @@ pub(super) fn judge(view: ProcessView<'_>, at: usize, is_listed: bool, is_on_gpu
         role if !(has_ended || elastic || role.is_python() && (is_on_gpu || served)) => None,
         // (3) and (4)
         _ => match record.activity {
-            // `nohup` does not cause these signs.
+            // `nohup` does not cause signs (d) and (e).
             _ if (served || elastic) && proves => Some(OrphanAnswer::Yes),
             Activity::Computes => None,
             Activity::Unknown => proves.then_some(OrphanAnswer::TooSoon),
@@ -93,7 +94,7 @@ pub(super) fn judge(view: ProcessView<'_>, at: usize, is_listed: bool, is_on_gpu
     })
 }
 
-/// Whether a process is an orphan.
+/// The answer to the question whether a process is an orphan.
 enum OrphanAnswer {
     Yes,
     Maybe,
@@ -124,14 +125,14 @@ fn signs(view: ProcessView<'_>, at: usize) -> Vec<OrphanSign> {
     signs
 }
 
-/// (b)
+/// Sign (b): the parent adopts orphans.
 fn left(view: ProcessView<'_>, at: usize) -> Option<OrphanSign> {
     let parent = view.facts(at).parent.ok()?;
     let to = match view.tree.parent_of(at) {
         Some(parent) => {
             let record = view.record(parent);
             // In a container, the trainer itself may be PID 1.
-            record.role.is_keeper().then(|| format!("{} ({})", record.known.program(), record.known.id.pid).into())?
+            record.role.may_adopt().then(|| format!("{} ({})", record.known.program(), record.known.id.pid).into())?
         }
         None if parent == 1 => "PID 1".into(),
         None if parent == 0 => "something outside of its PID namespace".into(),
@@ -140,7 +141,7 @@ fn left(view: ProcessView<'_>, at: usize) -> Option<OrphanSign> {
     Some(OrphanSign::Left { to })
 }
 
-/// (c)
+/// Sign (c): the leader of the process group is gone.
 fn group_leader_gone(view: ProcessView<'_>, process: &Process) -> Option<OrphanSign> {
     let (group, parent) = (process.facts.group.ok()?, process.facts.parent.ok()?);
     // Until the first full scan, a process that is not in the list may be alive.
@@ -149,7 +150,7 @@ fn group_leader_gone(view: ProcessView<'_>, process: &Process) -> Option<OrphanS
         .then_some(OrphanSign::GroupLeaderGone(group))
 }
 
-/// (d)
+/// Sign (d): the process that was served is gone.
 fn served_gone(view: ProcessView<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
     let served = view.record(at).served?;
     let is_above = view.tree.ancestors_of(at).any(|ancestor| view.process(ancestor).id.pid == served);
@@ -163,12 +164,12 @@ fn served_gone(view: ProcessView<'_>, at: usize, process: &Process) -> Option<Or
     (is_known && !is_above && !in_container && !view.is_alive(served)).then_some(OrphanSign::ServedGone(served))
 }
 
-/// (e)
+/// Sign (e): the agent of `torchrun` is gone.
 fn no_elastic_agent(view: ProcessView<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
     let run = process.facts.elastic_run.as_ref().ok()?;
     let parent = process.facts.parent.ok()?;
     let is_agent = |ancestor: usize| {
-        // A program may run the agent itself. Ranks pass the variable on to their own workers.
+        // A program may itself run the agent. Ranks pass the variable on to their own workers.
         let facts = &view.facts(ancestor);
         view.role(ancestor).runs_python() && facts.elastic_run.as_ref().ok() != Some(run)
     };
@@ -179,11 +180,11 @@ fn no_elastic_agent(view: ProcessView<'_>, at: usize, process: &Process) -> Opti
 /// Returns the processes that most likely keep the memory of a ghost. Candidates have its GPU open without being
 /// listed, have the same user, and do not work for another living process. The first group with members wins:
 /// 1. the process group of the ghost;
-/// 2. its session;
+/// 2. the session of the ghost;
 /// 3. `DataLoader` workers and others that only serve;
-/// 4. processes with its arguments;
-/// 5. all that run Python.
-pub(super) fn keepers(view: ProcessView<'_>, ghost: ProcessId) -> Vec<ProcessId> {
+/// 4. processes with the arguments of the ghost;
+/// 5. all processes that run Python.
+pub(super) fn likely_holders(view: ProcessView<'_>, ghost: ProcessId) -> Vec<ProcessId> {
     let was = view.facts_of_ended(ghost);
     let gpus = view.snapshot.gpus.iter().filter(|gpu| gpu.process(ghost).is_some());
     let mut found: Vec<usize> =

@@ -1,5 +1,5 @@
-//! The records of each process from earlier snapshots: its parent, and since when it has been idle, blocked or dead.
-//! All times are those of the snapshots.
+//! Remembers of each process what earlier snapshots showed: its parents, its arguments, and since when it has been
+//! quiet, blocked or dead. All times are those of the snapshots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use crate::model::process_role::{self, ProcessRole};
 use crate::model::process_tree::ProcessTree;
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State};
 
-/// The CPU use from which a process computes. A process that spins while it waits for the GPU uses a whole core; one in
-/// a poll uses none.
+/// The CPU use in percent from which a process counts as computing. A process that spins while it waits for the GPU
+/// uses a whole core; a process that waits in `poll` uses none.
 const COMPUTES: f32 = 1.0;
 
 /// The time for which an ended GPU process is remembered: the driver may still list its PID as a ghost.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
-/// The number of ended GPU processes that are remembered.
+/// The most ended GPU processes that are remembered; the oldest is dropped for a new one.
 const MOST_ENDED: usize = 256;
 
 /// Whether a process computes, on a GPU or a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Activity {
-    /// It computes, or a descendant does.
+    /// The process or a descendant computes.
     Computes,
-    /// It does not compute.
+    /// The process does not compute.
     Quiet,
-    /// Not read yet.
+    /// The use of CPU and GPUs is not known.
     Unknown,
 }
 
@@ -47,25 +47,25 @@ pub(in crate::model) struct ProcessRecord {
     /// The process with its last known arguments: an ended process has none.
     pub(in crate::model) known: Arc<KnownProcess>,
     pub(in crate::model) role: ProcessRole,
-    /// Whether it had the arguments of its Python parent: it was forked, not started.
+    /// Whether the process had the arguments of its Python parent: it was forked, not started.
     pub(in crate::model) forked: bool,
-    /// The PID that it was started to serve: `--parent=PID`.
+    /// The PID that the process was started to serve: `--parent=PID`.
     pub(super) served: Option<u32>,
     /// The first parent whose end is a sign of an orphan; else the last parent that ended.
     pub(super) lost_parent: Option<LostParent>,
     pub(super) activity: Activity,
-    /// Since when it has not computed; `None` while it computes.
+    /// Since when the process has not computed; `None` while it computes, or while that is unknown.
     pub(super) quiet_since: Option<Moment>,
-    /// Whether it was ever seen to compute.
+    /// Whether the process was ever seen to compute.
     pub(super) computed: bool,
-    /// Since when it has waited in the kernel, where signals have no effect.
+    /// Since when the process has waited in the kernel, where signals have no effect; `None` while it does not.
     pub(super) blocked_since: Option<Moment>,
-    /// Since when it has been a zombie.
+    /// Since when the process has been a zombie; `None` while it is none.
     pub(super) dead_since: Option<Moment>,
-    /// The root of the first job that it was seen in.
+    /// The root of the first job that the process was seen in.
     pub(in crate::model) root: Option<Arc<KnownProcess>>,
     parent: Option<u32>,
-    /// Its parent at the last pass, as a process.
+    /// The parent at the last pass that showed one.
     creator: Option<(Arc<KnownProcess>, ProcessRole)>,
     gpu_process: bool,
 }
@@ -103,7 +103,7 @@ impl<'a> ProcessView<'a> {
         self.record(at).role
     }
 
-    /// Whether the process with that PID is there, and not only a zombie of it.
+    /// Whether a process with this PID exists and has a living thread.
     pub(in crate::model) fn is_alive(self, pid: u32) -> bool {
         self.tree.living(pid).is_some_and(|at| {
             let load = &self.process(at).load;
@@ -135,15 +135,15 @@ impl<'a> ProcessView<'a> {
 pub(in crate::model) struct ProcessRecords {
     /// One record for each process of the latest snapshot, in its order.
     records: Vec<ProcessRecord>,
-    /// GPU processes that ended, latest last.
+    /// The GPU processes that ended, latest last.
     ended: Vec<EndedProcess>,
     /// Whether a record keeps arguments that its process no longer has.
     any_argv_cleared: bool,
 }
 
 impl ProcessRecords {
-    /// Whether no process, parent or argument changed since the last pass: process tree and jobs are the same, too.
-    /// Never while zombies or unlisted PIDs exist: their jobs depend on more.
+    /// Whether no process, parent or argument changed since the last pass, so that process tree and jobs are the same.
+    /// Always false while zombies or unlisted PIDs exist: their jobs depend on more.
     pub(in crate::model) fn is_settled(&self, snapshot: &Snapshot) -> bool {
         let is_same = |(record, process): (&ProcessRecord, &Process)| {
             let facts = record.known.facts.as_ref();
@@ -159,8 +159,13 @@ impl ProcessRecords {
             && pairs.all(|pair| is_same(pair) && !is_dead(pair))
     }
 
-    /// Updates the records from the latest snapshot.
-    pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot, tree: &ProcessTree, process_totals: &[ProcessTotal]) {
+    /// Updates the records with the latest snapshot.
+    pub(in crate::model) fn add_snapshot(
+        &mut self,
+        snapshot: &Snapshot,
+        tree: &ProcessTree,
+        process_totals: &[ProcessTotal],
+    ) {
         let is_same =
             self.records.iter().map(|record| record.known.id).eq(snapshot.processes.iter().map(|process| process.id));
         if !is_same {
@@ -183,7 +188,7 @@ impl ProcessRecords {
                     let record = &mut self.records[ancestor];
                     match record.activity {
                         Activity::Computes => break,
-                        _ if record.role.is_keeper() => {}
+                        _ if record.role.may_adopt() => {}
                         _ => record.activity = Activity::Computes,
                     }
                 }
@@ -255,7 +260,7 @@ impl ProcessRecords {
 }
 
 impl KnownProcess {
-    /// Returns its arguments; `None` when they are not known.
+    /// Returns the arguments; `None` when they are not known.
     pub(super) fn argv(&self) -> Option<&Argv> {
         self.facts.as_ref()?.argv.as_ref().ok()
     }
@@ -281,7 +286,8 @@ impl ProcessRecord {
         }
     }
 
-    /// Updates the name and arguments. A process that has ended keeps its arguments; returns whether it has lost them.
+    /// Updates the name and arguments. An ended process no longer has arguments: then keeps the old ones and returns
+    /// true.
     fn name(&mut self, process: &Process) -> bool {
         let facts = &process.facts;
         let is_same = self.known.facts.as_ref() == Some(facts);
@@ -301,9 +307,9 @@ impl ProcessRecord {
         false
     }
 
-    /// Notes that its parent ended.
+    /// Records that the parent ended, which had this PID.
     fn lose(&mut self, pid: u32, now: Moment) {
-        // The end of a shell or service manager is no sign, and must not hide one that is.
+        // The end of a shell or service manager is no sign of an orphan, and must not hide a parent whose end is one.
         if self.lost_parent.as_ref().is_some_and(|lost_parent| lost_parent.role.makes()) {
             return;
         }
@@ -314,21 +320,21 @@ impl ProcessRecord {
     }
 }
 
-/// Whether two readings of a process give the same relations. Ignores whether the thread names were read yet, which
-/// takes minutes on a large host, unless they show a trainer.
+/// Whether two readings of a process lead to the same process tree and job. Ignores whether the thread names were read
+/// yet, which takes minutes on a large host, unless they show a trainer.
 fn have_equal_ties(one: &ProcessFacts, other: &ProcessFacts) -> bool {
     let trains = |facts: &ProcessFacts| facts.trainer_threads == Ok(true);
     trains(one) == trains(other) && *one == ProcessFacts { trainer_threads: one.trainer_threads, ..other.clone() }
 }
 
-/// Sets the time since which something has been the case; `None` when it is not.
+/// Updates the time since which a condition holds; `None` while it does not hold.
 fn since(since: &mut Option<Moment>, is_so: bool, now: Moment) {
     *since = is_so.then(|| since.unwrap_or(now));
 }
 
 fn activity(process: &Process, process_total: Option<&ProcessTotal>, snapshot: &Snapshot) -> Activity {
     let (cpu, sm) = (process.load.cpu, process_total.map(|total| use_of_gpus(total, snapshot)));
-    if cpu.is_ok_and(|sm| sm.value() >= COMPUTES) || sm.is_some_and(|sm| sm.is_ok_and(|cpu| cpu.value() > 0.0)) {
+    if cpu.is_ok_and(|cpu| cpu.value() >= COMPUTES) || sm.is_some_and(|sm| sm.is_ok_and(|sm| sm.value() > 0.0)) {
         return Activity::Computes;
     }
     match (cpu, sm) {

@@ -1,4 +1,4 @@
-//! Runs the stories of `stories.txt` on a model, and tests properties of every story.
+//! Checks the stories of `stories.txt` on a model, and properties of random stories.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ use crate::protocol::snapshot::{
 struct VerdictStory {
     host: Snapshot,
     model: HostModel,
-    /// By GPU, the memory in use that the driver lists no process for.
+    /// The memory in bytes on each GPU that the driver lists no process for.
     extra: [u64; 2],
 }
 
@@ -30,7 +30,7 @@ impl VerdictStory {
         story
     }
 
-    /// Applies a line that is not a claim.
+    /// Applies a line that changes the host.
     fn line(&mut self, line: &str) {
         let (words, attributes) = line.split_once(" | ").unwrap_or((line, ""));
         let words: Vec<&str> = words.split_whitespace().collect();
@@ -71,7 +71,7 @@ impl VerdictStory {
         }
         let above =
             self.host.processes.iter().find(|process| process.id.pid == parent).map(|process| process.facts.clone());
-        // Everything that a shell starts has a process group of its own, like a command typed into it.
+        // A program that a shell starts has a process group of its own, like a command typed into it.
         let is_shell =
             |facts: &ProcessFacts| matches!(facts.comm.as_ref().map_or("", Text::as_str), "bash" | "systemd");
         let group = above.as_ref().filter(|facts| !is_shell(facts)).map_or(Ok(pid), |facts| facts.group);
@@ -211,7 +211,7 @@ impl VerdictStory {
             .unwrap_or_else(|| panic!("no process {pid}"))
     }
 
-    /// Returns the model's answer to a claim.
+    /// Returns what the model says to the question of a claim.
     fn answer(&self, question: &str) -> String {
         match question.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["summary"] => Verdict::summary(self.model.verdicts()).unwrap_or_else(|| "nothing".to_owned()),
@@ -290,7 +290,8 @@ fn every_claim_of_the_stories_holds() {
     assert!(told >= 25, "{told}");
 }
 
-/// Generates a forest of processes of some kinds, some of which end, as lines of a story.
+/// Generates processes of some kinds, some of which end, as lines of a story: the first line of each process, and a
+/// later one.
 fn any_forest() -> impl Strategy<Value = Vec<(String, String)>> {
     let kinds = proptest::sample::select(vec![
         "python train.py",
@@ -321,8 +322,8 @@ fn any_forest() -> impl Strategy<Value = Vec<(String, String)>> {
     })
 }
 
-/// Runs the story of a forest, with the snapshot's lists rotated by this much in every pass.
-fn tell(forest: &[(String, String)], turned: usize) -> VerdictStory {
+/// Runs the story of a forest. Rotates the snapshot's lists by `turned` places twice.
+fn story_of(forest: &[(String, String)], turned: usize) -> VerdictStory {
     let mut story = VerdictStory::new();
     let turn = |story: &mut VerdictStory| {
         let count = story.host.processes.len();
@@ -350,7 +351,7 @@ proptest! {
     /// A process that computes and does not serve another is no orphan because of its parents alone.
     #[test]
     fn a_computing_process_is_no_orphan_because_of_its_parent(forest in any_forest()) {
-        let story = tell(&forest, 0);
+        let story = story_of(&forest, 0);
         for verdict in story.model.verdicts() {
             if let VerdictKind::Orphan(orphaned) | VerdictKind::MaybeOrphan(orphaned) = &verdict.kind {
                 prop_assert!(!orphaned.signs.is_empty());
@@ -364,7 +365,7 @@ proptest! {
     /// The order of processes in a snapshot does not change verdicts or jobs.
     #[test]
     fn the_order_of_processes_changes_nothing(forest in any_forest(), turned in 0..9_usize) {
-        let (one, other) = (tell(&forest, 0), tell(&forest, turned));
+        let (one, other) = (story_of(&forest, 0), story_of(&forest, turned));
         prop_assert_eq!(one.model.verdicts().iter().map(|verdict| (&verdict.process, &verdict.kind)).collect::<Vec<_>>(),
             other.model.verdicts().iter().map(|verdict| (&verdict.process, &verdict.kind)).collect::<Vec<_>>());
         prop_assert_eq!(one.model.jobs(), other.model.jobs());
@@ -373,7 +374,7 @@ proptest! {
     /// Each process is in exactly one job, and each root is in its own.
     #[test]
     fn each_process_is_in_one_job(forest in any_forest()) {
-        let story = tell(&forest, 0);
+        let story = story_of(&forest, 0);
         let mut members: Vec<ProcessId> = story.model.jobs().iter().flat_map(|job| job.members.clone()).collect();
         members.sort_unstable();
         let processes: Vec<ProcessId> = story.model.latest().unwrap().processes.iter().map(|process| process.id).collect();

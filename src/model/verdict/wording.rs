@@ -1,4 +1,4 @@
-//! The words for a verdict: one for the table, a sentence with its figures, and a summary of many.
+//! The wording of verdicts: a word for the table, a sentence with the figures, and a summary of many verdicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -28,13 +28,13 @@ impl Verdict {
         (&self.kind).into()
     }
 
-    /// Returns the device memory of some processes together. Memory that several may keep counts once.
+    /// Returns the device memory of some processes together. Memory that several of them may keep counts once.
     pub fn total<'a>(verdicts: &(impl Iterator<Item = &'a Self> + Clone)) -> Total {
         let listed = verdicts.clone().filter_map(|verdict| verdict.listed);
         let mut pools: Vec<&RetainedMemory> = verdicts.clone().flat_map(|verdict| &verdict.kept).collect();
         pools.sort_unstable_by_key(|pool| (pool.gpu, pool.ghost));
         pools.dedup_by_key(|pool| (pool.gpu, pool.ghost));
-        // The memory of a ghost among them is already in its listing.
+        // Where a ghost is among these processes, its listing already contains the memory.
         pools.retain(|pool| pool.ghost.is_none_or(|ghost| verdicts.clone().all(|verdict| verdict.process != ghost)));
         let kept = pools.iter().map(|pool| Ok(Total { bytes: pool.memory, lower_bound: false }));
         Total::sum(listed.chain(kept)).unwrap_or(Total { bytes: Bytes(0), lower_bound: true })
@@ -86,12 +86,13 @@ impl Verdict {
         matches!(self.kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_))
     }
 
-    /// Whether the process is an orphan without device memory: it only takes host memory.
+    /// Whether the process is, or may be, an orphan without device memory: it only takes host memory.
     pub fn is_leftover(&self) -> bool {
         !self.is_on_gpu() && self.is_orphan()
     }
 
-    /// The sentence: `its trainer (4711, python train.py) ended 12 s ago; still holds 11.0 GiB`.
+    /// The sentence about the process, as in `its trainer (4711, python train.py) ended 12 s ago; still holds 11.0
+    /// GiB`.
     pub fn sentence(&self) -> String {
         let holds = || self.holds();
         match &self.kind {
@@ -170,7 +171,7 @@ impl Verdict {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// `holds 11.0 GiB`, `keeps 11.0 GiB of GPU 0 with 3 others`.
+    /// `holds 11.0 GiB`, `keeps 11.0 GiB with 3 others`.
     fn holds(&self) -> String {
         let listed = self.listed.map(|_| format!("holds {}", self.amount()));
         let kept = (!self.kept.is_empty()).then(|| {
@@ -205,9 +206,9 @@ impl OrphanEvidence {
         let ended = self.signs.iter().find(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
         let mut why = match ended {
             // The end of the creator alone is proof.
-            Some(sign) => self.say(sign),
+            Some(sign) => self.describe(sign),
             None => {
-                let signs: Vec<String> = self.signs.iter().map(|sign| self.say(sign)).collect();
+                let signs: Vec<String> = self.signs.iter().map(|sign| self.describe(sign)).collect();
                 signs.join("; ")
             }
         };
@@ -217,7 +218,7 @@ impl OrphanEvidence {
         why
     }
 
-    fn say(&self, sign: &OrphanSign) -> String {
+    fn describe(&self, sign: &OrphanSign) -> String {
         match sign {
             OrphanSign::CreatorEnded(ended) => {
                 // A process that does not serve another has a parent, not a trainer.

@@ -17,7 +17,7 @@ fn curve(samples: &[(u64, Option<u32>)], patience: Duration) -> Curve {
 }
 
 impl Curve {
-    /// The heap memory that it uses.
+    /// The heap memory in bytes.
     pub(in crate::model::history) fn bytes(&self) -> usize {
         let long = self.long.as_ref().map_or(0, |long| {
             size_of::<CoarseTracks>() + [&long.tens, &long.low, &long.high].into_iter().map(Track::bytes).sum::<usize>()
@@ -26,7 +26,8 @@ impl Curve {
     }
 }
 
-/// Returns the highest value of each part of a span that ends at the second `now`; samples are one per second, too.
+/// Checks the highest value in each part of the `span` seconds up to the second `now`. Samples are given by their
+/// second.
 #[track_caller]
 fn check(samples: &[(u64, Option<u32>)], now: u64, span: u64, expected: &[Option<u32>]) {
     let samples: Vec<_> = samples.iter().map(|(second, value)| (second * 1000, *value)).collect();
@@ -92,7 +93,7 @@ fn a_slow_interval_has_gaps_only_where_samples_are_missing() {
 
 #[test]
 fn lowest_and_highest_stay_for_a_week() {
-    // A sawtooth whose floor rises by 1 a second: three days of it, one sample a second.
+    // A sawtooth whose floor rises by 1 each second, for three days with a sample each second.
     let mut curve = Curve::default();
     let end = 3 * 86_400;
     for second in 0..=end {
@@ -142,7 +143,8 @@ fn a_week() -> impl Iterator<Item = Moment> {
     coarse.chain(middle).chain(week - quarter..week).map(|second| Moment(second * 1000))
 }
 
-/// Generates samples of one interval with jitter, missing readings and silences; in milliseconds.
+/// Generates samples at about one interval, with jitter, missing readings and silences: the patience, and the samples
+/// by milliseconds since boot.
 fn any_samples() -> impl Strategy<Value = (Duration, Vec<(u64, Option<u32>)>)> {
     let intervals = prop::sample::select(vec![100u64, 500, 1000, 2000, 10_000, 60_000]);
     let step = (0..100u32, 0..40u64, prop::option::weighted(0.9, 0..5000u32));
@@ -192,7 +194,7 @@ fn naive(
 }
 
 proptest! {
-    /// A curve has what a list of all samples has, in each resolution.
+    /// A curve shows what a list of all samples shows, in each resolution but the coarsest.
     #[test]
     fn nothing_is_lost_or_invented((patience, samples) in any_samples(), parts in 1..60usize, back in 0..10u64, wide in 1..5u64) {
         let curve = curve(&samples, patience);
@@ -201,7 +203,7 @@ proptest! {
             let part = resolution.width * wide;
             let end = last.saturating_sub(back * part);
             let window = Window::until(Moment(end), Duration::from_millis(part * parts as u64), parts);
-            // The beginning of the resolution. The first minutes of coarser ones come from the seconds.
+            // When the resolution begins. The first minutes of the coarser ones come from the track of seconds.
             let first = match (&curve.long, resolution.width) {
                 (_, 1000) => curve.seconds.first().map(|second| u64::from(second) * 1000),
                 (Some(long), _) => long.tens.first().map(|bucket| (u64::from(bucket) * 10_000).max(samples[0].0 + 300_000)),
