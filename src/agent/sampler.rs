@@ -276,8 +276,8 @@ mod tests {
             gpu.load.memory_used = Ok(Bytes(1));
             readings.gpus.push(gpu);
         }
-        let (events, happened) = mpsc::channel();
-        (Sampler::spawn(&options, readings.clone(), events).unwrap(), readings, happened)
+        let (events, received) = mpsc::channel();
+        (Sampler::spawn(&options, readings.clone(), events).unwrap(), readings, received)
     }
 
     fn hang(sampler: &mut Sampler, function: &'static str, subject: CallSubject, since: u64) {
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_gpu_that_hangs_keeps_its_readings_and_says_at_which_call() {
-        let (mut sampler, mut readings, _happened) = two_gpus();
+        let (mut sampler, mut readings, _received) = two_gpus();
         hang(&mut sampler, "nvmlDeviceGetPowerUsage", CallSubject::Gpu(1), 10_000);
         assert!(!sampler.check(Moment(10_999), &mut readings).unwrap());
         assert!(sampler.check(Moment(11_000), &mut readings).unwrap());
@@ -299,13 +299,12 @@ mod tests {
 
     #[test]
     fn a_gpu_that_the_driver_starts_is_starting_for_a_while_and_the_others_go_on() {
-        let (mut sampler, mut readings, _happened) = two_gpus();
+        let (mut sampler, mut readings, _received) = two_gpus();
         let mut causes = vec![];
         for since in [20_000, 23_000, 30_000] {
             hang(&mut sampler, HANDLE, CallSubject::Gpu(0), since);
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
-            let heard = readings.clone();
-            sampler.forget_recovered(&heard);
+            sampler.forget_recovered(&readings);
             causes.push(readings.gpus[0].trouble.as_ref().map(|trouble| (trouble.cause, trouble.since)));
             assert_eq!(readings.gpus[1].trouble, None);
         }
@@ -315,14 +314,14 @@ mod tests {
 
     #[test]
     fn a_gpu_that_hangs_again_is_asked_after_a_longer_delay_each_time() {
-        let (mut sampler, mut readings, happened) = two_gpus();
+        let (mut sampler, mut readings, received) = two_gpus();
         let mut again = vec![];
         for round in 0..MOST_ABANDONED as u64 {
             let since = 100_000 * round;
             hang(&mut sampler, "nvmlDeviceGetPowerUsage", CallSubject::Gpu(0), since);
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
             // The new thread finds no driver, and makes no further call.
-            while !matches!(happened.recv().unwrap(), AgentEvent::Sampled(..)) {}
+            while !matches!(received.recv().unwrap(), AgentEvent::Sampled(..)) {}
             again.push(sampler.unresponsive[0].0.again.map(|again| (again.0 - since - 1000) / 1000));
         }
         // Once eight threads hang, the call is not made again.
@@ -332,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_start_that_hangs_is_the_drivers_trouble_and_is_not_tried_beside_itself() {
-        let (mut sampler, mut readings, _happened) = two_gpus();
+        let (mut sampler, mut readings, _received) = two_gpus();
         hang(&mut sampler, library::INIT, CallSubject::Driver, 0);
         assert!(!sampler.check(Moment(1999), &mut readings).unwrap());
         assert!(sampler.check(Moment(2000), &mut readings).unwrap());

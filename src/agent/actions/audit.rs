@@ -64,7 +64,7 @@ impl Serialize for UserName {
 /// A line of the log.
 #[derive(Debug, Serialize)]
 struct AuditLine {
-    /// The same for a signal and its effects.
+    /// The ID of a signal, which is also that of its effects.
     id: String,
     /// Milliseconds since 1970.
     unix_time_ms: u64,

@@ -139,7 +139,7 @@ impl<'a> ForcedEnd<'a> {
     fn stop_descendants(&mut self) -> Result<bool, String> {
         let scan = observe::all_processes().map_err(|error| format!("cannot look for their children: {error}"))?;
         let mut has_grown = false;
-        // One scan serves all generations: the children of a process are searched for once it is stopped.
+        // One scan serves all generations: once a process is stopped, its children are searched for in the same scan.
         loop {
             let mut has_joined = false;
             for seen in joining(&self.parents, &scan) {

@@ -42,7 +42,7 @@ pub(super) struct HeldProcess {
 }
 
 impl HeldProcess {
-    /// How long a parent may take to reap before its child is called a zombie.
+    /// How long a parent may take to reap its child before the child is reported as a zombie.
     const REAP_TIME: Duration = Duration::from_millis(200);
 
     /// The shortest and the longest time between two checks whether an ended process was reaped. The pidfd stays readable,
@@ -174,7 +174,8 @@ impl HeldProcess {
         }
     }
 
-    /// Checks the effect of the signal. Returns `None` when there is nothing new.
+    /// Checks whether the process has ended, and else whether its state is due to be reported. Returns `None` when there is
+    /// nothing new.
     pub(super) fn check(&mut self, now: Moment) -> Option<Outcome> {
         if self.has_ended() {
             let outcome = self.end(now);
@@ -224,7 +225,7 @@ impl HeldProcess {
         pid_in_proc(self.pidfd.as_fd()) == Some(-1)
     }
 
-    /// Returns that the process is alive, with its state, this long after the signal.
+    /// Returns the outcome for a living process: its state, and the time since the signal.
     fn alive(&self, elapsed: Duration) -> Outcome {
         let pid = self.process.pid;
         let state = stat::of(pid, &mut Vec::new()).map_or(State::Other, |stat| stat.state);

@@ -165,14 +165,14 @@ fn split(bytes: &[u8], end: u8) -> Vec<Text> {
     bytes.split(|byte| *byte == end).filter(|line| !line.is_empty()).map(Text::new).collect()
 }
 
-/// Returns the variables, sorted by name.
+/// Returns the variables of an environment, sorted by name.
 fn parse_environment(environment: &[u8]) -> Vec<Text> {
     let mut variables = split(environment, 0);
     variables.sort_unstable();
     variables
 }
 
-/// Parses the line `Pss:   1234 kB`.
+/// Parses the line `Pss:   1234 kB` of `smaps_rollup`.
 fn parse_pss(maps: &[u8]) -> Option<Bytes> {
     let line = maps.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Pss:"))?;
     let kib = std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()?;

@@ -70,7 +70,7 @@ fn round(handler: &TestHandler, victim: Sleeper, case: ReuseCase) -> Option<bool
     let mut stranger = successor_of(process)?;
     handler.send(&Command::Hold { process });
     handler.send(&Command::Signal { process, signal: Signal::Kill });
-    // No process has PID 0, so the refusal of that one marks the end of the replies.
+    // No process has PID 0, so the refusal to hold it marks the end of the replies.
     let last = ProcessId { pid: 0, start_ticks: None };
     handler.send(&Command::Hold { process: last });
     while let reply = handler.reply()

@@ -6,7 +6,8 @@
 //! A sample counts when the bytes did not change for a while. Some of the bytes are totals that grow with each change, so
 //! the same bytes are the same state:
 //!
-//! - A device that did not change between the last two samples is read once. Unchanged bytes are the state that was proven before.
+//! - A device that did not change between the last two samples is read once. Unchanged bytes are the state that was
+//!   proven before.
 //! - A device that changed is read twice in one call, which copies the ranges one after the other. If both copies are the
 //!   same and the mutex, which is part of them, is free, nothing changed in between and no change was under way.
 //! - In all other cases the device is read again, in calls of its own, until two copies are the same.

@@ -115,17 +115,17 @@ fn parts_without_contradictions_add_up_to_the_gpu() {
             if message["allocated_bytes"].is_null() {
                 continue;
             }
-            let of = |key: &str| message[key].as_u64().unwrap_or(0);
+            let figure = |key: &str| message[key].as_u64().unwrap_or(0);
             let others: u64 = message["other_processes"]
                 .as_array()
                 .expect("a list")
                 .iter()
                 .filter_map(|other| other["memory_used_bytes"].as_u64())
                 .sum();
-            let own = of("allocated_bytes") + of("unallocated_bytes") + of("not_pytorch_bytes");
-            let sum = own + others + of("unaccounted_bytes") + free;
+            let own = figure("allocated_bytes") + figure("unallocated_bytes") + figure("not_pytorch_bytes");
+            let sum = own + others + figure("unaccounted_bytes") + free;
             // The sum may be too large because of rounding.
-            assert!(sum == total || sum.abs_diff(total) <= of("rounding_bytes"), "{name}: {sum} of {total}");
+            assert!(sum == total || sum.abs_diff(total) <= figure("rounding_bytes"), "{name}: {sum} of {total}");
         }
     }
 }

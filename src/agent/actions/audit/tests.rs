@@ -101,7 +101,7 @@ fn a_signal_and_its_effect_are_two_lines_with_one_id() {
     );
     assert_eq!(act["uid"], getuid().as_raw());
     assert!(
-        act["boot_id"].as_str().is_some_and(|it| it.len() == 36)
+        act["boot_id"].as_str().is_some_and(|id| id.len() == 36)
             && act["unix_time_ms"].as_u64() > Some(1_700_000_000_000)
     );
     assert_eq!((&end["id"], end["outcome"].as_str()), (&act["id"], Some("ended")));
@@ -165,7 +165,7 @@ fn only_a_plain_file_of_the_user_is_written() {
 
 #[test]
 fn without_a_home_the_failure_is_reported_once() {
-    let (sender, told) = mpsc::channel();
+    let (sender, replies) = mpsc::channel();
     let mut audit = Audit::new(None, Arc::new(move |reply| sender.send(reply).expect("the test receives")));
     for _ in 0..3 {
         audit.signal(record());
@@ -175,7 +175,7 @@ fn without_a_home_the_failure_is_reported_once() {
         );
     }
     audit.finish(PATIENCE);
-    assert_eq!(told.try_iter().count(), 1);
+    assert_eq!(replies.try_iter().count(), 1);
 }
 
 #[test]

@@ -64,11 +64,12 @@ impl TestTree {
 
     /// Returns the living processes of the tree.
     fn members(&self) -> Vec<ProcessId> {
-        let pids =
-            fs::read_dir("/proc").expect("there is one").filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
+        let pids = fs::read_dir("/proc")
+            .expect("there is one")
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let has_mark = |pid: &u32| {
             let environment = fs::read(format!("/proc/{pid}/environ"));
-            environment.is_ok_and(|it| it.split(|byte| *byte == 0).any(|it| it == self.mark.as_bytes()))
+            environment.is_ok_and(|all| all.split(|byte| *byte == 0).any(|variable| variable == self.mark.as_bytes()))
         };
         let ids = pids.filter(has_mark).filter_map(|pid| {
             let start_ticks = Some(stat::of(pid, &mut Vec::new()).ok()?.start_ticks);
@@ -79,7 +80,7 @@ impl TestTree {
 
     fn children_of(&self, parent: ProcessId) -> Vec<ProcessId> {
         let mut members = self.members();
-        members.retain(|it| stat::of(it.pid, &mut Vec::new()).is_ok_and(|stat| stat.parent == parent.pid));
+        members.retain(|member| stat::of(member.pid, &mut Vec::new()).is_ok_and(|stat| stat.parent == parent.pid));
         members
     }
 }
@@ -90,7 +91,7 @@ impl Drop for TestTree {
         while let members = self.members()
             && !members.is_empty()
         {
-            for pid in members.iter().filter_map(|it| Pid::from_raw(i32::try_from(it.pid).ok()?)) {
+            for pid in members.iter().filter_map(|member| Pid::from_raw(i32::try_from(member.pid).ok()?)) {
                 let _ended = kill_process(pid, Number::KILL);
             }
             // The root is a member until it is reaped.
@@ -116,7 +117,7 @@ fn say(word: &str) {
 /// Whether a program is installed.
 fn has(program: &str) -> bool {
     let status = Program::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let has = status.is_ok_and(|it| it.success());
+    let has = status.is_ok_and(|status| status.success());
     if !has {
         say(&format!("skipped: there is no {program}"));
     }
@@ -173,10 +174,10 @@ fn end_whole_job(tree: &TestTree, shown: &[ProcessId]) -> Vec<Reply> {
     handler.hold_all(shown);
     handler.force(shown);
     let replies = handler.replies_until_all_ended(shown.len());
-    let told = handler.audit();
+    let log = handler.audit();
     for process in killed(&replies) {
         let mode = if shown.contains(&process) { "job" } else { "joined" };
-        assert!(told.contains(&(process.pid.into(), mode.to_owned())), "{process:?} as {mode}: {told:?}");
+        assert!(log.contains(&(process.pid.into(), mode.to_owned())), "{process:?} as {mode}: {log:?}");
     }
     wait_until(|| tree.members().is_empty(), "there are survivors");
     assert!(stranger.is_alive());
@@ -184,8 +185,8 @@ fn end_whole_job(tree: &TestTree, shown: &[ProcessId]) -> Vec<Reply> {
 }
 
 fn joined(replies: &[Reply]) -> Vec<(ProcessId, ProcessId)> {
-    let joined = replies.iter().filter_map(|it| match it.outcome {
-        Outcome::Joined { parent, .. } => Some((it.process, parent)),
+    let joined = replies.iter().filter_map(|reply| match reply.outcome {
+        Outcome::Joined { parent, .. } => Some((reply.process, parent)),
         _ => None,
     });
     joined.collect()
@@ -193,7 +194,7 @@ fn joined(replies: &[Reply]) -> Vec<(ProcessId, ProcessId)> {
 
 /// Returns the killed processes in order.
 fn killed(replies: &[Reply]) -> Vec<ProcessId> {
-    replies.iter().filter(|it| matches!(it.outcome, Outcome::Sent { .. })).map(|it| it.process).collect()
+    replies.iter().filter(|reply| matches!(reply.outcome, Outcome::Sent { .. })).map(|reply| reply.process).collect()
 }
 
 #[test]
@@ -274,11 +275,15 @@ fn a_parent_that_does_not_reap_is_named_and_is_not_signalled() {
     handler.hold_all(&[child]);
     handler.force(&[child]);
     let replies = handler.replies_until_all_ended(1);
-    match replies.last().map(|it| &it.outcome) {
+    match replies.last().map(|reply| &reply.outcome) {
         Some(Outcome::Zombie { parent, .. }) => assert_eq!(*parent, root.pid),
         other => panic!("{other:?}"),
     }
-    assert_eq!(stat::of(root.pid, &mut Vec::new()).map(|it| it.state).ok(), Some(State::Sleeping), "it was not shown");
+    assert_eq!(
+        stat::of(root.pid, &mut Vec::new()).map(|stat| stat.state).ok(),
+        Some(State::Sleeping),
+        "it was not shown"
+    );
 }
 
 #[test]
@@ -343,16 +348,17 @@ fn if_one_process_may_not_be_ended_all_are_continued() {
     wait_for_state(root, State::Sleeping);
     let children = tree.children_of(root);
     assert_eq!(children.len(), 2);
-    let is_told_right = || {
-        let states = children.iter().map(|it| stat::of(it.pid, &mut Vec::new()).expect("the process is alive").state);
+    let are_states_restored = || {
+        let states =
+            children.iter().map(|child| stat::of(child.pid, &mut Vec::new()).expect("the process is alive").state);
         let mut states: Vec<_> = states.collect();
         states.sort_unstable();
         // A continued process runs for a moment before it sleeps again.
         states == [State::Sleeping, State::Stopped]
     };
-    wait_until(is_told_right, "the one that was stopped before stays so, the other goes on");
-    let told = handler.audit();
-    assert!(told.contains(&(root.pid.into(), "resumed".to_owned())), "{told:?}");
+    wait_until(are_states_restored, "the one that was stopped before stays so, the other goes on");
+    let log = handler.audit();
+    assert!(log.contains(&(root.pid.into(), "resumed".to_owned())), "{log:?}");
 }
 
 #[test]

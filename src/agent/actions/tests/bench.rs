@@ -83,7 +83,7 @@ impl TestHandler {
         let all =
             processes.iter().map(|id| Process { id: *id, facts: facts.clone(), load: load.clone(), allocator: None });
         let mut all: Vec<_> = all.collect();
-        all.sort_by_key(|it| it.id);
+        all.sort_by_key(|process| process.id);
         self.targets.set(&all);
     }
 
@@ -128,7 +128,7 @@ impl TestHandler {
         }
     }
 
-    /// Expects that the process ends. Before its parent reaps it, it may be reported as a zombie.
+    /// Expects that the process ends. Before its parent reaps it, the process may be reported as a zombie.
     #[track_caller]
     pub(in crate::agent::actions) fn expect_end(&self) {
         match self.next_outcome() {
@@ -157,7 +157,7 @@ impl TestHandler {
     pub(in crate::agent::actions) fn audit(mut self) -> Vec<(u64, String)> {
         self.close();
         let lines = self.home.lines();
-        let pid_of = |id: &Value| lines.iter().find(|it| it["id"] == *id).and_then(|it| it["pid"].as_u64());
+        let pid_of = |id: &Value| lines.iter().find(|line| line["id"] == *id).and_then(|line| line["pid"].as_u64());
         let word = |line: &Value| line["mode"].as_str().or(line["outcome"].as_str()).expect("one of them").to_owned();
         lines.iter().map(|line| (pid_of(&line["id"]).expect("an act comes first"), word(line))).collect()
     }

@@ -45,5 +45,5 @@ impl Drop for FrozenFileSystem {
 fn runs(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|it| it.success())
+    command.status().is_ok_and(|status| status.success())
 }
