@@ -88,7 +88,6 @@ impl Alerts {
         Some(format!("{name} is watched: gputop says when {aim}"))
     }
 
-    /// Whether the user watches this process or GPU.
     pub(crate) fn is_watched(&self, subject: &HostSubject) -> bool {
         self.watched.iter().any(|watched| watched.subject == *subject)
     }

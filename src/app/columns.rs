@@ -30,11 +30,11 @@ pub enum Tone {
     Reading,
     /// Less important than the rest of the line.
     Dim,
-    /// Healthy.
+    /// Something healthy.
     Good,
-    /// Unusual.
+    /// Something unusual.
     Notable,
-    /// Wrong.
+    /// Something wrong.
     Alarm,
     /// The severity of a verdict, or of the health of a GPU.
     Severity(Severity),

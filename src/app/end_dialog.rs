@@ -42,7 +42,7 @@ pub enum Choice {
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlannedEnd(HostKey, Choice, Vec<(ProcessId, Option<Argv>)>);
 
-/// The choices for one process: from gentle to hard, then signals that do not end a process.
+/// The choices for one or for many processes: from gentle to hard, then signals that do not end a process.
 const FOR_ONE: &[Choice] = &[
     Choice::Signal(Signal::Int),
     Choice::Signal(Signal::Term),
@@ -55,7 +55,6 @@ const FOR_ONE: &[Choice] = &[
     Choice::Signal(Signal::Cont),
 ];
 
-/// The choices for several processes.
 const FOR_MANY: &[Choice] = &[
     Choice::Gently,
     Choice::Signal(Signal::Int),
@@ -83,7 +82,7 @@ pub const MANY: usize = 20;
 pub struct EndDialog {
     /// The host of all of its processes: a dialog never spans hosts.
     pub host: HostKey,
-    /// All processes of the job, the root first, then those that the agent found.
+    /// All processes of the job, root first, then chosen processes outside of the job, and those that the agent found.
     members: Vec<Member>,
     /// The job, the root first, as last seen before the scope became [`Scope::Job`].
     job: Vec<ProcessId>,
@@ -236,7 +235,6 @@ impl EndDialog {
         last
     }
 
-    /// Moves the choice by this many places.
     pub(super) fn choose(&mut self, by: isize) {
         let choices = self.choices();
         let at = choices.iter().position(|choice| *choice == self.choice).unwrap_or(0);
@@ -271,7 +269,6 @@ impl EndDialog {
         self.hold()
     }
 
-    /// Scrolls the targets.
     pub(super) fn scroll(&mut self, by: isize) {
         self.top = self.top.saturating_add_signed(by).min(self.targets().count().saturating_sub(1));
     }
@@ -407,7 +404,7 @@ impl EndDialog {
         }
     }
 
-    /// Tells the agent to release every process of the dialog.
+    /// Returns the commands to release every process that the agent was asked to hold.
     pub(super) fn release(&self) -> Vec<Command> {
         let held = self.members.iter().filter(|member| member.stage != Stage::Unasked);
         held.map(|member| Command::Release { process: member.id() }).collect()

@@ -74,7 +74,7 @@ fn power(gpu: &Gpu) -> String {
     }
 }
 
-/// A temperature stands out when fewer degrees than this remain until the GPU slows down.
+/// A temperature stands out when at most this many degrees remain until the GPU slows down.
 const HOT_MARGIN: i32 = 10;
 
 fn heat(gpu: &Gpu) -> Tone {

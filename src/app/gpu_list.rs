@@ -76,7 +76,6 @@ impl GpuList {
         self.selected = self.selected_row(fleet).map(|row| row.id());
     }
 
-    /// Moves the cursor by this many rows.
     pub(super) fn step(&mut self, by: isize, fleet: &Fleet) {
         self.select(self.cursor.saturating_add_signed(by), fleet);
     }

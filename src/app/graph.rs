@@ -45,7 +45,6 @@ impl GraphView {
         self.span.or(self.frozen_span).unwrap_or_else(|| model.span())
     }
 
-    /// Returns to the present.
     pub(super) fn follow_present(&mut self) {
         (self.end, self.frozen_span, self.frozen_on, self.cursor) = (None, None, None, None);
     }

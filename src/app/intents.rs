@@ -28,7 +28,7 @@ const PAGE_HEAD: u16 = 2;
 const LIST_HEAD: u16 = 1;
 
 impl App {
-    /// Does what the user wants. Returns the effect that the intent asks for, if any.
+    /// Performs an intent. Returns the effect that it asks for, if any.
     pub(super) fn perform(&mut self, intent: Intent) -> Option<Effect> {
         match intent {
             Intent::OpenEndDialog | Intent::Refresh | Intent::Interval(_) if self.options.is_recording => {
@@ -292,8 +292,8 @@ impl App {
         commands(host, asked)
     }
 
-    /// The processes that the end-process dialog opens on: the tagged ones, else the one of the open page or graph,
-    /// else the one under the cursor.
+    /// The processes that the end-process dialog opens on. Over the lists: the tagged ones, or else the one under the
+    /// cursor. On a page or graph: its process.
     fn processes_to_end(&self) -> Vec<HostProcess> {
         match self.modes.current() {
             Mode::List if !self.processes.tagged.is_empty() => self.processes.tagged.clone(),

@@ -23,9 +23,9 @@ pub enum Grouping {
     Flat,
     /// Each process below its parent. Related processes without a GPU are listed too.
     Tree,
-    /// By job, with the memory of each.
+    /// One group for each job, with the memory of the job.
     Job,
-    /// By user, with the memory of each.
+    /// One group for each user, with the memory of the user's processes.
     User,
 }
 

@@ -12,7 +12,6 @@ const LIFETIME: ViewerTime = ViewerTime::new(Duration::from_secs(5));
 pub(crate) struct Notice(Option<(String, ViewerTime)>);
 
 impl Notice {
-    /// The text; `None` if there is no notice.
     pub(crate) fn text(&self) -> Option<&str> {
         self.0.as_ref().map(|(text, _)| text.as_str())
     }

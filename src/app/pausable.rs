@@ -14,7 +14,6 @@ pub(crate) struct Pausable {
 }
 
 impl Pausable {
-    /// Shows this fleet, live.
     pub(super) fn new(fleet: Fleet) -> Self {
         Self { shown: fleet, live: None }
     }

@@ -104,7 +104,6 @@ impl ProcessList {
         self.selected = self.selected_row().map(|row| row.subject.clone());
     }
 
-    /// Moves the cursor by this many rows.
     pub(super) fn step(&mut self, by: isize) {
         self.select(self.cursor.saturating_add_signed(by));
     }

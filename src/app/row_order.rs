@@ -97,9 +97,9 @@ impl RowOrder {
         if self.sort.replace(sort) != Some(sort) {
             self.lines.clear();
         }
-        // When most rows are new, the reader has no row to lose.
-        let is_another = lines.len() > 2 * self.lines.len();
-        let known = self.lines.iter().map(|line| line.id).zip(0..).filter(|_| !is_another);
+        // When most rows are new, all are sorted: there is no order that the reader could remember.
+        let is_mostly_new = lines.len() > 2 * self.lines.len();
+        let known = self.lines.iter().map(|line| line.id).zip(0..).filter(|_| !is_mostly_new);
         let known: HashMap<HostProcess, usize> = known.collect();
         let (mut settled, mut new): (Vec<_>, Vec<(RowHistory, SortKeys<'_>)>) =
             (Vec::with_capacity(lines.len()), Vec::new());

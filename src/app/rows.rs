@@ -81,7 +81,6 @@ impl Row {
     }
 }
 
-/// The rows, from the top.
 pub(super) fn rows(fleet: &Fleet, view: View, sort: Sort, filter: &str, order: &mut RowOrder) -> Vec<Row> {
     let filter = Filter {
         only_mine: view.mine,

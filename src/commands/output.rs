@@ -93,7 +93,6 @@ pub(super) fn advice_json(pieces: &[Advice]) -> Value {
     pieces.iter().map(one).collect()
 }
 
-/// Prints one line of JSON.
 pub(super) fn print_json(value: &Value) -> anyhow::Result<()> {
     report::print(format!("{value}\n").as_bytes())
 }

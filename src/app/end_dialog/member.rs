@@ -24,7 +24,7 @@ pub enum Stage {
     Sent {
         /// The signal.
         signal: Signal,
-        /// When.
+        /// The moment by the clock of the host.
         at: Moment,
         /// The state of the process while it does not end, and the kernel function that it waits in; `None` until the
         /// agent reports them.
@@ -34,7 +34,7 @@ pub enum Stage {
     LetGo(Text),
     /// The process has ended.
     Ended {
-        /// When.
+        /// The moment by the clock of the host.
         at: Moment,
         /// The PID of the parent that has not reaped the process; `None` if it was reaped.
         zombie_of: Option<u32>,

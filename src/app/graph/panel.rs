@@ -62,7 +62,7 @@ impl Projection {
         let evidence = growing.detector.evidence()?;
         let (held, limit) = (model.series(subject)?.latest()?, limit(model, subject));
         let split = model.allocator_history(subject).filter(|_| growing.part == Some(MemoryPart::Allocated));
-        // The step of a job that needs more than is left runs out of memory, so the projection continues the peaks.
+        // A training step runs out of memory at its peak, so the projection continues the peaks.
         let parts = split.and_then(|split| split.top(model.now()).zip(split.reserved.latest()));
         // Tensors can grow into everything that PyTorch can allocate: memory of other libraries stays.
         let (from, limit) = match parts {

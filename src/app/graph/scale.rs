@@ -5,7 +5,6 @@ use crate::base::units::Bytes;
 /// The amount of each row of a graph.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
-    /// The number of rows of the graph.
     rows: u16,
     /// The number of rows from one label to the next.
     stride: u16,

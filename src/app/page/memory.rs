@@ -151,9 +151,9 @@ fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
     let gpu_processes = || with_instances(snapshot, gpu).flat_map(|gpu| &gpu.processes);
     let all_stats = || gpu_processes().map(|gpu_process| stats(gpu_process.process));
     // A process without PyTorch has no stats, and those of a forked worker are a copy of its parent's.
-    let says_all = |why| matches!(why, AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied);
+    let needs_no_stats = |why| matches!(why, AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied);
     let is_unread =
-        all_stats().any(|stats| stats.is_none_or(|stats| stats.unreadable.is_some_and(|why| !says_all(why))));
+        all_stats().any(|stats| stats.is_none_or(|stats| stats.unreadable.is_some_and(|why| !needs_no_stats(why))));
     let is_unplaced = all_stats().flatten().flat_map(|stats| &stats.devices).any(|device| device.gpu.is_none());
     match (is_unread, is_unplaced) {
         (false, false) => "not PyTorch's: CUDA contexts, kernels, other libraries",

@@ -43,7 +43,6 @@ impl Level {
         panel.scale.holds(self.amount).then(|| panel.plot.y + rows - 1 - from_bottom)
     }
 
-    /// Draws a line across the graph.
     pub(super) fn line(&self, buffer: &mut Buffer, panel: &Panel) {
         let Some(row) = self.row(panel) else { return };
         for x in (0..panel.plot.width).step_by(2) {
@@ -75,7 +74,6 @@ pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) 
     }
 }
 
-/// Draws a line for each mark.
 pub(super) fn marks(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
     for x in marks.iter().filter_map(|mark| panel.column(mark.at(panel.subject.host)?)) {
         upright(buffer, theme.notable(), panel, x);
@@ -211,7 +209,7 @@ pub(super) fn sentence(model: &HostModel, event: &HistoryEvent) -> String {
         HistoryEventKind::Signalled(signal) => format!("{signal} to {who}"),
         HistoryEventKind::Dropped { from, to } => {
             let growth = event.process.as_ref().and_then(|(id, _)| model.leak_detector(&GpuOrProcess::Process(*id)));
-            // Only the latest drop has a name.
+            // The kind of a drop is known only for the latest one.
             let fall = growth.and_then(LeakDetector::last_drop).filter(|(at, _)| *at == event.at);
             let name = fall.map_or_else(String::new, |(_, fall)| format!(": {fall}"));
             format!("{who} fell from {from} to {to}{name}")
@@ -234,7 +232,7 @@ pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel
         let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else { continue };
         pen.skip(x).put(letter.to_string(), style);
         let words = sentence(model, event);
-        // Words must not cover the letter of the event before.
+        // Words must not cover the symbol of the event before.
         let before = shown[at + 1..].iter().map(|(column, _)| *column).find(|before| *before < x);
         let is_free = |place: &usize| before.is_none_or(|before| before + 1 < *place);
         if x + 2 + words.len() < end {

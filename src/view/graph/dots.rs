@@ -18,7 +18,6 @@ const FILLS: [fn(usize, usize) -> bool; 6] = [
     |x, y| x % 2 == 1 && y.is_multiple_of(2),
 ];
 
-/// The number of fills.
 pub(super) const FILL_COUNT: usize = FILLS.len();
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,7 +27,6 @@ struct DotCell {
     is_line: bool,
 }
 
-/// The dots of an area.
 pub(super) struct Dots {
     area: Area,
     cells: Vec<DotCell>,
@@ -61,7 +59,7 @@ impl Dots {
     pub(super) fn line(&mut self, x: usize, rows: (usize, usize), style: Style) {
         for y in rows.0.min(rows.1)..=rows.0.max(rows.1) {
             if let Some(cell) = self.cell(x, y) {
-                // A line hides the filling of its cell, or it would fray.
+                // A line replaces the fill of its cell, which would make the line ragged.
                 let bits = if cell.is_line { cell.bits } else { 0 };
                 *cell = DotCell { bits: bits | BITS[x % 2][y % 4], style, is_line: true };
             }
@@ -83,7 +81,7 @@ impl Dots {
         for (at, cell) in self.cells.iter().enumerate().filter(|(_, cell)| cell.bits != 0) {
             let place = |offset: usize, start: u16| start + u16::try_from(offset).unwrap_or(0);
             let place = (place(at % width, self.area.x), place(at / width, self.area.y));
-            // A filling leaves other glyphs visible; a line covers them.
+            // A fill leaves other symbols visible; a line covers them.
             if cell.is_line || buffer[place].symbol() == " " {
                 buffer[place].reset();
                 buffer[place].set_char(glyph(cell.bits)).set_style(cell.style);
