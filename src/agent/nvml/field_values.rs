@@ -1,4 +1,4 @@
-//! `nvmlDeviceGetFieldValues`: many numbers in one call, each with its own type and its own error.
+//! Reads many values of a GPU in one call of `nvmlDeviceGetFieldValues`. Each value has its own type and its own error.
 
 use std::mem;
 
@@ -20,34 +20,35 @@ const MODULE: u32 = 1;
 /// The scope of all links together.
 const ALL_LINKS: u32 = u32::MAX;
 
-// The numbers of fields in nvml.h (`NVML_FI_DEV_…`). No driver may have renumbered a field that is read here.
+// Field IDs of nvml.h (`NVML_FI_DEV_…`). These IDs are the same in all drivers.
 
-/// Of the GPU, in the order of [`GpuCalls::read_fields`].
+/// The fields of the GPU that [`GpuCalls::read_fields`] reads, in its order.
 const DETAIL: [u32; 8] = [29, 30, 74, 76, 82, 185, 186, 230];
-/// Of the GPU, in the order of [`GpuCalls::read_damage`].
+/// The fields of the GPU that [`GpuCalls::read_damage`] reads, in its order.
 const DAMAGE: [u32; 6] = [3, 4, 31, 144, 145, 230];
 /// Milliwatts of the module: average and instant power; lowest, highest, default, enforced and requested limit.
 const MODULE_POWER: [u32; 7] = [185, 186, 187, 188, 189, 190, 192];
 /// The number of NVLink connections.
 const LINKS: u32 = 91;
-/// State and speed of a link. The speed is in MB per second.
+/// The state of an NVLink connection, and its speed in MB per second.
 const LINK: [u32; 2] = [165, 164];
 /// KiB sent and received over NVLink since the driver was loaded.
 const TRANSFERRED: [u32; 2] = [138, 139];
-/// EDPP, whose unit is undocumented; it is read as percent. This field and those below exist since driver 590.
+/// The EDPP multiplier. Its unit is undocumented; it is read as percent. This field and those below exist since driver 590.
 const EDPP: u32 = 274;
-/// Power smoothing of the board: whether it can be delayed, the floors, the least activation, the window.
+/// Power smoothing of the board, in the order of [`GpuDetail::power_smoothing`].
 const SMOOTHING: [u32; 6] = [280, 275, 276, 277, 278, 279];
-/// The number of the active profile, which is the scope of the profile's fields.
+/// The number of the active power-smoothing profile. This number is the scope of [`PROFILE_FIELDS`].
 const PROFILE: u32 = 264;
-const OF_PROFILE: [u32; 4] = [281, 282, 283, 284];
-const OF_ADMINISTRATOR: [u32; 4] = [285, 286, 287, 288];
-/// Rows whose replacement is inactive, since driver 595: after corrected errors, and after uncorrected errors.
+const PROFILE_FIELDS: [u32; 4] = [281, 282, 283, 284];
+const ADMINISTRATOR_FIELDS: [u32; 4] = [285, 286, 287, 288];
+/// The number of remapped rows whose remapping is not in effect, after corrected and after uncorrected errors. Since driver 595.
 const INACTIVE_ROWS: [u32; 2] = [301, 302];
 
-/// `NVML_NVLINK_STATE_ACTIVE`, and since 575 `NVML_NVLINK_STATE_SLEEP`: an unused link sleeps, and wakes by itself.
+/// The states of a link that is up: `NVML_NVLINK_STATE_ACTIVE`, and since driver 575 `NVML_NVLINK_STATE_SLEEP`. An unused
+/// link sleeps, and wakes by itself.
 const UP: [u64; 2] = [1, 2];
-/// More links than any GPU has.
+/// The largest plausible number of links.
 const MOST_LINKS: u32 = 36;
 /// The largest plausible percentage of EDPP.
 const MOST_EDPP: u32 = 1000;
@@ -61,7 +62,7 @@ fn values<const N: usize>(
 ) -> Result<[Reading<u64>; N], NvmlError> {
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
     let mut values = fields.map(|field| {
-        // SAFETY: the structure is plain numbers, for all of which zero is a value.
+        // SAFETY: the structure is plain numbers, for all of which zero is valid.
         let mut value: nvmlFieldValue_t = unsafe { mem::zeroed() };
         (value.fieldId, value.scopeId) = (field, scope);
         value
@@ -74,7 +75,7 @@ fn values<const N: usize>(
 
 fn number(value: &nvmlFieldValue_t) -> Reading<u64> {
     nvml_try(value.nvmlReturn).map_err(|error| match errors::missing(&error) {
-        // A field that this driver does not know is an invalid argument.
+        // For a field that the driver does not know, NVML returns this error.
         Missing::Failed if matches!(error, NvmlError::InvalidArg) => Missing::Unsupported,
         why => why,
     })?;
@@ -149,7 +150,7 @@ impl GpuCalls {
         ] = self.field_values(MODULE, MODULE_POWER).map(|value| value.and_then(small).and_then(milliwatts));
     }
 
-    /// Reads the fields of a GPU as a whole.
+    /// Reads retired pages, throttle times, memory temperature, power and the recovery action.
     pub(super) fn read_fields(&mut self, detail: &mut GpuDetail, driver: &str) {
         let [single, double, power_cap, sync_boost, memory, average, instant, action] = self.field_values(GPU, DETAIL);
         (detail.retired_single, detail.retired_double) = (single, double);
@@ -162,11 +163,11 @@ impl GpuCalls {
         detail.power_average = average.and_then(small).and_then(milliwatts);
         detail.power_instant = instant.and_then(small).and_then(milliwatts);
         detail.recovery_action = action.and_then(small);
-        [detail.held_thermal, detail.held_hardware_thermal, detail.held_power_brake] =
-            held(driver).map_or([Err(Missing::Unsupported); 3], |fields| self.field_values(GPU, fields));
+        [detail.held_thermal, detail.held_hardware_thermal, detail.held_power_brake] = throttle_time_fields(driver)
+            .map_or([Err(Missing::Unsupported); 3], |fields| self.field_values(GPU, fields));
     }
 
-    /// Reads fields that only new drivers have.
+    /// Reads inactive row remappings, EDPP and power smoothing, which only new drivers have.
     pub(super) fn read_rare(&mut self, detail: &mut GpuDetail, driver: &str) {
         let major = driver.split('.').next().and_then(|major| major.parse::<u32>().ok());
         if major >= Some(595) {
@@ -184,9 +185,9 @@ impl GpuCalls {
             return;
         }
         let [profile] = self.field_values(GPU, [PROFILE]);
-        let profile = profile.and_then(small).map(|profile| self.field_values(profile, OF_PROFILE));
-        let profile = profile.unwrap_or_else(|why| [Err(why); OF_PROFILE.len()]);
-        let administrator = self.field_values(GPU, OF_ADMINISTRATOR);
+        let profile = profile.and_then(small).map(|profile| self.field_values(profile, PROFILE_FIELDS));
+        let profile = profile.unwrap_or_else(|why| [Err(why); PROFILE_FIELDS.len()]);
+        let administrator = self.field_values(GPU, ADMINISTRATOR_FIELDS);
         let or_not_set = |value: Reading<u64>| match value {
             Err(Missing::Unsupported) => Ok(None),
             other => other.map(Some),
@@ -194,18 +195,19 @@ impl GpuCalls {
         detail.power_smoothing = board.into_iter().chain(profile).chain(administrator).map(or_not_set).collect();
     }
 
-    /// Reads the bytes sent and received over all NVLink connections so far.
+    /// Reads the bytes sent and received over all NVLink connections since the driver was loaded.
     pub(super) fn transferred(&mut self) -> [Reading<Bytes>; 2] {
         self.field_values(ALL_LINKS, TRANSFERRED).map(|value| value.map(Bytes::from_kib))
     }
 }
 
-/// The fields that tell how long heat, by software and by hardware, and the power brake held the clocks.
+/// Returns the IDs of three fields: how long the software thermal slowdown, the hardware thermal slowdown and the power brake
+/// reduced the clocks. `None` when the driver lacks these fields, or their IDs in this driver are unknown.
 ///
-/// nvml.h has them as 251 to 253 in CUDA 12.9 and 13.0, and as 269 to 271 since 13.0 update 1, where 251 to 253 are again
-/// what they were in 12.8: settings of power smoothing. nvml-wrapper changes the numbers at 580.82. The numbers between 580.65,
-/// which came with 13.0, and 580.82 are not known.
-fn held(driver: &str) -> Option<[u32; 3]> {
+/// The IDs in nvml.h are 251 to 253 in CUDA 12.9 and 13.0, and 269 to 271 since 13.0 update 1. There, 251 to 253 are settings
+/// of power smoothing again, as in 12.8. nvml-wrapper changes the IDs at driver 580.82. The IDs between 580.65, the driver of
+/// 13.0, and 580.82 are unknown.
+fn throttle_time_fields(driver: &str) -> Option<[u32; 3]> {
     let mut numbers = driver.split('.').map(str::parse::<u32>);
     let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
     let first = match version {
@@ -231,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_numbers_of_the_throttle_times_depend_on_the_driver() {
-        let first = |driver| held(driver).map(|fields| fields[0]);
+        let first = |driver| throttle_time_fields(driver).map(|fields| fields[0]);
         assert_eq!(first("535.183.01"), None);
         assert_eq!(first("570.86.16"), None, "251 is whether power smoothing is on");
         assert_eq!(first("575.51.03"), Some(251));

@@ -1,4 +1,4 @@
-//! Calls about one GPU. Remembers what the GPU does not support, and what failed in this pass.
+//! Makes calls about one GPU. Remembers which calls the GPU does not support, and which call failed in this pass.
 
 use std::rc::Rc;
 
@@ -16,16 +16,16 @@ pub(super) type CallError = (&'static str, NvmlError);
 #[derive(Debug)]
 pub(super) struct GpuCalls {
     pub(super) device: Device<'static>,
-    /// The index of the GPU; of the parent for an instance.
+    /// The index of the GPU; for a MIG instance, that of its parent.
     pub(super) index: u32,
     pub(super) watch: Rc<CallWatch>,
     /// Functions, each with its arguments, that this GPU does not support. They are not called again.
     unsupported: Vec<(&'static str, Box<[u32]>)>,
-    /// Whether a call succeeded in this pass, or was not supported.
+    /// Whether the GPU answered a call in this pass, if only that it does not support the call.
     pub(super) has_answered: bool,
-    /// The first call that failed in this pass.
+    /// The first call that failed in this pass, or the first that reported that the GPU needs a reset.
     pub(super) failed: Option<CallError>,
-    /// The call after which no more calls are made in this pass.
+    /// The call that failed because the GPU or the driver is lost. No more calls are made in this pass.
     pub(super) fatal: Option<CallError>,
 }
 
@@ -38,7 +38,7 @@ impl GpuCalls {
         (self.has_answered, self.failed) = (false, None);
     }
 
-    /// Makes calls again that were not supported: support depends on whether MIG splits the GPU.
+    /// Forgets which calls are not supported, so that they are made again: support depends on whether MIG splits the GPU.
     pub(super) fn forget_unsupported(&mut self) {
         self.unsupported.clear();
     }
@@ -51,7 +51,7 @@ impl GpuCalls {
         self.fatal.is_none() && !self.is_unsupported(function, &[])
     }
 
-    /// Makes a call that is announced, also of a function that is not supported.
+    /// Announces and makes a call, even if the function is known to be unsupported.
     pub(super) fn call<T>(
         &self,
         function: &'static str,
@@ -60,7 +60,7 @@ impl GpuCalls {
         self.watch.call(CallSubject::Gpu(self.index), function, call)
     }
 
-    /// Reads a value by a call, and remembers whether that failed.
+    /// Reads a value. If the call fails, remembers the error.
     pub(super) fn read<T>(
         &mut self,
         function: &'static str,
@@ -69,7 +69,7 @@ impl GpuCalls {
         self.read_with(function, &[], call)
     }
 
-    /// Reads a value by a function that is called with several arguments: a GPU may support only some of them.
+    /// Reads a value with a function that a GPU may support for only some arguments.
     pub(super) fn read_with<T>(
         &mut self,
         function: &'static str,
@@ -96,7 +96,7 @@ impl GpuCalls {
             self.has_answered = true;
             self.unsupported.push((function, arguments.into()));
         } else {
-            // That the GPU needs a reset says more than an earlier failure.
+            // A needed reset is more important than an earlier failure.
             let needs_reset = |error: &NvmlError| matches!(error, NvmlError::ResetRequired);
             self.failed.take_if(|(_, before)| needs_reset(&error) && !needs_reset(before));
             self.failed.get_or_insert((function, error));
@@ -105,8 +105,8 @@ impl GpuCalls {
     }
 }
 
-/// Reads a number or structure by an NVML function that takes the handle of a GPU, arguments, and a pointer to the value.
-/// `=> [a, b]`: reads an array, by a function that takes a pointer to each part.
+/// Reads a number or structure with an NVML function that takes the handle of a GPU, arguments, and a pointer to the value.
+/// `=> [a, b]`: reads an array with a function that takes a pointer to each element.
 macro_rules! read {
     ($calls:expr, $function:ident $(($($argument:expr),+))?) => {
         read!($calls, $function $(($($argument),+))? => [value]).map(|[value]| value)
@@ -114,7 +114,7 @@ macro_rules! read {
     ($calls:expr, $function:ident $(($($argument:expr),+))? => [$($part:ident),+]) => {
         $calls.read_with(stringify!($function), &[$($($argument),+)?], |gpu| {
             let function = nvml_wrapper::error::nvml_sym(gpu.nvml().lib().$function.as_ref())?;
-            // SAFETY: each part is a number or a structure of numbers, for all of which zero is a value.
+            // SAFETY: each part is a number or a structure of numbers, for all of which zero is valid.
             $( let mut $part = unsafe { std::mem::zeroed() }; )+
             let handle = $crate::agent::nvml::raw::handle(gpu);
             // SAFETY: NVML writes one value of its type behind each pointer.
@@ -129,7 +129,7 @@ macro_rules! read_structure {
     ($calls:expr, $function:ident, $structure:ty, version $version:literal) => {
         $calls.read(stringify!($function), |gpu| {
             let function = nvml_wrapper::error::nvml_sym(gpu.nvml().lib().$function.as_ref())?;
-            // SAFETY: the structure consists of numbers, for all of which zero is a value.
+            // SAFETY: the structure consists of numbers, for all of which zero is valid.
             let mut structure: $structure = unsafe { std::mem::zeroed() };
             structure.version = $crate::agent::nvml::raw::structure_version::<$structure>($version);
             let handle = $crate::agent::nvml::raw::handle(gpu);
@@ -140,7 +140,7 @@ macro_rules! read_structure {
     };
 }
 
-/// Reads a text by a function that takes the handle of a GPU, the arguments, and a buffer with its length.
+/// Reads a string with a function that takes the handle of a GPU, arguments, a buffer and the length of the buffer.
 macro_rules! read_text {
     ($calls:expr, $function:ident $(($($argument:expr),+))?) => {
         $calls.read_with(stringify!($function), &[$($($argument),+)?], |gpu| {

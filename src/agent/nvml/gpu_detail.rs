@@ -1,4 +1,4 @@
-//! Reads the detail of a GPU: once the part that never changes, and the rest in each pass that wants it.
+//! Reads the detail of a GPU: the fixed part once, and the state in each pass that needs it.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
@@ -51,7 +51,7 @@ impl GpuCalls {
             graphics_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(GRAPHICS_CLOCK)).and_then(hertz),
             sm_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(SM_CLOCK)).and_then(hertz),
             memory_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(MEMORY_CLOCK)).and_then(hertz),
-            // Only new drivers have these.
+            // Only new drivers have these; `read_rare` reads them.
             edpp: Err(Missing::Unsupported),
             power_smoothing: Err(Missing::Unsupported),
             remapped_correctable_inactive: Err(Missing::Unsupported),
@@ -146,7 +146,8 @@ impl GpuCalls {
         self.read_rare(detail, driver);
     }
 
-    /// Reads what holds the clocks, as NVML's bits. Drivers before 535 have only the function that newer drivers deprecate.
+    /// Reads why the clocks are reduced, as NVML's bit mask. Drivers before 535 have only the first function, which newer
+    /// drivers deprecate.
     pub(super) fn clock_reasons(&mut self) -> Reading<u64> {
         match read!(self, nvmlDeviceGetCurrentClocksThrottleReasons) {
             Err(Missing::Unsupported) => read!(self, nvmlDeviceGetCurrentClocksEventReasons),
@@ -156,16 +157,16 @@ impl GpuCalls {
 
     /// Reads the memory errors of one kind (0 corrected, 1 uncorrected) and counter (0 volatile, 1 aggregate).
     fn ecc_counts(&mut self, kind: u32, counter: u32) -> EccCounts {
-        // `nvmlMemoryLocation_t`.
-        let mut at = |location: u32| read!(self, nvmlDeviceGetMemoryErrorCounter(kind, counter, location));
+        // The numbers are those of `nvmlMemoryLocation_t`.
+        let mut count_at = |location: u32| read!(self, nvmlDeviceGetMemoryErrorCounter(kind, counter, location));
         EccCounts {
-            dram: at(2),
-            register_file: at(3),
-            l1_cache: at(0),
-            l2_cache: at(1),
-            texture_memory: at(4),
-            cbu: at(6),
-            sram: at(7),
+            dram: count_at(2),
+            register_file: count_at(3),
+            l1_cache: count_at(0),
+            l2_cache: count_at(1),
+            texture_memory: count_at(4),
+            cbu: count_at(6),
+            sram: count_at(7),
             total: read!(self, nvmlDeviceGetTotalEccErrors(kind, counter)),
         }
     }
@@ -179,41 +180,41 @@ fn flags(readings: Reading<[u32; 2]>) -> [Reading<bool>; 2] {
     [flag(readings.map(|[first, _]| first)), flag(readings.map(|[_, second]| second))]
 }
 
-/// The utilization of an engine, from that and the length of the sample period.
+/// Returns the utilization of an engine. NVML also gives the length of the sample period, which is not needed.
 pub(super) fn engine(reading: Reading<[u32; 2]>) -> Reading<Percent> {
     reading.and_then(|[share, _]| percent(share))
 }
 
-/// `nvmlDeviceValidateInforom`: whether the checksum is right.
+/// Whether the checksum of the InfoROM is right (`nvmlDeviceValidateInforom`).
 fn is_inforom_valid(gpu: &Device<'static>) -> Result<bool, NvmlError> {
     let function = nvml_sym(gpu.nvml().lib().nvmlDeviceValidateInforom.as_ref())?;
-    // SAFETY: it takes only a handle.
+    // SAFETY: the function takes only a handle.
     match nvml_try(unsafe { function(handle(gpu)) }) {
         Err(NvmlError::CorruptedInfoROM) => Ok(false),
         other => other.map(|()| true),
     }
 }
 
-/// `nvmlDeviceGetApplicationsClock` or its default, in MHz. `None` where the driver calls that deprecated.
+/// Returns an application clock or its default, in MHz. `None` when the driver reports the function as deprecated.
 fn application_clock(gpu: &Device<'static>, clock: u32, is_default: bool) -> Result<Option<u32>, NvmlError> {
     let library = gpu.nvml().lib();
     let default = library.nvmlDeviceGetDefaultApplicationsClock.as_ref();
     let function = nvml_sym(if is_default { default } else { library.nvmlDeviceGetApplicationsClock.as_ref() })?;
     let mut megahertz = 0;
-    // SAFETY: NVML writes one number there.
+    // SAFETY: NVML writes one number to `megahertz`.
     match nvml_try(unsafe { function(handle(gpu), clock, &raw mut megahertz) }) {
         Err(NvmlError::UnexpectedVariant(DEPRECATED)) => Ok(None),
         other => other.map(|()| Some(megahertz)),
     }
 }
 
-/// `nvmlDeviceGetDramEncryptionMode`: now, and after a reboot.
+/// Returns the current mode of DRAM encryption, and the mode after a reboot.
 fn dram_encryption(gpu: &Device<'static>) -> Result<[u32; 2], NvmlError> {
     let function = nvml_sym(gpu.nvml().lib().nvmlDeviceGetDramEncryptionMode.as_ref())?;
     let version = structure_version::<nvmlDramEncryptionInfo_v1_t>(1);
     let mut modes = [nvmlDramEncryptionInfo_v1_t { version, encryptionState: 0 }; 2];
     let [current, pending] = &mut modes;
-    // SAFETY: both have the size and version that their field says.
+    // SAFETY: both structures have the size and version that their first field declares.
     nvml_try(unsafe { function(handle(gpu), std::ptr::from_mut(current), std::ptr::from_mut(pending)) })?;
     Ok(modes.map(|mode| mode.encryptionState))
 }

@@ -12,19 +12,19 @@ use crate::protocol::snapshot::{Cause, GpuFacts, Missing, Reading, Trouble, Use}
 
 #[derive(Debug, Default)]
 pub(super) struct GpuProcessLists {
-    /// In the order of [`LISTS`]. A list that is not read in a pass, or fails, stays as it was.
+    /// The entries of each list, in the order of [`LISTS`]. A list that is not read in a pass, or fails, keeps its entries.
     lists: [Vec<NvmlProcess>; 3],
-    /// The reason why a list cannot be read.
+    /// Why each list cannot be read, in the same order.
     troubles: [Option<Trouble>; 3],
     /// The buffer for the next list.
     scratch: Vec<NvmlProcess>,
-    /// Each process once, by PID.
+    /// Each process once, sorted by PID.
     pub(super) merged: Vec<NvmlProcess>,
     pub(super) utilization: Utilization,
 }
 
 impl GpuProcessLists {
-    /// Reads the lists that are due and merges all of them. Returns why a list cannot be read.
+    /// Reads the lists that are due and merges all lists. Returns the trouble of the first list that cannot be read.
     pub(super) fn read(
         &mut self,
         calls: &mut GpuCalls,
@@ -92,7 +92,7 @@ impl GpuProcessLists {
             if same {
                 first.usage = both(first.usage, later.usage);
                 first.listed = first.listed.max(later.listed);
-                // Each list gives the memory of the whole process. The larger value counts it once.
+                // Each list gives the memory of the whole process, so the two values must not be added.
                 first.memory = larger(first.memory, later.memory);
             }
             same

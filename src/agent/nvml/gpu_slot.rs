@@ -9,25 +9,24 @@ use crate::agent::GpuReadings;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Cause, GpuUuid, Missing, Trouble, Xid};
 
-/// A GPU's slot in the list.
 #[derive(Debug)]
 pub(super) struct GpuSlot {
     pub(super) index: u32,
     /// `None` while the GPU does not answer.
     pub(super) gpu: Option<PhysicalGpu>,
-    /// The last readings of the GPU, then of its instances. Empty while those of `gpu` are newer.
+    /// The last readings of the GPU, then of its instances. Empty while `gpu` has newer readings.
     pub(super) last: Vec<GpuReadings>,
     /// The hung call of this GPU.
     pub(super) unresponsive: Option<Unresponsive>,
 }
 
 impl GpuSlot {
-    /// The slot of a GPU that does not answer, with its last readings.
+    /// Creates the slot of a GPU that does not answer, with its last readings.
     pub(super) fn silent(readings: GpuReadings) -> Self {
         Self { index: readings.facts.index, gpu: None, last: vec![readings], unresponsive: None }
     }
 
-    /// The newest readings of the GPU, then of its instances.
+    /// Returns the newest readings of the GPU, then of its instances.
     pub(super) fn all_readings(&self) -> impl Iterator<Item = &GpuReadings> {
         let newer = self.gpu.as_ref().filter(|_| self.last.is_empty());
         self.last.iter().chain(newer.into_iter().flat_map(PhysicalGpu::readings))
@@ -40,7 +39,7 @@ impl GpuSlot {
         }
     }
 
-    /// The calls about the GPU. `None` while it does not answer.
+    /// Returns the calls about the GPU. `None` while the GPU does not answer.
     pub(super) fn calls(&self) -> Option<&GpuCalls> {
         self.gpu.as_ref().map(|gpu| &gpu.gpu.calls)
     }
@@ -57,7 +56,7 @@ impl GpuSlot {
         }
     }
 
-    /// Adds an Xid error. It may be the last thing that is heard of a GPU.
+    /// Adds an Xid error, also when the GPU no longer answers.
     pub(super) fn note_xid(&mut self, xid: Xid) {
         const MOST: usize = 16;
         let newer = self.gpu.as_mut().map(|gpu| &mut gpu.gpu.readings);
@@ -66,9 +65,9 @@ impl GpuSlot {
             xids.push(xid);
             if xids.len() > MOST {
                 // A hardware error ends many processes, each with an Xid of its own. These must not push out the cause.
-                let comes_again = |at: &usize| xids[at + 1..].iter().any(|later| later.code == xids[*at].code);
-                let oldest_alike = (0..MOST).find(comes_again);
-                drop(xids.drain(oldest_alike.map_or(0..1, |at| at..at + 1)));
+                let is_repeated = |at: &usize| xids[at + 1..].iter().any(|later| later.code == xids[*at].code);
+                let oldest_repeated = (0..MOST).find(is_repeated);
+                drop(xids.drain(oldest_repeated.map_or(0..1, |at| at..at + 1)));
             }
         }
     }
@@ -84,7 +83,7 @@ impl GpuSlot {
     }
 }
 
-/// Slots with the readings of an abandoned thread. Also returns the calls that hung and concern the driver as a whole.
+/// Creates slots with the readings of an abandoned thread. Also returns the hung calls that concern the whole driver.
 pub(super) fn from_readings(
     gpus: Vec<GpuReadings>,
     unresponsive: Vec<Unresponsive>,
@@ -99,7 +98,7 @@ pub(super) fn from_readings(
     let (of_driver, of_gpus): (Vec<_>, Vec<_>) =
         unresponsive.into_iter().partition(|hung| hung.subject == CallSubject::Driver);
     for hung in of_gpus {
-        // A lost GPU may have had the same index before.
+        // The index alone is not enough: the slot of a lost GPU may have the same index.
         let is_hung = |slot: &&mut GpuSlot| {
             let trouble = slot.readings().trouble.as_ref();
             CallSubject::Gpu(slot.index) == hung.subject && trouble.is_some_and(Trouble::is_silence)
@@ -113,7 +112,7 @@ pub(super) fn from_readings(
 
 /// Sets the trouble of GPUs that failed, and of those that the driver no longer lists.
 pub(super) fn set_missing(slots: &mut Vec<GpuSlot>, present: &[GpuUuid], failed: Vec<(u32, CallError)>, now: Moment) {
-    // The placeholder of a GPU that could not tell its UUID is removed when a GPU is found at its index.
+    // Remove the placeholder of a GPU whose UUID could not be read when a GPU is found at its index.
     let found = |slot: &GpuSlot| present.iter().any(|uuid| slot.is(uuid));
     let taken: Vec<u32> = slots.iter().filter(|slot| found(slot)).map(|slot| slot.index).collect();
     slots.retain(|slot| !(slot.is(&GpuReadings::unknown_uuid(slot.index)) && taken.contains(&slot.index)));

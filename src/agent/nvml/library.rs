@@ -1,6 +1,6 @@
-//! Finds, loads and starts the NVML library, or says in a sentence why it cannot.
+//! Finds, loads and starts the NVML library. If that fails, explains the reason in a sentence for the user.
 //!
-//! A started driver is never shut down: `nvmlShutdown` can hang. After a failure a new start is made beside the old one.
+//! A started driver is never shut down: `nvmlShutdown` can hang. After a failure, the driver is started again without it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use crate::protocol::snapshot::{Cause, Trouble};
 /// The name by which the system's loader finds the library.
 const NAME: &str = "libnvidia-ml.so.1";
 
-/// Files outside of the loader's path: WSL's driver, and the mounts of container runtimes.
+/// Paths that the loader does not search: those of WSL's driver, and the mounts of container runtimes.
 const PLACES: [&str; 3] = [
     "/usr/lib/wsl/lib/libnvidia-ml.so.1",
     "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
     "/usr/local/nvidia/lib/libnvidia-ml.so.1",
 ];
 
-/// The function that starts a driver.
+/// The function that starts the driver.
 pub(in crate::agent) const INIT: &str = "nvmlInit_v2";
 
 /// Loads the library and starts the driver.
@@ -51,17 +51,17 @@ pub(super) fn start(watch: &CallWatch, only: Option<&Path>, now: Moment) -> Resu
 fn begin(watch: &CallWatch, file: &OsStr) -> Result<Nvml, NvmlError> {
     let library = raw::load(file)?;
     watch.call(CallSubject::Driver, INIT, || raw::init(&library))?;
-    // Starting a driver that has started takes no time.
+    // The driver is started already, so this second start takes no time.
     watch.call(CallSubject::Driver, VERSION, || Nvml::builder().lib_path(file).init())
 }
 
-/// The files that [`start`] may load, in its order, for a caller that loads none.
+/// Returns the paths that [`start`] may load, in its order, without loading any.
 pub(in crate::agent) fn places(only: Option<&Path>) -> Vec<PathBuf> {
     const USUAL: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
     if let Some(path) = only {
         return vec![path.to_owned()];
     }
-    // The loader looks here first. A library of another version that was left here is a common reason for a failed start.
+    // The loader searches these folders first. A library of another version there is a common reason for a failed start.
     let set = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_else(|| "".into());
     let first = std::env::split_paths(&set).filter(|folder| folder.is_absolute());
     let folders = first.chain(USUAL.map(PathBuf::from));
@@ -75,7 +75,7 @@ fn no_library(file: &OsStr, now: Moment) -> Trouble {
     Trouble { cause: Cause::NoLibrary, sentence: sentence.into(), call: None, since: now }
 }
 
-/// The trouble that a failed start means.
+/// Converts the error of a failed start to a trouble of the driver.
 fn start_trouble(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
     let name = Text::new(file.as_encoded_bytes());
     let (cause, sentence) = match error {
@@ -96,7 +96,7 @@ fn start_trouble(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
     Trouble { cause, sentence: sentence.into(), call: None, since: now }
 }
 
-/// Whether the loader did not find the file itself; a library that the file needs is another matter.
+/// Whether the file itself does not exist, as opposed to a library that the file depends on.
 fn is_absent(file: &OsStr, reason: &str) -> bool {
     if Path::new(file).is_absolute() {
         return !Path::new(file).exists();

@@ -1,7 +1,7 @@
-//! One GPU, or one MIG instance, that answers: reads its facts, load, health and processes.
+//! Reads one GPU, or one MIG instance, that answers: its facts, load, health, detail and processes.
 //!
-//! A function that a GPU does not support is called once: support does not change while the driver runs. A GPU that is lost
-//! in the middle of a pass keeps the readings of its last whole pass.
+//! A function that the GPU does not support is called again only in a scan, or after MIG was switched on or off. A GPU that
+//! is lost during a pass keeps the readings of its last complete pass.
 
 use std::rc::Rc;
 
@@ -26,14 +26,14 @@ use crate::agent::{GpuReadings, clock};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
 
-/// The readings wanted in a pass, and the buffers that all GPUs use in turn.
+/// What to read in a pass, and the buffers that the GPUs share.
 #[derive(Debug)]
 pub(super) struct GpuPass<'a> {
     pub(super) lists: &'a mut ProcessListReader,
     pub(super) samples: &'a mut Vec<nvmlProcessUtilizationSample_t>,
     /// The driver's version; empty when it is not known.
     pub(super) driver: &'a str,
-    /// Whether to read everything that is otherwise read seldom.
+    /// Whether to also read what is otherwise read only every 10 seconds, and to retry unsupported calls.
     pub(super) scan: bool,
     /// Whether to read only what the first line needs: names, memory and compute processes.
     pub(super) is_first_stage: bool,
@@ -44,17 +44,17 @@ pub(super) struct GpuPass<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DetailLevel<'a> {
     No,
-    /// In each pass, everything that one call can tell.
+    /// The fixed part and the state, in each pass.
     Once,
-    /// While a person looks at this GPU: also what takes long or needs two calls. With the index and handle of every GPU.
+    /// While a person looks at this GPU: also rates, which take long or need two readings. Holds the index and handle of
+    /// every GPU that answers.
     Live(&'a [(u32, nvmlDevice_t)]),
 }
 
-/// A GPU, or a MIG instance, that answers.
 #[derive(Debug)]
 pub(super) struct NvmlGpu {
     pub(super) calls: GpuCalls,
-    /// The readings of the last whole pass.
+    /// The readings of the last complete pass.
     pub(super) readings: GpuReadings,
     processes: GpuProcessLists,
     slow_due: Moment,
@@ -62,13 +62,13 @@ pub(super) struct NvmlGpu {
     on_demand: Option<OnDemand>,
 }
 
-/// Milliseconds between two slow passes: of health, facts and the rarely used process lists. GPUs have them in turn.
+/// Milliseconds between two slow passes, which also read facts, health, and the graphics and MPS process lists.
 const SLOW_MS: u64 = 10_000;
-/// Milliseconds until the second slow pass, before a GPU's own second is added.
+/// Milliseconds until the second slow pass. One second per GPU index is added, so that the GPUs take turns.
 const SECOND_SLOW_MS: u64 = 1500;
 
 impl NvmlGpu {
-    /// A GPU, or an instance of `parent`, of which nothing was read.
+    /// Creates a GPU, or a MIG instance of `parent`, without readings.
     pub(super) fn new(
         device: Device<'static>,
         uuid: GpuUuid,
@@ -93,7 +93,7 @@ impl NvmlGpu {
         (self.calls.index, self.readings.facts.index) = (index, index);
     }
 
-    /// Reads the facts that were not read yet, and those that failed before. The owner of an instance reads its name.
+    /// Reads the facts other than the name, if one of them was not read yet or failed before.
     fn read_facts(&mut self) {
         let Self { calls, readings: GpuReadings { facts, .. }, .. } = self;
         let missing = [
@@ -152,7 +152,7 @@ impl NvmlGpu {
             Some((function, error)) if !self.calls.has_answered || matches!(error, NvmlError::ResetRequired) => {
                 Some(errors::gpu_trouble(function, &error, &self.readings.facts, now))
             }
-            // The calls of other passes may not tell that the GPU needs a reset.
+            // The calls of a fast pass may not show that the GPU needs a reset, so this trouble stays until the next slow pass.
             _ if !slow && self.readings.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Reset) => {
                 self.readings.trouble.clone()
             }
@@ -169,14 +169,14 @@ impl NvmlGpu {
     }
 
     fn read_processes(&mut self, pass: &mut GpuPass<'_>, slow: bool, now: Moment) -> Option<Trouble> {
-        // The first stage reads the list of compute processes only.
+        // The first stage reads only the list of compute processes.
         let slow = slow && !pass.is_first_stage;
         let is_instance = self.is_instance();
         let Self { calls, processes, readings, .. } = self;
         let trouble = processes.read(calls, pass.lists, &readings.facts, slow, now);
         let GpuProcessLists { merged, utilization, .. } = processes;
         if is_instance {
-            // NVML has no process utilization of an instance.
+            // NVML has no process utilization for MIG instances.
             for process in merged {
                 process.sm = Err(Missing::Unsupported);
             }
@@ -186,7 +186,7 @@ impl NvmlGpu {
         trouble
     }
 
-    /// Reads the detail that is wanted: the state of the GPU every few seconds while a person looks.
+    /// Reads the detail of the requested level. While a person looks at the GPU, its state is read every few seconds.
     fn read_detail(&mut self, pass: &GpuPass<'_>, now: Moment) {
         let Self { calls, on_demand, readings, .. } = self;
         let is_due = match pass.detail {
@@ -206,7 +206,7 @@ impl NvmlGpu {
         };
         if is_due {
             calls.read_state(&mut detail, pass.driver);
-            // The lane's time is that of its older part.
+            // The time of the detail is that of its oldest part: the rates are read more often than the state.
             detail.at = now;
         }
         if let DetailLevel::Live(gpus) = pass.detail {
@@ -217,7 +217,7 @@ impl NvmlGpu {
     }
 
     fn load(&mut self, now: Moment, is_first_stage: bool) -> GpuLoad {
-        // An instance has memory of its own; all else is its parent's.
+        // An instance has its own memory. NVML reports the other values only for the parent.
         let has_memory_only = self.is_instance();
         let is_rest_due = is_first_stage && !has_memory_only;
         let mut load = GpuLoad::missing(now, if is_rest_due { Missing::NotYet } else { Missing::Unsupported });
@@ -236,7 +236,7 @@ impl NvmlGpu {
         load
     }
 
-    /// Reads memory as nvidia-smi counts it: the driver's reserve is not in use, unless the driver is older than 510.
+    /// Reads memory. As in nvidia-smi, memory that the driver reserves does not count as used, except before driver 510.
     fn read_memory(&mut self, load: &mut GpuLoad) {
         let mut memory = self
             .calls
@@ -246,9 +246,9 @@ impl NvmlGpu {
             memory = read!(self.calls, nvmlDeviceGetMemoryInfo)
                 .map(|memory| (memory.total, memory.used, memory.free, Err(Missing::Unsupported)));
         }
-        // GPUs without memory of their own answer 0 (nvtop reads it so too).
+        // A GPU without memory of its own reports a total of 0 (nvtop treats it in the same way).
         let memory = memory.and_then(|memory| if memory.0 == 0 { Err(Missing::Unsupported) } else { Ok(memory) });
-        // In use cannot be more than there is.
+        // Used memory cannot exceed the total.
         let plausible = memory
             .and_then(|(total, used, free, _)| if used <= total { Ok((used, free)) } else { Err(Missing::Failed) });
         load.memory_used = plausible.map(|(used, _)| Bytes(used));
@@ -271,7 +271,7 @@ impl NvmlGpu {
         }
         health.power_limit = read!(calls, nvmlDeviceGetEnforcedPowerLimit).and_then(watts);
         health.memory_clock = read!(calls, nvmlDeviceGetClockInfo(MEMORY_CLOCK)).and_then(hertz);
-        // NVML's "unknown" is 32.
+        // The states are 0 to 15. NVML reports an unknown state as 32.
         let state = read!(calls, nvmlDeviceGetPerformanceState);
         health.performance_state =
             state.and_then(|state| if state < 16 { Ok(state) } else { Err(Missing::Unsupported) });
@@ -285,11 +285,11 @@ impl NvmlGpu {
     }
 }
 
-/// Reads the temperature of the core. Drivers before 535 have only the function that newer drivers deprecate.
+/// Reads the temperature of the core. Old drivers have only the first function, which newer drivers deprecate.
 fn core_temperature(calls: &mut GpuCalls) -> Reading<u32> {
     match read!(calls, nvmlDeviceGetTemperature(CORE)) {
         Err(Missing::Unsupported) => {
-            // The sensor 0 is that of the core.
+            // Sensor 0 is that of the core.
             let temperature = read_structure!(calls, nvmlDeviceGetTemperatureV, nvmlTemperature_v1_t, version 1)?;
             u32::try_from(temperature.temperature).map_err(|_| Missing::Unsupported)
         }

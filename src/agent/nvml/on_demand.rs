@@ -1,4 +1,5 @@
-//! Reads rates of a GPU only while a person looks at it: they take long, or need two readings.
+//! Reads the rates of a GPU and its routes to other GPUs, only while a person looks at it: rates take long to read, or need
+//! two readings.
 
 use std::time::Duration;
 
@@ -18,36 +19,36 @@ use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{GpuDetail, Missing, Reading, Route};
 
 /// The interval at which the state of the GPU is read.
-const STATE: Duration = Duration::from_secs(8);
+const STATE_INTERVAL: Duration = Duration::from_secs(8);
 /// The interval at which rates are read.
-const RATES: Duration = Duration::from_millis(1900);
+const RATE_INTERVAL: Duration = Duration::from_millis(1900);
 
 /// GPM metrics, in the order of `sm_active`, `sm_occupancy`, `tensor_active` and `dram_active`.
 const METRICS: [GpmMetricId; 4] =
     [GpmMetricId::SmUtil, GpmMetricId::SmOccupancy, GpmMetricId::AnyTensorUtil, GpmMetricId::DramBwUtil];
 
-/// The state of the readings of a GPU while a person looks at it.
+/// When to read next, and the previous counters of a GPU, while a person looks at it.
 #[derive(Debug, Default)]
 pub(super) struct OnDemand {
     state_due: Moment,
     rates_due: Moment,
-    /// The last GPM sample. GPM measures between two samples.
+    /// The last GPM sample. GPM measures between two samples. `None` before the first.
     sample: Option<GpmSample<'static>>,
     /// The bytes sent and received over NVLink so far, and when they were read.
     transferred: Option<(Moment, [Reading<Bytes>; 2])>,
 }
 
 impl OnDemand {
-    /// Whether to read the state of the GPU: the first time that a person looks, and at intervals.
+    /// Returns whether to read the state of the GPU now. If so, the next reading is due after [`STATE_INTERVAL`].
     pub(super) fn is_state_due(&mut self, now: Moment) -> bool {
         let is_due = now >= self.state_due;
         if is_due {
-            self.state_due = now.after(STATE);
+            self.state_due = now.after(STATE_INTERVAL);
         }
         is_due
     }
 
-    /// Reads rates if they are due, and once the routes to other GPUs.
+    /// Reads the rates if they are due, and once the routes to other GPUs.
     pub(super) fn read(
         &mut self,
         calls: &mut GpuCalls,
@@ -58,7 +59,7 @@ impl OnDemand {
         if now < self.rates_due {
             return;
         }
-        self.rates_due = now.after(RATES);
+        self.rates_due = now.after(RATE_INTERVAL);
         let kilobytes = |rate: u32| Bytes(u64::from(rate) * 1000);
         detail.pcie_sent = read!(calls, nvmlDeviceGetPcieThroughput(PCIE_SENT)).map(kilobytes);
         detail.pcie_received = read!(calls, nvmlDeviceGetPcieThroughput(PCIE_RECEIVED)).map(kilobytes);
@@ -79,7 +80,7 @@ impl OnDemand {
         let before = self.transferred.replace((now, after));
         let rate = |direction: usize| -> Reading<Bytes> {
             let (since, before) = before.as_ref().ok_or(Missing::NotYet)?;
-            // A counter that was reset starts over.
+            // After a reset, the counter is lower than before, and the rate counts as 0.
             let moved = after[direction]?.saturating_sub(before[direction]?);
             let millis = u64::try_from(now.since(*since).as_millis()).map_err(|_| Missing::Failed)?;
             Ok(Bytes(moved.0.saturating_mul(1000) / millis.max(1)))
@@ -87,7 +88,7 @@ impl OnDemand {
         (detail.nvlink_sent, detail.nvlink_received) = (rate(0), rate(1));
     }
 
-    /// Returns the activity of the parts of the chip since the last reading, where the chip counts it.
+    /// Returns the values of [`METRICS`] since the last reading, on GPUs that support GPM.
     fn activities(&mut self, calls: &mut GpuCalls) -> Reading<[Reading<Percent>; METRICS.len()]> {
         if !calls.read("nvmlGpmQueryDeviceSupport", Device::gpm_support)? {
             return Err(Missing::Unsupported);
@@ -136,7 +137,7 @@ fn p2p_by_nvlink(gpu: &Device<'static>, other: nvmlDevice_t) -> Result<bool, Nvm
     Ok(status == 0)
 }
 
-/// A percentage of at most 100, with half a point of tolerance for rounding.
+/// Converts a percentage. Values up to 100.5 count as 100, because of rounding.
 fn share(value: f64) -> Reading<Percent> {
     #[expect(clippy::cast_possible_truncation, reason = "a percentage needs no more digits than an f32 has")]
     if (0.0..=100.5).contains(&value) { Ok(Percent::new(value.min(100.0) as f32)) } else { Err(Missing::Failed) }

@@ -1,4 +1,4 @@
-//! A GPU with the instances that MIG splits it into. Each instance is a GPU with memory and processes of its own.
+//! Reads a GPU and the instances that MIG splits it into. Each instance is a GPU with memory and processes of its own.
 
 use std::rc::Rc;
 
@@ -38,7 +38,7 @@ impl PhysicalGpu {
         std::iter::once(self.gpu).chain(self.instances).map(|gpu| gpu.readings).collect()
     }
 
-    /// Reads the GPU and its instances. Looks for new instances now and then, and when an instance does not answer.
+    /// Reads the GPU and its instances. Looks for new instances in slow passes, and when an instance does not answer.
     pub(super) fn read(&mut self, pass: &mut GpuPass<'_>) -> Result<(), CallError> {
         let slow = self.gpu.read(pass)?;
         if self.gpu.readings.health.mig != Ok(true) {
@@ -49,15 +49,15 @@ impl PhysicalGpu {
             self.find_instances();
         }
         // An instance that was destroyed does not answer. The next search finds its successor.
-        let well = |gpu: &Self| gpu.instances.iter().filter(|instance| instance.readings.trouble.is_none()).count();
-        let before = well(self);
+        let working = |gpu: &Self| gpu.instances.iter().filter(|instance| instance.readings.trouble.is_none()).count();
+        let before = working(self);
         let minor = self.gpu.readings.facts.minor;
         self.instances.retain_mut(|instance| {
-            // An instance has no device file of its own that a process must open.
+            // A process that uses an instance opens the device file of the parent.
             instance.readings.facts.minor = minor;
             is_same_instance(instance) && instance.read(pass).is_ok()
         });
-        if well(self) < before && !self.gpu.calls.watch.is_abandoned() {
+        if working(self) < before && !self.gpu.calls.watch.is_abandoned() {
             self.find_instances();
         }
         Ok(())
@@ -67,13 +67,13 @@ impl PhysicalGpu {
         let calls = &mut self.gpu.calls;
         let count = read!(calls, nvmlDeviceGetMaxMigDeviceCount);
         let mut old = std::mem::take(&mut self.instances);
-        for place in 0..count.unwrap_or(0) {
-            // Most places are empty on most GPUs, which is no failure of the GPU.
-            let device = calls.call("nvmlDeviceGetMigDeviceHandleByIndex", || calls.device.mig_device_by_index(place));
+        for index in 0..count.unwrap_or(0) {
+            // Most indices are unused on most GPUs, so an error here is no failure of the GPU.
+            let device = calls.call("nvmlDeviceGetMigDeviceHandleByIndex", || calls.device.mig_device_by_index(index));
             let Ok(device) = device else { continue };
             let uuid = calls.call("nvmlDeviceGetUUID", || device.uuid()).map(|uuid| GpuUuid(uuid.into()));
             // "Handles may be reused and their properties can change in the process" (nvml.h at
-            // nvmlDeviceGetMigDeviceHandleByIndex). An instance whose UUID cannot be read counts as the same.
+            // nvmlDeviceGetMigDeviceHandleByIndex). An instance whose UUID cannot be read counts as unchanged.
             let is_same = |instance: &NvmlGpu| {
                 uuid.as_ref().map_or(true, |uuid| instance.readings.uuid == *uuid)
                     && raw::handle_of(&instance.calls.device) == raw::handle_of(&device)
@@ -83,7 +83,7 @@ impl PhysicalGpu {
                 continue;
             }
             let parent = &self.gpu.readings.uuid;
-            let uuid = uuid.unwrap_or_else(|_| GpuUuid(format!("{parent}/{place}").into()));
+            let uuid = uuid.unwrap_or_else(|_| GpuUuid(format!("{parent}/{index}").into()));
             self.instances.push(NvmlGpu::new(device, uuid, calls.index, Some(parent.clone()), &calls.watch));
         }
         for instance in self.instances.iter_mut().filter(|instance| instance.readings.facts.name.is_err()) {
@@ -92,13 +92,13 @@ impl PhysicalGpu {
     }
 }
 
-/// Whether the handle still belongs to this instance. An instance whose UUID cannot be read counts as the same.
+/// Whether the handle still belongs to this instance. An instance whose UUID cannot be read counts as unchanged.
 fn is_same_instance(instance: &NvmlGpu) -> bool {
     let uuid = instance.calls.call("nvmlDeviceGetUUID", || instance.calls.device.uuid());
     uuid.map_or(true, |uuid| instance.readings.uuid == GpuUuid(uuid.into()))
 }
 
-/// The name of the instance's profile, as in `nvidia-smi -L`: `MIG 1g.10gb`.
+/// Returns the name of an instance's profile, as in `nvidia-smi -L`: `MIG 1g.10gb`.
 fn instance_name(calls: &mut GpuCalls) -> Reading<Text> {
     let name = read_text!(calls, nvmlDeviceGetName);
     let name = name.as_ref().map_or("", Text::as_str);
@@ -109,7 +109,7 @@ fn instance_name(calls: &mut GpuCalls) -> Reading<Text> {
     calls.read("nvmlDeviceGetAttributes_v2", Device::attributes).map(|attributes| profile(&attributes).into())
 }
 
-/// The name of the profile with these slices and this memory, rounded up to whole GiB.
+/// Returns the name of the profile with these slices and this memory, which is rounded up to whole GiB.
 fn profile(attributes: &DeviceAttributes) -> String {
     let gpu = attributes.gpu_instance_slice_count;
     let compute = attributes.compute_instance_slice_count;

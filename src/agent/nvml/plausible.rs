@@ -1,4 +1,4 @@
-//! Values that can be true. A broken driver returns values that cannot; each bound here is far above any real value.
+//! Rejects impossible values, which a broken driver returns. Each limit is far above real values, except 100 %.
 
 use crate::base::units::{Celsius, Hertz, Percent, Watts};
 use crate::protocol::snapshot::{Missing, Reading};

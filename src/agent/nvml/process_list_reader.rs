@@ -1,12 +1,12 @@
-//! NVML's own lists of the processes on a GPU, read raw.
+//! Reads NVML's lists of the processes on a GPU into its own buffer, without nvml-wrapper's types.
 //!
-//! Some drivers write entries of another size than the header says. Therefore the first reading of each list reads it twice
-//! over different poisons: where the poison stayed, nothing was written, which shows the size of an entry. A PID that no
-//! process can have rejects the whole list.
+//! Some drivers write entries of another size than nvml.h declares. Therefore the first reading of each list makes two calls,
+//! with the buffer filled with a different pattern (poison) each time: bytes that still hold the poison were not written, which
+//! shows the size of an entry. A PID that no process can have rejects the whole list.
 //!
-//! In a container, drivers since about 515 name PIDs of the container's namespace (`_gpuConvertPid` in NVIDIA's open kernel
-//! modules) and leave out other processes. The trainer itself may then be PID 1, and its memory may be given as 0, since the
-//! driver looks it up by the other PID (pull request 614 there; 560.35 in Project-HAMi/HAMi-core#112).
+//! In a container, drivers since about 515 list PIDs of the container's namespace (`_gpuConvertPid` in NVIDIA's open kernel
+//! modules) and leave out other processes. The trainer itself may then be PID 1. Its memory may be reported as 0, since the
+//! driver looks the memory up by the host's PID (pull request 614 there; 560.35 in Project-HAMi/HAMi-core#112).
 
 use std::ffi::c_uint;
 use std::ops::RangeInclusive;
@@ -21,20 +21,20 @@ use crate::agent::procfs::is_initial_pid_namespace;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Missing, Use};
 
-/// The name of a function that reads a list, and its call: with the GPU's handle, the number of entries that there is room for,
-/// which becomes that of the written ones, and the room.
+/// The name of a function that reads a list, and its call. The call takes the GPU's handle, the number of entries that fit into
+/// the buffer, and the buffer. It sets the number to that of the entries that it has written.
 type ListFunction = (&'static str, unsafe fn(&NvmlLib, nvmlDevice_t, &mut c_uint, *mut u64) -> Result<(), NvmlError>);
 
-/// The place of the list of compute processes in [`LISTS`].
+/// The index of the list of compute processes in [`LISTS`].
 pub(super) const COMPUTE: usize = 0;
 
 /// NVML's lists: how a listed process uses the GPU, and the functions that read the list, the newest version first. Each
-/// function has its own type of entry. None of these types is trusted.
+/// function declares its own type of entry, which is not relied on.
 pub(super) const LISTS: [(Use, [ListFunction; 3]); 3] = {
     macro_rules! functions {
         ($($function:ident)+) => {
             [$((stringify!($function), |library, gpu, count, entries| {
-                // SAFETY: the caller has room for `count` entries, of the largest size that drivers write.
+                // SAFETY: the caller's buffer has room for `count` entries of the largest size that drivers write.
                 nvml_try(unsafe { nvml_sym(library.$function.as_ref())?(gpu, count, entries.cast()) })
             })),+]
         };
@@ -76,37 +76,37 @@ pub(super) enum ListError {
     ImpossiblePid(u32),
 }
 
-/// The sizes of an entry that drivers were seen to write: 16, 24 and 32 bytes, in words of 8.
+/// The sizes of an entry that drivers are known to write, in words of 8 bytes: 16, 24 and 32 bytes.
 const STRIDES: [usize; 3] = [2, 3, 4];
 const LARGEST: usize = 4;
 
-/// Entries that the buffer has room for at first, and at most.
+/// The first and the largest capacity of the buffer, in entries.
 const FIRST_ROOM: usize = 64;
 const MOST_ROOM: usize = 1 << 16;
 
 /// Patterns that the buffer is filled with before a call.
 const POISONS: [u64; 2] = [0xAAAA_AAAA_AAAA_AAAA, 0x5555_5555_5555_5555];
 
-/// PIDs that a GPU process can have. 0 is the kernel; 1 is init, except in a container. The largest is the limit of Linux
-/// itself, since the limit of a container does not bound the host's PIDs.
+/// The PIDs that a GPU process can have. 0 is the kernel; 1 is init, except in a container. The upper bound is the limit of
+/// Linux itself, since the host may have PIDs above the limit of a container.
 const PIDS: RangeInclusive<u32> = 2..=1 << 22;
 
-/// The properties of one list with this driver.
+/// How this driver provides one list.
 #[derive(Debug, Clone, Copy, Default)]
 struct ListFormat {
-    /// The place of the newest function that the library has, in [`LISTS`].
+    /// The index of the newest function that the library has, among the functions of the list in [`LISTS`].
     version: usize,
     /// The size of an entry in words of 8 bytes; `None` until a list with an entry was read.
     stride: Option<usize>,
 }
 
-/// Reads process lists, and remembers versions and sizes of this driver.
+/// Reads process lists. Remembers which functions this driver has, and the size of their entries.
 #[derive(Debug)]
 pub(super) struct ProcessListReader {
     formats: [ListFormat; 3],
-    /// Words, so that it is aligned as NVML's entries are.
+    /// The buffer that NVML writes to. It consists of words so that it is aligned as NVML's entries are.
     buffer: Vec<u64>,
-    /// Whether gputop runs in a PID namespace of its own.
+    /// Whether gputop runs in another PID namespace than the host's, as in a container.
     pub(super) is_contained: bool,
 }
 
@@ -119,12 +119,12 @@ impl ProcessListReader {
         }
     }
 
-    /// The name of the function that reads this list.
+    /// Returns the name of the function that reads this list.
     pub(super) fn function(&self, list: usize) -> &'static str {
         LISTS[list].1[self.formats[list].version].0
     }
 
-    /// Reads one list of one GPU, at `listed` or later, into `entries`, which is emptied first.
+    /// Replaces `entries` by one list of a GPU. Each entry gets the time `listed`, at which the pass began.
     pub(super) fn read(
         &mut self,
         calls: &GpuCalls,
@@ -145,7 +145,7 @@ impl ProcessListReader {
             if decode(&self.buffer[..count * stride], stride, self.is_contained, &template, entries).is_ok() {
                 return Ok(());
             }
-            // A stride that was found out with one entry can be wrong for two.
+            // A stride that was measured with one entry can be wrong for two.
             self.formats[list].stride = None;
         }
         if count == 0 {
@@ -153,7 +153,7 @@ impl ProcessListReader {
         }
         let first = self.buffer.clone();
         let again = self.fill(calls, list, POISONS[1]).map_err(ListError::Call)?;
-        // A process may have come or gone between the two: the longer list reaches furthest.
+        // The number of processes may have changed between the two calls: the longer list shows how much was written.
         let stride = stride_of(&first, &self.buffer, count.max(again));
         decode(&self.buffer[..again * stride], stride, self.is_contained, &template, entries)
             .map_err(ListError::ImpossiblePid)?;
@@ -168,7 +168,7 @@ impl ProcessListReader {
             self.buffer.fill(poison);
             let format = &mut self.formats[list];
             let (name, function) = versions[format.version];
-            // There is room for this many entries of the largest size.
+            // The number of entries of the largest size that fit into the buffer.
             let room = self.buffer.len() / LARGEST;
             let mut count = c_uint::try_from(room).unwrap_or(c_uint::MAX);
             let (library, gpu, entries) = (calls.device.nvml().lib(), handle(&calls.device), self.buffer.as_mut_ptr());
@@ -176,7 +176,7 @@ impl ProcessListReader {
             match calls.call(name, || unsafe { function(library, gpu, &mut count, entries) }) {
                 Ok(()) => return Ok((count as usize).min(room)),
                 Err(NvmlError::InsufficientSize(_)) if room < MOST_ROOM => {
-                    // More may come until the next call.
+                    // More processes may start until the next call.
                     let wanted = (count as usize).max(room).saturating_mul(2).min(MOST_ROOM);
                     self.buffer.resize(wanted * LARGEST, poison);
                 }
@@ -191,14 +191,14 @@ impl ProcessListReader {
     }
 }
 
-/// The size of an entry, from two fillings over different poisons, the longer of which had `longest` entries.
+/// Returns the size of an entry in words, from two readings over different poisons. The longer one had `longest` entries.
 fn stride_of(first: &[u64], second: &[u64], longest: usize) -> usize {
     let written = first.iter().zip(second).rposition(|words| words != (&POISONS[0], &POISONS[1]));
     let written = written.map_or(0, |last| last + 1);
     STRIDES.into_iter().find(|stride| stride * longest >= written).unwrap_or(LARGEST)
 }
 
-/// Decodes the entries that the driver wrote, with time and use of `template`. The error is an impossible PID.
+/// Decodes the entries that the driver wrote. Time and use are those of `template`. The error is an impossible PID.
 fn decode(
     words: &[u64],
     stride: usize,

@@ -1,11 +1,11 @@
-//! The utilization of a GPU by each process, from the samples that the driver keeps.
+//! Reads the utilization of a GPU by each process, from the samples that the driver keeps.
 //!
 //! Every 1/6 s the driver takes a sample of the one process that runs then, and keeps some tens of samples. It answers with
 //! one entry for each process: the average over its samples after a given time.
 //!
-//! nvml.h calls that time a CPU timestamp. It is a time of the wall clock (NVIDIA/go-nvml#51, Syllo/nvtop#110), but samples
-//! of other kinds were seen dated from the boot (polarsignals/gpu-metrics-agent#36). By the wrong clock every process looks
-//! idle. When no process has a sample, all samples are asked for: their times tell the clock.
+//! nvml.h calls the given time a CPU timestamp. It is usually a time of the wall clock (NVIDIA/go-nvml#51, Syllo/nvtop#110),
+//! but some drivers count the time of other samples from boot (polarsignals/gpu-metrics-agent#36). With the wrong clock, every
+//! process looks idle. Therefore, when no process has a sample, all samples are requested: their timestamps show the clock.
 
 use std::time::Duration;
 
@@ -19,16 +19,18 @@ use crate::agent::{NvmlProcess, clock};
 use crate::base::units::{Moment, Percent};
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// Milliseconds that a sample counts. Drivers take one every 1/6 s to 1 s; in a shorter window a busy process looks idle.
+/// How long a sample counts, in milliseconds. Drivers take a sample every 1/6 s to 1 s: with less time, a busy process would
+/// look idle.
 const WINDOW_MS: u64 = 1000;
 
-/// A time that no clock since boot shows, in microseconds: 31 years. As microseconds since 1970 it is in 2001.
+/// In microseconds. A later timestamp is of the wall clock (after 2001), an earlier one counts from boot (less than 31 years).
 const EARLIEST_WALL_US: u64 = 1_000_000_000_000_000;
 
-/// Microseconds that a sample may be ahead of the clock that dates it: clocks are read one after the other, and are set.
+/// How far a timestamp may be ahead of its clock, in microseconds: the clock is read separately, and may be set back.
 const AHEAD_US: u64 = 60_000_000;
 
-/// How long a sample with a listed PID proves that samples and lists use the same PIDs. It may be a coincidence.
+/// How long a sample with a listed PID proves that samples and lists use the same PIDs. Limited, since the match may be a
+/// coincidence.
 const NAMED_FOR: Duration = Duration::from_mins(10);
 
 /// The clock of a GPU's samples, and when they were read.
@@ -36,17 +38,17 @@ const NAMED_FOR: Duration = Duration::from_mins(10);
 pub(super) struct Utilization {
     /// The time of the last call.
     called: Option<Moment>,
-    /// The clock that dates samples. `None` until a sample was seen: then it is likely the wall clock.
+    /// The clock of the timestamps. `None` until a sample was seen; until then, the wall clock is assumed.
     clock: Option<SampleClock>,
     /// The last time when a sample named a listed process.
     named: Option<Moment>,
 }
 
-/// The clock that dates samples.
+/// The clock that the timestamps of samples use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SampleClock {
     Wall,
-    /// A clock of the driver's own: the time of its newest sample, and when that was found.
+    /// A clock of the driver: the timestamp of the newest sample in microseconds, and when that sample was found.
     Own {
         newest: u64,
         found: Moment,
@@ -74,7 +76,7 @@ impl SampleSpan {
 }
 
 impl Utilization {
-    /// The time by the clock of the samples, in microseconds.
+    /// Returns the current time by the clock of the samples, in microseconds.
     fn now_us(&self, now: Moment) -> u64 {
         match self.clock {
             None | Some(SampleClock::Wall) => clock::unix_ms().saturating_mul(1000),
@@ -82,8 +84,9 @@ impl Utilization {
         }
     }
 
-    /// Learns from the newest sample. Returns whether the last call named a time of the wrong clock.
-    fn learn(&mut self, newest: u64, now: Moment) -> bool {
+    /// Determines the clock from the newest timestamp. Returns whether the samples use a clock of the driver and this timestamp
+    /// is newer than the last.
+    fn update_clock(&mut self, newest: u64, now: Moment) -> bool {
         let is_own = match self.clock {
             None => newest < EARLIEST_WALL_US,
             Some(SampleClock::Wall) => false,
@@ -108,12 +111,12 @@ impl Utilization {
         let span = SampleSpan::from(after, now);
         let mut result = read_samples(calls, samples, after);
         match newest(samples, span) {
-            Some(newest) => drop(self.learn(newest, now)),
-            // Only in slow passes: on an idle GPU this call is in vain.
+            Some(newest) => drop(self.update_clock(newest, now)),
+            // Only in slow passes: on an idle GPU, this call finds no samples either.
             None if slow && result.is_ok() && self.clock != Some(SampleClock::Wall) => {
                 result = read_samples(calls, samples, 0);
                 let all = SampleSpan { after: 1, ..span };
-                if newest(samples, all).is_some_and(|newest| self.learn(newest, now)) {
+                if newest(samples, all).is_some_and(|newest| self.update_clock(newest, now)) {
                     // The next pass shows how old that sample is.
                     result = Err(Missing::NotYet);
                 }
@@ -125,8 +128,8 @@ impl Utilization {
         if processes.iter().any(has_sample) {
             self.named = Some(now);
         }
-        // In a container, samples may name PIDs of the host while the lists name the container's (Project-HAMi/HAMi-core#112).
-        // Then a process without a sample is idle for certain only if no sample names any process.
+        // In a container, samples may have PIDs of the host while the lists have the container's (Project-HAMi/HAMi-core#112).
+        // Then a process without a sample is certainly idle only if there is no sample at all.
         let is_proven = self.named.is_some_and(|at| now.since(at) < NAMED_FOR);
         let is_known = is_proven || !is_contained || newest(samples, span).is_none();
         let idle = if is_known { percent(0) } else { Err(Missing::Unsupported) };
@@ -144,13 +147,13 @@ fn read_samples(calls: &mut GpuCalls, samples: &mut Vec<nvmlProcessUtilizationSa
     })
 }
 
-/// The time of the newest valid sample. Drivers pad their answer with invalid and with old samples.
+/// Returns the timestamp of the newest valid sample. Drivers pad their answer with invalid and old samples.
 fn newest(samples: &[nvmlProcessUtilizationSample_t], span: SampleSpan) -> Option<u64> {
     let valid = samples.iter().filter(|sample| sample.pid != 0 && sample.smUtil <= 100 && span.has(sample));
     valid.map(|sample| sample.timeStamp).max()
 }
 
-/// The utilization of one process by its newest sample; `None` without a sample.
+/// Returns the utilization of one process by its newest sample. `None` without a sample.
 fn share(pid: u32, samples: &[nvmlProcessUtilizationSample_t], span: SampleSpan) -> Option<Reading<Percent>> {
     let mine = samples.iter().filter(|sample| sample.pid == pid && span.has(sample));
     mine.max_by_key(|sample| sample.timeStamp).map(|sample| percent(sample.smUtil))
@@ -180,7 +183,7 @@ mod tests {
     fn a_sample_of_a_time_to_come_sets_no_clock_and_is_no_figure() {
         let span = SampleSpan::from(1, Moment(100_000));
         let wall = clock::unix_ms() * 1000;
-        // By a clock that began with the boot 100 s ago, by the wall clock, and what is neither.
+        // Timestamps of a clock that counts from boot, 100 s ago; of the wall clock; and of neither.
         assert_eq!(newest(&[sample(7, 99_000_000, 1), sample(8, EARLIEST_WALL_US - 1, 1)], span), Some(99_000_000));
         assert_eq!(newest(&[sample(7, wall, 1), sample(8, u64::MAX, 1)], span), Some(wall));
         assert_eq!(share(8, &[sample(8, u64::MAX, 99), sample(8, wall, 3)], span), Some(Ok(Percent::new(3.0))));
@@ -189,10 +192,10 @@ mod tests {
     #[test]
     fn samples_that_are_dated_from_the_boot_are_told_by_their_own_clock() {
         let mut shares = Utilization::default();
-        assert!(shares.learn(5_000_000, Moment(70_000)));
+        assert!(shares.update_clock(5_000_000, Moment(70_000)));
         assert_eq!(shares.now_us(Moment(71_000)), 6_000_000);
-        assert!(!shares.learn(5_000_000, Moment(72_000)), "it is the same one");
-        assert!(shares.learn(9_000_000, Moment(73_000)));
+        assert!(!shares.update_clock(5_000_000, Moment(72_000)), "it is the same one");
+        assert!(shares.update_clock(9_000_000, Moment(73_000)));
         assert_eq!(shares.now_us(Moment(73_000)), 9_000_000);
     }
 
@@ -200,8 +203,8 @@ mod tests {
     fn one_sample_by_the_wall_clock_settles_it() {
         let mut shares = Utilization::default();
         let wall = clock::unix_ms() * 1000;
-        assert!(!shares.learn(wall, Moment(1)));
-        assert!(!shares.learn(5_000_000, Moment(2)), "nonsense does not move it");
+        assert!(!shares.update_clock(wall, Moment(1)));
+        assert!(!shares.update_clock(5_000_000, Moment(2)), "nonsense does not move it");
         assert!(shares.now_us(Moment(3)) >= wall);
     }
 }

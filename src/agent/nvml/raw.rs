@@ -1,4 +1,4 @@
-//! Calls that nvml-wrapper lacks or makes in another way: the steps of the start, process utilization in one call, the set of
+//! NVML calls that nvml-wrapper lacks or makes in another way: the start in separate steps, process utilization in one call,
 //! Xid events.
 //!
 //! A function that the library lacks is an error, never a panic.
@@ -14,7 +14,7 @@ use nvml_wrapper_sys::bindings::{
 
 use crate::base::text::Text;
 
-/// A driver that was started. It lives as long as the process: threads in hung calls use it.
+/// The NVML library, started. It is never unloaded: threads in hung calls still use it.
 pub(in crate::agent) type Library = &'static Nvml;
 
 pub(super) fn handle(device: &Device<'static>) -> nvmlDevice_t {
@@ -23,17 +23,17 @@ pub(super) fn handle(device: &Device<'static>) -> nvmlDevice_t {
 }
 
 pub(super) fn load(file: &OsStr) -> Result<NvmlLib, NvmlError> {
-    // SAFETY: it runs what the library does on loading: it is the driver's own, or one that the user named.
+    // SAFETY: loading runs code of the library, which is the driver's own or one that the user named.
     Ok(unsafe { NvmlLib::new(file) }?)
 }
 
 pub(super) fn init(library: &NvmlLib) -> Result<(), NvmlError> {
     let function = nvml_sym(library.nvmlInit_v2.as_ref())?;
-    // SAFETY: it takes nothing.
+    // SAFETY: the function takes no arguments.
     nvml_try(unsafe { function() })
 }
 
-/// The value that NVML expects in the first field of a structure of this version.
+/// Returns the value that NVML expects in the first field of a structure of this version.
 pub(super) fn structure_version<T>(version: u32) -> u32 {
     u32::try_from(size_of::<T>()).map_or(0, |size| size | version << 24)
 }
@@ -42,11 +42,12 @@ pub(super) fn until_nul(bytes: &[u8]) -> Text {
     Text::new(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
-/// Samples that the buffer has room for at first, and at most.
+/// The first and the largest capacity of the buffer, in samples.
 const FIRST_SAMPLES: usize = 256;
 const MOST_SAMPLES: usize = 1 << 16;
 
-/// `nvmlDeviceGetProcessUtilization`: fills `samples` with those after a time in microseconds since 1970.
+/// Fills `samples` with those after the time `after`, in microseconds by the clock of the samples
+/// (`nvmlDeviceGetProcessUtilization`).
 pub(super) fn process_utilization(
     device: &Device<'static>,
     samples: &mut Vec<nvmlProcessUtilizationSample_t>,
@@ -55,7 +56,7 @@ pub(super) fn process_utilization(
     const NONE: nvmlProcessUtilizationSample_t =
         nvmlProcessUtilizationSample_t { pid: 0, timeStamp: 0, smUtil: 0, memUtil: 0, encUtil: 0, decUtil: 0 };
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetProcessUtilization.as_ref())?;
-    // A buffer that mostly suffices: asking for the size first takes one more call in each pass.
+    // This room mostly suffices. To query the size first would take one more call in each pass.
     let room = samples.capacity().max(FIRST_SAMPLES);
     samples.clear();
     samples.resize(room, NONE);
@@ -69,14 +70,14 @@ pub(super) fn process_utilization(
     result
 }
 
-/// A set of events that GPUs are registered with. It is never freed: that could hang.
+/// A set of events that GPUs are registered with. It is never freed, since freeing it could hang.
 #[derive(Debug)]
 pub(super) struct EventSet {
     set: nvmlEventSet_t,
     library: Library,
 }
 
-// SAFETY: only the thread that was not abandoned uses a set, and NVML allows any thread.
+// SAFETY: NVML allows calls from any thread, and an abandoned thread starts no more calls.
 unsafe impl Send for EventSet {}
 // SAFETY: as above.
 unsafe impl Sync for EventSet {}
@@ -88,22 +89,22 @@ impl EventSet {
     pub(super) fn create(library: Library) -> Result<Self, NvmlError> {
         let function = nvml_sym(library.lib().nvmlEventSetCreate.as_ref())?;
         let mut set: nvmlEventSet_t = std::ptr::null_mut();
-        // SAFETY: NVML writes a handle there.
+        // SAFETY: NVML writes a handle to `set`.
         nvml_try(unsafe { function(&raw mut set) })?;
         Ok(Self { set, library })
     }
 
-    /// `nvmlDeviceRegisterEvents`, for Xid errors.
+    /// Registers a GPU for Xid errors (`nvmlDeviceRegisterEvents`).
     pub(super) fn register(&self, device: &Device<'static>) -> Result<(), NvmlError> {
         let function = nvml_sym(self.library.lib().nvmlDeviceRegisterEvents.as_ref())?;
         // SAFETY: both handles came from NVML.
         nvml_try(unsafe { function(handle(device), XID, self.set) })
     }
 
-    /// `nvmlEventSetWait_v2`, without waiting: the next Xid error and the GPU that it is of.
+    /// Returns the GPU and code of the next Xid error (`nvmlEventSetWait_v2`). Does not wait: the error is then a timeout.
     pub(super) fn next(&self) -> Result<(Handle, u64), NvmlError> {
         let function = nvml_sym(self.library.lib().nvmlEventSetWait_v2.as_ref())?;
-        // SAFETY: the structure is plain numbers and a pointer, for all of which zero is a value.
+        // SAFETY: the structure is plain numbers and a pointer, for all of which zero is valid.
         let mut event: nvmlEventData_t = unsafe { mem::zeroed() };
         // SAFETY: `event` is the structure that this function fills.
         nvml_try(unsafe { function(self.set, &raw mut event, 0) })?;
@@ -111,7 +112,7 @@ impl EventSet {
     }
 }
 
-/// NVML's handle of a GPU as a number, to tell GPUs apart.
+/// NVML's handle of a GPU as a number, for comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Handle(usize);
 

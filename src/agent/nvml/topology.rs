@@ -1,4 +1,5 @@
-//! The place of a GPU: nearby processors and memory of the host, its fabric and its rack. Also its fans.
+//! Reads where a GPU is: nearby processors and memory of the host, PCIe port, NVLink fabric and rack. Also reads its fans and
+//! vGPU capabilities.
 
 use std::ffi::c_ulong;
 use std::path::Path;
@@ -20,12 +21,13 @@ const CPU_WORDS: usize = 4096 / c_ulong::BITS as usize;
 const NODE_WORDS: usize = 1024 / c_ulong::BITS as usize;
 /// NVML's scope for NUMA nodes, as opposed to sockets.
 const SCOPE_NODE: u32 = 0;
-/// `NVML_GPU_VIRTUALIZATION_MODE_NONE`, and `…_HOST_VGPU`.
+/// `NVML_GPU_VIRTUALIZATION_MODE_NONE`.
 const BARE: u32 = 0;
+/// `NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU`.
 const SHARED: u32 = 3;
-/// `NVML_DEVICE_VGPU_CAP_…`: fractional, time slices of several profiles and sizes, placements, MIG, whether that is on.
+/// `NVML_DEVICE_VGPU_CAP_…`: fractional vGPUs, time slices of several profiles and sizes, placements, MIG support, MIG in use.
 const VGPU: [u32; 6] = [0, 1, 2, 9, 10, 11];
-/// More fans than any board has.
+/// The largest plausible number of fans.
 const MOST_FANS: u32 = 16;
 
 impl GpuCalls {
@@ -39,7 +41,7 @@ impl GpuCalls {
         let virtualization = read!(self, nvmlDeviceGetVirtualizationMode);
         detail.pcie_generation_host_max = match (virtualization, bus_id) {
             (Ok(BARE), Ok(bus_id)) => generation_of_port(Path::new("/sys/bus/pci/devices"), bus_id.as_str()),
-            // The PCI bridges that a virtual machine sees are made up.
+            // The PCI bridges of a virtual machine are not those of the host.
             _ => Err(Missing::Unsupported),
         };
         detail.vgpu = if virtualization == Ok(SHARED) { Ok(self.vgpu()) } else { Err(Missing::Unsupported) };
@@ -81,7 +83,7 @@ impl GpuCalls {
 
     pub(super) fn fan(&mut self, fan: u32) -> Reading<Percent> {
         let percent = self.read_with("nvmlDeviceGetFanSpeed_v2", &[fan], |gpu| match gpu.fan_speed(fan) {
-            // A board without fans may answer that there is no such fan.
+            // A board without fans may return this error instead.
             Err(NvmlError::InvalidArg) if fan == 0 => Err(NvmlError::NotSupported),
             other => other,
         });
@@ -89,17 +91,17 @@ impl GpuCalls {
     }
 }
 
-/// `nvmlDeviceGetGpuFabricInfoV`: fills version 3 of the structure, or on an older driver version 2, which has no summary.
+/// Reads version 3 of the structure, or on an older driver version 2, which has no summary (`nvmlDeviceGetGpuFabricInfoV`).
 fn fabric(device: &Device<'static>) -> Result<nvmlGpuFabricInfo_v3_t, NvmlError> {
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuFabricInfoV.as_ref())?;
-    // SAFETY: the structure is plain numbers, for all of which zero is a value.
+    // SAFETY: the structure is plain numbers, for all of which zero is valid.
     let mut info: nvmlGpuFabricInfo_v3_t = unsafe { mem::zeroed() };
     info.version = structure_version::<nvmlGpuFabricInfo_v3_t>(3);
     // SAFETY: `info` is the structure that this function fills, of the version in its field.
     match nvml_try(unsafe { function(handle(device), &raw mut info) }) {
         Err(NvmlError::UnexpectedVariant(_) | NvmlError::InvalidArg) => {
             info.version = structure_version::<nvmlGpuFabricInfo_v2_t>(2);
-            // SAFETY: the second version is the first part of the third.
+            // SAFETY: version 2 of the structure is a prefix of version 3.
             nvml_try(unsafe { function(handle(device), &raw mut info) })?;
         }
         other => other?,
@@ -107,17 +109,17 @@ fn fabric(device: &Device<'static>) -> Result<nvmlGpuFabricInfo_v3_t, NvmlError>
     Ok(info)
 }
 
-/// `nvmlGetVgpuDriverCapabilities`: whether the driver supports several profiles of virtual GPUs on one GPU.
+/// Whether the driver supports several profiles of virtual GPUs on one GPU (`nvmlGetVgpuDriverCapabilities`).
 fn driver_supports_heterogeneous_vgpu(gpu: &Device<'static>) -> Result<bool, NvmlError> {
     const HETEROGENEOUS: u32 = 0;
     let function = nvml_sym(gpu.nvml().lib().nvmlGetVgpuDriverCapabilities.as_ref())?;
     let mut has = 0;
-    // SAFETY: NVML writes one number there.
+    // SAFETY: NVML writes one number to `has`.
     nvml_try(unsafe { function(HETEROGENEOUS, &raw mut has) })?;
     Ok(has != 0)
 }
 
-/// The highest PCIe generation of the host's port above the GPU and its switches.
+/// Returns the highest PCIe generation of the host's root port, which is above the GPU and its PCIe switches.
 fn generation_of_port(devices: &Path, bus_id: &str) -> Reading<u32> {
     // NVML writes the PCI domain with eight digits; the kernel writes four, and more only where needed.
     let (domain, place) = bus_id.split_once(':').ok_or(Missing::Failed)?;
@@ -148,7 +150,7 @@ fn uuid(bytes: [u8; 16]) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// The members of a bit set as `0-15,32-47`. An empty set means that they are not known.
+/// Formats the members of a bit set as ranges: `0-15,32-47`. An empty set means that NVML does not know the members.
 fn members(set: &[c_ulong]) -> Reading<Text> {
     let has = |at: usize| set[at / c_ulong::BITS as usize] >> (at % c_ulong::BITS as usize) & 1 == 1;
     let all: Vec<usize> = (0..set.len() * c_ulong::BITS as usize).filter(|at| has(*at)).collect();
@@ -177,7 +179,7 @@ mod tests {
     #[test]
     fn the_port_of_the_host_is_above_all_switches() {
         let home = tempfile::tempdir().unwrap();
-        let of = |bus_id| generation_of_port(&home.path().join("bus"), bus_id);
+        let generation = |bus_id| generation_of_port(&home.path().join("bus"), bus_id);
         let port = home.path().join("devices/pci0000:00/0000:00:01.0");
         let switch = port.join("0000:01:00.0");
         let gpu = switch.join("0000:0a:00.0");
@@ -191,11 +193,11 @@ mod tests {
         for place in [&gpu, &alone] {
             std::os::unix::fs::symlink(place, home.path().join("bus").join(place.file_name().unwrap())).unwrap();
         }
-        assert_eq!(of("00000000:0A:00.0"), Ok(5));
-        assert_eq!(of("00000000:00:09.0"), Err(Missing::Unsupported), "it hangs on no port");
-        assert_eq!(of("00000000:FF:00.0"), Err(Missing::Unsupported));
-        assert_eq!(of("00010000:0A:00.0"), Err(Missing::Unsupported), "one of another domain");
-        assert_eq!(of("GPU"), Err(Missing::Failed));
+        assert_eq!(generation("00000000:0A:00.0"), Ok(5));
+        assert_eq!(generation("00000000:00:09.0"), Err(Missing::Unsupported), "it hangs on no port");
+        assert_eq!(generation("00000000:FF:00.0"), Err(Missing::Unsupported));
+        assert_eq!(generation("00010000:0A:00.0"), Err(Missing::Unsupported), "one of another domain");
+        assert_eq!(generation("GPU"), Err(Missing::Failed));
     }
 
     #[test]
