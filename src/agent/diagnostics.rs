@@ -65,7 +65,7 @@ impl Diagnostics {
     }
 }
 
-/// Returns the first word that is a version. The words before it differ between the open and the closed module.
+/// Returns the first word that is a version. The words before it differ between the open and the closed kernel module.
 fn module_version(text: &str) -> Option<Text> {
     let is_version =
         |word: &&str| word.contains('.') && word.split('.').all(|part| !part.is_empty() && part.parse::<u32>().is_ok());

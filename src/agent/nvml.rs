@@ -145,7 +145,7 @@ impl NvmlReader {
         self.enumerate(self.library?, now);
         self.read(false, true);
         self.read_versions(self.library?);
-        // Count the GPUs again in the first full pass: one may have been missing.
+        // Count the GPUs again in the first full pass: a GPU may have been missing.
         self.count_due = now;
         (!self.slots.is_empty()).then(|| self.readings())
     }

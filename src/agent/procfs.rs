@@ -1,4 +1,5 @@
-//! Reads from `/proc` the processes that are shown: those that NVML listed, and those that the scan found to be related.
+//! Reads the shown processes from `/proc`: those that NVML lists, and the device-file holders and related processes that the
+//! scan finds.
 //!
 //! The descriptor of a process's `stat` stays open. Reading it fails once the process has ended, also when another process has
 //! the PID. Only files that cannot block are read here; [`slow_files`] reads the others on threads of their own.
@@ -32,15 +33,15 @@ use crate::base::text::Argv;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Reading};
 
-/// The first pass reads so many processes: those with most memory, which are at the top of the list.
+/// The number of processes that the first pass reads: those with the most memory, which are at the top of the list.
 const FIRST_READS: usize = 64;
-/// If more processes than this are shown, a resting process is read every fourth pass.
+/// If more processes than this are shown, a resting process is read only in every fourth pass.
 const MANY: usize = 256;
-/// The number of users that are read for the first time in one pass. With a thousand new processes, the line would be late.
+/// The most processes whose user is read in one pass: reading the users of a thousand new processes would delay the line.
 const USERS_PER_PASS: usize = 200;
-/// The thread names of so many processes are read in one pass: each may have hundreds of threads.
+/// The most processes whose thread names are read in one pass: each may have hundreds of threads.
 const THREAD_READS_PER_PASS: usize = 4;
-/// Related processes are read every five seconds. Half a second less, since a pass may come early.
+/// Related processes are read every five seconds. This is half a second less, since a pass may come early.
 const RELATED_INTERVAL: Duration = Duration::from_millis(4500);
 
 /// Parts of the arguments that only a child of Python's `multiprocessing` has.
@@ -57,21 +58,21 @@ pub(super) struct Processes {
     reads_left: Option<usize>,
     /// The processes that the first pass did not read, each with the time of the list that named it.
     postponed: Vec<(u32, Moment)>,
-    /// The lowest PID whose user may be read next: one is read again in each pass.
+    /// The lowest PID whose user is read again next. Each pass reads the user of one process again.
     next_user: u32,
     /// Processes whose arguments decide whether they are shown.
     candidates: BTreeSet<ProcessId>,
-    /// Candidates that are to be shown.
+    /// Candidates whose arguments show that they are related.
     accepted: Vec<ProcessId>,
-    /// The arguments of processes that were ended recently: a candidate with the same arguments is shown.
+    /// The arguments of processes that were ended recently. A candidate with the same arguments is accepted.
     expected: Vec<Argv>,
-    /// Whether a process that uses a GPU has ended, or a process has another parent, since this was last taken.
+    /// Whether a process that used a GPU has ended, or a process has another parent, since this was last taken.
     has_relation_changed: bool,
     buffer: Box<[u8; 1024]>,
 }
 
 impl Processes {
-    /// Shows no process yet. `pids_are_local` says that NVML's PIDs are those of this PID namespace.
+    /// Creates a reader without processes. `pids_are_local`: NVML's PIDs are those of this PID namespace.
     pub(super) fn new(pids_are_local: bool, devices: DeviceFiles, events: mpsc::Sender<AgentEvent>) -> Self {
         Self {
             shown: BTreeMap::new(),
@@ -101,7 +102,7 @@ impl Processes {
         self.reads_left = Some(FIRST_READS);
     }
 
-    /// Reads the processes that the first pass postponed, so that the next one can compute their rates.
+    /// Reads the processes that the first pass postponed, so that the next pass can compute their rates.
     pub(super) fn read_postponed(&mut self) {
         let postponed = std::mem::take(&mut self.postponed);
         self.begin_pass();
@@ -111,7 +112,8 @@ impl Processes {
         self.read_rarely(clock::now());
     }
 
-    /// Reads a process that NVML listed at `listed` with this memory on one GPU, once a pass for all GPUs.
+    /// Reads a process that NVML listed at `listed` with `memory` on one GPU. If several GPUs list the process in a pass, it is
+    /// read only once.
     pub(super) fn read_listed(&mut self, pid: u32, listed: Moment, memory: Reading<Bytes>) -> ProcessId {
         let read = self.shown.get_mut(&pid).filter(|shown| shown.listed_pass == self.pass);
         if let Some(shown) = read {
@@ -158,13 +160,14 @@ impl Processes {
         if old.refresh(&mut context, listed) {
             *has_relation_changed |= parent != old.process.facts.parent;
         } else {
-            // NVML may list a process long after it has ended. Only the end itself counts.
+            // NVML may list a process long after its end. Only the first pass after the end counts.
             *has_relation_changed |= old.listed_pass + 1 == pass && parent.is_ok();
             **old = ShownProcess::open(pid, &mut context, listed);
         }
     }
 
-    /// Keeps related processes. Reads those whose turn it is; all of them with `read_all` or when a process has just ended.
+    /// Keeps showing related processes. Reads those that are due; all of them with `read_all`, or when a process has ended or
+    /// has another parent.
     pub(super) fn read_related(&mut self, related: &[ProcessId], read_all: bool) {
         let pass = self.pass;
         let has_left = |shown: &ShownProcess| shown.listed_pass + 1 == pass && shown.process.id.start_ticks.is_some();
@@ -193,7 +196,7 @@ impl Processes {
         }
     }
 
-    /// Ends a pass: forgets the processes that it did not name. Returns the others, by PID.
+    /// Ends a pass. Forgets the processes that were not named in this pass, and returns the others, sorted by PID.
     pub(super) fn end_pass(&mut self) -> impl Iterator<Item = &Process> {
         let pass = self.pass;
         self.shown.retain(|_, shown| shown.wanted_pass == pass);
@@ -209,7 +212,7 @@ impl Processes {
         self.shown.values().filter(|shown| !shown.is_unread()).map(|shown| &shown.process)
     }
 
-    /// Reads what rarely changes or takes long, for a few processes.
+    /// Reads user, control group and thread names of a few processes: they rarely change, or take long to read.
     fn read_rarely(&mut self, now: Moment) {
         // `stat` does not show that a process has changed its user ID, so the user is read again in turn.
         let turn = self.shown.range(self.next_user..).next().map(|(pid, _)| *pid);
@@ -232,9 +235,9 @@ impl Processes {
         verified.map(|shown| shown.process.id)
     }
 
-    /// Returns the processes that NVML listed last, of certain identity.
+    /// Returns the processes of certain identity that NVML listed in this pass or the one before.
     pub(super) fn listed(&self) -> impl Iterator<Item = ListedProcess> {
-        // Reading what was postponed is a pass of its own, which names only some processes.
+        // `read_postponed` is a pass of its own that names only some processes, so the pass before counts too.
         let listed = self.shown.values().filter(|shown| shown.listed_pass > 0 && shown.listed_pass + 1 >= self.pass);
         let certain = listed.filter(|shown| shown.process.facts.identity == Identity::Sure);
         certain.map(|shown| ListedProcess {
@@ -244,7 +247,7 @@ impl Processes {
         })
     }
 
-    /// Returns what the environment of a process says about the order of CUDA's devices.
+    /// Returns the environment variables of a process that decide the order of CUDA's devices. `None` if it is not shown.
     pub(super) fn cuda_environment(&self, id: ProcessId) -> Option<&CudaEnvironment> {
         self.shown.get(&id.pid).filter(|shown| shown.process.id == id).map(|shown| &shown.cuda)
     }
@@ -254,7 +257,7 @@ impl Processes {
         std::mem::take(&mut self.has_relation_changed)
     }
 
-    /// Starts reading the arguments of processes that only these can make related processes.
+    /// Starts reading the arguments of processes that only their arguments can show to be related.
     pub(super) fn examine(&mut self, candidates: &[ProcessId]) {
         for id in candidates {
             self.candidates.insert(*id);
@@ -269,7 +272,7 @@ impl Processes {
         }
     }
 
-    /// Ends what [`Processes::expect_argv`] began.
+    /// Forgets all arguments that were given to [`Processes::expect_argv`].
     pub(super) fn clear_expected(&mut self) {
         self.expected.clear();
     }
@@ -304,7 +307,7 @@ impl Processes {
         let before = self.shown.range(..id.pid).next_back().map(|(_, shown)| shown.process.facts.clone());
         if let Some(shown) = self.shown.get_mut(&id.pid).filter(|shown| shown.process.id == id) {
             shown.set_argv(argv, environment);
-            // Processes of one job have neighbouring PIDs and mostly the same facts.
+            // Processes of one job have neighbouring PIDs and mostly the same facts, so equal texts are stored once.
             if let Some(before) = before {
                 shown.process.facts_mut().share(&before);
             }

@@ -1,7 +1,7 @@
-//! Scans all processes of the host: which exist, which have a GPU's device file open, and which are related.
+//! Scans all processes of the host: finds those that have a GPU's device file open, and those that are related to them.
 //!
-//! The scan has a thread of its own and reads only files that cannot block: a few processes a second, in turn, or all of
-//! them when the main loop requests it ([`ScanScope`]). It decides which processes are shown. The main loop reads their load.
+//! The scan has its own thread and reads only files that cannot block: a few processes a second, in turn, or all processes
+//! when the main loop requests it ([`ScanScope`]). The scan decides which processes are shown; the main loop reads their load.
 
 mod process_table;
 mod related;
@@ -35,14 +35,14 @@ pub(super) enum ScanScope {
     AllFiles,
 }
 
-/// The request of the main loop in each pass.
+/// A request to the scan. The main loop sends one in each pass.
 #[derive(Debug, Default)]
 pub(super) struct ScanRequest {
     /// The processes that use a GPU. `None` when they are the same as in the request before.
     pub(super) gpu_users: Option<Vec<ProcessId>>,
     /// Processes whose arguments show that they are related.
     pub(super) accepted: Vec<ProcessId>,
-    /// When a person last ended a process: a process that has started since may be its replacement. `None` after a while.
+    /// When a person last ended a process: a process that has started since may be its replacement. `None` if not recently.
     pub(super) ended: Option<Moment>,
     pub(super) scope: ScanScope,
 }
@@ -50,7 +50,7 @@ pub(super) struct ScanRequest {
 /// The result of a scan. Lists are sorted by PID.
 #[derive(Debug, Clone)]
 pub(super) struct ScanResult {
-    /// The counts of this scan.
+    /// The latest counts of processes, which may be older than this scan.
     pub(super) counts: HostScan,
     /// The processes that use a GPU, the device-file holders, and the processes related to these.
     pub(super) related: Arc<[ProcessId]>,
@@ -61,7 +61,7 @@ pub(super) struct ScanResult {
     pub(super) is_full: bool,
 }
 
-/// The scanning thread, as the main loop sees it.
+/// The main loop's handle of the scanning thread.
 #[derive(Debug)]
 pub(super) struct ScanThread {
     requests: mpsc::Sender<ScanRequest>,
@@ -73,7 +73,7 @@ impl ScanThread {
         let (requests, received) = mpsc::channel::<ScanRequest>();
         thread::Builder::new().name("scan".to_owned()).spawn(move || {
             let mut scanner = Scanner::new(devices);
-            // A full scan continues, or begins when it is due, without a request. Otherwise the main loop sets the pace.
+            // A full scan that was requested begins and continues without further requests. Else wait for the next request.
             let next = |wait: Option<Duration>| match received.recv_timeout(wait.unwrap_or(Duration::MAX)) {
                 Ok(request) => Some(request),
                 Err(mpsc::RecvTimeoutError::Timeout) => Some(ScanRequest::default()),

@@ -34,7 +34,8 @@ const LINKS: u32 = 91;
 const LINK: [u32; 2] = [165, 164];
 /// KiB sent and received over NVLink since the driver was loaded.
 const TRANSFERRED: [u32; 2] = [138, 139];
-/// The EDPP multiplier. Its unit is undocumented; it is read as percent. This field and those below exist since driver 590.
+/// The EDPP multiplier, in an undocumented unit; gputop assumes percent. This and the power-smoothing fields exist since
+/// driver 590.
 const EDPP: u32 = 274;
 /// Power smoothing of the board, in the order of [`GpuDetail::power_smoothing`].
 const SMOOTHING: [u32; 6] = [280, 275, 276, 277, 278, 279];

@@ -1,6 +1,6 @@
 //! Finds, loads and starts the NVML library. If that fails, explains the reason in a sentence for the user.
 //!
-//! A started driver is never shut down: `nvmlShutdown` can hang. After a failure, the driver is started again without it.
+//! A started driver is never shut down: `nvmlShutdown` can hang. After a failure, the driver is started again all the same.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -48,7 +48,7 @@ impl PhysicalGpu {
         if slow || self.instances.is_empty() {
             self.find_instances();
         }
-        // An instance that was destroyed does not answer. The next search finds its successor.
+        // An instance that was destroyed does not answer. The search finds the instances that replace it.
         let working = |gpu: &Self| gpu.instances.iter().filter(|instance| instance.readings.trouble.is_none()).count();
         let before = working(self);
         let minor = self.gpu.readings.facts.minor;

@@ -4,7 +4,7 @@
 //! A monitor (`nvidia-smi -l`, nvtop, DCGM, another gputop) opens a GPU's own file through NVML, but not
 //! `/dev/nvidia-uvm`, and so allocates nothing.
 //!
-//! Links in `/proc/PID/fd` are never followed: that could hang. The names are the same in a container.
+//! Links in `/proc/PID/fd` are never followed, since that could hang. Device files have the same names in a container.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -66,7 +66,7 @@ impl DeviceFiles {
         self.open_in(&directory)
     }
 
-    /// Returns the descriptors of `/dev/nvidia-uvm`. An error if the process has more than [`MOST_FILES`] files.
+    /// Returns the descriptors by which a process has `/dev/nvidia-uvm` open. An error if it has more than [`MOST_FILES`] files.
     pub(in crate::agent) fn uvm_descriptors(&self, pid: u32) -> Result<Vec<RawFd>, Errno> {
         let mut found = Vec::new();
         let is_complete = for_each_file(format!("/proc/{pid}").as_ref(), |name, target| {
@@ -110,7 +110,7 @@ fn for_each_file(directory: &Path, mut visit: impl FnMut(&CStr, &[u8])) -> Resul
             return Ok(false);
         }
         let entry = entry?;
-        // The file may be closed by now; `.` and `..` are no links.
+        // Fails if the file has been closed meanwhile, and for `.` and `..`, which are not links.
         let Ok((target, _)) = readlinkat_raw(&files, entry.file_name(), &mut target[..]) else { continue };
         visit(entry.file_name(), target);
     }

@@ -1,4 +1,4 @@
-//! Reads the files of `/proc/PID` that cannot block.
+//! Opens and reads files of `/proc/PID` that cannot block.
 
 use std::fs;
 use std::io;
@@ -57,7 +57,7 @@ pub(in crate::agent) fn read(file: impl AsFd, buffer: &mut [u8]) -> rustix::io::
     Ok(&buffer[..length])
 }
 
-/// Returns the kernel function that a blocked process or thread waits in, by its directory in `/proc`.
+/// Returns the kernel function in which a process or thread waits. `directory` is its directory in `/proc`.
 pub(in crate::agent) fn wchan(directory: &Path) -> Reading<Text> {
     let name = fs::read(directory.join("wchan")).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => Missing::Denied,
@@ -70,7 +70,7 @@ pub(in crate::agent) fn wchan(directory: &Path) -> Reading<Text> {
     }
 }
 
-/// Whether a process has threads that only a PyTorch trainer has. They are among the newest threads.
+/// Whether a process has threads that only a PyTorch trainer has. Checks only the newest threads, where these are.
 pub(super) fn has_trainer_threads(pid: u32) -> Reading<bool> {
     const TRAINER_THREADS: [&[u8]; 3] = [b"pt_autograd_", b"pt_data_pin", b"pt_nccl_"];
     const MOST_THREADS: usize = 256;

@@ -19,7 +19,7 @@ struct CgroupVersion {
     file_system: &'static str,
     /// The controller in `/proc/PID/cgroup`; version 2 names none.
     controller: &'static str,
-    /// The file that says whether a group is frozen, possibly by a group above it, and the lines that say so.
+    /// The file that shows whether a group is frozen, by itself or by a group above it, and the lines that mean "frozen".
     state: (&'static str, &'static [&'static str]),
     /// The file that holds `1` when this group itself was frozen.
     self_frozen: &'static str,
@@ -87,8 +87,8 @@ impl Freezer {
 }
 
 impl CgroupVersion {
-    /// Returns the control file of the nearest group, from this one up, that was itself frozen. If none can be seen to
-    /// be, returns that of this group. `None` when the group is not frozen.
+    /// Returns the control file of the nearest group, from this one up, that was itself frozen. If no such group is visible,
+    /// returns the control file of this group. `None` when the group is not frozen.
     fn control_file(&self, mount: &Path, group: &Path) -> Option<PathBuf> {
         let (file, frozen) = self.state;
         let state = fs::read_to_string(group.join(file)).ok()?;

@@ -1,4 +1,4 @@
-//! The properties of this host's `/proc`: certainty of PIDs, reasons for missing processes, units of time.
+//! The properties of this host's `/proc`: whether its PIDs are NVML's, why a process is missing, and the units of values.
 
 use std::cell::LazyCell;
 use std::fs;
@@ -32,7 +32,7 @@ pub(super) struct HostProcfs {
 }
 
 impl HostProcfs {
-    /// Reads the properties. `pids_are_local` says that NVML's PIDs are those of this `/proc`, whatever the namespace.
+    /// Reads the properties. `pids_are_local`: NVML's PIDs are those of this `/proc`, whatever the namespace.
     pub(super) fn new(pids_are_local: bool, devices: DeviceFiles) -> Self {
         Self {
             pids_are_local: pids_are_local || is_initial_pid_namespace(),
@@ -60,7 +60,7 @@ impl HostProcfs {
 
     /// Returns the descriptor if it may stay open. `None` when descriptors are about to run out.
     pub(super) fn keep_open(&self, stat: OwnedFd) -> Option<OwnedFd> {
-        // Descriptors left for files that are open for a moment, and for those of NVML.
+        // The number of descriptors left for files that are open briefly, and for those of NVML.
         const SPARE: u64 = 64;
         (u64::try_from(stat.as_raw_fd()).unwrap_or(0) + SPARE < self.descriptor_limit).then_some(stat)
     }
@@ -69,7 +69,7 @@ impl HostProcfs {
     pub(super) fn why_absent(&self, error: Option<Errno>) -> Missing {
         match error {
             Some(Errno::ACCESS | Errno::PERM) => Missing::Denied,
-            // With hidepid, a process of another user looks like none.
+            // With hidepid, a process of another user seems not to exist.
             Some(Errno::NOENT) if self.hides_processes => Missing::Denied,
             // A process of another PID namespace has no files here.
             Some(Errno::NOENT) if !self.pids_are_local => Missing::Unsupported,

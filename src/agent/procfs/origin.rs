@@ -1,9 +1,11 @@
-//! Finds where a process was started, by its control group and environment: job, container, pod, service, terminal.
+//! Finds where a process was started, by its control group and environment: job, container, pod, service, terminal. Also
+//! parses the other environment variables that gputop uses.
 
 use crate::base::text::Text;
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// The place that a process was started in. Of several, the first in this order is shown, such as the job of a container.
+/// Where a process was started. If several variants apply, the first in this order is shown: for a container in a Slurm
+/// job, the job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
     /// The job's number, shown as `slurm 4711`.
@@ -12,16 +14,14 @@ pub(super) enum Origin {
     Kubernetes(Text),
     /// The runtime and the beginning of the container's ID, shown as `docker 3f2a91c0d1e2`.
     Container(&'static str, Text),
-    /// `tmux`.
     Tmux,
-    /// `screen`.
     Screen,
     /// The systemd unit: `trainer.service`.
     Service(Text),
 }
 
 impl Origin {
-    /// Whether processes started there may see only some of the host's GPUs.
+    /// Whether a process with this origin may see only some of the host's GPUs.
     pub(super) fn is_confined(&self) -> bool {
         matches!(self, Self::Slurm(_) | Self::Kubernetes(_) | Self::Container(..))
     }
@@ -61,9 +61,10 @@ pub(in crate::agent) struct CudaEnvironment {
 }
 
 impl Environment {
-    /// The longest value that is kept, in bytes.
+    /// The most bytes of a value that are kept.
     const MOST: usize = 128;
-    /// The same for `CUDA_VISIBLE_DEVICES`: the name of a MIG instance has 40 letters, and a host has dozens of them.
+    /// The most bytes of `CUDA_VISIBLE_DEVICES` that are kept: the name of a MIG instance has 40 letters, and a host has dozens
+    /// of instances.
     const MOST_VISIBLE: usize = 1024;
 
     pub(super) fn parse(environ: &[u8]) -> Self {
@@ -93,10 +94,11 @@ impl Environment {
     }
 }
 
-/// Combines both origins. If the control group tells nothing, the result is that of the environment.
+/// Combines the origins found in the control group and in the environment. If the control group shows none, returns that of
+/// the environment.
 pub(super) fn origin(group: Option<&Origin>, environment: &Reading<Option<Origin>>) -> Reading<Text> {
     match (group, environment) {
-        // A pod's name, which only the environment has, says more than its ID.
+        // A pod's name, which only the environment has, is more useful than its ID.
         (Some(Origin::Kubernetes(_)), Ok(Some(named @ Origin::Kubernetes(_)))) => Ok(named.text()),
         (Some(group), Ok(Some(other))) => Ok(group.min(other).text()),
         (Some(group), _) => Ok(group.text()),
@@ -105,14 +107,14 @@ pub(super) fn origin(group: Option<&Origin>, environment: &Reading<Option<Origin
     }
 }
 
-/// Parses `/proc/PID/cgroup`: one line for each hierarchy of version 1, or the single line of version 2.
-pub(super) fn of_group(cgroup: &[u8]) -> Option<Origin> {
+/// Returns the origin that `/proc/PID/cgroup` shows: one line for each hierarchy of version 1, and one line for version 2.
+pub(super) fn from_cgroup(cgroup: &[u8]) -> Option<Origin> {
     let lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
     // The path is the rest of the line: it may contain colons itself.
-    lines.filter_map(|line| of_path(line.splitn(3, ':').nth(2)?)).min()
+    lines.filter_map(|line| from_cgroup_path(line.splitn(3, ':').nth(2)?)).min()
 }
 
-fn of_path(path: &str) -> Option<Origin> {
+fn from_cgroup_path(path: &str) -> Option<Origin> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     slurm(&parts)
         .or_else(|| pod(&parts))
@@ -138,7 +140,7 @@ fn pod(parts: &[&str]) -> Option<Origin> {
     Some(Origin::Kubernetes(uid.into()))
 }
 
-/// Matches a part that ends in an ID of 64 hexadecimal digits. The runtime is named before it.
+/// Matches a part that ends in an ID of 64 hexadecimal digits. The name of the runtime is before the ID.
 fn container(parts: &[&str]) -> Option<Origin> {
     const RUNTIMES: [(&str, &str); 6] = [
         ("docker", "docker"),
@@ -161,7 +163,7 @@ fn container(parts: &[&str]) -> Option<Origin> {
     })
 }
 
-/// Matches the last part if it is a systemd service that does not start programs for users.
+/// Matches the last part if it is a systemd service, except services that start programs for users.
 fn service(parts: &[&str]) -> Option<Origin> {
     const LAUNCHERS: [&str; 6] = ["user@", "ssh", "systemd-", "docker.", "containerd.", "dbus"];
     let unit = parts.last().filter(|unit| unit.ends_with(".service"))?;
@@ -181,7 +183,7 @@ mod tests {
 
     #[track_caller]
     fn check(cgroup: &str, expected: Option<&str>) {
-        let origin = of_group(cgroup.replace("ID", ID).as_bytes());
+        let origin = from_cgroup(cgroup.replace("ID", ID).as_bytes());
         assert_eq!(origin.as_ref().map(Origin::text), expected.map(Text::from), "{cgroup}");
     }
 
@@ -254,7 +256,7 @@ mod tests {
     #[track_caller]
     fn check_both(cgroup: &str, environ: &str, expected: Reading<&str>) {
         let environment = Ok(Environment::parse(environ.replace(' ', "\0").as_bytes()).origin);
-        let group = of_group(cgroup.replace("ID", ID).as_bytes());
+        let group = from_cgroup(cgroup.replace("ID", ID).as_bytes());
         assert_eq!(origin(group.as_ref(), &environment), expected.map(Text::from), "{cgroup} {environ}");
     }
 

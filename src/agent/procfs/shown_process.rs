@@ -14,13 +14,13 @@ use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
 
-/// How often the device files of an unverified process are checked: it may open one.
+/// How often the device files of an unverified process are checked: the process may have opened one since.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(5);
-/// The shortest time that CPU use is computed over. The kernel counts CPU time in ticks, 100 a second.
+/// The shortest time over which CPU use is computed. The kernel counts CPU time in ticks, 100 a second.
 const SHORTEST_CPU_SPAN: Duration = Duration::from_millis(150);
-/// The time from a new thread to the reading of thread names: a thread names itself after it started.
+/// The time between the start of a thread and the reading of thread names: a thread names itself after its start.
 const THREAD_NAME_DELAY: Duration = Duration::from_secs(5);
-/// A process is at rest after so many readings in a row without CPU time.
+/// A sleeping process is at rest after this number of readings in a row without CPU time.
 const RESTING_READINGS: u8 = 4;
 /// How often the control group of a process that may be frozen is read, in milliseconds. Reading it takes long.
 const CGROUP_INTERVAL_MS: u64 = 5000;
@@ -28,21 +28,21 @@ const CGROUP_INTERVAL_MS: u64 = 5000;
 #[derive(Debug)]
 pub(super) struct ShownProcess {
     pub(super) process: Process,
-    /// The open `stat` file. `None` when descriptors have run out: then it is opened for each reading.
+    /// The open `stat` file. `None` when descriptors are about to run out: the file is then opened for each reading.
     pub(super) stat: Option<OwnedFd>,
     /// The time of the last reading.
     pub(super) read: Moment,
-    /// The time and CPU ticks of the reading that the next CPU use is computed from.
+    /// The time and CPU ticks of the reading from which the next CPU use is computed. `None` before the first.
     pub(super) cpu: Option<(Moment, u64)>,
     /// The last pass in which NVML listed the process; 0 for never.
     pub(super) listed_pass: u64,
-    /// The report of NVML in that pass.
+    /// What NVML reported in the pass [`ShownProcess::listed_pass`].
     pub(super) nvml_memory: NvmlMemory,
     /// The last pass in which the process was named as a device-file holder; 0 for never.
     pub(super) holder_pass: u64,
-    /// The last pass in which the process is to be shown.
+    /// The last pass that named the process. A process that the current pass does not name is no longer shown.
     pub(super) wanted_pass: u64,
-    /// Whether NVML's PID certainly means this process, and not one of another PID namespace.
+    /// Whether NVML's PID certainly means this process, and not a process of another PID namespace.
     is_verified: bool,
     verify_due: Moment,
     group_origin: Option<Origin>,
@@ -50,11 +50,11 @@ pub(super) struct ShownProcess {
     pub(super) cuda: CudaEnvironment,
     /// When to read the names of threads. `None` when no thread is new.
     threads_due: Option<Moment>,
-    /// Readings in a row without CPU time.
+    /// The number of readings in a row in which the process slept and used no CPU time.
     asleep: u8,
 }
 
-/// A process that NVML listed in the last pass, and whose PID certainly is its own.
+/// A process of certain identity that NVML lists.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::agent) struct ListedProcess {
     pub(in crate::agent) id: ProcessId,
@@ -63,12 +63,12 @@ pub(in crate::agent) struct ListedProcess {
     pub(in crate::agent) nvml_memory: NvmlMemory,
 }
 
-/// The report of NVML on one process in one pass.
+/// The memory that NVML reports for one process in one pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) struct NvmlMemory {
     /// The number of GPUs that listed the process.
     pub(in crate::agent) gpus: usize,
-    /// The sum over these GPUs.
+    /// The sum over these GPUs. Missing when one of them reports none.
     pub(in crate::agent) memory: Reading<Bytes>,
 }
 
@@ -79,7 +79,7 @@ impl Default for NvmlMemory {
 }
 
 impl NvmlMemory {
-    /// Adds what one more GPU reported.
+    /// Adds the report of one more GPU.
     pub(super) fn add(&mut self, memory: Reading<Bytes>) {
         self.gpus += 1;
         self.memory = self.memory.and_then(|sum| Ok(Bytes(sum.0.saturating_add(memory?.0))));
@@ -126,7 +126,7 @@ impl ShownProcess {
         self.asleep >= RESTING_READINGS && self.process.facts.identity == Identity::Sure
     }
 
-    /// Whether `/proc` was not asked about this PID yet.
+    /// Whether this PID was not looked up in `/proc` yet.
     pub(super) fn is_unread(&self) -> bool {
         self.process.id.start_ticks.is_none() && self.process.facts.comm == Err(Missing::NotYet)
     }
@@ -165,7 +165,7 @@ impl ShownProcess {
         Ok(())
     }
 
-    /// Takes over what `stat` says. Facts are written only when they differ, since earlier snapshots share them.
+    /// Copies the values of `stat`. Facts are written only when they differ, since earlier snapshots share them.
     fn update(&mut self, stat: &ProcStat<'_>, procfs: &HostProcfs, slow_files: &mut SlowFiles, now: Moment) {
         let id = self.process.id;
         // Offset by PID, so that the turns of many processes are spread over the passes.
@@ -219,7 +219,7 @@ impl ShownProcess {
             None => load.cpu = Err(Missing::NotYet),
         }
         self.cpu = Some((now, stat.cpu_ticks));
-        // With control groups v2, a frozen process shows as sleeping. Spread by PID, for when a thousand begin to sleep.
+        // With control groups v2, a frozen process shows as sleeping. Spread by PID, in case a thousand fall asleep at once.
         if u32::from(self.asleep) == u32::from(RESTING_READINGS) + id.pid % 4 {
             self.read_cgroup(procfs);
         }
@@ -245,7 +245,7 @@ impl ShownProcess {
         let group = files::open(self.process.id.pid, "cgroup").and_then(|file| files::read(file, &mut buffer));
         let Ok(group) = group else { return };
         let frozen_by = procfs.freezer.frozen_by(group).ok_or(Missing::Unsupported);
-        self.group_origin = origin::of_group(group);
+        self.group_origin = origin::from_cgroup(group);
         self.update_origin();
         if self.process.facts.frozen_by != frozen_by {
             self.process.facts_mut().frozen_by = frozen_by;
@@ -277,7 +277,7 @@ impl ShownProcess {
         }
     }
 
-    /// Marks a process that NVML does not list: names of threads identify trainers, and a trainer uses a GPU.
+    /// Marks that thread names are not read: they identify trainers, and NVML lists a trainer, but not this process.
     pub(super) fn skip_thread_names(&mut self) {
         if matches!(self.process.facts.trainer_threads, Err(why) if why != Missing::Unsupported) {
             self.process.facts_mut().trainer_threads = Err(Missing::Unsupported);
@@ -295,8 +295,8 @@ impl ShownProcess {
         }
     }
 
-    /// Decides how certain it is that this is the process that NVML means. See [`Identity`]. A process that was found in
-    /// `/proc` itself, so without `listed`, can only be too young.
+    /// Decides how certain it is that this is the process that NVML means. See [`Identity`]. The identity of a process that was
+    /// found in `/proc` (`listed` is `None`) is uncertain only while the process is too young.
     pub(super) fn identify(&mut self, procfs: &HostProcfs, now: Moment, listed: Option<Moment>) {
         /// The fewest clock ticks from start to reading: then one tick has passed in full.
         const WHOLE_TICK: u64 = 2;

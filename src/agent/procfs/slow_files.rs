@@ -1,7 +1,7 @@
-//! Reads what can hang, on threads of its own: arguments and environment, which take the mmap lock of the process, and
-//! names of users, which may come from a server.
+//! Reads, on separate threads, what can hang: arguments and environment, which need the mmap lock of the process, and names
+//! of users, which may come from a server.
 //!
-//! A thread that hangs is abandoned, and what it was reading counts as failed until the thread comes back.
+//! A thread that hangs is abandoned. The value that it was reading counts as failed until the thread returns.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Missing, ProcessId, Reading};
 
-/// A read that takes longer hangs.
+/// A read that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// The most of an environment that is read, in bytes. Before Linux 2.6.23 no environment was longer.
@@ -73,7 +73,7 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: 'static> ReadQueue<Key, Valu
         }
     }
 
-    /// Abandons the thread when it hangs. Returns what it was reading.
+    /// Abandons the thread if it hangs, and returns the key that the thread was reading.
     fn abandon_overdue(&mut self, now: Moment) -> Option<Key> {
         let (key, _) = self.worker.abandon_overdue(now)?;
         self.is_reading = false;
@@ -81,7 +81,7 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: 'static> ReadQueue<Key, Valu
         Some(key)
     }
 
-    /// Takes a message of the thread. Returns what was read.
+    /// Handles a message of the thread. Returns the key and the value that were read, if the message contains them.
     pub(super) fn receive(&mut self, message: WorkerMessage<(Key, Value)>) -> Option<(Key, Value)> {
         match self.worker.receive(message) {
             Received::Output(output) => {
@@ -90,7 +90,7 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: 'static> ReadQueue<Key, Valu
                 Some(output)
             }
             Received::Late => None,
-            // It does not hang any more.
+            // The hung read has returned, so it can be repeated.
             Received::CameBack(key) => {
                 self.push(key);
                 None
@@ -142,14 +142,14 @@ impl SlowFiles {
             .clone()
     }
 
-    /// Takes a message of the thread that looks up users. Returns the user ID and the name.
+    /// Handles a message of the thread that looks up users. Returns a user ID and the name, if the message contains them.
     pub(super) fn receive_user(&mut self, message: WorkerMessage<(u32, Text)>) -> Option<(u32, Text)> {
         let (uid, name) = self.users.receive(message)?;
         self.user_names.insert(uid, Some(name.clone()));
         Some((uid, name))
     }
 
-    /// Abandons threads that hang. Returns the process whose arguments could not be read.
+    /// Abandons threads that hang. Returns the process whose arguments could not be read, if any.
     pub(super) fn abandon_overdue(&mut self, now: Moment) -> Option<ProcessId> {
         if let Some(uid) = self.users.abandon_overdue(now) {
             // A user whose name cannot be looked up is shown by number.

@@ -1,4 +1,5 @@
-//! Parses `/proc/PID/stat` without copying. See `proc_pid_stat(5)`.
+//! Reads and parses the `stat` file of a process or thread, and searches for a living thread of a process whose main thread
+//! has ended. See `proc_pid_stat(5)`.
 
 use std::fs;
 use std::io;
@@ -73,7 +74,7 @@ pub(in crate::agent) fn living_thread(pid: u32) -> Option<(PathBuf, State)> {
     living.max_by_key(|(_, state)| *state == State::DiskSleep)
 }
 
-/// Parses the line. `None` when fields are missing or malformed.
+/// Parses the line of a `stat` file. `None` when fields are missing or malformed.
 pub(in crate::agent) fn parse(line: &[u8]) -> Option<ProcStat<'_>> {
     let open = line.iter().position(|byte| *byte == b'(')?;
     let close = line.iter().rposition(|byte| *byte == b')')?;
@@ -164,7 +165,6 @@ mod tests {
     }
 
     proptest! {
-        /// The name of a process never changes which fields are read.
         #[test]
         fn a_name_never_shifts_the_fields(comm in proptest::collection::vec(any::<u8>(), 0..16)) {
             let line = [b"7 (", comm.as_slice(), b") ", REST.as_bytes()].concat();
@@ -172,7 +172,6 @@ mod tests {
             prop_assert_eq!((stat.comm, stat.start_ticks), (comm.as_slice(), 12345));
         }
 
-        /// Parsing never panics.
         #[test]
         fn any_bytes_are_parsed_without_panic(line in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _parsed = parse(&line);

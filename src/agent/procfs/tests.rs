@@ -131,7 +131,7 @@ fn a_process_is_read_without_an_open_descriptor() {
     let first = read(&mut processes, std::process::id(), Moment(0));
     processes.shown.values_mut().for_each(|me| me.stat = None);
     assert_eq!(read(&mut processes, std::process::id(), Moment(0)).id, first.id);
-    // The PID went to another process.
+    // As if another process had the PID now.
     processes.shown.values_mut().for_each(|me| me.process.id.start_ticks = Some(1));
     assert_eq!(read(&mut processes, std::process::id(), Moment(0)).id, first.id);
 }
@@ -155,7 +155,7 @@ fn me() -> ProcessId {
 fn a_related_process_is_certain_in_any_namespace_and_its_successor_is_not_related() {
     let mut processes = no_processes();
     processes.procfs = HostProcfs::foreign();
-    // NVML may mean another process; the scan means this one.
+    // NVML may mean a process of another namespace; the scan means this process.
     let shown = pass(&mut processes, &[me().pid], &[me()]);
     assert_eq!(shown[0].facts.identity, Identity::Unverified);
     assert_eq!(processes.gpu_users().count(), 0);

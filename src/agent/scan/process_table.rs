@@ -1,4 +1,4 @@
-//! Every process of the host, one row each: identity, parent, group, session, device files.
+//! The table of all processes of the host: one row each with identity, parent, group, session and device files.
 //!
 //! The directory `/proc` stays open, and each read continues where the last one ended, so that reads can be as short as
 //! needed. Processes that have just started are found by the last PID that the kernel assigned.
@@ -29,16 +29,16 @@ pub(super) struct ProcessRow {
     pub(super) session: u32,
     /// The short name, padded with NUL. Cut at 16 bytes, which only kernel threads exceed.
     comm: [u8; 16],
-    /// Whether the main thread has ended. Other threads may live: `threads`.
+    /// Whether the main thread has ended. If `threads` is more than 1, other threads still live.
     pub(super) is_zombie: bool,
     pub(super) threads: u32,
     pub(super) is_kernel_thread: bool,
     pub(super) files: DeviceFileState,
-    /// When to read its files again.
+    /// When to read the device files again.
     pub(super) files_due: Moment,
-    /// Whether its arguments were requested.
+    /// Whether the arguments were requested.
     pub(super) is_examined: bool,
-    /// The round that read it last.
+    /// The round in which the process was last read.
     round: u32,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct ProcessRow {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum DeviceFileState {
     NotRead,
-    /// No permission.
+    /// No permission to see the open files.
     Denied,
     /// The process has not opened `/dev/nvidia-uvm`.
     NotOpen,
@@ -89,7 +89,7 @@ impl ProcessRow {
         }
     }
 
-    /// Replaces this row by a newer one of the same process.
+    /// Replaces this row by a newer row of the same process.
     fn update(&mut self, new: Self) -> RowChange {
         let old = std::mem::replace(self, new);
         (self.files, self.files_due) = (old.files, old.files_due);
@@ -105,9 +105,9 @@ impl ProcessRow {
 #[derive(Debug)]
 pub(super) struct ProcessTable {
     pub(super) rows: BTreeMap<u32, ProcessRow>,
-    /// `/proc`. `None` when it cannot be opened.
+    /// The open directory `/proc`. `None` when it cannot be opened.
     directory: Option<OwnedFd>,
-    /// PIDs that the directory named, and that were not read yet.
+    /// The listed PIDs whose processes were not read yet in this round.
     listed: VecDeque<u32>,
     round: u32,
     /// The PID that the kernel had assigned last when [`ProcessTable::new_pids`] was last called.
@@ -195,12 +195,12 @@ impl ProcessTable {
 
     fn list_more(&mut self) {
         let Some(directory) = &self.directory else { return };
-        // Enough for about forty names. The kernel takes about a microsecond for each.
+        // Room for about forty names. The kernel takes about a microsecond for each.
         let mut buffer = [MaybeUninit::uninit(); 1024];
         let mut entries = RawDir::new(directory, &mut buffer);
         while let Some(Ok(entry)) = entries.next() {
             self.listed.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok()));
-            // The first entries may all be files that are no processes.
+            // The first entries may all be files that do not belong to a process.
             if entries.is_buffer_empty() && !self.listed.is_empty() {
                 return;
             }
@@ -212,7 +212,7 @@ impl ProcessTable {
         let last = std::fs::read("/proc/loadavg").ok().and_then(|line| last_pid(&line));
         let before = last.and_then(|last| self.last_pid.replace(last));
         let (Some(last), Some(before)) = (last, before) else { return 0..0 };
-        // After the largest PID, the kernel starts again at small ones. The round finds those between.
+        // After the largest PID, the kernel starts again at small PIDs. The round finds large PIDs that are missed here.
         let first = if before <= last { before + 1 } else { 2 };
         self.has_skipped_pids = before > last || first < last.saturating_sub(most);
         first.max(last.saturating_sub(most))..last.saturating_add(1)

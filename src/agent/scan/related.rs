@@ -1,7 +1,7 @@
 //! Finds the processes that are related to those that use a GPU, in the table of all processes.
 //!
-//! Related are ancestors, descendants, and processes of the same group or session. A related process stays related while it
-//! lives: the processes that a dead job leaves behind are recognized by what they were before.
+//! A process is related if it is an ancestor or descendant of one that uses a GPU, or in the same group or session. It stays
+//! related while it lives, so the processes that a dead job leaves behind are still recognized.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::process_table::{ProcessRow, ProcessTable, RowChange};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::ProcessId;
 
-/// The most related processes in all, and of one process that uses a GPU. Each is read every few seconds, and nobody reads
-/// a longer list. Ancestors and descendants come first.
+/// The most related processes in all. Each is read every few seconds, and nobody reads a longer list.
 const MOST: usize = 512;
+/// The most related processes of one process that uses a GPU. Ancestors and descendants come first.
 const MOST_EACH: usize = 128;
 
 /// The most ancestors of a process that are followed: parents that change while they are read could form a circle.
@@ -30,7 +30,7 @@ struct GpuUser {
     id: ProcessId,
     group: u32,
     session: u32,
-    /// When it was seen to have ended or to use no GPU any more. `None` while it uses one.
+    /// When the scan noticed that the process had ended or no longer used a GPU. `None` while the process uses one.
     ended: Option<Moment>,
 }
 
@@ -38,9 +38,9 @@ struct GpuUser {
 #[derive(Debug, Clone, Copy)]
 struct RelatedProcess {
     id: ProcessId,
-    /// The PID of the process that uses a GPU; its own PID if it was found by its name or arguments.
+    /// The PID of the process that uses a GPU. For a process found by its name or arguments, its own PID.
     user: u32,
-    /// Whether it is a descendant. Then its children are related too.
+    /// Whether this process counts as a descendant: its children are then related too.
     is_descendant: bool,
 }
 
@@ -51,17 +51,17 @@ pub(super) struct RelatedSet {
     users: BTreeMap<u32, GpuUser>,
     /// By PID.
     related: BTreeMap<u32, RelatedProcess>,
-    /// The number of related processes by the PID of the process that uses a GPU.
+    /// The number of related processes of each process that uses a GPU, by its PID.
     counts: BTreeMap<u32, usize>,
     /// Processes that are related by their arguments.
     accepted: BTreeSet<ProcessId>,
     /// The PIDs of the agent and its viewer, which are never related.
     own_pids: BTreeSet<u32>,
-    /// Whether processes with the name of a PyTorch helper are related. Not on the simulated machine.
+    /// Whether processes with the name of a PyTorch helper are related. False on the simulated machine.
     accepts_helpers: bool,
 }
 
-/// Pairs of a key and the PID of a process, sorted. Kernel threads are left out.
+/// Returns key and PID of every process except kernel threads, sorted.
 fn pids_by_key(table: &ProcessTable, key: fn(&ProcessRow) -> u32) -> Vec<(u32, u32)> {
     let processes = table.rows.iter().filter(|(_, row)| !row.is_kernel_thread);
     let mut pairs: Vec<_> = processes.map(|(pid, row)| (key(row), *pid)).collect();
@@ -87,7 +87,8 @@ impl RelatedSet {
         self.users.get(&pid).is_some_and(|user| user.ended.is_none())
     }
 
-    /// Sets the processes that use a GPU now. One that has stopped using it becomes related. Returns whether one is new.
+    /// Sets the processes that use a GPU now. A process that no longer uses a GPU becomes related. Returns whether `ids`
+    /// contains a new process.
     pub(super) fn set_gpu_users(&mut self, ids: &BTreeSet<ProcessId>, table: &ProcessTable, now: Moment) -> bool {
         for user in self.users.values_mut().filter(|user| user.ended.is_none() && !ids.contains(&user.id)) {
             user.ended = Some(now);
@@ -111,7 +112,7 @@ impl RelatedSet {
         is_any_new
     }
 
-    /// Makes a process related that the table alone does not show to be.
+    /// Treats a process as related from the next [`RelatedSet::collect`] on, although the table alone does not show it.
     pub(super) fn accept(&mut self, id: ProcessId) {
         self.accepted.insert(id);
     }
@@ -126,7 +127,7 @@ impl RelatedSet {
         self.related.keys().copied()
     }
 
-    /// Returns the processes that use a GPU and those related to them, by PID.
+    /// Returns the processes that use a GPU and those related to them, sorted by PID.
     pub(super) fn ids(&self) -> Vec<ProcessId> {
         let users = self.users.values().filter(|user| user.ended.is_none()).map(|user| user.id);
         let ids: BTreeSet<_> = self.related.values().map(|related| related.id).chain(users).collect();
@@ -141,7 +142,7 @@ impl RelatedSet {
         }
         self.users.retain(|_, user| user.ended.is_none_or(|ended| now.since(ended) < REMEMBERED));
         if self.related.len() >= MOST {
-            // Makes room: drops processes that only shared the group or session of a process that is gone.
+            // To make room, drop processes that only shared the group or session of a process that has ended.
             let users = &self.users;
             self.related.retain(|_, related| related.is_descendant || users.contains_key(&related.user));
         }
@@ -166,7 +167,7 @@ impl RelatedSet {
                 next = row.parent;
             }
         }
-        // Descendants of related processes count too: of workers that a dead launcher left behind.
+        // Children of related descendants count too, such as those of workers that a dead launcher left behind.
         let children = pids_by_key(table, |row| row.parent);
         let related = self.related.values().filter(|related| related.is_descendant);
         let related = related.map(|related| (related.id.pid, related.user));
@@ -188,11 +189,11 @@ impl RelatedSet {
                 self.add(table, *pid, *pid, true);
             }
         }
-        self.add_mates(table, &users, |row| row.group, |user| user.group);
-        self.add_mates(table, &users, |row| row.session, |user| user.session);
+        self.add_processes_with_key(table, &users, |row| row.group, |user| user.group);
+        self.add_processes_with_key(table, &users, |row| row.session, |user| user.session);
     }
 
-    fn add_mates(
+    fn add_processes_with_key(
         &mut self,
         table: &ProcessTable,
         users: &[GpuUser],
@@ -206,20 +207,20 @@ impl RelatedSet {
         }
     }
 
-    /// Decides whether a process that is new or has changed is related, without a look at the others. Misses a process that
-    /// became an ancestor. Returns whether it is now related and was not before.
+    /// Adds a new or changed process if it is related, without reading the rest of the table. Does not notice that a process
+    /// has become an ancestor. Returns whether the process was added.
     pub(super) fn update(&mut self, table: &ProcessTable, pid: u32, change: RowChange) -> bool {
         let Some(row) = table.rows.get(&pid).filter(|_| change != RowChange::Nothing && !self.contains(pid)) else {
             return false;
         };
         let parent = self.related.get(&row.parent).filter(|parent| parent.is_descendant).map(|parent| parent.user);
         let parent = if self.is_gpu_user(row.parent) { Some(row.parent) } else { parent };
-        let is_mate = |user: &&GpuUser| user.group == row.group || user.session == row.session;
+        let shares_group_or_session = |user: &&GpuUser| user.group == row.group || user.session == row.session;
         if let Some(user) = parent {
             self.add(table, pid, user, true);
         } else if self.is_helper(row) {
             self.add(table, pid, pid, true);
-        } else if let Some(user) = self.users.values().find(is_mate).map(|user| user.id.pid) {
+        } else if let Some(user) = self.users.values().find(shares_group_or_session).map(|user| user.id.pid) {
             self.add(table, pid, user, false);
         }
         self.related.contains_key(&pid)
@@ -249,7 +250,7 @@ impl RelatedSet {
 mod tests {
     use super::*;
 
-    /// A launcher in a terminal (10 is its shell), two ranks in sessions of their own, one worker of each.
+    /// A launcher (20) in a terminal (its shell is 10), two ranks (30, 40) in their own sessions, and one worker of each rank.
     fn torchrun() -> (ProcessTable, RelatedSet) {
         let mut table = ProcessTable::empty();
         table.add(1, "systemd", 0, 1, 1);
@@ -296,7 +297,7 @@ mod tests {
         }
         use_gpus(&mut related, &table, &[], 1);
         check(&related, &[10, 31, 41]);
-        // Also years later, and with children of their own.
+        // The workers stay related years later, and their new children are related too.
         table.add(50, "python", 31, 30, 30);
         use_gpus(&mut related, &table, &[], 1 << 40);
         check(&related, &[10, 31, 41, 50]);
@@ -373,7 +374,7 @@ mod tests {
         let mut related = RelatedSet::new([20], true);
         table.add(70, "python", 20, 20, 10);
         use_gpus(&mut related, &table, &[70], 0);
-        // Its parent is the agent, which is left out; the shell's session still counts.
+        // The parent of 70 is the agent, which is left out. The shell's session still counts.
         check(&related, &[10, 11, 70]);
     }
 }

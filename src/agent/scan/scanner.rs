@@ -1,4 +1,4 @@
-//! Decides which processes to read, and when.
+//! Scans processes, within limits of CPU time:
 //!
 //! | when | what is read |
 //! |---|---|
@@ -22,15 +22,15 @@ use crate::agent::procfs::device_files::{DeviceFiles, OpenDeviceFiles};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{HostScan, Missing, ProcessId, Reading};
 
-/// The CPU time that reading in turn may take, in nanoseconds for each millisecond that passes.
+/// The CPU time that reading processes in turn may take, in nanoseconds for each millisecond that passes.
 const ALLOWANCE: i64 = 150;
 /// The most CPU time that is saved up or owed, in nanoseconds.
 const MOST_CREDIT: i64 = 1_000_000;
 /// The CPU time of one piece of a full scan. Requests are taken between pieces.
 const PIECE: Duration = Duration::from_millis(100);
-/// How often the files of a process are read.
+/// How often the open files of a process are read.
 const FILES_INTERVAL: Duration = Duration::from_secs(10);
-/// The same for a new process, which has hardly begun.
+/// The time from the first to the second reading of the files: a new process may not have opened its files yet.
 const FIRST_FILES_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the counts are renewed.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(5);
@@ -38,9 +38,9 @@ const COUNTS_INTERVAL: Duration = Duration::from_secs(5);
 const PAUSE_FACTOR: u32 = 8;
 /// The most new processes that are looked up by PID in one pass.
 const MOST_NEW: u32 = 32;
-/// A replacement may start so long before the end of the process that it replaces is noticed.
+/// How long a replacement may have started before the end of the process that it replaces was noticed.
 const REPLACEMENT_LEAD: Duration = Duration::from_secs(2);
-/// A process this young may be about to call `exec`, and get other arguments.
+/// A process this young may still call `exec`, and then has other arguments.
 const YOUNG: Duration = Duration::from_secs(3);
 /// The most possible replacements whose arguments are read after one scan. The youngest come first.
 const MOST_REPLACEMENTS: usize = 64;
@@ -53,17 +53,17 @@ pub(super) struct Scanner {
     table: ProcessTable,
     related: RelatedSet,
     gpu_users: BTreeSet<ProcessId>,
-    /// Processes whose new children are yet to be looked up, because too many processes and threads have started.
+    /// Processes whose new children are still to be looked up, because too many processes and threads have started.
     parents_due: Vec<ProcessId>,
     /// The PIDs of device-file holders.
     holders: BTreeSet<u32>,
-    /// CPU time that may be spent, in nanoseconds. Below 0 it is owed.
+    /// The CPU time that may be spent, in nanoseconds. Negative after more was spent than was allowed.
     credit: i64,
     /// When credit was last added.
     credited: Moment,
     /// The scope of the full scan that was requested and has not begun.
     wanted: ScanScope,
-    /// The PIDs whose files are yet to be read in the full scan under way. `None` when none is under way.
+    /// The PIDs whose files the running full scan has still to read. `None` when no full scan is running.
     unscanned: Option<Vec<u32>>,
     /// The CPU time of the last full scan.
     cost: Duration,
@@ -71,7 +71,7 @@ pub(super) struct Scanner {
     full_scan_due: Moment,
     /// Whether device-file holders have changed since related processes were collected.
     have_holders_changed: bool,
-    /// When related processes may be collected again for that.
+    /// When a change of device-file holders may next cause a collection of related processes.
     collect_due: Moment,
     /// When a person last ended a process: [`ScanRequest::ended`].
     ended: Option<Moment>,
@@ -103,7 +103,7 @@ impl Scanner {
     /// Scans as requested. Returns `None` when nothing has changed.
     pub(super) fn scan(&mut self, request: ScanRequest) -> Option<ScanResult> {
         let now = clock::now();
-        // While a full scan is due, a request may be a timeout, which has no `ended`.
+        // While a full scan is due, the request may come from a timeout. It then has no `ended`, so keep the known one.
         self.ended = request.ended.or(self.ended.filter(|_| self.next_full_scan().is_some()));
         self.wanted = self.wanted.max(request.scope);
         let mut collect = !request.accepted.is_empty();
@@ -118,7 +118,7 @@ impl Scanner {
             self.scan_few(now);
             false
         };
-        // A user may run `nvidia-smi` each second: such changes wait.
+        // Changes of device-file holders wait: a user may run `nvidia-smi` every second.
         if collect || is_full || self.have_holders_changed && now >= self.collect_due {
             (self.have_holders_changed, self.collect_due) = (false, now.after(COLLECT_INTERVAL));
             self.update_gpu_users(now);
@@ -127,7 +127,8 @@ impl Scanner {
         self.result(now, is_full)
     }
 
-    /// Passes on the processes that use a GPU. Returns whether there is a new one.
+    /// Tells the related set which processes use a GPU: those that NVML lists, and device-file holders. Returns whether one is
+    /// new.
     fn update_gpu_users(&mut self, now: Moment) -> bool {
         for id in &self.gpu_users {
             if self.table.get(*id).is_none() {
@@ -140,7 +141,8 @@ impl Scanner {
         self.related.set_gpu_users(&users, &self.table, now)
     }
 
-    /// Scans all processes, one piece at a time. Returns whether the scan is complete.
+    /// Continues or begins a full scan. The first call reads `stat` of all processes; each call reads device files for up to
+    /// [`PIECE`]. Returns whether the scan is complete.
     fn scan_all(&mut self, now: Moment) -> bool {
         let begun = clock::thread_cpu_time();
         let mut queue = self.unscanned.take().unwrap_or_else(|| {
@@ -154,7 +156,7 @@ impl Scanner {
             };
             let due = self.table.rows.iter().filter(|(pid, row)| is_due(**pid, row));
             let mut queue: Vec<u32> = due.map(|(pid, _)| *pid).collect();
-            // Taken from the end: related processes first, then the youngest.
+            // The queue is taken from its end: related processes first, then those with the highest PIDs.
             queue.sort_by_key(|pid| self.related.contains(*pid));
             queue
         });
@@ -183,7 +185,7 @@ impl Scanner {
         self.credited = now;
         let credit = self.credit;
         let mut files_due = self.files_due(now);
-        // If hundreds start each second, most end before they matter. So half of the credit is for lasting processes.
+        // If hundreds of processes start each second, most end before they matter. So half of the credit is for older ones.
         for pid in self.table.new_pids(MOST_NEW).rev() {
             if spent() >= credit / 2 {
                 break;
@@ -194,7 +196,7 @@ impl Scanner {
         if self.table.has_skipped_pids && self.parents_due.is_empty() {
             self.parents_due.extend(&self.gpu_users);
         }
-        // Each of these advances by at least one, however many processes start.
+        // Each of the three queues advances by at least one process, however many processes start.
         loop {
             if let Some(id) = self.parents_due.pop() {
                 for child in self.table.new_children(id.pid).into_iter().take(MOST_NEW as usize) {
@@ -236,7 +238,7 @@ impl Scanner {
         self.has_changed = true;
     }
 
-    /// Returns holders and related processes whose files should be read again; last the one that has waited longest.
+    /// Returns holders and related processes whose files are due to be read again. The one that has waited longest is last.
     fn files_due(&self, now: Moment) -> Vec<u32> {
         if self.devices.is_none() {
             return vec![];
@@ -264,7 +266,7 @@ impl Scanner {
         let Some(row) = self.table.rows.get_mut(&pid).filter(|row| !row.is_kernel_thread) else { return };
         let is_first = row.files == DeviceFileState::NotRead;
         row.files_due = now.after(if is_first { FIRST_FILES_INTERVAL } else { FILES_INTERVAL });
-        // NVML lists the process, which is proof enough.
+        // NVML lists the process, so its open files need not show that it uses a GPU.
         if is_gpu_user && !is_first {
             return;
         }
@@ -295,7 +297,7 @@ impl Scanner {
         }
         let related: Arc<[_]> = self.related.ids().into();
         let device_file_holders: Arc<[_]> = self.device_file_holders().collect();
-        // Only full scans look for processes that have lost their parent: it costs too much.
+        // Only full scans look for candidates, since that costs too much for every request.
         let candidates = if is_full && self.devices.is_some() { self.candidates(now) } else { vec![] };
         let counts = match self.last_result.as_ref().filter(|_| !renew_counts) {
             Some(old) if old.related == related && old.device_file_holders == device_file_holders => return None,
@@ -381,7 +383,7 @@ fn nanoseconds(span: Duration) -> i64 {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Reads how much of `/dev/shm` is in use, which is memory and never hangs.
+/// Reads how much of `/dev/shm` is in use. This cannot hang: the file system is in memory.
 fn shm_used() -> Reading<Bytes> {
     let shm = statvfs("/dev/shm").map_err(|error| match error {
         Errno::NOENT => Missing::Unsupported,
@@ -431,7 +433,7 @@ mod tests {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let grandchild: u32 = line.trim().parse().unwrap();
-        // More processes have started since than are looked up.
+        // As if more processes had started than are looked up.
         scanner.table.new_pids(0);
         scanner.parents_due.push(id);
         scanner.scan_few(clock::now());

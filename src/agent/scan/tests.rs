@@ -12,7 +12,7 @@ use crate::agent::clock;
 use crate::agent::procfs::stat;
 use crate::protocol::snapshot::State;
 
-/// How long anything may take here before the test has failed.
+/// How long a test waits for a result before it fails.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Plain files in place of device files, in a directory that is removed after the test.
@@ -44,7 +44,7 @@ impl Drop for Fixture {
     }
 }
 
-/// A process that leads a session, with its descendants. Dropping it ends all of them.
+/// A process that leads a session, with its descendants. Dropping the family ends all of them.
 struct Family(Child);
 
 impl Family {
@@ -107,7 +107,7 @@ impl TestScan {
         self.until_at(Duration::from_millis(5), || (), matches)
     }
 
-    /// The same with a request each `interval`, and an action before each.
+    /// Like [`TestScan::until`], with a request every `interval`. Calls `meanwhile` before each request.
     #[track_caller]
     fn until_at(&self, interval: Duration, meanwhile: impl Fn(), matches: impl Fn(&ScanResult) -> bool) -> ScanResult {
         let end = clock::now().after(DEADLINE);
@@ -137,7 +137,8 @@ fn is_related(result: &ScanResult, pid: u32) -> bool {
 #[test]
 fn an_unlisted_worker_is_found_by_its_open_device_file() {
     let fixture = Fixture::new("holder");
-    // The worker prints its PID once the file is open. If its files were read before, they would not be read again for long.
+    // The worker prints its PID once its files are open. If the scan read the files before that, it would not read them
+    // again for a long time.
     let script = format!(
         "sh -c 'echo $$; exec sleep 1000' <{} 3<{} & wait",
         fixture.path("nvidia3"),
@@ -148,7 +149,7 @@ fn an_unlisted_worker_is_found_by_its_open_device_file() {
     scan.scan(&[]);
     let result = scan.until(|result| holds(result, workers[0]).is_some());
     assert_eq!(holds(&result, workers[0]), Some(&OpenDeviceFiles { minors: vec![3], uvm: true }));
-    // Its parent is related, and no holder.
+    // The parent is related, but has no device file open.
     assert!(is_related(&result, family.0.id()) && holds(&result, family.0.id()).is_none());
     assert!(result.counts.processes > 2);
 }
@@ -180,7 +181,8 @@ fn wait_for_file(path: &str) {
 #[test]
 fn a_later_worker_is_found_without_a_full_scan() {
     let fixture = Fixture::new("later");
-    // The worker creates `ready` once its files are open. If they were read before, they would not be read again for long.
+    // The worker creates `ready` once its files are open. If the scan read the files before that, it would not read them
+    // again for a long time.
     let script = format!(
         "echo $$; while [ ! -e {0} ]; do sleep 0.02; done; sh -c '>{2}; exec sleep 1000' <{0} 3<{1} & wait",
         fixture.path("nvidia9"),
@@ -250,7 +252,7 @@ ctypes.CDLL(None).pthread_exit(None)'",
 #[test]
 fn a_python_that_lost_its_parent_is_a_candidate_and_can_be_accepted() {
     let fixture = Fixture::new("lost");
-    // The parent of the process ends, and the leader of its group has ended.
+    // The parent of the process is a shell, not Python, so the process seems to have lost its Python parent.
     let script = "setsid sh -c 'python3 -c \"import time; print(__import__(\\\"os\\\").getpid(), flush=True); time.sleep(1000)\" --multiprocessing-fork & wait' & sleep 1000";
     let (_family, lost) = Family::start(script, 1);
     let scan = TestScan::new(&fixture);

@@ -1,4 +1,4 @@
-//! Notices when unaccounted memory of a GPU grows: an unlisted process allocated it, or holds that of an ended process.
+//! Notices when unaccounted memory of a GPU grows: an unlisted process has allocated memory, or holds that of an ended one.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::agent::GpuReadings;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::GpuUuid;
 
-/// Smaller changes are normal.
+/// The least growth that is reported. Smaller changes are normal.
 const GROWTH: Bytes = Bytes(256 << 20);
 
 /// The lowest unaccounted memory of each GPU since it last grew.
@@ -14,12 +14,13 @@ const GROWTH: Bytes = Bytes(256 << 20);
 pub(in crate::agent) struct UnaccountedBaseline(HashMap<GpuUuid, Bytes>);
 
 impl UnaccountedBaseline {
-    /// Whether unaccounted memory of a GPU is more than [`GROWTH`] above its baseline. Slow growth adds up.
+    /// Returns whether unaccounted memory of a GPU is more than [`GROWTH`] above its baseline, and updates the baselines. Slow
+    /// growth adds up.
     pub(in crate::agent) fn has_grown(&mut self, gpus: &[GpuReadings]) -> bool {
         let mut is_any = false;
         for gpu in gpus {
             let Ok(used) = gpu.load.memory_used else { continue };
-            // Unknown memory of a process makes the difference larger by a constant part.
+            // A process with unknown memory only makes the difference larger, which does not count as growth.
             let listed: Bytes = gpu.processes.iter().filter_map(|process| process.memory.ok()).sum();
             let unaccounted = used.saturating_sub(listed);
             let baseline = self.0.entry(gpu.uuid.clone()).or_insert(unaccounted);
