@@ -1,8 +1,8 @@
 //! Reads the shown processes from `/proc`: those that NVML lists, and the device-file holders and related processes that the
 //! scan finds.
 //!
-//! The descriptor of a process's `stat` stays open. Reading it fails once the process has ended, also when another process has
-//! the PID. Only files that cannot block are read here; [`slow_files`] reads the others on threads of their own.
+//! The descriptor of a process's `stat` stays open. Reading it fails once the process has ended, also when another
+//! process has the PID. Only files that cannot block are read here; [`slow_files`] reads the others on threads of their own.
 
 pub(super) mod device_files;
 pub(super) mod files;
@@ -112,8 +112,8 @@ impl Processes {
         self.read_rarely(clock::now());
     }
 
-    /// Reads a process that NVML listed at `listed` with `memory` on one GPU. If several GPUs list the process in a pass, it is
-    /// read only once.
+    /// Reads a process that NVML listed at `listed` with `memory` on one GPU. If several GPUs list the process in a
+    /// pass, it is read only once.
     pub(super) fn read_listed(&mut self, pid: u32, listed: Moment, memory: Reading<Bytes>) -> ProcessId {
         let read = self.shown.get_mut(&pid).filter(|shown| shown.listed_pass == self.pass);
         if let Some(shown) = read {

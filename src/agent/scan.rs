@@ -1,7 +1,8 @@
 //! Scans all processes of the host: finds those that have a GPU's device file open, and those that are related to them.
 //!
 //! The scan has its own thread and reads only files that cannot block: a few processes a second, in turn, or all processes
-//! when the main loop requests it ([`ScanScope`]). The scan decides which processes are shown; the main loop reads their load.
+//! when the main loop requests it ([`ScanScope`]). The scan decides which processes are shown; the main loop reads
+//! their load.
 
 mod process_table;
 mod related;

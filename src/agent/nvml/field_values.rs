@@ -43,7 +43,8 @@ const SMOOTHING: [u32; 6] = [280, 275, 276, 277, 278, 279];
 const PROFILE: u32 = 264;
 const PROFILE_FIELDS: [u32; 4] = [281, 282, 283, 284];
 const ADMINISTRATOR_FIELDS: [u32; 4] = [285, 286, 287, 288];
-/// The number of remapped rows whose remapping is not in effect, after corrected and after uncorrected errors. Since driver 595.
+/// The number of remapped rows whose remapping is not in effect, after corrected and after uncorrected errors. Since
+/// driver 595.
 const INACTIVE_ROWS: [u32; 2] = [301, 302];
 
 /// The states of a link that is up: `NVML_NVLINK_STATE_ACTIVE`, and since driver 575 `NVML_NVLINK_STATE_SLEEP`. An unused

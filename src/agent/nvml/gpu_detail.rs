@@ -185,7 +185,7 @@ pub(super) fn engine(reading: Reading<[u32; 2]>) -> Reading<Percent> {
     reading.and_then(|[share, _]| percent(share))
 }
 
-/// Whether the checksum of the InfoROM is right (`nvmlDeviceValidateInforom`).
+/// Whether `nvmlDeviceValidateInforom` finds the checksum right.
 fn is_inforom_valid(gpu: &Device<'static>) -> Result<bool, NvmlError> {
     let function = nvml_sym(gpu.nvml().lib().nvmlDeviceValidateInforom.as_ref())?;
     // SAFETY: the function takes only a handle.

@@ -152,7 +152,8 @@ impl NvmlGpu {
             Some((function, error)) if !self.calls.has_answered || matches!(error, NvmlError::ResetRequired) => {
                 Some(errors::gpu_trouble(function, &error, &self.readings.facts, now))
             }
-            // The calls of a fast pass may not show that the GPU needs a reset, so this trouble stays until the next slow pass.
+            // The calls of a fast pass may not show that the GPU needs a reset, so this trouble stays until the next
+            // slow pass.
             _ if !slow && self.readings.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Reset) => {
                 self.readings.trouble.clone()
             }

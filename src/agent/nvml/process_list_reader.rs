@@ -1,8 +1,8 @@
 //! Reads NVML's lists of the processes on a GPU into its own buffer, without nvml-wrapper's types.
 //!
 //! Some drivers write entries of another size than nvml.h declares. Therefore the first reading of each list makes two calls,
-//! with the buffer filled with a different pattern (poison) each time: bytes that still hold the poison were not written, which
-//! shows the size of an entry. A PID that no process can have rejects the whole list.
+//! with the buffer filled with a different pattern (poison) each time: bytes that still hold the poison were not
+//! written, which shows the size of an entry. A PID that no process can have rejects the whole list.
 //!
 //! In a container, drivers since about 515 list PIDs of the container's namespace (`_gpuConvertPid` in NVIDIA's open kernel
 //! modules) and leave out other processes. The trainer itself may then be PID 1. Its memory may be reported as 0, since the
@@ -21,8 +21,8 @@ use crate::agent::procfs::is_initial_pid_namespace;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Missing, Use};
 
-/// The name of a function that reads a list, and its call. The call takes the GPU's handle, the number of entries that fit into
-/// the buffer, and the buffer. It sets the number to that of the entries that it has written.
+/// The name of a function that reads a list, and its call. The call takes the GPU's handle, the number of entries that
+/// fit into the buffer, and the buffer. It sets the number to that of the entries that it has written.
 type ListFunction = (&'static str, unsafe fn(&NvmlLib, nvmlDevice_t, &mut c_uint, *mut u64) -> Result<(), NvmlError>);
 
 /// The index of the list of compute processes in [`LISTS`].

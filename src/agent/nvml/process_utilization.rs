@@ -4,8 +4,9 @@
 //! one entry for each process: the average over its samples after a given time.
 //!
 //! nvml.h calls the given time a CPU timestamp. It is usually a time of the wall clock (NVIDIA/go-nvml#51, Syllo/nvtop#110),
-//! but some drivers count the time of other samples from boot (polarsignals/gpu-metrics-agent#36). With the wrong clock, every
-//! process looks idle. Therefore, when no process has a sample, all samples are requested: their timestamps show the clock.
+//! but some drivers count the time of other samples from boot (polarsignals/gpu-metrics-agent#36). With the wrong
+//! clock, every process looks idle. Therefore, when no process has a sample, all samples are requested: their
+//! timestamps show the clock.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ use crate::protocol::snapshot::{Missing, Reading};
 /// look idle.
 const WINDOW_MS: u64 = 1000;
 
-/// In microseconds. A later timestamp is of the wall clock (after 2001), an earlier one counts from boot (less than 31 years).
+/// In microseconds. A later timestamp is of the wall clock (after 2001), an earlier one counts from boot (less than 31
+/// years).
 const EARLIEST_WALL_US: u64 = 1_000_000_000_000_000;
 
 /// How far a timestamp may be ahead of its clock, in microseconds: the clock is read separately, and may be set back.
@@ -84,8 +86,8 @@ impl Utilization {
         }
     }
 
-    /// Determines the clock from the newest timestamp. Returns whether the samples use a clock of the driver and this timestamp
-    /// is newer than the last.
+    /// Determines the clock from the newest timestamp. Returns whether the samples use a clock of the driver and this
+    /// timestamp is newer than the last.
     fn update_clock(&mut self, newest: u64, now: Moment) -> bool {
         let is_own = match self.clock {
             None => newest < EARLIEST_WALL_US,
@@ -128,8 +130,8 @@ impl Utilization {
         if processes.iter().any(has_sample) {
             self.named = Some(now);
         }
-        // In a container, samples may have PIDs of the host while the lists have the container's (Project-HAMi/HAMi-core#112).
-        // Then a process without a sample is certainly idle only if there is no sample at all.
+        // In a container, samples may have PIDs of the host while the lists have the container's
+        // (Project-HAMi/HAMi-core#112). Then a process without a sample is certainly idle only if there is no sample at all.
         let is_proven = self.named.is_some_and(|at| now.since(at) < NAMED_FOR);
         let is_known = is_proven || !is_contained || newest(samples, span).is_none();
         let idle = if is_known { percent(0) } else { Err(Missing::Unsupported) };

@@ -25,7 +25,8 @@ const SCOPE_NODE: u32 = 0;
 const BARE: u32 = 0;
 /// `NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU`.
 const SHARED: u32 = 3;
-/// `NVML_DEVICE_VGPU_CAP_…`: fractional vGPUs, time slices of several profiles and sizes, placements, MIG support, MIG in use.
+/// `NVML_DEVICE_VGPU_CAP_…`: fractional vGPUs, time slices of several profiles and sizes, placements, MIG support, MIG
+/// in use.
 const VGPU: [u32; 6] = [0, 1, 2, 9, 10, 11];
 /// The largest plausible number of fans.
 const MOST_FANS: u32 = 16;

@@ -66,7 +66,8 @@ impl DeviceFiles {
         self.open_in(&directory)
     }
 
-    /// Returns the descriptors by which a process has `/dev/nvidia-uvm` open. An error if it has more than [`MOST_FILES`] files.
+    /// Returns the descriptors by which a process has `/dev/nvidia-uvm` open. An error if it has more than
+    /// [`MOST_FILES`] files.
     pub(in crate::agent) fn uvm_descriptors(&self, pid: u32) -> Result<Vec<RawFd>, Errno> {
         let mut found = Vec::new();
         let is_complete = for_each_file(format!("/proc/{pid}").as_ref(), |name, target| {

@@ -63,8 +63,8 @@ pub(in crate::agent) struct CudaEnvironment {
 impl Environment {
     /// The most bytes of a value that are kept.
     const MOST: usize = 128;
-    /// The most bytes of `CUDA_VISIBLE_DEVICES` that are kept: the name of a MIG instance has 40 letters, and a host has dozens
-    /// of instances.
+    /// The most bytes of `CUDA_VISIBLE_DEVICES` that are kept: the name of a MIG instance has 40 letters, and a host
+    /// has dozens of instances.
     const MOST_VISIBLE: usize = 1024;
 
     pub(super) fn parse(environ: &[u8]) -> Self {

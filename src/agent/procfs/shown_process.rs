@@ -295,8 +295,8 @@ impl ShownProcess {
         }
     }
 
-    /// Decides how certain it is that this is the process that NVML means. See [`Identity`]. The identity of a process that was
-    /// found in `/proc` (`listed` is `None`) is uncertain only while the process is too young.
+    /// Decides how certain it is that this is the process that NVML means. See [`Identity`]. The identity of a process
+    /// that was found in `/proc` (`listed` is `None`) is uncertain only while the process is too young.
     pub(super) fn identify(&mut self, procfs: &HostProcfs, now: Moment, listed: Option<Moment>) {
         /// The fewest clock ticks from start to reading: then one tick has passed in full.
         const WHOLE_TICK: u64 = 2;

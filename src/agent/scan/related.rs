@@ -250,7 +250,8 @@ impl RelatedSet {
 mod tests {
     use super::*;
 
-    /// A launcher (20) in a terminal (its shell is 10), two ranks (30, 40) in their own sessions, and one worker of each rank.
+    /// A launcher (20) in a terminal (its shell is 10), two ranks (30, 40) in their own sessions, and one worker of
+    /// each rank.
     fn torchrun() -> (ProcessTable, RelatedSet) {
         let mut table = ProcessTable::empty();
         table.add(1, "systemd", 0, 1, 1);

@@ -127,8 +127,8 @@ impl Scanner {
         self.result(now, is_full)
     }
 
-    /// Tells the related set which processes use a GPU: those that NVML lists, and device-file holders. Returns whether one is
-    /// new.
+    /// Tells the related set which processes use a GPU: those that NVML lists, and device-file holders. Returns whether
+    /// one is new.
     fn update_gpu_users(&mut self, now: Moment) -> bool {
         for id in &self.gpu_users {
             if self.table.get(*id).is_none() {

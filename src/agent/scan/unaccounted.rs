@@ -14,8 +14,8 @@ const GROWTH: Bytes = Bytes(256 << 20);
 pub(in crate::agent) struct UnaccountedBaseline(HashMap<GpuUuid, Bytes>);
 
 impl UnaccountedBaseline {
-    /// Returns whether unaccounted memory of a GPU is more than [`GROWTH`] above its baseline, and updates the baselines. Slow
-    /// growth adds up.
+    /// Returns whether unaccounted memory of a GPU is more than [`GROWTH`] above its baseline, and updates the
+    /// baselines. Slow growth adds up.
     pub(in crate::agent) fn has_grown(&mut self, gpus: &[GpuReadings]) -> bool {
         let mut is_any = false;
         for gpu in gpus {
