@@ -32,7 +32,7 @@ pub enum SettingsState {
     Unreadable(String),
     /// A file has keys that gputop does not know: a sentence.
     UnknownKeys(String),
-    /// All is well, whether this file exists or not.
+    /// The settings are valid. The file may not exist.
     File(PathBuf),
     /// Neither `XDG_CONFIG_HOME` nor `HOME` is set.
     NoHome,

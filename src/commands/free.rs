@@ -111,7 +111,7 @@ impl FreeGpuSearch<'_> {
             let uuids: Vec<&str> = free[..wanted].iter().map(|gpu| gpu.uuid.0.as_str()).collect();
             return Some(Ok(format!("CUDA_VISIBLE_DEVICES={}\n", uuids.join(","))));
         }
-        // A GPU that was busy in the first snapshot needs that long to become idle for long enough.
+        // A GPU that was busy in the first snapshot is idle for the wanted time only after that time.
         if self.options.wait || self.options.idle.is_some_and(|idle| snapshot.at.since(began) < idle) {
             return None;
         }
@@ -140,7 +140,7 @@ impl FreeGpuSearch<'_> {
             Err(reason) => return Some(format!("does not report its free memory ({reason})")),
         }
         if self.options.memory.is_none() {
-            // A desktop stays on its GPU, and leaves room for jobs.
+            // Graphics processes do not count: a desktop stays on its GPU, and leaves room for jobs.
             let computing = gpu.processes.iter().filter(|gpu_process| gpu_process.usage != Use::Graphics);
             let used: Vec<_> = computing.map(|gpu_process| gpu_process.memory).collect();
             if !used.is_empty() {

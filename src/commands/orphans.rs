@@ -63,7 +63,8 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
 
 /// Whether every process has been scanned, and its details have been read.
 fn is_complete(snapshot: &Snapshot) -> bool {
-    /// The details of a younger process are not waited for: it is no orphan, and a busy host always has one.
+    /// The details of a younger process that has no GPU open are not waited for: it is no orphan, and a busy host
+    /// always has one.
     const YOUNG: Duration = Duration::from_secs(2);
     let is_incomplete = |process: &Process| {
         let is_on_gpu = snapshot.gpus.iter().any(|gpu| gpu.device_file_holders.contains(&process.id));
@@ -186,7 +187,7 @@ impl<'a> FoundOrphans<'a> {
         ]
     }
 
-    /// The MEMORY cell. Each part of the memory is in one row only.
+    /// The text of the MEMORY cell. Each part of the memory is in one row only.
     fn memory(&self, verdict: &Verdict) -> String {
         let alone = || verdict.kept.iter().filter(|kept| kept.holders == 1);
         match verdict.listed {

@@ -13,7 +13,7 @@ use crate::model::Advice;
 /// The width of a text, whether it is ASCII only, and whether headings are bold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TextStyle {
-    /// Columns that a line may have.
+    /// The longest line, in terminal columns.
     pub(super) width: usize,
     pub(super) ascii: bool,
     pub(super) bold: bool,
@@ -43,7 +43,7 @@ impl StyledText {
         Self { text: String::new(), style }
     }
 
-    /// Adds a line as it is.
+    /// Adds a line without wrapping it.
     pub(super) fn line(&mut self, line: impl Display) {
         self.text.push_str(&line.to_string());
         self.text.push('\n');
@@ -61,7 +61,6 @@ impl StyledText {
         }
     }
 
-    /// Adds a heading, which is bold if the style says so.
     pub(super) fn heading(&mut self, heading: &str) {
         let (on, off) = if self.style.bold { ("\x1b[1m", "\x1b[22m") } else { ("", "") };
         for line in wrap_figures(heading, self.style.width, 0) {
@@ -69,7 +68,7 @@ impl StyledText {
         }
     }
 
-    /// Adds the numbered title of an advice, and its paragraphs if it is not to be `brief`.
+    /// Adds the numbered title of a piece of advice, and its paragraphs unless `brief`.
     pub(super) fn advice(&mut self, number: usize, advice: &Advice, brief: bool) {
         const INDENT: usize = 3;
         self.paragraph(INDENT, format_args!("{number}. {}", advice.title()));

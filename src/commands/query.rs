@@ -79,7 +79,7 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     let mut is_first = true;
     let mut skipped_passes = 0;
     let mut answered_at = None;
-    // An agent's second pass follows its first one at once, for rates. It is not answered again.
+    // An agent's second pass follows the first at once, because rates need two. Only one of them is answered.
     let shortest_pause = options.every.unwrap_or(Duration::ZERO) / 2;
     let mut unknown_ids = Vec::new();
     let outcome = report::read_until(&read, false, |hosts| {

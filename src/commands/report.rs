@@ -117,7 +117,7 @@ fn failed(snapshot: &Snapshot) -> Vec<String> {
         .collect()
 }
 
-/// Returns the calls that failed, in brackets; empty if there are none.
+/// Returns the calls that failed, in parentheses; empty if there are none.
 fn why(failures: &[Failure]) -> String {
     let failures = failures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if failures.is_empty() { failures } else { format!(" ({failures})") }
@@ -257,7 +257,7 @@ pub(crate) fn print(out: &[u8]) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
-/// Adds its user and command to each GPU process, so that `jq` needs no join.
+/// Adds the user and the command to each GPU process, so that `jq` needs no join.
 fn with_names(mut snapshot: Snapshot) -> Snapshot {
     let mut gpus = std::mem::take(&mut snapshot.gpus);
     for gpu_process in gpus.iter_mut().flat_map(|gpu| &mut gpu.processes) {

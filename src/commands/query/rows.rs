@@ -35,7 +35,7 @@ pub(super) fn gpu(snapshot: &Snapshot, gpu: &Gpu) -> Value {
     if let Ok([total, used]) = detail.protected_memory {
         row["detail"]["protected_memory_bytes"] = json!([total, used, total.saturating_sub(used)]);
     }
-    // The status is the result of joining the fabric, once that is completed: whether it failed.
+    // NVML's status tells whether joining the fabric failed. It has a meaning only once the state is completed.
     if let Ok([state, status, ..]) = detail.fabric {
         row["detail"]["fabric"][1] = if state == FABRIC_COMPLETED { json!(status != 0) } else { Value::Null };
     }
@@ -69,12 +69,11 @@ fn process_name<'a>(snapshot: &'a Snapshot, gpu_process: &GpuProcess) -> &'a str
     }
 }
 
-/// Whether the arguments of a listed process are still unread.
+/// Whether a process on a GPU has not been scanned yet, or its arguments have not been read.
 pub(super) fn is_incomplete(snapshot: &Snapshot) -> bool {
     let is_unread = |process: &Process| {
         process.facts.argv.as_ref().err() == Some(&Missing::NotYet) && process.load.state != Ok(State::Zombie)
     };
-    // A process that has not been scanned yet is missing from the list of processes.
     let mut gpu_processes = snapshot.gpus.iter().flat_map(|gpu| &gpu.processes);
     gpu_processes.any(|gpu_process| snapshot.process(gpu_process.process).is_none_or(is_unread))
 }

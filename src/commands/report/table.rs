@@ -19,7 +19,7 @@ use crate::protocol::snapshot::{
     Gpu, GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Reading, Snapshot,
 };
 
-/// A file or a pipe gets the columns of a screen of this width, which are of use on most hosts.
+/// A file or a pipe gets the columns of a screen of this width: those that are useful on most hosts.
 const PIPE_WIDTH: u16 = 120;
 
 /// The columns that the user chose, for both lists; `None` shows those that the terminal has room for.
@@ -95,7 +95,7 @@ fn gpu_cell(column: GpuColumn, host: &HostReport<'_>, gpu: &Gpu) -> String {
     }
 }
 
-/// One row for each process on each GPU, by GPU, the processes with most memory first.
+/// Returns one row for each GPU process, sorted by GPU and then by memory, the largest first.
 fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<String>> {
     /// The width of the history, in terminal columns, where the user asks for it.
     const HISTORY_WIDTH: usize = 8;

@@ -266,7 +266,8 @@ fn is_starting(snapshot: &Snapshot) -> bool {
     snapshot.gpus.iter().any(Gpu::is_partly_read) || troubles.flatten().any(|trouble| trouble.cause == Cause::Starting)
 }
 
-/// Returns whether every GPU is listed: when the first pass hangs at one GPU, those before it come with the next line.
+/// Returns whether every GPU is listed. If the first pass hangs at a GPU, the GPUs before it come only with the next
+/// line.
 fn lists_all_gpus(snapshot: &Snapshot) -> bool {
     let whole_gpus = snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none());
     let indexes: Vec<u32> = whole_gpus.map(|gpu| gpu.facts.index).collect();
