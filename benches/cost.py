@@ -110,7 +110,7 @@ class Measure:
 
 
 MEASURES = [
-    Measure("cpu_ms_per_s", "CPU, ms per s", {"8/64": 2.0, "16/1000": 1.0}, by_peer=True),
+    Measure("cpu_ms_per_s", "CPU, ms per s", {"8/64": 1.5, "16/1000": 1.0}, by_peer=True),
     Measure("scans_percent", "scans, % of that CPU", {}, by_peer=False),
     Measure("pss_mib", "PSS, MiB", {"*": 3.0}, by_peer=True),
     Measure("nvml_calls_per_s", "NVML calls per s", {"*": 0.5}, by_peer=True),
