@@ -1,4 +1,5 @@
-//! The base of every other folder: quantities with their units, sanitized text and time. Uses nothing else of gputop.
+//! What every other folder uses: quantities with their units, sanitized text, time, and the terminal at the standard
+//! output. Uses nothing else of gputop.
 
 pub mod terminal;
 pub mod text;

@@ -1,7 +1,7 @@
 //! Derives from snapshots: process totals, related processes, jobs, history, growth, verdicts and GPU health.
 //!
-//! A [`Fleet`] has one [`HostModel`] for each host. The model is pure: time arrives with the snapshots, so a replay gives
-//! the same answers as the live run. It cannot fail, and it knows nothing of keys, rows or colours.
+//! A [`Fleet`] has one [`HostModel`] for each host. The model is pure: time arrives with the snapshots, so a replay
+//! gives the same answers as the live run. The model cannot fail, and contains nothing about keys, rows or colours.
 
 mod advice;
 mod breakdown;

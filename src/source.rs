@@ -1,8 +1,8 @@
-//! Where lines come from. Every viewer and every report reads lines from [`Sources`], and knows no other way.
+//! Where lines come from. Every viewer and every report reads lines from [`Sources`] only.
 //!
 //! A source is an agent of this host, a command that the user gave, or a recording. The host key is the number of the
-//! source, or in a recording the place of the host in the file; it never comes from the far side. A far agent is hostile
-//! input: lengths and counts are checked before a line is parsed.
+//! source, or in a recording the place of the host in the file; a line of an agent never sets it. The lines of a remote
+//! agent are hostile input: lengths and counts are checked before a line is parsed.
 
 mod connection;
 mod detach;
@@ -33,16 +33,17 @@ use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 
-/// Events that may wait for the reader. While the reader is stopped, further lines wait in the pipes, then at the agents.
+/// The most events that wait for the reader. While the reader is stopped, further lines wait in the pipes, then at the
+/// agents.
 const WAITING_EVENTS: usize = 16;
 
 /// How long a command may take to exit after its input was closed, and again after SIGTERM.
 const EXIT_GRACE: Duration = Duration::from_millis(750);
 
-/// The time between two checks whether it has exited.
+/// The time between two checks whether a command has exited.
 const EXIT_POLL: Duration = Duration::from_millis(10);
 
-/// One place that lines come from.
+/// A place that lines come from.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// An agent of this host, started as a child process.
@@ -54,7 +55,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The name that the user gave to this host.
+    /// The name that the user gave to this host; `None` when the user gave none.
     pub fn name(&self) -> Option<&Text> {
         match self {
             Self::LocalAgent(_) | Self::Recording(_) => None,
@@ -62,7 +63,7 @@ impl Source {
         }
     }
 
-    /// Describes the source, for a host that has not said its name yet.
+    /// Describes the source, for a host whose name is not known yet.
     pub fn description(&self) -> Text {
         match self {
             Self::LocalAgent(_) => "this host".into(),
@@ -71,7 +72,7 @@ impl Source {
         }
     }
 
-    /// Sets the interval that the agent starts with from now on.
+    /// Sets the interval that the agent starts with at the next connection.
     fn set_interval(&mut self, interval: Duration) {
         match self {
             Self::LocalAgent(options) => options.interval = interval,
@@ -131,8 +132,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Starts all sources. The caller must be inside of the runtime. Returns an error when there is only one source and it
-    /// cannot be started. With several, the failure is an event of that host.
+    /// Starts all sources. Must be called within the tokio runtime. Returns an error when there is only one source and
+    /// it cannot be started. With several sources, the failure is an event of the host.
     pub fn start(sources: Vec<Source>, tap: Option<Tap>) -> io::Result<Self> {
         let (sender, events) = mpsc::channel(WAITING_EVENTS);
         let is_only_one = sources.len() == 1;
@@ -171,7 +172,7 @@ impl Sources {
                 return std::future::pending().await;
             };
             let Some((_, current)) = self.list.iter_mut().find(|(_, current)| current.number == connection) else {
-                // The event was on its way when that connection was closed.
+                // The connection was closed while the event was waiting.
                 continue;
             };
             if let SourceEvent::Ended(..) = event {
@@ -188,7 +189,7 @@ impl Sources {
         }
     }
 
-    /// Starts the source of this host anew, with this interval between two passes. The other hosts notice nothing.
+    /// Starts the source of this host anew, with this interval between two passes. The other hosts are not affected.
     pub fn restart(&mut self, host: HostKey, interval: Duration) {
         let reporter = self.reporter(host);
         let Some((source, connection)) = self.list.get_mut(usize::from(host.0)) else { return };
@@ -202,9 +203,9 @@ impl Sources {
         self.exiting.retain_mut(|process| !matches!(process.child.try_wait(), Ok(Some(_)) | Err(_)));
     }
 
-    /// Closes all connections, and waits for the commands of `--via` to exit. A command that ignores the end of its input
-    /// gets SIGTERM, then SIGKILL, with its process group. An agent of this host is left to exit by itself: a call of the
-    /// driver may take long.
+    /// Closes all connections, and waits for the commands of `--via` to exit. A command that ignores the end of its
+    /// input gets SIGTERM, then SIGKILL, with its process group. Does not wait for an agent of this host, which exits
+    /// by itself: a call of the driver may take long.
     pub async fn close(&mut self) {
         self.exiting.extend(self.list.iter_mut().filter_map(|(_, connection)| connection.close()));
         self.exiting.retain(|process| process.leads_session);
@@ -215,7 +216,7 @@ impl Sources {
                 self.reap();
             }
             for process in &self.exiting {
-                // The process is not reaped yet, so the group is still its own.
+                // The process is not reaped yet, so no other process group can have its PID.
                 let _gone = kill_process_group(Pid::from_child(&process.child), signal);
             }
         }

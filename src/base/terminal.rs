@@ -1,4 +1,4 @@
-//! The terminal at the standard output, for the screen and for reports: what it can show, its size, and unbuffered writes.
+//! The terminal at the standard output, for the screen and for reports: its abilities, its size, and unbuffered writes.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,13 +8,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::termios;
 
-/// The size of a VT100, for terminals that do not know theirs.
+/// The columns and lines to assume where the terminal does not report them: those of a VT100.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
 /// The abilities of the terminal and the locale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalAbilities {
-    /// Whether only ASCII can be shown.
+    /// Whether output must be ASCII only.
     pub ascii: bool,
     /// Whether colours can be shown and are wanted.
     pub colour: bool,
@@ -48,7 +48,7 @@ pub fn is_stdout() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Returns the terminal's columns and lines.
+/// Returns the terminal's columns and lines; 80 and 24 when they are not known.
 pub fn size() -> (u16, u16) {
     match termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
@@ -56,23 +56,23 @@ pub fn size() -> (u16, u16) {
     }
 }
 
-/// Returns the terminal's columns, or `None` if the standard output is not a terminal.
+/// Returns the terminal's columns; `None` when the standard output is not a terminal.
 pub fn width() -> Option<usize> {
     is_stdout().then(|| usize::from(size().0))
 }
 
-/// Writes these bytes to the standard output at once. Rust's buffer would hold them back until a line ends.
+/// Writes these bytes to the standard output at once. Rust's buffer would keep them until a line ends.
 ///
 /// # Errors
 ///
-/// If the standard output is closed or fails.
+/// When the standard output is closed or cannot be written.
 pub fn write_unbuffered(mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(io::stdout(), bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
-            // Another program on the same terminal may have made it non-blocking.
+            // Another program on the same terminal may have made the terminal non-blocking.
             Err(Errno::AGAIN) => {
                 let _interrupted = poll(&mut [PollFd::new(&io::stdout(), PollFlags::OUT)], None);
             }

@@ -1,5 +1,6 @@
-//! Text from outside: arguments, names of users, hosts and GPUs, errors of a library. [`Text`] sanitizes it once, on the
-//! way in: no control character, bidi override, invisible character or invalid UTF-8 reaches a terminal or a file.
+//! Text from outside: arguments, names of users, hosts and GPUs, errors of a library. [`Text`] sanitizes such text
+//! once, on the way in: no control character, bidi override, invisible character or invalid UTF-8 reaches a terminal or
+//! a file.
 
 mod argv;
 
@@ -27,7 +28,7 @@ impl Text {
     /// The largest number of combining marks on one character. No language needs more.
     const MARKS: usize = 2;
 
-    /// Sanitizes any bytes.
+    /// Sanitizes bytes, of which some may be no valid UTF-8.
     pub fn new(bytes: impl AsRef<[u8]>) -> Self {
         let text = String::from_utf8_lossy(bytes.as_ref());
         if text.len() <= Self::LIMIT && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
@@ -41,7 +42,7 @@ impl Text {
                 continue;
             }
             let shown = if is_printable(character) { character } else { '\u{FFFD}' };
-            // With room for the ellipsis, a text that was cut passes unchanged the next time.
+            // Leaves room for the ellipsis, so that a text that was cut does not change when it is sanitized again.
             if printable.len() + shown.len_utf8() > Self::LIMIT - '…'.len_utf8() {
                 printable.push('…');
                 break;
@@ -57,7 +58,7 @@ impl Text {
     }
 }
 
-/// Whether a character moves, hides and reorders nothing on a terminal.
+/// Whether a terminal can print a character: it does not move the cursor, hide or reorder text.
 fn is_printable(character: char) -> bool {
     !character.is_control()
         && !matches!(character,
@@ -69,11 +70,11 @@ fn is_printable(character: char) -> bool {
             // Byte order mark, interlinear annotations, musical formatting, tags, variation selectors.
             | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}'
             | '\u{FE00}'..='\u{FE0F}'
-            // Private use: each font shows something else.
+            // Private use: each font shows a different character.
             | '\u{E000}'..='\u{F8FF}' | '\u{F0000}'..='\u{10FFFF}')
 }
 
-/// Whether a character takes no column of its own.
+/// Whether a character takes no column of its own, as a combining mark does.
 fn is_mark(character: char) -> bool {
     unicode_width::UnicodeWidthChar::width(character) == Some(0)
 }
@@ -102,7 +103,7 @@ impl Borrow<str> for Text {
     }
 }
 
-/// Sanitizes: lines come from other hosts and from recordings.
+/// Sanitizes the text, since lines come from other hosts and from recordings.
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;

@@ -1,7 +1,7 @@
-//! The two clocks: data time, which the agents of hosts tell, and viewer time, which passes for the user.
+//! The two clocks: data time, which is in the lines of agents, and viewer time, which the clock of the viewer measures.
 //!
-//! Data time drives history and verdicts. Viewer time drives notices, timeouts and "no data for 5 s". In a replay they pass at
-//! different speeds, so no type converts one into the other.
+//! Data time drives history and verdicts. Viewer time drives notices, timeouts and "no data for 5 s". In a replay, the
+//! two clocks run at different speeds, so no type converts one into the other.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -9,14 +9,15 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A point in data time: milliseconds since the host booted, sleep included (`CLOCK_BOOTTIME`), as its agent says.
+/// A point in data time: milliseconds since the host booted, sleep included (`CLOCK_BOOTTIME`), as read by the agent.
 ///
-/// Unlike the wall clock, this clock never jumps. Start ticks of processes count by it.
+/// Unlike the wall clock, this clock never jumps. The start ticks of processes are counted by this clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Moment(#[serde(deserialize_with = "bounded_milliseconds")] pub u64);
 
-/// Reads milliseconds since boot. A hostile agent may send any number; arithmetic with a larger one would overflow.
+/// Reads milliseconds since boot. A hostile agent may send any number, so numbers above [`Moment::LATEST`] are replaced
+/// by it: arithmetic with them could overflow.
 fn bounded_milliseconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(u64::deserialize(deserializer)?.min(Moment::LATEST.0))
 }
@@ -30,7 +31,7 @@ impl Moment {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the moment that is this much later.
+    /// Returns the moment that is `span` later.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
@@ -42,10 +43,10 @@ impl Moment {
 pub struct ViewerTime(Duration);
 
 impl ViewerTime {
-    /// No time.
+    /// Zero viewer time.
     pub const ZERO: Self = Self(Duration::ZERO);
 
-    /// The time that the session's clock measured.
+    /// Returns the amount of time that the session's clock measured.
     pub const fn new(measured: Duration) -> Self {
         Self(measured)
     }

@@ -1,4 +1,5 @@
-//! Quantities, each with a type of its own, and their display in a fixed width, so that columns do not move.
+//! Quantities, each with a type of its own, and how they are printed: within a fixed width, so that columns do not
+//! move.
 
 use std::fmt;
 use std::iter::Sum;
@@ -17,7 +18,7 @@ pub use super::time::Moment;
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// The width of the widest amount in columns, as in `1023 MiB`.
+    /// The most columns that an amount takes.
     pub const WIDTH: usize = 9;
 
     /// Returns this number of KiB.
@@ -41,7 +42,7 @@ impl Bytes {
         self.0 as f64 / f64::from(1 << 30)
     }
 
-    /// Subtracts another amount; 0 when that is larger.
+    /// Subtracts another amount; 0 when the other amount is larger.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -66,7 +67,8 @@ impl Bytes {
         (value, unit, u8::from(unit > 1 && value < 99.95))
     }
 
-    /// Returns the bytes of a unit: `G` and `GiB` are the same, `GB` is 10^9. `None` for an unknown unit.
+    /// Returns the number of bytes in a unit of this name: 2^30 for `G` and `GiB`, 10^9 for `GB`. `None` for an unknown
+    /// unit.
     pub fn unit(name: &str) -> Option<u64> {
         const UNITS: [(&[&str], u64); 9] = [
             (&["b", "byte", "bytes"], 1),
@@ -84,7 +86,8 @@ impl Bytes {
             .find_map(|(names, unit)| names.iter().any(|known| known.eq_ignore_ascii_case(name)).then_some(*unit))
     }
 
-    /// Parses a number of units: `20`, `1.5`, `1.07e+10`. `None` for text that is no number, or too large.
+    /// Parses the number of an amount in units of `unit` bytes: `20`, `1.5`, `1.07e+10`. `None` for text that is no
+    /// number, or too large.
     pub fn of(number: &str, unit: u64) -> Option<Self> {
         if let Ok(whole) = number.parse::<u64>() {
             return whole.checked_mul(unit).map(Self);
@@ -102,7 +105,7 @@ impl Bytes {
     }
 }
 
-/// Saturates: a far agent may send any amount.
+/// Saturates, since a remote agent may send any amount.
 impl Add for Bytes {
     type Output = Self;
 
@@ -139,14 +142,14 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A share of one GPU or one core in percent, rounded to a tenth: smaller changes are not worth a line. CPU use counts
+/// A share of one GPU or one core in percent, rounded to a tenth: smaller changes need not be sent. CPU use counts
 /// cores and may exceed 100.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Percent(f32);
 
 impl Percent {
-    /// The width in columns, as in `100%`.
+    /// The columns that a share takes, as in `100%`.
     pub const WIDTH: usize = 4;
 
     /// Rounds a share to a tenth.
@@ -171,7 +174,7 @@ impl fmt::Display for Percent {
     }
 }
 
-/// A temperature.
+/// A temperature in degrees Celsius.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Celsius(pub i32);
@@ -206,7 +209,7 @@ impl fmt::Display for Watts {
     }
 }
 
-/// The frequency of a clock.
+/// The frequency of a clock in hertz, printed in MHz.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Hertz(pub u64);
@@ -229,7 +232,7 @@ impl fmt::Display for Hertz {
 pub struct Elapsed(pub Duration);
 
 impl Elapsed {
-    /// The width in columns of spans up to 27 years.
+    /// The columns that a span of up to 27 years takes.
     pub const WIDTH: usize = 6;
 }
 

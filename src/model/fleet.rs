@@ -1,4 +1,4 @@
-//! The hosts, each with its own model. One host is a fleet of one.
+//! The fleet: all hosts, each with its own model. One host is a fleet of one.
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::base::units::{Elapsed, Moment};
 use crate::protocol::snapshot::{Gpu, Missing, Throttle};
 
-/// How much the user should care.
+/// How much the user should care about a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// No reading shows whether there is a problem.

@@ -1,8 +1,8 @@
 //! The history of memory and load of each GPU and process, and the events on them.
 //!
 //! The history keeps the highest amount of each second for 15 minutes and of each 10 seconds for 6 hours, and the
-//! lowest and highest amount of each five minutes for 7 days. A process is remembered for some hours after it released
-//! its memory. The whole history of 8 GPUs and 64 processes takes less than 6 MiB.
+//! lowest and highest amount of each five minutes for 7 days. The history of a process is kept for six hours after the
+//! process released its memory. The whole history of 8 GPUs and 64 processes takes less than 6 MiB.
 
 mod curve;
 mod event;

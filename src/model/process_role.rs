@@ -79,7 +79,8 @@ impl ProcessRole {
         self.is_python() || matches!(self, Self::Launcher | Self::NotebookServer)
     }
 
-    /// Whether the process creates others for its own purpose: its end is then a sign that they are orphans.
+    /// Whether the process creates others for its own purpose: the end of the process is then a sign that the others
+    /// are orphans.
     pub(in crate::model) fn makes(self) -> bool {
         self.is_python() || self == Self::Launcher
     }

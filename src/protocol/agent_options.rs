@@ -1,27 +1,27 @@
-//! How an agent is started, by a viewer or by hand.
+//! The options that an agent is started with, by a viewer or by hand, and the limits of its interval.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The shortest interval between two passes: below it, reading would be most of what the host does.
+/// The shortest interval between two passes: with a shorter one, reading would be most of what the host does.
 pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval between two passes unless another is given.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest interval between two passes: beyond it, nobody is watching.
+/// The longest interval between two passes: nobody watches at a longer one.
 pub const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 
-/// How an agent is started.
+/// The options that an agent is started with.
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
     /// The time from one pass to the next.
     pub interval: Duration,
     /// The NVML library to load; `None` for the system's.
     pub nvml_lib: Option<PathBuf>,
-    /// Whether to show the simulated machine.
+    /// Whether to read a simulated machine instead of this host.
     pub demo: bool,
     /// Whether to refuse every signal.
     pub readonly: bool,

@@ -1,6 +1,6 @@
-//! The difference between two snapshots: what a `tick` line says.
+//! The difference between two snapshots: the content of a `tick` line.
 //!
-//! A change names only what differs. It replaces a group of readings as a whole, and adds and removes processes. A change
+//! A change contains only the groups of readings that differ, each as a whole, and adds and removes processes. A change
 //! can express any difference between two snapshots of one boot that list the same GPUs in the same order; other
 //! differences need a `full` line.
 
@@ -22,7 +22,7 @@ use crate::protocol::snapshot::{
 /// `Some(None)`, "now absent", is `null` in JSON.
 type Update<T> = Option<T>;
 
-/// Reads an [`Update`] of an optional value. Without it, serde takes `null` for an unchanged value.
+/// Reads an [`Update`] of an optional value. By default, serde takes `null` for an unchanged value.
 fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Update<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
@@ -41,15 +41,16 @@ fn replace<T>(value: &mut T, update: Update<T>) {
 /// The difference between one snapshot and the next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// The number of the snapshot that this change leads to: one more than that of the snapshot it starts from.
+    /// The number of the snapshot that this change leads to: one more than the number of the snapshot that the change
+    /// starts from.
     pub sequence: u64,
     /// When the pass ended, in milliseconds since boot.
     #[serde(rename = "time_ms")]
     pub at: Moment,
-    /// The same by the host's wall clock: milliseconds since 1970 (UTC).
+    /// The same time by the host's wall clock: milliseconds since 1970 (UTC).
     #[serde(rename = "unix_time_ms")]
     pub unix_ms: u64,
-    /// The new time from one pass to the next.
+    /// The new time from one pass to the next, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Update<u64>,
     /// Changes of the host.
@@ -72,13 +73,13 @@ pub struct Change {
 /// Changes of the host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostChange {
-    /// Its new facts, of the same boot: for example another UTC offset.
+    /// The new facts, of the same boot: for example another UTC offset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Update<HostFacts>,
     /// Readings that change each second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Update<HostLoad>,
-    /// The last scan of every process.
+    /// The latest scan of every process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Update<HostScan>,
 }
@@ -105,23 +106,23 @@ impl HostChange {
 pub struct GpuChange {
     /// The UUID of the GPU.
     pub uuid: GpuUuid,
-    /// Its new facts: for example a product name that could not be read before.
+    /// The new facts: for example a product name that could not be read before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Update<GpuFacts>,
     /// Readings that change each second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Update<GpuLoad>,
-    /// Readings that change now and then.
+    /// Readings that change rarely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Update<GpuHealth>,
-    /// Readings of the GPU's page; `null` when nobody asks for them any more.
+    /// Readings of the GPU's page; `null` when they are no longer read.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub detail: Update<Option<Box<GpuDetail>>>,
     /// All GPU processes of the GPU, when `process_columns` cannot express the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Update<Vec<GpuProcess>>,
-    /// The changed readings of the GPU processes, when these are the same, in the same order, and no changed reading is
-    /// missing.
+    /// The changed readings of the GPU processes, when the processes and their order are the same and no changed
+    /// reading is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_columns: Update<GpuProcessColumns>,
     /// The processes that have the GPU's device file open.
@@ -130,7 +131,7 @@ pub struct GpuChange {
     /// Why the GPU does not answer; `null` when it answers again.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub trouble: Update<Option<Trouble>>,
-    /// The functions of the driver that fail for the GPU while the rest goes on.
+    /// The functions of the driver that fail for the GPU while others work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failures: Update<Vec<Failure>>,
 }
@@ -178,9 +179,10 @@ impl GpuChange {
     }
 }
 
-/// The readings of all GPU processes of one GPU, in their order. A column in which nothing changed is left out.
+/// The readings of all GPU processes of one GPU, in the order of the processes. A column in which nothing changed is
+/// left out.
 ///
-/// As objects with their identities, the readings of a thousand processes were nine tenths of a tick.
+/// With an object for each process, these readings would be nine tenths of a tick of a thousand processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuProcessColumns {
     /// Device memory that the driver gave to each process.
@@ -195,7 +197,7 @@ impl GpuProcessColumns {
     /// Returns the changed columns; `None` where columns cannot express the difference.
     fn between(old: &[GpuProcess], new: &[GpuProcess]) -> Option<Self> {
         let is_same_process = |(old, new): (&GpuProcess, &GpuProcess)| {
-            // A new reading needs a column.
+            // A reading that is added to `GpuProcess` needs a column.
             let GpuProcess { process, usage, memory: _, sm: _, names } = new;
             (process, usage, names) == (&old.process, &old.usage, &old.names)
         };
@@ -221,8 +223,8 @@ impl GpuProcessColumns {
     }
 }
 
-/// Returns the new readings where one differs; an error where one of them is missing, since a column has no place for
-/// the reason.
+/// Returns the new readings, or `None` when all are the same. Fails when a new reading is missing, since a column
+/// cannot contain the reason.
 fn column<T: PartialEq>(
     old: &[GpuProcess],
     new: &[GpuProcess],
@@ -253,7 +255,7 @@ pub struct ProcessChange {
     pub allocator: Update<Option<Box<AllocatorStats>>>,
 }
 
-/// A [`ProcessChange`] as serde reads it. Its own `flatten` would first copy the object into a tree.
+/// A [`ProcessChange`] as serde reads it: serde's `flatten` would first copy the object into a tree.
 #[derive(Deserialize)]
 struct ProcessChangeJson {
     pid: u32,
@@ -288,7 +290,7 @@ impl ProcessChange {
 }
 
 impl Change {
-    /// Returns the change that leads from `old` to `new`; `None` where only a whole snapshot can.
+    /// Returns the change that leads from `old` to `new`; `None` where only a `full` line can.
     pub fn between(old: &Snapshot, new: &Snapshot) -> Option<Self> {
         let Snapshot { schema, sequence, at, unix_ms, interval_ms, host, driver, gpus, processes } = new;
         let same_gpus = old.gpus.iter().map(|gpu| &gpu.uuid).eq(gpus.iter().map(|gpu| &gpu.uuid));
@@ -318,7 +320,7 @@ impl Change {
     }
 }
 
-/// The change does not start from this snapshot: a line was lost, or there are two writers.
+/// The error that a change does not start from this snapshot: a line was lost, or there are two writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfStep;
 
@@ -327,7 +329,7 @@ pub const MOST_PROCESSES: usize = 32_768;
 
 impl Snapshot {
     /// Turns this snapshot into the one that the change leads to. Returns an error when the change starts from another
-    /// snapshot. This one is then as it was; the next `full` line replaces it.
+    /// snapshot. This snapshot then stays as it is; the next `full` line replaces it.
     pub fn apply(&mut self, change: Change) -> Result<(), OutOfStep> {
         let fits = |change: &GpuChange| self.gpu(&change.uuid).is_none_or(|gpu| change.fits(gpu));
         if self.sequence.checked_add(1) != Some(change.sequence) || !change.gpus.iter().all(fits) {
@@ -370,7 +372,7 @@ impl Snapshot {
                     let allocator = change.allocator.flatten();
                     self.processes.push(Process { id: change.id, facts, load, allocator });
                 }
-                // A new process without its readings, or too many processes: the writer is not gputop.
+                // Ignores a new process without its readings, or beyond the limit: the writer is not gputop.
                 (Err(_), ..) => {}
             }
         }
@@ -380,7 +382,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the facts of the process before that place, or of the last process: usually one of the same job.
+    /// Returns the facts of the process before that place, or of the last process: that process is usually of the same
+    /// job.
     fn facts_before(&self, at: Option<usize>) -> Option<&ProcessFacts> {
         self.processes[..at.unwrap_or(self.processes.len())].last().map(|process| process.facts.as_ref())
     }

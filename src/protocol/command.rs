@@ -1,7 +1,8 @@
 //! Lines from the viewer to the agent.
 //!
-//! Ending a process takes two commands. `hold` opens a pidfd, verifies that it is the process that the user saw, and keeps
-//! it open; `signal` goes through that pidfd. [Replies](crate::protocol::reply) say what became of the process.
+//! Ending a process takes two commands. `hold` opens a pidfd, verifies that the process is the one that the user saw,
+//! and keeps the pidfd open; `signal` sends a signal through that pidfd. [Replies](crate::protocol::reply) report what
+//! became of the process.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use crate::protocol::snapshot::{GpuUuid, ProcessId};
 pub enum Command {
     /// Change the time from one pass to the next.
     Interval {
-        /// The new interval; at least 100.
+        /// The new interval in milliseconds; at least 100.
         #[serde(rename = "interval_ms")]
         milliseconds: u64,
     },
@@ -22,7 +23,7 @@ pub enum Command {
     Scan,
     /// Pass now, and answer with a `full` line: for a viewer that lost a line.
     Full,
-    /// Read the detail of one GPU in each pass, instead of that of another.
+    /// Read the detail of this GPU in each pass, and no longer that of another GPU.
     Detail {
         /// The GPU; `null` for none.
         #[serde(rename = "gpu_uuid")]
@@ -30,35 +31,37 @@ pub enum Command {
     },
     /// Read the environment, resource limits and open files of a process, once.
     Inspect {
-        /// The process.
+        /// The process to inspect.
         process: ProcessId,
     },
     /// Verify the identity of a process and keep a pidfd of it open.
     Hold {
-        /// The process.
+        /// The process to hold.
         process: ProcessId,
     },
     /// Close the pidfd of a held process.
     Release {
-        /// The process.
+        /// The process to release.
         process: ProcessId,
     },
     /// Send a signal to a held process.
     Signal {
-        /// The process.
+        /// The held process that gets the signal.
         process: ProcessId,
-        /// The signal.
+        /// The signal to send.
         signal: Signal,
     },
-    /// End held processes together by force: SIGSTOP to all, scan for descendants until there are no new ones, then SIGKILL
-    /// from the leaves to the root. All of them end, or none.
+    /// End held processes together by force: SIGSTOP to all, scan for descendants until there are no new ones, then
+    /// SIGKILL from the leaves to the root. Either all of them end, or none.
     Force {
-        /// The processes. One that is not held refuses the whole command, unless the viewer was told of its end.
+        /// The processes to end. If one of them is not held, the agent refuses the whole command, unless it has
+        /// reported the end of that process.
         processes: Vec<ProcessId>,
     },
 }
 
-/// The signals that the end-process dialog offers, from gentle to hard, then those that do not end a process by themselves.
+/// The signals that the end-process dialog offers: from gentle to hard, then those that do not end a process by
+/// themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "UPPERCASE")]
 #[strum(serialize_all = "UPPERCASE", prefix = "SIG")]
@@ -69,11 +72,11 @@ pub enum Signal {
     Term,
     /// Kill at once; nothing is saved.
     Kill,
-    /// The terminal is gone; servers reload their configuration.
+    /// Hang up: the terminal is gone. Servers reload their configuration.
     Hup,
     /// Quit with a core dump, as Ctrl-\\.
     Quit,
-    /// Defined by the program: Slurm and many trainers save a checkpoint.
+    /// Defined by the program: many trainers save a checkpoint.
     Usr1,
     /// Defined by the program.
     Usr2,

@@ -1,9 +1,9 @@
-//! The key of a host: which source a line, a process or a GPU comes from.
+//! The key of a host, which tells apart lines, processes and GPUs of different hosts.
 
-/// Identifies one host within one run of gputop. It is the number of the source that the host's lines come from.
+/// Identifies one host within one run of gputop. The key is the number of the source that the host's lines come from.
 ///
-/// The viewer assigns it, in the order of the sources; a line from the far side never does. Two sources on one machine
-/// are two hosts. It is not stable between runs: a name that people see comes from the fleet.
+/// The viewer assigns the keys in the order of the sources; a line of an agent never contains one. Two sources on one
+/// machine are two hosts. Keys are not stable between runs; the name that the user sees comes from the fleet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostKey(pub u16);
 

@@ -1,11 +1,12 @@
-//! The tag that says which host a line comes from, in a file or an output with lines of several hosts.
+//! The tag of the host that a line comes from, in a file or an output with lines of several hosts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::text::Text;
 
-/// The host that a line comes from. gputop adds it to the lines of `--json` and of recordings; an agent never writes it.
+/// The host that a line comes from. gputop adds this tag to the lines of `--json` and of recordings; an agent never
+/// writes one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostTag {
     /// The number of the host, from 0 in the order of the sources.
@@ -14,14 +15,14 @@ pub struct HostTag {
     pub name: Option<Text>,
 }
 
-/// The only field that is looked at here.
+/// The only field of a line that is read here.
 #[derive(Deserialize)]
 struct Tagged {
     source: Option<HostTag>,
 }
 
 impl HostTag {
-    /// Adds the tag to a line: an object, with or without its line end.
+    /// Adds the tag to a line, which is a JSON object with or without a line end.
     pub fn append_to(&self, line: &mut Vec<u8>) {
         let Some(end) = line.iter().rposition(|byte| *byte == b'}') else { return };
         // Serializing two fields into memory cannot fail.

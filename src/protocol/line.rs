@@ -1,6 +1,6 @@
 //! Reading and writing lines: one JSON object each.
 //!
-//! Programs of later versions may add properties and kinds. Unknown ones are ignored.
+//! Programs of later versions may add properties and kinds. Readers ignore those that they do not know.
 
 use std::io;
 
@@ -25,7 +25,7 @@ use crate::protocol::snapshot::Snapshot;
 pub enum Line {
     /// Everything that the agent saw in a pass.
     Full(Box<Snapshot>),
-    /// The changes since the line before.
+    /// The changes since the previous snapshot.
     Tick(Box<Change>),
     /// The result of a command, or what became of a process after it.
     Reply(Reply),
@@ -42,13 +42,13 @@ fn add_host_tag(schema: &mut Schema) {
     }
 }
 
-/// The part of a line that says its kind.
+/// The part of a line that contains its kind.
 #[derive(Deserialize)]
 struct LineKind<'a> {
     kind: &'a str,
 }
 
-/// Returns the kind of a line. gputop writes it first; finding it elsewhere takes as long as parsing the line.
+/// Returns the kind of a line. gputop writes the kind first; finding it elsewhere takes as long as parsing the line.
 fn kind(line: &[u8]) -> serde_json::Result<&str> {
     let first = line.strip_prefix(br#"{"kind":""#).and_then(|rest| rest.split(|byte| *byte == b'"').next());
     match first.and_then(|kind| str::from_utf8(kind).ok()) {
@@ -88,13 +88,13 @@ impl Command {
     }
 }
 
-/// Writes to a trait object: one copy of this code for each type of writer takes a tenth of a MiB.
+/// Writes to a trait object: a copy of this code for each type of writer would add a tenth of a MiB to the program.
 fn write(line: &impl Serialize, out: &mut dyn io::Write) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line)?;
     out.write_all(b"\n")
 }
 
-/// The JSON Schema of the agent's lines as text. The program does not contain the code that makes it.
+/// The JSON Schema of the agent's lines as text. The program contains this text, not the code that makes it.
 pub const SCHEMA: &str = include_str!("../../assets/schema.json");
 
 /// Makes the JSON Schema of the agent's lines from their types.

@@ -1,4 +1,4 @@
-//! Lines from the agent about a command, and about what became of a process afterwards.
+//! Lines from the agent about a command, and about what became of the process afterwards.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,47 +21,49 @@ pub struct Reply {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Outcome {
-    /// The process is held: only it can get the signals that follow.
+    /// The process is held: the signals that follow can reach only this process.
     Held {
-        /// A reason to type the PID before a signal is sent, unless it [is advice](is_advice): one sentence for the user, as
-        /// in `it belongs to alice`. `null` when there is none.
+        /// A reason why the user must type the PID before a signal is sent, or [advice](is_advice): one sentence for
+        /// the user, as in `it belongs to alice`. `null` when there is none.
         caution: Option<Text>,
     },
-    /// A descendant was found while its job was being ended by force. It is held and stopped like the others.
+    /// A descendant was found while its job was being ended by force. The descendant is held and stopped like the
+    /// others.
     Joined {
         /// The kernel's name of the descendant.
         comm: Text,
-        /// Its parent.
+        /// The parent of the descendant.
         parent: ProcessId,
     },
-    /// The process was stopped to end its job and then continued, because the job could not be ended as a whole. It is still
-    /// held. A process that someone else had stopped before stays stopped.
+    /// The process was stopped to end its job and then continued, because the job could not be ended as a whole. The
+    /// process is still held. A process that someone else had stopped before stays stopped.
     Resumed {
         /// Why the job could not be ended: one sentence for the user.
         reason: Text,
     },
-    /// The command was refused, and nothing was done.
+    /// The agent refused the command, and did nothing.
     Refused {
-        /// Why: one sentence for the user, as in `no permission to signal 4711 (alice): run gputop as alice or root`.
+        /// Why the command was refused: one sentence for the user, as in `no permission to signal 4711 (alice): run
+        /// gputop as alice or root`.
         reason: Text,
     },
     /// The signal was sent. This does not mean that the process ended.
     Sent {
-        /// The signal.
+        /// The signal that was sent.
         signal: Signal,
-        /// When, in milliseconds since boot.
+        /// When the signal was sent, in milliseconds since boot.
         #[serde(rename = "time_ms")]
         at: Moment,
     },
     /// The process ended, and its parent reaped it.
     Ended {
-        /// When, in milliseconds since boot.
+        /// When the agent saw the end, in milliseconds since boot.
         #[serde(rename = "time_ms")]
         at: Moment,
     },
-    /// The process ended, and its parent has not reaped it. It holds no memory.
+    /// The process ended, and its parent has not reaped it. The process holds no memory any more.
     Zombie {
-        /// When, in milliseconds since boot.
+        /// When the agent saw the end, in milliseconds since boot.
         #[serde(rename = "time_ms")]
         at: Moment,
         /// The PID of the parent.
@@ -70,32 +72,32 @@ pub enum Outcome {
     },
     /// The process is still alive some time after the signal.
     Alive {
-        /// The state of the process; of a living thread where the first thread has ended.
+        /// The state of the process; where the first thread has ended, of a living thread.
         state: State,
-        /// The kernel function it waits in; `null` when it does not wait, or when reading it is not permitted.
+        /// The kernel function that the process waits in; `null` when it does not wait, or reading it is not permitted.
         wchan: Option<Text>,
         /// Whole seconds since the last signal.
         #[serde(rename = "since_signal_seconds")]
         seconds: u64,
     },
-    /// The audit log could not be written. The commands are carried out all the same. Sent once.
+    /// The audit log could not be written. Commands are executed nevertheless. Sent once.
     NotRecorded {
-        /// Why: one sentence for the user.
+        /// Why the log could not be written: one sentence for the user.
         reason: Text,
     },
     /// The answer to `inspect`.
     Inspected(Box<Inspection>),
-    /// `inspect` failed. This says nothing about a held process.
+    /// `inspect` failed. If the process is held, it stays held.
     NotInspected {
-        /// Why: one sentence for the user.
+        /// Why the process could not be inspected: one sentence for the user.
         reason: Text,
     },
 }
 
-/// The beginning of a caution that is advice.
+/// The beginning of a caution that is only advice.
 pub const SUGGESTION: &str = "scancel ";
 
-/// Returns whether a caution only names a better way. Such a caution does not ask for the PID.
+/// Returns whether a caution only names a better way to end the job. The user then need not type the PID.
 pub fn is_advice(caution: &Text) -> bool {
     caution.as_str().starts_with(SUGGESTION)
 }
@@ -109,7 +111,7 @@ pub struct Inspection {
     pub cwd: Option<Text>,
     /// The program file.
     pub exe: Option<Text>,
-    /// `NAME=value`, sorted by name.
+    /// The environment: `NAME=value`, sorted by name.
     pub environment: Option<Vec<Text>>,
     /// The resource limits as `/proc/PID/limits` prints them: name, soft limit and hard limit.
     pub limits: Option<Vec<(Text, Text, Text)>>,

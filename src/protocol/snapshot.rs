@@ -36,7 +36,7 @@ pub use self::trouble::{Cause, Failure, Trouble};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 
-/// A value that was read, or why there is none.
+/// A value that was read, or the reason why there is none.
 pub type Reading<T> = Result<T, Missing>;
 
 /// Why a reading has no value. Reasons that ask for different actions of the user print differently.
@@ -60,7 +60,7 @@ pub enum Missing {
     NotYet,
 }
 
-/// The UUID of a GPU or of a MIG instance. Unlike the index, it stays when another GPU is lost.
+/// The UUID of a GPU or of a MIG instance. Unlike the index, the UUID stays the same when another GPU is lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct GpuUuid(pub Text);
@@ -102,7 +102,7 @@ pub enum Throttle {
     /// The temperature limit of the hardware: clocks are halved, or lower.
     #[strum(to_string = "hw thermal")]
     HardwareThermal,
-    /// The power supply requested it.
+    /// A power brake that the power supply requested.
     #[strum(to_string = "power brake")]
     PowerBrake,
     /// Hardware slowdown, for temperature or power.
@@ -119,21 +119,21 @@ pub struct Xid {
     /// When the driver reported it, in milliseconds since boot.
     #[serde(rename = "time_ms")]
     pub at: Moment,
-    /// The Xid number; 79: the GPU has fallen off the bus.
+    /// The Xid number: 79 when the GPU has fallen off the bus.
     pub code: u64,
 }
 
 /// The path from one GPU to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Route {
-    /// The index of the other GPU.
+    /// The NVML index of the other GPU.
     #[serde(rename = "gpu_index")]
     pub to: u32,
-    /// The part that both share, as `nvmlGpuTopologyLevel_t`: 0 board, 10 PCIe switch, 20 several PCIe switches, 30 host
-    /// bridge, 40 NUMA node, 50 the link between CPUs.
+    /// The nearest common part of both GPUs, as `nvmlGpuTopologyLevel_t`: 0 board, 10 PCIe switch, 20 several PCIe
+    /// switches, 30 host bridge, 40 NUMA node, 50 the link between CPUs.
     #[serde(rename = "topology_level")]
     pub level: u32,
-    /// Whether both can use NVLink; `null` when the driver does not report it.
+    /// Whether both GPUs can reach each other over NVLink; `null` when the driver does not report it.
     pub nvlink: Option<bool>,
 }
 
@@ -144,7 +144,7 @@ pub struct Driver {
     pub version: Option<Text>,
     /// The newest CUDA version that the driver supports, as in `13.0`; `null` when it could not be read.
     pub cuda_version: Option<Text>,
-    /// Why the driver does not answer at all; `null` while it does.
+    /// Why the driver does not answer at all; `null` while it answers.
     pub trouble: Option<Trouble>,
     /// The functions of the driver that fail while others work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -154,26 +154,26 @@ pub struct Driver {
 /// One GPU, or one instance of a GPU that is split by MIG.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gpu {
-    /// The UUID.
+    /// The UUID of the GPU or MIG instance.
     pub uuid: GpuUuid,
     /// Static facts.
     pub facts: GpuFacts,
     /// Readings that change each second.
     pub load: GpuLoad,
-    /// Readings that change now and then.
+    /// Readings that change rarely.
     pub health: GpuHealth,
     /// Readings of the GPU's page; absent unless the agent was started with `--detail`, or the page was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<GpuDetail>>,
-    /// The processes that use the GPU; of a GPU that is split by MIG, those of the instances are listed there.
+    /// The processes that use the GPU; the processes on a MIG instance are listed there.
     pub processes: Vec<GpuProcess>,
-    /// The processes that had the device file of the GPU and that of CUDA (`/dev/nvidia-uvm`) open at the last scan, and so may
-    /// hold memory, GPU processes included, as far as the agent may read their open files. Monitors such as nvidia-smi do not
-    /// open the second.
+    /// The processes that had the device file of the GPU and that of CUDA (`/dev/nvidia-uvm`) open at the last scan,
+    /// and may therefore hold memory. GPU processes are included; processes whose open files the agent may not read are
+    /// not. Monitors such as nvidia-smi do not open `/dev/nvidia-uvm`.
     pub device_file_holders: Vec<ProcessId>,
-    /// Why the GPU does not answer, or only in part, as a GPU that needs a reset; `null` while it works.
+    /// Why the GPU does not answer, or answers only in part, as a GPU that needs a reset does; `null` while it works.
     pub trouble: Option<Trouble>,
-    /// The functions of the driver that fail for this GPU while others work: why some readings are missing.
+    /// The functions of the driver that fail for this GPU while others work, so that some readings are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
 }
@@ -191,9 +191,10 @@ impl Gpu {
         self.device_file_holders.iter().copied().filter(|holder| listed.binary_search(holder).is_err()).collect()
     }
 
-    /// Whether only its name, memory and compute processes were read so far, as in the first line of an agent.
+    /// Whether only the name, memory and compute processes of the GPU were read so far, as in the first line of an
+    /// agent.
     pub fn is_partly_read(&self) -> bool {
-        // A GPU without memory figures was not read at all, and one that hangs may never be read further.
+        // A GPU without memory figures was not read at all, and a GPU that hangs may never be read further.
         let hangs = self.trouble.as_ref().is_some_and(Trouble::is_silence);
         self.facts.bus_id == Err(Missing::NotYet) && self.load.memory_used != Err(Missing::NotYet) && !hangs
     }
@@ -211,13 +212,13 @@ pub struct Process {
     pub facts: Arc<ProcessFacts>,
     /// Readings that change each second.
     pub load: ProcessLoad,
-    /// PyTorch's allocator stats; absent when they are not read: of processes that are no GPU process, or not surely the
-    /// one that NVML means.
+    /// PyTorch's allocator stats; absent when they are not read: the process is no GPU process, or may not be the one
+    /// that NVML means.
     #[serde(rename = "allocator_stats", default, skip_serializing_if = "Option::is_none")]
     pub allocator: Option<Box<AllocatorStats>>,
 }
 
-/// A [`Process`] as serde reads it. Its own `flatten` would first copy the object into a tree.
+/// A [`Process`] as serde reads it: serde's `flatten` would first copy the object into a tree.
 #[derive(Deserialize)]
 struct ProcessJson {
     pid: u32,
@@ -235,15 +236,15 @@ impl From<ProcessJson> for Process {
 }
 
 impl Process {
-    /// Returns the facts for writing. Other snapshots keep theirs.
+    /// Returns the facts to be changed. Snapshots that share them keep the old ones.
     pub fn facts_mut(&mut self) -> &mut ProcessFacts {
         Arc::make_mut(&mut self.facts)
     }
 }
 
 impl ProcessFacts {
-    /// Shares the memory of equal texts with the facts of another process: the workers of a job differ in little, and there
-    /// may be hundreds.
+    /// Shares the memory of equal texts with the facts of another process: the hundreds of workers that a job may have
+    /// differ in few texts.
     pub(crate) fn share(&mut self, other: &Self) {
         fn share<T: Clone + PartialEq>(mine: &mut Reading<T>, other: &Reading<T>) {
             if mine == other {
@@ -265,7 +266,7 @@ pub struct Host {
     pub facts: HostFacts,
     /// Readings that change each second.
     pub load: HostLoad,
-    /// The last scan of every process.
+    /// The latest scan of every process.
     pub scan: HostScan,
 }
 
@@ -274,19 +275,19 @@ pub struct Host {
 pub struct Snapshot {
     /// The version of the format: 1.
     pub schema: u32,
-    /// Counts `full` and `tick` lines from 1. A `tick` line starts from the snapshot with the number before.
+    /// Counts `full` and `tick` lines from 1. A `tick` line changes the snapshot with the previous number.
     pub sequence: u64,
     /// When the pass ended, in milliseconds since boot.
     #[serde(rename = "time_ms")]
     pub at: Moment,
-    /// The same, by the host's wall clock: milliseconds since 1970 (UTC).
+    /// The same time by the host's wall clock: milliseconds since 1970 (UTC).
     #[serde(rename = "unix_time_ms")]
     pub unix_ms: u64,
-    /// The time from one pass to the next.
+    /// The time from one pass to the next, in milliseconds.
     pub interval_ms: u64,
-    /// The host.
+    /// The host itself: its facts, load and last scan.
     pub host: Host,
-    /// The driver.
+    /// The NVIDIA driver on the host.
     pub driver: Driver,
     /// Every GPU, by index; MIG instances follow their GPU.
     pub gpus: Vec<Gpu>,
@@ -297,18 +298,18 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The version of the format that this program writes. It is frozen: additions do not raise it.
+    /// The version of the format that this program writes. Additions do not raise it.
     pub const SCHEMA: u32 = 1;
 
     /// The age, in intervals, from which a group of readings is stale.
     pub const STALE_AFTER: u32 = 3;
 
-    /// Returns the GPU with that UUID.
+    /// Returns the GPU with this UUID; `None` when it is not in the snapshot.
     pub fn gpu(&self, uuid: &GpuUuid) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.uuid == *uuid)
     }
 
-    /// Returns the process with that identity.
+    /// Returns the process with this identity; `None` when it is not in the snapshot.
     pub fn process(&self, id: ProcessId) -> Option<&Process> {
         self.processes.binary_search_by_key(&id, |process| process.id).ok().map(|at| &self.processes[at])
     }

@@ -1,7 +1,9 @@
-//! One connection to the process of an agent: lines come from its standard output, commands go to its standard input.
+//! The connection to one source. For the process of an agent, lines come from its standard output, and commands go to
+//! its standard input; a recording, or a source that failed to start, is a task that only sends events.
 //!
-//! An agent may hang in its driver beyond any signal, so nothing here waits for it. Closing a connection closes the agent's
-//! standard input, upon which the agent exits by itself; it is never killed in the middle of a call.
+//! An agent may hang in the driver, where no signal ends it, so nothing here waits for its exit. Closing a connection
+//! closes the agent's standard input, upon which the agent exits by itself. An agent of this host is never killed: a
+//! call of the driver may be running.
 
 use std::io;
 use std::process::{Child, Command as StdCommand, Stdio};
@@ -21,11 +23,11 @@ use crate::base::text::Text;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 
-/// How long after the last line the reason may take to arrive on standard error. Another process could keep standard error
-/// open for ever.
+/// How long the reason may take to arrive on standard error after the last line. Another process could keep standard
+/// error open for ever.
 const REASON_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The shortest time between two notes, so that a program that writes all the time does not fill the screen's time.
+/// The shortest time between two notes, so that a program that writes all the time does not keep the viewer busy.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The kind of process that lines come from.
@@ -51,7 +53,7 @@ impl ProcessKind {
 #[derive(Debug, Clone)]
 pub(super) struct Reporter {
     pub(super) host: HostKey,
-    /// The number of the connection.
+    /// The number of the connection, which its events carry.
     pub(super) connection: u64,
     pub(super) sender: mpsc::Sender<(u64, SourceEvent)>,
     pub(super) tap: Option<Tap>,
@@ -63,26 +65,26 @@ impl Reporter {
         self.sender.send((self.connection, event)).await.is_ok()
     }
 
-    /// Returns a connection to nothing, which ends at once with this error.
+    /// Returns a connection without a process, which reports this error as its end.
     pub(super) fn failed_to_start(self, error: &io::Error) -> Connection {
         let reason = Text::new(error.to_string());
         Connection::to_task(self.connection, async move { _ = self.send(SourceEvent::Ended(self.host, reason)).await })
     }
 }
 
-/// The connection to one agent.
+/// The connection to one source.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// The number that events of this connection carry.
     pub(super) number: u64,
     commands: Option<mpsc::UnboundedSender<Command>>,
-    /// The tasks hold the pipes and end with the connection.
+    /// The tasks own the pipes, and end with the connection.
     tasks: JoinSet<()>,
     process: Option<ExitingProcess>,
 }
 
 impl Connection {
-    /// A connection that is one task and takes no commands.
+    /// Returns a connection that is one task and takes no commands.
     pub(super) fn to_task(number: u64, task: impl Future<Output = ()> + Send + 'static) -> Self {
         let mut tasks = JoinSet::new();
         tasks.spawn(task);
@@ -115,7 +117,8 @@ impl Connection {
         Ok(Self { commands: Some(commands), process: Some(ExitingProcess { child, leads_session }), ..connection })
     }
 
-    /// Sends a command, without waiting until the agent reads it. After the end, does nothing: the end is an event.
+    /// Sends a command, without waiting until the agent reads it. Does nothing once the agent has ended: its end is an
+    /// event.
     pub(super) fn send(&self, command: Command) {
         let _ended = self.commands.as_ref().map(|commands| commands.send(command));
     }
@@ -144,7 +147,7 @@ async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Comma
     }
 }
 
-/// Reads what a process writes.
+/// Reads the standard output and the standard error of a process, and reports them as events.
 struct Receiver {
     lines: LineReader<ChildStdout>,
     standard_error: StandardError,
@@ -199,7 +202,7 @@ impl Receiver {
                         return None;
                     }
                 }
-                // A later version of the agent may send more kinds of lines.
+                // The agent may be of a later version, which sends more kinds of lines.
                 Ok(None) => {}
                 Err(reason) => return Some(format!("{subject}: {reason}")),
             }

@@ -1,4 +1,4 @@
-//! Events of a source.
+//! The events that a source sends.
 
 use crate::base::text::Text;
 use crate::protocol::host_key::HostKey;
@@ -9,12 +9,12 @@ use crate::protocol::line::Line;
 pub enum SourceEvent {
     /// A line arrived from this host.
     Line(HostKey, Box<Line>),
-    /// A recording names this host. It comes before the first line of the host.
+    /// A recording names this host. The event comes before the first line of the host.
     Named(HostKey, Text),
-    /// The command of this host wrote this to its standard error, and runs on.
+    /// The command of this host wrote this text to its standard error, and still runs.
     Note(HostKey, Text),
     /// No more lines come from this host; the text says why, in one sentence.
     Ended(HostKey, Text),
-    /// All lines of a recording were sent. The text says what is wrong with the file; `None` when nothing is.
+    /// All lines of a recording were sent. The text names the problem with the file; `None` when there is none.
     RecordingEnded(Option<Text>),
 }

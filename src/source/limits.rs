@@ -1,15 +1,15 @@
-//! Limits on what a far agent may send. A line is checked before it is parsed, so that a short hostile line cannot become
-//! a large allocation.
+//! Limits on the lines of a remote agent. A line is checked before it is parsed, so that a short hostile line cannot
+//! become a large allocation.
 
 use crate::base::text::Text;
 use crate::protocol::change::MOST_PROCESSES;
 use crate::protocol::line::Line;
 
-/// The length of the longest line that is accepted. 1,000 processes make a line of one MiB.
+/// The length in bytes of the longest line that is accepted. A line with 1,000 processes has one MiB.
 pub(super) const LONGEST_LINE: usize = 64 << 20;
 
-/// Lines up to this length are parsed unchecked: an object takes two bytes at least and becomes a KiB at most, so the
-/// result stays below 32 MiB.
+/// Lines up to this length in bytes are parsed unchecked: an object takes two bytes at least and becomes a KiB at most,
+/// so the result stays below 32 MiB.
 const UNCHECKED_LENGTH: usize = 64 << 10;
 
 /// The largest number of objects in a line. A process is about five objects.
@@ -53,7 +53,7 @@ pub(super) fn check_raw(line: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Moves behind the end of a JSON string.
+/// Advances to the byte after the end of a JSON string.
 fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
     while let Some(byte) = bytes.next() {
         match byte {
@@ -64,7 +64,7 @@ fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
     }
 }
 
-/// Parses a line within all limits. Returns `None` for a kind of line that is not known here.
+/// Parses a line within all limits. Returns `None` for a line of an unknown kind.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Line>, String> {
     Ok(parsed)
 }
 
-/// The number of bytes shown of a line that is not understood: a line of a terminal.
+/// How many bytes of a line that is not understood are shown: about one line of a terminal.
 const SHOWN_LENGTH: usize = 80;
 
 #[cfg(test)]
@@ -103,7 +103,7 @@ mod tests {
         assert!(refused.contains(reason), "{refused}");
     }
 
-    /// Returns a line with one unknown field, which a parser skips.
+    /// Returns a line with one unknown field, which the parser skips.
     fn line_with(field: &str) -> String {
         format!(r#"{{"kind":"full","unknown":{field}}}"#)
     }

@@ -1,4 +1,4 @@
-//! Cuts a stream into lines, none of which is longer than a limit.
+//! Splits a stream into lines, none of which is longer than a limit.
 
 use std::io;
 
@@ -6,20 +6,21 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::limits::LONGEST_LINE;
 
-/// Bytes of room that stay between two lines: enough for a hundred processes. The first line is the longest by far.
+/// The bytes of buffer that are kept between two lines: enough for a line of a hundred processes. The first line is the
+/// longest by far.
 const KEPT_ROOM: usize = 64 << 10;
 
-/// Bytes of room for one read: as much as a pipe holds.
+/// The bytes of buffer for one read: as many as a pipe holds.
 const READ_SIZE: usize = 64 << 10;
 
-/// Cuts a stream into lines.
+/// Splits a stream into lines.
 #[derive(Debug)]
 pub(super) struct LineReader<R> {
     stream: R,
     bytes: Vec<u8>,
-    /// Bytes at the beginning that are the line returned last.
+    /// The length of the line returned last, which is still at the beginning of `bytes`.
     returned: usize,
-    /// Bytes at the beginning that are known to hold no further line end.
+    /// The number of bytes at the beginning that contain no further line end.
     searched: usize,
 }
 
@@ -57,7 +58,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    /// The bytes after the last line end: a line that was cut off, once the stream has ended.
+    /// Returns the bytes after the last line end: once the stream has ended, a line that was cut off.
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.returned..]
     }

@@ -9,7 +9,7 @@ use crate::protocol::agent_options::AgentOptions;
 
 /// Starts an agent and connects to it.
 pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<Connection> {
-    // An update may have replaced the program file; the kernel still knows the file that runs.
+    // An update may have replaced the program file; the kernel still has the file that runs.
     let program = std::env::current_exe().ok().filter(|path| path.exists());
     let mut command = Command::new(program.unwrap_or_else(|| PathBuf::from("/proc/self/exe")));
     command.arg("agent").arg("--interval").arg(format!("{}ms", options.interval.as_millis()));

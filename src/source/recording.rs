@@ -24,19 +24,19 @@ use crate::protocol::line::Line;
 /// The largest number of hosts in one recording.
 const MOST_HOSTS: usize = 1024;
 
-/// A file of lines.
+/// A file of lines, and the speed of its replay.
 #[derive(Debug, Clone)]
 pub struct Recording {
-    /// The file; `-` is the standard input.
+    /// The path of the file; `-` is the standard input.
     pub path: PathBuf,
-    /// How fast it is replayed.
+    /// How fast the file is replayed.
     pub speed: Speed,
 }
 
 /// How fast a recording is replayed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Speed {
-    /// This many times as fast as it was recorded.
+    /// This many times the speed at which it was recorded.
     Times(f64),
     /// As fast as the lines can be read.
     Max,
@@ -63,8 +63,8 @@ impl Recording {
         let shown = self.path.display().to_string();
         let cannot_read = move |error: io::Error| io::Error::new(error.kind(), format!("cannot read {shown}: {error}"));
         let mut file = File::open(path).map_err(&cannot_read)?;
-        // The file may be on a file system that hangs, so a thread reads it. The lines come through a pipe, as those of a
-        // process do.
+        // The file may be on a file system that hangs, so a thread reads it. The lines come through a pipe, as those of
+        // a process do.
         let (pipe, mut writer) = io::pipe()?;
         let (sender, read_result) = oneshot::channel();
         thread::Builder::new().name("replay".to_owned()).spawn(move || {
@@ -91,23 +91,24 @@ impl Recording {
 struct RecordedHost {
     /// The key of the host in the file; `None` for lines without a tag.
     key_in_file: Option<u64>,
-    /// The time of its newest line by its own clock.
+    /// The data time of its newest line.
     at: Moment,
-    /// How far from the beginning of the recording that line is.
+    /// The time from the beginning of the recording to that line.
     position: Duration,
 }
 
 /// Sends the lines of a recording when they are due.
 struct Player {
     lines: LineReader<ChildStdout>,
-    /// Comes when the file was read to its end.
+    /// The result of reading the file, sent at its end.
     read_result: oneshot::Receiver<io::Result<()>>,
     /// The hosts in the order of their keys, which is the order in which they appear.
     hosts: Vec<RecordedHost>,
     start: Instant,
     position: Duration,
     speed: Speed,
-    /// The first line that was not understood, in a sentence, and the number of all of them.
+    /// The reason why the first ignored line was not understood, and the number of ignored lines; `None` when there are
+    /// none.
     ignored: Option<(String, u64)>,
     reporter: Reporter,
 }
@@ -155,7 +156,7 @@ impl Player {
     async fn play(&mut self, raw: &[u8], number: u64) -> bool {
         let parsed = match limits::parse(raw) {
             Ok(Some(line)) => line,
-            // A later version may record more kinds of lines.
+            // The recording may be from a later version, with more kinds of lines.
             Ok(None) => return true,
             Err(reason) => {
                 self.ignore(number, &reason);
@@ -199,7 +200,7 @@ impl Player {
         *count += 1;
     }
 
-    /// Waits until the viewer's clock has come as far as the recording.
+    /// Waits until the line of this host at this data time is due.
     async fn wait_until_due(&mut self, place: usize, at: Moment) {
         let position = self.hosts[place].advance(at);
         self.position = self.position.max(position);
@@ -207,16 +208,16 @@ impl Player {
         let after = Duration::try_from_secs_f64(position.as_secs_f64() / times).unwrap_or(Duration::MAX);
         match self.start.checked_add(after) {
             Some(due) => sleep_until(due).await,
-            // A line of the far future never comes.
+            // A line so far in the future is never due.
             None => std::future::pending().await,
         }
     }
 }
 
 impl RecordedHost {
-    /// Moves on to the line of this data time. Returns how far from the beginning of the recording that is.
+    /// Advances to the line at this data time. Returns the time from the beginning of the recording to that line.
     fn advance(&mut self, at: Moment) -> Duration {
-        // A smaller time is that of another boot: no time is known to have passed.
+        // A smaller time is that of another boot: how much time passed is not known, so none is counted.
         let step = at.since(std::mem::replace(&mut self.at, at));
         self.position = self.position.saturating_add(step);
         self.position
@@ -232,7 +233,7 @@ mod tests {
     use super::*;
     use crate::protocol::snapshot::example;
 
-    /// Returns a full line of a pass at this time, with this tag.
+    /// Returns a full line of a pass at this time in milliseconds, with this tag.
     fn line(at: u64, tag: Option<(u64, &str)>) -> Vec<u8> {
         let mut snapshot = example::host(1);
         snapshot.at = Moment(at);
@@ -244,7 +245,8 @@ mod tests {
         line
     }
 
-    /// Replays these bytes. Returns each event, with the time since the start in milliseconds; lines as host and data time.
+    /// Replays these bytes. Returns each event, with the time since the start in milliseconds; a line as its host key
+    /// and data time.
     fn replay(bytes: &[u8], speed: Speed) -> Vec<(u128, String)> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_that_is_cut_off_is_said_and_one_without_a_line_end_is_whole() {
+    fn a_last_line_that_is_cut_off_is_reported_and_one_without_a_line_end_is_whole() {
         let (first, second) = (line(1000, None), line(2000, None));
         let whole = [&first[..], &second[..second.len() - 1]].concat();
         check(&whole, &["0 1000", "0 2000", "end"]);
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_understood_are_ignored_and_said() {
+    fn lines_that_are_not_understood_are_ignored_and_reported() {
         let lines = [&line(1000, None)[..], b"hello\n", b"{\"kind\":\"later\"}\n", &line(2000, None), b"[]\n"].concat();
         let problem = "end: 2 lines are not understood; the first is line 2 of the recording: its line is not understood: \
                        expected value at line 1 column 1: hello";

@@ -1,11 +1,11 @@
-//! Reads the standard error of a process: its last line is the reason when the process exits.
+//! Reads the standard error of a process. When the process exits, the last line of it is the reason.
 
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStderr;
 
 use crate::base::text::Text;
 
-/// Bytes that are kept of what the process wrote: the longest text, and a line before it.
+/// The most bytes that are kept: enough for the longest [`Text`] and a line before it.
 const KEPT: usize = 2 * Text::LIMIT;
 
 /// The standard error of a process, and the end of what was read from it.
@@ -35,11 +35,11 @@ impl StandardError {
         self.tail.drain(..surplus);
     }
 
-    /// Returns the last line that is not empty.
+    /// Returns the last line that is not empty; `None` when there is none.
     pub(super) fn last_line(&self) -> Option<Text> {
         let mut lines = self.tail.split(|byte| *byte == b'\n' || *byte == b'\r').map(<[u8]>::trim_ascii);
         let line = lines.rfind(|line| !line.is_empty())?;
-        // The sentence around it names the program.
+        // The sentence that this line becomes part of names the program.
         Some(Text::new(line.strip_prefix(b"gputop: ").unwrap_or(line)))
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of sources with shells in place of agents.
+//! Tests of sources, with shell scripts in place of agents.
 
 use std::sync::mpsc::channel;
 
@@ -14,7 +14,7 @@ fn script(script: &str) -> Source {
     Source::Via(format!("sh -c {}", shell_words::quote(script)).parse().unwrap())
 }
 
-/// Starts one source for each script. To be called within the runtime.
+/// Starts one source for each script. Must be called within the tokio runtime.
 fn start<const N: usize>(scripts: [&str; N]) -> Sources {
     Sources::start(scripts.map(script).into(), None).unwrap()
 }
@@ -97,7 +97,7 @@ fn closing_ends_commands_that_ignore_the_end_of_their_input() {
             sources.reap();
             tokio::task::yield_now().await;
         }
-        // A command that exits by itself is not waited for any longer.
+        // When every command exits by itself, closing does not wait out the grace period.
         let mut sources = start(["cat > /dev/null"]);
         let closing = Instant::now();
         sources.close().await;
@@ -109,7 +109,7 @@ fn closing_ends_commands_that_ignore_the_end_of_their_input() {
 fn events_of_a_connection_that_was_replaced_are_dropped() {
     run(async {
         let count = tempfile::NamedTempFile::new().unwrap();
-        // The first start ends at once; the second waits for a command and says its number.
+        // The first run of the script ends at once; the second waits for a command and writes `second`.
         let text = format!(
             "echo x >> {0}; if [ $(wc -l < {0}) = 1 ]; then exit; fi; read a; echo second >&2",
             count.path().display()
@@ -161,7 +161,7 @@ fn a_tap_gets_each_raw_line_with_its_host() {
     assert_eq!(lines, [(0, &b"{\"kind\":\"aura\"}"[..]), (0, b"two words"), (1, b"{\"kind\": \"b\"}")]);
 }
 
-/// The recorder depends on it: each line once, as it is in the file, in order, and only when its event is sent.
+/// The recorder needs each line once, as it is in the file, in order, and only when its event is sent.
 #[test]
 fn a_tap_of_a_recording_gets_each_line_of_the_file_once() {
     const LINES: usize = 2000;

@@ -12,13 +12,13 @@ use crate::protocol::command::Command as AgentCommand;
 /// A command that connects to an agent, as the user wrote it: `[NAME=]COMMAND`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViaCommand {
-    /// The name that the user gave to the host.
+    /// The name that the user gave to the host; `None` when the user gave none.
     pub name: Option<Text>,
-    /// The program.
+    /// The program, the first word of the command.
     program: String,
-    /// Its arguments.
+    /// The arguments of the program.
     arguments: Vec<String>,
-    /// The interval between two passes to ask the agent for; `None` leaves it to the agent.
+    /// The interval between two passes to request from the agent; `None` leaves the interval to the agent.
     pub(super) interval: Option<Duration>,
 }
 
@@ -38,19 +38,19 @@ impl FromStr for ViaCommand {
     }
 }
 
-/// Whether the part before a `=` names a host. A path or several words are part of the command.
+/// Whether the text before a `=` is the name of a host: a path or several words are part of the command.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|character| character.is_alphanumeric() || "._-".contains(character))
 }
 
 impl ViaCommand {
-    /// Returns the command with this interval to ask the agent for.
+    /// Returns the command with this interval to request from the agent.
     #[must_use]
     pub fn with_interval(self, interval: Option<Duration>) -> Self {
         Self { interval, ..self }
     }
 
-    /// The command as words with spaces between them.
+    /// Returns the command as words with spaces between them.
     pub(super) fn command_line(&self) -> Text {
         let words = std::iter::once(&self.program).chain(&self.arguments);
         Text::new(words.map(String::as_str).collect::<Vec<_>>().join(" "))

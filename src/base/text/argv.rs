@@ -10,14 +10,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Text;
 
-/// Arguments, each a [`Text`] and a NUL; in JSON, an array of strings.
+/// The arguments of a process: each a [`Text`], followed by a NUL. In JSON, an array of strings.
 ///
-/// All are in one allocation, which equal processes share: a host may have thousands of processes with five arguments.
+/// All arguments are in one allocation, which processes with equal arguments share: a host may have thousands of
+/// processes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Argv(Arc<str>);
 
 impl Argv {
-    /// Whether there are none, as of a kernel thread or a zombie.
+    /// Whether there are no arguments, as of a kernel thread or a zombie.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -37,7 +38,7 @@ impl FromIterator<Text> for Argv {
     fn from_iter<I: IntoIterator<Item = Text>>(arguments: I) -> Self {
         let mut all = String::new();
         for argument in arguments {
-            // A text contains no NUL.
+            // A `Text` contains no NUL.
             all.push_str(argument.as_str());
             all.push('\0');
         }

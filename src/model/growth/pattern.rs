@@ -15,7 +15,7 @@ const STEP_HEIGHT: f64 = 24.0 * 1024.0;
 const ACCELERATION: f64 = 1.6;
 
 impl LeakDetector {
-    /// The pattern of the growth; `None` unless it is a suspect or a leak.
+    /// The pattern of the growth; `None` unless the verdict is suspect or leak.
     pub fn pattern(&self) -> Option<GrowthPattern> {
         let suspicion = self.suspicion.as_ref()?;
         let now = suspicion.evidence.rate.0 / 1024.0;

@@ -37,7 +37,7 @@ fn a_leak_that_is_read_once_a_minute_is_called_within_ten_samples() {
     let called = |late: u64| {
         let mut growth = LeakDetector::default();
         (0..60).find(|sample| {
-            // One sample came late.
+            // All samples from the fourth on come `late` seconds later.
             let at = sample * 60_000 + if *sample > 2 { late * 1000 } else { 0 };
             growth.push(Moment(at), Bytes((20_500 + at / 2000) * MIB), Some(Bytes(LIMIT * MIB)));
             growth.verdict() == LeakVerdict::Leak
@@ -290,7 +290,7 @@ fn the_sixth_drop_to_a_higher_bottom_makes_a_leak() {
     for seconds in (2900..8000).step_by(100) {
         check(seconds, sawtooth(300), LeakVerdict::Leak);
     }
-    // The series held more before, and released it.
+    // The first drop ends higher than the later ones: the series held more before, and released it.
     for seconds in (400..3200).step_by(100) {
         assert_ne!(watched(seconds, sawtooth(3000)).verdict(), LeakVerdict::Leak, "after {seconds} s");
     }

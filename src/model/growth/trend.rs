@@ -228,7 +228,7 @@ impl<'a> TrendCandidate<'a> {
             ..16.0 => (0.06, 1.5),
             _ => (0.065, 2.2),
         };
-        // Growth that does not follow a plateau may be a warm-up: it may slow down less.
+        // Growth that does not follow a plateau may be a warm-up: to count, it must slow down less.
         let least = if self.before == BeforeTrend::Plateau { -0.2 - 4.0 * rest } else { -0.12 - 2.0 * rest };
         steps >= enough && rest <= even * slack && (least * slack..most * slack).contains(&bend)
     }

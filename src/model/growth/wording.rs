@@ -93,7 +93,7 @@ impl LeakDetector {
         let span = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().map(RoughSpan);
         let grown = format!("+{} in {}", Bytes(to_bytes(trend.gained)), span(trend.span)?);
         let Some(limit) = self.limit() else { return Some(grown) };
-        // A growth that fills memory sooner is not slow; it is only not called a leak yet.
+        // Growth that fills memory sooner is not slow, although it is not called a leak yet.
         let lasts =
             Some((limit - self.held()) / trend.rate).filter(|seconds| (trend::RELEVANT..MONTH).contains(seconds))?;
         Some(format!("{grown}; at this pace memory lasts {}", span(lasts)?))

@@ -2,16 +2,16 @@
 //!
 //! The creator of a process is its nearest ancestor that is not a helper: a forkserver may live on without its trainer.
 //! Five signs show that a process was left behind ([`OrphanSign`]):
-//! a. its creator, a Python process or launcher, ended while gputop watched;
-//! b. its parent, or the parent of the helper that it comes from, is one that adopts orphans;
-//! c. the leader of its process group is gone;
-//! d. the process that it was started to serve (`--parent=PID`) is gone;
-//! e. it is a rank of `torchrun`, and no agent of `torchrun` is among its ancestors.
+//! a. the creator of the process, which is a Python process or launcher, ended while gputop watched;
+//! b. the parent, or the parent of the helper that the process comes from, is one that adopts orphans;
+//! c. the leader of the process group is gone;
+//! d. the process that was to be served (`--parent=PID`) is gone;
+//! e. the process is a rank of `torchrun`, and no agent of `torchrun` is among its ancestors.
 //!
 //! The kind of process decides how many signs are enough:
 //! 1. A launcher (rule 4) is an orphan with (a), unless one of its descendants computes; a helper with (a) or (b).
 //! 2. A process that only serves another (worker, spawned or forked child) is an orphan with (a), or with two of (b) to
-//!    (e); with one of them, *orphan?*. It may still compute: it may not have noticed yet that it is alone.
+//!    (e); with one of them, *orphan?*. Such a process may still compute until it notices that it is alone.
 //! 3. Any other Python process that computes is an orphan only with (d) or (e) and one more sign: (a), (b) and (c) also
 //!    appear with `nohup`, `tmux` and `setsid`.
 //! 4. A Python process that has not computed for [`QUIET_AFTER`] is an orphan with (a), or with two of (b) to (e);
@@ -63,16 +63,16 @@ pub(super) fn judge(view: ProcessView<'_>, at: usize, is_listed: bool, is_on_gpu
     let proves = has_ended || signs.len() >= 2;
     let trains = view.facts(at).trainer_threads == Ok(true);
     let answer = match record.role {
-        // (1)
+        // Kind 1
         ProcessRole::Launcher if !record.forked => {
             (has_ended && record.activity != Activity::Computes).then_some(OrphanAnswer::Yes)
         }
         ProcessRole::Helper => (has_ended || was_left).then_some(OrphanAnswer::Yes),
-        // (2)
+        // Kind 2
         _ if serves(record) => Some(if proves { OrphanAnswer::Yes } else { OrphanAnswer::Maybe }),
-        // (5)
+        // Kind 5
         role if !(has_ended || elastic || role.is_python() && (is_on_gpu || served)) => None,
-        // (3) and (4)
+        // Kinds 3 and 4
         _ => match record.activity {
             // `nohup` does not cause signs (d) and (e).
             _ if (served || elastic) && proves => Some(OrphanAnswer::Yes),

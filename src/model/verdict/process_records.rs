@@ -44,7 +44,7 @@ pub(super) struct LostParent {
 /// The record of a living process.
 #[derive(Debug, Clone)]
 pub(in crate::model) struct ProcessRecord {
-    /// The process with its last known arguments: an ended process has none.
+    /// The process and its last known arguments: a process that has ended no longer has any.
     pub(in crate::model) known: Arc<KnownProcess>,
     pub(in crate::model) role: ProcessRole,
     /// Whether the process had the arguments of its Python parent: it was forked, not started.
@@ -111,7 +111,8 @@ impl<'a> ProcessView<'a> {
         })
     }
 
-    /// Returns the root of the first job that a process was seen in; for a ghost, that of the ended GPU process with its PID.
+    /// Returns the root of the first job that a process was seen in; for a ghost, the root of the ended GPU process
+    /// that had the PID.
     pub(in crate::model) fn root(self, at: usize) -> Option<&'a Arc<KnownProcess>> {
         let id = self.process(at).id;
         match id.start_ticks {

@@ -62,7 +62,7 @@ impl Verdict {
         }
     }
 
-    /// How bad it is for the user.
+    /// How bad the verdict is for the user.
     pub fn severity(&self) -> Severity {
         match self.kind {
             VerdictKind::Orphan(_) | VerdictKind::StuckInDriver { .. } | VerdictKind::Ghost { .. } => Severity::Bad,

@@ -1,4 +1,5 @@
-//! Changes between consecutive snapshots: applied, they give the later snapshot back, through JSON too.
+//! Tests of changes between consecutive snapshots: applied to the earlier snapshot, a change gives the later one, also
+//! after a way through JSON.
 
 use proptest::prelude::*;
 

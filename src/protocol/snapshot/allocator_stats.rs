@@ -22,7 +22,7 @@ impl AllocatorStats {
         Self { devices: Vec::new(), unreadable: Some(why) }
     }
 
-    /// Whether it says nothing: nobody looked.
+    /// Whether there are neither stats nor a reason: nothing tried to read them.
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty() && self.unreadable.is_none()
     }
@@ -73,7 +73,7 @@ pub enum AllocatorUnreadable {
 }
 
 impl AllocatorUnreadable {
-    /// Returns the reason that is shown in the place of a figure.
+    /// Returns the reason to show in the place of a figure.
     pub fn missing(self) -> Missing {
         match self {
             Self::NotYet => Missing::NotYet,

@@ -1,4 +1,4 @@
-//! Snapshots for property tests: every field has a random value, and a field without one does not compile.
+//! Random snapshots for property tests. Every field has a random value: a type or field without one does not compile.
 
 use std::sync::Arc;
 
@@ -176,7 +176,7 @@ arbitrary_values! {
 
 impl<T: Arbitrary> Arbitrary for Reading<T> {
     fn arbitrary(random: &mut TestRng) -> Self {
-        // More readings that are there, or hardly any two lists of GPU processes would differ by columns alone.
+        // Most readings are known: otherwise, hardly any two lists of GPU processes would differ by columns alone.
         if random.random_range(0..8) > 0 { Ok(T::arbitrary(random)) } else { Err(Missing::arbitrary(random)) }
     }
 }

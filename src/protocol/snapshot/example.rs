@@ -7,7 +7,7 @@ use super::{
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Celsius, Moment, Percent, Watts};
 
-/// A host with so many GPUs of 80 GiB and nobody on them, 1000 s after it booted.
+/// Returns the snapshot of a host with this many GPUs of 80 GiB and no processes, 1000 s after boot.
 pub(crate) fn host(gpus: u32) -> Snapshot {
     Snapshot {
         schema: Snapshot::SCHEMA,
@@ -69,7 +69,7 @@ fn gpu(index: u32) -> Gpu {
     }
 }
 
-/// Allocator stats of a process with one device.
+/// Returns the allocator stats of a process with one device.
 pub(crate) fn peek(gpu: Option<GpuUuid>, reserved: Bytes, allocated: Bytes) -> AllocatorStats {
     let allocator = DeviceAllocator {
         allocated: Ok(allocated),
@@ -83,8 +83,8 @@ pub(crate) fn peek(gpu: Option<GpuUuid>, reserved: Bytes, allocated: Bytes) -> A
 }
 
 impl Snapshot {
-    /// The same host with a process of alice on that GPU, which holds so much there. May be called
-    /// again for another GPU.
+    /// Adds a process of alice on the GPU at this index, which holds this much memory there. Call it again to put the
+    /// same process on another GPU.
     pub(crate) fn with(mut self, pid: u32, command: &str, gpu: usize, memory: Bytes) -> Self {
         let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
         let gpu_process = GpuProcess {
@@ -101,7 +101,7 @@ impl Snapshot {
         if self.process(id).is_some() { self } else { self.related(pid, 1, command) }
     }
 
-    /// The same host with a process of alice on no GPU, a child of that parent.
+    /// Adds a process of alice on no GPU, with this parent.
     pub(crate) fn related(mut self, pid: u32, parent: u32, command: &str) -> Self {
         let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
         let facts = ProcessFacts {
@@ -120,11 +120,11 @@ impl Snapshot {
             wchan: Err(Missing::Unsupported),
         };
         self.processes.push(Process { id, facts: facts.into(), load, allocator: None });
-        self.processes.sort_by_key(|it| it.id);
+        self.processes.sort_by_key(|process| process.id);
         self
     }
 
-    /// The next pass over the same host, so many seconds later.
+    /// Returns the snapshot of the next pass, this many seconds later.
     pub(crate) fn later(&self, seconds: u64) -> Self {
         let mut next = self.clone();
         next.sequence += 1;
@@ -136,13 +136,14 @@ impl Snapshot {
         next
     }
 
-    /// The same host without that process and what it held.
+    /// Removes the processes with this PID, and the memory that they hold.
     pub(crate) fn without(mut self, pid: u32) -> Self {
-        self.processes.retain(|it| it.id.pid != pid);
+        self.processes.retain(|process| process.id.pid != pid);
         for gpu in &mut self.gpus {
-            let (gone, rest): (Vec<_>, Vec<_>) = gpu.processes.drain(..).partition(|it| it.process.pid == pid);
+            let (gone, rest): (Vec<_>, Vec<_>) =
+                gpu.processes.drain(..).partition(|gpu_process| gpu_process.process.pid == pid);
             gpu.processes = rest;
-            let freed: Bytes = gone.iter().filter_map(|it| it.memory.ok()).sum();
+            let freed: Bytes = gone.iter().filter_map(|gpu_process| gpu_process.memory.ok()).sum();
             gpu.load.memory_used = gpu.load.memory_used.map(|used| used.saturating_sub(freed));
         }
         self

@@ -1,7 +1,8 @@
-//! Details of a GPU: its full identity, bus, modes, limits and error counts.
+//! The detail of a GPU: its full identity, bus, modes, limits and error counts.
 //!
-//! Reading it takes some hundred driver calls. An agent reads it for all GPUs if it was started with `--detail`, else only for
-//! the GPU whose page is open. Slow readings and rates, which need two readings, are read only for an open page.
+//! Reading the detail of a GPU takes about a hundred driver calls. An agent reads the detail of all GPUs if it was
+//! started with `--detail`, else only of the GPU whose page is open. Slow readings and rates, which need two readings,
+//! are read only for an open page.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -47,7 +48,7 @@ reading_groups! {
         pcie_generation_host_max: u32 = "pcie_generation_host_max",
         /// The number of PCIe lanes in use.
         pcie_width: u32 = "pcie_width",
-        /// The highest number of PCIe lanes.
+        /// The highest number of PCIe lanes that GPU and host support together.
         pcie_width_max: u32 = "pcie_width_max",
         /// Whether a display is connected.
         display_attached: bool = "display_attached",
@@ -116,9 +117,9 @@ reading_groups! {
         remapped_correctable: u32 = "remapped_rows_correctable",
         /// Memory rows that were remapped because of uncorrected errors.
         remapped_uncorrectable: u32 = "remapped_rows_uncorrectable",
-        /// Rows of `remapped_rows_correctable` whose remapping is not in effect.
+        /// How many of the rows in `remapped_rows_correctable` have a remapping that is not in effect.
         remapped_correctable_inactive: u64 = "remapped_rows_correctable_inactive",
-        /// Rows of `remapped_rows_uncorrectable` whose remapping is not in effect.
+        /// How many of the rows in `remapped_rows_uncorrectable` have a remapping that is not in effect.
         remapped_uncorrectable_inactive: u64 = "remapped_rows_uncorrectable_inactive",
         /// Whether a row will be remapped at the next reset.
         remapped_pending: bool = "remapped_rows_pending",
@@ -126,7 +127,7 @@ reading_groups! {
         remapped_failed: bool = "remapped_rows_failed",
         /// The number of memory banks by the spare rows that they have left: all, most, some, few, none.
         remapped_banks: [u32; 5] = "remapped_rows_histogram",
-        /// How much hotter the GPU can become before it lowers its clocks.
+        /// How much hotter the GPU can become before it lowers its clocks, in degrees Celsius.
         temperature_margin: Celsius = "temperature_margin_celsius",
         /// Temperature of the device memory.
         memory_temperature: Celsius = "memory_temperature_celsius",
@@ -213,8 +214,8 @@ reading_groups! {
         numa_nodes: Text = "memory_affinity",
         /// The NUMA node that the device memory is to the host, on boards where it is one.
         numa_node: u32 = "numa_node",
-        /// What driver and GPU support for virtual GPUs, in nvidia-smi's order. `null` in the list: the driver does not
-        /// say.
+        /// What the driver and the GPU support for virtual GPUs, in nvidia-smi's order. `null` in the list: the driver
+        /// does not report it.
         vgpu: Vec<Option<bool>> = "vgpu_capabilities",
         /// The state in the NVLink fabric (1 not started, 2 in progress, 3 completed), its result (an `nvmlReturn_t`),
         /// the clique, the health bits of NVML, and the health summary. Not supported without an NVLink fabric.
@@ -223,9 +224,9 @@ reading_groups! {
         fabric_cluster: Text = "fabric_cluster_uuid",
         /// The serial number of the chassis.
         chassis: Text = "platform_chassis_serial",
-        /// The slot of the chassis.
+        /// The slot of the GPU in the chassis.
         slot: u32 = "platform_slot",
-        /// The tray of the slot.
+        /// The index of the tray in the slot.
         tray: u32 = "platform_tray",
         /// The number of the host in its tray.
         rack_host: u32 = "platform_host",

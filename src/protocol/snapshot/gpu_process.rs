@@ -22,7 +22,8 @@ pub struct GpuProcess {
     pub memory: Reading<Bytes>,
     /// Share of the last second in which kernels of the process ran.
     pub sm: Reading<Percent>,
-    /// `None` in the stream of an agent. `--json` fills them, so that its readers need not join two lists.
+    /// The user and the command; `None` in the lines of an agent. `--json` adds them, so that its readers need not join
+    /// two lists.
     pub names: Option<Box<ProcessNames>>,
 }
 
@@ -50,7 +51,7 @@ struct GpuProcessJson {
     memory_used_bytes: Option<Bytes>,
     /// Share of the last second in which kernels of the process ran.
     sm_utilization_percent: Option<Percent>,
-    /// Why a value above is null, by its name.
+    /// Why a value above is null, by the name of the value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     missing: BTreeMap<Cow<'static, str>, Missing>,
     /// The user name, or the user ID where the user has no name. Only in the output of `--json`.

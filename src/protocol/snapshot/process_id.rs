@@ -6,9 +6,9 @@ use std::hash::{Hash, Hasher};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The identity of a process on one boot of one host. Unlike a PID, it is never used again.
+/// The identity of a process on one boot of one host. Unlike a PID, an identity is never used again.
 ///
-/// Without start ticks it is a PID that NVML named and `/proc` does not know. Such a process cannot be signalled.
+/// Without start ticks, it names a PID that NVML named and `/proc` does not know. Such a process cannot be signalled.
 #[derive(Debug, Clone, Copy, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessId {
     /// The PID.
@@ -46,7 +46,7 @@ impl PartialOrd for ProcessId {
 }
 
 impl Hash for ProcessId {
-    /// Hashes only the PID: few processes have had the same one.
+    /// Hashes only the PID: few processes have had the same PID.
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u32(self.pid);
     }
@@ -59,7 +59,7 @@ pub enum Identity {
     /// The process was read at least one whole tick after it started, so that no later process with its PID can have the same
     /// start ticks. Only such a process may be signalled.
     Sure,
-    /// The process started within the last tick. It is sure at the next pass.
+    /// The process started within the last tick. The identity is sure at the next pass.
     Fresh,
     /// NVML may mean a process of another PID namespace with the same PID.
     Unverified,

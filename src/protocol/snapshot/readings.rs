@@ -67,7 +67,7 @@ macro_rules! reading_groups {
             impl<'de> Deserialize<'de> for $group {
                 fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                     let wire = wire::$group::deserialize(deserializer)?;
-                    // An agent of another version does not know this reading.
+                    // An agent of another version may not know this reading.
                     let why = |key| wire.missing.get(key).copied().unwrap_or(Missing::Unsupported);
                     Ok(Self {
                         $( $reading: wire.$reading.ok_or_else(|| why($key)), )*
@@ -96,7 +96,7 @@ macro_rules! reading_groups {
                 pub(super) struct $group {
                     $( $(#[doc = $known_doc])+ #[serde(rename = $known_key)] pub(super) $known: $known_type, )*
                     $( $(#[doc = $doc_of])+ #[serde(rename = $key)] pub(super) $reading: Option<$type>, )*
-                    /// Why a value above is null, by its name.
+                    /// Why a value above is null, by the name of the value.
                     #[serde(default)]
                     pub(super) missing: BTreeMap<String, Missing>,
                 }
@@ -119,9 +119,9 @@ reading_groups! {
         /// The user ID that the agent runs as.
         uid: u32 = "agent_uid",
         readings:
-        /// Logical processors.
+        /// The number of logical processors.
         cpus: u32 = "cpus",
-        /// How far the local time of the host is ahead of UTC.
+        /// How far the local time of the host is ahead of UTC, in seconds.
         utc_offset: i32 = "utc_offset_seconds",
     }
 
@@ -201,15 +201,15 @@ reading_groups! {
         power: Watts = "power_watts",
         /// Clock of the streaming multiprocessors.
         sm_clock: Hertz = "sm_clock_hertz",
-        /// Why that clock is low; empty when nothing limits it.
+        /// Why the SM clock is low; empty when nothing lowers it.
         throttle: Vec<Throttle> = "throttle_reasons",
     }
 
-    /// Readings of a GPU that change now and then.
+    /// Readings of a GPU that change rarely.
     GpuHealth {
         /// When this group was read.
         at: Moment = "time_ms",
-        /// The Xid errors while the agent ran, the latest last, 16 at most.
+        /// The Xid errors that the driver reported while the agent ran: the last 16 at most, the latest last.
         xids: Vec<Xid> = "xids",
         readings:
         /// The power limit in force: nvidia-smi's `enforced.power.limit`.
@@ -230,14 +230,14 @@ reading_groups! {
         remap_pending: bool = "remapped_rows_pending",
         /// Whether a row of device memory could not be remapped, because no spare row is left.
         remap_failed: bool = "remapped_rows_failed",
-        /// Whether pages of device memory wait for a reboot to be retired. Before Ampere.
+        /// Whether pages of device memory wait for a reboot to be retired. Only before Ampere.
         retired_pending: bool = "retired_pages_pending",
         /// The recovery that the driver recommends: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
         /// 5 recover the IMEX domain.
         recovery_action: u32 = "recovery_action",
         /// PCIe generation in use.
         pcie_generation: u32 = "pcie_generation",
-        /// PCIe lanes in use.
+        /// The number of PCIe lanes in use.
         pcie_width: u32 = "pcie_width",
         /// Utilization of the video encoder.
         encoder: Percent = "encoder_utilization_percent",
@@ -275,7 +275,7 @@ reading_groups! {
         readings:
         /// Memory of tensors: `memory_allocated`.
         allocated: Bytes = "allocated_bytes",
-        /// Peak of `allocated_bytes` since the process started or reset it.
+        /// Peak of `allocated_bytes` since the process started or reset its peaks.
         allocated_peak: Bytes = "allocated_peak_bytes",
         /// Memory taken from CUDA, in use or not: `memory_reserved`.
         reserved: Bytes = "reserved_bytes",
@@ -293,13 +293,13 @@ reading_groups! {
         requested: Bytes = "requested_bytes",
         /// Peak of `requested_bytes`.
         requested_peak: Bytes = "requested_peak_bytes",
-        /// Blocks in use by tensors.
+        /// The number of blocks in use by tensors.
         allocations: u64 = "allocations",
-        /// Segments of device memory taken from CUDA.
+        /// The number of segments of device memory taken from CUDA.
         segments: u64 = "segments",
         /// How often PyTorch emptied its cache because CUDA was out of memory.
         retries: u64 = "allocation_retries",
-        /// How often that did not suffice: out-of-memory errors.
+        /// How often memory did not suffice even then: out-of-memory errors.
         ooms: u64 = "out_of_memory_errors",
     }
 
@@ -310,7 +310,7 @@ reading_groups! {
         readings:
         /// The real user ID.
         uid: u32 = "uid",
-        /// The name of that user; the user ID where the user has no name.
+        /// The user name; the user ID where the user has no name.
         user: Text = "user",
         /// The PID of the parent; 0 when the parent is in another PID namespace.
         parent: u32 = "parent_pid",
@@ -322,18 +322,20 @@ reading_groups! {
         comm: Text = "comm",
         /// The arguments, 4 KiB at most.
         argv: Argv = "argv",
-        /// The job system, container runtime or terminal multiplexer that started it, from its control group and environment, as
-        /// in `slurm 4711`, `docker 3f2a91`, `kubernetes 1b2c`, `tmux`. Unsupported when none is found.
+        /// The job system, container runtime or terminal multiplexer that started the process, from its control group
+        /// and environment, as in `slurm 4711`, `docker 3f2a91`, `kubernetes 1b2c`, `tmux`. Unsupported when none is
+        /// found.
         origin: Text = "origin",
-        /// The file through which its control group was frozen, as by `docker pause`: `cgroup.freeze`, where `0` thaws it, or
-        /// `freezer.state`, where `THAWED` does. Unsupported when it is not known to be frozen.
+        /// The file through which the control group of the process was frozen, as by `docker pause`: `cgroup.freeze`,
+        /// where `0` thaws it, or `freezer.state`, where `THAWED` does. Unsupported when the process is not known to be
+        /// frozen.
         frozen_by: Text = "freezer_file",
-        /// `TORCHELASTIC_RUN_ID`: the `torchrun` run of the process. Unsupported when it has none.
+        /// `TORCHELASTIC_RUN_ID`: the `torchrun` run of the process. Unsupported when it is not set.
         elastic_run: Text = "torchelastic_run_id",
-        /// `RANK`, or else `LOCAL_RANK`, of a distributed run. Unsupported when it has none.
+        /// `RANK`, or else `LOCAL_RANK`, of a distributed run. Unsupported when neither is set.
         rank: Text = "rank",
-        /// Whether the process has threads that only a training process has: `pt_autograd_*`, `pt_data_pin`, `pt_nccl_*`.
-        /// Unsupported for other than GPU processes.
+        /// Whether the process has threads that only a training process has: `pt_autograd_*`, `pt_data_pin`,
+        /// `pt_nccl_*`. Unsupported for processes that are no GPU process.
         trainer_threads: bool = "has_trainer_threads",
     }
 
@@ -344,7 +346,8 @@ reading_groups! {
         state: State = "state",
         /// The number of threads.
         threads: u32 = "threads",
-        /// The kernel function that the process waits in; read only while it is blocked. Unsupported when it waits in none.
+        /// The kernel function that the process waits in; read only while it is blocked. Unsupported when the process
+        /// waits in none.
         wchan: Text = "wchan",
         /// CPU use; 100 for one core.
         cpu: Percent = "cpu_percent",

@@ -1,4 +1,4 @@
-//! Troubles that keep a driver or a GPU from answering, and functions that fail.
+//! Troubles that keep the driver or a GPU from answering, and single functions of the driver that fail.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Returns whether a call has not returned.
+    /// Returns whether the cause is a call that has not returned, or a first pass that is not complete.
     pub fn is_silence(&self) -> bool {
         matches!(self.cause, Cause::Starting | Cause::Hung)
     }
