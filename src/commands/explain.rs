@@ -172,7 +172,7 @@ fn read_stdin(passes_on: bool) -> anyhow::Result<ScannedLog> {
 fn ignore_interrupt() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
-    // tokio's handler stays installed after this is dropped.
+    // tokio's handler stays installed after the stream is dropped.
     signal(SignalKind::interrupt()).map(drop)
 }
 

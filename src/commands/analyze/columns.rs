@@ -7,10 +7,10 @@ use crate::base::units::Bytes;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct LogColumns {
     pub(super) time: usize,
-    /// The milliseconds for which 1 stands in the time column. `None` if the header has no unit.
+    /// The unit of bare numbers in the time column, in milliseconds. `None` if the header has no unit.
     pub(super) time_unit: Option<f64>,
     pub(super) used: usize,
-    /// The bytes for which 1 stands in the column of used memory.
+    /// The unit of bare numbers in the column of used memory, in bytes.
     pub(super) used_unit: u64,
     /// Whether the column of used memory has free memory instead.
     pub(super) is_free: bool,
@@ -18,12 +18,12 @@ pub(super) struct LogColumns {
     pub(super) pytorch: Option<[(usize, u64); 2]>,
     pub(super) total: Option<usize>,
     pub(super) total_unit: u64,
-    /// The index of the GPU.
+    /// The column of the GPU's index.
     pub(super) index: Option<usize>,
-    /// The UUID or PCI address of the GPU.
+    /// The column of the GPU's UUID, PCI address or serial number.
     pub(super) gpu: Option<usize>,
     pub(super) pid: Option<usize>,
-    /// The name of the process.
+    /// The column of the process name.
     pub(super) name: Option<usize>,
     /// The number of columns.
     pub(super) count: usize,
@@ -285,7 +285,8 @@ impl<'a> Rows<'a> {
                 && self.is_never_less(total, part)
                 && self.numbers(total).flatten().all(|mib| is_capacity(mib, thousandths))
         };
-        // The total usually follows the memory in use; the PID usually comes before it, so a match there must be closer.
+        // The total usually follows the memory in use. The PID usually comes before its memory, so the first column counts
+        // as the total only if it matches more closely.
         if is_total(second, first, &[920..=1000]) || is_total(first, second, &[925..=938, 985..=1000]) {
             return None;
         }

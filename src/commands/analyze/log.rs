@@ -12,7 +12,7 @@ use crate::base::units::Bytes;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// Reads a log, line by line.
+/// The state while a log is read.
 #[derive(Debug, Default)]
 pub(super) struct LogReader {
     capacity: Option<Bytes>,

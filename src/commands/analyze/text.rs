@@ -15,7 +15,7 @@ const LISTED: usize = 12;
 /// Columns by which the wrapped lines of a paragraph are indented.
 const INDENT: usize = 4;
 
-/// Returns the verdicts on all logs, and what to try.
+/// Returns the verdicts on all logs, and the advice.
 pub(super) fn format(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
     let mut text = StyledText::new(style);
     for (name, log) in logs {
