@@ -121,7 +121,7 @@ pub struct App {
     pub(crate) data: Pausable,
     /// The hosts whose source has ended, and why.
     lost: BTreeMap<HostKey, Text>,
-    /// What the header says about the recording; `None` for live hosts.
+    /// The words of the header on the recording; `None` for live hosts.
     pub(crate) recording: Option<String>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,

@@ -1,4 +1,4 @@
-//! What every other folder uses: quantities with their units, sanitized text, time, and the terminal at the standard
+//! Types that every other folder uses: quantities with their units, sanitized text, time, and the terminal at the standard
 //! output. Uses nothing else of gputop.
 
 pub mod terminal;

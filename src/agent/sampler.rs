@@ -32,7 +32,7 @@ enum ReadingSource {
     Demo(demo::Machine),
 }
 
-/// What the next pass does besides the usual readings.
+/// Work of the next pass besides the usual readings.
 #[derive(Debug, Default)]
 struct PassRequest {
     /// Whether to read also the values that are otherwise read seldom.

@@ -92,7 +92,7 @@ pub struct EndDialog {
     pub scope: Scope,
     /// The way to end the targets.
     pub choice: Choice,
-    /// What the user typed to confirm.
+    /// The text that the user typed to confirm.
     pub typed: String,
     /// The moment of the first signal; `None` before it.
     pub first_sent: Option<Moment>,

@@ -69,7 +69,7 @@ pub struct Evidence {
     pub forecast: Option<Forecast>,
 }
 
-/// What happened at a sudden change of the memory of a process.
+/// The kind of a sudden change of the memory of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum MemoryDrop {
     /// Memory rose again after almost nothing was left: the process started again.

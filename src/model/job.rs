@@ -33,7 +33,7 @@ pub struct Job {
     pub name: String,
     /// The user of the root, or else of a member.
     pub user: Reading<Text>,
-    /// What started the job: `slurm 4711`, `tmux`.
+    /// The program or scheduler that started the job: `slurm 4711`, `tmux`.
     pub origin: Reading<Text>,
     /// The device memory of all members.
     pub memory: Reading<Total>,

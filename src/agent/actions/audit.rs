@@ -26,7 +26,7 @@ use crate::protocol::command::Signal;
 use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
-/// What the user chose to signal.
+/// The processes that the user chose to signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SignalMode {

@@ -16,7 +16,7 @@ const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 /// The number of processes that wait for the end of their first clock tick together.
 const BATCH: usize = 16;
 
-/// What happened to a process before another one got its PID.
+/// The fate of a process before another one got its PID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReuseCase {
     /// The process was only listed. It is to be held when its PID already belongs to another process.

@@ -21,7 +21,7 @@ use crate::agent::leave;
 /// The environment variable that makes gputop run as a process of the simulated machine. Its value is the role.
 pub const ROLE_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
 
-/// What a process of the simulated machine pretends to be.
+/// The role that a process of the simulated machine plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 pub(super) enum DemoRole {
     /// Trains, and leaks memory.

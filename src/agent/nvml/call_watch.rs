@@ -13,7 +13,7 @@ use crate::agent::worker::Progress;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Failure, Trouble};
 
-/// What a call concerns.
+/// The subject of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) enum CallSubject {
     /// The driver as a whole.

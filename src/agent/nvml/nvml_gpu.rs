@@ -26,7 +26,7 @@ use crate::agent::{GpuReadings, clock};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
 
-/// What to read in a pass, and the buffers that the GPUs share.
+/// The groups of readings that are due in a pass, and the buffers that the GPUs share.
 #[derive(Debug)]
 pub(super) struct GpuPass<'a> {
     pub(super) lists: &'a mut ProcessListReader,

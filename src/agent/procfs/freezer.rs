@@ -58,7 +58,7 @@ impl Freezer {
     }
 
     fn new(root: &str, mounts: &str) -> Self {
-        // Of several mounts on one path, the last is visible.
+        // The last of several mounts on one path is the visible one.
         let file_system = |path: &str| {
             let mut lines = mounts.lines().rev().map(|line| line.split(' ').skip(1));
             lines.find(|fields| fields.clone().next() == Some(path)).and_then(|mut fields| fields.nth(1))

@@ -36,7 +36,7 @@ pub(super) struct ShownProcess {
     pub(super) cpu: Option<(Moment, u64)>,
     /// The last pass in which NVML listed the process; 0 for never.
     pub(super) listed_pass: u64,
-    /// What NVML reported in the pass [`ShownProcess::listed_pass`].
+    /// The report of NVML in the pass [`ShownProcess::listed_pass`].
     pub(super) nvml_memory: NvmlMemory,
     /// The last pass in which the process was named as a device-file holder; 0 for never.
     pub(super) holder_pass: u64,

@@ -37,7 +37,7 @@ pub enum HistoryEventKind {
 pub struct HistoryEvent {
     /// When it happened.
     pub at: Moment,
-    /// What happened, with its figures.
+    /// The kind of event, with its figures.
     pub kind: HistoryEventKind,
     /// The GPU; `None` when the event concerns a process on all GPUs that it uses.
     pub gpu: Option<GpuUuid>,

@@ -214,7 +214,7 @@ reading_groups! {
         numa_nodes: Text = "memory_affinity",
         /// The NUMA node that the device memory is to the host, on boards where it is one.
         numa_node: u32 = "numa_node",
-        /// What the driver and the GPU support for virtual GPUs, in nvidia-smi's order. `null` in the list: the driver
+        /// Support of the driver and the GPU for virtual GPUs, in nvidia-smi's order. `null` in the list: the driver
         /// does not report it.
         vgpu: Vec<Option<bool>> = "vgpu_capabilities",
         /// The state in the NVLink fabric (1 not started, 2 in progress, 3 completed), its result (an `nvmlReturn_t`),

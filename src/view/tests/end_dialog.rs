@@ -1,0 +1,68 @@
+//! The end dialog, drawn.
+
+use super::*;
+
+#[test]
+fn the_dialog_asks_for_the_pid_before_it_announces_the_effect_of_enter() {
+    let mut app = app(80, 24, &[KeyCode::F(9)]);
+    let process = app.modes.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
+    let outcome = Outcome::Held { caution: Some("it is the display server".into()) };
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
+    let screen_of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
+    let before = screen_of(&app);
+    assert!(before.contains(&format!("Type {} first: then", process.pid)), "{before}");
+    for digit in process.pid.to_string().chars() {
+        app.update(Event::Key(KeyEvent::from(KeyCode::Char(digit))));
+    }
+    let after = screen_of(&app);
+    assert!(!after.contains(" first: then") && after.contains("Enter sends SIGTERM"), "{after}");
+}
+
+#[test]
+fn the_dialog_says_that_a_target_runs_another_program_now() {
+    let before = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
+    let mut app = app_with(&before, 80, Settings::default());
+    app.update(Event::Key(KeyEvent::from(KeyCode::F(9))));
+    let before_exec = app.planned_end();
+    assert!(!screen(Theme::new(false, true), &app, 80, 24).contains("before"));
+    let after = host(1).with(7, "bash save.sh", 0, Bytes::from_gib(3));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(after)))));
+    let text = screen(Theme::new(false, true), &app, 80, 24);
+    assert!(
+        text.contains("│bash save.sh ") && text.contains("it ran something else before: python train.py"),
+        "{text}"
+    );
+    // An Enter that was typed while the screen showed `train.py` must not confirm the end of `save.sh`.
+    assert_ne!(app.planned_end(), before_exec);
+}
+
+#[test]
+fn only_a_process_that_signals_reach_may_ignore_them() {
+    for (state, words) in [
+        (State::Sleeping, "It is sleeping. It may ignore that; no process ignores SIGKILL."),
+        (State::Traced, "It is held by a debugger: only SIGKILL reaches it."),
+        (State::Stopped, "It is stopped: only SIGKILL and SIGCONT reach it."),
+    ] {
+        let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).related(8, 7, "python worker.py");
+        let mut app = app_with(&host, 80, Settings::default());
+        let key = |app: &mut App, key| _ = app.update(Event::Key(KeyEvent::from(key)));
+        let screen_of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
+        key(&mut app, KeyCode::F(9));
+        let process = app.modes.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
+        let hear = |app: &mut App, outcome| {
+            app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
+        };
+        hear(&mut app, Outcome::Held { caution: None });
+        assert!(screen_of(&app).contains("Tab whole job"), "{}", screen_of(&app));
+        key(&mut app, KeyCode::Enter);
+        hear(&mut app, Outcome::Sent { signal: Signal::Term, at: host.at });
+        hear(&mut app, Outcome::Alive { state, wchan: None, seconds: 2 });
+        assert!(
+            screen_of(&app).contains(words) && screen_of(&app).contains("ignore") == (state == State::Sleeping),
+            "{}",
+            screen_of(&app)
+        );
+        // After the first signal, the dialog does not widen to the whole job.
+        assert!(!screen_of(&app).contains("whole job"), "{}", screen_of(&app));
+    }
+}
