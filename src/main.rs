@@ -30,9 +30,11 @@ fn parse_on_thread() -> Cli {
     }
 }
 
-/// Sets up glibc's allocator for a small heap: one arena, because the threads rarely allocate at the same time; free memory
-/// at its end is returned, because the first lines of a large host need ten times the memory that stays in use; and large
-/// allocations, which mostly last for one line, get pages of their own, so that they leave no holes.
+/// Sets up glibc's allocator for a small heap.
+///
+/// One arena is enough, because the threads rarely allocate at the same time. Free memory at the end of the heap is returned,
+/// because the first lines of a large host need ten times the memory that stays in use. Large allocations get pages of their
+/// own, because most last only while one line of the protocol is processed and would leave holes.
 fn shrink_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt only sets parameters, and no other thread runs yet.

@@ -72,7 +72,7 @@ pub enum SortOrder {
     Descending,
 }
 
-/// The declaration of a column.
+/// The properties of a column besides its cells: name, heading, width, alignment and sort order.
 #[derive(Debug, Clone, Copy)]
 pub struct ColumnSpec {
     /// The name in the configuration and on the command line.

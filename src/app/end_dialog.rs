@@ -82,7 +82,8 @@ pub const MANY: usize = 20;
 pub struct EndDialog {
     /// The host of all of its processes: a dialog never spans hosts.
     pub host: HostKey,
-    /// All processes of the job, root first, then chosen processes outside of the job, and those that the agent found.
+    /// The processes of the job, root first, then chosen processes outside of the job, then descendants that the agent found
+    /// while it ended the job by force.
     members: Vec<Member>,
     /// The job, the root first, as last seen before the scope became [`Scope::Job`].
     job: Vec<ProcessId>,
@@ -330,7 +331,8 @@ impl EndDialog {
         if self.root().is_some_and(Member::is_torchrun) { TORCHRUN_GRACE } else { GRACE }
     }
 
-    /// Takes a reply of the agent. Replies about other processes are ignored.
+    /// Takes a reply of the agent. Ignores a reply about a process that is not in the dialog, unless that process joined the
+    /// job or the log could not be written.
     pub(super) fn take_reply(&mut self, reply: &Reply) {
         if let Outcome::Joined { comm, parent } = &reply.outcome {
             let is_ours = self.targets().any(|target| target.id() == *parent);

@@ -401,7 +401,7 @@ fn a_recording_is_not_acted_on_and_can_be_paused() {
     story = story.keys("Enter").asks(&[]);
     let lines = &story.app.modes.page().unwrap().lines;
     assert!(lines.iter().any(|line| format!("{line:?}").contains("this is a recording")), "{lines:?}");
-    // No agent can be asked for a full line after a missing one.
+    // The next tick skips a pass. A recording has no agent that could be asked for a full line.
     story = story.keys("Esc");
     let (second, third) = (story.host.later(1), story.host.later(1).later(1));
     story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(Box::new(Change::between(&second, &third).unwrap())))));

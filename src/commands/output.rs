@@ -10,7 +10,7 @@ use crate::commands::report;
 use crate::commands::report::table;
 use crate::model::Advice;
 
-/// The width of a text, whether it is ASCII only, and whether headings are bold.
+/// How a text is written: its width, whether it is ASCII only, and whether it may be bold or dim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TextStyle {
     /// The longest line, in terminal columns.

@@ -1,4 +1,5 @@
-//! nvidia-smi's `--query-gpu`, `--query-compute-apps` and `-L`, so that scripts written for nvidia-smi need no change.
+//! nvidia-smi's `--query-gpu`, `--query-compute-apps` and `-L`, so that scripts written for nvidia-smi need no change; and
+//! gputop's own `--csv`.
 //!
 //! Names, order, units, spacing and the words for missing values are those of nvidia-smi 590. nvidia-smi itself is
 //! never called: an agent reads the driver.

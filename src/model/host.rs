@@ -225,7 +225,7 @@ impl HostModel {
         age > (Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms)).max(SHORTEST_OVERDUE)
     }
 
-    /// Derives everything from the latest snapshot.
+    /// Updates totals, process tree, jobs, verdicts, leaks and history from the latest snapshot, and restarts the silence.
     fn derive(&mut self) {
         self.silence = ViewerTime::ZERO;
         let Some(latest) = &self.latest else { return };

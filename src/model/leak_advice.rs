@@ -65,7 +65,7 @@ impl GrownParts {
         }
     }
 
-    /// The possible patterns, most certain first.
+    /// The possible patterns, most likely first: of tensors, of the cache, of memory outside PyTorch.
     fn patterns(&self, growth: GrowthPattern) -> Vec<GrowthPattern> {
         let tensors = if self.tensors { patterns_of_total(growth) } else { Vec::new() };
         let others = [(self.cache, GrowthPattern::Cache), (self.other, GrowthPattern::NotPyTorch)];

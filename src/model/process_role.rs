@@ -1,4 +1,5 @@
-//! The role of a process in a job, by its name and arguments alone.
+//! The role of a process, such as a launcher, worker or shell, by its name and arguments alone, but for PID 1. Also writes the
+//! name and command of a process for sentences.
 
 use crate::base::text::{Argv, Text};
 use crate::protocol::snapshot::{Process, ProcessFacts};

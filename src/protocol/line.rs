@@ -16,9 +16,10 @@ use crate::protocol::snapshot::Snapshot;
 
 /// A line from the agent to the viewer.
 ///
-/// This is version 1 of the format, and it is frozen: later versions of gputop may add properties, kinds and words, and never
-/// change or remove any. Readers ignore what they do not know. Times ending in `_ms` count milliseconds from the boot of the
-/// host, sleep included; `unix_time_ms` counts from 1970 (UTC).
+/// This is version 1 of the format, and it is frozen: later versions of gputop may add properties, kinds and values of
+/// enumerations, and never change or remove any. Readers ignore what they do not know. `time_ms` and `start_time_ms` count
+/// milliseconds from the boot of the host, sleep included; `unix_time_ms` counts them from 1970 (UTC). `interval_ms` is a
+/// duration.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[schemars(transform = add_host_tag)]

@@ -37,7 +37,7 @@ const LEAVE: &str = "\x1b[?2026l\x1b[?2004l\x1b[?1006l\x1b[?1000l\x1b[m\x1b[?25h
 const BEGIN: &str = "\x1b[?2026h";
 const END: &str = "\x1b[?2026l";
 
-/// The bytes of one write. Restoring the terminal stops a frame between two writes.
+/// The most bytes of one write. When the terminal is restored, a frame stops after the current write.
 const CHUNK: usize = 4096;
 
 /// The modes of the terminal, shared by the session, the writing thread and the panic hook.

@@ -63,7 +63,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let title = match panel.scope {
         Scope::Job => format!(" End the job of {} ", root.id().pid),
         Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),
-        // A tagged process may be far from the cursor.
+        // The title says `tagged`, because the process may not be the one under the cursor.
         Scope::Chosen if app.processes.tagged.contains(&HostProcess { host: panel.host, process: root.id() }) => {
             format!(" End the tagged process {} ", root.id().pid)
         }

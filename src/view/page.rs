@@ -1,4 +1,4 @@
-//! Draws a page of text: a heading, and fields with names and texts.
+//! Draws a page: its title, and its lines, which are headings, named texts and memory bars.
 
 use ratatui::buffer::Buffer;
 

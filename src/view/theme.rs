@@ -1,4 +1,4 @@
-//! Turns roles into styles. Drawing code names the role of a text, never a colour.
+//! Turns roles into styles, and amounts into the glyphs of bars. Drawing code names the role of a text, never a colour.
 //!
 //! The colours are the terminal's own sixteen, which suit light and dark backgrounds, unless the user chose another
 //! theme. Without colour the same roles are bold, dim or reversed. Without Unicode every glyph has an ASCII stand-in.

@@ -13,7 +13,7 @@ use crate::protocol::command::Signal;
 /// The last PID that the kernel assigned.
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 
-/// The number of processes that wait for the end of their first clock tick together.
+/// The number of processes of each case in one turn of the loop.
 const BATCH: usize = 16;
 
 /// The fate of a process before another one got its PID.

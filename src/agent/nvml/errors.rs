@@ -54,7 +54,7 @@ pub(super) fn gpu_name(facts: &GpuFacts) -> String {
     }
 }
 
-/// Converts the error of a call to a trouble of the GPU.
+/// Returns the [`Trouble`] of a GPU on which the NVML call `function` failed.
 pub(super) fn gpu_trouble(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
     let gpu = gpu_name(facts);
     let (cause, sentence) = match error {
@@ -79,7 +79,7 @@ pub(super) fn gpu_trouble(function: &'static str, error: &NvmlError, facts: &Gpu
     Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
 }
 
-/// Converts the error of a call to a trouble of the driver.
+/// Returns the [`Trouble`] of the driver when the NVML call `function` failed.
 pub(super) fn driver_trouble(function: &'static str, error: &NvmlError, now: Moment) -> Trouble {
     let (cause, sentence) = match error {
         NvmlError::DriverNotLoaded | NvmlError::Uninitialized => (

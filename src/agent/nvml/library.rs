@@ -75,7 +75,7 @@ fn no_library(file: &OsStr, now: Moment) -> Trouble {
     Trouble { cause: Cause::NoLibrary, sentence: sentence.into(), call: None, since: now }
 }
 
-/// Converts the error of a failed start to a trouble of the driver.
+/// Returns the [`Trouble`] of the driver when NVML could not be started.
 fn start_trouble(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
     let name = Text::new(file.as_encoded_bytes());
     let (cause, sentence) = match error {

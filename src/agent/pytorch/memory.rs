@@ -48,7 +48,7 @@ impl<'a> Memory<'a> {
         (is_range && (self.read)(ranges, buffer)).then_some(())
     }
 
-    /// Reads `N` bytes.
+    /// Reads `N` bytes at an address. Returns `None` where [`Memory::read`] does.
     pub(super) fn bytes<const N: usize>(&mut self, at: u64) -> Option<[u8; N]> {
         let mut buffer = [0; N];
         self.read(at, &mut buffer)?;

@@ -71,7 +71,7 @@ impl MemoryImage {
         image.put(BASE, b"\x7fELF\x02\x01\x01");
         image.words(BASE + 0x20, &[64]);
         image.put(BASE + 0x36, &[56, 0, 2, 0]);
-        // LOAD at 0, DYNAMIC at 0x400.
+        // Two program headers: `PT_LOAD` with address 0 and `PT_DYNAMIC` with address 0x400.
         image.put(BASE + 64, &[1]);
         image.put(BASE + 120, &[2]);
         image.words(BASE + 120 + 16, &[0x400]);

@@ -1,7 +1,8 @@
 //! Finds the processes that are related to those that use a GPU, in the table of all processes.
 //!
-//! A process is related if it is an ancestor or descendant of one that uses a GPU, or in the same group or session. It stays
-//! related while it lives, so the processes that a dead job leaves behind are still recognized.
+//! A process is related if it is an ancestor or descendant of one that uses a GPU, in the same group or session, a helper of
+//! PyTorch by its name, or accepted by its arguments. It stays related while it lives, so the processes that a dead job leaves
+//! behind are still recognized; only where there are too many, those of an ended group or session are dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,7 +39,8 @@ struct GpuUser {
 #[derive(Debug, Clone, Copy)]
 struct RelatedProcess {
     id: ProcessId,
-    /// The PID of the process that uses a GPU. For a process found by its name or arguments, its own PID.
+    /// The PID of the GPU user to which this process is related; that user may have ended. The own PID of a process that used
+    /// a GPU itself, or that was found by its name or arguments.
     user: u32,
     /// Whether this process counts as a descendant: its children are then related too.
     is_descendant: bool,

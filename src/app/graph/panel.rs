@@ -1,4 +1,5 @@
-//! The layout of one graph: the areas of its parts, the time of each column and the amount of each row.
+//! The layout of one graph: the areas of its parts, the time of each column, the amount of each row, and the projection of a
+//! leak.
 //!
 //! ```text
 //!  head                    the subject and its figures, or those at the moment under the cursor

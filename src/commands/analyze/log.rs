@@ -48,7 +48,7 @@ pub(super) struct UnreadableLines {
 pub(super) struct AnalyzedLog {
     pub(super) lines: u64,
     pub(super) unreadable: UnreadableLines,
-    /// The number of rows without a value, such as `[N/A]`.
+    /// The number of missing readings: rows with a cell such as `[N/A]`, and samples of gputop's lines without a value.
     pub(super) missing: u64,
     /// Assumptions that were made about the log.
     pub(super) notes: Vec<String>,

@@ -1,4 +1,4 @@
-//! Reads sources until there is enough for a report.
+//! Reads sources until there is enough for a report: once, or again for each report of `-l`. Restarts sources that ended.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +27,7 @@ pub struct ReadOptions {
     pub sources: Vec<Source>,
     /// The time from one pass of an agent to the next.
     pub interval: Duration,
-    /// How long to wait for the driver.
+    /// How long to wait until every host has all that the report needs.
     pub timeout: Duration,
 }
 

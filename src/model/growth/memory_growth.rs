@@ -28,7 +28,7 @@ impl LeakDetectors {
 
 /// Returns the detector of tensor memory if its verdict is suspect or leak and worse than that of the whole, else the
 /// detector of the whole. Also returns whether the tensor detector was chosen. With equal verdicts, the whole has the
-/// better forecast: tensors cannot use the gaps between other tensors.
+/// better forecast: memory runs out while there are still gaps between tensors that no tensor fits.
 fn more_telling<'a>(
     held: Option<&'a LeakDetector>,
     allocated: Option<&'a LeakDetector>,

@@ -1,5 +1,5 @@
 //! Finds growth that lasts to the end of a window of buckets: many steps, evenly spread, not slowing down, and fast
-//! enough to fill memory within a day. Forecasts use its parabolas.
+//! enough to fill memory within a day. Also finds slower growth, which is reported and is no leak. Forecasts use its parabolas.
 
 use super::RISE_CREDIT;
 use super::buckets::{LENGTH, Point, Points};
@@ -157,7 +157,7 @@ struct TrendCandidate<'a> {
     points: &'a [Point],
     floor: &'a [f64],
     span: f64,
-    /// The effective number of steps: so many equal steps would rise as unevenly as the floor.
+    /// The effective number of steps, as [`steps`] returns it.
     steps: f64,
     /// The root mean square distance of the floor from a parabola, as a share of the gain.
     rest: f64,
@@ -222,7 +222,8 @@ impl<'a> TrendCandidate<'a> {
     fn is_steady(&self, slack: f64) -> bool {
         let Self { steps, rest, bend, .. } = *self;
         let enough = if slack > 1.0 { 4.0 } else { 5.6 };
-        // Few steps must be very regular. A parabola with a bend of more than 2 would begin with a fall.
+        // The largest `rest` and `bend` by the number of steps: few steps must be very regular. Above a bend of 2, the parabola
+        // begins with a fall; among many steps, noise can bend a straight rise a little more than that.
         let (even, most) = match steps {
             ..8.0 => (0.05, 1.0),
             ..16.0 => (0.06, 1.5),
@@ -288,8 +289,9 @@ fn bends(points: &[Point], floor: &[f64], start: usize) -> (usize, usize) {
     (low.0, high.0)
 }
 
-/// Returns the number of equal steps that would rise as unevenly as this floor. Adjacent buckets that rise are one
-/// step, up to `longest_step` buckets.
+/// Returns the effective number of steps, which is the square of their sum by the sum of their squares: the number of the
+/// steps if all are equal, less if a few make most of the rise. Adjacent buckets that rise are one step, up to `longest_step`
+/// buckets.
 fn steps(floor: &[f64], longest_step: usize) -> f64 {
     let (mut sum, mut squares, mut step, mut length) = (0.0, 0.0, 0.0, 0);
     for pair in floor.windows(2) {

@@ -36,7 +36,7 @@ reading_groups! {
         pci_class: [u32; 2] = "pci_class",
         /// PCI device and vendor ID, as in `0x233010DE`.
         pci_device: u32 = "pci_device_id",
-        /// PCI subsystem ID.
+        /// PCI subsystem: device and vendor ID, as in `0x16C110DE`.
         pci_subsystem: u32 = "pci_subsystem_id",
         /// The PCIe generation in use.
         pcie_generation: u32 = "pcie_generation",

@@ -9,7 +9,7 @@ use crate::app::settings::Settings;
 use crate::source::Source;
 use crate::view::Theme;
 
-/// The options of the session.
+/// The values that a session starts with: sources, settings, and choices from the command line.
 #[derive(Debug)]
 pub struct SessionOptions {
     /// The sources of lines, in the order of their host keys.

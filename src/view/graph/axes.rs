@@ -1,4 +1,5 @@
-//! Draws everything around a curve: amounts at the left, levels, the time axis, marks and events.
+//! Draws everything around a curve: amounts at the left, levels, the time axis, the projection of a leak, GPU use, marks and
+//! events.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
