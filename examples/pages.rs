@@ -13,10 +13,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
-use gputop::app::columns::ListColumn;
-use gputop::app::gpu_columns::GpuColumn;
-use gputop::app::keymap::{BINDINGS, KeyContext};
-use gputop::app::process_columns::ProcessColumn;
+use gputop::app::{BINDINGS, GpuColumn, KeyContext, ListColumn, ProcessColumn};
 use gputop::cli::Cli;
 use strum::VariantArray;
 
@@ -49,7 +46,7 @@ fn complete(shell: Shell, folder: &Path) -> io::Result<()> {
 /// arguments that begin with one.
 fn offered(command: &Command) -> Command {
     let with_names = |argument: &Arg| match argument.get_id().as_str() {
-        "sort" => names(argument, ProcessColumn::sorts),
+        "sort" => names(argument, |column: ProcessColumn| column.spec().sort.is_some()),
         "columns" => names(argument, |_: ProcessColumn| true),
         "gpu_columns" => names(argument, |_: GpuColumn| true),
         _ => argument.clone(),

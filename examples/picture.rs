@@ -63,8 +63,7 @@ fn main() -> anyhow::Result<()> {
     }
 
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
-    let theme = Theme::new(false, true).with(app.settings().theme.unwrap_or_default());
-    terminal.draw(|frame| view::draw(frame.buffer_mut(), &theme, &app))?;
+    terminal.draw(|frame| view::draw(frame.buffer_mut(), &Theme::new(false, true), &app))?;
     svg(terminal.backend().buffer(), io::stdout().lock())?;
     Ok(())
 }

@@ -4,33 +4,33 @@
 //! and draws nothing.
 
 mod alerts;
-pub mod columns;
-pub mod end_dialog;
+pub(crate) mod columns;
+pub(crate) mod end_dialog;
 pub mod event;
-pub mod gpu_cells;
-pub mod gpu_columns;
-pub mod gpu_list;
-pub mod graph;
+pub(crate) mod gpu_cells;
+pub(crate) mod gpu_columns;
+pub(crate) mod gpu_list;
+pub(crate) mod graph;
 mod intents;
-pub mod keymap;
-pub mod labels;
-pub mod layout;
-pub mod list_view;
-pub mod marks;
+pub(crate) mod keymap;
+pub(crate) mod labels;
+pub(crate) mod layout;
+pub(crate) mod list_view;
+pub(crate) mod marks;
 mod mode;
 mod mouse;
 mod notice;
-pub mod page;
+pub(crate) mod page;
 mod pausable;
-pub mod process_cells;
-pub mod process_columns;
-pub mod process_list;
+pub(crate) mod process_cells;
+pub(crate) mod process_columns;
+pub(crate) mod process_list;
 mod row_order;
-pub mod rows;
-pub mod settings;
-pub mod settings_panel;
+pub(crate) mod rows;
+pub(crate) mod settings;
+pub(crate) mod settings_panel;
 mod text_wrap;
-pub mod unread_stats;
+pub(crate) mod unread_stats;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,23 +39,27 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use tui_input::backend::crossterm::to_input_request;
 
 use self::alerts::Alerts;
+pub use self::columns::ListColumn;
 use self::end_dialog::{EndDialog, PlannedEnd};
 use self::event::{Effect, Event};
+pub use self::gpu_columns::GpuColumn;
 use self::gpu_list::{GpuList, gpu_rows};
 use self::graph::GraphView;
 use self::graph::panel::{self, Panel};
 use self::keymap::Intent;
+pub use self::keymap::{BINDINGS, KeyContext};
 use self::layout::{Area, Layout};
 use self::marks::Marks;
-pub use self::mode::Mode;
+pub(crate) use self::mode::Mode;
 use self::mode::ModeStack;
 use self::notice::Notice;
 use self::page::{Page, PageTopic};
 use self::pausable::Pausable;
+pub use self::process_columns::ProcessColumn;
 use self::process_list::ProcessList;
 use self::rows::RowSubject;
 use self::settings::ThemeName;
-pub use self::text_wrap::{wrap, wrap_figures};
+pub(crate) use self::text_wrap::{wrap, wrap_figures};
 use crate::base::text::Text;
 use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
 use crate::protocol::command::Command;
@@ -141,7 +145,7 @@ impl App {
     }
 
     /// Returns the app before the first event, with these hosts.
-    pub fn with_hosts(options: AppOptions, fleet: Fleet) -> Self {
+    pub(crate) fn with_hosts(options: AppOptions, fleet: Fleet) -> Self {
         Self {
             options,
             size: (0, 0),
@@ -166,8 +170,7 @@ impl App {
         self.data.shown()
     }
 
-    /// The areas of the screen; `None` if the screen is too small.
-    pub fn layout(&self) -> Option<Layout> {
+    pub(crate) fn layout(&self) -> Option<Layout> {
         let gpus = gpu_rows(self.fleet()).count();
         let layout = layout::divide(self.size.0, self.size.1, gpus, self.graph.visibility, self.shows_host())?;
         if self.processes.view.suspects {
@@ -178,45 +181,42 @@ impl App {
         Some(if has_room { layout } else { layout.with_unread() })
     }
 
-    /// Why no data comes from a host; `None` while lines arrive in time.
-    pub fn trouble(&self, host: HostKey) -> Option<HostTrouble<'_>> {
+    pub(crate) fn trouble(&self, host: HostKey) -> Option<HostTrouble<'_>> {
         let silence = || self.data.live().host(host)?.silence().map(HostTrouble::Silent);
         self.lost.get(&host).map(HostTrouble::Lost).or_else(silence)
     }
 
-    /// The hosts from which no data comes, with the reason.
-    pub fn troubles(&self) -> impl Iterator<Item = (HostKey, HostTrouble<'_>)> {
+    pub(crate) fn troubles(&self) -> impl Iterator<Item = (HostKey, HostTrouble<'_>)> {
         self.data.live().hosts().filter_map(|(host, _)| Some((host, self.trouble(host)?)))
     }
 
     /// The worst leak in a few words; `None` while no memory leaks.
-    pub fn leak(&self) -> Option<String> {
+    pub(crate) fn leak(&self) -> Option<String> {
         alerts::summary(self.fleet())
     }
 
     /// The intent of a key in the current mode; `None` if the key does nothing there.
-    pub fn intent(&self, key: KeyEvent) -> Option<Intent> {
+    pub(crate) fn intent(&self, key: KeyEvent) -> Option<Intent> {
         keymap::intent(self.modes.current().key_context(), key)
     }
 
-    /// Whether letter keys go into a text and are not commands.
-    pub fn is_typing(&self) -> bool {
+    pub(crate) fn is_typing(&self) -> bool {
         matches!(self.modes.current(), Mode::Filter | Mode::Mark(_))
     }
 
     /// The act that Enter performs in the end-process dialog; `None` while the dialog is closed.
-    pub fn planned_end(&self) -> Option<PlannedEnd> {
+    pub(crate) fn planned_end(&self) -> Option<PlannedEnd> {
         self.modes.end_dialog().map(EndDialog::planned)
     }
 
     /// The span of time that the graphs show; zero while there is nothing to draw.
-    pub fn graph_span(&self) -> Duration {
+    pub(crate) fn graph_span(&self) -> Duration {
         self.graph_model().map_or(Duration::ZERO, |(_, model)| self.graph.span(model))
     }
 
     /// The GPU or process of the graph: that of the graph over the whole screen while it is open, else the one under
     /// the cursor of the lists. `None` if that row has no graph.
-    pub fn subject(&self) -> Option<HostSubject> {
+    pub(crate) fn subject(&self) -> Option<HostSubject> {
         self.modes.graph().cloned().or_else(|| self.under_cursor())
     }
 
@@ -408,8 +408,7 @@ impl App {
         }
     }
 
-    /// Lays out every graph on the screen.
-    pub fn panels(&self) -> Vec<Panel> {
+    pub(crate) fn panels(&self) -> Vec<Panel> {
         let (Some(area), Some(subject)) = (self.graph_area(), self.subject()) else { return Vec::new() };
         let Some(model) = self.fleet().host(subject.host) else { return Vec::new() };
         self.graph.panels(model, subject, area)

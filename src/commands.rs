@@ -1,8 +1,8 @@
 //! The subcommands, and the reports that gputop prints without a screen: one file or folder each.
 
-pub mod analyze;
-pub mod doctor;
-pub mod explain;
+pub(crate) mod analyze;
+pub(crate) mod doctor;
+pub(crate) mod explain;
 pub mod free;
 pub mod orphans;
 mod output;

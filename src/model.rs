@@ -7,7 +7,7 @@ mod advice;
 mod breakdown;
 mod fleet;
 mod growth;
-pub mod health;
+pub(crate) mod health;
 mod history;
 mod host;
 mod identity;
@@ -20,23 +20,20 @@ mod reclaim;
 mod unaccounted;
 mod verdict;
 
-pub use self::advice::{Advice, GrowthPattern, Shortage, on_growth, on_shortage};
-pub use self::breakdown::{Breakdown, MemoryPart, ReservedMemory, reserved, with_instances};
-pub use self::fleet::{Fleet, HostLabel};
-pub use self::growth::{
-    Evidence, Forecast, LeakDetector, LeakVerdict, MemoryDrop, MemoryGrowth, PartedDetector, Rate, describe_evidence,
-    part_name,
-};
-pub use self::health::{HealthVerdict, Severity};
-pub use self::history::{
-    AllocatorHistory, Curve, GpuHistory, History, HistoryEvent, HistoryEventKind, MemoryHistory, MinMax,
-    ProcessHistory, WEEK, Window,
+pub(crate) use self::advice::{Advice, GrowthPattern, Shortage, on_growth, on_shortage};
+pub(crate) use self::breakdown::{Breakdown, MemoryPart, ReservedMemory, reserved, with_instances};
+pub(crate) use self::fleet::{Fleet, HostLabel};
+pub(crate) use self::growth::{Evidence, Forecast, MemoryDrop, Rate, describe_evidence, part_name};
+pub use self::growth::{LeakDetector, LeakVerdict, PartedDetector};
+pub(crate) use self::health::Severity;
+pub(crate) use self::history::{
+    AllocatorHistory, Curve, GpuHistory, HistoryEvent, HistoryEventKind, MemoryHistory, MinMax, ProcessHistory, WEEK,
+    Window,
 };
 pub use self::host::HostModel;
-pub use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
+pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
 pub use self::job::{Job, JobKey};
-pub use self::process_total::{ProcessTotal, Total};
-pub use self::process_tree::ProcessTree;
-pub use self::reclaim::{Reclaim, Returned};
-pub use self::unaccounted::UnaccountedMemory;
+pub(crate) use self::process_total::{ProcessTotal, Total};
+pub(crate) use self::reclaim::{Reclaim, Returned};
+pub(crate) use self::unaccounted::UnaccountedMemory;
 pub use self::verdict::{KnownProcess, OrphanEvidence, OrphanSign, ProcessEnd, RetainedMemory, Verdict, VerdictKind};

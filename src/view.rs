@@ -23,25 +23,25 @@ use crate::app::layout::{Area, SMALLEST};
 
 /// Draws everything.
 pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
-    let screen = buffer.area;
+    let (theme, screen) = (theme.with(app.theme), buffer.area);
     // The terminal may have been resized since the app last heard of it.
     match app.layout().filter(|layout| layout.host.width == screen.width && layout.footer.y + 1 == screen.height) {
         Some(layout) => {
-            header::draw(buffer, *theme, app, layout.host);
+            header::draw(buffer, theme, app, layout.host);
             if let Some((items, cursor)) = app.settings_panel() {
-                settings_panel::draw(buffer, *theme, app, &items, cursor, layout.body);
+                settings_panel::draw(buffer, theme, app, &items, cursor, layout.body);
             } else if app.modes.page().is_some() {
-                page::draw(buffer, *theme, app, layout.body);
+                page::draw(buffer, theme, app, layout.body);
             } else if app.modes.graph().is_some() {
-                graph::draw(buffer, *theme, app, layout.body);
+                graph::draw(buffer, theme, app, layout.body);
             } else {
-                gpus::draw(buffer, *theme, app, layout.gpus);
-                processes::draw(buffer, *theme, app, layout.processes);
-                processes::draw_evidence(buffer, *theme, app, layout.reason);
-                graph::draw(buffer, *theme, app, layout.body);
+                gpus::draw(buffer, theme, app, layout.gpus);
+                processes::draw(buffer, theme, app, layout.processes);
+                processes::draw_evidence(buffer, theme, app, layout.reason);
+                graph::draw(buffer, theme, app, layout.body);
             }
-            end_dialog::draw(buffer, *theme, app, layout.body);
-            footer::draw(buffer, *theme, app, layout.footer);
+            end_dialog::draw(buffer, theme, app, layout.body);
+            footer::draw(buffer, theme, app, layout.footer);
         }
         None => {
             let line =

@@ -25,7 +25,6 @@ const SURE: u8 = 2;
 /// The least time that an alert stays on the screen; then it stays until a key is pressed.
 const READ: Duration = Duration::from_secs(5);
 
-/// A leak that raised an alert.
 #[derive(Debug, Default)]
 struct ReportedLeak {
     /// Whether an alert said that memory runs out soon.
@@ -34,7 +33,6 @@ struct ReportedLeak {
     calm: Option<Moment>,
 }
 
-/// A process that is watched until it ends, or a GPU that is watched until it is free.
 #[derive(Debug)]
 struct Watched {
     subject: HostSubject,
@@ -44,7 +42,6 @@ struct Watched {
     agreeing: u8,
 }
 
-/// The latest sentence about a watched process or GPU, its host, and the moment by the clock of that host.
 #[derive(Debug)]
 struct News {
     sentence: String,
@@ -52,7 +49,6 @@ struct News {
     at: Moment,
 }
 
-/// The leaks that were reported, the watched subjects and the latest news, of all hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Alerts {
     leaks: HashMap<HostSubject, ReportedLeak>,
@@ -92,7 +88,6 @@ impl Alerts {
         self.watched.iter().any(|watched| watched.subject == *subject)
     }
 
-    /// The latest sentence about a watched process or GPU; `None` once the user has read it.
     pub(crate) fn news(&self) -> Option<&str> {
         self.news.as_ref().map(|news| news.sentence.as_str())
     }
@@ -102,7 +97,6 @@ impl Alerts {
         self.news.take_if(|news| fleet.host(news.host).is_none_or(|model| model.now().since(news.at) >= READ));
     }
 
-    /// Returns the new alerts of a host, after a line of it arrived.
     pub(super) fn update(&mut self, host: HostKey, fleet: &Fleet, warn_before: Duration) -> Vec<Alert> {
         let Some(model) = fleet.host(host) else { return Vec::new() };
         let Some(snapshot) = model.latest() else { return Vec::new() };

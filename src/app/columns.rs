@@ -9,54 +9,40 @@ use strum::VariantArray;
 
 use crate::model::Severity;
 
-/// The width of the name of a host, in terminal columns.
-pub const HOST_WIDTH: usize = 10;
+pub(crate) const HOST_WIDTH: usize = 10;
 
-/// The side of its cell to which a text is aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// For texts.
     Left,
-    /// For numbers.
     Right,
 }
 
 /// The meaning of a text to the reader; the theme turns it into a style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
-    /// As the rest of the line.
+pub(crate) enum Tone {
     Plain,
     /// A figure that the driver gave: dim when it is old.
     Reading,
-    /// Less important than the rest of the line.
     Dim,
-    /// Something healthy.
     Good,
-    /// Something unusual.
     Notable,
-    /// Something wrong.
     Alarm,
-    /// The severity of a verdict, or of the health of a GPU.
     Severity(Severity),
 }
 
-/// The content of one column on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// The text, which may be wider than the column.
     pub text: String,
-    /// The meaning of the text.
     pub tone: Tone,
 }
 
 impl Cell {
-    /// A cell in the tone of its line.
-    pub fn plain(text: impl Into<String>) -> Self {
+    pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self { text: text.into(), tone: Tone::Plain }
     }
 
-    /// A cell with a figure of the driver.
-    pub fn reading(text: impl Into<String>) -> Self {
+    pub(crate) fn reading(text: impl Into<String>) -> Self {
         Self { text: text.into(), tone: Tone::Reading }
     }
 }
@@ -64,31 +50,24 @@ impl Cell {
 /// The direction in which a list is sorted by a column at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortOrder {
-    /// The list cannot be sorted by the column.
-    None,
-    /// The smallest first.
     Ascending,
-    /// The largest first.
     Descending,
 }
 
-/// The properties of a column besides its cells: name, heading, width, alignment and sort order.
 #[derive(Debug, Clone, Copy)]
 pub struct ColumnSpec {
     /// The name in the configuration and on the command line.
     pub name: &'static str,
-    /// The heading.
     pub title: &'static str,
     /// The content of the column, in a few words.
     pub help: &'static str,
-    /// The side of the cell to which the text is aligned.
     pub align: Align,
     /// The width on a narrow screen, in terminal columns.
     pub width: usize,
     /// The narrowest screen that shows the column unless the user chose it.
     pub from_screen_width: u16,
-    /// The direction in which the list is sorted by this column at first, or `None`.
-    pub sort: SortOrder,
+    /// `None` if the list cannot be sorted by the column.
+    pub sort: Option<SortOrder>,
     /// Whether the column shows a change over time, which a report of a single snapshot leaves out.
     pub needs_past: bool,
     /// Whether the column takes the rest of the line, and so is the last one.
@@ -97,39 +76,32 @@ pub struct ColumnSpec {
 
 impl ColumnSpec {
     const fn new(name: &'static str, title: &'static str, width: usize, align: Align, help: &'static str) -> Self {
-        let sort = SortOrder::None;
-        Self { name, title, help, align, width, from_screen_width: 0, sort, needs_past: false, is_last: false }
+        Self { name, title, help, align, width, from_screen_width: 0, sort: None, needs_past: false, is_last: false }
     }
 
-    /// A column of texts.
     pub const fn left(name: &'static str, title: &'static str, width: usize, help: &'static str) -> Self {
         Self::new(name, title, width, Align::Left, help)
     }
 
-    /// A column of numbers.
     pub const fn right(name: &'static str, title: &'static str, width: usize, help: &'static str) -> Self {
         Self::new(name, title, width, Align::Right, help)
     }
 
-    /// The same column, which the list can be sorted by.
     #[must_use]
     pub const fn sorted(self, sort: SortOrder) -> Self {
-        Self { sort, ..self }
+        Self { sort: Some(sort), ..self }
     }
 
-    /// The same column, shown on screens of at least this width.
     #[must_use]
-    pub const fn from_width(self, from_screen_width: u16) -> Self {
+    pub const fn on_screens_from(self, from_screen_width: u16) -> Self {
         Self { from_screen_width, ..self }
     }
 
-    /// The same column, left out by reports of a single snapshot.
     #[must_use]
     pub const fn with_past(self) -> Self {
         Self { needs_past: true, ..self }
     }
 
-    /// The same column as the last one of the list.
     #[must_use]
     pub const fn last(self) -> Self {
         Self { is_last: true, ..self }
@@ -150,7 +122,7 @@ pub trait ListColumn: Copy + PartialEq + VariantArray {
 /// # Errors
 ///
 /// When no column has that name. The message lists the existing ones.
-pub fn parse_column<C: ListColumn>(name: &str) -> Result<C, String> {
+pub(crate) fn parse_column<C: ListColumn>(name: &str) -> Result<C, String> {
     let found = C::VARIANTS.iter().copied().find(|column| column.spec().name == name);
     found.ok_or_else(|| {
         let known: Vec<_> = C::VARIANTS.iter().map(|column| column.spec().name).collect();
@@ -195,7 +167,6 @@ impl<C: ListColumn> Columns<C> {
         shown
     }
 
-    /// Whether the user chose `column`.
     pub fn contains(&self, column: C) -> bool {
         self.0.contains(&column)
     }

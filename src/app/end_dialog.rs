@@ -9,7 +9,7 @@ mod member;
 
 use std::time::Duration;
 
-pub use self::member::{Member, Stage};
+pub(crate) use self::member::{Member, Stage};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::model::{HostModel, Reclaim, Returned};
@@ -18,19 +18,16 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::{Outcome, Reply, is_advice};
 use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
-/// The processes that Enter reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub(crate) enum Scope {
     /// The process that was under the cursor, or the tagged ones.
     Chosen,
     /// The whole job: its root launcher and all its related processes.
     Job,
 }
 
-/// The way to end the targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
-    /// Send this signal to each target.
+pub(crate) enum Choice {
     Signal(Signal),
     /// Send SIGINT to the root, then SIGTERM if the root does not end in time, and never SIGKILL.
     Gently,
@@ -40,7 +37,7 @@ pub enum Choice {
 
 /// Everything that decides about the effect of Enter: the host, the choice, and each target with its arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub struct PlannedEnd(HostKey, Choice, Vec<(ProcessId, Option<Argv>)>);
+pub(crate) struct PlannedEnd(HostKey, Choice, Vec<(ProcessId, Option<Argv>)>);
 
 /// The choices for one or for many processes: from gentle to hard, then signals that do not end a process.
 const FOR_ONE: &[Choice] = &[
@@ -65,7 +62,6 @@ const FOR_MANY: &[Choice] = &[
     Choice::Signal(Signal::Cont),
 ];
 
-/// How long memory may still come back after the end: the driver frees in the background.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The time that a root has to end after SIGINT.
@@ -75,11 +71,10 @@ const GRACE: Duration = Duration::from_secs(10);
 const TORCHRUN_GRACE: Duration = Duration::from_secs(35);
 
 /// With more processes than this the user types the root's PID to confirm.
-pub const MANY: usize = 20;
+pub(crate) const MANY: usize = 20;
 
-/// The state of the dialog.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EndDialog {
+pub(crate) struct EndDialog {
     /// The host of all of its processes: a dialog never spans hosts.
     pub host: HostKey,
     /// The processes of the job, root first, then chosen processes outside of the job, then descendants that the agent found
@@ -89,9 +84,7 @@ pub struct EndDialog {
     job: Vec<ProcessId>,
     /// The members that were under the cursor, or tagged. Tab switches to the job of the first.
     pub(super) chosen: Vec<ProcessId>,
-    /// The processes that Enter reaches.
     pub scope: Scope,
-    /// The way to end the targets.
     pub choice: Choice,
     /// The text that the user typed to confirm.
     pub typed: String,
@@ -153,24 +146,23 @@ impl EndDialog {
     }
 
     /// The processes that Enter reaches, the root first.
-    pub fn targets(&self) -> impl Iterator<Item = &Member> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &Member> {
         self.members
             .iter()
             .filter(|member| member.joined || self.scope == Scope::Job || self.chosen.contains(&member.id()))
     }
 
-    /// The first target: the root of a job.
-    pub fn root(&self) -> Option<&Member> {
+    pub(crate) fn root(&self) -> Option<&Member> {
         self.targets().next()
     }
 
     /// The number of processes of the job that are not targets.
-    pub fn spared(&self) -> usize {
+    pub(crate) fn spared(&self) -> usize {
         self.members.len() - self.targets().count()
     }
 
     /// Everything that decides about the effect of Enter.
-    pub fn planned(&self) -> PlannedEnd {
+    pub(crate) fn planned(&self) -> PlannedEnd {
         PlannedEnd(
             self.host,
             self.choice,
@@ -180,22 +172,21 @@ impl EndDialog {
 
     /// Whether Tab can switch between the chosen processes and their whole job: nothing was sent yet, and the job has more
     /// processes.
-    pub fn can_widen(&self) -> bool {
+    pub(crate) fn can_widen(&self) -> bool {
         self.first_sent.is_none() && (self.scope == Scope::Job || self.spared() > 0)
     }
 
-    /// The ways to end the targets.
-    pub fn choices(&self) -> &'static [Choice] {
+    pub(crate) fn choices(&self) -> &'static [Choice] {
         if self.targets().nth(1).is_some() { FOR_MANY } else { FOR_ONE }
     }
 
     /// Whether the agent has answered for every target: it holds the process, or refused.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.targets().all(|target| !matches!(target.stage, Stage::Unasked | Stage::Verifying))
     }
 
     /// Whether Enter sends a signal now.
-    pub fn can_send(&self) -> bool {
+    pub(crate) fn can_send(&self) -> bool {
         self.is_settled()
             && self.targets().any(Member::is_held)
             && !self.targets().any(|target| matches!(target.stage, Stage::Asked(_)))
@@ -203,23 +194,22 @@ impl EndDialog {
     }
 
     /// The text that the user types before anything is sent; `None` if Enter is enough.
-    pub fn word_to_type(&self) -> Option<String> {
+    pub(crate) fn word_to_type(&self) -> Option<String> {
         let is_grave = self.cautions().any(|(_, caution)| !is_advice(caution)) || self.targets().count() > MANY;
         is_grave.then(|| self.root().map(|root| root.id().pid.to_string())).flatten()
     }
 
-    /// The warnings about targets.
-    pub fn cautions(&self) -> impl Iterator<Item = (&Member, &Text)> {
+    pub(crate) fn cautions(&self) -> impl Iterator<Item = (&Member, &Text)> {
         self.targets().filter_map(|target| Some((target, target.caution.as_ref()?)))
     }
 
     /// Whether every target has ended or was refused, so that the dialog can only be closed.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.targets().all(Member::is_over)
     }
 
     /// Whether a target has ended, and no target lives that was not refused.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended().is_some()
     }
 
@@ -318,7 +308,7 @@ impl EndDialog {
     }
 
     /// The moment when SIGTERM is due after SIGINT; `None` if it is not planned.
-    pub fn next_step(&self) -> Option<Moment> {
+    pub(crate) fn next_step(&self) -> Option<Moment> {
         let root = self.root().filter(|_| self.choice == Choice::Gently)?;
         match root.stage {
             Stage::Sent { signal: Signal::Int, at, .. } => Some(at.after(self.grace())),
@@ -327,7 +317,7 @@ impl EndDialog {
     }
 
     /// The time that the root has to end after SIGINT.
-    pub fn grace(&self) -> Duration {
+    pub(crate) fn grace(&self) -> Duration {
         if self.root().is_some_and(Member::is_torchrun) { TORCHRUN_GRACE } else { GRACE }
     }
 

@@ -9,7 +9,7 @@ use crate::protocol::snapshot::Gpu;
 
 /// Returns the cell of one column. `host` is the name of the GPU's host. `mark` precedes the index of a watched GPU,
 /// and is empty otherwise.
-pub fn cell(column: GpuColumn, host: &str, model: &HostModel, gpu: &Gpu, mark: &str) -> Cell {
+pub(crate) fn cell(column: GpuColumn, host: &str, model: &HostModel, gpu: &Gpu, mark: &str) -> Cell {
     let (facts, load, health) = (&gpu.facts, &gpu.load, &gpu.health);
     match column {
         GpuColumn::Host => Cell::reading(host),
@@ -47,8 +47,7 @@ pub fn cell(column: GpuColumn, host: &str, model: &HostModel, gpu: &Gpu, mark: &
     }
 }
 
-/// The GPU's name without the word `NVIDIA` at its start.
-pub fn short_name(name: &str) -> &str {
+pub(crate) fn short_name(name: &str) -> &str {
     name.strip_prefix("NVIDIA ").unwrap_or(name)
 }
 

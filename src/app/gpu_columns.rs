@@ -34,16 +34,15 @@ pub enum GpuColumn {
 /// The narrowest screen with clocks, P-state, fan and ECC errors.
 const SCREEN_WITH_CLOCKS: u16 = 150;
 /// The narrowest screen with every column.
-pub const WIDEST_FOR_GPUS: u16 = 190;
+pub(crate) const WIDEST_FOR_GPUS: u16 = 190;
 
 /// The width of used and total memory, as in `61.2/79.6G`.
-pub const MEMORY_WIDTH: usize = 10;
+pub(crate) const MEMORY_WIDTH: usize = 10;
 
 impl ListColumn for GpuColumn {
     const HOST: Self = Self::Host;
 
     fn spec(self) -> ColumnSpec {
-        /// The width of a share, as in `100%`.
         const SHARE: usize = 4;
         match self {
             Self::Host => ColumnSpec::left("host", "HOST", HOST_WIDTH, "its host; shown with several hosts only"),
@@ -55,29 +54,30 @@ impl ListColumn for GpuColumn {
             Self::Power => ColumnSpec::right("power", "POWER", 8, "power drawn, and the limit"),
             Self::MemoryUse => {
                 ColumnSpec::right("memuse", "MEM%", SHARE, "share of the time in which memory was read or written")
-                    .from_width(SCREEN_WITH_CLOCKS)
+                    .on_screens_from(SCREEN_WITH_CLOCKS)
             }
-            Self::SmClock => ColumnSpec::right("smclock", "SM CLOCK", 8, "SM clock").from_width(SCREEN_WITH_CLOCKS),
+            Self::SmClock => {
+                ColumnSpec::right("smclock", "SM CLOCK", 8, "SM clock").on_screens_from(SCREEN_WITH_CLOCKS)
+            }
             Self::MemoryClock => {
-                ColumnSpec::right("memclock", "MEM CLOCK", 9, "memory clock").from_width(SCREEN_WITH_CLOCKS)
+                ColumnSpec::right("memclock", "MEM CLOCK", 9, "memory clock").on_screens_from(SCREEN_WITH_CLOCKS)
             }
             Self::PState => ColumnSpec::right("pstate", "P", 3, "performance state: P0 is fastest, P15 slowest")
-                .from_width(SCREEN_WITH_CLOCKS),
+                .on_screens_from(SCREEN_WITH_CLOCKS),
             Self::Fan => ColumnSpec::right("fan", "FAN", SHARE, "target fan speed; the GPU's page lists all fans")
-                .from_width(SCREEN_WITH_CLOCKS),
+                .on_screens_from(SCREEN_WITH_CLOCKS),
             Self::Ecc => {
                 ColumnSpec::right("ecc", "ECC", 6, "memory errors since the driver was loaded: corrected/uncorrected")
-                    .from_width(SCREEN_WITH_CLOCKS)
+                    .on_screens_from(SCREEN_WITH_CLOCKS)
             }
             Self::Encoder => {
-                ColumnSpec::right("enc", "ENC", SHARE, "use of the video encoder").from_width(WIDEST_FOR_GPUS)
+                ColumnSpec::right("enc", "ENC", SHARE, "use of the video encoder").on_screens_from(WIDEST_FOR_GPUS)
             }
             Self::Decoder => {
-                ColumnSpec::right("dec", "DEC", SHARE, "use of the video decoder").from_width(WIDEST_FOR_GPUS)
+                ColumnSpec::right("dec", "DEC", SHARE, "use of the video decoder").on_screens_from(WIDEST_FOR_GPUS)
             }
-            Self::Pcie => {
-                ColumnSpec::right("pcie", "PCIE", 5, "PCIe generation and lanes in use").from_width(WIDEST_FOR_GPUS)
-            }
+            Self::Pcie => ColumnSpec::right("pcie", "PCIE", 5, "PCIe generation and lanes in use")
+                .on_screens_from(WIDEST_FOR_GPUS),
             Self::Health => ColumnSpec::left("health", "HEALTH", 12, "whether something is wrong with it").last(),
         }
     }

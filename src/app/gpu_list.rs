@@ -7,57 +7,46 @@ use crate::model::{Fleet, HostGpu, HostModel};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::Gpu;
 
-/// A row of the list: a GPU of the latest snapshot of its host.
 #[derive(Debug, Clone, Copy)]
-pub struct GpuRow<'a> {
-    /// The key of the host.
+pub(crate) struct GpuRow<'a> {
     pub host: HostKey,
-    /// The model of the host.
     pub model: &'a HostModel,
-    /// The GPU.
     pub gpu: &'a Gpu,
 }
 
 impl GpuRow<'_> {
-    /// The identity of the GPU within the fleet.
-    pub fn id(&self) -> HostGpu {
+    pub(crate) fn id(&self) -> HostGpu {
         HostGpu { host: self.host, gpu: self.gpu.uuid.clone() }
     }
 }
 
-/// The rows of the list: the GPUs of each host, one host after the other.
-pub fn gpu_rows(fleet: &Fleet) -> impl Iterator<Item = GpuRow<'_>> {
+pub(crate) fn gpu_rows(fleet: &Fleet) -> impl Iterator<Item = GpuRow<'_>> {
     fleet.hosts().flat_map(|(host, model)| {
         let gpus = model.latest().map(|snapshot| snapshot.gpus.as_slice()).unwrap_or_default();
         gpus.iter().map(move |gpu| GpuRow { host, model, gpu })
     })
 }
 
-/// The cursor, scroll position and columns of the list of GPUs.
 #[derive(Debug, Default)]
-pub struct GpuList {
+pub(crate) struct GpuList {
     /// The columns that the user chose; `None` while the width of the screen decides.
     pub(super) columns: Option<Columns<GpuColumn>>,
     /// The GPU under the cursor; `None` until the user moves the cursor, which then stays in the first row.
     selected: Option<HostGpu>,
-    /// The index of the row under the cursor.
     pub cursor: usize,
     /// The index of the first row on the screen.
     pub top: usize,
 }
 
 impl GpuList {
-    /// The GPU under the cursor; `None` if there is no GPU.
-    pub fn selected_row<'a>(&self, fleet: &'a Fleet) -> Option<GpuRow<'a>> {
+    pub(crate) fn selected_row<'a>(&self, fleet: &'a Fleet) -> Option<GpuRow<'a>> {
         gpu_rows(fleet).nth(self.cursor)
     }
 
-    /// The columns for a screen of this width, from left to right.
-    pub fn columns(&self, width: u16, fleet: &Fleet) -> Vec<GpuColumn> {
+    pub(crate) fn columns(&self, width: u16, fleet: &Fleet) -> Vec<GpuColumn> {
         Columns::shown_at(self.columns.as_ref(), width, fleet.has_many())
     }
 
-    /// Keeps the cursor on its GPU after rows have moved.
     pub(super) fn refresh(&mut self, fleet: &Fleet) {
         let is_selected =
             |row: GpuRow<'_>| self.selected.as_ref().is_some_and(|gpu| gpu.host == row.host && gpu.gpu == row.gpu.uuid);
@@ -65,12 +54,10 @@ impl GpuList {
         self.cursor = place.unwrap_or(self.cursor).min(gpu_rows(fleet).count().saturating_sub(1));
     }
 
-    /// Scrolls so that the cursor is on the screen.
     pub(super) fn fit(&mut self, gpus: usize, height: u16) {
         self.top = first_row(self.top, self.cursor, gpus, height);
     }
 
-    /// Moves the cursor to a row, or to the last row if there are fewer.
     pub(super) fn select(&mut self, row: usize, fleet: &Fleet) {
         self.cursor = row.min(gpu_rows(fleet).count().saturating_sub(1));
         self.selected = self.selected_row(fleet).map(|row| row.id());

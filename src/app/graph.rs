@@ -2,8 +2,8 @@
 //!
 //! The graph follows the present until the user moves its cursor. Then it stands still until the user returns to now.
 
-pub mod panel;
-pub mod scale;
+pub(crate) mod panel;
+pub(crate) mod scale;
 
 use std::time::Duration;
 
@@ -20,38 +20,47 @@ const ZOOMS: [u64; 13] = [1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 2880, 10
 /// The number of steps in which the cursor crosses a graph.
 const CURSOR_STEPS: u32 = 60;
 
-/// The span of time that the user chose to see, and the cursor of the graph.
 #[derive(Debug, Default)]
-pub struct GraphView {
+pub(crate) struct GraphView {
     /// Whether the panel below the lists is open.
     pub(super) visibility: GraphVisibility,
     /// The chosen span of time; `None` for as much as the history has, up to 15 minutes.
     span: Option<Duration>,
-    /// The moment at the right edge; `None` while the graph follows the present.
-    pub end: Option<Moment>,
-    /// The span while the graph stands still and the user has not chosen one.
-    frozen_span: Option<Duration>,
-    /// The host whose clock `end` and `cursor` are measured by; `None` while the graph follows the present.
-    frozen_on: Option<HostKey>,
-    /// The moment under the cursor of the graph; `None` while the graph follows the present.
-    pub cursor: Option<Moment>,
+    /// `None` while the graph follows the present.
+    pub still: Option<StillGraph>,
     /// The scale of each graph on the screen.
     scales: Vec<(HostSubject, Scale)>,
 }
 
+/// The part of the past that a graph shows while it stands still.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct StillGraph {
+    /// The host whose clock both moments are measured by.
+    host: HostKey,
+    /// The moment under the cursor of the graph.
+    pub cursor: Moment,
+    /// The moment at the right edge.
+    pub end: Moment,
+    /// The span unless the user has chosen one: the history grows, and the graph must not.
+    span: Duration,
+}
+
 impl GraphView {
-    /// The span of time that the graph shows.
-    pub fn span(&self, model: &HostModel) -> Duration {
-        self.span.or(self.frozen_span).unwrap_or_else(|| model.span())
+    pub(crate) fn span(&self, model: &HostModel) -> Duration {
+        self.span.or(self.still.map(|still| still.span)).unwrap_or_else(|| model.span())
+    }
+
+    pub(crate) fn cursor(&self) -> Option<Moment> {
+        self.still.map(|still| still.cursor)
     }
 
     pub(super) fn follow_present(&mut self) {
-        (self.end, self.frozen_span, self.frozen_on, self.cursor) = (None, None, None, None);
+        self.still = None;
     }
 
     /// Moves the cursor this many steps into the past, or towards the present.
     pub(super) fn step_back(&mut self, steps: isize, host: HostKey, model: &HostModel) {
-        let from = self.cursor.unwrap_or_else(|| model.now());
+        let from = self.cursor().unwrap_or_else(|| model.now());
         let distance = self.span(model) / CURSOR_STEPS * u32::try_from(steps.unsigned_abs()).unwrap_or(CURSOR_STEPS);
         let to = if steps < 0 { from.after(distance) } else { Moment(from.0.saturating_sub(millis(distance))) };
         self.point(to, host, model);
@@ -65,15 +74,14 @@ impl GraphView {
         if at >= now {
             return self.follow_present();
         }
-        let at = at.max(began).max(Moment(now.0.saturating_sub(millis(WEEK))));
+        let cursor = at.max(began).max(Moment(now.0.saturating_sub(millis(WEEK))));
         let span = self.span(model);
-        let end = self.end.unwrap_or(now);
-        (self.frozen_span, self.frozen_on, self.cursor) = (Some(span), Some(host), Some(at));
-        self.end = Some(match () {
-            () if at >= end => at.after(span / 4).min(now),
-            () if end.since(at) >= span => at.after(span * 3 / 4).min(now),
-            () => end,
-        });
+        let end = match self.still.map_or(now, |still| still.end) {
+            end if cursor >= end => cursor.after(span / 4).min(now),
+            end if end.since(cursor) >= span => cursor.after(span * 3 / 4).min(now),
+            end => end,
+        };
+        self.still = Some(StillGraph { host, cursor, end, span });
     }
 
     /// Shows more time, or less, by this many steps.
@@ -81,9 +89,10 @@ impl GraphView {
         let place = ZOOMS.partition_point(|zoom| Duration::from_mins(*zoom) < self.span(model)).min(ZOOMS.len() - 1);
         let span = Duration::from_mins(ZOOMS[place.saturating_add_signed(by).min(ZOOMS.len() - 1)]);
         // The moment under the cursor stays in its column; without a cursor, the right edge stays.
-        if let (Some(cursor), Some(end)) = (self.cursor, self.end) {
-            let behind = end.since(cursor).as_secs_f64() / self.span(model).as_secs_f64();
-            self.end = Some(cursor.after(span.mul_f64(behind)).min(model.now()));
+        let before = self.span(model);
+        if let Some(still) = &mut self.still {
+            let behind = still.end.since(still.cursor).as_secs_f64() / before.as_secs_f64();
+            still.end = still.cursor.after(span.mul_f64(behind)).min(model.now());
         }
         self.span = Some(span);
     }
@@ -110,11 +119,8 @@ impl GraphView {
     /// or the clock of its host started again. `shown` is the host of the graph and its present.
     pub(super) fn settle(&mut self, panels: Vec<Panel>, shown: Option<(HostKey, Moment)>) {
         self.scales = panels.into_iter().map(|panel| (panel.subject, panel.scale)).collect();
-        let is_elsewhere = |(host, now): (HostKey, Moment)| {
-            self.frozen_on.is_some_and(|frozen_on| frozen_on != host) || self.cursor.is_some_and(|cursor| cursor > now)
-        };
-        if shown.is_some_and(is_elsewhere) {
-            self.follow_present();
+        if let Some((host, now)) = shown {
+            self.still.take_if(|still| still.host != host || still.cursor > now);
         }
     }
 }

@@ -28,7 +28,6 @@ const PAGE_HEAD: u16 = 2;
 const LIST_HEAD: u16 = 1;
 
 impl App {
-    /// Performs an intent. Returns the effect that it asks for, if any.
     pub(super) fn perform(&mut self, intent: Intent) -> Option<Effect> {
         match intent {
             Intent::OpenEndDialog | Intent::Refresh | Intent::Interval(_) if self.options.is_recording => {
@@ -217,7 +216,6 @@ impl App {
         self.modes.open(Mode::Graph(subject));
     }
 
-    /// Watches the process or GPU under the cursor, or stops watching it.
     fn watch(&mut self) {
         let fleet = self.data.shown();
         let subject = match self.focus {
@@ -319,7 +317,7 @@ impl App {
 
     /// Closes the topmost page, dialog or graph. A graph of the past returns to the present first.
     fn close(&mut self) -> Option<Effect> {
-        if matches!(self.modes.current(), Mode::Graph(_)) && self.graph.end.is_some() {
+        if matches!(self.modes.current(), Mode::Graph(_)) && self.graph.still.is_some() {
             self.graph.follow_present();
             return None;
         }

@@ -8,33 +8,26 @@ use super::process_columns::ProcessColumn;
 
 /// The part of the screen that keys go to, in the order of the help page; as text, its heading there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, VariantArray, strum::Display)]
+#[expect(missing_docs, reason = "each heading says it")]
 pub enum KeyContext {
-    /// The lists of GPUs and processes.
     #[strum(serialize = "In the lists")]
     List,
-    /// The graph over the whole screen.
     #[strum(serialize = "In the graph over the whole screen")]
     Graph,
-    /// A mark is being named.
     #[strum(serialize = "While naming a mark")]
     Mark,
-    /// The filter is being typed.
     #[strum(serialize = "While typing a filter")]
     Filter,
-    /// The panel of settings.
     #[strum(serialize = "In the panel of settings")]
     SettingsPanel,
-    /// The dialog that ends processes.
     #[strum(serialize = "In the panel that ends a process")]
     EndDialog,
-    /// A page of text over the lists: help, or a process or GPU in detail.
     #[strum(serialize = "On a page")]
     Page,
 }
 
 /// The user's intent with a key. Of two directions, the negative one is up, left, less, or towards the present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "`BINDINGS` says what each intent does, in the words that the user reads")]
 pub enum Intent {
     /// Move the cursor, or scroll the page, by this many lines.
     Move(isize),
@@ -89,14 +82,12 @@ pub enum Intent {
     Quit,
 }
 
-/// A row of [`BINDINGS`].
 #[derive(Debug, Clone, Copy)]
 pub struct Binding {
     /// The contexts in which the keys have this intent.
     pub contexts: &'static [KeyContext],
     /// The names of the keys, separated by spaces.
     pub keys: &'static str,
-    /// The intent of each of these keys.
     pub intent: Intent,
     /// The text of the help page; empty if the row before covers this one.
     pub help: &'static str,
@@ -202,8 +193,7 @@ pub const BINDINGS: &[Binding] = {
     ]
 };
 
-/// Returns the intent of a key in a context; `None` when the key does nothing there.
-pub fn intent(context: KeyContext, key: KeyEvent) -> Option<Intent> {
+pub(crate) fn intent(context: KeyContext, key: KeyEvent) -> Option<Intent> {
     let name = name(key)?;
     let is_meant = |binding: &&Binding| {
         binding.contexts.contains(&context) && binding.keys.split(' ').any(|binding_key| binding_key == name)

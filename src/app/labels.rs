@@ -6,13 +6,12 @@ use crate::base::units::Bytes;
 use crate::model::{GpuOrProcess, HostModel, reserved};
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State, Use};
 
-/// Formats a reading, or the word for why it is missing.
-pub fn word(reading: Result<impl ToString, impl ToString>) -> String {
+pub(crate) fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
 }
 
 /// The program's file name and its arguments; `None` if the arguments are not known, or if there are none.
-pub fn command_line(process: &Process) -> Option<String> {
+pub(crate) fn command_line(process: &Process) -> Option<String> {
     let mut words = process.facts.argv.as_ref().ok()?.iter();
     let path = words.next()?;
     let program = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path);
@@ -21,7 +20,7 @@ pub fn command_line(process: &Process) -> Option<String> {
 
 /// The program's file name and its arguments, or `[comm]` if these are not known. Says so where no such process exists
 /// here.
-pub fn command(process: &Process) -> Reading<String> {
+pub(crate) fn command(process: &Process) -> Reading<String> {
     match command_line(process) {
         Some(line) => Ok(line),
         _ if process.load.state == Err(Missing::Gone) => Ok("(no such process here: it has ended)".to_owned()),
@@ -32,7 +31,7 @@ pub fn command(process: &Process) -> Reading<String> {
 }
 
 /// The memory that `torch.cuda.empty_cache()` would give back; `None` where the allocator stats were not looked for.
-pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
+pub(crate) fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
     let stats = process.allocator.as_ref()?;
     Some(match stats.unreadable {
         Some(why) => Err(why.missing()),
@@ -40,8 +39,7 @@ pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
     })
 }
 
-/// Whether the cache of any process is known.
-pub fn has_cache(model: &HostModel) -> bool {
+pub(crate) fn has_cache(model: &HostModel) -> bool {
     let is_known =
         |snapshot: &Snapshot| snapshot.processes.iter().any(|process| matches!(cache(snapshot, process), Some(Ok(_))));
     model.latest().is_some_and(is_known)
@@ -49,15 +47,14 @@ pub fn has_cache(model: &HostModel) -> bool {
 
 /// How a process's GPU memory changed since gputop first saw it, in bytes; `None` when either amount is not known.
 /// Less than a MiB counts as no change.
-pub fn growth(model: &HostModel, process: ProcessId) -> Option<i64> {
+pub(crate) fn growth(model: &HostModel, process: ProcessId) -> Option<i64> {
     let series = model.series(&GpuOrProcess::Process(process))?;
     let (first, last) = (series.baseline()?, series.latest()?);
     let growth = last.0.cast_signed() - first.0.cast_signed();
     Some(if growth.unsigned_abs() < 1 << 20 { 0 } else { growth })
 }
 
-/// How long the process has been running.
-pub fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
+pub(crate) fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
     let ticks = process.id.start_ticks.ok_or(Missing::Unsupported)?;
     let per_second = snapshot.host.facts.ticks_per_second.max(1);
     let started = Duration::from_millis(ticks.saturating_mul(1000) / per_second);
@@ -65,7 +62,7 @@ pub fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
 }
 
 /// A GPU's short name: its index, or `index:instance` for a MIG instance.
-pub fn gpu_label(gpu: &Gpu) -> String {
+pub(crate) fn gpu_label(gpu: &Gpu) -> String {
     match gpu.facts.gpu_instance {
         Ok(instance) if gpu.facts.parent.is_some() => format!("{}:{instance}", gpu.facts.index),
         _ => gpu.facts.index.to_string(),
@@ -73,7 +70,7 @@ pub fn gpu_label(gpu: &Gpu) -> String {
 }
 
 /// The GPUs at these indexes of the snapshot's list: `0`, `0,2`, `0-7`.
-pub fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
+pub(crate) fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
     let gpus = || places.iter().map(|at| &snapshot.gpus[*at]);
     let run = gpus().all(|gpu| gpu.facts.parent.is_none())
         && gpus().zip(gpus().skip(1)).all(|(a, b)| a.facts.index + 1 == b.facts.index);
@@ -86,7 +83,7 @@ pub fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
 }
 
 /// An amount in five columns: `38.2G`, `512M`.
-pub fn short(bytes: Bytes) -> String {
+pub(crate) fn short(bytes: Bytes) -> String {
     let text = bytes.to_string();
     match text.split_once(' ') {
         Some((number, unit)) => format!("{number}{}", unit.chars().next().unwrap_or('B')),
@@ -95,7 +92,7 @@ pub fn short(bytes: Bytes) -> String {
 }
 
 /// A change in six columns: `+1.2G`, or `0`.
-pub fn signed(bytes: i64) -> String {
+pub(crate) fn signed(bytes: i64) -> String {
     match bytes {
         0 => "0".to_owned(),
         1.. => format!("+{}", short(Bytes(bytes.unsigned_abs()))),
@@ -103,8 +100,7 @@ pub fn signed(bytes: i64) -> String {
     }
 }
 
-/// How a process uses a GPU, in words.
-pub fn use_in_words(usage: Use) -> &'static str {
+pub(crate) fn use_in_words(usage: Use) -> &'static str {
     match usage {
         Use::Compute => "compute",
         Use::Graphics => "graphics",
@@ -114,7 +110,7 @@ pub fn use_in_words(usage: Use) -> &'static str {
 }
 
 /// The state of a process in words, with its effect on signals.
-pub fn state_in_words(process: &Process, state: State) -> &'static str {
+pub(crate) fn state_in_words(process: &Process, state: State) -> &'static str {
     let frozen_by = process.facts.frozen_by.as_ref().ok();
     match state {
         State::Sleeping | State::DiskSleep if frozen_by.is_some_and(|by| by.as_str().ends_with("cgroup.freeze")) => {

@@ -1,29 +1,23 @@
 //! The areas of the screen. The app needs them to find what was clicked and how long a page is; the view draws into them.
 
-/// A rectangle of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Area {
-    /// The column of the left edge, from 0.
+pub(crate) struct Area {
     pub x: u16,
-    /// The row of the upper edge, from 0.
     pub y: u16,
-    /// The width in columns.
     pub width: u16,
     /// The height in rows; 0 if there is no room.
     pub height: u16,
 }
 
 impl Area {
-    /// Whether the area contains this cell.
-    pub fn contains(self, x: u16, y: u16) -> bool {
+    pub(crate) fn contains(self, x: u16, y: u16) -> bool {
         (self.x..self.x.saturating_add(self.width)).contains(&x)
             && (self.y..self.y.saturating_add(self.height)).contains(&y)
     }
 }
 
-/// The areas of all parts of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// The host line: one row or none.
     pub host: Area,
     /// The list of GPUs, headings first.
@@ -34,16 +28,14 @@ pub struct Layout {
     pub reason: Area,
     /// The note that allocator stats are not known, below a list that has no room for the reasons. No rows otherwise.
     pub unreadable: Area,
-    /// The graph.
     pub graph: Area,
     /// The last row: the most useful keys, a notice, or the text being typed.
     pub footer: Area,
-    /// The area that a page or panel covers.
     pub body: Area,
 }
 
 /// The smallest screen that shows more than one line, in columns and rows.
-pub const SMALLEST: (u16, u16) = (40, 10);
+pub(crate) const SMALLEST: (u16, u16) = (40, 10);
 
 /// The fewest rows of the list of processes beside a graph, headings included.
 const PROCESSES: u16 = 4;
@@ -84,19 +76,18 @@ impl Layout {
 
 /// Whether the graph is open below the lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum GraphVisibility {
+pub(crate) enum GraphVisibility {
     /// Open if the screen has room for it beside ten processes.
     #[default]
     WhenRoomy,
     /// Open, even if few processes remain visible.
     Shown,
-    /// Closed.
     Hidden,
 }
 
 /// Divides a screen into areas; `None` if the screen is smaller than [`SMALLEST`]. `gpus` is the number of GPUs, and
 /// `host` says whether the host line is shown.
-pub fn divide(width: u16, height: u16, gpus: usize, graph: GraphVisibility, host: bool) -> Option<Layout> {
+pub(crate) fn divide(width: u16, height: u16, gpus: usize, graph: GraphVisibility, host: bool) -> Option<Layout> {
     if width < SMALLEST.0 || height < SMALLEST.1 {
         return None;
     }

@@ -4,8 +4,7 @@ use strum::VariantArray;
 
 /// Which processes the process list shows, and how it groups them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct View {
-    /// How rows are grouped.
+pub(crate) struct View {
     pub grouping: Grouping,
     /// Whether only suspects are shown: processes that hold memory and should not, and leftovers of dead jobs.
     pub suspects: bool,
@@ -13,11 +12,9 @@ pub struct View {
     pub mine: bool,
 }
 
-/// How rows are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Grouping {
-    /// No groups.
     #[default]
     #[strum(serialize = "none")]
     Flat,

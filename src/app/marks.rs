@@ -11,7 +11,7 @@ const MOST: usize = 32;
 
 /// A named moment, with the memory of every GPU and process then. The history loses detail over time, a mark does not.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mark {
+pub(crate) struct Mark {
     /// The name that the user gave, or a number such as `mark 3`.
     pub name: Text,
     /// The moment of the key press, by the clock of each host.
@@ -39,22 +39,21 @@ impl Mark {
     }
 
     /// The moment of the mark, by the clock of a host; `None` if the host was not there, or was booted since.
-    pub fn at(&self, host: HostKey) -> Option<Moment> {
+    pub(crate) fn at(&self, host: HostKey) -> Option<Moment> {
         self.moments.iter().find(|(known, _)| *known == host).map(|(_, at)| *at)
     }
 
     /// The memory of a subject at the mark; `None` if it was not known.
-    pub fn memory(&self, subject: &HostSubject) -> Option<Bytes> {
+    pub(crate) fn memory(&self, subject: &HostSubject) -> Option<Bytes> {
         self.memory.iter().find(|(known, _)| known == subject).map(|(_, bytes)| *bytes)
     }
 }
 
 /// A line of the list of marks: the memory of a subject at one mark, and its change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MarkLine {
+pub(crate) struct MarkLine {
     /// The mark's name; `None` for the present.
     pub name: Option<Text>,
-    /// The moment, by the clock of the subject's host.
     pub at: Moment,
     /// The memory; `None` if it was not known.
     pub held: Option<Bytes>,
@@ -64,9 +63,8 @@ pub struct MarkLine {
     pub over_baseline: Option<i64>,
 }
 
-/// The marks that are kept.
 #[derive(Debug, Default)]
-pub struct Marks {
+pub(crate) struct Marks {
     /// At most [`MOST`] marks, the oldest first.
     pub list: Vec<Mark>,
     /// The number of marks that were ever added. It names marks without a name.
@@ -102,7 +100,7 @@ impl Marks {
     }
 
     /// The memory of a subject at each mark and now, the latest last.
-    pub fn lines(&self, model: &HostModel, subject: &HostSubject) -> Vec<MarkLine> {
+    pub(crate) fn lines(&self, model: &HostModel, subject: &HostSubject) -> Vec<MarkLine> {
         let series = model.series(&subject.subject);
         let baseline = series.and_then(MemoryHistory::baseline);
         let mut last = None;
@@ -119,7 +117,6 @@ impl Marks {
     }
 }
 
-/// The change from one amount to another, in bytes.
 fn difference(amount: Option<Bytes>, before: Option<Bytes>) -> Option<i64> {
     Some(amount?.0.cast_signed() - before?.0.cast_signed())
 }

@@ -12,31 +12,22 @@ use crate::model::HostSubject;
 /// The longest name of a mark, in characters.
 const LONGEST_MARK_NAME: usize = 24;
 
-/// One part of the screen that is open, with its state.
 #[derive(Debug)]
-pub enum Mode {
-    /// The lists of GPUs and processes.
+pub(crate) enum Mode {
     List,
-    /// The filter of the processes is being typed.
     Filter,
-    /// A mark is being named.
     Mark(NewMark),
     /// The graph over the whole screen. Its subject stays when the process ends.
     Graph(HostSubject),
-    /// A page of text.
     Page(Box<Page>),
-    /// The panel of settings.
     SettingsPanel(SettingsPanel),
-    /// The dialog that ends processes.
     EndDialog(Box<EndDialog>),
 }
 
 /// A mark whose name is being typed. The amounts are those at the time of the key press.
 #[derive(Debug)]
-pub struct NewMark {
-    /// The mark, without a name.
+pub(crate) struct NewMark {
     pub(super) mark: Mark,
-    /// The name as typed.
     pub name: Input,
 }
 
@@ -50,8 +41,7 @@ impl NewMark {
 }
 
 impl Mode {
-    /// The context of the key table in this mode.
-    pub fn key_context(&self) -> KeyContext {
+    pub(crate) fn key_context(&self) -> KeyContext {
         match self {
             Self::List => KeyContext::List,
             Self::Filter => KeyContext::Filter,
@@ -72,7 +62,6 @@ impl Mode {
 pub(crate) struct ModeStack(Vec<Mode>);
 
 impl ModeStack {
-    /// The mode that keys go to.
     pub(crate) fn current(&self) -> &Mode {
         self.0.last().unwrap_or(&Mode::List)
     }
@@ -81,7 +70,6 @@ impl ModeStack {
         self.0.last_mut()
     }
 
-    /// Opens a mode on top of all others.
     pub(super) fn open(&mut self, mode: Mode) {
         self.0.push(mode);
     }

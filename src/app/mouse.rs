@@ -5,7 +5,6 @@ use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use super::mode::Mode;
 use super::{App, List};
 
-/// Rows that one turn of the mouse wheel moves.
 const WHEEL: isize = 3;
 
 impl App {

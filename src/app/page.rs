@@ -18,54 +18,43 @@ use crate::protocol::reply::Inspection;
 use crate::protocol::snapshot::{Identity, Missing, Process};
 
 /// The width of the names at the left of a page.
-pub const LABEL: usize = 16;
+pub(crate) const LABEL: usize = 16;
 
-/// A line of a page, no wider than the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PageLine {
-    /// A heading.
+pub(crate) enum PageLine {
     Head(String),
     /// A name and a text. The name is empty where the text of the line before continues.
     Field(String, String),
-    /// The parts of memory as a bar.
     Bar(Breakdown),
 }
 
-/// The topic of a page.
 #[derive(Debug, Clone)]
-pub enum PageTopic {
-    /// The keys, on the help page.
+pub(crate) enum PageTopic {
     Help,
     /// A GPU, and its short name in the list when the page was opened.
     Gpu(HostGpu, String),
-    /// A process.
     Process(Box<ProcessTopic>),
 }
 
-/// The process that a page is about.
 #[derive(Debug, Clone)]
-pub struct ProcessTopic {
+pub(crate) struct ProcessTopic {
     pub(super) host: HostKey,
-    /// The process as last seen.
     pub(super) process: Process,
     /// The result of the inspection, or the reason why there is none; `None` until the agent answers.
     pub(super) inspection: Option<Result<Box<Inspection>, Text>>,
 }
 
 impl ProcessTopic {
-    /// The identity of the process within the fleet.
     pub(super) fn id(&self) -> HostProcess {
         HostProcess { host: self.host, process: self.process.id }
     }
 }
 
-/// A page and its scroll position.
 #[derive(Debug, Clone)]
-pub struct Page {
+pub(crate) struct Page {
     pub(super) topic: PageTopic,
     /// All lines, also those that are not on the screen.
     pub lines: Vec<PageLine>,
-    /// The index of the first line on the screen.
     pub top: usize,
 }
 
@@ -74,8 +63,7 @@ impl Page {
         Self { topic, lines: Vec::new(), top: 0 }
     }
 
-    /// The heading.
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         match &self.topic {
             PageTopic::Help => "Keys".to_owned(),
             PageTopic::Gpu(_, label) => format!("GPU {label}"),
@@ -131,7 +119,6 @@ impl Page {
     }
 }
 
-/// Writes lines that are wrapped to the width of the screen.
 struct Writer {
     width: usize,
     lines: Vec<PageLine>,
@@ -268,7 +255,6 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     }
 }
 
-/// Writes how memory grows, and when much of it was freed last.
 fn describe_growth(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {
     let Some(growth) = model.leak_detector(subject) else { return };
     if let Some(growing) = model.growth(subject) {

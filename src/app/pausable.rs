@@ -18,12 +18,10 @@ impl Pausable {
         Self { shown: fleet, live: None }
     }
 
-    /// The fleet on the screen.
     pub(super) fn shown(&self) -> &Fleet {
         &self.shown
     }
 
-    /// The fleet that lines go to.
     pub(super) fn live(&self) -> &Fleet {
         self.live.as_ref().map_or(&self.shown, |(fleet, _)| fleet)
     }

@@ -11,16 +11,11 @@ use crate::base::units::{Bytes, Elapsed, Percent};
 use crate::model::{GpuOrProcess, HostModel, LeakVerdict, ProcessTotal, Verdict};
 use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 
-/// A process on one line, and what its cells are made from.
 #[derive(Debug, Clone, Copy)]
-pub struct ProcessLine<'a> {
-    /// The name of the process's host.
+pub(crate) struct ProcessLine<'a> {
     pub host: &'a str,
-    /// The model of the host.
     pub model: &'a HostModel,
-    /// The latest snapshot of the host.
     pub snapshot: &'a Snapshot,
-    /// The process.
     pub process: &'a Process,
     /// The process total on the GPUs that the line is about; `None` when the driver lists the process for none.
     pub process_total: Option<&'a ProcessTotal>,
@@ -30,12 +25,27 @@ pub struct ProcessLine<'a> {
     pub is_kept: bool,
     /// Whether the list shows only suspects, and the reason in place of the command.
     pub only_suspects: bool,
-    /// The width of the history column, in terminal columns.
     pub history_width: usize,
 }
 
-/// Returns the content of one column.
-pub fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
+impl<'a> ProcessLine<'a> {
+    /// Returns the line of a process on all its GPUs, without marks and history.
+    pub(crate) fn new(host: &'a str, model: &'a HostModel, snapshot: &'a Snapshot, process: &'a Process) -> Self {
+        Self {
+            host,
+            model,
+            snapshot,
+            process,
+            process_total: model.process_total(process.id),
+            mark: "",
+            is_kept: false,
+            only_suspects: false,
+            history_width: 0,
+        }
+    }
+}
+
+pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
     let ProcessLine { model, snapshot, process, process_total, .. } = *line;
     let (load, facts) = (&process.load, &process.facts);
     match column {
@@ -85,13 +95,8 @@ pub fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
 /// Returns the value that the list is sorted by; `None` when it is missing, or the column does not sort.
 ///
 /// Amounts that are shown alike are equal: lines do not change places over a difference that nobody sees.
-pub(super) fn sort_key<'a>(
-    column: ProcessColumn,
-    host: &'a str,
-    model: &HostModel,
-    process: &'a Process,
-    process_total: Option<&'a ProcessTotal>,
-) -> Option<SortKey<'a>> {
+pub(super) fn sort_key<'a>(column: ProcessColumn, line: &ProcessLine<'a>) -> Option<SortKey<'a>> {
+    let ProcessLine { host, model, snapshot, process, process_total, .. } = *line;
     let amount = |bytes: Bytes| SortKey::Amount(bytes.as_shown());
     let share = |percent: Percent| SortKey::Share(percent.as_shown());
     match column {
@@ -100,7 +105,7 @@ pub(super) fn sort_key<'a>(
         ProcessColumn::Pid => Some(SortKey::Number(process.id.pid.into())),
         ProcessColumn::User => process.facts.user.as_ref().ok().map(|user| SortKey::Word(user.as_str().into())),
         ProcessColumn::Memory => process_total.and_then(|total| total.memory.ok()).map(|total| amount(total.bytes)),
-        ProcessColumn::Cache => cache(model.latest()?, process)?.ok().map(amount),
+        ProcessColumn::Cache => cache(snapshot, process)?.ok().map(amount),
         ProcessColumn::Growth => growth(model, process.id).map(SortKey::Number),
         ProcessColumn::Sm => process_total.and_then(|total| total.sm.ok()).map(share),
         ProcessColumn::Cpu => process.load.cpu.ok().map(share),
@@ -115,7 +120,7 @@ pub(super) fn sort_key<'a>(
 
 /// Returns the verdict on a process in one word. A leftover is more urgent than a leak. A harmless verdict is
 /// empty unless `even_harmless`.
-pub fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool) -> Cell {
+pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool) -> Cell {
     let verdict = model.verdict(process);
     let growth = model.growth(&GpuOrProcess::Process(process)).map(|growth| growth.verdict());
     match (verdict, growth) {
@@ -170,8 +175,7 @@ fn kept(verdict: Option<&Verdict>) -> String {
 /// The longest span of the history column: a longer one in its few cells would hide short changes.
 const RECENT: Duration = Duration::from_mins(5);
 
-/// The span of the history column.
-pub fn recent(model: &HostModel) -> Duration {
+pub(crate) fn recent(model: &HostModel) -> Duration {
     model.span().min(RECENT)
 }
 
@@ -185,7 +189,7 @@ fn sparkline(values: &[Option<u64>]) -> String {
 }
 
 /// A share of a whole as a block of that height.
-pub fn block(part: u64, whole: u64) -> char {
+pub(crate) fn block(part: u64, whole: u64) -> char {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     usize::try_from(part * 7 / whole.max(1)).map_or('█', |level| BLOCKS[level.min(7)])
 }

@@ -37,14 +37,14 @@ pub enum ProcessColumn {
 /// The narrowest screen with both the PyTorch cache and the host memory of a process.
 const SCREEN_WITH_CACHE_AND_RSS: u16 = 86;
 /// The narrowest screen with more than the necessary columns.
-pub const WIDE: u16 = 110;
+pub(crate) const WIDE: u16 = 110;
 /// The narrowest screen with a column that may be empty on every line.
 const SCREEN_WITH_EMPTY_COLUMNS: u16 = 120;
 /// The narrowest screen with every column.
-pub const WIDEST: u16 = 160;
+pub(crate) const WIDEST: u16 = 160;
 
 /// The width of a number of bytes, as in `38.2G`.
-pub const BYTES_WIDTH: usize = 5;
+pub(crate) const BYTES_WIDTH: usize = 5;
 
 impl ListColumn for ProcessColumn {
     const HOST: Self = Self::Host;
@@ -64,11 +64,11 @@ impl ListColumn for ProcessColumn {
             }
             Self::Cache => ColumnSpec::right("cache", "CACHE", BYTES, "GPU memory that empty_cache() would give back")
                 .sorted(Descending)
-                .from_width(SCREEN_WITH_EMPTY_COLUMNS),
+                .on_screens_from(SCREEN_WITH_EMPTY_COLUMNS),
             Self::Growth => {
                 ColumnSpec::right("growth", "GROWN", BYTES + 1, "how its GPU memory changed since gputop first saw it")
                     .sorted(Descending)
-                    .from_width(WIDE)
+                    .on_screens_from(WIDE)
                     .with_past()
             }
             Self::Sm => {
@@ -77,38 +77,28 @@ impl ListColumn for ProcessColumn {
             Self::Cpu => ColumnSpec::right("cpu", "CPU", BYTES, "CPU use; 100% is one core").sorted(Descending),
             Self::Rss => ColumnSpec::right("rss", "RSS", BYTES, "host memory").sorted(Descending),
             Self::Elapsed => ColumnSpec::right("time", "TIME", 6, "time since it started").sorted(Descending),
-            Self::Threads => ColumnSpec::right("threads", "THR", 4, "number of threads").from_width(WIDEST),
+            Self::Threads => ColumnSpec::right("threads", "THR", 4, "number of threads").on_screens_from(WIDEST),
             Self::State => ColumnSpec::left("state", "S", 1, "R running, S sleeping, D stuck, T stopped, Z ended")
                 .sorted(Ascending),
             Self::History => ColumnSpec::left("history", "5 MIN", 5, "its GPU memory in the last minutes").with_past(),
-            Self::Origin => {
-                ColumnSpec::left("origin", "ORIGIN", 16, "what started it: Slurm, a container, tmux").from_width(WIDEST)
-            }
+            Self::Origin => ColumnSpec::left("origin", "ORIGIN", 16, "what started it: Slurm, a container, tmux")
+                .on_screens_from(WIDEST),
             Self::Verdict => {
                 ColumnSpec::left("verdict", "VERDICT", 8, "whether it leaks, or holds memory that it should not")
-                    .from_width(WIDE)
+                    .on_screens_from(WIDE)
             }
             Self::Command => ColumnSpec::left("command", "COMMAND", 12, "its command line").sorted(Ascending).last(),
         }
     }
 }
 
-impl FromStr for ProcessColumn {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        parse_column(name)
-    }
-}
-
 impl ProcessColumn {
-    /// Whether the list can be sorted by this column.
-    pub fn sorts(self) -> bool {
-        self.spec().sort != SortOrder::None
+    pub(crate) fn sorts(self) -> bool {
+        self.spec().sort.is_some()
     }
 
     fn starts_descending(self) -> bool {
-        self.spec().sort == SortOrder::Descending
+        self.spec().sort == Some(SortOrder::Descending)
     }
 }
 
@@ -142,10 +132,8 @@ impl Columns<ProcessColumn> {
     }
 }
 
-/// How the list is sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sort {
-    /// The column that decides first.
+pub(crate) struct Sort {
     pub column: ProcessColumn,
     /// Whether the largest value comes first.
     pub descending: bool,
@@ -155,13 +143,13 @@ pub struct Sort {
 
 impl Sort {
     /// Sorts by one column, in its usual direction.
-    pub fn by(column: ProcessColumn) -> Self {
+    pub(crate) fn by(column: ProcessColumn) -> Self {
         Self { column, descending: column.starts_descending(), then: None }
     }
 
     /// Sorts by another column; the present one decides where values are equal.
     #[must_use]
-    pub fn first_by(self, column: ProcessColumn) -> Self {
+    pub(crate) fn first_by(self, column: ProcessColumn) -> Self {
         let then = if column == self.column { self.then } else { Some((self.column, self.descending)) };
         Self { then, ..Self::by(column) }
     }
@@ -174,7 +162,7 @@ impl FromStr for Sort {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = names(text).map(|name| {
             let (name, inverted) = name.strip_prefix('-').map_or((name, false), |name| (name, true));
-            let column: ProcessColumn = name.parse()?;
+            let column: ProcessColumn = parse_column(name)?;
             if column.sorts() {
                 Ok((column, column.starts_descending() != inverted))
             } else {

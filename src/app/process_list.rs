@@ -15,25 +15,18 @@ const SCROLL_STEP: isize = 16;
 /// The farthest that commands are scrolled, in columns: longer than a command line that anyone reads.
 const SCROLL_LIMIT: usize = 4096;
 
-/// The list of processes.
 #[derive(Debug)]
-pub struct ProcessList {
-    /// Which processes the list shows, and how it groups them.
+pub(crate) struct ProcessList {
     pub view: View,
-    /// How the list is sorted.
     pub sort: Sort,
     /// The columns that the user chose; `None` while the width of the screen decides.
     pub(super) columns: Option<Columns<ProcessColumn>>,
-    /// The rows, from the top.
     pub rows: Vec<Row>,
     order: RowOrder,
-    /// The filter as typed.
     pub filter: Input,
     /// The subject under the cursor; `None` until the user moves the cursor, which then stays in the first row.
     selected: Option<RowSubject>,
-    /// The index of the row under the cursor.
     pub cursor: usize,
-    /// The index of the first row on the screen.
     pub top: usize,
     /// The tagged processes, in the order in which they were tagged.
     pub tagged: Vec<HostProcess>,
@@ -60,18 +53,16 @@ impl Default for ProcessList {
 }
 
 impl ProcessList {
-    /// The row under the cursor; `None` if the list is empty.
-    pub fn selected_row(&self) -> Option<&Row> {
+    pub(crate) fn selected_row(&self) -> Option<&Row> {
         self.rows.get(self.cursor)
     }
 
     /// The process under the cursor; `None` on a row that is not about one process.
-    pub fn selected_process(&self) -> Option<HostProcess> {
+    pub(crate) fn selected_process(&self) -> Option<HostProcess> {
         self.selected_row()?.process()
     }
 
-    /// The columns for a screen of this width, from left to right.
-    pub fn columns(&self, width: u16, fleet: &Fleet) -> Vec<ProcessColumn> {
+    pub(crate) fn columns(&self, width: u16, fleet: &Fleet) -> Vec<ProcessColumn> {
         Columns::shown(self.columns.as_ref(), width, self.view.suspects, has_cache(fleet), fleet.has_many())
     }
 
@@ -93,12 +84,10 @@ impl ProcessList {
         }
     }
 
-    /// Scrolls so that the cursor is on the screen.
     pub(super) fn fit(&mut self, height: u16) {
         self.top = first_row(self.top, self.cursor, self.rows.len(), height);
     }
 
-    /// Moves the cursor to a row, or to the last row if there are fewer.
     pub(super) fn select(&mut self, row: usize) {
         self.cursor = row.min(self.rows.len().saturating_sub(1));
         self.selected = self.selected_row().map(|row| row.subject.clone());
@@ -108,7 +97,6 @@ impl ProcessList {
         self.select(self.cursor.saturating_add_signed(by));
     }
 
-    /// Shows only suspects, or all processes again.
     pub(super) fn toggle_suspects(&mut self) {
         self.view.suspects = !self.view.suspects;
         (self.selected, self.cursor) = (None, 0);
@@ -163,7 +151,6 @@ impl ProcessList {
         }
     }
 
-    /// Scrolls the commands to the right by this many steps.
     pub(super) fn scroll_commands(&mut self, steps: isize) {
         self.command_offset = self.command_offset.saturating_add_signed(steps * SCROLL_STEP).min(SCROLL_LIMIT);
     }

@@ -65,7 +65,6 @@ impl RowHistory {
         }
     }
 
-    /// The range of recent values.
     fn range(&self, key: usize) -> ValueRange {
         join(self.ranges[key][0], self.ranges[key][1])
     }

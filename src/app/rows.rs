@@ -4,19 +4,17 @@ use std::collections::HashSet;
 
 use super::labels::{command, gpu_labels};
 use super::list_view::{Grouping, View};
-use super::process_cells::sort_key;
+use super::process_cells::{ProcessLine, sort_key};
 use super::process_columns::Sort;
 use super::row_order::{RowOrder, SortKeys};
 use crate::base::text::Text;
 use crate::base::units::Moment;
-use crate::model::{Fleet, HostGpu, HostModel, HostProcess, JobKey, ProcessTotal};
+use crate::model::{Fleet, HostGpu, HostModel, HostProcess, JobKey};
 use crate::protocol::host_key::HostKey;
-use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
+use crate::protocol::snapshot::ProcessId;
 
-/// A row of the process list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    /// The subject of the row.
+pub(crate) struct Row {
     pub subject: RowSubject,
     /// The number of levels by which the row is indented.
     pub depth: usize,
@@ -26,10 +24,8 @@ pub struct Row {
 
 /// The subject of a row. The cursor stays on its subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RowSubject {
-    /// A process.
+pub(crate) enum RowSubject {
     Process(HostProcess),
-    /// The unaccounted memory of a GPU.
     Unaccounted(HostGpu),
     /// The head of a group.
     Group(ProcessGroup),
@@ -39,12 +35,10 @@ pub enum RowSubject {
 
 /// The processes of one job, or of one user, on one host.
 #[derive(Debug, Clone)]
-pub struct ProcessGroup {
-    /// The key of the host.
+pub(crate) struct ProcessGroup {
     pub host: HostKey,
     /// The name of the user or of the job.
     pub name: String,
-    /// The processes.
     pub members: Vec<ProcessId>,
     /// Tells jobs of the same name apart; `None` for a user.
     job: Option<JobKey>,
@@ -60,8 +54,7 @@ impl PartialEq for ProcessGroup {
 impl Eq for ProcessGroup {}
 
 impl ProcessGroup {
-    /// The identities of the members within the fleet.
-    pub fn processes(&self) -> impl Iterator<Item = HostProcess> + '_ {
+    pub(crate) fn processes(&self) -> impl Iterator<Item = HostProcess> + '_ {
         self.members.iter().map(|process| HostProcess { host: self.host, process: *process })
     }
 }
@@ -76,7 +69,7 @@ impl Row {
     }
 
     /// The process; `None` if the row is not about one process.
-    pub fn process(&self) -> Option<HostProcess> {
+    pub(crate) fn process(&self) -> Option<HostProcess> {
         if let RowSubject::Process(process) = self.subject { Some(process) } else { None }
     }
 }
@@ -90,19 +83,18 @@ pub(super) fn rows(fleet: &Fleet, view: View, sort: Sort, filter: &str, order: &
     let mut sortable: Vec<(HostProcess, Moment, SortKeys<'_>)> = Vec::new();
     for (host, model) in fleet.hosts() {
         let Some(snapshot) = model.latest() else { continue };
-        let candidates = snapshot.processes.iter().map(|process| RowCandidate {
-            host_name: fleet.name(host),
-            snapshot,
-            process,
-            process_total: model.process_total(process.id),
-        });
-        let listed = candidates.filter(|candidate| {
-            if view.suspects { is_suspect(model, candidate.process.id) } else { candidate.process_total.is_some() }
-        });
-        sortable.extend(listed.filter(|candidate| filter.matches(candidate)).map(|candidate| {
-            let key = |column| sort_key(column, candidate.host_name, model, candidate.process, candidate.process_total);
+        let processes = snapshot.processes.iter();
+        let lines = processes.map(|process| ProcessLine::new(fleet.name(host), model, snapshot, process));
+        let listed =
+            lines.filter(
+                |line| {
+                    if view.suspects { is_suspect(model, line.process.id) } else { line.process_total.is_some() }
+                },
+            );
+        sortable.extend(listed.filter(|line| filter.matches(line)).map(|line| {
+            let key = |column| sort_key(column, &line);
             let keys = [key(sort.column), sort.then.and_then(|(column, _)| key(column))];
-            (HostProcess { host, process: candidate.process.id }, model.now(), keys)
+            (HostProcess { host, process: line.process.id }, model.now(), keys)
         }));
     }
     let sorted = order.settle(sort, sortable);
@@ -142,9 +134,8 @@ fn leftovers(host: HostKey, host_name: &str, model: &HostModel, filter: &Filter)
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let verdicts = model.verdicts().iter().filter(|verdict| verdict.is_leftover());
     let processes = verdicts.filter_map(|verdict| snapshot.process(verdict.process));
-    let candidates = processes.map(|process| RowCandidate { host_name, snapshot, process, process_total: None });
-    let shown = candidates.filter(|candidate| filter.matches(candidate));
-    shown.map(|candidate| Row::of_process(HostProcess { host, process: candidate.process.id }, 0)).collect()
+    let shown = processes.filter(|process| filter.matches(&ProcessLine::new(host_name, model, snapshot, process)));
+    shown.map(|process| Row::of_process(HostProcess { host, process: process.id }, 0)).collect()
 }
 
 /// Marks rows whose memory is shown in the row of the only process that keeps it, and removes unaccounted memory that
@@ -175,7 +166,7 @@ fn count_once(fleet: &Fleet, rows: &mut Vec<Row>) {
 }
 
 /// Whether processes of other users hold GPU memory, and none of the user's own.
-pub fn is_only_others(fleet: &Fleet) -> bool {
+pub(crate) fn is_only_others(fleet: &Fleet) -> bool {
     let mut has_others = false;
     for (_, model) in fleet.hosts() {
         let Some(snapshot) = model.latest() else { continue };
@@ -236,16 +227,6 @@ fn grouped(sorted: Vec<HostProcess>, group_of: impl Fn(HostProcess) -> Option<(S
     rows.collect()
 }
 
-/// A process that may get a row.
-struct RowCandidate<'a> {
-    host_name: &'a str,
-    snapshot: &'a Snapshot,
-    process: &'a Process,
-    /// `None` if the driver lists the process on no GPU.
-    process_total: Option<&'a ProcessTotal>,
-}
-
-/// Which processes the user wants to see.
 struct Filter {
     only_mine: bool,
     /// Words in lower case; a row shows all of them.
@@ -255,8 +236,8 @@ struct Filter {
 }
 
 impl Filter {
-    fn matches(&self, candidate: &RowCandidate<'_>) -> bool {
-        let RowCandidate { host_name, snapshot, process, process_total } = candidate;
+    fn matches(&self, line: &ProcessLine<'_>) -> bool {
+        let ProcessLine { host, snapshot, process, process_total, .. } = *line;
         if self.only_mine && process.facts.uid != Ok(snapshot.host.facts.uid) {
             return false;
         }
@@ -270,7 +251,7 @@ impl Filter {
         let names: Vec<&str> = names.map(Text::as_str).collect();
         let text = format!(
             "{} gpu{} {} {user} {comm} {} {}",
-            if self.has_hosts { host_name } else { "" },
+            if self.has_hosts { host } else { "" },
             gpu_labels(snapshot, places),
             process.id.pid,
             command(process).unwrap_or_default(),

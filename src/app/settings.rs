@@ -16,7 +16,6 @@ use super::list_view::Grouping;
 use super::process_columns::{ProcessColumn, Sort};
 use crate::protocol::agent_options::Interval;
 
-/// A theme: which colours the screen has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum ThemeName {
@@ -48,7 +47,6 @@ impl FromStr for ThemeName {
     }
 }
 
-/// Parses the name of one of a few values.
 fn parse_name<T: VariantArray + Copy + fmt::Display>(name: &str, what: &str) -> Result<T, String> {
     let found = T::VARIANTS.iter().copied().find(|value| value.to_string() == name);
     found.ok_or_else(|| {
@@ -67,12 +65,10 @@ impl FromStr for Grouping {
 
 /// How a settings file writes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SettingForm {
-    /// A text in quotes.
+pub(crate) enum SettingForm {
     Text,
     /// A list of texts in quotes, which `Display` and `FromStr` separate by commas.
     List,
-    /// `true` or `false`.
     Flag,
 }
 
@@ -82,25 +78,24 @@ macro_rules! settings {
     ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $form:ident, )+) => {
         /// The settings that the user set; `None` for those that were not set.
         #[derive(Debug, Clone, PartialEq, Default)]
-        pub struct Settings {
+        pub(crate) struct Settings {
             $( $(#[doc = $doc])+ pub $name: Option<$type>, )+
         }
 
         impl Settings {
             /// Returns these settings, with those of `others` where they are not set.
             #[must_use]
-            pub fn or(self, others: Self) -> Self {
+            pub(crate) fn or(self, others: Self) -> Self {
                 Self { $( $name: self.$name.or(others.$name), )+ }
             }
 
-            /// The settings that differ from `before`.
             #[must_use]
-            pub fn changed_since(&self, before: &Self) -> Self {
+            pub(crate) fn changed_since(&self, before: &Self) -> Self {
                 Self { $( $name: self.$name.clone().filter(|value| Some(value) != before.$name.as_ref()), )+ }
             }
 
             /// How a settings file writes the value of a key; `None` when there is no such key.
-            pub fn form(key: &str) -> Option<SettingForm> {
+            pub(crate) fn form(key: &str) -> Option<SettingForm> {
                 match key {
                     $( stringify!($name) => Some(SettingForm::$form), )+
                     _ => None,
@@ -112,7 +107,7 @@ macro_rules! settings {
             /// # Errors
             ///
             /// When the text is not a valid value; the message says why.
-            pub fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+            pub(crate) fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
                 match key {
                     $( stringify!($name) => {
                         self.$name = Some(text.parse::<$type>().map_err(|why| why.to_string())?);
@@ -122,8 +117,7 @@ macro_rules! settings {
                 Ok(())
             }
 
-            /// The key, the form and the text of each setting that is set.
-            pub fn entries(&self) -> Vec<(&'static str, SettingForm, String)> {
+            pub(crate) fn entries(&self) -> Vec<(&'static str, SettingForm, String)> {
                 let entries = [
                     $( self.$name.as_ref().map(|value| {
                         (stringify!($name), SettingForm::$form, value.to_string())
@@ -155,8 +149,7 @@ settings! {
 }
 
 impl App {
-    /// Applies the settings that are set; the others stay as they are.
-    pub fn apply_settings(&mut self, settings: Settings) {
+    pub(crate) fn apply_settings(&mut self, settings: Settings) {
         let Settings { theme, interval, columns, gpu_columns, sort, group, mine, host } = settings;
         self.theme = theme.unwrap_or(self.theme);
         self.options.interval = interval.map_or(self.options.interval, |Interval(interval)| interval);
@@ -168,8 +161,7 @@ impl App {
         self.host_line = host.unwrap_or(self.host_line);
     }
 
-    /// Returns all settings as they are now.
-    pub fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         Settings {
             theme: Some(self.theme),
             interval: Some(Interval(self.options.interval)),

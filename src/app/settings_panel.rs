@@ -6,24 +6,17 @@ use super::columns::{ColumnSpec, Columns, ListColumn};
 use super::gpu_columns::GpuColumn;
 use super::process_columns::ProcessColumn;
 
-/// A setting, one line of the panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Item {
-    /// The theme.
+pub(crate) enum Item {
     Theme,
-    /// Whether the host line is shown.
     Host,
-    /// Whether the process list shows only processes of the user that gputop runs as.
     Mine,
-    /// Whether the process list shows this column.
     Column(ProcessColumn),
-    /// Whether the GPU list shows this column.
     GpuColumn(GpuColumn),
 }
 
 impl Item {
-    /// The declaration of a column; `None` for other settings.
-    pub fn column(self) -> Option<ColumnSpec> {
+    pub(crate) fn column(self) -> Option<ColumnSpec> {
         match self {
             Self::Column(column) => Some(column.spec()),
             Self::GpuColumn(column) => Some(column.spec()),
@@ -32,16 +25,15 @@ impl Item {
     }
 }
 
-/// The state of the panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SettingsPanel {
+pub(crate) struct SettingsPanel {
     cursor: usize,
 }
 
 impl App {
     /// The lines of the panel of settings, each with whether its setting is on, and the index of the line under the cursor;
     /// `None` while the panel is closed.
-    pub fn settings_panel(&self) -> Option<(Vec<(Item, bool)>, usize)> {
+    pub(crate) fn settings_panel(&self) -> Option<(Vec<(Item, bool)>, usize)> {
         let panel = self.modes.settings_panel()?;
         let first = [(Item::Theme, true), (Item::Host, self.host_line), (Item::Mine, self.processes.view.mine)];
         let (of_processes, of_gpus) = (self.columns_of_processes(), self.columns_of_gpus());

@@ -83,7 +83,7 @@ impl Story {
     /// The memory returned and expected, for each GPU.
     fn returned(&self) -> Vec<(Bytes, Bytes)> {
         let returned = self.app.modes.end_dialog().unwrap().returned.as_ref().unwrap();
-        returned.iter().map(|it| (it.returned, it.expected)).collect()
+        returned.iter().map(|it| (it.freed, it.expected)).collect()
     }
 
     #[track_caller]

@@ -4,12 +4,12 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Breaks a text at spaces into lines of at most `width` columns. The caller indents the lines after the first by `indent`
 /// columns. Blanks before the first word stay. A word that is wider than a line is not cut.
-pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     break_lines(text, width, indent, false)
 }
 
 /// Wraps like [`wrap`], and breaks no line between a number and its unit.
-pub fn wrap_figures(text: &str, width: usize, indent: usize) -> Vec<String> {
+pub(crate) fn wrap_figures(text: &str, width: usize, indent: usize) -> Vec<String> {
     wrap(&bound(text), width, indent).into_iter().map(|line| line.replace(BOUND, " ")).collect()
 }
 

@@ -24,18 +24,17 @@ fn reasons<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<(AllocatorU
 }
 
 /// A sentence for each reason on any host, without a full stop.
-pub fn sentences(fleet: &Fleet) -> Vec<String> {
+pub(crate) fn sentences(fleet: &Fleet) -> Vec<String> {
     sentences_about(fleet.hosts().filter_map(|(_, model)| model.latest()))
 }
 
-/// A sentence for each reason in these snapshots, without a full stop.
-pub fn sentences_about<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<String> {
+pub(crate) fn sentences_about<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<String> {
     let sentence = |(why, count)| format!("PyTorch's part of the memory of {} is not known: {why}", processes(count));
     reasons(snapshots).into_iter().map(sentence).collect()
 }
 
 /// One line in place of the sentences, for screens without room for these.
-pub fn short_note(fleet: &Fleet) -> String {
+pub(crate) fn short_note(fleet: &Fleet) -> String {
     let count =
         reasons(fleet.hosts().filter_map(|(_, model)| model.latest())).into_iter().map(|(_, count)| count).sum();
     format!("PyTorch's part of {} is not known (Enter says why, and what to do)", processes(count))

@@ -34,7 +34,7 @@ use crate::commands::report::{self, Exit};
 
 /// The logs to analyze, and the format of the output.
 #[derive(Debug)]
-pub struct AnalyzeOptions {
+pub(crate) struct AnalyzeOptions {
     /// The logs; `-` is the standard input.
     pub files: Vec<PathBuf>,
     /// The memory of the GPU. `None` for the amount in the log, if it has one.
@@ -46,7 +46,7 @@ pub struct AnalyzeOptions {
 }
 
 /// Reads the logs and prints the verdict on each series. Fails if a log cannot be read or the output cannot be written.
-pub fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
     let mut logs = Vec::new();
     for path in &options.files {
         logs.push(if path.as_os_str() == "-" {

@@ -14,7 +14,7 @@ use crate::protocol::snapshot::{Cause, Snapshot};
 
 /// The setup to check.
 #[derive(Debug)]
-pub struct DoctorOptions {
+pub(crate) struct DoctorOptions {
     /// How this host is read.
     pub read: ReadOptions,
     /// The NVML library to load; `None` for the one of the system.
@@ -25,7 +25,7 @@ pub struct DoctorOptions {
 
 /// The result of reading the settings files.
 #[derive(Debug)]
-pub enum SettingsState {
+pub(crate) enum SettingsState {
     /// A file has an invalid value: an error message.
     Invalid(String),
     /// The home directory does not respond: an error message.
@@ -76,7 +76,7 @@ const KERNEL_LOG: &str = "sudo dmesg | grep -i -e nvrm -e xid | tail";
 
 /// Prints the results of all checks. The exit code is 0 unless there is an error. Fails if no agent can be started, or if
 /// the standard output cannot be written.
-pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     let around = Diagnostics::read(options.nvml_lib.as_deref());
     let is_scanned = |snapshot: &Snapshot| snapshot.host.scan.at != Moment(0);
     let able = TerminalAbilities::from_env();

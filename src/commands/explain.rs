@@ -35,7 +35,7 @@ use crate::model::Shortage;
 
 /// The input to explain, and the format of the output.
 #[derive(Debug)]
-pub struct ExplainOptions {
+pub(crate) struct ExplainOptions {
     /// Log files, or the words of a message; empty or `-` for the standard input.
     pub words: Vec<String>,
     /// This host, whose agent identifies the processes in a message.
@@ -80,7 +80,7 @@ impl LogSource {
 
 /// Explains the messages in files, in the arguments, or on the standard input. Fails if a file cannot be read, if the
 /// arguments are neither files nor a message, or if the output cannot be written.
-pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     let passes_on = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
     let sources = sources(&options.words, passes_on)?;
     let messages: Vec<_> = sources.iter().flat_map(LogSource::explain).collect();

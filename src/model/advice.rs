@@ -5,7 +5,7 @@
 
 /// Why an allocation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
-pub enum Shortage {
+pub(crate) enum Shortage {
     /// The request is larger than the whole GPU.
     #[strum(to_string = "too big")]
     TooBig,
@@ -34,7 +34,7 @@ pub enum Shortage {
 
 impl Shortage {
     /// The name in JSON; never changes.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::TooBig | Self::Full => "too_big",
             Self::Fragmentation => "fragmentation",
@@ -128,7 +128,7 @@ texts! {
 }
 
 /// Returns advice on a failed allocation, for these reasons, main reason first.
-pub fn on_shortage(reasons: &[Shortage]) -> Vec<Advice> {
+pub(crate) fn on_shortage(reasons: &[Shortage]) -> Vec<Advice> {
     let mut texts = Vec::new();
     for reason in reasons {
         let next: &[Advice] = match reason {
@@ -147,7 +147,7 @@ pub fn on_shortage(reasons: &[Shortage]) -> Vec<Advice> {
 }
 
 /// Returns advice on growing memory, for these patterns, most certain first.
-pub fn on_growth(patterns: &[GrowthPattern]) -> Vec<Advice> {
+pub(crate) fn on_growth(patterns: &[GrowthPattern]) -> Vec<Advice> {
     let mut texts = Vec::new();
     for pattern in patterns {
         add(

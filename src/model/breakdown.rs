@@ -37,7 +37,7 @@ pub enum MemoryPart {
 
 /// The memory that PyTorch's allocator reserved, part by part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReservedMemory {
+pub(crate) struct ReservedMemory {
     /// Held by tensors.
     pub allocated: Bytes,
     /// Freed, waiting for another stream.
@@ -53,7 +53,7 @@ pub struct ReservedMemory {
 impl ReservedMemory {
     /// Returns the parts of one device. Missing where a figure is missing, and failed where the figures do not add up:
     /// the program that they come from may be hostile.
-    pub fn of(allocator: &DeviceAllocator) -> Reading<Self> {
+    pub(crate) fn of(allocator: &DeviceAllocator) -> Reading<Self> {
         let less = |a: Bytes, b: Bytes| a.0.checked_sub(b.0).map(Bytes).ok_or(Missing::Failed);
         let (active, fragmented) = (allocator.active?, allocator.inactive_split?);
         Ok(Self {
@@ -66,23 +66,23 @@ impl ReservedMemory {
     }
 
     /// Returns the sum over devices; `None` where the parts of one are unknown, or there is no device.
-    pub fn of_all<'a>(devices: impl IntoIterator<Item = &'a DeviceAllocator>) -> Option<Self> {
+    pub(crate) fn of_all<'a>(devices: impl IntoIterator<Item = &'a DeviceAllocator>) -> Option<Self> {
         let all: Vec<Self> = devices.into_iter().map(Self::of).collect::<Reading<_>>().ok()?;
         all.into_iter().reduce(Self::plus)
     }
 
     /// The sum of the parts: `memory_reserved()`.
-    pub fn sum(&self) -> Bytes {
+    pub(crate) fn sum(&self) -> Bytes {
         self.active() + self.fragmented + self.cache
     }
 
     /// The memory held by tensors or waiting for another stream.
-    pub fn active(&self) -> Bytes {
+    pub(crate) fn active(&self) -> Bytes {
         self.allocated + self.pending
     }
 
     /// The parts that add up to [`ReservedMemory::sum`]: all but the rounding.
-    pub fn parts(&self) -> [(MemoryPart, Bytes); 4] {
+    pub(crate) fn parts(&self) -> [(MemoryPart, Bytes); 4] {
         [
             (MemoryPart::Allocated, self.allocated),
             (MemoryPart::Pending, self.pending),
@@ -105,7 +105,7 @@ impl ReservedMemory {
 /// An amount of memory, and its parts, which add up to it. A part is negative where the figures were not read at the
 /// same moment: the difference is shown, not hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Breakdown {
+pub(crate) struct Breakdown {
     /// The amount by the driver's figure.
     pub whole: Bytes,
     /// The parts in bytes, in the order of [`MemoryPart`].
@@ -126,26 +126,26 @@ impl Breakdown {
     }
 
     /// The breakdown of a process's memory on one GPU. Missing where the driver's figure or PyTorch's is missing.
-    pub fn of_gpu_process(memory: Reading<Bytes>, allocator: &DeviceAllocator) -> Reading<Self> {
+    pub(crate) fn of_gpu_process(memory: Reading<Bytes>, allocator: &DeviceAllocator) -> Reading<Self> {
         Ok(Self::new(memory?, &ReservedMemory::of(allocator)?.parts(), MemoryPart::Outside))
     }
 
     /// The breakdown of a process's memory on all its GPUs; `None` where its allocator was not read.
-    pub fn of_process(snapshot: &Snapshot, process_total: &ProcessTotal) -> Option<Self> {
+    pub(crate) fn of_process(snapshot: &Snapshot, process_total: &ProcessTotal) -> Option<Self> {
         let total = process_total.memory.ok().filter(|total| !total.lower_bound)?;
         Some(Self::new(total.bytes, &reserved(snapshot, process_total.process, None)?.parts(), MemoryPart::Outside))
     }
 
     /// The breakdown of a GPU's memory in use, including MIG instances; `None` where the memory in use, or PyTorch's
     /// part of it, is unknown.
-    pub fn of_used(snapshot: &Snapshot, gpu: &Gpu) -> Option<Self> {
+    pub(crate) fn of_used(snapshot: &Snapshot, gpu: &Gpu) -> Option<Self> {
         let whole = gpu.load.memory_used.ok()?;
         Some(Self::new(whole, &reserved_on(snapshot, gpu)?.parts(), MemoryPart::Outside))
     }
 
     /// The breakdown of all memory of a GPU, including MIG instances. Missing where the total, or the memory in use, is
     /// missing.
-    pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[UnaccountedMemory]) -> Reading<Self> {
+    pub(crate) fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[UnaccountedMemory]) -> Reading<Self> {
         let (total, used) = (gpu.load.memory_total?, gpu.load.memory_used?);
         // Drivers before 510 do not report their own part, and count it as used.
         let own = gpu.load.memory_reserved.ok();
@@ -159,13 +159,13 @@ impl Breakdown {
     }
 
     /// The bytes of one part; 0 where there is none.
-    pub fn part(&self, part: MemoryPart) -> i64 {
+    pub(crate) fn part(&self, part: MemoryPart) -> i64 {
         self.parts.iter().filter(|(known, _)| *known == part).map(|(_, bytes)| bytes).sum()
     }
 }
 
 /// Returns a GPU and its MIG instances.
-pub fn with_instances<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> impl Iterator<Item = &'a Gpu> {
+pub(crate) fn with_instances<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> impl Iterator<Item = &'a Gpu> {
     snapshot.gpus.iter().filter(|other| other.uuid == gpu.uuid || other.facts.parent.as_ref() == Some(&gpu.uuid))
 }
 
@@ -179,7 +179,7 @@ fn reserved_on(snapshot: &Snapshot, gpu: &Gpu) -> Option<ReservedMemory> {
 }
 
 /// Returns the memory that PyTorch reserved in a process, on one GPU or on all; `None` where it was not read.
-pub fn reserved(snapshot: &Snapshot, process: ProcessId, gpu: Option<&Gpu>) -> Option<ReservedMemory> {
+pub(crate) fn reserved(snapshot: &Snapshot, process: ProcessId, gpu: Option<&Gpu>) -> Option<ReservedMemory> {
     let allocators = &snapshot.process(process)?.allocator.as_ref()?.devices;
     ReservedMemory::of_all(
         allocators.iter().filter(|allocator| gpu.is_none_or(|gpu| allocator.gpu.as_ref() == Some(&gpu.uuid))),

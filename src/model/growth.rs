@@ -24,9 +24,10 @@ mod wording;
 
 use self::buckets::BucketLevels;
 use self::forecast::GrowthPath;
-pub use self::forecast::{Forecast, Rate};
+pub(crate) use self::forecast::{Forecast, Rate};
 pub(super) use self::leak_detectors::LeakDetectors;
-pub use self::memory_growth::{MemoryGrowth, PartedDetector, describe_evidence, part_name};
+pub use self::memory_growth::PartedDetector;
+pub(crate) use self::memory_growth::{MemoryGrowth, describe_evidence, part_name};
 use self::sawtooth::Sawtooth;
 use self::steps::StepGrowth;
 use self::suspicion::{StoppedLeak, Suspicion};

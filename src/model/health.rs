@@ -20,7 +20,7 @@ pub enum Severity {
 
 /// The verdict on a GPU's health.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HealthVerdict {
+pub(crate) struct HealthVerdict {
     /// A word for the table: `ok`, `power cap`, `Xid 79`, `hung`.
     pub word: String,
     /// A longer phrase: `Xid 79: fell off the bus`, `row remap pending: reset when idle`, `hung 12s`.
@@ -39,7 +39,7 @@ impl HealthVerdict {
 const XID_SHOWN_FOR: Duration = Duration::from_hours(1);
 
 /// Describes an Xid error after NVIDIA's catalogue; `None` for a rare one.
-pub fn describe_xid(code: u64) -> Option<&'static str> {
+pub(crate) fn describe_xid(code: u64) -> Option<&'static str> {
     Some(match code {
         13 => "graphics engine exception, mostly the program's",
         31 => "memory page fault, mostly the program's",
@@ -75,7 +75,7 @@ fn is_of_a_program(xid: u64) -> bool {
 }
 
 /// Describes NVML's recovery action: a word and a phrase; `None` for no action.
-pub fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
+pub(crate) fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
     match action {
         0 => None,
         1 => Some(("needs reset", "reset it when idle")),

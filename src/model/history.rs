@@ -11,9 +11,9 @@ mod track;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use self::curve::{Curve, MinMax, Window};
+pub(crate) use self::curve::{Curve, MinMax, Window};
 use self::event::EventLog;
-pub use self::event::{HistoryEvent, HistoryEventKind};
+pub(crate) use self::event::{HistoryEvent, HistoryEventKind};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::model::{GpuOrProcess, ProcessTotal, ReservedMemory};
@@ -21,7 +21,7 @@ use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 
 /// The longest span that the history covers.
-pub const WEEK: Duration = Duration::from_hours(7 * 24);
+pub(crate) const WEEK: Duration = Duration::from_hours(7 * 24);
 
 /// The time for which a process that holds nothing is remembered.
 const REMEMBERED: Duration = Duration::from_hours(6);
@@ -41,7 +41,7 @@ const SPANS: [Duration; 5] = [
 
 /// The memory of a GPU or process over time.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryHistory {
+pub(crate) struct MemoryHistory {
     curve: Curve,
     latest: Option<Bytes>,
     /// The first amount that was read, and its time.
@@ -51,7 +51,7 @@ pub struct MemoryHistory {
 
 impl MemoryHistory {
     /// The resolution of floors that are older than 15 minutes.
-    pub const COARSE: Duration = Duration::from_mins(5);
+    pub(crate) const COARSE: Duration = Duration::from_mins(5);
 
     pub(super) fn push(&mut self, at: Moment, memory: Option<Bytes>, patience: Duration) {
         if at < self.curve.end() {
@@ -65,24 +65,24 @@ impl MemoryHistory {
 
     /// Returns the lowest and highest amount in each part of a window, rounded down to KiB. A part without a sample
     /// repeats the amount before it; `None` in a gap, and before the first sample.
-    pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<MinMax<Bytes>>> {
+    pub(crate) fn over(&self, window: &Window, now: Moment) -> Vec<Option<MinMax<Bytes>>> {
         self.curve.over(window, now).into_iter().map(|part| part.map(in_bytes)).collect()
     }
 
     /// Returns the highest amount in each of `columns` equal parts of the last `span` before `now`, oldest first.
-    pub fn columns(&self, now: Moment, span: Duration, columns: usize) -> Vec<Option<Bytes>> {
+    pub(crate) fn columns(&self, now: Moment, span: Duration, columns: usize) -> Vec<Option<Bytes>> {
         let parts = self.curve.over(&Window::until(now, span, columns), now);
         parts.into_iter().map(|range| range.map(|range| in_bytes(range).high)).collect()
     }
 
     /// Returns the amount at a moment, in the finest resolution that is still kept; `None` in a gap.
-    pub fn at(&self, at: Moment, now: Moment) -> Option<MinMax<Bytes>> {
+    pub(crate) fn at(&self, at: Moment, now: Moment) -> Option<MinMax<Bytes>> {
         self.curve.at(at, now).map(in_bytes)
     }
 
     /// Returns the lowest amount in the `span` (of some minutes at most) up to a moment. For moments that are older
     /// than 15 minutes: the lowest of the five-minute bucket that the moment is in. `None` in a gap.
-    pub fn floor(&self, until: Moment, span: Duration, now: Moment) -> Option<Bytes> {
+    pub(crate) fn floor(&self, until: Moment, span: Duration, now: Moment) -> Option<Bytes> {
         // The 10-second buckets keep only the highest amount.
         let is_by_the_second = now.since(until) + span <= SPANS[SPANS.len() - 1];
         let (span, part) = if is_by_the_second { (span, 5) } else { (Self::COARSE, Self::COARSE.as_secs()) };
@@ -91,27 +91,27 @@ impl MemoryHistory {
     }
 
     /// The time of the last sample.
-    pub fn end(&self) -> Moment {
+    pub(crate) fn end(&self) -> Moment {
         self.curve.end()
     }
 
     /// The first amount that was read; `None` when none was.
-    pub fn baseline(&self) -> Option<Bytes> {
+    pub(crate) fn baseline(&self) -> Option<Bytes> {
         self.first.map(|(_, bytes)| bytes)
     }
 
     /// The time at which the baseline was read; `None` when none was.
-    pub fn began(&self) -> Option<Moment> {
+    pub(crate) fn began(&self) -> Option<Moment> {
         self.first.map(|(at, _)| at)
     }
 
     /// The highest amount so far; `None` when none was read.
-    pub fn peak(&self) -> Option<Bytes> {
+    pub(crate) fn peak(&self) -> Option<Bytes> {
         self.peak
     }
 
     /// The latest amount; `None` when it could not be read.
-    pub fn latest(&self) -> Option<Bytes> {
+    pub(crate) fn latest(&self) -> Option<Bytes> {
         self.latest
     }
 }
@@ -122,7 +122,7 @@ fn in_bytes(kib: MinMax<u32>) -> MinMax<Bytes> {
 
 /// The memory of a process by PyTorch's own figures, on all of its devices together.
 #[derive(Debug, Clone, Default)]
-pub struct AllocatorHistory {
+pub(crate) struct AllocatorHistory {
     /// Memory held by tensors.
     pub allocated: MemoryHistory,
     /// All memory that PyTorch has taken from CUDA: allocated and cached.
@@ -132,7 +132,7 @@ pub struct AllocatorHistory {
 impl AllocatorHistory {
     /// Returns the most that tensors held in the last minute, temporary tensors of a training step included; `None`
     /// where it was not read.
-    pub fn top(&self, now: Moment) -> Option<Bytes> {
+    pub(crate) fn top(&self, now: Moment) -> Option<Bytes> {
         self.allocated.columns(now, Duration::from_mins(1), 1).pop().flatten()
     }
 
@@ -144,7 +144,7 @@ impl AllocatorHistory {
 
 /// The history of a GPU.
 #[derive(Debug, Clone, Default)]
-pub struct GpuHistory {
+pub(crate) struct GpuHistory {
     /// Memory in use.
     pub memory: MemoryHistory,
     /// The use of the multiprocessors, in whole percent.
@@ -169,7 +169,7 @@ impl GpuHistory {
     }
 
     /// Converts a temperature of the curve to degrees Celsius.
-    pub fn celsius(kelvin: u32) -> i32 {
+    pub(crate) fn celsius(kelvin: u32) -> i32 {
         i32::try_from(kelvin).unwrap_or(i32::MAX).saturating_sub(Self::ZERO_CELSIUS)
     }
 }
@@ -185,7 +185,7 @@ fn whole(value: f32) -> u32 {
 
 /// The history of a process.
 #[derive(Debug, Clone)]
-pub struct ProcessHistory {
+pub(crate) struct ProcessHistory {
     /// The kernel's name of the process, as last read.
     pub name: Reading<Text>,
     /// The memory on each GPU that the process was seen on.
@@ -271,12 +271,12 @@ impl ProcessHistory {
     }
 
     /// The memory on all GPUs together; `None` before the first sample.
-    pub fn memory(&self) -> Option<&MemoryHistory> {
+    pub(crate) fn memory(&self) -> Option<&MemoryHistory> {
         self.all.as_deref().or_else(|| self.parts.first().map(|(_, series)| series))
     }
 
     /// The memory on one GPU; `None` when the process was never seen on it.
-    pub fn on(&self, gpu: &GpuUuid) -> Option<&MemoryHistory> {
+    pub(crate) fn on(&self, gpu: &GpuUuid) -> Option<&MemoryHistory> {
         self.parts.iter().find(|(uuid, _)| uuid == gpu).map(|(_, series)| series)
     }
 
@@ -288,7 +288,7 @@ impl ProcessHistory {
 
 /// The history of one host.
 #[derive(Debug, Clone, Default)]
-pub struct History {
+pub(crate) struct History {
     gpus: BTreeMap<GpuUuid, GpuHistory>,
     /// Boxed: a B-tree node has room for up to twice as many entries as it contains.
     processes: BTreeMap<ProcessId, Box<ProcessHistory>>,
@@ -368,17 +368,17 @@ impl History {
     }
 
     /// Returns the history of a GPU.
-    pub fn gpu(&self, uuid: &GpuUuid) -> Option<&GpuHistory> {
+    pub(crate) fn gpu(&self, uuid: &GpuUuid) -> Option<&GpuHistory> {
         self.gpus.get(uuid)
     }
 
     /// Returns the history of a process.
-    pub fn process(&self, id: ProcessId) -> Option<&ProcessHistory> {
+    pub(crate) fn process(&self, id: ProcessId) -> Option<&ProcessHistory> {
         self.processes.get(&id).map(Box::as_ref)
     }
 
     /// Returns all processes that hold or held memory of a GPU, by the time of their first sample.
-    pub fn gpu_processes(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &MemoryHistory)> {
+    pub(crate) fn gpu_processes(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &MemoryHistory)> {
         let on = self.processes.iter().filter_map(|(id, process)| Some((*id, process.as_ref(), process.on(gpu)?)));
         let mut gpu_processes: Vec<_> = on.collect();
         gpu_processes.sort_unstable_by_key(|(id, _, series)| (series.began(), *id));
@@ -386,7 +386,7 @@ impl History {
     }
 
     /// Returns the events of a GPU, or of a process and its GPUs; latest first.
-    pub fn events<'a>(&'a self, subject: &'a GpuOrProcess) -> impl Iterator<Item = &'a HistoryEvent> {
+    pub(crate) fn events<'a>(&'a self, subject: &'a GpuOrProcess) -> impl Iterator<Item = &'a HistoryEvent> {
         let is_on = |id: ProcessId, gpu: &GpuUuid| self.process(id).is_some_and(|process| process.on(gpu).is_some());
         let concerns = move |event: &&HistoryEvent| match (subject, &event.gpu, &event.process) {
             (GpuOrProcess::Process(id), _, Some((process, _))) => id == process,
@@ -399,12 +399,12 @@ impl History {
     }
 
     /// The time of the first snapshot; `None` before it.
-    pub fn began(&self) -> Option<Moment> {
+    pub(crate) fn began(&self) -> Option<Moment> {
         self.began
     }
 
     /// The span that graphs show unless the user chooses one: all of the history, up to 15 minutes.
-    pub fn span(&self, now: Moment) -> Duration {
+    pub(crate) fn span(&self, now: Moment) -> Duration {
         let known = self.began.map_or(Duration::ZERO, |began| now.since(began));
         SPANS.into_iter().find(|span| *span >= known).unwrap_or(SPANS[SPANS.len() - 1])
     }

@@ -41,7 +41,7 @@ const SHORTEST_OVERDUE: Duration = Duration::from_millis(500);
 
 impl HostModel {
     /// Applies a line of this host. Fails like [`HostModel::change`].
-    pub fn apply(&mut self, line: Line) -> Result<(), OutOfStep> {
+    pub(crate) fn apply(&mut self, line: Line) -> Result<(), OutOfStep> {
         match line {
             Line::Full(snapshot) => self.replace(*snapshot),
             Line::Tick(change) => return self.change(*change),
@@ -86,7 +86,7 @@ impl HostModel {
     }
 
     /// Adds viewer time without a line to the silence.
-    pub fn pass(&mut self, time: ViewerTime) {
+    pub(crate) fn pass(&mut self, time: ViewerTime) {
         self.silence += time;
     }
 
@@ -96,12 +96,12 @@ impl HostModel {
     }
 
     /// The totals of all processes that use a GPU, in the order of the snapshot's processes.
-    pub fn process_totals(&self) -> &[ProcessTotal] {
+    pub(crate) fn process_totals(&self) -> &[ProcessTotal] {
         &self.process_totals
     }
 
     /// The total of one process; `None` when it uses no GPU.
-    pub fn process_total(&self, process: ProcessId) -> Option<&ProcessTotal> {
+    pub(crate) fn process_total(&self, process: ProcessId) -> Option<&ProcessTotal> {
         self.process_totals
             .binary_search_by_key(&process, |total| total.process)
             .ok()
@@ -109,7 +109,7 @@ impl HostModel {
     }
 
     /// The process tree of the latest snapshot.
-    pub fn process_tree(&self) -> &ProcessTree {
+    pub(crate) fn process_tree(&self) -> &ProcessTree {
         &self.tree
     }
 
@@ -124,13 +124,8 @@ impl HostModel {
     }
 
     /// The verdict on one process; `None` when it is not in the latest snapshot.
-    pub fn verdict(&self, process: ProcessId) -> Option<&Verdict> {
+    pub(crate) fn verdict(&self, process: ProcessId) -> Option<&Verdict> {
         self.verdicts.binary_search_by_key(&process, |verdict| verdict.process).ok().map(|at| &self.verdicts[at])
-    }
-
-    /// All jobs; those that hold most memory first.
-    pub fn jobs(&self) -> &[Job] {
-        self.jobs.list()
     }
 
     /// The job of a process; `None` when the process is not in the latest snapshot.
@@ -139,12 +134,12 @@ impl HostModel {
     }
 
     /// Whether the agent has scanned every process once. Until then, members of a job may be missing.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.latest.as_ref().is_some_and(|latest| latest.host.scan.at != Moment(0))
     }
 
     /// The memory history of a GPU or process.
-    pub fn series(&self, subject: &GpuOrProcess) -> Option<&MemoryHistory> {
+    pub(crate) fn series(&self, subject: &GpuOrProcess) -> Option<&MemoryHistory> {
         match subject {
             GpuOrProcess::Gpu(uuid) => self.history.gpu(uuid).map(|gpu| &gpu.memory),
             GpuOrProcess::Process(id) => self.history.process(*id)?.memory(),
@@ -152,19 +147,19 @@ impl HostModel {
     }
 
     /// The history of a process's allocator stats; `None` for a GPU, and where there are none.
-    pub fn allocator_history(&self, subject: &GpuOrProcess) -> Option<&AllocatorHistory> {
+    pub(crate) fn allocator_history(&self, subject: &GpuOrProcess) -> Option<&AllocatorHistory> {
         let GpuOrProcess::Process(id) = subject else { return None };
         self.history.process(*id)?.allocator.as_deref()
     }
 
     /// The history of all GPUs and processes.
-    pub fn history(&self) -> &History {
+    pub(crate) fn history(&self) -> &History {
         &self.history
     }
 
     /// The growth of the memory of a GPU or process; where allocator stats show that a part leaks, the growth of that
     /// part.
-    pub fn growth(&self, subject: &GpuOrProcess) -> Option<MemoryGrowth<'_>> {
+    pub(crate) fn growth(&self, subject: &GpuOrProcess) -> Option<MemoryGrowth<'_>> {
         match subject {
             GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu).map(MemoryGrowth::whole),
             GpuOrProcess::Process(id) => self.leaks.growth(*id, self.history.process(*id), self.now()),
@@ -172,7 +167,7 @@ impl HostModel {
     }
 
     /// The processes that hold GPU memory and may leak it, by PID.
-    pub fn suspects(&self) -> Vec<ProcessId> {
+    pub(crate) fn suspects(&self) -> Vec<ProcessId> {
         let mut suspects: Vec<ProcessId> = self.leaks.suspects().collect();
         suspects.retain(|id| self.process_total(*id).is_some());
         suspects.sort_unstable();
@@ -182,7 +177,7 @@ impl HostModel {
 
     /// The leak detector of the memory that NVML reports; for a process on several GPUs, the detector with the worst
     /// verdict.
-    pub fn leak_detector(&self, subject: &GpuOrProcess) -> Option<&LeakDetector> {
+    pub(crate) fn leak_detector(&self, subject: &GpuOrProcess) -> Option<&LeakDetector> {
         match subject {
             GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu),
             GpuOrProcess::Process(process) => self.leaks.process(*process),
@@ -190,7 +185,7 @@ impl HostModel {
     }
 
     /// The span that graphs show unless the user chooses another: all of the history, up to 15 minutes.
-    pub fn span(&self) -> Duration {
+    pub(crate) fn span(&self) -> Duration {
         self.history.span(self.now())
     }
 
@@ -200,13 +195,13 @@ impl HostModel {
     }
 
     /// The viewer time since the latest line; `None` unless the next one is overdue.
-    pub fn silence(&self) -> Option<Duration> {
+    pub(crate) fn silence(&self) -> Option<Duration> {
         Some(self.silence.duration()).filter(|silence| self.is_overdue(*silence))
     }
 
     /// The age of a GPU's readings; `None` unless the next ones are overdue. While lines arrive, this is the data time
     /// since the driver answered; while none arrive, the viewer time since the last line, if that is longer.
-    pub fn age(&self, gpu: &Gpu) -> Option<Duration> {
+    pub(crate) fn age(&self, gpu: &Gpu) -> Option<Duration> {
         // A GPU that was never read has no readings that could be old.
         let was_read = gpu.load.at != Moment::default();
         let by_agent = Some(self.now().since(gpu.load.at)).filter(|age| self.is_overdue(*age));
@@ -214,7 +209,7 @@ impl HostModel {
     }
 
     /// The health of a GPU. A MIG instance has the health of its GPU.
-    pub fn health(&self, gpu: &Gpu) -> HealthVerdict {
+    pub(crate) fn health(&self, gpu: &Gpu) -> HealthVerdict {
         let parent = gpu.facts.parent.as_ref().filter(|_| gpu.trouble.is_none());
         let whole = parent.and_then(|uuid| self.latest.as_ref()?.gpu(uuid));
         health::judge(whole.unwrap_or(gpu), self.now())

@@ -16,7 +16,7 @@ pub struct HostProcess {
 ///
 /// The UUID alone is not enough: two sources may run on one machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostGpu {
+pub(crate) struct HostGpu {
     /// The host that the GPU is in.
     pub host: HostKey,
     /// The UUID of the GPU or MIG instance.
@@ -34,7 +34,7 @@ pub enum GpuOrProcess {
 
 /// A GPU or a process within the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct HostSubject {
+pub(crate) struct HostSubject {
     /// The host of the GPU or process.
     pub host: HostKey,
     /// The GPU or process on that host.

@@ -44,7 +44,7 @@ pub struct Job {
 /// All jobs, and the job of each process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Jobs {
-    list: Vec<Job>,
+    pub(super) list: Vec<Job>,
     /// By process index, the index of its job.
     job_of: Vec<usize>,
 }
@@ -85,10 +85,6 @@ impl Jobs {
         }
         self.list = ranked.into_iter().map(|(job, _)| job).collect();
         self.job_of.iter_mut().for_each(|job| *job = place[*job]);
-    }
-
-    pub(super) fn list(&self) -> &[Job] {
-        &self.list
     }
 
     /// Returns the job of the process at an index.

@@ -45,7 +45,7 @@ impl Total {
 
 /// The use of all GPUs by one process.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ProcessTotal {
+pub(crate) struct ProcessTotal {
     /// The process that uses the GPUs.
     pub process: ProcessId,
     /// The indices of the GPUs in [`Snapshot::gpus`].

@@ -7,19 +7,18 @@ use std::collections::HashMap;
 
 use crate::protocol::snapshot::{ProcessId, Snapshot};
 
-/// The parents and children of all processes. Processes are identified by their index in the snapshot's list.
+/// The parents of all processes. Processes are identified by their index in the snapshot's list.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct ProcessTree {
+pub(crate) struct ProcessTree {
     ids: Vec<ProcessId>,
     parents: Vec<Option<usize>>,
-    children: Vec<Vec<usize>>,
 }
 
 impl ProcessTree {
     /// Returns the tree of a snapshot.
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let ids: Vec<ProcessId> = snapshot.processes.iter().map(|process| process.id).collect();
-        let mut tree = Self { parents: vec![None; ids.len()], children: vec![Vec::new(); ids.len()], ids };
+        let mut tree = Self { parents: vec![None; ids.len()], ids };
         for (at, process) in snapshot.processes.iter().enumerate() {
             let parent = process.facts.parent.ok().and_then(|pid| tree.living(pid));
             // A younger process has only reused the PID of the parent.
@@ -27,11 +26,6 @@ impl ProcessTree {
                 parent.filter(|parent| *parent != at && tree.ids[*parent].start_ticks <= process.id.start_ticks);
         }
         tree.cut_cycles();
-        for at in 0..tree.ids.len() {
-            if let Some(parent) = tree.parents[at] {
-                tree.children[parent].push(at);
-            }
-        }
         tree
     }
 
@@ -76,36 +70,9 @@ impl ProcessTree {
         std::iter::successors(self.parents[at], |at| self.parents[*at])
     }
 
-    /// Returns the parent; `None` when it is not in the snapshot.
-    pub fn parent(&self, id: ProcessId) -> Option<ProcessId> {
-        self.parent_of(self.place(id)?).map(|at| self.ids[at])
-    }
-
-    /// Returns the children, by PID.
-    pub fn children(&self, id: ProcessId) -> impl Iterator<Item = ProcessId> {
-        let children = self.place(id).map_or(&[][..], |at| &self.children[at]);
-        children.iter().map(|at| self.ids[*at])
-    }
-
-    /// Returns the ancestors, parent first.
-    pub fn ancestors(&self, id: ProcessId) -> impl Iterator<Item = ProcessId> {
-        self.place(id).into_iter().flat_map(|at| self.ancestors_of(at)).map(|at| self.ids[at])
-    }
-
-    /// Returns all descendants, each after its parent.
-    pub fn descendants(&self, id: ProcessId) -> Vec<ProcessId> {
-        let mut found: Vec<usize> = self.place(id).into_iter().collect();
-        let mut next = 0;
-        while next < found.len() {
-            found.extend(&self.children[found[next]]);
-            next += 1;
-        }
-        found.into_iter().skip(1).map(|at| self.ids[at]).collect()
-    }
-
     /// Returns these processes as a forest: each with its depth, after its nearest ancestor among them. Siblings keep
     /// the given order.
-    pub fn forest(&self, ids: &[ProcessId]) -> Vec<(ProcessId, usize)> {
+    pub(crate) fn forest(&self, ids: &[ProcessId]) -> Vec<(ProcessId, usize)> {
         let order: HashMap<usize, usize> =
             ids.iter().enumerate().filter_map(|(order, id)| Some((self.place(*id)?, order))).collect();
         let mut below: Vec<Vec<usize>> = vec![Vec::new(); ids.len()];

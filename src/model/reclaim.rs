@@ -17,33 +17,31 @@ struct GpuBefore {
 
 /// The memory that some processes are expected to return.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reclaim {
+pub(crate) struct Reclaim {
     processes: Vec<ProcessId>,
     before: Vec<GpuBefore>,
 }
 
 /// The memory returned on one GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Returned {
-    /// The GPU that held the memory.
+pub(crate) struct Returned {
     pub gpu: GpuUuid,
-    /// The amount that is free again.
-    pub returned: Bytes,
-    /// The amount that the processes held.
+    /// The part of `expected` that is free again.
+    pub freed: Bytes,
     pub expected: Bytes,
 }
 
 impl Returned {
     /// Whether all expected memory was returned, but for a hundredth: the driver rounds.
-    pub fn is_all(&self) -> bool {
-        self.returned.0 >= self.expected.0 - self.expected.0 / 100
+    pub(crate) fn is_all(&self) -> bool {
+        self.freed.0 >= self.expected.0 - self.expected.0 / 100
     }
 }
 
 impl Reclaim {
     /// Records the memory that the processes hold in a snapshot. Ignores GPUs with missing figures: they could not show
     /// that memory was returned.
-    pub fn expect(processes: Vec<ProcessId>, snapshot: &Snapshot) -> Self {
+    pub(crate) fn expect(processes: Vec<ProcessId>, snapshot: &Snapshot) -> Self {
         let before = snapshot.gpus.iter().filter_map(|gpu| {
             let used = gpu.load.memory_used.ok()?;
             let others = others(gpu, &processes)?;
@@ -63,25 +61,25 @@ impl Reclaim {
     }
 
     /// Whether memory is expected on every GPU on which `other` expects some.
-    pub fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         other.before.iter().all(|theirs| self.before.iter().any(|mine| mine.gpu == theirs.gpu))
     }
 
     /// The total amount expected; `None` when no GPU has figures.
-    pub fn expected(&self) -> Option<Bytes> {
+    pub(crate) fn expected(&self) -> Option<Bytes> {
         (!self.before.is_empty()).then(|| self.before.iter().map(|before| before.mine).sum())
     }
 
     /// Returns the memory returned up to a snapshot, by GPU; `None` while a GPU was not read since `ended`.
-    pub fn returned(&self, ended: Moment, snapshot: &Snapshot) -> Option<Vec<Returned>> {
+    pub(crate) fn returned(&self, ended: Moment, snapshot: &Snapshot) -> Option<Vec<Returned>> {
         let returned = |before: &GpuBefore| {
             let gpu = snapshot.gpu(&before.gpu).filter(|gpu| gpu.load.at > ended)?;
             let used = gpu.load.memory_used.ok()?;
             // `used − others` is the memory of these processes, plus unaccounted memory.
             let (was, is) =
                 (before.used.saturating_sub(before.others), used.saturating_sub(others(gpu, &self.processes)?));
-            let returned = was.saturating_sub(is).min(before.mine);
-            Some(Returned { gpu: before.gpu.clone(), returned, expected: before.mine })
+            let freed = was.saturating_sub(is).min(before.mine);
+            Some(Returned { gpu: before.gpu.clone(), freed, expected: before.mine })
         };
         self.before.iter().map(returned).collect()
     }

@@ -23,7 +23,7 @@ use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
 use self::notify::Notifier;
-pub use self::options::{SessionOptions, SettingsFiles};
+pub(crate) use self::options::{SessionOptions, SettingsFiles};
 use self::save_settings::SettingsWriter;
 use crate::app::App;
 use crate::app::end_dialog::PlannedEnd;
@@ -52,7 +52,7 @@ const ENDING_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Sig
 /// # Errors
 ///
 /// When no source can be started, the terminal cannot be taken over, or no key can be read.
-pub fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Sources start first, because an agent needs longer for its first line than the terminal does.
     let guard = runtime.enter();
@@ -271,8 +271,7 @@ impl<'a> Session<'a> {
     }
 
     fn draw(&mut self) {
-        let theme = self.theme.with(self.app.theme);
-        self.screen.draw(|buffer| view::draw(buffer, &theme, &self.app));
+        self.screen.draw(|buffer| view::draw(buffer, &self.theme, &self.app));
         self.shown_end = self.app.planned_end();
         self.screen_state = ScreenState::UpToDate;
         self.pacer.drawn(Instant::now());

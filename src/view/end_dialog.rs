@@ -372,7 +372,7 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
 fn came_back(theme: Theme, model: &HostModel, panel: &EndDialog, returned: &Returned, named: bool) -> Line<'static> {
     let gpu = model.latest().and_then(|snapshot| snapshot.gpu(&returned.gpu));
     let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", labels::gpu_label(gpu)));
-    let text = format!("{label}returned {} of {}", returned.returned, returned.expected);
+    let text = format!("{label}returned {} of {}", returned.freed, returned.expected);
     if returned.is_all() {
         return Line::styled(text, theme.good());
     }

@@ -261,7 +261,7 @@ fn draw_cell(
             pen.cell(cell.text, MEMORY_WIDTH, Align::Right, figure).skip(1);
         }
         GpuColumn::Sm => {
-            let busy = if is_old { style } else { theme.busy() };
+            let busy = if is_old { style } else { theme.good() };
             pen.cell(cell.text, column.spec().width, Align::Right, style).skip(1);
             let share = load.sm.ok().map(|percent| f64::from(percent.value()) / 100.0);
             pen.gauge(theme, share, columns.bar, busy).skip(1);

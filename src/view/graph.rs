@@ -74,19 +74,19 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     levels.iter().flatten().for_each(|level| level.line(buffer, panel));
     // Drawn before the curves, which cover the marks, and over the fillings.
     axes::marks(buffer, theme, panel, &app.marks.list);
-    if let Some(x) = app.graph.cursor.and_then(|at| panel.column(at)) {
+    if let Some(x) = app.graph.cursor().and_then(|at| panel.column(at)) {
         axes::upright(buffer, theme.accent(), panel, x);
     }
     match &panel.subject.subject {
         GpuOrProcess::Gpu(uuid) => {
-            stack::draw(buffer, theme, model, uuid, panel, app.graph.cursor);
+            stack::draw(buffer, theme, model, uuid, panel, app.graph.cursor());
             if let Some(gpu) = model.history().gpu(uuid) {
                 axes::work(buffer, theme, panel, &gpu.sm, now);
             }
         }
         GpuOrProcess::Process(id) => {
             match model.allocator_history(&panel.subject.subject) {
-                Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.graph.cursor),
+                Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.graph.cursor()),
                 None => curve(buffer, theme, panel, series, now),
             }
             if let Some(process) = model.history().process(*id) {
@@ -103,7 +103,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
 /// Draws the line above the graph: the subject, the most important figures, and the span of time at the right.
 fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
     let span = axes::words(app.graph_span().as_secs());
-    let (span, style) = match app.graph.end {
+    let (span, style) = match app.graph.still {
         Some(_) => (format!("{span}, still (Esc: now)"), theme.notable()),
         None => (span, theme.dim()),
     };
@@ -118,7 +118,7 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: 
         if app.fleet().has_many() { format!("{}: ", app.fleet().name(panel.subject.host)) } else { String::new() };
     let title = title(model, &panel.subject.subject).unwrap_or_default();
     pen.put(format!("{on_host}{title}"), theme.head()).skip(2);
-    match app.graph.cursor {
+    match app.graph.cursor() {
         Some(at) => under_cursor(&mut pen, theme, model, panel, at),
         None => figures(&mut pen, theme, app, model, panel, series),
     }

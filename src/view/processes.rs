@@ -85,15 +85,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
                     () => "",
                 };
                 let process_line = ProcessLine {
-                    host: app.fleet().name(id.host),
-                    model,
-                    snapshot,
-                    process,
-                    process_total: model.process_total(id.process),
                     mark,
                     is_kept: row.is_kept,
                     only_suspects: app.processes.view.suspects,
                     history_width: columns.history,
+                    ..ProcessLine::new(app.fleet().name(id.host), model, snapshot, process)
                 };
                 draw_process(&mut pen, theme, app.processes.command_offset, &columns, &process_line, row.depth);
             }

@@ -134,11 +134,6 @@ impl Theme {
         }
     }
 
-    /// Use of a GPU: much of it is good.
-    pub fn busy(self) -> Style {
-        self.good()
-    }
-
     /// One of several processes that are drawn next to each other. They differ by more than colour.
     pub fn layer(self, at: usize) -> Style {
         const COLOURS: [Color; 6] =

@@ -9,7 +9,7 @@ use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, Proces
 
 /// The progress of ending one process.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// The process belongs to the job and is no target: the agent was not asked to hold it.
     Unasked,
     /// The agent is verifying the identity of the process.
@@ -20,9 +20,7 @@ pub enum Stage {
     Refused(Text),
     /// The agent was asked to send this signal, and has not answered yet.
     Asked(Signal),
-    /// A signal was sent.
     Sent {
-        /// The signal.
         signal: Signal,
         /// The moment by the clock of the host.
         at: Moment,
@@ -32,7 +30,6 @@ pub enum Stage {
     },
     /// The forced end failed for this reason. The process, which was stopped for it, runs again.
     LetGo(Text),
-    /// The process has ended.
     Ended {
         /// The moment by the clock of the host.
         at: Moment,
@@ -41,14 +38,11 @@ pub enum Stage {
     },
 }
 
-/// A process of the dialog.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Member {
-    /// The process as last seen.
+pub(crate) struct Member {
     pub process: Process,
     /// The label and the model name of each of its GPUs.
     pub gpus: Vec<(String, String)>,
-    /// How far the end of the process is.
     pub stage: Stage,
     /// A warning about ending the process.
     pub caution: Option<Text>,
@@ -87,23 +81,22 @@ impl Member {
         Self { process, gpus: Vec::new(), stage, caution: None, joined: true, parent: None, ran: None }
     }
 
-    /// The identity of the process.
-    pub fn id(&self) -> ProcessId {
+    pub(crate) fn id(&self) -> ProcessId {
         self.process.id
     }
 
     /// The arguments when the dialog opened, if the process runs another program now.
-    pub fn ran(&self) -> Option<&Argv> {
+    pub(crate) fn ran(&self) -> Option<&Argv> {
         self.ran.as_ref().filter(|ran| argv_of(&self.process).is_some_and(|runs| runs != **ran))
     }
 
     /// Whether the agent holds the process, so that a signal reaches it.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Held | Stage::Sent { .. } | Stage::LetGo(_))
     }
 
     /// Whether the process has ended or cannot be signalled.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Refused(_) | Stage::Ended { .. })
     }
 

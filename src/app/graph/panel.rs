@@ -21,7 +21,7 @@ use crate::model::{Forecast, GpuOrProcess, HostModel, HostSubject, LeakVerdict, 
 pub(super) const TWO_GRAPHS: u16 = 150;
 
 /// The width of the amounts at the left.
-pub const AXIS: u16 = 11;
+pub(crate) const AXIS: u16 = 11;
 
 /// The width of the names of layers at the right.
 const LEGEND: u16 = 28;
@@ -33,7 +33,7 @@ const ROOM_FOR_LEGEND: u16 = 84;
 const DOTS: usize = 2;
 
 /// Divides the body of the screen for the graph over the whole screen: the graph, and the lists below.
-pub fn whole_screen(body: Area) -> (Area, Area) {
+pub(crate) fn whole_screen(body: Area) -> (Area, Area) {
     let lists = if body.height < 14 { 0 } else { (body.height / 4).clamp(6, 12) };
     let graph = Area { height: body.height - lists, ..body };
     (graph, Area { y: body.y + graph.height, height: lists, ..body })
@@ -41,8 +41,7 @@ pub fn whole_screen(body: Area) -> (Area, Area) {
 
 /// The future of a leak, if memory continues to grow as it does.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Projection {
-    /// How fast the memory grows.
+pub(crate) struct Projection {
     pub rate: Rate,
     /// The memory from which the projection starts: the memory now, or the recent maximum of the tensors' memory if
     /// that grows.
@@ -74,7 +73,7 @@ impl Projection {
     }
 
     /// The memory after this time: by the earliest, the likeliest and the latest forecast, up to the limit.
-    pub fn held(&self, after: Duration) -> [Bytes; 3] {
+    pub(crate) fn held(&self, after: Duration) -> [Bytes; 3] {
         let now = self.from;
         let most = self.limit.map_or(f64::MAX, Bytes::gib);
         let grown = |rate: f64| {
@@ -100,14 +99,11 @@ fn limit(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
     Some(Bytes(free?.0.saturating_add(model.series(subject)?.latest()?.0)))
 }
 
-/// A graph, ready to be drawn.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Panel {
+pub(crate) struct Panel {
     /// The GPU or process whose memory the graph shows.
     pub subject: HostSubject,
-    /// The area of the whole graph.
     pub area: Area,
-    /// The area of the curve.
     pub plot: Area,
     /// The area of the names of layers; its width is 0 when there is no room.
     pub legend: Area,
@@ -115,7 +111,6 @@ pub struct Panel {
     pub events: Option<u16>,
     /// The row of the use of the multiprocessors; `None` when there is no room.
     pub work: Option<u16>,
-    /// The row of the time axis.
     pub time: u16,
     /// The past that the graph shows: two parts for each of its columns.
     pub window: Window,
@@ -123,7 +118,6 @@ pub struct Panel {
     pub past: u16,
     /// The future of a leak; `None` when nothing leaks, or the graph shows the past only.
     pub projection: Option<Projection>,
-    /// The amounts at the left.
     pub scale: Scale,
     /// All memory of the GPU, or of the GPUs of the process; `None` when it is not known.
     pub capacity: Option<Bytes>,
@@ -154,10 +148,11 @@ impl Panel {
             return None;
         }
         // A graph of the past has no forecast.
-        let projection = Projection::new(model, &subject.subject).filter(|_| graph_view.end.is_none());
+        let projection = Projection::new(model, &subject.subject).filter(|_| graph_view.still.is_none());
         let past = if projection.is_some() { plot.width - plot.width / 4 } else { plot.width };
         let now = model.now();
-        let window = Window::until(graph_view.end.unwrap_or(now), graph_view.span(model), usize::from(past) * DOTS);
+        let end = graph_view.still.map_or(now, |still| still.end);
+        let window = Window::until(end, graph_view.span(model), usize::from(past) * DOTS);
         let capacity = capacity(model, &subject.subject);
         let held = series.over(&window, now).into_iter().flatten().reduce(MinMax::with);
         let (low, high) = held.map_or((Bytes(0), Bytes(0)), |held| (held.low, held.high));
@@ -189,7 +184,7 @@ impl Panel {
     }
 
     /// The column of a moment; `None` when the graph does not show it.
-    pub fn column(&self, at: Moment) -> Option<u16> {
+    pub(crate) fn column(&self, at: Moment) -> Option<u16> {
         let cell = u16::try_from(self.window.place(at)? / DOTS).ok()?;
         Some(self.plot.x + cell)
     }

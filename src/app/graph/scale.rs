@@ -2,17 +2,14 @@
 
 use crate::base::units::Bytes;
 
-/// The amount of each row of a graph.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Scale {
+pub(crate) struct Scale {
     rows: u16,
     /// The number of rows from one label to the next.
     stride: u16,
-    /// The unit of the other fields.
     unit: Unit,
     /// The amount at the bottom: a multiple of the step.
     low: f64,
-    /// The amount from one label to the next.
     step: f64,
 }
 
@@ -77,24 +74,22 @@ impl Scale {
         self.step * f64::from(self.rows) / f64::from(self.stride)
     }
 
-    /// The amount at the upper edge.
     fn top(&self) -> f64 {
         self.low + self.range()
     }
 
-    /// Whether an amount lies within the scale.
-    pub fn holds(&self, amount: Bytes) -> bool {
+    pub(crate) fn holds(&self, amount: Bytes) -> bool {
         (self.low..=self.top()).contains(&self.unit.count(amount))
     }
 
     /// The height of an amount: 0 at the lower edge, 1 at the upper edge, outside of that range for amounts off the scale.
-    pub fn height(&self, amount: Bytes) -> f64 {
+    pub(crate) fn height(&self, amount: Bytes) -> f64 {
         // An amount on a labelled edge stays there despite the rounding of the division.
         (self.unit.count(amount) - self.low) / (self.top() - self.low) + 1e-9
     }
 
     /// The labels, from the bottom: the row, counted from the bottom, on whose lower edge the amount lies.
-    pub fn labels(&self) -> impl Iterator<Item = (u16, String)> {
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (u16, String)> {
         let decimals = (0..4).find(|decimals| (self.step * 10_f64.powi(*decimals)).fract() < 1e-6).unwrap_or(4);
         let decimals = usize::try_from(decimals).unwrap_or_default();
         (0..self.rows).step_by(usize::from(self.stride)).map(move |row| {

@@ -109,17 +109,17 @@ fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
 fn the_graph_stands_still_under_its_cursor_and_comes_back_to_now() {
     let mut story = GraphStory::begin();
     story.keys("←←←");
-    let cursor = story.app.graph.cursor.unwrap();
+    let cursor = story.app.graph.cursor().unwrap();
     assert_eq!(story.host.at.since(cursor), Duration::from_secs(6));
     let window = story.panel().window;
     story.watch(30);
-    assert_eq!((story.panel().window, story.app.graph.cursor), (window, Some(cursor)));
+    assert_eq!((story.panel().window, story.app.graph.cursor()), (window, Some(cursor)));
     story.keys("\u{1b}");
-    assert_eq!((story.app.graph.cursor, story.app.graph.end), (None, None));
+    assert_eq!(story.app.graph.still, None);
     assert!(story.panel().window.place(story.host.at).is_some());
     // When the cursor moves past the present, the graph follows the present again.
     story.keys("←←→→→");
-    assert_eq!((story.app.graph.cursor, story.app.graph.end), (None, None));
+    assert_eq!(story.app.graph.still, None);
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
     story.keys("[[[[[[[[[[");
     for _ in 0..100 {
         story.keys("←←←←←←←←←←←←←");
-        let (panel, cursor) = (story.panel(), story.app.graph.cursor.unwrap());
+        let (panel, cursor) = (story.panel(), story.app.graph.cursor().unwrap());
         assert!(panel.window.place(cursor).is_some(), "{:?} {cursor:?}", panel.window);
     }
-    assert_eq!(story.app.graph.cursor, story.model().history().began());
+    assert_eq!(story.app.graph.cursor(), story.model().history().began());
     // Zooming out keeps the cursor in its column.
-    let column = |story: &GraphStory| story.panel().column(story.app.graph.cursor.unwrap()).unwrap();
+    let column = |story: &GraphStory| story.panel().column(story.app.graph.cursor().unwrap()).unwrap();
     let before = column(&story);
     story.keys("]");
     assert!(column(&story).abs_diff(before) <= 1);

@@ -110,7 +110,6 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
     }
 }
 
-/// Writes the parts of a GPU's memory.
 pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     let Some(snapshot) = model.latest() else { return };
     let Ok(whole) = Breakdown::of_gpu(snapshot, gpu, model.unaccounted()) else { return };
@@ -130,7 +129,6 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     amounts(writer, "total", signed(whole.whole), all);
 }
 
-/// The name of a part, and its meaning.
 fn words(part: MemoryPart) -> (&'static str, &'static str) {
     match part {
         MemoryPart::Allocated => ("allocated", "held by tensors"),

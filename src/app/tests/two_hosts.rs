@@ -224,13 +224,13 @@ fn marks_and_graphs_show_the_memory_of_their_host() {
         app.update(full(SECOND, &larger(103)(three().later(second))));
     }
     press(&mut app, KeyCode::Left);
-    assert!(app.graph.cursor.is_some());
+    assert!(app.graph.cursor().is_some());
     let of_first =
         HostGpu { host: HostKey::FIRST, gpu: app.fleet().host(SECOND).unwrap().latest().unwrap().gpus[0].uuid.clone() };
     // Each host has a clock of its own: on the other host, the graph shows the present.
     press(&mut app, KeyCode::Tab);
     press(&mut app, KeyCode::Home);
-    assert_eq!((app.subject(), app.graph.cursor), (Some(of_first.into()), None));
+    assert_eq!((app.subject(), app.graph.cursor()), (Some(of_first.into()), None));
 }
 
 #[test]

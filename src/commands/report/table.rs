@@ -118,15 +118,9 @@ fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<Str
             let capacity = Total::of([gpu.load.memory_total].into_iter());
             let on_gpu = ProcessTotal { process: id, gpus: vec![place], memory: total, capacity, sm: gpu_process.sm };
             let process_line = ProcessLine {
-                host: name,
-                model,
-                snapshot,
-                process,
                 process_total: Some(&on_gpu),
-                mark: "",
-                is_kept: false,
-                only_suspects: false,
                 history_width: HISTORY_WIDTH,
+                ..ProcessLine::new(name, model, snapshot, process)
             };
             table.push(columns.iter().map(|column| process_cells::cell(*column, &process_line).text).collect());
         }

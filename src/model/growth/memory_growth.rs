@@ -158,7 +158,7 @@ impl<'a> MemoryGrowth<'a> {
 }
 
 /// The name of a part in `--json`; never changes.
-pub fn part_name(part: MemoryPart) -> &'static str {
+pub(crate) fn part_name(part: MemoryPart) -> &'static str {
     match part {
         MemoryPart::Allocated => "allocated",
         MemoryPart::Cache => "cache",
@@ -167,7 +167,7 @@ pub fn part_name(part: MemoryPart) -> &'static str {
 }
 
 /// Returns the evidence after the name of the part, where that is known: `allocated +30 MiB/min for …`.
-pub fn describe_evidence(part: Option<MemoryPart>, evidence: &Evidence) -> String {
+pub(crate) fn describe_evidence(part: Option<MemoryPart>, evidence: &Evidence) -> String {
     let part = match part {
         Some(MemoryPart::Allocated) => "allocated ",
         // This part is all reserved memory that is not allocated: more than the cache.

@@ -25,7 +25,7 @@ impl Resolution {
 
 /// The lowest and the highest value in a span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MinMax<T> {
+pub(crate) struct MinMax<T> {
     /// The lowest value.
     pub low: T,
     /// The highest value.
@@ -34,12 +34,12 @@ pub struct MinMax<T> {
 
 impl<T: Ord + Copy> MinMax<T> {
     /// Returns the range over both spans.
-    pub fn with(self, other: Self) -> Self {
+    pub(crate) fn with(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 
     /// Converts both values.
-    pub fn map<U>(self, to: impl Fn(T) -> U) -> MinMax<U> {
+    pub(crate) fn map<U>(self, to: impl Fn(T) -> U) -> MinMax<U> {
         MinMax { low: to(self.low), high: to(self.high) }
     }
 }
@@ -49,7 +49,7 @@ impl<T: Ord + Copy> MinMax<T> {
 /// The parts begin at multiples of their length, so that a window moves by whole parts as time goes on. The first part
 /// may lie before the host's boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub(crate) struct Window {
     start: i64,
     part: u64,
     parts: usize,
@@ -57,7 +57,7 @@ pub struct Window {
 
 impl Window {
     /// Returns the window of `parts` parts over the `span` up to `end`, which is in the last part.
-    pub fn until(end: Moment, span: Duration, parts: usize) -> Self {
+    pub(crate) fn until(end: Moment, span: Duration, parts: usize) -> Self {
         let parts = parts.max(1);
         let part = (u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / parts as u64).max(1);
         let end = (end.0 / part).saturating_add(1).saturating_mul(part);
@@ -65,34 +65,34 @@ impl Window {
     }
 
     /// The number of parts.
-    pub fn parts(&self) -> usize {
+    pub(crate) fn parts(&self) -> usize {
         self.parts
     }
 
     /// The length of a part.
-    pub fn part(&self) -> Duration {
+    pub(crate) fn part(&self) -> Duration {
         Duration::from_millis(self.part)
     }
 
     /// The beginning of the window, or the host's boot if that is later.
-    pub fn start(&self) -> Moment {
+    pub(crate) fn start(&self) -> Moment {
         self.moment(0)
     }
 
     /// The first moment after the window.
-    pub fn end(&self) -> Moment {
+    pub(crate) fn end(&self) -> Moment {
         self.moment(self.parts)
     }
 
     /// Returns the part that contains a moment; `None` when the moment is outside the window.
-    pub fn place(&self, at: Moment) -> Option<usize> {
+    pub(crate) fn place(&self, at: Moment) -> Option<usize> {
         let since = u64::try_from(signed(at.0).saturating_sub(self.start)).ok()?;
         let part = usize::try_from(since / self.part).ok()?;
         (part < self.parts).then_some(part)
     }
 
     /// Returns the beginning of a part, or the host's boot if that is later.
-    pub fn moment(&self, part: usize) -> Moment {
+    pub(crate) fn moment(&self, part: usize) -> Moment {
         Moment(self.edge(part).max(0).unsigned_abs())
     }
 
@@ -142,7 +142,7 @@ const YOUNG: u64 = 60_000;
 
 /// A number over time. The default keeps a week.
 #[derive(Debug, Clone, Default)]
-pub struct Curve {
+pub(crate) struct Curve {
     seconds: Track,
     /// Whether to keep only 15 minutes.
     is_short: bool,
@@ -184,7 +184,7 @@ impl Curve {
     }
 
     /// The time of the last sample.
-    pub fn end(&self) -> Moment {
+    pub(crate) fn end(&self) -> Moment {
         Moment(self.last)
     }
 
@@ -195,7 +195,7 @@ impl Curve {
 
     /// Returns the range of values in each part of a window. A part without a sample repeats the value before it,
     /// unless there is a gap. `None` in a gap, before the first sample and after `now`.
-    pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<MinMax<u32>>> {
+    pub(crate) fn over(&self, window: &Window, now: Moment) -> Vec<Option<MinMax<u32>>> {
         let mut parts = vec![None; window.parts()];
         let mut held = None;
         // The parts before `settled` have their values; `edge` is the beginning of part `settled`.
@@ -232,7 +232,7 @@ impl Curve {
     }
 
     /// Returns the latest value at or before a moment, in the finest resolution that is still kept; `None` in a gap.
-    pub fn at(&self, at: Moment, now: Moment) -> Option<MinMax<u32>> {
+    pub(crate) fn at(&self, at: Moment, now: Moment) -> Option<MinMax<u32>> {
         let window = Window { start: signed(at.0 / 1000 * 1000), part: 1000, parts: 1 };
         self.over(&window, now)[0]
     }

@@ -13,7 +13,7 @@ const REMEMBERED: usize = 256;
 
 /// The kind of an event, with its figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HistoryEventKind {
+pub(crate) enum HistoryEventKind {
     /// A process took memory for the first time.
     Began,
     /// A process released all its memory: it ended, or lives on without any. Contains the amount last seen, `None` when
@@ -34,7 +34,7 @@ pub enum HistoryEventKind {
 
 /// An event in the history of a host.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HistoryEvent {
+pub(crate) struct HistoryEvent {
     /// When it happened.
     pub at: Moment,
     /// The kind of event, with its figures.

@@ -200,7 +200,7 @@ impl VerdictStory {
         assert_eq!(*tree, fresh);
         let mut fresh_jobs = Jobs::of(ProcessView { snapshot: latest, tree, records });
         fresh_jobs.update_memory(process_totals);
-        assert_eq!(jobs.list(), fresh_jobs.list());
+        assert_eq!(jobs.list, fresh_jobs.list);
     }
 
     fn of(&self, pid: u32) -> &Verdict {
@@ -368,18 +368,18 @@ proptest! {
         let (one, other) = (story_of(&forest, 0), story_of(&forest, turned));
         prop_assert_eq!(one.model.verdicts().iter().map(|verdict| (&verdict.process, &verdict.kind)).collect::<Vec<_>>(),
             other.model.verdicts().iter().map(|verdict| (&verdict.process, &verdict.kind)).collect::<Vec<_>>());
-        prop_assert_eq!(one.model.jobs(), other.model.jobs());
+        prop_assert_eq!(&one.model.jobs.list, &other.model.jobs.list);
     }
 
     /// Each process is in exactly one job, and each root is in its own.
     #[test]
     fn each_process_is_in_one_job(forest in any_forest()) {
         let story = story_of(&forest, 0);
-        let mut members: Vec<ProcessId> = story.model.jobs().iter().flat_map(|job| job.members.clone()).collect();
+        let mut members: Vec<ProcessId> = story.model.jobs.list.iter().flat_map(|job| job.members.clone()).collect();
         members.sort_unstable();
         let processes: Vec<ProcessId> = story.model.latest().unwrap().processes.iter().map(|process| process.id).collect();
         prop_assert_eq!(members, processes);
-        for job in story.model.jobs() {
+        for job in &story.model.jobs.list {
             prop_assert!(job.root.is_none_or(|root| job.members.contains(&root)), "{job:?}");
         }
     }
@@ -399,8 +399,8 @@ proptest! {
         model.replace(host);
         let ids: Vec<ProcessId> = model.verdicts().iter().map(|verdict| verdict.process).collect();
         for id in &ids {
-            prop_assert!(model.process_tree().ancestors(*id).all(|ancestor| ancestor != *id));
-            prop_assert!(model.process_tree().descendants(*id).iter().all(|descendant| descendant != id));
+            let place = model.process_tree().place(*id).unwrap();
+            prop_assert!(model.process_tree().ancestors_of(place).all(|ancestor| ancestor != place));
         }
         let mut tree: Vec<ProcessId> = model.process_tree().forest(&ids).into_iter().map(|row| row.0).collect();
         tree.sort_unstable();

@@ -11,7 +11,7 @@ use crate::view::Theme;
 
 /// The values that a session starts with: sources, settings, and choices from the command line.
 #[derive(Debug)]
-pub struct SessionOptions {
+pub(crate) struct SessionOptions {
     /// The sources of lines, in the order of their host keys.
     pub sources: Vec<Source>,
     /// The options of the app.
@@ -36,7 +36,7 @@ pub struct SessionOptions {
 pub(crate) type SaveChanges = Box<dyn Fn(&Settings, Duration)>;
 
 /// Writes settings into files. `write_config` blocks while the home directory hangs.
-pub struct SettingsFiles {
+pub(crate) struct SettingsFiles {
     /// Writes settings into `config.toml` and returns a sentence that says where, or why it failed.
     pub write_config: Arc<dyn Fn(&Settings) -> String + Send + Sync>,
     /// The sentence for a write that takes longer than `patience`.
