@@ -112,6 +112,9 @@ The settings changed on the screen in the last run: sorting, columns, grouping, 
 .TP
 \fI$XDG_STATE_HOME/gputop/kills.jsonl\fR
 The audit log: one line for each signal, with its time and result.
+.TP
+\fI$XDG_RUNTIME_DIR/gputop/\fR, \fI/tmp/gputop-UID/\fR
+A locked file for each GPU on which a command of \fBgputop free\fR runs.
 .SH ENVIRONMENT
 .TP
 \fBGPUTOP_INTERVAL\fR, \fBGPUTOP_THEME\fR, \fBGPUTOP_COLUMNS\fR, \fBGPUTOP_SORT\fR, \fBGPUTOP_GROUP\fR, \fBGPUTOP_CONFIG\fR, \fBGPUTOP_NVML_LIB\fR
@@ -146,7 +149,7 @@ A GPU or reading failed, or the timeout passed; the output says which.
 \fBgputop orphans\fR found orphans.
 .TP
 .B 11
-\fBgputop free\fR found too few free GPUs.
+\fBgputop free\fR found too few free GPUs, and did not run its command. Otherwise the exit code is that of the command: 127 if it was not found, 126 if it could not be run.
 .TP
 .B 128 + N
 Signal N ended gputop.

@@ -5,6 +5,7 @@ mod options;
 mod values;
 
 use std::env;
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,6 +20,7 @@ use crate::app::list_view::Grouping;
 use crate::app::process_columns::{ProcessColumn, Sort};
 use crate::app::settings::ThemeName;
 use crate::base::units::Bytes;
+use crate::commands::free;
 use crate::protocol::agent_options::{Interval, parse_span};
 use crate::source::{Speed, ViaCommand};
 
@@ -299,7 +301,8 @@ pub(crate) struct FreeArgs {
     #[arg(short = 'n', long, value_name = "COUNT", default_value = "1", value_parser = values::count)]
     count: NonZeroUsize,
 
-    /// Take GPUs with this much free memory, such as `20GiB`, even if processes use them [default: unused GPUs]
+    /// Take GPUs with this much free memory, such as `20GiB`, even if processes use them [default: unused GPUs]. Those of
+    /// another `gputop free -- COMMAND` of yours stay taken until its command ends
     #[arg(long, value_name = "AMOUNT")]
     memory: Option<Bytes>,
 
@@ -310,6 +313,12 @@ pub(crate) struct FreeArgs {
     /// Wait until enough GPUs are free
     #[arg(long)]
     wait: bool,
+
+    /// Run this command with `CUDA_VISIBLE_DEVICES` set; its exit code is the result. It is not run if too few GPUs are free.
+    /// No other `gputop free` of yours takes these GPUs before it and its children end. Without a command, print
+    /// `CUDA_VISIBLE_DEVICES=…`, with no GPU if too few are free
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "via")]
+    command: Vec<OsString>,
 }
 
 /// `gputop replay`.
@@ -341,7 +350,7 @@ pub(crate) enum Task {
     Doctor(ReadArgs),
     /// Explain an out-of-memory message of PyTorch: which processes hold the memory, why it failed, what to try first
     Explain(ExplainArgs),
-    /// Print `CUDA_VISIBLE_DEVICES` with free GPUs; the exit code is 11 if there are too few
+    /// Run a command on free GPUs, as in `gputop free -n 2 -- python train.py`; the exit code is 11 if there are too few
     Free(FreeArgs),
     /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there are any
     Orphans(OrphansArgs),
@@ -361,7 +370,12 @@ pub(crate) enum Task {
 pub fn parse() -> Cli {
     match env::var(ROLE_VARIABLE) {
         Ok(role) => Cli::parse_from(["gputop", "demo-process", &role]),
-        Err(_) => Cli::try_parse_from(nvidia_smi::spelled_out(env::args_os()))
-            .unwrap_or_else(|error| nvidia_smi::explained(error, env::args_os()).exit()),
+        Err(_) => Cli::try_parse_from(nvidia_smi::spelled_out(env::args_os())).unwrap_or_else(|error| {
+            // In `env $(gputop free --typo) python train.py`, the job must not use all GPUs.
+            if error.use_stderr() && env::args_os().nth(1).is_some_and(|task| task == "free") {
+                let _closed: anyhow::Result<()> = free::print_no_gpu();
+            }
+            nvidia_smi::explained(error, env::args_os()).exit()
+        }),
     }
 }

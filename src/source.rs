@@ -19,7 +19,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
@@ -219,6 +219,19 @@ impl Sources {
                 // The process is not reaped yet, so no other process group can have its PID.
                 let _gone = kill_process_group(Pid::from_child(&process.child), signal);
             }
+        }
+    }
+}
+
+/// Waits until the agents of this host have exited, but not long: a call of the driver may hang. For a program that is about
+/// to be replaced by another, which would have them as children.
+pub async fn reap_agents() {
+    let deadline = Instant::now() + EXIT_GRACE;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Ok(None) if Instant::now() < deadline => sleep(EXIT_POLL).await,
+            _ => return,
         }
     }
 }

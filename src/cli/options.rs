@@ -158,6 +158,7 @@ impl From<&FreeArgs> for FreeOptions {
             memory: args.memory,
             idle: args.idle,
             wait: args.wait,
+            command: args.command.clone(),
         }
     }
 }

@@ -1,17 +1,28 @@
-//! `gputop free`: prints the GPUs that a job may take, as `CUDA_VISIBLE_DEVICES`.
+//! `gputop free`: runs a command on GPUs that a job may take, or prints these GPUs as `CUDA_VISIBLE_DEVICES`.
 //!
 //! Reads an agent as every report does. GPUs are named by UUID, because CUDA's indexes (fastest first) differ from NVML's
 //! (by PCI bus).
 
+mod gpu_locks;
+
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt::Write;
-use std::process::ExitCode;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use self::gpu_locks::{GpuLock, LockFolder};
+use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent};
 use crate::commands::report::{self, Exit, HostState, ReadOptions};
 use crate::model::{HostModel, Total};
 use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot, Use};
+use crate::source;
+
+/// The variable that limits CUDA to some GPUs. If it is set to no GPU, CUDA finds none; if it is not set, CUDA finds all.
+const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Which GPUs are wanted.
 #[derive(Debug)]
@@ -26,12 +37,63 @@ pub struct FreeOptions {
     pub idle: Option<Duration>,
     /// Whether to wait until there are enough.
     pub wait: bool,
+    /// The command to run on the GPUs, with its arguments. If it is empty, the GPUs are printed.
+    pub command: Vec<OsString>,
 }
 
-/// Prints `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, after `HOST=NAME` if there are several hosts, or the reason why
-/// too few GPUs are free. Fails if no agent can be started, or if the standard output cannot be written.
+/// Runs the command on free GPUs, in place of this program, so that its exit code is the result. Without a command, prints
+/// `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, after `HOST=NAME` if there are several hosts.
+///
+/// If too few GPUs are free, the command is not run, and `CUDA_VISIBLE_DEVICES=` is printed: `env $(gputop free) python
+/// train.py` must not use all GPUs then.
+///
+/// # Errors
+///
+/// When no agent can be started, or the standard output cannot be written.
 pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
-    let search = || FreeGpuSearch { options, began: None, idle_since: HashMap::new() };
+    let found = find(options);
+    match (&found, options.command.split_first()) {
+        (Ok(Ok(found)), Some((program, arguments))) => return replace_program(program, arguments, &found.gpus),
+        (Ok(Ok(found)), None) => report::print(format!("{}{VARIABLE}={}\n", found.host, found.gpus).as_bytes())?,
+        (_, Some(_)) => {}
+        (_, None) => print_no_gpu()?,
+    }
+    Ok(match found? {
+        Ok(_) => Exit::Success,
+        Err((exit, reason)) => {
+            report::print_error(&Text::new(reason));
+            exit
+        }
+    }
+    .into())
+}
+
+/// Prints that a job has no GPU.
+///
+/// # Errors
+///
+/// When the standard output cannot be written.
+pub fn print_no_gpu() -> anyhow::Result<()> {
+    report::print(format!("{VARIABLE}=\n").as_bytes())
+}
+
+/// Replaces this program by the command. Returns an exit code only if that fails.
+fn replace_program(program: &OsString, arguments: &[OsString], gpus: &str) -> anyhow::Result<ExitCode> {
+    /// The exit codes of a shell for a command that is not there, and for one that cannot be run.
+    const NOT_FOUND: u8 = 127;
+    const NOT_RUNNABLE: u8 = 126;
+    report::block_on(async {
+        source::reap_agents().await;
+        Ok(())
+    })?;
+    let error = Command::new(program).args(arguments).env(VARIABLE, gpus).exec();
+    report::print_error(&Text::new(format!("cannot run {}: {error}", program.display())));
+    Ok(ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE }))
+}
+
+/// Reads the hosts until one has enough free GPUs, or it is certain that none has.
+fn find(options: &FreeOptions) -> anyhow::Result<Result<FoundGpus, (Exit, String)>> {
+    let search = || FreeGpuSearch { options, began: None, idle_since: HashMap::new(), has_warned: false };
     let mut searches: Vec<_> = options.read.sources.iter().map(|_| search()).collect();
     let found = report::read_until(&options.read, true, |hosts| {
         let results = hosts.iter().zip(&mut searches).map(|(host, search)| match &host.trouble {
@@ -40,28 +102,30 @@ pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
         });
         first_free(hosts, results.collect())
     })?;
-    let (exit, reason) = match found {
-        Ok(Ok(line)) => {
-            report::print(line.as_bytes())?;
-            return Ok(Exit::Success.into());
-        }
-        Ok(Err((exit, reason))) => (exit, reason.as_str().into()),
-        Err(reason) => (Exit::Error, reason),
-    };
-    report::print_error(&reason);
-    Ok(exit.into())
+    Ok(found.unwrap_or_else(|reason| Err((Exit::Error, reason.to_string()))))
 }
 
-/// The line to print for a host, or the reason why there is none; `None` to wait for the next snapshot.
-type SearchResult = Option<Result<String, (Exit, String)>>;
+/// The GPUs that were found.
+struct FoundGpus {
+    /// `HOST=NAME `, or empty if there is one host only.
+    host: String,
+    /// The UUIDs, separated by commas.
+    gpus: String,
+    /// The command inherits the locks.
+    _locks: Vec<GpuLock>,
+}
+
+/// The GPUs, or the reason why too few are free; `None` to wait for the next snapshot.
+type SearchResult = Option<Result<FoundGpus, (Exit, String)>>;
 
 /// Returns the result of the first host that has enough GPUs, or the reasons of all hosts.
 fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> SearchResult {
     if let [result] = results.as_mut_slice() {
         return result.take();
     }
-    if let Some((host, Some(Ok(line)))) = hosts.iter().zip(&results).find(|(_, result)| matches!(result, Some(Ok(_)))) {
-        return Some(Ok(format!("HOST={} {line}", host.name)));
+    if let Some(at) = results.iter().position(|result| matches!(result, Some(Ok(_)))) {
+        let host = format!("HOST={} ", hosts[at].name);
+        return results.swap_remove(at).map(|found| found.map(|found| FoundGpus { host, ..found }));
     }
     let failures: Vec<(Exit, String)> =
         results.into_iter().collect::<Option<Vec<_>>>()?.into_iter().filter_map(Result::err).collect();
@@ -76,11 +140,13 @@ struct FreeGpuSearch<'a> {
     /// The time of the first snapshot; `None` before it.
     began: Option<Moment>,
     idle_since: HashMap<GpuUuid, Moment>,
+    /// Whether the user knows that GPUs cannot be locked.
+    has_warned: bool,
 }
 
 impl FreeGpuSearch<'_> {
-    /// Takes the latest snapshot. Returns the line to print, or the reason why there is none. Returns `None` to wait
-    /// for the next snapshot.
+    /// Takes the latest snapshot. Returns the GPUs, locked, or the reason why there are too few. Returns `None` to wait for
+    /// the next snapshot.
     fn update(&mut self, model: &HostModel, snapshot: &Snapshot) -> SearchResult {
         let began = *self.began.get_or_insert(snapshot.at);
         if snapshot.gpus.is_empty() {
@@ -98,6 +164,7 @@ impl FreeGpuSearch<'_> {
                 self.idle_since.remove(&gpu.uuid);
             }
         }
+        let suitable = candidates.iter().filter(|gpu| self.is_suitable(gpu)).count();
         let (mut free, mut taken) = (Vec::new(), Vec::new());
         for gpu in candidates {
             match self.objection(model, snapshot, gpu) {
@@ -105,17 +172,33 @@ impl FreeGpuSearch<'_> {
                 Some(reason) => taken.push((gpu, reason)),
             }
         }
+        free.sort_by_key(|gpu| (std::cmp::Reverse(gpu.load.memory_free.unwrap_or_default()), gpu.facts.index));
         let wanted = self.options.count;
-        if free.len() >= wanted {
-            free.sort_by_key(|gpu| (std::cmp::Reverse(gpu.load.memory_free.unwrap_or_default()), gpu.facts.index));
-            let uuids: Vec<&str> = free[..wanted].iter().map(|gpu| gpu.uuid.0.as_str()).collect();
-            return Some(Ok(format!("CUDA_VISIBLE_DEVICES={}\n", uuids.join(","))));
+        let (mut chosen, mut locks) = (Vec::new(), Vec::new());
+        let folder = LockFolder::open().inspect_err(|reason| self.warn(reason)).ok();
+        for gpu in free {
+            if chosen.len() == wanted {
+                break;
+            }
+            match folder.as_ref().map(|folder| folder.lock(&gpu.uuid)).transpose() {
+                Ok(Some(None)) => taken.push((gpu, "is taken by another gputop free".to_owned())),
+                Ok(lock) => {
+                    chosen.push(gpu.uuid.0.as_str());
+                    locks.extend(lock.flatten());
+                }
+                Err(error) => taken.push((gpu, format!("cannot be locked ({error})"))),
+            }
         }
+        if chosen.len() == wanted {
+            return Some(Ok(FoundGpus { host: String::new(), gpus: chosen.join(","), _locks: locks }));
+        }
+        let is_possible = suitable >= wanted;
         // A GPU that was busy in the first snapshot is idle for the wanted time only after that time.
-        if self.options.wait || self.options.idle.is_some_and(|idle| snapshot.at.since(began) < idle) {
+        if is_possible && (self.options.wait || self.options.idle.is_some_and(|idle| snapshot.at.since(began) < idle)) {
             return None;
         }
-        let mut reason = match (wanted, free.len()) {
+        let mut reason = match (wanted, chosen.len()) {
+            _ if !is_possible => format!("this host has {suitable} of the {wanted} GPUs that are wanted"),
             (1, _) => "no GPU is free".to_owned(),
             (_, count) => format!("only {count} of the {wanted} GPUs that are wanted are free"),
         };
@@ -124,6 +207,20 @@ impl FreeGpuSearch<'_> {
             let _infallible: std::fmt::Result = write!(reason, "{separator} GPU {} {objection}", gpu.facts.index);
         }
         Some(Err((Exit::NoneFree, reason)))
+    }
+
+    /// Says once that GPUs cannot be locked. The GPUs are free nevertheless, and a job must not wait for a folder.
+    fn warn(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            let words = "no GPU is locked, so another gputop free may choose the same one";
+            report::print_error(&Text::new(format!("{words}: {reason}")));
+        }
+    }
+
+    /// Whether the job could take the GPU once no other job uses it.
+    fn is_suitable(&self, gpu: &Gpu) -> bool {
+        let is_too_small = gpu.load.memory_total.is_ok_and(|total| total < self.options.memory.unwrap_or_default());
+        !is_too_small && (gpu.facts.parent.is_none() || self.options.count == 1)
     }
 
     /// Returns why a job should not take a GPU.

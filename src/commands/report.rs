@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 pub use self::table::ChosenColumns;
 pub use self::watch::ReadOptions;
-pub(crate) use self::watch::{HostState, read_once, read_until};
-use self::watch::{Watch, block_on};
+use self::watch::Watch;
+pub(crate) use self::watch::{HostState, block_on, read_once, read_until};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::model::HostModel;

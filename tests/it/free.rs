@@ -1,11 +1,14 @@
 //! The GPUs that `gputop free` prints.
 
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 
 use crate::host::{GIB, Host};
-use crate::process::{ChildProcess, Output, exit_code, wait_until};
+use crate::process::{ChildProcess, Output, ProcessHandle, exit_code, run, wait_until};
 
 const NONE_FREE: i32 = 11;
+/// With this output, `env $(gputop free) python train.py` uses no GPU. With none, it would use all of them.
+const NO_GPU: &[u8] = b"CUDA_VISIBLE_DEVICES=\n";
 
 /// Returns the printed UUIDs.
 #[track_caller]
@@ -41,7 +44,7 @@ fn gpus_without_processes_are_free() {
     let output = host.run(["free", "-n", "2"]);
     assert_eq!((output.code, printed_uuids(&output)), (0, vec![uuid(&mut host, 1), uuid(&mut host, 3)]));
     let output = host.run(["free", "-n", "3"]);
-    assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, b"".as_slice()));
+    assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, NO_GPU));
     assert!(output.stderr.contains("2 of the 3 GPUs"), "{}", output.stderr);
     assert!(output.stderr.contains("GPU 0 has 1 process on it with 70.0 GiB"), "{}", output.stderr);
 }
@@ -72,7 +75,7 @@ fn a_busy_gpu_is_not_idle() {
         world.gpus[3].utilization.gpu = None;
     });
     let output = host.run(["free", "--interval", "100ms", "--idle", "300ms"]);
-    assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, b"".as_slice()));
+    assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, NO_GPU));
     assert!(
         output.stderr.contains("GPU 1 is busy (3%)") && output.stderr.contains("GPU 3 does not report"),
         "{}",
@@ -100,7 +103,7 @@ fn wait_waits_for_a_free_gpu() {
     assert_eq!(exit_code(waiting.wait()), 0);
     let mut text = String::new();
     let out = waiting.child().stdout.as_mut().expect("stdout is piped");
-    std::io::Read::read_to_string(out, &mut text).expect("a pipe can be read");
+    out.read_to_string(&mut text).expect("a pipe can be read");
     assert_eq!(text, format!("CUDA_VISIBLE_DEVICES={}\n", uuid(&mut host, 0)));
 }
 
@@ -109,5 +112,86 @@ fn without_a_driver_no_gpu_is_free() {
     let mut host = Host::with_jitter(["H100"]);
     host.change(|world| world.faults.push(fake_nvml::Fault::error("nvmlInit_v2", "DRIVER_NOT_LOADED")));
     let output = host.run(["free"]);
+    assert_eq!(output.stdout, NO_GPU);
     assert!(output.code == 3 && output.stderr.contains("driver is not running"), "{} {}", output.code, output.stderr);
+}
+
+#[test]
+fn a_command_runs_on_the_free_gpus_and_its_exit_code_is_the_result() {
+    let mut host = four_gpus();
+    let script = "echo $CUDA_VISIBLE_DEVICES; cat /proc/$$/task/$$/children; exit 7";
+    let output = host.run(["free", "-n", "2", "--", "sh", "-c", script]);
+    // The command has no child that it did not start, such as the agent.
+    let expected = format!("{},{}\n", uuid(&mut host, 1), uuid(&mut host, 3));
+    let text = output.text();
+    let (line, children) = text.split_once('\n').expect("sh printed a line");
+    assert_eq!((output.code, format!("{line}\n"), output.stderr.as_str()), (7, expected, ""));
+    assert_eq!(children.split_whitespace().count(), 1, "only cat: {children:?}");
+    let output = host.run(["free", "--", "/nowhere/python", "train.py"]);
+    assert_eq!((output.code, output.text().as_str()), (127, ""));
+    assert!(output.stderr.contains("cannot run /nowhere/python"), "{}", output.stderr);
+}
+
+#[test]
+fn without_enough_gpus_the_command_does_not_run_and_a_script_gets_no_gpu() {
+    let host = four_gpus();
+    let output = host.run(["free", "-n", "3", "--", "echo", "trains"]);
+    assert_eq!((output.code, output.text().as_str()), (NONE_FREE, ""));
+    assert!(output.stderr.contains("2 of the 3 GPUs"), "{}", output.stderr);
+    for arguments in ["-n 3", "-n two", "--nvml-lib /nowhere/libnvidia-ml.so.1"] {
+        let line =
+            format!("env $({} free {arguments}) sh -c 'echo [$CUDA_VISIBLE_DEVICES]'", env!("CARGO_BIN_EXE_gputop"));
+        let output =
+            run(host.set_environment(&mut Command::new("sh")).env("CUDA_VISIBLE_DEVICES", "0").args(["-c", &line]));
+        assert_eq!(output.text(), "[]\n", "{arguments}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn more_gpus_than_the_host_has_are_never_waited_for() {
+    let host = four_gpus();
+    for arguments in [["-n", "5"], ["--memory", "200GiB"]] {
+        let output = host.run(["free", "--wait"].iter().chain(&arguments).copied());
+        assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, NO_GPU), "{}", output.stderr);
+        assert!(output.stderr.contains("this host has "), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn a_gpu_stays_taken_until_the_command_and_its_children_have_ended() {
+    let mut host = four_gpus();
+    // The child keeps the lock after the command has ended. No memory shows up.
+    let script = "sleep 1000 >/dev/null & echo $!; read line";
+    let mut command = host.gputop(["free", "--", "sh", "-c", script]);
+    let mut job = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+    let mut line = String::new();
+    BufReader::new(job.child().stdout.take().expect("stdout is piped"))
+        .read_line(&mut line)
+        .expect("a pipe can be read");
+    let child = ProcessHandle::open(line.trim().parse().expect("sh prints the PID"));
+    let other = uuid(&mut host, 3);
+    assert_eq!(printed_uuids(&host.run(["free"])), [other.as_str()]);
+    drop(job.child().stdin.take());
+    assert_eq!(exit_code(job.wait()), 1);
+    let output = host.run(["free", "-n", "2"]);
+    assert_eq!(output.code, NONE_FREE, "{}", output.text());
+    assert!(output.stderr.contains("GPU 1 is taken by another gputop free"), "{}", output.stderr);
+    child.kill();
+    child.wait_for_end();
+    assert_eq!(printed_uuids(&host.run(["free", "-n", "2"])), [uuid(&mut host, 1), other]);
+}
+
+#[test]
+fn without_a_folder_for_locks_the_command_runs_and_the_user_is_told() {
+    let host = four_gpus();
+    let mut command = host.gputop(["free", "--", "echo", "trains"]);
+    let output = run(command.env("XDG_RUNTIME_DIR", "/nowhere").env("TMPDIR", "/nowhere"));
+    assert_eq!((output.code, output.text().as_str()), (0, "trains\n"), "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    assert!(output.stderr.contains("another gputop free may choose the same"), "{}", output.stderr);
+    let output = run(host
+        .gputop(["free", "--", "echo", "trains"])
+        .env("XDG_RUNTIME_DIR", "/nowhere")
+        .env("TMPDIR", host.path("")));
+    assert_eq!((output.text().as_str(), output.stderr.as_str()), ("trains\n", ""));
 }

@@ -127,6 +127,7 @@ impl Host {
             .env("TERM", "xterm-256color")
             .env("LANG", "C.UTF-8")
             .env("XDG_STATE_HOME", self.directory.path())
+            .env("XDG_RUNTIME_DIR", self.directory.path())
             .env("XDG_CONFIG_HOME", self.path("config"))
             .env("GPUTOP_NVML_LIB", &self.library)
             .env("GPUTOP_DEVICES", self.path("nvidia"))

@@ -239,7 +239,7 @@ fn orphans_of_each_host_are_listed_below_its_name() {
 fn free_gpus_are_those_of_the_first_host_that_has_enough() {
     let mut pair = Pair::new();
     let output = run_subcommand(&pair, ["free"]);
-    assert_eq!((output.code, output.text().as_str()), (11, ""), "{}", output.stderr);
+    assert_eq!((output.code, output.text().as_str()), (11, "CUDA_VISIBLE_DEVICES=\n"), "{}", output.stderr);
     assert!(output.stderr.contains("left: no GPU is free: GPU 0 has 1 process"), "{}", output.stderr);
     assert!(output.stderr.contains("; right: no GPU is free"), "{}", output.stderr);
     pair.right.change(|world| world.gpus[0].processes.clear());

@@ -1,0 +1,70 @@
+//! Locks that keep two `gputop free` of one user from choosing the same GPU before the memory of the first job shows up.
+//!
+//! Each GPU has a file in a private folder of the user. The command of `gputop free` inherits the lock of each of its GPUs,
+//! and the kernel releases a lock when no process has the file open any more: after the command and its children have ended.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::{env, io};
+
+use rustix::fs::{self, CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::protocol::snapshot::GpuUuid;
+
+/// The locked file of a GPU. Not closed on exec: the command inherits the file and its lock.
+pub(super) type GpuLock = OwnedFd;
+
+/// The user's folder of lock files. While it is open here, no other `gputop free` chooses GPUs.
+#[derive(Debug)]
+pub(super) struct LockFolder(OwnedFd);
+
+impl LockFolder {
+    /// Opens the folder, and waits while another `gputop free` chooses, which takes microseconds.
+    pub(super) fn open() -> Result<Self, String> {
+        let user = geteuid().as_raw();
+        let runtime = env::var_os("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join("gputop"));
+        let temporary = env::temp_dir().join(format!("gputop-{user}"));
+        // The runtime folder does not exist where nobody has logged in, such as in a container.
+        let opened = match runtime.map(|folder| private_folder(&folder)) {
+            Some(Ok(folder)) => Ok(folder),
+            _ => private_folder(&temporary),
+        };
+        let locked = opened.and_then(|folder| {
+            fs::flock(&folder, FlockOperation::LockExclusive)?;
+            Ok(folder)
+        });
+        locked.map(Self).map_err(|error| format!("{}: {error}", temporary.display()))
+    }
+
+    /// Locks a GPU. Returns `None` if another `gputop free` or its command has the lock.
+    pub(super) fn lock(&self, gpu: &GpuUuid) -> io::Result<Option<GpuLock>> {
+        // A UUID is text from outside, and that of a MIG instance may have slashes.
+        let name: String =
+            gpu.0.as_str().chars().map(|letter| if letter.is_alphanumeric() { letter } else { '-' }).collect();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW;
+        let file = fs::openat(&self.0, format!("{name}.lock"), flags, Mode::RUSR | Mode::WUSR)?;
+        match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Opens a folder that only this user may enter, and creates it if it is absent.
+fn private_folder(path: &Path) -> io::Result<OwnedFd> {
+    match fs::mkdir(path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = fs::openat(CWD, path, flags, Mode::empty())?;
+    let stat = fs::fstat(&folder)?;
+    // Anyone may have created a folder of this name in /tmp.
+    if stat.st_uid != geteuid().as_raw() || Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO) {
+        return Err(io::Error::other("it belongs to someone else, or others may enter it"));
+    }
+    Ok(folder)
+}
