@@ -23,11 +23,10 @@ use self::device_files::DeviceFiles;
 pub(super) use self::files::is_initial_pid_namespace;
 use self::host_procfs::HostProcfs;
 pub(super) use self::origin::CudaEnvironment;
-use self::origin::Environment;
 pub(super) use self::shown_process::{ListedProcess, NvmlMemory};
 use self::shown_process::{ReadContext, ShownProcess};
-use self::slow_files::SlowFiles;
 pub(super) use self::slow_files::SlowFilesMessage;
+use self::slow_files::{SlowFacts, SlowFiles};
 use super::{AgentEvent, clock};
 use crate::base::text::Argv;
 use crate::base::units::{Bytes, Moment};
@@ -207,7 +206,7 @@ impl Processes {
         if let Some(id) = self.slow_files.abandon_overdue(now)
             && let Some(shown) = self.shown.get_mut(&id.pid).filter(|shown| shown.process.id == id)
         {
-            shown.set_argv(Err(Missing::Failed), Err(Missing::Failed));
+            shown.set_slow_facts(SlowFacts::missing(Missing::Failed));
         }
         self.shown.values().filter(|shown| !shown.is_unread()).map(|shown| &shown.process)
     }
@@ -285,8 +284,8 @@ impl Processes {
     pub(super) fn receive(&mut self, message: SlowFilesMessage) {
         match message {
             SlowFilesMessage::Process(message) => {
-                if let Some((id, (argv, environment))) = self.slow_files.processes.receive(message) {
-                    self.set_argv(id, argv, environment);
+                if let Some((id, facts)) = self.slow_files.processes.receive(message) {
+                    self.set_slow_facts(id, facts);
                 }
             }
             SlowFilesMessage::User(message) => {
@@ -298,15 +297,15 @@ impl Processes {
         }
     }
 
-    fn set_argv(&mut self, id: ProcessId, argv: Reading<Argv>, environment: Reading<Environment>) {
+    fn set_slow_facts(&mut self, id: ProcessId, facts: SlowFacts) {
         let is_child = |argument: &str| MULTIPROCESSING.iter().any(|part| argument.contains(part));
         let is_accepted = |argv: &Argv| argv.iter().any(is_child) || self.expected.contains(argv);
-        if self.candidates.remove(&id) && argv.as_ref().is_ok_and(is_accepted) {
+        if self.candidates.remove(&id) && facts.argv.as_ref().is_ok_and(is_accepted) {
             self.accepted.push(id);
         }
         let before = self.shown.range(..id.pid).next_back().map(|(_, shown)| shown.process.facts.clone());
         if let Some(shown) = self.shown.get_mut(&id.pid).filter(|shown| shown.process.id == id) {
-            shown.set_argv(argv, environment);
+            shown.set_slow_facts(facts);
             // Processes of one job have neighbouring PIDs and mostly the same facts, so equal texts are stored once.
             if let Some(before) = before {
                 shown.process.facts_mut().share(&before);

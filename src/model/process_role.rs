@@ -9,13 +9,13 @@ use crate::protocol::snapshot::{Process, ProcessFacts};
 pub(in crate::model) enum ProcessRole {
     /// Neither name nor arguments were read yet.
     Unknown,
-    /// Adopts orphans: PID 1, service managers, container shims, terminals, ssh.
+    /// Adopts orphans: PID 1 unless it runs Python, service managers, container shims.
     Adopter,
-    /// An interactive shell.
+    /// Starts what a person or a schedule asks for, and adopts no orphans: an interactive shell, tmux, ssh, cron.
     Shell,
     /// A shell that runs a script or one command.
     Script,
-    /// Starts the processes of a job and waits: torchrun, accelerate, deepspeed, mpirun, raylet.
+    /// Starts the processes of a job and waits: torchrun, accelerate, deepspeed, mpirun.
     Launcher,
     /// Serves one Python process: forkserver, `resource_tracker`, compile worker.
     Helper,
@@ -23,8 +23,8 @@ pub(in crate::model) enum ProcessRole {
     Worker,
     /// A notebook's kernel.
     Notebook,
-    /// A server that starts notebooks.
-    NotebookServer,
+    /// A server that starts independent programs for its users: Jupyter, Ray's raylet.
+    Server,
     /// Any other Python program.
     Python,
     /// Anything else.
@@ -32,14 +32,17 @@ pub(in crate::model) enum ProcessRole {
 }
 
 // Names of programs or modules, separated by spaces.
-const ADOPTERS: &str = "systemd init tini dumb-init docker-init catatonit s6-svscan runsv supervisord tmux screen sshd \
-                       sshd-session login cron crond slurmstepd slurmd conmon dockerd runc";
+const ADOPTERS: &str = "systemd init tini dumb-init docker-init catatonit s6-svscan slurmstepd conmon dockerd runc";
+const STARTERS: &str = "tmux screen sshd sshd-session login cron crond slurmd supervisord runsv";
 const SHELLS: &str = "bash sh zsh fish dash ash ksh tcsh csh nu";
 const LAUNCHERS: &str = "pt_elastic torchrun deepspeed mpirun mpiexec orterun prterun hydra_pmi_proxy horovodrun srun \
-                         raylet prted";
+                         prted";
 const LAUNCHER_MODULES: &str = "torch.distributed.run torch.distributed.launch torch.distributed.elastic \
                                 deepspeed.launcher accelerate.commands ray.autoscaler";
 const NOTEBOOK_SERVERS: &str = "jupyter-notebook jupyter-lab jupyter-server jupyterhub-singleuser jupyterhub jupyter";
+
+// As in `from multiprocessing.forkserver import main; main(5)`; other packages, such as loky, have copies of these modules.
+const HELPER_MODULES: [&str; 2] = [".forkserver import main;", ".resource_tracker import main;"];
 
 fn is_in(names: &str, name: &str) -> bool {
     names.split(' ').any(|known| known == name)
@@ -60,14 +63,14 @@ impl ProcessRole {
         if comm.is_empty() && argv.is_empty() {
             return Self::Unknown;
         }
-        if process.id.pid == 1 && !is_python(comm, argv) {
-            return Self::Adopter;
-        }
-        by_comm(comm).or_else(|| by_argv(argv)).unwrap_or_else(|| match () {
+        let role = by_comm(comm).or_else(|| by_argv(argv)).unwrap_or_else(|| match () {
             () if is_python(comm, argv) => Self::Python,
             () if is_in(SHELLS, comm) => shell(argv),
             () => Self::Other,
-        })
+        });
+        // The kernel gives the orphans of a PID namespace to its PID 1. A Python program or launcher with this PID is the
+        // parent of its own children all the same.
+        if process.id.pid == 1 && !role.runs_python() { Self::Adopter } else { role }
     }
 
     /// Whether the process runs Python code of a user's program.
@@ -77,13 +80,7 @@ impl ProcessRole {
 
     /// Whether the process runs Python, or is a launcher, which may start Python.
     pub(in crate::model) fn runs_python(self) -> bool {
-        self.is_python() || matches!(self, Self::Launcher | Self::NotebookServer)
-    }
-
-    /// Whether the process creates others for its own purpose: the end of the process is then a sign that the others
-    /// are orphans.
-    pub(in crate::model) fn makes(self) -> bool {
-        self.is_python() || self == Self::Launcher
+        self.is_python() || matches!(self, Self::Launcher | Self::Server)
     }
 
     /// The relation of the process to those that it creates, for sentences.
@@ -91,13 +88,14 @@ impl ProcessRole {
         match self {
             Self::Launcher => "launcher",
             Self::Helper => "helper",
+            Self::Server => "server",
             Self::Notebook => "notebook",
             _ => "parent",
         }
     }
 
-    /// Whether a child of this process may be an adopted orphan, or a program that a user started.
-    pub(in crate::model) fn may_adopt(self) -> bool {
+    /// Whether the process belongs to the host or its users, and not to the jobs that they start.
+    pub(in crate::model) fn is_outside_jobs(self) -> bool {
         matches!(self, Self::Adopter | Self::Shell | Self::Script)
     }
 }
@@ -106,9 +104,9 @@ impl ProcessRole {
 fn by_name(name: &str) -> Option<ProcessRole> {
     match () {
         () if starts_with_any(name, &["VLLM::", "sglang::", "ray::"]) => Some(ProcessRole::Worker),
-        () if is_in(ADOPTERS, name) || starts_with_any(name, &["containerd-shim", "sshd:", "tmux:"]) => {
-            Some(ProcessRole::Adopter)
-        }
+        () if is_in(ADOPTERS, name) || name.starts_with("containerd-shim") => Some(ProcessRole::Adopter),
+        () if is_in(STARTERS, name) || starts_with_any(name, &["sshd:", "tmux:"]) => Some(ProcessRole::Shell),
+        () if name == "raylet" => Some(ProcessRole::Server),
         () => None,
     }
 }
@@ -116,7 +114,7 @@ fn by_name(name: &str) -> Option<ProcessRole> {
 fn by_comm(comm: &str) -> Option<ProcessRole> {
     match comm {
         "pt_data_worker" => Some(ProcessRole::Worker),
-        "pt_elastic" | "raylet" => Some(ProcessRole::Launcher),
+        "pt_elastic" => Some(ProcessRole::Launcher),
         _ => by_name(comm),
     }
 }
@@ -128,7 +126,7 @@ fn by_argv(argv: &[&str]) -> Option<ProcessRole> {
         // A login shell is named `-bash`.
         () if is_in(SHELLS, first.trim_start_matches('-')) => Some(shell(argv)),
         () if is_in(LAUNCHERS, first) => Some(ProcessRole::Launcher),
-        () if is_in(NOTEBOOK_SERVERS, first) || is_in(NOTEBOOK_SERVERS, second) => Some(ProcessRole::NotebookServer),
+        () if is_in(NOTEBOOK_SERVERS, first) || is_in(NOTEBOOK_SERVERS, second) => Some(ProcessRole::Server),
         () if first == "accelerate" || starts_with_any(first, &["python", "pypy"]) => python(argv, second),
         () => by_name(first),
     }
@@ -141,7 +139,7 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
         return Some(ProcessRole::Launcher);
     }
     if second == "supervisord" {
-        return Some(ProcessRole::Adopter);
+        return Some(ProcessRole::Shell);
     }
     if (second == "accelerate" || name(program) == "accelerate") && rest.iter().take(2).any(|word| *word == "launch") {
         return Some(ProcessRole::Launcher);
@@ -152,13 +150,12 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
     match option {
         "-m" if LAUNCHER_MODULES.split(' ').any(|module| operand.starts_with(module)) => Some(ProcessRole::Launcher),
         "-m" if starts_with_any(operand, &["ipykernel", "colab_kernel"]) => Some(ProcessRole::Notebook),
-        "-m" if starts_with_any(operand, &["jupyter", "notebook"]) => Some(ProcessRole::NotebookServer),
-        "-c" if operand.contains("multiprocessing.forkserver") || operand.contains("resource_tracker") => {
+        "-m" if starts_with_any(operand, &["jupyter", "notebook"]) => Some(ProcessRole::Server),
+        // `multiprocessing` writes these programs. A person's program may import the same modules.
+        "-c" if operand.starts_with("from ") && HELPER_MODULES.iter().any(|module| operand.contains(module)) => {
             Some(ProcessRole::Helper)
         }
-        "-c" if operand.contains("multiprocessing.spawn") || operand.contains("spawn_main") => {
-            Some(ProcessRole::Worker)
-        }
+        "-c" if operand.contains("spawn_main") && rest.contains(&"--multiprocessing-fork") => Some(ProcessRole::Worker),
         program if program.contains("torch/_inductor/compile_worker") => Some(ProcessRole::Helper),
         program if program.contains("ipykernel_launcher") => Some(ProcessRole::Notebook),
         _ => None,

@@ -4,7 +4,7 @@
 //! snapshot and the records of earlier ones ([`process_records`]), so a replay gives the verdicts of the live run.
 
 pub(super) mod judge;
-mod orphan;
+pub(super) mod orphan;
 pub(super) mod process_records;
 #[cfg(test)]
 mod tests;

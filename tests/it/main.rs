@@ -15,6 +15,7 @@ mod alerts;
 mod allocator_stats;
 mod analyze;
 mod cli;
+mod container;
 mod doctor;
 mod drivers;
 mod ending_a_process;

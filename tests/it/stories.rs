@@ -244,14 +244,14 @@ fn start_story(host: &Host, pipe: &ReadyPipe, story: Story, gpu: usize) -> Runni
 }
 
 /// An agent, and the model of its lines.
-struct ObservedHost {
+pub(crate) struct ObservedHost {
     model: HostModel,
     lines: Receiver<Vec<u8>>,
     _agent: ChildProcess,
 }
 
 impl ObservedHost {
-    fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         // The agent's input stays open: when it closes, the agent exits.
         let mut agent = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let out = BufReader::new(agent.child().stdout.take().expect("stdout is piped"));
@@ -262,13 +262,17 @@ impl ObservedHost {
 
     /// Waits for the next line, and applies it to the model.
     #[track_caller]
-    fn apply_next_line(&mut self) {
+    pub(crate) fn apply_next_line(&mut self) {
         let line = self.lines.recv_timeout(DEADLINE).expect("the agent writes another line");
         match Line::parse(&line).expect("the line parses").expect("the kind of line is known") {
             Line::Full(full) => self.model.replace(*full),
             Line::Tick(change) => self.model.change(*change).expect("a tick changes the snapshot of the line before"),
             Line::Reply(_) => {}
         }
+    }
+
+    pub(crate) fn model(&self) -> &HostModel {
+        &self.model
     }
 
     /// Applies the last snapshot again, dated eleven minutes later.

@@ -46,6 +46,8 @@ pub(in crate::agent) struct Environment {
     pub(super) elastic_run: Option<Text>,
     /// `RANK`, or `LOCAL_RANK` where `RANK` is not set.
     pub(super) rank: Option<Text>,
+    /// `JPY_PARENT_PID`: the PID of the server that started a notebook's kernel.
+    pub(super) notebook_server: Option<u32>,
     pub(super) cuda: CudaEnvironment,
 }
 
@@ -85,6 +87,7 @@ impl Environment {
             origin: slurm().or_else(pod).or_else(tmux).or_else(screen),
             elastic_run: get(b"TORCHELASTIC_RUN_ID"),
             rank: get(b"RANK").or_else(|| get(b"LOCAL_RANK")),
+            notebook_server: get(b"JPY_PARENT_PID").and_then(|pid| pid.as_str().parse().ok()),
             cuda: CudaEnvironment {
                 visible: value(b"CUDA_VISIBLE_DEVICES", Self::MOST_VISIBLE),
                 order: get(b"CUDA_DEVICE_ORDER"),
@@ -282,6 +285,7 @@ mod tests {
         let environment = Environment::parse(b"RANK=3\0LOCAL_RANK=1\0XRANK=9\0TORCHELASTIC_RUN_ID=none\0");
         assert_eq!((environment.rank, environment.elastic_run), (Some("3".into()), Some("none".into())));
         assert_eq!(Environment::parse(b"LOCAL_RANK=1\0").rank, Some("1".into()));
+        assert_eq!(Environment::parse(b"JPY_PARENT_PID=77\0").notebook_server, Some(77));
         assert_eq!(Environment::parse(b"\0=\0RANK"), Environment::default());
     }
 }

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use super::files;
 use super::host_procfs::HostProcfs;
 use super::origin::{self, CudaEnvironment, Environment, Origin};
-use super::slow_files::SlowFiles;
+use super::slow_files::{SlowFacts, SlowFiles};
 use super::stat::{self, ProcStat, living_thread};
-use crate::base::text::{Argv, Text};
+use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
 
@@ -48,6 +48,8 @@ pub(super) struct ShownProcess {
     group_origin: Option<Origin>,
     environment_origin: Reading<Option<Origin>>,
     pub(super) cuda: CudaEnvironment,
+    /// The PID that the process was started to serve.
+    served: Reading<u32>,
     /// When to read the names of threads. `None` when no thread is new.
     threads_due: Option<Moment>,
     /// The number of readings in a row in which the process slept and used no CPU time.
@@ -116,6 +118,7 @@ impl ShownProcess {
             group_origin: None,
             environment_origin: Err(Missing::NotYet),
             cuda: CudaEnvironment::default(),
+            served: Err(Missing::NotYet),
             threads_due: Some(Moment(0)),
             asleep: 0,
         }
@@ -177,6 +180,9 @@ impl ShownProcess {
             let facts = self.process.facts_mut();
             (facts.parent, facts.group, facts.session) = related;
         }
+        if self.process.facts.forked != stat.is_forked() {
+            self.process.facts_mut().forked = stat.is_forked();
+        }
         let is_same_name = |comm: &Text| comm.as_str().as_bytes() == stat.comm || *comm == Text::new(stat.comm);
         if !self.process.facts.comm.as_ref().is_ok_and(is_same_name) {
             let facts = self.process.facts_mut();
@@ -205,6 +211,9 @@ impl ShownProcess {
         load.rss = Ok(Bytes(stat.rss_pages.saturating_mul(procfs.page_size)));
         // A frozen process may be thawed; and with control groups v1, a frozen process shows as blocked.
         let is_blocked = previous_state == Ok(State::DiskSleep) && state == State::DiskSleep;
+        if is_cgroup_turn && self.served.is_ok() {
+            self.update_served();
+        }
         if is_cgroup_turn && (self.process.facts.frozen_by.is_ok() || is_blocked) {
             self.read_cgroup(procfs);
         }
@@ -252,7 +261,7 @@ impl ShownProcess {
         }
     }
 
-    pub(super) fn set_argv(&mut self, argv: Reading<Argv>, environment: Reading<Environment>) {
+    pub(super) fn set_slow_facts(&mut self, SlowFacts { argv, environment, served }: SlowFacts) {
         let facts = self.process.facts_mut();
         facts.argv = argv;
         let value = |get: fn(&Environment) -> &Option<Text>| match &environment {
@@ -266,6 +275,20 @@ impl ShownProcess {
             environment.origin
         });
         self.update_origin();
+        self.served = served;
+        self.update_served();
+    }
+
+    /// Updates whether the process that this one was started to serve has ended.
+    fn update_served(&mut self) {
+        let start_ticks = self.process.id.start_ticks.unwrap_or(u64::MAX);
+        let ended = self.served.and_then(|served| match stat::has_ended(served, start_ticks) {
+            true => Ok(served),
+            false => Err(Missing::Unsupported),
+        });
+        if self.process.facts.ended_served != ended {
+            self.process.facts_mut().ended_served = ended;
+        }
     }
 
     fn update_origin(&mut self) {

@@ -4,7 +4,7 @@
 //! A thread that hangs is abandoned. The value that it was reading counts as failed until the thread returns.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -26,13 +26,26 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// The most of an environment that is read, in bytes. Before Linux 2.6.23 no environment was longer.
 const MOST_ENVIRONMENT: u64 = 128 << 10;
 
-/// The arguments of a process, and the variables of its environment that gputop uses.
-type ArgvAndEnvironment = (Reading<Argv>, Reading<Environment>);
+/// The facts about one process that are read together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) struct SlowFacts {
+    pub(super) argv: Reading<Argv>,
+    /// The variables of the environment that gputop uses.
+    pub(super) environment: Reading<Environment>,
+    /// The PID that the process was started to serve. Missing when none is named, or in another PID namespace.
+    pub(super) served: Reading<u32>,
+}
+
+impl SlowFacts {
+    pub(super) fn missing(why: Missing) -> Self {
+        Self { argv: Err(why), environment: Err(why), served: Err(why) }
+    }
+}
 
 /// A message of one of the threads.
 #[derive(Debug)]
 pub(in crate::agent) enum SlowFilesMessage {
-    Process(WorkerMessage<(ProcessId, ArgvAndEnvironment)>),
+    Process(WorkerMessage<(ProcessId, SlowFacts)>),
     User(WorkerMessage<(u32, Text)>),
 }
 
@@ -113,7 +126,7 @@ fn read_all<Key: Copy, Value>(thread: &WorkerThread<Key, Key, (Key, Value)>, rea
 
 pub(super) struct SlowFiles {
     /// Reads arguments and environments.
-    pub(super) processes: ReadQueue<ProcessId, ArgvAndEnvironment>,
+    pub(super) processes: ReadQueue<ProcessId, SlowFacts>,
     users: ReadQueue<u32, Text>,
     /// The names of users by user ID. `None` while a name is being looked up.
     user_names: HashMap<u32, Option<Text>>,
@@ -165,14 +178,31 @@ fn user_name(uid: u32) -> Text {
 }
 
 /// Reads the arguments and environment, and makes sure that they are not those of a later process with the same PID.
-fn read_process(id: ProcessId) -> ArgvAndEnvironment {
+fn read_process(id: ProcessId) -> SlowFacts {
     let (argv, environment) = (argv(id.pid), environment(id.pid));
+    let served = argv.as_ref().map_err(|why| *why).and_then(|argv| served(id.pid, argv, &environment));
     if stat::start_ticks(id.pid) == id.start_ticks {
-        (argv, environment)
+        SlowFacts { argv, environment, served }
     } else {
         // The process has ended meanwhile.
-        (Err(Missing::NotYet), Err(Missing::NotYet))
+        SlowFacts::missing(Missing::NotYet)
     }
+}
+
+/// Returns the PID that a compile worker of PyTorch or the kernel of a notebook was started to serve. The same words in the
+/// arguments or environment of another program may mean anything.
+fn served(pid: u32, argv: &Argv, environment: &Reading<Environment>) -> Reading<u32> {
+    let has_word = |part: &str| argv.iter().any(|word| word.contains(part));
+    let served = if has_word("torch/_inductor/compile_worker") {
+        argv.iter().find_map(|word| word.strip_prefix("--parent=")?.parse().ok())
+    } else if has_word("ipykernel") {
+        environment.as_ref().map_err(|why| *why)?.notebook_server
+    } else {
+        None
+    };
+    let served = served.ok_or(Missing::Unsupported)?;
+    let namespace = |directory: &str| fs::read_link(format!("/proc/{directory}/ns/pid")).map_err(|_| Missing::Denied);
+    if namespace(&pid.to_string())? == namespace("self")? { Ok(served) } else { Err(Missing::Unsupported) }
 }
 
 /// Reads the arguments, up to [`Text::LIMIT`] bytes.

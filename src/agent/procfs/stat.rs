@@ -5,7 +5,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::protocol::snapshot::State;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
+use crate::protocol::snapshot::{Missing, Reading, State};
 
 /// The fields of `stat` that gputop uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +36,10 @@ impl ProcStat<'_> {
     /// `PF_FORKNOEXEC`: the flag of a process that was forked and has not called `exec` since.
     const FORKED: u32 = 0x40;
 
-    /// Whether the memory of the process began as a copy of its parent's: no `exec` followed the fork.
-    pub(in crate::agent) fn is_forked(&self) -> bool {
-        self.flags & Self::FORKED != 0
+    /// Whether the memory of the process began as a copy of its parent's: no `exec` followed the fork. Unsupported on a
+    /// kernel that shows no flags at all, such as gVisor's.
+    pub(in crate::agent) fn is_forked(&self) -> Reading<bool> {
+        if self.flags == 0 { Err(Missing::Unsupported) } else { Ok(self.flags & Self::FORKED != 0) }
     }
 
     /// Whether this is a kernel thread, which no signal ends.
@@ -58,6 +62,15 @@ pub(in crate::agent) fn read<'a>(directory: &Path, buffer: &'a mut Vec<u8>) -> i
 /// Returns the start ticks of the process that has this PID now. `None` when there is none.
 pub(in crate::agent) fn start_ticks(pid: u32) -> Option<u64> {
     Some(of(pid, &mut Vec::new()).ok()?.start_ticks)
+}
+
+/// Whether no process lives that has this PID and started no later than at `start_ticks`.
+pub(in crate::agent) fn has_ended(pid: u32, start_ticks: u64) -> bool {
+    match of(pid, &mut Vec::new()) {
+        Ok(stat) => stat.start_ticks > start_ticks || stat.state == State::Zombie && stat.threads <= 1,
+        // A process of another user may be hidden.
+        Err(_) => Pid::from_raw(pid.cast_signed()).is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH)),
+    }
 }
 
 /// Finds a living thread of a process whose main thread has ended: the thread's directory and state. Prefers a thread

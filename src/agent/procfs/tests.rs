@@ -159,7 +159,13 @@ fn a_related_process_is_certain_in_any_namespace_and_its_successor_is_not_relate
     let shown = pass(&mut processes, &[me().pid], &[me()]);
     assert_eq!(shown[0].facts.identity, Identity::Unverified);
     assert_eq!(processes.gpu_users().count(), 0);
-    let shown = pass(&mut processes, &[], &[me()]);
+    let shown = loop {
+        let shown = pass(&mut processes, &[], &[me()]);
+        // This test may run within a clock tick of the start of its process.
+        if shown[0].facts.identity != Identity::Fresh {
+            break shown;
+        }
+    };
     assert_eq!((shown[0].id, shown[0].facts.identity), (me(), Identity::Sure));
     let shown = pass(&mut processes, &[me().pid], &[me()]);
     assert_eq!(shown[0].facts.identity, Identity::Unverified);
@@ -213,7 +219,7 @@ fn a_candidate_is_accepted_by_its_arguments() {
     let spawned = "from multiprocessing.spawn import spawn_main; spawn_main()";
     for (id, argument) in candidates.into_iter().zip([spawned, "train.py"]) {
         let argv = ["python", "-c", argument].map(Text::from).into_iter().collect();
-        processes.set_argv(id, Ok(argv), Err(Missing::Denied));
+        processes.set_slow_facts(id, SlowFacts { argv: Ok(argv), ..SlowFacts::missing(Missing::Denied) });
     }
     assert_eq!(processes.take_accepted(), [candidates[0]]);
     assert_eq!(processes.take_accepted(), []);

@@ -191,7 +191,7 @@ impl FoundAllocator {
         if Some(stat.start_ticks) != id.start_ticks {
             return Err(AllocatorUnreadable::NotYet);
         }
-        let is_forked = stat.is_forked();
+        let is_forked = stat.is_forked() == Ok(true);
         let (reader, outcome) = search_libraries(&memory, libraries, state)?;
         let location = state.add_location(&reader, id);
         Ok((Self { memory, pidfd, reader, location, is_forked, compared: None, nvml_memory }, outcome))

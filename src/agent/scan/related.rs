@@ -161,7 +161,7 @@ impl RelatedSet {
         for user in &living {
             let mut next = table.rows.get(&user.id.pid).map_or(0, |row| row.parent);
             for _ in 0..MOST_ANCESTORS {
-                let Some(row) = table.rows.get(&next).filter(|_| next > 1) else { break };
+                let Some(row) = table.rows.get(&next) else { break };
                 if self.own_pids.contains(&next) {
                     break;
                 }
@@ -229,7 +229,7 @@ impl RelatedSet {
     }
 
     fn add(&mut self, table: &ProcessTable, pid: u32, user: u32, is_descendant: bool) {
-        if pid <= 1 || self.is_gpu_user(pid) || self.own_pids.contains(&pid) {
+        if self.is_gpu_user(pid) || self.own_pids.contains(&pid) {
             return;
         }
         let (Some(id), Some(row)) = (table.id(pid), table.rows.get(&pid)) else { return };
@@ -286,10 +286,10 @@ mod tests {
     #[test]
     fn ancestors_descendants_and_the_session_are_related() {
         let (table, mut related) = torchrun();
-        check(&related, &[10, 20, 30, 31, 40, 41]);
+        check(&related, &[1, 10, 20, 30, 31, 40, 41]);
         // A trainer without a launcher is in its shell's session.
         use_gpus(&mut related, &table, &[11, 30, 40], 0);
-        check(&related, &[10, 11, 20, 30, 31, 40, 41]);
+        check(&related, &[1, 10, 11, 20, 30, 31, 40, 41]);
     }
 
     #[test]
@@ -299,15 +299,15 @@ mod tests {
             table.end(pid, 1);
         }
         use_gpus(&mut related, &table, &[], 1);
-        check(&related, &[10, 31, 41]);
+        check(&related, &[1, 10, 31, 41]);
         // The workers stay related years later, and their new children are related too.
         table.add(50, "python", 31, 30, 30);
         use_gpus(&mut related, &table, &[], 1 << 40);
-        check(&related, &[10, 31, 41, 50]);
+        check(&related, &[1, 10, 31, 41, 50]);
         table.end(31, 1);
         table.end(41, 1);
         use_gpus(&mut related, &table, &[], 1 << 40);
-        check(&related, &[10, 50]);
+        check(&related, &[1, 10, 50]);
     }
 
     #[test]
@@ -316,20 +316,20 @@ mod tests {
         table.add(32, "python", 30, 30, 30);
         table.end(30, 1);
         use_gpus(&mut related, &table, &[40], 1000);
-        check(&related, &[10, 20, 31, 32, 40, 41]);
+        check(&related, &[1, 10, 20, 31, 32, 40, 41]);
         let (mut table, mut related) = torchrun();
         table.end(30, 1);
         use_gpus(&mut related, &table, &[40], 0);
         table.add(32, "python", 1, 30, 30);
         use_gpus(&mut related, &table, &[40], 60_000);
-        check(&related, &[10, 20, 31, 40, 41]);
+        check(&related, &[1, 10, 20, 31, 40, 41]);
     }
 
     #[test]
     fn a_process_that_stops_using_its_gpu_is_related() {
         let (table, mut related) = torchrun();
         use_gpus(&mut related, &table, &[40], 0);
-        check(&related, &[10, 20, 30, 31, 40, 41]);
+        check(&related, &[1, 10, 20, 30, 31, 40, 41]);
     }
 
     #[test]
@@ -340,7 +340,7 @@ mod tests {
         table.add(62, "python", 1, 59, 59);
         related.accept(accepted);
         use_gpus(&mut related, &table, &[30, 40], 0);
-        check(&related, &[10, 20, 30, 31, 40, 41, 60, 61]);
+        check(&related, &[1, 10, 20, 30, 31, 40, 41, 60, 61]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Partitions processes into jobs: each process is in exactly one.
 //!
 //! 1. A process joins its parent's job when the parent is a Python process, launcher or helper of the same user, or has
-//!    itself joined such a job. A shell that runs a script joins the job of the Python process that started it, unless
+//!    itself joined such a job. A program that a Python process started in a session or group of its own is a job of its
+//!    own. A shell that runs a script joins the job of the Python process that started it, unless
 //!    that process is a notebook. Interactive shells, tmux, sshd, service managers, container shims and notebook
 //!    servers start jobs and are in none of these jobs.
 //! 2. A process stays in its first job when its parent ends, also when the root ends.
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 use super::JobKey;
 use crate::base::text::Text;
 use crate::model::process_role::ProcessRole;
+use crate::model::verdict::orphan;
 use crate::model::verdict::process_records::ProcessView;
 
 /// The most seconds between the starts of two ranks of one `torchrun` run.
@@ -126,10 +128,9 @@ impl JobPartition {
         let mut left: HashMap<JobKey, Vec<usize>> = HashMap::new();
         for (at, process) in view.snapshot.processes.iter().enumerate() {
             let facts = &process.facts;
-            let (Ok(uid), Ok(group), Ok(parent)) = (facts.uid, facts.group, facts.parent) else { continue };
-            let is_adopted = view.tree.parent_of(at).map_or(parent <= 1, |parent| view.role(parent).may_adopt());
+            let (Ok(uid), Ok(group)) = (facts.uid, facts.group) else { continue };
             let is_root = self.find(&self.keys[at]) == JobKey::Root(process.id);
-            if !is_adopted || !is_root || group <= 1 || view.is_alive(group) {
+            if orphan::left(view, at).is_none() || !is_root || group <= 1 || view.is_alive(group) {
                 continue;
             }
             let arguments = match view.role(at) {
@@ -175,14 +176,25 @@ fn is_one_job(view: ProcessView<'_>, parent: usize, parent_joined: bool, child: 
         return false;
     }
     let above = view.role(parent);
+    let is_started = above == ProcessRole::Launcher || above.is_python() && !is_independent(view, parent, child);
     match view.role(child) {
         ProcessRole::Shell | ProcessRole::Adopter => false,
         ProcessRole::Script => {
-            above.makes() && above != ProcessRole::Notebook || above == ProcessRole::Other && parent_joined
+            is_started && above != ProcessRole::Notebook || above == ProcessRole::Other && parent_joined
         }
         _ => {
-            above.makes()
+            is_started
                 || parent_joined && matches!(above, ProcessRole::Other | ProcessRole::Script | ProcessRole::Unknown)
         }
     }
+}
+
+/// Whether a program is a job of its own, although a Python program started it: it leads a session or group of its own. A
+/// scheduler starts its jobs like that. The ranks of one run, which differ in their number, are one job all the same.
+fn is_independent(view: ProcessView<'_>, parent: usize, child: usize) -> bool {
+    let facts = view.facts(child);
+    let own = Ok(view.process(child).id.pid);
+    (facts.session == own || facts.group == own)
+        && !orphan::serves(view.record(child))
+        && (facts.rank.is_err() || facts.rank == view.facts(parent).rank)
 }

@@ -1,19 +1,23 @@
 //! Applies rules 4 and 5 of [`judge`](super::judge): finds processes that were left behind.
 //!
-//! The creator of a process is its nearest ancestor that is not a helper: a forkserver may live on without its trainer.
+//! The creator of a process is its nearest ancestor that is not a helper: a forkserver may live on without its trainer. A
+//! parent that [did not start](did_not_start) the process is not its creator.
 //! Five signs show that a process was left behind ([`OrphanSign`]):
-//! a. the creator of the process, which is a Python process or launcher, ended while gputop watched;
-//! b. the parent, or the parent of the helper that the process comes from, is one that adopts orphans;
+//! a. the creator of the process, which is a Python process, launcher or server, ended while gputop watched. The end of
+//!    a program's starter is no sign if the program [detached itself](detached) from it;
+//! b. the parent, or the parent of the helper that the process comes from, adopts orphans, or did not start the process;
 //! c. the leader of the process group is gone;
-//! d. the process that was to be served (`--parent=PID`) is gone;
+//! d. the process that was to be served is gone;
 //! e. the process is a rank of `torchrun`, and no agent of `torchrun` is among its ancestors.
 //!
 //! The kind of process decides how many signs are enough:
-//! 1. A launcher (rule 4) is an orphan with (a), unless one of its descendants computes; a helper with (a) or (b).
-//! 2. A process that only serves another (worker, spawned or forked child) is an orphan with (a), or with two of (b) to
-//!    (e); with one of them, *orphan?*. Such a process may still compute until it notices that it is alone.
-//! 3. Any other Python process that computes is an orphan only with (d) or (e) and one more sign: (a), (b) and (c) also
-//!    appear with `nohup`, `tmux` and `setsid`.
+//! 1. A launcher (rule 4) is an orphan with (a), unless one of its descendants computes; a helper with (a), (b) or (d).
+//! 2. A process that only serves another (worker, spawned or forked child) is an orphan with (a), with two of (b) to (e),
+//!    or when its parent did not start it; with one of them, *orphan?*. Such a process may still compute until it notices
+//!    that it is alone.
+//! 3. Any other program that computes is an orphan only if it depends on another process: with (a) about a launcher or
+//!    server, which wait for those that they start, or with (d) or (e) and one more sign. The other signs also appear
+//!    with `nohup`, `tmux` and `setsid`.
 //! 4. A Python process that has not computed for [`QUIET_AFTER`] is an orphan with (a), or with two of (b) to (e);
 //!    before that time, or with a single sign other than (b), it is *orphan?*. With (b) and (c) alone, a process with a
 //!    trainer's threads is no orphan, and one that the driver lists is *orphan?* until it computes: a server started
@@ -23,8 +27,9 @@
 
 use std::time::Duration;
 
-use super::process_records::{Activity, ProcessRecord, ProcessView};
+use super::process_records::{Activity, LostParent, ProcessRecord, ProcessView};
 use super::{OrphanEvidence, OrphanSign, ProcessEnd, VerdictKind};
+use crate::base::text::Argv;
 use crate::base::units::Moment;
 use crate::model::process_role::ProcessRole;
 use crate::protocol::snapshot::{Gpu, Process, ProcessFacts, ProcessId, Reading};
@@ -34,25 +39,49 @@ use crate::protocol::snapshot::{Gpu, Process, ProcessFacts, ProcessId, Reading};
 const QUIET_AFTER: Duration = Duration::from_secs(10);
 
 /// Whether a process only serves another one.
-pub(super) fn serves(record: &ProcessRecord) -> bool {
+pub(in crate::model) fn serves(record: &ProcessRecord) -> bool {
     record.role == ProcessRole::Worker || record.role == ProcessRole::Helper || record.forked
+}
+
+/// Returns the process whose parent counts: the process itself, or the last of the helpers that it comes from.
+fn top(view: ProcessView<'_>, at: usize) -> usize {
+    view.tree.ancestors_of(at).take_while(|ancestor| view.role(*ancestor) == ProcessRole::Helper).last().unwrap_or(at)
 }
 
 /// Returns the index of a living creator: the nearest ancestor that is not a helper, if it runs Python.
 pub(super) fn creator(view: ProcessView<'_>, at: usize) -> Option<usize> {
-    let creator = view.tree.ancestors_of(at).find(|ancestor| view.role(*ancestor) != ProcessRole::Helper)?;
-    view.role(creator).runs_python().then_some(creator)
+    let top = top(view, at);
+    let creator = view.tree.parent_of(top)?;
+    (view.role(creator).runs_python() && !did_not_start(view, creator, top)).then_some(creator)
+}
+
+/// Whether a process evidently did not start its child, which only serves another process, but has adopted it: any
+/// process may adopt the orphans among its descendants (`PR_SET_CHILD_SUBREAPER`).
+///
+/// A child begins in its creator's process group, with its creator's arguments. Later it may lead a group of its own. A
+/// child that called `exec` has other arguments; so has a creator that gave itself a title, which is a single word.
+fn did_not_start(view: ProcessView<'_>, parent: usize, child: usize) -> bool {
+    let (above, below) = (view.facts(parent), view.facts(child));
+    let has_other_group = above.group.is_ok()
+        && below.group.is_ok_and(|group| group != view.process(child).id.pid && Ok(group) != above.group);
+    let is_program = |argv: &Argv| argv.iter().filter(|word| !word.is_empty()).count() > 1;
+    let has_other_program = below.forked == Ok(true)
+        && above.argv.as_ref().is_ok_and(is_program)
+        && below.argv.as_ref().is_ok_and(is_program)
+        && above.argv != below.argv;
+    serves(view.record(child)) && (has_other_group || has_other_program)
 }
 
 /// Returns *orphan*, *orphan?* or *too soon*; `None` when the process was not left behind.
 pub(super) fn judge(view: ProcessView<'_>, at: usize, is_listed: bool, is_on_gpu: bool) -> Option<VerdictKind> {
     let record = view.record(at);
-    if record.role.may_adopt() || matches!(record.role, ProcessRole::NotebookServer | ProcessRole::Unknown) {
+    if record.role.is_outside_jobs() || matches!(record.role, ProcessRole::Server | ProcessRole::Unknown) {
         return None;
     }
-    let signs = signs(view, at);
+    let lost_creator = lost_creator(view, at);
+    let signs = signs(view, at, lost_creator);
     let has = |is_one: fn(&OrphanSign) -> bool| signs.iter().any(is_one);
-    let has_ended = has(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
+    let has_ended = lost_creator.is_some();
     // Where the creator lives, a missing group leader or agent is a sign about the creator.
     if signs.is_empty() || serves(record) && !has_ended && creator(view, at).is_some() {
         return None;
@@ -60,22 +89,26 @@ pub(super) fn judge(view: ProcessView<'_>, at: usize, is_listed: bool, is_on_gpu
     let was_left = has(|sign| matches!(sign, OrphanSign::Left { .. }));
     let served = has(|sign| matches!(sign, OrphanSign::ServedGone(_)));
     let elastic = has(|sign| matches!(sign, OrphanSign::NoElasticAgent(_)));
-    let proves = has_ended || signs.len() >= 2;
+    let waited =
+        lost_creator.is_some_and(|creator| matches!(creator.role, ProcessRole::Launcher | ProcessRole::Server));
+    let depends = served || elastic || waited;
+    let top = top(view, at);
+    let was_adopted = view.tree.parent_of(top).is_some_and(|parent| did_not_start(view, parent, top));
+    let proves = has_ended || was_adopted || signs.len() >= 2;
     let trains = view.facts(at).trainer_threads == Ok(true);
     let answer = match record.role {
         // Kind 1
         ProcessRole::Launcher if !record.forked => {
             (has_ended && record.activity != Activity::Computes).then_some(OrphanAnswer::Yes)
         }
-        ProcessRole::Helper => (has_ended || was_left).then_some(OrphanAnswer::Yes),
+        ProcessRole::Helper => (has_ended || was_left || served).then_some(OrphanAnswer::Yes),
         // Kind 2
         _ if serves(record) => Some(if proves { OrphanAnswer::Yes } else { OrphanAnswer::Maybe }),
         // Kind 5
         role if !(has_ended || elastic || role.is_python() && (is_on_gpu || served)) => None,
         // Kinds 3 and 4
         _ => match record.activity {
-            // `nohup` does not cause signs (d) and (e).
-            _ if (served || elastic) && proves => Some(OrphanAnswer::Yes),
+            _ if depends && proves => Some(OrphanAnswer::Yes),
             Activity::Computes => None,
             Activity::Unknown => proves.then_some(OrphanAnswer::TooSoon),
             Activity::Quiet if !proves => (!was_left && !trains && !record.computed).then_some(OrphanAnswer::Maybe),
@@ -101,42 +134,55 @@ enum OrphanAnswer {
     TooSoon,
 }
 
-/// Returns the signs that a process was left behind, strongest first.
-fn signs(view: ProcessView<'_>, at: usize) -> Vec<OrphanSign> {
-    let mut signs = Vec::new();
+/// Sign (a): returns the creator that ended while gputop watched.
+fn lost_creator(view: ProcessView<'_>, at: usize) -> Option<&LostParent> {
     // A forkserver outlives its trainer: the children of the forkserver lost that trainer, too.
     let helpers = view.tree.ancestors_of(at).take_while(|ancestor| view.role(*ancestor) == ProcessRole::Helper);
-    let top = helpers.clone().last().unwrap_or(at);
-    let lost_parent = [at]
-        .into_iter()
-        .chain(helpers)
-        .find_map(|process| view.record(process).lost_parent.as_ref().filter(|lost_parent| lost_parent.role.makes()));
-    if let Some(lost_parent) = lost_parent {
-        signs.push(OrphanSign::CreatorEnded(ProcessEnd {
-            process: lost_parent.process.clone(),
-            ago: view.snapshot.at.since(lost_parent.at),
-        }));
-    }
-    let process = &view.process(at);
-    signs.extend(left(view, top));
-    signs.extend(group_leader_gone(view, process));
-    signs.extend(served_gone(view, at, process));
-    signs.extend(no_elastic_agent(view, at, process));
-    signs
+    let lost = [at].into_iter().chain(helpers).filter_map(|process| view.record(process).lost_parent.as_ref());
+    lost.filter(|lost| lost.role.runs_python()).find(|lost| !detached(view, at, lost))
 }
 
-/// Sign (b): the parent adopts orphans.
-fn left(view: ProcessView<'_>, at: usize) -> Option<OrphanSign> {
-    let parent = view.facts(at).parent.ok()?;
+/// Whether a program is independent of the Python program that started it: it leads a session of its own, or is the
+/// starter's own replacement, with the same arguments. Launchers and servers start those that depend on them in such
+/// sessions; `torch.distributed` programs start the other ranks with their own arguments.
+fn detached(view: ProcessView<'_>, at: usize, starter: &LostParent) -> bool {
+    let (process, facts) = (view.process(at), view.facts(at));
+    // Unknown arguments may be the same.
+    let is_replacement = || {
+        let above = starter.process.facts.as_ref();
+        facts.forked == Ok(false)
+            && starter.process.argv().is_none_or(|argv| facts.argv.as_ref().ok() == Some(argv))
+            && (facts.rank.is_err() || above.is_some_and(|above| above.rank == facts.rank))
+    };
+    starter.role.is_python() && !serves(view.record(at)) && (facts.session == Ok(process.id.pid) || is_replacement())
+}
+
+/// Returns the signs that a process was left behind, strongest first.
+fn signs(view: ProcessView<'_>, at: usize, lost_creator: Option<&LostParent>) -> Vec<OrphanSign> {
+    let ended = lost_creator.map(|lost| {
+        let ago = view.snapshot.at.since(lost.at);
+        OrphanSign::CreatorEnded(ProcessEnd { process: lost.process.clone(), ago })
+    });
+    let process = view.process(at);
+    let signs = [
+        ended,
+        left(view, top(view, at)),
+        group_leader_gone(view, process),
+        process.facts.ended_served.ok().map(OrphanSign::ServedGone),
+        no_elastic_agent(view, at, process),
+    ];
+    signs.into_iter().flatten().collect()
+}
+
+/// Sign (b): the parent has adopted the process.
+pub(in crate::model) fn left(view: ProcessView<'_>, at: usize) -> Option<OrphanSign> {
     let to = match view.tree.parent_of(at) {
-        Some(parent) => {
-            let record = view.record(parent);
-            // In a container, the trainer itself may be PID 1.
-            record.role.may_adopt().then(|| format!("{} ({})", record.known.program(), record.known.id.pid).into())?
+        Some(parent) if view.role(parent) == ProcessRole::Adopter || did_not_start(view, parent, at) => {
+            let known = &view.record(parent).known;
+            format!("{} ({})", known.program(), known.id.pid).into()
         }
-        None if parent == 1 => "PID 1".into(),
-        None if parent == 0 => "something outside of its PID namespace".into(),
-        None => return None,
+        None if view.facts(at).parent == Ok(1) => "PID 1".into(),
+        _ => return None,
     };
     Some(OrphanSign::Left { to })
 }
@@ -148,20 +194,6 @@ fn group_leader_gone(view: ProcessView<'_>, process: &Process) -> Option<OrphanS
     let is_complete = view.snapshot.host.scan.at != Moment(0) && (parent <= 1 || view.tree.living(parent).is_some());
     (is_complete && group != process.id.pid && group > 1 && !view.is_alive(group))
         .then_some(OrphanSign::GroupLeaderGone(group))
-}
-
-/// Sign (d): the process that was served is gone.
-fn served_gone(view: ProcessView<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
-    let served = view.record(at).served?;
-    let is_above = view.tree.ancestors_of(at).any(|ancestor| view.process(ancestor).id.pid == served);
-    // A PID given to a process in a container means another process outside.
-    let in_container = process.facts.origin.as_ref().is_ok_and(|origin| {
-        ["docker", "kubernetes", "podman", "containerd", "lxc", "crio"]
-            .iter()
-            .any(|name| origin.as_str().contains(name))
-    });
-    let is_known = view.snapshot.host.scan.at != Moment(0);
-    (is_known && !is_above && !in_container && !view.is_alive(served)).then_some(OrphanSign::ServedGone(served))
 }
 
 /// Sign (e): the agent of `torchrun` is gone.

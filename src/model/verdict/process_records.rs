@@ -47,10 +47,9 @@ pub(in crate::model) struct ProcessRecord {
     /// The process and its last known arguments: a process that has ended no longer has any.
     pub(in crate::model) known: Arc<KnownProcess>,
     pub(in crate::model) role: ProcessRole,
-    /// Whether the process had the arguments of its Python parent: it was forked, not started.
+    /// Whether the process was forked from its Python parent, and works for it: it called no `exec`, and did not leave the
+    /// session.
     pub(in crate::model) forked: bool,
-    /// The PID that the process was started to serve: `--parent=PID`.
-    pub(super) served: Option<u32>,
     /// The first parent whose end is a sign of an orphan; else the last parent that ended.
     pub(super) lost_parent: Option<LostParent>,
     pub(super) activity: Activity,
@@ -189,7 +188,7 @@ impl ProcessRecords {
                     let record = &mut self.records[ancestor];
                     match record.activity {
                         Activity::Computes => break,
-                        _ if record.role.may_adopt() => {}
+                        _ if record.role.is_outside_jobs() => {}
                         _ => record.activity = Activity::Computes,
                     }
                 }
@@ -225,13 +224,14 @@ impl ProcessRecords {
         let now = snapshot.at;
         let argv = self.records[at].known.argv().filter(|argv| !argv.is_empty());
         let parent = tree.parent_of(at).map(|parent| (&self.records[parent], snapshot.processes[parent].facts.session));
+        let (session, forked) = (process.facts.session, process.facts.forked);
         let is_fork = parent
             .filter(|(parent, _)| parent.role.runs_python() && argv.is_some() && parent.known.argv() == argv)
             // A daemon has a session of its own, and is no worker.
-            .map(|(_, session)| session.is_err() || process.facts.session.is_err() || session == process.facts.session);
+            .map(|(_, above)| forked != Ok(false) && (above.is_err() || session.is_err() || session == above));
         let creator = parent.map(|(parent, _)| (parent.known.clone(), parent.role));
         let record = &mut self.records[at];
-        record.forked = is_fork.unwrap_or(record.forked);
+        record.forked = is_fork.unwrap_or(record.forked) && session != Ok(process.id.pid);
         if let Ok(parent) = process.facts.parent {
             if let Some(before) = record.parent.filter(|known| *known != parent) {
                 record.lose(before, now);
@@ -273,7 +273,6 @@ impl ProcessRecord {
             known: KnownProcess { id: process.id, facts: None, relation: "" }.into(),
             role: ProcessRole::Unknown,
             forked: false,
-            served: None,
             lost_parent: None,
             activity: Activity::Unknown,
             quiet_since: None,
@@ -298,9 +297,6 @@ impl ProcessRecord {
         }
         self.forked &= self.known.argv() == facts.argv.as_ref().ok();
         self.role = ProcessRole::of(process);
-        let mut arguments = facts.argv.iter().flat_map(Argv::iter);
-        self.served =
-            arguments.find_map(|pid| pid.strip_prefix("--parent=")).and_then(|argument| argument.parse().ok());
         // A tool like `vllm` is no trainer.
         let is_script = self.role == ProcessRole::Python && process_role::program(facts).strip_suffix(".py").is_some();
         let relation = if is_script { "trainer" } else { self.role.relation() };
@@ -311,7 +307,7 @@ impl ProcessRecord {
     /// Records that the parent ended, which had this PID.
     fn lose(&mut self, pid: u32, now: Moment) {
         // The end of a shell or service manager is no sign of an orphan, and must not hide a parent whose end is one.
-        if self.lost_parent.as_ref().is_some_and(|lost_parent| lost_parent.role.makes()) {
+        if self.lost_parent.as_ref().is_some_and(|lost_parent| lost_parent.role.runs_python()) {
             return;
         }
         let id = ProcessId { pid, start_ticks: None };

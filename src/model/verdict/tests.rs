@@ -164,6 +164,10 @@ impl VerdictStory {
             ["origin", ref words @ ..] => self.at(pid).facts_mut().origin = Ok(words.join(" ").into()),
             ["frozen", file] => self.at(pid).facts_mut().frozen_by = Ok(file.into()),
             ["thawed"] => self.at(pid).facts_mut().frozen_by = Err(Missing::Unsupported),
+            ["rank", rank] => self.at(pid).facts_mut().rank = Ok(rank.into()),
+            ["forked"] => self.at(pid).facts_mut().forked = Ok(true),
+            ["started"] => self.at(pid).facts_mut().forked = Ok(false),
+            ["served", served] => self.at(pid).facts_mut().ended_served = Ok(number(served)),
             ["trains"] => self.at(pid).facts_mut().trainer_threads = Ok(true),
             ["stranger"] => self.at(pid).facts_mut().identity = Identity::Unverified,
             ["user", user] => {
@@ -355,7 +359,11 @@ proptest! {
         for verdict in story.model.verdicts() {
             if let VerdictKind::Orphan(orphaned) | VerdictKind::MaybeOrphan(orphaned) = &verdict.kind {
                 prop_assert!(!orphaned.signs.is_empty());
-                let is_more = |sign: &OrphanSign| matches!(sign, OrphanSign::NoElasticAgent(_) | OrphanSign::ServedGone(_));
+                let is_more = |sign: &OrphanSign| match sign {
+                    OrphanSign::CreatorEnded(ended) => ended.process.relation == "launcher",
+                    OrphanSign::NoElasticAgent(_) | OrphanSign::ServedGone(_) => true,
+                    OrphanSign::Left { .. } | OrphanSign::GroupLeaderGone(_) => false,
+                };
                 prop_assert!(!orphaned.computes || orphaned.serves || orphaned.signs.iter().any(is_more), "{verdict:?}");
             }
             prop_assert!(verdict.word().chars().count() <= 8 && !verdict.sentence().is_empty());

@@ -334,6 +334,12 @@ reading_groups! {
         elastic_run: Text = "torchelastic_run_id",
         /// `RANK`, or else `LOCAL_RANK`, of a distributed run. Unsupported when neither is set.
         rank: Text = "rank",
+        /// Whether the process was forked and has called no `exec` since: its memory began as a copy of its creator's.
+        forked: bool = "forked",
+        /// The PID that the process was started to serve, once that process has ended: `--parent=PID` of a compile
+        /// worker, `JPY_PARENT_PID` of a notebook's kernel. Unsupported while the other process lives, when none is
+        /// named, and when the number belongs to another PID namespace.
+        ended_served: u32 = "ended_served_pid",
         /// Whether the process has threads that only a training process has: `pt_autograd_*`, `pt_data_pin`,
         /// `pt_nccl_*`. Unsupported for processes that are no GPU process.
         trainer_threads: bool = "has_trainer_threads",
