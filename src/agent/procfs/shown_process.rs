@@ -282,10 +282,9 @@ impl ShownProcess {
     /// Updates whether the process that this one was started to serve has ended.
     fn update_served(&mut self) {
         let start_ticks = self.process.id.start_ticks.unwrap_or(u64::MAX);
-        let ended = self.served.and_then(|served| match stat::has_ended(served, start_ticks) {
-            true => Ok(served),
-            false => Err(Missing::Unsupported),
-        });
+        let ended = self
+            .served
+            .and_then(|served| stat::has_ended(served, start_ticks).then_some(served).ok_or(Missing::Unsupported));
         if self.process.facts.ended_served != ended {
             self.process.facts_mut().ended_served = ended;
         }
