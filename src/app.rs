@@ -117,19 +117,16 @@ pub enum List {
 #[derive(Debug)]
 pub struct App {
     pub(crate) options: AppOptions,
-    /// The width and the height of the screen, in terminal columns and rows.
     pub(crate) size: (u16, u16),
     pub(crate) theme: ThemeName,
     /// Whether the host line is shown while nothing is wrong.
     host_line: bool,
     pub(crate) data: Pausable,
-    /// The hosts whose source has ended, and why.
     lost: BTreeMap<HostKey, Text>,
     /// The words of the header on the recording; `None` for live hosts.
     pub(crate) recording: Option<String>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,
-    /// The list that keys go to.
     pub(crate) focus: List,
     pub(crate) processes: ProcessList,
     pub(crate) gpus: GpuList,
@@ -144,7 +141,6 @@ impl App {
         Self::with_hosts(options, Fleet::default())
     }
 
-    /// Returns the app before the first event, with these hosts.
     pub(crate) fn with_hosts(options: AppOptions, fleet: Fleet) -> Self {
         Self {
             options,
@@ -195,7 +191,6 @@ impl App {
         alerts::summary(self.fleet())
     }
 
-    /// The intent of a key in the current mode; `None` if the key does nothing there.
     pub(crate) fn intent(&self, key: KeyEvent) -> Option<Intent> {
         keymap::intent(self.modes.current().key_context(), key)
     }
@@ -384,7 +379,6 @@ impl App {
         }
     }
 
-    /// The host that the graph is about, and its model.
     fn graph_model(&self) -> Option<(HostKey, &HostModel)> {
         let host = self.subject()?.host;
         Some((host, self.fleet().host(host)?))
@@ -440,7 +434,6 @@ fn job(model: &HostModel, process: ProcessId) -> Vec<ProcessId> {
     job.root.into_iter().chain(others).collect()
 }
 
-/// The effect of these commands to one host; `None` if there are none.
 fn commands(host: HostKey, commands: Vec<Command>) -> Option<Effect> {
     let commands: Vec<_> = commands.into_iter().map(|command| (host, command)).collect();
     (!commands.is_empty()).then_some(Effect::Commands(commands))

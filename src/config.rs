@@ -26,13 +26,10 @@ use crate::view::Theme;
 /// How long to wait for a home directory, which may be on a network that is down.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// All settings, and the files that they are from.
 #[derive(Debug, Default)]
 struct Config {
     settings: Settings,
-    /// Whether to use the mouse.
     mouse: Option<bool>,
-    /// Whether to draw only ASCII.
     ascii: Option<bool>,
     /// A sentence that names the unknown keys of `config.toml`.
     unknown: Option<String>,
@@ -40,15 +37,9 @@ struct Config {
     unreadable: Option<String>,
     /// `config.toml`; `None` without a home directory.
     file: Option<PathBuf>,
-    /// The settings that the last run saved.
     last_run: Settings,
 }
 
-/// Returns the options of the session.
-///
-/// # Errors
-///
-/// If a value in `config.toml` is invalid: a sentence with file and line.
 pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     let config = Arc::new(Config::load(cli)?);
     let mut agent = AgentOptions::from(&cli.agent);
@@ -80,7 +71,6 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     })
 }
 
-/// Returns the result of reading the settings files, for `gputop doctor`.
 pub(crate) fn state(cli: &Cli) -> SettingsState {
     match Config::load(cli) {
         Err(why) => SettingsState::Invalid(why),
@@ -257,7 +247,6 @@ fn text(value: &DeValue<'_>) -> Result<String, String> {
     texts.map(|texts| texts.join(",")).ok_or_else(|| format!("must be text in quotes, not {}", value.type_str()))
 }
 
-/// Returns each setting as key and value of TOML.
 fn lines(settings: &Settings) -> Vec<(&'static str, String)> {
     let quoted = |text: &str| format!("\"{text}\"");
     let written = |form, text: String| match form {

@@ -36,7 +36,6 @@ struct ReportedLeak {
 #[derive(Debug)]
 struct Watched {
     subject: HostSubject,
-    /// The command of the process; empty for a GPU.
     command: String,
     /// The number of consecutive snapshots in which the subject had ended or was free.
     agreeing: u8,
@@ -143,7 +142,6 @@ impl Alerts {
         alerts.collect()
     }
 
-    /// Returns an alert for each leak of a host that began, and for each that runs out of memory soon.
     fn leaks(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot, warn_before: Duration) -> Vec<Alert> {
         let now = snapshot.at;
         let is_calm = |leak: &ReportedLeak| leak.calm.is_some_and(|calm| now.since(calm) >= SAME);

@@ -59,7 +59,6 @@ pub struct ColumnSpec {
     /// The name in the configuration and on the command line.
     pub name: &'static str,
     pub title: &'static str,
-    /// The content of the column, in a few words.
     pub help: &'static str,
     pub align: Align,
     /// The width on a narrow screen, in terminal columns.
@@ -130,7 +129,6 @@ pub(crate) fn parse_column<C: ListColumn>(name: &str) -> Result<C, String> {
     })
 }
 
-/// Splits a text at commas into names, without the blanks around them.
 pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
@@ -140,7 +138,6 @@ pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
 pub struct Columns<C>(Vec<C>);
 
 impl<C: ListColumn> Columns<C> {
-    /// Returns these columns without duplicates. The one that takes the rest of the line comes last.
     pub fn new(columns: impl IntoIterator<Item = C>) -> Self {
         let mut once = Vec::new();
         for column in columns {

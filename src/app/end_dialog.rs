@@ -20,9 +20,7 @@ use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// The process that was under the cursor, or the tagged ones.
     Chosen,
-    /// The whole job: its root launcher and all its related processes.
     Job,
 }
 
@@ -62,9 +60,9 @@ const FOR_MANY: &[Choice] = &[
     Choice::Signal(Signal::Cont),
 ];
 
+/// How long memory may still come back after the end: the driver frees in the background.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The time that a root has to end after SIGINT.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The time that torchrun has to end after SIGINT: it gives its own ranks 30 s before it kills them.
@@ -86,11 +84,9 @@ pub(crate) struct EndDialog {
     pub(super) chosen: Vec<ProcessId>,
     pub scope: Scope,
     pub choice: Choice,
-    /// The text that the user typed to confirm.
     pub typed: String,
     /// The moment of the first signal; `None` before it.
     pub first_sent: Option<Moment>,
-    /// The memory that should come back.
     pub reclaim: Reclaim,
     /// The memory that came back, GPU by GPU; `None` until the GPUs are read after the end.
     pub returned: Option<Vec<Returned>>,
@@ -98,7 +94,6 @@ pub(crate) struct EndDialog {
     pub respawned: Vec<(ProcessId, Process)>,
     /// Why the audit log was not written; `None` while it is.
     pub unrecorded: Option<Text>,
-    /// The index of the first target on the screen.
     pub top: usize,
 }
 
@@ -156,12 +151,10 @@ impl EndDialog {
         self.targets().next()
     }
 
-    /// The number of processes of the job that are not targets.
     pub(crate) fn spared(&self) -> usize {
         self.members.len() - self.targets().count()
     }
 
-    /// Everything that decides about the effect of Enter.
     pub(crate) fn planned(&self) -> PlannedEnd {
         PlannedEnd(
             self.host,
@@ -185,7 +178,6 @@ impl EndDialog {
         self.targets().all(|target| !matches!(target.stage, Stage::Unasked | Stage::Verifying))
     }
 
-    /// Whether Enter sends a signal now.
     pub(crate) fn can_send(&self) -> bool {
         self.is_settled()
             && self.targets().any(Member::is_held)
@@ -208,13 +200,8 @@ impl EndDialog {
         self.targets().all(Member::is_over)
     }
 
-    /// Whether a target has ended, and no target lives that was not refused.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended().is_some()
-    }
-
     /// The moment when the last target ended; `None` while a target lives, or if all were refused.
-    fn ended(&self) -> Option<Moment> {
+    pub(crate) fn ended(&self) -> Option<Moment> {
         let mut last = None;
         for member in self.targets() {
             match member.stage {
@@ -256,7 +243,7 @@ impl EndDialog {
         self.members.sort_by_key(|member| self.job.iter().position(|id| *id == member.id()).unwrap_or(usize::MAX));
         self.choice = if self.choices() == FOR_MANY { Choice::Gently } else { Choice::Signal(Signal::Term) };
         self.typed.clear();
-        self.expect(snapshot);
+        self.reclaim = self.expected(snapshot);
         self.hold()
     }
 
@@ -273,7 +260,6 @@ impl EndDialog {
         }
     }
 
-    /// Returns the commands for Enter; none if nothing can be sent now.
     pub(super) fn confirm(&mut self) -> Vec<Command> {
         if !self.can_send() {
             return Vec::new();
@@ -316,7 +302,6 @@ impl EndDialog {
         }
     }
 
-    /// The time that the root has to end after SIGINT.
     pub(crate) fn grace(&self) -> Duration {
         if self.root().is_some_and(Member::is_torchrun) { TORCHRUN_GRACE } else { GRACE }
     }
@@ -359,7 +344,7 @@ impl EndDialog {
             }
             // Not after a signal: a process that is missing then may have ended, and its memory is still expected.
             None if self.targets().all(|target| matches!(target.stage, Stage::Verifying | Stage::Held)) => {
-                let now = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
+                let now = self.expected(snapshot);
                 if now.covers(&self.reclaim) {
                     self.reclaim = now;
                 }
@@ -368,8 +353,8 @@ impl EndDialog {
         }
     }
 
-    fn expect(&mut self, snapshot: &Snapshot) {
-        self.reclaim = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
+    fn expected(&self, snapshot: &Snapshot) -> Reclaim {
+        Reclaim::expect(self.targets().map(Member::id).collect(), snapshot)
     }
 
     /// Finds processes that a supervisor started in place of targets, after the first signal.

@@ -147,10 +147,7 @@ impl Writer {
     }
 
     fn reading(&mut self, label: &str, reading: Result<impl Display, impl Display>) {
-        match reading {
-            Ok(value) => self.field(label, value),
-            Err(why) => self.field(label, why),
-        }
+        self.field(label, labels::word(reading));
     }
 
     /// Writes one line for each part, or `none`. `None` stands for parts that this user may not read.
@@ -249,7 +246,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     }
     memory::of_process(writer, model, process);
     if let Some(series) = model.series(&GpuOrProcess::Process(process.id))
-        && let (Some(first), Some(peak)) = (series.baseline(), series.peak())
+        && let (Some(first), Some(peak)) = (series.baseline(), series.peak)
     {
         writer.field("memory", format!("{first} when first seen, {peak} at its peak since"));
     }

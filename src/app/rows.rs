@@ -16,7 +16,6 @@ use crate::protocol::snapshot::ProcessId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     pub subject: RowSubject,
-    /// The number of levels by which the row is indented.
     pub depth: usize,
     /// Whether this row's memory is shown in the row of the one process that keeps it, and must not be counted twice.
     pub is_kept: bool,
@@ -27,17 +26,14 @@ pub(crate) struct Row {
 pub(crate) enum RowSubject {
     Process(HostProcess),
     Unaccounted(HostGpu),
-    /// The head of a group.
     Group(ProcessGroup),
     /// A sentence about the rows that follow.
     Heading(&'static str),
 }
 
-/// The processes of one job, or of one user, on one host.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessGroup {
     pub host: HostKey,
-    /// The name of the user or of the job.
     pub name: String,
     pub members: Vec<ProcessId>,
     /// Tells jobs of the same name apart; `None` for a user.
@@ -68,7 +64,6 @@ impl Row {
         Self::new(RowSubject::Process(process), depth)
     }
 
-    /// The process; `None` if the row is not about one process.
     pub(crate) fn process(&self) -> Option<HostProcess> {
         if let RowSubject::Process(process) = self.subject { Some(process) } else { None }
     }
@@ -180,7 +175,6 @@ pub(crate) fn is_only_others(fleet: &Fleet) -> bool {
     has_others
 }
 
-/// Whether a process holds GPU memory that it should not.
 fn is_suspect(model: &HostModel, process: ProcessId) -> bool {
     model.verdict(process).is_some_and(|verdict| verdict.is_suspect() && verdict.is_on_gpu())
 }

@@ -24,7 +24,6 @@ pub enum ThemeName {
     Terminal,
     /// Blue and orange instead of green and red, for people who cannot tell these apart.
     Safe,
-    /// Dark colours, for a light background.
     Light,
     /// No colours: bold, dim and reversed.
     Mono,
@@ -63,7 +62,6 @@ impl FromStr for Grouping {
     }
 }
 
-/// How a settings file writes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SettingForm {
     Text,
@@ -75,11 +73,11 @@ pub(crate) enum SettingForm {
 /// Declares [`Settings`]: one line for each setting, with its key in `config.toml`, its type, whose `Display` and `FromStr` are
 /// its text, and its form in the file.
 macro_rules! settings {
-    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $form:ident, )+) => {
+    ($( $(#[doc = $doc:literal])* $name:ident: $type:ty = $form:ident, )+) => {
         /// The settings that the user set; `None` for those that were not set.
         #[derive(Debug, Clone, PartialEq, Default)]
         pub(crate) struct Settings {
-            $( $(#[doc = $doc])+ pub $name: Option<$type>, )+
+            $( $(#[doc = $doc])* pub $name: Option<$type>, )+
         }
 
         impl Settings {
@@ -130,7 +128,6 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The theme.
     theme: ThemeName = Text,
     /// The time from one reading to the next.
     interval: Interval = Text,
@@ -138,13 +135,10 @@ settings! {
     columns: Columns<ProcessColumn> = List,
     /// The columns of the GPU list, from left to right.
     gpu_columns: Columns<GpuColumn> = List,
-    /// How the process list is sorted.
     sort: Sort = List,
-    /// How the process list is grouped.
     group: Grouping = Text,
     /// Whether the process list shows only processes of the user that gputop runs as.
     mine: bool = Flag,
-    /// Whether the host line is shown.
     host: bool = Flag,
 }
 

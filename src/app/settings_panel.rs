@@ -90,7 +90,6 @@ impl App {
         self.follow_item(items[cursor].0);
     }
 
-    /// Keeps the cursor on an item that moved.
     fn follow_item(&mut self, item: Item) {
         let Some((items, cursor)) = self.settings_panel() else { return };
         self.put_settings_cursor(items.iter().position(|(other, _)| *other == item).unwrap_or(cursor));

@@ -50,7 +50,6 @@ fn break_lines(text: &str, width: usize, indent: usize, cuts_words: bool) -> Vec
     lines
 }
 
-/// A space at which no line is broken.
 const BOUND: char = '\u{a0}';
 
 /// Replaces the space between a number and its unit by [`BOUND`], and that between hours and minutes, as in `3 h 10

@@ -110,7 +110,6 @@ impl HostArgs {
 }
 
 impl ScreenArgs {
-    /// Returns the program of `--on-alert` and its arguments, empty if there is none.
     pub(crate) fn alert_command(&self) -> Vec<String> {
         self.on_alert.iter().flat_map(|command| command.split_whitespace()).map(str::to_owned).collect()
     }
@@ -184,7 +183,6 @@ impl ReadArgs {
         }
     }
 
-    /// Returns the options of `gputop doctor`.
     pub(crate) fn doctor(&self, settings: SettingsState) -> DoctorOptions {
         DoctorOptions { read: self.options(&HostArgs::default()), nvml_lib: self.agent.nvml_lib.clone(), settings }
     }

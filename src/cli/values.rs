@@ -15,7 +15,8 @@ pub(super) fn positive_span(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn positive_seconds(text: &str) -> Result<Duration, String> {
-    positive(seconds(text)?)
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    positive(Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?)
 }
 
 pub(super) fn positive_milliseconds(text: &str) -> Result<Duration, String> {
@@ -27,12 +28,6 @@ fn positive(span: Duration) -> Result<Duration, String> {
     if span.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(span) }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-}
-
-/// Parses the memory of a GPU, such as `80GiB`.
 pub(super) fn capacity(text: &str) -> Result<Bytes, String> {
     let amount: Bytes = text.parse()?;
     if amount == Bytes(0) { Err("must be more than 0, such as `80GiB`".to_owned()) } else { Ok(amount) }
@@ -42,7 +37,6 @@ pub(super) fn count(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "must be a whole number from 1".to_owned())
 }
 
-/// Accepts a text that names a program.
 pub(super) fn check_program(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("no program is named".to_owned()) } else { Ok(text.to_owned()) }
 }

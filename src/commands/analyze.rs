@@ -32,20 +32,16 @@ use crate::base::units::Bytes;
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::{self, Exit};
 
-/// The logs to analyze, and the format of the output.
 #[derive(Debug)]
 pub(crate) struct AnalyzeOptions {
     /// The logs; `-` is the standard input.
     pub files: Vec<PathBuf>,
     /// The memory of the GPU. `None` for the amount in the log, if it has one.
     pub capacity: Option<Bytes>,
-    /// Whether to write JSON.
     pub json: bool,
-    /// Whether to write only ASCII.
     pub ascii: bool,
 }
 
-/// Reads the logs and prints the verdict on each series. Fails if a log cannot be read or the output cannot be written.
 pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
     let mut logs = Vec::new();
     for path in &options.files {

@@ -12,29 +12,21 @@ use crate::base::units::Moment;
 use crate::commands::report::{self, Exit, ReadOptions, table};
 use crate::protocol::snapshot::{Cause, Snapshot};
 
-/// The setup to check.
 #[derive(Debug)]
 pub(crate) struct DoctorOptions {
-    /// How this host is read.
     pub read: ReadOptions,
     /// The NVML library to load; `None` for the one of the system.
     pub nvml_lib: Option<PathBuf>,
-    /// The result of reading the settings files.
     pub settings: SettingsState,
 }
 
-/// The result of reading the settings files.
 #[derive(Debug)]
 pub(crate) enum SettingsState {
-    /// A file has an invalid value: an error message.
     Invalid(String),
-    /// The home directory does not respond: an error message.
     Unreadable(String),
-    /// A file has keys that gputop does not know: a sentence.
     UnknownKeys(String),
     /// The settings are valid. The file may not exist.
     File(PathBuf),
-    /// Neither `XDG_CONFIG_HOME` nor `HOME` is set.
     NoHome,
 }
 
@@ -48,7 +40,6 @@ enum DiagnosisResult {
     Error,
 }
 
-/// The result of one check.
 #[derive(Debug)]
 struct Diagnosis {
     result: DiagnosisResult,
@@ -227,7 +218,6 @@ fn check_processes(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: 
     });
 }
 
-/// Checks the file that records ended processes.
 fn check_audit_log(around: &Diagnostics) -> Diagnosis {
     const SUBJECT: &str = "audit log";
     const OTHER_FOLDER: &str = "export XDG_STATE_HOME=$(mktemp -d)   # or any folder of yours";
@@ -242,7 +232,6 @@ fn check_audit_log(around: &Diagnostics) -> Diagnosis {
     }
 }
 
-/// Checks the settings file. The screen shows the same sentences at its start.
 fn check_settings(settings: &SettingsState) -> Diagnosis {
     const SUBJECT: &str = "settings";
     match settings {
@@ -282,7 +271,6 @@ fn check_terminal(diagnoses: &mut Vec<Diagnosis>, able: TerminalAbilities) {
     }
 }
 
-/// Returns a line for each diagnosis, followed by its remedy.
 fn text(diagnoses: &[Diagnosis]) -> String {
     let width = diagnoses.iter().map(|diagnosis| diagnosis.subject.len()).max().unwrap_or_default();
     let lines = diagnoses.iter().map(|Diagnosis { result, subject, sentence, remedy }| {

@@ -33,20 +33,16 @@ use crate::commands::output::{self, TextStyle};
 use crate::commands::report::{self, Exit, ReadOptions};
 use crate::model::Shortage;
 
-/// The input to explain, and the format of the output.
 #[derive(Debug)]
 pub(crate) struct ExplainOptions {
     /// Log files, or the words of a message; empty or `-` for the standard input.
     pub words: Vec<String>,
     /// This host, whose agent identifies the processes in a message.
     pub read: ReadOptions,
-    /// Whether to write JSON.
     pub json: bool,
-    /// Whether to write only ASCII.
     pub ascii: bool,
 }
 
-/// A message, its figures by owner, and the reasons for it.
 struct ExplainedMessage<'a> {
     found: &'a FoundMessage,
     breakdown: MessageBreakdown,
@@ -55,7 +51,6 @@ struct ExplainedMessage<'a> {
     log: &'a LogSource,
 }
 
-/// A log and its messages.
 struct LogSource {
     /// The file. `None` for a pipe or an argument, and if there is only one file.
     name: Option<Text>,
@@ -78,8 +73,6 @@ impl LogSource {
     }
 }
 
-/// Explains the messages in files, in the arguments, or on the standard input. Fails if a file cannot be read, if the
-/// arguments are neither files nor a message, or if the output cannot be written.
 pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     let passes_on = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
     let sources = sources(&options.words, passes_on)?;
@@ -120,7 +113,6 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     Ok(Exit::Success.into())
 }
 
-/// Reads the files, the message in the arguments, or the standard input.
 fn sources(args: &[String], passes_on: bool) -> anyhow::Result<Vec<LogSource>> {
     let is_file = |arg: &String| Path::new(arg).exists();
     match args {

@@ -9,7 +9,6 @@ pub(crate) enum Shortage {
     /// The request is larger than the whole GPU.
     #[strum(to_string = "too big")]
     TooBig,
-    /// The process itself fills the GPU.
     #[strum(to_string = "too big")]
     Full,
     /// The memory is free, but not in one piece.
@@ -47,14 +46,11 @@ impl Shortage {
     }
 }
 
-/// A pattern of memory growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GrowthPattern {
-    /// At a steady rate.
     Steady,
     /// In steps far apart, like one per epoch.
     Steps,
-    /// At a growing rate.
     Accelerating,
     /// In some phases only, without release: most likely evaluation.
     InPhases,
@@ -66,7 +62,6 @@ pub enum GrowthPattern {
     NotPyTorch,
 }
 
-/// One piece of advice: a file of `assets/advice/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Advice {
     /// The name in JSON: the file name without `.txt`.
@@ -75,7 +70,6 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// The title: the first line of the file.
     pub fn title(&self) -> &'static str {
         self.text.split_once('\n').map_or(self.text, |(title, _)| title)
     }
@@ -170,7 +164,6 @@ pub(crate) fn on_growth(patterns: &[GrowthPattern]) -> Vec<Advice> {
     texts
 }
 
-/// Adds the texts that are not in the list yet.
 fn add(texts: &mut Vec<Advice>, next: &[Advice]) {
     for advice in next {
         if !texts.contains(advice) {

@@ -31,7 +31,6 @@ pub enum MemoryPart {
     Unaccounted,
     /// Reserved by the driver.
     Driver,
-    /// Free.
     Free,
 }
 
@@ -106,7 +105,6 @@ impl ReservedMemory {
 /// same moment: the difference is shown, not hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Breakdown {
-    /// The amount by the driver's figure.
     pub whole: Bytes,
     /// The parts in bytes, in the order of [`MemoryPart`].
     pub parts: Vec<(MemoryPart, i64)>,

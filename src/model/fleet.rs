@@ -10,7 +10,6 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Process;
 
-/// The models of all hosts, by host key.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet(BTreeMap<HostKey, FleetHost>);
 
@@ -37,7 +36,6 @@ pub struct HostLabel {
 }
 
 impl Fleet {
-    /// Returns a fleet of these hosts, before any of their lines.
     pub fn of(hosts: impl IntoIterator<Item = HostKey>) -> Self {
         let mut fleet = Self(hosts.into_iter().map(|host| (host, FleetHost::default())).collect());
         fleet.find_names();
@@ -86,7 +84,6 @@ impl Fleet {
         }
     }
 
-    /// Adds viewer time to the silence of every host.
     pub fn pass(&mut self, time: ViewerTime) {
         for host in self.0.values_mut() {
             host.model.pass(time);
@@ -109,7 +106,6 @@ impl Fleet {
         Some((model, model.latest()?.process(id.process)?))
     }
 
-    /// All hosts, in the order of their keys.
     pub fn hosts(&self) -> impl ExactSizeIterator<Item = (HostKey, &HostModel)> {
         self.0.iter().map(|(key, host)| (*key, &host.model))
     }

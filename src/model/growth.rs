@@ -54,7 +54,6 @@ pub enum LeakVerdict {
 /// The figures behind a verdict of [`LeakVerdict::Suspect`] or [`LeakVerdict::Leak`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Evidence {
-    /// When the growth began.
     pub since: Moment,
     /// The memory gained since then and not released.
     pub gained: Bytes,
@@ -64,7 +63,6 @@ pub struct Evidence {
     pub maxima: u32,
     /// The number of new maxima expected by chance in that time.
     pub chance: f64,
-    /// The current rate of growth.
     pub rate: Rate,
     /// When memory runs out; `None` where the limit is unknown, or the time is too far away to predict.
     pub forecast: Option<Forecast>,
@@ -390,7 +388,6 @@ impl LeakDetector {
         }
     }
 
-    /// Updates the evidence of the growth under suspicion.
     fn update_evidence(&mut self, at: Moment) {
         let limit = self.limit();
         let (Some(first), Some(suspicion)) = (self.first, &mut self.suspicion) else { return };

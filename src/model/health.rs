@@ -10,7 +10,6 @@ use crate::protocol::snapshot::{Gpu, Missing, Throttle};
 pub enum Severity {
     /// No reading shows whether there is a problem.
     Unknown,
-    /// No problem.
     Fine,
     /// A condition that may explain a slow job.
     Notable,
@@ -18,14 +17,12 @@ pub enum Severity {
     Bad,
 }
 
-/// The verdict on a GPU's health.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealthVerdict {
     /// A word for the table: `ok`, `power cap`, `Xid 79`, `hung`.
     pub word: String,
     /// A longer phrase: `Xid 79: fell off the bus`, `row remap pending: reset when idle`, `hung 12s`.
     pub phrase: String,
-    /// How much the user should care.
     pub severity: Severity,
 }
 

@@ -39,14 +39,14 @@ const SPANS: [Duration; 5] = [
     Duration::from_mins(15),
 ];
 
-/// The memory of a GPU or process over time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryHistory {
     curve: Curve,
     latest: Option<Bytes>,
     /// The first amount that was read, and its time.
     first: Option<(Moment, Bytes)>,
-    peak: Option<Bytes>,
+    /// `None` when no amount was read.
+    pub peak: Option<Bytes>,
 }
 
 impl MemoryHistory {
@@ -90,12 +90,10 @@ impl MemoryHistory {
         self.over(&window, now).into_iter().flatten().map(|range| range.low).min()
     }
 
-    /// The time of the last sample.
     pub(crate) fn end(&self) -> Moment {
         self.curve.end()
     }
 
-    /// The first amount that was read; `None` when none was.
     pub(crate) fn baseline(&self) -> Option<Bytes> {
         self.first.map(|(_, bytes)| bytes)
     }
@@ -103,11 +101,6 @@ impl MemoryHistory {
     /// The time at which the baseline was read; `None` when none was.
     pub(crate) fn began(&self) -> Option<Moment> {
         self.first.map(|(at, _)| at)
-    }
-
-    /// The highest amount so far; `None` when none was read.
-    pub(crate) fn peak(&self) -> Option<Bytes> {
-        self.peak
     }
 
     /// The latest amount; `None` when it could not be read.
@@ -142,10 +135,8 @@ impl AllocatorHistory {
     }
 }
 
-/// The history of a GPU.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GpuHistory {
-    /// Memory in use.
     pub memory: MemoryHistory,
     /// The use of the multiprocessors, in whole percent.
     pub sm: Curve,
@@ -183,7 +174,6 @@ fn whole(value: f32) -> u32 {
     value.round() as u32
 }
 
-/// The history of a process.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessHistory {
     /// The kernel's name of the process, as last read.
@@ -286,7 +276,6 @@ impl ProcessHistory {
     }
 }
 
-/// The history of one host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     gpus: BTreeMap<GpuUuid, GpuHistory>,
@@ -298,7 +287,6 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds the readings of the latest snapshot.
     pub(super) fn add_snapshot(&mut self, snapshot: &Snapshot, process_totals: &[ProcessTotal]) {
         let now = snapshot.at;
         self.began.get_or_insert(now);
@@ -367,12 +355,10 @@ impl History {
         }
     }
 
-    /// Returns the history of a GPU.
     pub(crate) fn gpu(&self, uuid: &GpuUuid) -> Option<&GpuHistory> {
         self.gpus.get(uuid)
     }
 
-    /// Returns the history of a process.
     pub(crate) fn process(&self, id: ProcessId) -> Option<&ProcessHistory> {
         self.processes.get(&id).map(Box::as_ref)
     }
@@ -398,7 +384,6 @@ impl History {
         self.events.iter().rev().filter(concerns)
     }
 
-    /// The time of the first snapshot; `None` before it.
     pub(crate) fn began(&self) -> Option<Moment> {
         self.began
     }

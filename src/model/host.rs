@@ -85,7 +85,6 @@ impl HostModel {
         Ok(())
     }
 
-    /// Adds viewer time without a line to the silence.
     pub(crate) fn pass(&mut self, time: ViewerTime) {
         self.silence += time;
     }
@@ -95,12 +94,10 @@ impl HostModel {
         self.latest.as_ref()
     }
 
-    /// The totals of all processes that use a GPU, in the order of the snapshot's processes.
     pub(crate) fn process_totals(&self) -> &[ProcessTotal] {
         &self.process_totals
     }
 
-    /// The total of one process; `None` when it uses no GPU.
     pub(crate) fn process_total(&self, process: ProcessId) -> Option<&ProcessTotal> {
         self.process_totals
             .binary_search_by_key(&process, |total| total.process)
@@ -108,7 +105,6 @@ impl HostModel {
             .map(|at| &self.process_totals[at])
     }
 
-    /// The process tree of the latest snapshot.
     pub(crate) fn process_tree(&self) -> &ProcessTree {
         &self.tree
     }
@@ -138,7 +134,6 @@ impl HostModel {
         self.latest.as_ref().is_some_and(|latest| latest.host.scan.at != Moment(0))
     }
 
-    /// The memory history of a GPU or process.
     pub(crate) fn series(&self, subject: &GpuOrProcess) -> Option<&MemoryHistory> {
         match subject {
             GpuOrProcess::Gpu(uuid) => self.history.gpu(uuid).map(|gpu| &gpu.memory),
@@ -152,7 +147,6 @@ impl HostModel {
         self.history.process(*id)?.allocator.as_deref()
     }
 
-    /// The history of all GPUs and processes.
     pub(crate) fn history(&self) -> &History {
         &self.history
     }

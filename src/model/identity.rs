@@ -3,12 +3,9 @@
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{GpuUuid, ProcessId};
 
-/// A process within the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostProcess {
-    /// The host that the process runs on.
     pub host: HostKey,
-    /// The identity of the process on that host.
     pub process: ProcessId,
 }
 
@@ -17,9 +14,7 @@ pub struct HostProcess {
 /// The UUID alone is not enough: two sources may run on one machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HostGpu {
-    /// The host that the GPU is in.
     pub host: HostKey,
-    /// The UUID of the GPU or MIG instance.
     pub gpu: GpuUuid,
 }
 
@@ -32,12 +27,9 @@ pub enum GpuOrProcess {
     Process(ProcessId),
 }
 
-/// A GPU or a process within the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct HostSubject {
-    /// The host of the GPU or process.
     pub host: HostKey,
-    /// The GPU or process on that host.
     pub subject: GpuOrProcess,
 }
 

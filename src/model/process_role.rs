@@ -4,7 +4,6 @@
 use crate::base::text::{Argv, Text};
 use crate::protocol::snapshot::{Process, ProcessFacts};
 
-/// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::model) enum ProcessRole {
     /// Neither name nor arguments were read yet.
@@ -21,13 +20,10 @@ pub(in crate::model) enum ProcessRole {
     Helper,
     /// Works for one Python process: `DataLoader` worker, spawned child, engine of a server.
     Worker,
-    /// A notebook's kernel.
     Notebook,
     /// A server that starts independent programs for its users: Jupyter, Ray's raylet.
     Server,
-    /// Any other Python program.
     Python,
-    /// Anything else.
     Other,
 }
 
@@ -53,8 +49,6 @@ fn starts_with_any(text: &str, prefixes: &[&str]) -> bool {
 }
 
 impl ProcessRole {
-    /// Returns the role of a process.
-    ///
     /// A name that a program gave itself (`pt_data_worker`) takes precedence over its arguments: a forked process has
     /// the arguments of its parent.
     pub(in crate::model) fn of(process: &Process) -> Self {
@@ -173,7 +167,6 @@ fn shell(argv: &[&str]) -> ProcessRole {
     if argv.iter().skip(1).all(is_option) { ProcessRole::Shell } else { ProcessRole::Script }
 }
 
-/// The last part of a path.
 fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
@@ -193,7 +186,6 @@ pub(in crate::model) fn program(facts: &ProcessFacts) -> String {
     script.or(tool).or_else(module).map_or_else(|| comm(facts), str::to_owned)
 }
 
-/// The kernel's name of the process, or why it is missing.
 fn comm(facts: &ProcessFacts) -> String {
     facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string)
 }

@@ -3,10 +3,8 @@
 use crate::base::units::{Bytes, Percent};
 use crate::protocol::snapshot::{ProcessId, Reading, Snapshot};
 
-/// A sum of readings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Total {
-    /// The sum of the readings that succeeded.
     pub bytes: Bytes,
     /// Whether a reading is missing: the true sum is `bytes` or more.
     pub lower_bound: bool,
@@ -15,38 +13,31 @@ pub struct Total {
 impl Total {
     /// Sums readings. When all are missing, so is the sum, for the reason of the first.
     pub fn of(parts: impl Iterator<Item = Reading<Bytes>>) -> Reading<Self> {
-        let (mut known, mut missing) = (None, None);
-        for part in parts {
-            match part {
-                Ok(bytes) => known = Some(Bytes(known.map_or(0, |sum: Bytes| sum.0).saturating_add(bytes.0))),
+        Self::sum(parts.map(|part| part.map(|bytes| Self { bytes, lower_bound: false })))
+    }
+
+    pub fn sum(totals: impl Iterator<Item = Reading<Self>>) -> Reading<Self> {
+        let (mut known, mut missing) = (None::<Self>, None);
+        for total in totals {
+            match total {
+                Ok(total) => {
+                    let sum = known.get_or_insert_default();
+                    sum.bytes = Bytes(sum.bytes.0.saturating_add(total.bytes.0));
+                    sum.lower_bound |= total.lower_bound;
+                }
                 Err(why) => missing = missing.or(Some(why)),
             }
         }
         match (known, missing) {
-            (Some(bytes), missing) => Ok(Self { bytes, lower_bound: missing.is_some() }),
+            (Some(sum), missing) => Ok(Self { lower_bound: sum.lower_bound || missing.is_some(), ..sum }),
             (None, Some(why)) => Err(why),
-            (None, None) => Ok(Self { bytes: Bytes(0), lower_bound: false }),
+            (None, None) => Ok(Self::default()),
         }
-    }
-
-    /// Sums totals.
-    pub fn sum(totals: impl Iterator<Item = Reading<Self>>) -> Reading<Self> {
-        let mut lower_bound = false;
-        let parts = totals.map(|total| {
-            total.map(|total| {
-                lower_bound |= total.lower_bound;
-                total.bytes
-            })
-        });
-        let sum = Self::of(parts);
-        sum.map(|sum| Self { lower_bound: sum.lower_bound || lower_bound, ..sum })
     }
 }
 
-/// The use of all GPUs by one process.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ProcessTotal {
-    /// The process that uses the GPUs.
     pub process: ProcessId,
     /// The indices of the GPUs in [`Snapshot::gpus`].
     pub gpus: Vec<usize>,

@@ -15,7 +15,6 @@ pub(crate) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Returns the tree of a snapshot.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let ids: Vec<ProcessId> = snapshot.processes.iter().map(|process| process.id).collect();
         let mut tree = Self { parents: vec![None; ids.len()], ids };
@@ -55,12 +54,10 @@ impl ProcessTree {
         found.map(|after| at + after)
     }
 
-    /// Returns the index of a process; `None` when it is not in the snapshot.
     pub(super) fn place(&self, id: ProcessId) -> Option<usize> {
         self.ids.binary_search(&id).ok()
     }
 
-    /// Returns the index of the parent; `None` when it is not in the snapshot.
     pub(super) fn parent_of(&self, at: usize) -> Option<usize> {
         self.parents[at]
     }

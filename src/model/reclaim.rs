@@ -6,7 +6,6 @@
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Gpu, GpuUuid, ProcessId, Snapshot};
 
-/// The memory of one GPU before the processes ended.
 #[derive(Debug, Clone, PartialEq)]
 struct GpuBefore {
     gpu: GpuUuid,
@@ -22,7 +21,6 @@ pub(crate) struct Reclaim {
     before: Vec<GpuBefore>,
 }
 
-/// The memory returned on one GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Returned {
     pub gpu: GpuUuid,

@@ -4,10 +4,8 @@ use crate::base::units::Bytes;
 use crate::model::Total;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, ProcessId, Reading, Snapshot};
 
-/// The unaccounted memory of a GPU or MIG instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnaccountedMemory {
-    /// The GPU or MIG instance.
     pub gpu: GpuUuid,
     /// The amount; always more than a driver may use for itself.
     pub memory: Bytes,

@@ -70,10 +70,8 @@ pub(crate) fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Why the session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SessionEnd {
-    /// The user quit.
     Quit,
     /// A signal arrived; `SIGHUP` also stands for a terminal that is gone.
     Signal(Signal),
@@ -163,7 +161,6 @@ struct FramePacer {
 }
 
 impl FramePacer {
-    /// The average time from one frame to the next.
     const FRAME: Duration = Duration::from_millis(100);
 
     /// Frames that may be drawn ahead of the average to answer the user.
@@ -172,7 +169,6 @@ impl FramePacer {
     /// Frames that may be drawn ahead of the average for lines, which may come in pairs, as the first ones do.
     const AHEAD_FOR_LINES: u32 = 1;
 
-    /// Returns when the next frame may be drawn.
     fn due(&self, screen: ScreenState) -> Instant {
         let frames = if screen == ScreenState::Awaited { Self::AHEAD_FOR_USER } else { Self::AHEAD_FOR_LINES };
         let ahead = frames * Self::FRAME;
@@ -184,7 +180,6 @@ impl FramePacer {
     }
 }
 
-/// The state of the loop.
 struct Session<'a> {
     app: App,
     theme: Theme,
@@ -197,7 +192,6 @@ struct Session<'a> {
     /// The effect of Enter that the end-process dialog on the screen announces; `None` while no dialog is drawn. An Enter that
     /// was typed before the dialog was drawn sends no signal.
     shown_end: Option<PlannedEnd>,
-    /// Whether no line has arrived yet.
     is_blank: bool,
     /// Whether the SIGCONT after gputop stopped itself is still to come.
     expects_continue: bool,
@@ -277,7 +271,6 @@ impl<'a> Session<'a> {
         self.pacer.drawn(Instant::now());
     }
 
-    /// Passes the time since the last tick to the app.
     fn tick(&mut self) -> Option<SessionEnd> {
         self.sources.reap();
         let before = std::mem::replace(&mut self.now, Instant::now());
@@ -366,7 +359,6 @@ impl<'a> Session<'a> {
         self.update(Event::Resized(columns, lines))
     }
 
-    /// Performs an effect. Nothing else here acts on the world.
     fn perform(&mut self, effect: Effect) -> Option<SessionEnd> {
         match effect {
             Effect::Commands(commands) => {
@@ -398,7 +390,6 @@ impl<'a> Session<'a> {
         None
     }
 
-    /// Stops the program until the shell continues it.
     fn suspend(&mut self) -> Option<SessionEnd> {
         // A shell with job control gives every job a process group of its own. In the first group of a session, as under
         // `ssh -t HOST gputop`, nothing would continue a stopped program.

@@ -43,7 +43,6 @@ const CHUNK: usize = 4096;
 /// The modes of the terminal, shared by the session, the writing thread and the panic hook.
 #[derive(Debug)]
 pub struct Tty {
-    /// The modes to restore.
     prior: Mutex<Termios>,
     /// Whether the terminal is restored, so that no frame may be written.
     is_restored: AtomicBool,

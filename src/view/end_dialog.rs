@@ -18,7 +18,6 @@ use crate::model::{HostModel, HostProcess, Returned};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Process, State};
 
-/// The width of the dialog, in columns.
 const WIDTH: u16 = 76;
 
 /// The least number of processes, and the number of choices, that are shown at a time.
@@ -89,7 +88,6 @@ fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
     (0..area.height).rev().find(|row| !is_blank(*row)).map_or(0, |row| row + 1)
 }
 
-/// Wraps a text. Rows after the first are indented.
 fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = String> {
     let rows = wrap(text, columns, indent).into_iter().enumerate();
     rows.map(move |(at, row)| if at == 0 { row } else { format!("{:indent$}{row}", "") })
@@ -109,7 +107,6 @@ fn cut(mut text: String, most: usize) -> String {
     text
 }
 
-/// Describes one target in full.
 fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
     let process = &member.process;
     let user = word(process.facts.user.as_ref());
@@ -189,7 +186,6 @@ fn briefly(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
     vec![Line::styled(text, theme.accent())]
 }
 
-/// The progress of one target in a few words.
 fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (String, Style) {
     let since = |at: Moment| format!("{:.1} s", at.since(sent.unwrap_or(at)).as_secs_f64());
     match &member.stage {
@@ -231,7 +227,6 @@ fn cautions(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
     lines
 }
 
-/// The choice and its neighbours.
 fn choices(theme: Theme, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let choices = panel.choices();
     let at = choices.iter().position(|choice| *choice == panel.choice).unwrap_or(0);
@@ -294,7 +289,7 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
     let effect = effect_of_enter(panel);
     let root = panel.root();
     match root.map(|root| &root.stage) {
-        _ if panel.has_ended() => ended(theme, model, panel),
+        _ if panel.ended().is_some() => ended(theme, model, panel),
         Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
         _ if panel.is_over() => say("Nothing can be done here.".to_owned(), theme.alarm()),
         _ if !panel.is_settled() => say("making sure that it is still the same process…".to_owned(), theme.dim()),
@@ -338,8 +333,7 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
 fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static>> {
     let end =
         |member: &Member| if let Stage::Ended { at, zombie_of } = member.stage { Some((at, zombie_of)) } else { None };
-    let last = panel.targets().filter_map(end).map(|(at, _)| at).max();
-    let took = last.zip(panel.first_sent).map_or(Duration::ZERO, |(at, sent)| at.since(sent));
+    let took = panel.ended().zip(panel.first_sent).map_or(Duration::ZERO, |(at, sent)| at.since(sent));
     let took = format!("{:.1} s", took.as_secs_f64());
     let is_one = panel.targets().nth(1).is_none();
     let sentence = match (panel.first_sent, is_one) {

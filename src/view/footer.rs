@@ -135,7 +135,6 @@ fn tagged(processes: &ProcessList) -> String {
     if hidden > 0 { format!("{count} tagged, {hidden} not listed") } else { format!("{count} tagged") }
 }
 
-/// A line that is being typed, and its cursor.
 fn typed(pen: &mut Pen<'_>, theme: Theme, what: &str, input: &Input) {
     let value = input.value();
     let before: String = value.chars().take(input.cursor()).collect();

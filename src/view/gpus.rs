@@ -31,7 +31,6 @@ struct GpuColumnWidths {
     health: usize,
 }
 
-/// The width of the narrowest bar.
 const BAR: usize = 3;
 /// The width that a long GPU name leaves to each bar.
 const FAIR_BAR: usize = 6;
@@ -200,7 +199,6 @@ fn age_of_kept(GpuRow { model, gpu, .. }: GpuRow<'_>) -> Option<Duration> {
     model.age(gpu).filter(|_| gpu.load.memory_used.is_ok())
 }
 
-/// Whether the line has room for the whole sentence.
 fn has_room_for(row: GpuRow<'_>, trouble: &Trouble, room: usize) -> bool {
     trouble.sentence.as_str().len() <= room && age_of_kept(row).is_none()
 }

@@ -58,7 +58,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     let Some(series) = model.series(&panel.subject.subject) else { return };
     head(buffer, theme, app, model, panel, series);
     // Amounts beside an empty graph would look like a reading of 0.
-    if series.peak().is_some() {
+    if series.peak.is_some() {
         axes::amounts(buffer, theme, panel);
     } else if let Some(mut pen) = Pen::at(buffer, panel.plot, panel.plot.height / 2) {
         pen.put("its memory is not known, so there is nothing to draw", theme.dim());
@@ -67,7 +67,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     let baseline = series.baseline().filter(|_| matches!(panel.subject.subject, GpuOrProcess::Process(_)));
     let levels = [
         (panel.capacity, "capacity", theme.notable()),
-        (series.peak(), "peak", theme.dim()),
+        (series.peak, "peak", theme.dim()),
         (baseline, "baseline", theme.dim()),
     ];
     let levels = levels.map(|(amount, name, style)| amount.map(|amount| Level { amount, name, style }));
@@ -165,7 +165,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
         figure(pen, theme, "allocated", &allocated.to_string(), theme.text());
         figure(pen, theme, "unallocated", &reserved.saturating_sub(allocated).to_string(), theme.text());
     }
-    for (name, value) in [("peak", series.peak()), ("baseline", series.baseline())] {
+    for (name, value) in [("peak", series.peak), ("baseline", series.baseline())] {
         figure(pen, theme, name, &word(value), theme.text());
     }
     if let (Some(first), Some(last), Some(began)) = (series.baseline(), series.latest(), series.began()) {
@@ -174,7 +174,6 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
     }
 }
 
-/// Draws the figures at the moment under the cursor.
 fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Panel, at: Moment) {
     let now = model.now();
     pen.put(format!("at -{}", Elapsed(now.since(at))), theme.accent()).skip(2);

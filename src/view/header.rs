@@ -94,7 +94,6 @@ fn driver(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
     }
 }
 
-/// The warnings, the most urgent first.
 fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
     let leak = app.leak().map(|leak| (leak, theme.alarm()));
     let news = app.alerts.news().map(|news| (news.to_owned(), theme.notable()));

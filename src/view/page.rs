@@ -9,7 +9,6 @@ use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::app::page::{LABEL, PageLine};
 
-/// Draws the heading, and which lines are shown if not all fit.
 pub(super) fn head(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, top: usize, lines: usize) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
     pen.put(title, theme.accent());

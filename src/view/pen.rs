@@ -27,18 +27,15 @@ impl<'a> Pen<'a> {
         (line < area.height && area.width > 0).then_some(Self { buffer, x: area.x, y, end: area.x + area.width })
     }
 
-    /// The number of terminal columns that are left.
     pub(super) fn room(&self) -> usize {
         usize::from(self.end - self.x)
     }
 
-    /// Writes as much of the text as fits.
     pub(super) fn put(&mut self, text: impl AsRef<str>, style: Style) -> &mut Self {
         (self.x, _) = self.buffer.set_stringn(self.x, self.y, text, self.room(), style);
         self
     }
 
-    /// Leaves `columns` blank.
     pub(super) fn skip(&mut self, columns: usize) -> &mut Self {
         let columns = columns.min(self.room());
         self.x += u16::try_from(columns).unwrap_or(u16::MAX);

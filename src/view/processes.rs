@@ -20,7 +20,6 @@ use crate::app::{App, List, rows, unread_stats};
 use crate::model::{Breakdown, Total};
 use crate::protocol::snapshot::Identity;
 
-/// The columns that are shown, and the widths that depend on the screen.
 struct ColumnWidths {
     shown: Vec<ProcessColumn>,
     gpu: usize,
@@ -207,7 +206,6 @@ fn draw_command(
     pen.cell(text, room, Align::Left, plain);
 }
 
-/// Draws the heading of a group: its name, the number of its processes and their memory.
 fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::ProcessGroup) {
     let model = app.fleet().host(group.host);
     let process_totals = group.members.iter().filter_map(|process| model?.process_total(*process));

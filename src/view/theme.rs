@@ -11,7 +11,7 @@ use crate::app::settings::ThemeName;
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
-/// The styles of all roles on one terminal.
+/// The styles of all roles of text on one terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Theme {
     is_ascii: bool,
@@ -56,9 +56,8 @@ impl Theme {
         Self { is_ascii, has_colour, name: ThemeName::default() }
     }
 
-    /// The same styles in the colours of another theme.
     #[must_use]
-    pub fn with(self, name: ThemeName) -> Self {
+    pub(super) fn with(self, name: ThemeName) -> Self {
         Self { name, ..self }
     }
 
@@ -81,38 +80,33 @@ impl Theme {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// The headings of a list.
-    pub fn head(self) -> Style {
+    pub(super) fn head(self) -> Style {
         self.role(Hue::Accent, Modifier::UNDERLINED)
     }
 
     /// The accent: the name of the program, the column that sorts, a curve.
-    pub fn accent(self) -> Style {
+    pub(super) fn accent(self) -> Style {
         self.role(Hue::Accent, Modifier::empty()).add_modifier(Modifier::BOLD)
     }
 
-    /// Something unusual.
-    pub fn notable(self) -> Style {
+    pub(super) fn notable(self) -> Style {
         self.role(Hue::Notable, Modifier::BOLD)
     }
 
-    /// Something wrong.
-    pub fn alarm(self) -> Style {
+    pub(super) fn alarm(self) -> Style {
         self.role(Hue::Alarm, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
 
     /// A line that leads to trouble. It would not be readable reversed.
-    pub fn alarm_line(self) -> Style {
+    pub(super) fn alarm_line(self) -> Style {
         self.role(Hue::Alarm, Modifier::BOLD)
     }
 
-    /// Something healthy, or done.
-    pub fn good(self) -> Style {
+    pub(super) fn good(self) -> Style {
         self.role(Hue::Good, Modifier::empty())
     }
 
-    /// The severity of a verdict or of a health.
-    pub fn severity(self, severity: Severity) -> Style {
+    pub(super) fn severity(self, severity: Severity) -> Style {
         match severity {
             Severity::Unknown => self.dim(),
             Severity::Fine => self.good(),
@@ -135,7 +129,7 @@ impl Theme {
     }
 
     /// One of several processes that are drawn next to each other. They differ by more than colour.
-    pub fn layer(self, at: usize) -> Style {
+    pub(super) fn layer(self, at: usize) -> Style {
         const COLOURS: [Color; 6] =
             [Color::Green, Color::Yellow, Color::Magenta, Color::LightBlue, Color::Cyan, Color::LightRed];
         const SAFE: [u8; 6] = [39, 220, 175, 74, 208, 250];
@@ -149,10 +143,9 @@ impl Theme {
     }
 
     /// From this share on, memory is about to run out.
-    pub const FULL: f64 = 0.95;
+    pub(super) const FULL: f64 = 0.95;
 
-    /// Memory in use, by the share of the GPU that it takes.
-    pub fn full(self, share: Option<f64>) -> Style {
+    pub(super) fn full(self, share: Option<f64>) -> Style {
         match share {
             Some(Self::FULL..) => self.role(Hue::Alarm, Modifier::BOLD),
             Some(0.80..) => self.role(Hue::Notable, Modifier::empty()),
@@ -160,13 +153,11 @@ impl Theme {
         }
     }
 
-    /// Memory that PyTorch reserved and did not allocate.
-    pub fn unallocated(self) -> Style {
+    pub(super) fn unallocated(self) -> Style {
         self.role(Hue::Cached, Modifier::empty())
     }
 
-    /// Memory that is not PyTorch's.
-    pub fn outside(self) -> Style {
+    pub(super) fn outside(self) -> Style {
         self.role(Hue::Outside, Modifier::empty())
     }
 

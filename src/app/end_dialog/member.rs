@@ -7,16 +7,13 @@ use crate::protocol::command::Signal;
 use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State};
 
-/// The progress of ending one process.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stage {
     /// The process belongs to the job and is no target: the agent was not asked to hold it.
     Unasked,
-    /// The agent is verifying the identity of the process.
     Verifying,
     /// The agent holds the process: a signal reaches this process only.
     Held,
-    /// The process cannot be signalled, for this reason.
     Refused(Text),
     /// The agent was asked to send this signal, and has not answered yet.
     Asked(Signal),
@@ -41,10 +38,8 @@ pub(crate) enum Stage {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Member {
     pub process: Process,
-    /// The label and the model name of each of its GPUs.
     pub gpus: Vec<(String, String)>,
     pub stage: Stage,
-    /// A warning about ending the process.
     pub caution: Option<Text>,
     /// Whether the agent found the process below one that it had stopped.
     pub joined: bool,
@@ -95,7 +90,6 @@ impl Member {
         matches!(self.stage, Stage::Held | Stage::Sent { .. } | Stage::LetGo(_))
     }
 
-    /// Whether the process has ended or cannot be signalled.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Refused(_) | Stage::Ended { .. })
     }
@@ -163,7 +157,6 @@ impl Member {
     }
 }
 
-/// The arguments of the parent of a process; `None` if they are not known.
 fn parent_of(process: &Process, snapshot: &Snapshot) -> Option<Argv> {
     let pid = process.facts.parent.ok()?;
     // Processes are sorted by PID.

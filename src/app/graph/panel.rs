@@ -17,7 +17,6 @@ use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Forecast, GpuOrProcess, HostModel, HostSubject, LeakVerdict, MemoryPart, MinMax, Rate, Window};
 
-/// The least width of the screen for two graphs side by side.
 pub(super) const TWO_GRAPHS: u16 = 150;
 
 /// The width of the amounts at the left.
@@ -26,7 +25,6 @@ pub(crate) const AXIS: u16 = 11;
 /// The width of the names of layers at the right.
 const LEGEND: u16 = 28;
 
-/// The least width of a graph with the names of layers.
 const ROOM_FOR_LEGEND: u16 = 84;
 
 /// The number of dots side by side in a cell.
@@ -39,7 +37,6 @@ pub(crate) fn whole_screen(body: Area) -> (Area, Area) {
     (graph, Area { y: body.y + graph.height, height: lists, ..body })
 }
 
-/// The future of a leak, if memory continues to grow as it does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Projection {
     pub rate: Rate,
@@ -101,7 +98,6 @@ fn limit(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Panel {
-    /// The GPU or process whose memory the graph shows.
     pub subject: HostSubject,
     pub area: Area,
     pub plot: Area,
@@ -116,7 +112,7 @@ pub(crate) struct Panel {
     pub window: Window,
     /// The columns of the plot for the past. Those at their right are for the future.
     pub past: u16,
-    /// The future of a leak; `None` when nothing leaks, or the graph shows the past only.
+    /// `None` when nothing leaks, or the graph shows the past only.
     pub projection: Option<Projection>,
     pub scale: Scale,
     /// All memory of the GPU, or of the GPUs of the process; `None` when it is not known.

@@ -264,7 +264,6 @@ fn board(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: &GpuDetail) {
     page.reading("VBIOS", detail.vbios.as_ref());
 }
 
-/// Describes an NVML topology level by nvidia-smi's letters and in words.
 fn route(route: &Route) -> String {
     let (letters, words) = match route.level {
         0 => ("PIX", "on the same board"),

@@ -9,7 +9,6 @@ use crate::protocol::snapshot::{AllocatorUnreadable, DeviceAllocator, Gpu, Proce
 /// The most bytes that CUDA and its libraries take of each GPU without the program asking for memory.
 const CONTEXT: i64 = 4 << 30;
 
-/// The explanation of a negative amount outside of PyTorch.
 const MORE_THAN_DRIVER: &str =
     "PyTorch took more than the driver says: read at another moment, or it does not tell all";
 

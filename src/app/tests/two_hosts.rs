@@ -130,7 +130,7 @@ fn a_process_is_ended_on_its_host_and_replies_of_the_other_host_do_not_count() {
     let sent = press(&mut app, KeyCode::Enter);
     assert_eq!(sent, Some(commands_to(SECOND, vec![Command::Signal { process: id(103), signal: Signal::Term }])));
     app.update(reply(HostKey::FIRST, 103, Outcome::Ended { at: Moment(1_000_200) }));
-    assert!(!app.modes.end_dialog().unwrap().has_ended());
+    assert_eq!(app.modes.end_dialog().unwrap().ended(), None);
     assert_eq!(press(&mut app, KeyCode::Esc), Some(commands_to(SECOND, vec![Command::Release { process: id(103) }])));
 }
 

@@ -19,7 +19,6 @@ pub(super) fn separator(line: &str) -> char {
     }
 }
 
-/// Splits a line into cells without surrounding spaces and quotes.
 pub(super) fn split(line: &str, separator: char) -> Vec<&str> {
     match separator {
         ' ' => line.split_whitespace().collect(),
@@ -61,7 +60,6 @@ pub(super) fn is_missing(cell: &str) -> bool {
     cell.starts_with('[') && cell.ends_with(']') || cell.eq_ignore_ascii_case("n/a") || cell.is_empty()
 }
 
-/// Whether the cell is the UUID or the PCI address of a GPU.
 pub(super) fn is_gpu(cell: &str) -> bool {
     let is_address = || {
         let is_hex = |part: &&str| part.len() >= 2 && part.chars().all(|digit| digit.is_ascii_hexdigit());

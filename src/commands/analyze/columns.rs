@@ -3,7 +3,6 @@
 use super::cells;
 use crate::base::units::Bytes;
 
-/// The indexes of the columns.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct LogColumns {
     pub(super) time: usize,
@@ -12,20 +11,16 @@ pub(super) struct LogColumns {
     pub(super) used: usize,
     /// The unit of bare numbers in the column of used memory, in bytes.
     pub(super) used_unit: u64,
-    /// Whether the column of used memory has free memory instead.
     pub(super) is_free: bool,
     /// Columns and units of the memory that PyTorch reserved and allocated.
     pub(super) pytorch: Option<[(usize, u64); 2]>,
     pub(super) total: Option<usize>,
     pub(super) total_unit: u64,
-    /// The column of the GPU's index.
     pub(super) index: Option<usize>,
     /// The column of the GPU's UUID, PCI address or serial number.
     pub(super) gpu: Option<usize>,
     pub(super) pid: Option<usize>,
-    /// The column of the process name.
     pub(super) name: Option<usize>,
-    /// The number of columns.
     pub(super) count: usize,
     /// A note on assumptions about the columns, if there are any.
     pub(super) guess: Option<String>,
@@ -81,7 +76,6 @@ fn name_and_unit(cell: &str) -> (String, Option<u64>) {
 }
 
 impl LogColumns {
-    /// Finds the columns by their names. An error names the missing column.
     pub(super) fn of_header(header: &[&str]) -> Result<Self, &'static str> {
         /// Counters that stand in for a time.
         const STEPS: [&str; 5] = ["step", "steps", "global_step", "iteration", "iter"];
@@ -142,7 +136,7 @@ impl LogColumns {
         if self.name.is_some_and(|name| column > name) { column + added } else { column }
     }
 
-    /// Guesses the columns from the first rows of a log without a header. All rows have the same length.
+    /// Guesses the columns of a log without a header from its first rows, which have the same length.
     pub(super) fn guess(rows: &[Vec<String>]) -> Option<Self> {
         /// Indexes, percentages and temperatures are at most this.
         const SMALL: u64 = 127;
@@ -210,7 +204,6 @@ fn is_whole(cell: &str) -> bool {
     cell.parse::<u64>().is_ok()
 }
 
-/// The first rows of a log without a header.
 #[derive(Clone, Copy)]
 struct Rows<'a>(&'a [Vec<String>]);
 
@@ -221,7 +214,6 @@ impl<'a> Rows<'a> {
         cells().all(|cell| is_of_kind(cell) || cells::is_missing(cell)) && cells().any(&is_of_kind)
     }
 
-    /// Returns the numbers of a column, `None` for missing ones.
     fn numbers(self, column: usize) -> impl Iterator<Item = Option<u64>> + 'a {
         self.0.iter().map(move |row| Some(cells::amount(&row[column], 1)?.ok()?.0))
     }

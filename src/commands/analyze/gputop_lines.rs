@@ -7,7 +7,6 @@ use crate::model::{ReservedMemory, reserved};
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Process, ProcessId, Snapshot};
 
-/// Applies the lines to the snapshots of their hosts.
 #[derive(Debug, Default)]
 pub(super) struct GputopLines {
     /// The latest snapshot of each host, by its key. Lines without a tag have the key 0.
@@ -22,7 +21,6 @@ pub(super) struct SnapshotSample<'a> {
     pub(super) process: Option<(ProcessId, Option<&'a Process>)>,
     /// `None` if the memory could not be read.
     pub(super) used: Option<Bytes>,
-    /// The allocator's figures of the process.
     pub(super) reserved: Option<ReservedMemory>,
     /// The amount at which memory runs out, if known.
     pub(super) limit: Option<Bytes>,

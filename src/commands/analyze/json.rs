@@ -10,7 +10,6 @@ use crate::base::text::Text;
 use crate::commands::output::advice_json;
 use crate::model::{on_growth, part_name};
 
-/// Returns all logs as one object.
 pub(super) fn to_json(logs: &[(Text, AnalyzedLog)]) -> Value {
     let has_one_log = logs.len() == 1;
     let series: Vec<Value> = logs

@@ -12,7 +12,6 @@ use crate::base::units::Bytes;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// The state while a log is read.
 #[derive(Debug, Default)]
 pub(super) struct LogReader {
     capacity: Option<Bytes>,
@@ -28,11 +27,9 @@ pub(super) struct LogReader {
     /// Whether the latest time was a date and time of day, not a time since the start.
     has_dates: bool,
     series: Vec<LogSeries>,
-    /// Indexes into `series` by GPU and PID.
     series_by_key: HashMap<(String, Option<u32>), usize>,
     unreadable: UnreadableLines,
     missing: u64,
-    guess: Option<String>,
     gputop_lines: GputopLines,
 }
 
@@ -43,14 +40,12 @@ pub(super) struct UnreadableLines {
     pub(super) first: Vec<(u64, Text)>,
 }
 
-/// The contents of a log, with verdicts.
 #[derive(Debug)]
 pub(super) struct AnalyzedLog {
     pub(super) lines: u64,
     pub(super) unreadable: UnreadableLines,
     /// The number of missing readings: rows with a cell such as `[N/A]`, and samples of gputop's lines without a value.
     pub(super) missing: u64,
-    /// Assumptions that were made about the log.
     pub(super) notes: Vec<String>,
     pub(super) series: Vec<JudgedSeries>,
 }
@@ -60,7 +55,6 @@ impl LogReader {
         Self { capacity, ..Self::default() }
     }
 
-    /// Reads the next line.
     pub(super) fn line(&mut self, line: &str) {
         /// The number of rows from which the columns are guessed when there is no header.
         const ROWS_TO_GUESS: usize = 64;
@@ -78,7 +72,6 @@ impl LogReader {
         if columns::is_header(&cells, self.columns.is_some()) {
             match LogColumns::of_header(&cells) {
                 Ok(columns) => {
-                    self.guess.clone_from(&columns.guess);
                     self.columns = Some(columns);
                     self.separator = Some(own_separator);
                 }
@@ -146,7 +139,6 @@ impl LogReader {
         })
     }
 
-    /// Guesses the columns from the pending rows, and reads these rows.
     fn guess_columns(&mut self) {
         // Most lines with a time are rows, and rows have the same number of cells.
         let has_time = |cells: &&Vec<String>| cells.iter().any(|cell| cells::time(cell, None).is_some());
@@ -156,7 +148,6 @@ impl LogReader {
         let usual = lengths.get(lengths.len() / 2);
         let rows: Vec<Vec<String>> = dated.into_iter().filter(|cells| Some(&cells.len()) == usual).cloned().collect();
         self.columns = LogColumns::guess(&rows);
-        self.guess = self.columns.as_ref().and_then(|columns| columns.guess.clone());
         for (number, cells) in std::mem::take(&mut self.pending) {
             if self.columns.is_some() {
                 let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
@@ -206,7 +197,6 @@ impl LogReader {
         series.pytorch.extend(pytorch.map(|parts| (row, parts)));
     }
 
-    /// Returns the memory that PyTorch reserved and allocated, if the row has both.
     fn pytorch(&self, cells: &[&str]) -> Option<[Bytes; 2]> {
         let columns = self.columns.as_ref()?;
         let bytes = |(at, unit)| cells::amount(cells.get(columns.cell_index(at, cells.len()))?, unit)?.ok();
@@ -282,12 +272,11 @@ impl LogReader {
         Some(capacity.saturating_sub(used.sum()))
     }
 
-    /// Judges the series after the last line.
     pub(super) fn finish(mut self) -> AnalyzedLog {
         if !self.pending.is_empty() {
             self.guess_columns();
         }
-        let mut notes: Vec<String> = self.guess.into_iter().collect();
+        let mut notes: Vec<String> = self.columns.and_then(|columns| columns.guess).into_iter().collect();
         notes.extend(time_order::straighten(&mut self.times, &self.line_numbers, self.has_dates));
         let has_capacity = self.capacity.is_some() || self.series.iter().any(|series| series.total.is_some());
         if !has_capacity && !self.series.is_empty() {

@@ -6,9 +6,7 @@ use super::series::JudgedSeries;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::LeakVerdict;
 
-/// Lines of the graph.
 const HEIGHT: usize = 8;
-/// Columns of the labels at the left.
 const LABEL: usize = Bytes::WIDTH + 2;
 
 /// Draws `points` (seconds and bytes) over the span of `judged`. Returns an empty text for fewer than two points.

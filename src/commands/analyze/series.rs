@@ -1,6 +1,6 @@
 //! The memory of one GPU or process in a log, and the verdicts that the live view would have given, sample by sample.
 
-use super::cells;
+use super::cells::is_missing;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Evidence, GrowthPattern, LeakVerdict, MemoryDrop, MemoryPart, PartedDetector, ReservedMemory};
@@ -14,20 +14,16 @@ pub(super) struct LogSample {
     pub(super) limit: Option<Bytes>,
 }
 
-/// The samples of a GPU, or of a process on a GPU.
 #[derive(Debug, Default)]
 pub(super) struct LogSeries {
     /// The name of the host in a log of several hosts.
     pub(super) host: Option<Text>,
     /// The GPU as the log names it.
     pub(super) gpu: Option<Text>,
-    /// Whether `gpu` is an index.
     pub(super) is_index: bool,
     pub(super) uuid: Option<Text>,
     pub(super) pid: Option<u32>,
-    /// The name of the process.
     pub(super) name: Option<Text>,
-    /// The memory of the GPU.
     pub(super) total: Option<Bytes>,
     pub(super) samples: Vec<LogSample>,
     /// Index of the row, and the memory that PyTorch reserved and allocated, in the order of rows. Empty if the log does not
@@ -39,7 +35,6 @@ pub(super) struct LogSeries {
     pub(super) allocator: Option<ReservedMemory>,
 }
 
-/// The parts of a process's memory in one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemorySplit {
     pub(super) reserved: Bytes,
@@ -50,7 +45,6 @@ pub(super) struct MemorySplit {
     pub(super) outside: Option<i64>,
 }
 
-/// The verdict at one sample.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TimedVerdict {
     /// Seconds since the start of the series.
@@ -58,32 +52,25 @@ pub(super) struct TimedVerdict {
     pub(super) verdict: LeakVerdict,
     /// `None` unless the verdict is suspect or leak.
     pub(super) evidence: Option<Evidence>,
-    /// The part of memory that grows, if known.
     pub(super) part: Option<MemoryPart>,
 }
 
-/// A series and its verdicts.
 #[derive(Debug, Default)]
 pub(super) struct JudgedSeries {
     pub(super) series: LogSeries,
     pub(super) capacity: Option<Bytes>,
     /// Seconds from the first sample to the last.
     pub(super) span: f64,
-    /// The number of samples with different times.
     pub(super) samples: usize,
     /// The number of samples that were dropped, since another sample has the same time.
     pub(super) duplicates: u64,
-    /// The verdict at each change.
     pub(super) timeline: Vec<TimedVerdict>,
     /// The verdict at least once a minute during a leak.
     pub(super) forecasts: Vec<TimedVerdict>,
-    /// The verdict at the last sample.
     pub(super) last: TimedVerdict,
     /// How the memory grows at the end. `None` unless the verdict is suspect or leak.
     pub(super) pattern: Option<GrowthPattern>,
-    /// The reason for the last verdict.
     pub(super) reason: Option<String>,
-    /// A description of the slow growth of a steady series, if any.
     pub(super) creep: Option<String>,
     /// The parts of memory in the last sample, if known.
     pub(super) split: Option<MemorySplit>,
@@ -103,17 +90,16 @@ impl LogSeries {
         /// The shortest gap, in milliseconds, after which a PID may have been reused.
         const LONG_GAP: i64 = 15 * 60_000;
         let [.., before, last] = self.samples.as_slice() else { return false };
-        let ours = self.name.as_ref().filter(|name| is_name(name.as_str()));
-        let theirs = name.filter(|name| is_name(name));
+        let ours = self.name.as_ref().filter(|name| !is_missing(name.as_str()));
+        let theirs = name.filter(|name| !is_missing(name));
         let is_renamed = ours.zip(theirs).is_some_and(|(ours, theirs)| *ours != Text::new(theirs));
         let gap = now - times[last.row as usize];
         let interval = times[last.row as usize] - times[before.row as usize];
         used.0 < last.used.0 / 2 && (is_renamed || gap > LONG_GAP.max(4 * interval))
     }
 
-    /// Takes over the process's current name, unless the log has none.
     pub(super) fn rename(&mut self, name: &str) {
-        if is_name(name) && self.name.as_ref().is_none_or(|known| known.as_str() != name) {
+        if !is_missing(name) && self.name.as_ref().is_none_or(|known| known.as_str() != name) {
             self.name = Some(Text::new(name));
         }
     }
@@ -191,9 +177,4 @@ impl TimedVerdict {
         let growing = detector.growth();
         Self { at, verdict: growing.verdict(), evidence: growing.detector.evidence().copied(), part: growing.part }
     }
-}
-
-/// Whether a cell is a name, unlike `[Not Found]`.
-fn is_name(cell: &str) -> bool {
-    !cells::is_missing(cell)
 }

@@ -12,10 +12,8 @@ use crate::model::{GrowthPattern, LeakVerdict, describe_evidence, on_growth};
 
 /// The most changes of the verdict, and the most sudden falls, that are listed. The others are counted.
 const LISTED: usize = 12;
-/// Columns by which the wrapped lines of a paragraph are indented.
 const INDENT: usize = 4;
 
-/// Returns the verdicts on all logs, and the advice.
 pub(super) fn format(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
     let mut text = StyledText::new(style);
     for (name, log) in logs {

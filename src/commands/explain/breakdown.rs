@@ -10,7 +10,6 @@
 use super::message::{MessageForm, OomMessage, RoundedAmount};
 use crate::base::units::Bytes;
 
-/// The owner of a part of the GPU's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryOwner {
     /// Tensors and private pools of this process.
@@ -21,9 +20,7 @@ pub(super) enum MemoryOwner {
     NotPyTorch,
     /// Memory of this process of which the message does not say whether it is PyTorch's.
     ThisProcess,
-    /// The process with that PID.
     OtherProcess(u32),
-    /// Not accounted for in the message.
     Rest,
     Free,
 }
@@ -31,9 +28,7 @@ pub(super) enum MemoryOwner {
 /// How the message names the process that wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriterName {
-    /// The message does not name the process.
     None,
-    /// As "this process".
     ThisProcess,
     /// By this PID on the host, which the process in a container does not know.
     HostPid(u32),
@@ -42,13 +37,10 @@ pub(super) enum WriterName {
 /// A sum of the message's figures that is impossible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ContradictoryFigures {
-    /// The contradiction, without figures.
     pub claim: &'static str,
-    /// By how much the figures contradict each other.
     pub by: RoundedAmount,
 }
 
-/// The figures of a message, split by owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MessageBreakdown {
     /// The known parts, in the order of the bar. They add up to the total if total and free memory are known and
@@ -56,7 +48,6 @@ pub(super) struct MessageBreakdown {
     pub parts: Vec<(MemoryOwner, RoundedAmount)>,
     /// Memory reserved by PyTorch in this process, or allocated if only that is known.
     pub own: Option<RoundedAmount>,
-    /// Memory of this process outside PyTorch, if known.
     pub not_pytorch: Option<RoundedAmount>,
     /// Memory of other processes and memory that is not accounted for, if known.
     pub others: Option<RoundedAmount>,
@@ -140,12 +131,10 @@ impl MessageBreakdown {
         Self { parts, own, not_pytorch, others, writer, contradictions, rounding }
     }
 
-    /// Returns the memory of an owner, if known.
     pub(super) fn part(&self, owner: MemoryOwner) -> Option<RoundedAmount> {
         self.parts.iter().find(|(known, _)| *known == owner).map(|(_, part)| *part)
     }
 
-    /// Returns the PIDs of the other processes in the message, with their memory.
     pub(super) fn other_processes(&self) -> impl Iterator<Item = (u32, RoundedAmount)> {
         self.parts.iter().filter_map(|(owner, part)| match owner {
             MemoryOwner::OtherProcess(pid) => Some((*pid, *part)),

@@ -9,7 +9,6 @@ use std::ops::Range;
 use super::grammar::{self, LONGEST_START, ParseOutcome};
 use super::message::{MessageForm, OomMessage};
 
-/// A message and its place in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FoundMessage {
     pub message: OomMessage,
@@ -17,16 +16,13 @@ pub(super) struct FoundMessage {
     pub line: u64,
     /// The ranks that wrote the message, if the log names them.
     pub ranks: Vec<u32>,
-    /// How often the message is in the log.
     pub count: u64,
 }
 
-/// The messages of a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ScannedLog {
     /// The different messages, in the order of their first lines.
     pub found: Vec<FoundMessage>,
-    /// The number of further different messages.
     pub left_out: u64,
     pub lines: u64,
 }
@@ -39,9 +35,7 @@ const LONGEST_MESSAGE: usize = 4096;
 const MOST_LINES_BETWEEN: u64 = 200;
 /// The most messages whose end is awaited at the same time.
 const MOST_PARTIAL: usize = 64;
-/// The most different messages that are kept.
 const MOST_KEPT: usize = 100;
-/// The most ranks that are kept of each message.
 const MOST_RANKS: usize = 1024;
 
 /// A message whose end has not been seen.
@@ -55,7 +49,6 @@ struct PartialMessage {
     line: u64,
 }
 
-/// Scans a log for messages.
 #[derive(Debug, Default)]
 pub(super) struct MessageFinder {
     log: ScannedLog,
@@ -66,17 +59,14 @@ pub(super) struct MessageFinder {
     tail: String,
     /// The number of the last line that was not empty.
     tail_line: u64,
-    /// The start of that line.
     head: String,
     partial: VecDeque<PartialMessage>,
 }
 
-/// The position inside a terminal's escape sequence.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum EscapeState {
     #[default]
     Outside,
-    /// After ESC.
     Started,
     /// In a sequence that ends with a letter.
     Control,
@@ -85,7 +75,6 @@ enum EscapeState {
 }
 
 impl MessageFinder {
-    /// Scans more of the log.
     pub(super) fn scan(&mut self, bytes: &[u8]) {
         for byte in bytes {
             match (self.escape, byte) {
@@ -114,7 +103,6 @@ impl MessageFinder {
         }
     }
 
-    /// Ends the log, and returns its messages.
     pub(super) fn finish(mut self) -> ScannedLog {
         let has_last_line = !self.line.is_empty();
         self.end_line();
@@ -161,12 +149,10 @@ impl MessageFinder {
     /// Appends the line to the first partial message that it continues. Returns whether there is one.
     fn continue_partial(&mut self, line: &str) -> bool {
         let now = self.log.lines + 1;
-        let lines_since = |partial: &PartialMessage| now.saturating_sub(partial.line);
         for at in 0..self.partial.len() {
             let partial = &self.partial[at];
             // The line number is removed first: its last digits could be taken for the start of the next amount.
-            let uncounted = number_of_cat(&partial.prefix)
-                .and_then(|number| uncounted(&partial.prefix, number, lines_since(partial), line));
+            let uncounted = uncounted(partial, number_of_cat, now, line);
             let stripped = strip(&partial.prefix, line).unwrap_or(line);
             // If the name of the exception was wrapped, too, the prefix is what two lines have in common.
             let shared = shared(&self.head, line)
@@ -179,9 +165,7 @@ impl MessageFinder {
         }
         // The line numbers of `grep -n` come last, because they may be the number of a rank or host.
         (0..self.partial.len()).any(|at| {
-            let partial = &self.partial[at];
-            let rest = number_of_grep(&partial.prefix)
-                .and_then(|number| uncounted(&partial.prefix, number, lines_since(partial), line));
+            let rest = uncounted(&self.partial[at], number_of_grep, now, line);
             rest.is_some_and(|rest| self.continues(at, &[rest]))
         })
     }
@@ -270,7 +254,6 @@ impl MessageFinder {
         }
     }
 
-    /// Keeps the figures of a message whose end is missing.
     fn close(&mut self, partial: &PartialMessage) {
         self.keep(grammar::salvage(&format!("{}{}", partial.text, partial.junk)), partial);
     }
@@ -311,7 +294,6 @@ fn clean(line: &[u8]) -> String {
     if text.is_ascii() { text } else { text.chars().filter(|character| !character.is_whitespace()).collect() }
 }
 
-/// Returns the start of the text, of at most `most` bytes.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or_default()]
@@ -355,10 +337,16 @@ fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
     prefix.bytes().zip(start.bytes()).enumerate().all(fits).then(|| &line[prefix.len()..])
 }
 
-/// Removes a prefix with a line number from a line, where the number is `lines` higher. `None` if the line has another
-/// prefix.
-fn uncounted<'a>(prefix: &str, number: Range<usize>, lines: u64, line: &'a str) -> Option<&'a str> {
-    let number_now = prefix[number.clone()].parse::<u64>().ok()?.checked_add(lines)?;
+/// Removes the prefix of a message from line `now`, where the number that `find` finds in it is higher by the lines since
+/// the start of the message. `None` if the line has another prefix.
+fn uncounted<'a>(
+    PartialMessage { prefix, line: start, .. }: &PartialMessage,
+    find: fn(&str) -> Option<Range<usize>>,
+    now: u64,
+    line: &'a str,
+) -> Option<&'a str> {
+    let number = find(prefix)?;
+    let number_now = prefix[number.clone()].parse::<u64>().ok()?.checked_add(now.saturating_sub(*start))?;
     line.strip_prefix(prefix.get(..number.start)?)?
         .strip_prefix(&number_now.to_string())?
         .strip_prefix(&prefix[number.end..])

@@ -9,14 +9,10 @@ use std::str::FromStr;
 use super::message::{MessageForm, OomMessage, RoundedAmount};
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// The result of parsing the start of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ParseOutcome {
-    /// The message is complete.
     Complete(Box<OomMessage>),
-    /// The text ends inside a message.
     Incomplete,
-    /// The text is not a message.
     Invalid,
 }
 
@@ -60,7 +56,6 @@ const HOLDERS: [&str; 4] = [
     "Includingnon-PyTorchmemory,thisprocesshas{this_process}memoryinuse.",
     "thisprocesshas{this_process}memoryinuse.",
 ];
-/// The last sentence.
 const ALLOCATED: [&str; 4] = [
     "Oftheallocatedmemory{allocated}isallocatedbyPyTorch,and{unallocated}isreservedbyPyTorchbutunallocated",
     "Oftheallocatedmemory{allocated}isallocatedbyPyTorch,with{pools}allocatedinprivatepools(e.g.,CUDAGraphs),\
@@ -70,7 +65,6 @@ const ALLOCATED: [&str; 4] = [
     "Oftheallocatedmemory{allocated}isallocatedbyPyTorch,with{pools}allocatedinprivatepools(e.g.,XPUGraphs),\
      and{unallocated}isreservedbyPyTorchbutunallocated",
 ];
-/// The lines of the allocator `cudaMallocAsync`.
 const ASYNC_LINES: [&str; 5] = [
     "Currentlyallocated:{allocated}",
     "Requested:{requested}",
@@ -93,7 +87,6 @@ const FRAGMENTS: [(&str, Option<MessageForm>); 8] = [
 /// The most bytes of a message up to the words by which it is recognized.
 pub(super) const LONGEST_START: usize = 96;
 
-/// The start of a message in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MessageStart {
     pub at: usize,
@@ -110,7 +103,6 @@ pub(super) fn starts(text: &str) -> Vec<MessageStart> {
     headless.into_iter().chain(complete.into_iter().map(|at| MessageStart { at, is_headless: false })).collect()
 }
 
-/// Whether the text ends inside the first words of a message.
 pub(super) fn may_begin(text: &str) -> bool {
     let ends_with_part_of = |words: &str| (1..words.len()).any(|length| text.ends_with(&words[..length]));
     BACKENDS.iter().any(|backend| {
@@ -137,7 +129,6 @@ fn headless(text: &str) -> Option<usize> {
     tried.or_else(gpu)
 }
 
-/// Returns the places of the words by which messages are recognized.
 fn heads(text: &str) -> impl Iterator<Item = Range<usize>> {
     let start = move |at: usize| {
         let before = &text[..at];
@@ -150,7 +141,6 @@ fn heads(text: &str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices(MEMORY).filter_map(move |(at, _)| Some(start(at)?..at + MEMORY.len()))
 }
 
-/// Parses the message at the start of the text.
 pub(super) fn parse(text: &str) -> ParseOutcome {
     match Cursor(text).message() {
         Ok(message) => ParseOutcome::Complete(Box::new(message)),
@@ -180,20 +170,16 @@ pub(super) fn salvage(text: &str) -> OomMessage {
     message
 }
 
-/// Why parsing stopped.
 enum ParseStop {
     EndOfText,
-    /// The text does not match.
     Mismatch,
 }
 
 type Parsed<T> = Result<T, ParseStop>;
 
-/// The text that is not parsed yet.
 struct Cursor<'a>(&'a str);
 
 impl Cursor<'_> {
-    /// Takes these words.
     fn take(&mut self, words: &str) -> Parsed<()> {
         match self.0.strip_prefix(words) {
             Some(rest) => {
@@ -253,7 +239,6 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// Takes a figure of this name.
     fn figure(&mut self, name: &str, message: &mut OomMessage) -> Parsed<()> {
         match name {
             "gpu" => message.gpu = Some(self.number()?),
@@ -276,7 +261,6 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// Takes the first of these patterns that matches, and returns its index.
     fn one_of(&mut self, patterns: &[&str], message: &mut OomMessage) -> Parsed<usize> {
         let mut stop = ParseStop::Mismatch;
         for (at, pattern) in patterns.iter().enumerate() {
@@ -353,7 +337,6 @@ impl Cursor<'_> {
         Ok(after)
     }
 
-    /// Takes any part of a message.
     fn fragment(&mut self, message: &mut OomMessage) -> Parsed<()> {
         if let Ok(at) = self.one_of(&FRAGMENTS.map(|(pattern, _)| pattern), message) {
             message.form = FRAGMENTS[at].1.unwrap_or(message.form);

@@ -13,7 +13,6 @@ use crate::commands::report::table;
 use crate::model::on_shortage;
 use crate::protocol::snapshot::Snapshot;
 
-/// Returns the explanations of all messages, in order. `left_out` is the number of further different messages.
 pub(super) fn to_json(messages: &[ExplainedMessage<'_>], left_out: u64, processes: &OtherProcesses) -> Value {
     json!({
         "schema": Snapshot::SCHEMA,

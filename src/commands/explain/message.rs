@@ -39,7 +39,6 @@ impl RoundedAmount {
     }
 }
 
-/// The wording of a message, which depends on PyTorch's version and allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum MessageForm {
     /// `… S already allocated; S free; S cached)` (1.0 to 1.3), `S reserved in total by PyTorch)` (1.4 to 2.0).
@@ -50,7 +49,6 @@ pub(super) enum MessageForm {
     Async,
     /// Rejected without asking the driver, by `per_process_memory_fraction` (2.13 and later).
     Rejected,
-    /// More than 1 EB was requested.
     Absurd,
     /// No figures: an error of the driver, or a text by the program.
     #[default]
@@ -82,12 +80,10 @@ pub(super) struct OomMessage {
     pub this_process: Option<Reading<RoundedAmount>>,
     /// PIDs of other processes and their memory; an error if the driver gave no figure.
     pub others: Vec<(u32, Reading<RoundedAmount>)>,
-    /// Whether the start or the end of the message is missing.
     pub is_cut: bool,
 }
 
 impl OomMessage {
-    /// Returns the field of this name; `None` if there is no such field.
     pub(super) fn amount_mut(&mut self, name: &str) -> Option<&mut Option<RoundedAmount>> {
         Some(match name {
             "requested" => &mut self.requested,

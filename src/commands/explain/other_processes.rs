@@ -10,7 +10,6 @@ use crate::commands::report::{self, HostState, ReadOptions, table};
 use crate::model::HostModel;
 use crate::protocol::snapshot::{Process, Snapshot};
 
-/// The processes on this host, read once.
 #[derive(Debug, Default)]
 pub(super) struct OtherProcesses {
     model: Option<HostModel>,
@@ -43,7 +42,6 @@ impl OtherProcesses {
         Some(snapshot.unix_ms.checked_sub(age)? > written?)
     }
 
-    /// Returns the name and the sentence of the verdict on a process.
     pub(super) fn verdict(&self, pid: u32) -> Option<(&'static str, String)> {
         let verdict = self.model.as_ref()?.verdicts().iter().find(|verdict| verdict.process.pid == pid)?;
         Some((verdict.name(), verdict.sentence()))

@@ -86,7 +86,6 @@ fn others(breakdown: &MessageBreakdown) -> Bytes {
     }
 }
 
-/// Returns a sentence with the figures behind a reason.
 pub(super) fn sentence(shortage: Shortage, message: &OomMessage, breakdown: &MessageBreakdown) -> String {
     let amount = |amount: Option<RoundedAmount>| amount.map_or_else(|| "?".to_owned(), |amount| exact(amount.bytes()));
     let (requested, total, free) = (amount(message.requested), amount(message.total), amount(message.free));

@@ -10,10 +10,8 @@ use crate::base::units::Bytes;
 use crate::commands::output::{StyledText, TextStyle};
 use crate::model::{Advice, on_shortage};
 
-/// The number of spaces before the bar, and before each line of the list of parts.
 const INDENT: usize = 2;
 
-/// Returns the explanations of all messages, in order.
 pub(super) fn format(messages: &[ExplainedMessage<'_>], processes: &OtherProcesses, style: TextStyle) -> String {
     let mut text = StyledText::new(style);
     let are_many = messages.len() > 1;
@@ -89,7 +87,6 @@ fn add_message(
     given.extend(new.into_iter().map(|advice| (advice, number.unwrap_or(1))));
 }
 
-/// Adds a line for each part, one for the whole GPU, and one for the limit of the process.
 fn list(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdown) {
     let mut lines: Vec<(Option<MemoryOwner>, Bytes, String)> = Vec::new();
     for (owner, part) in &breakdown.parts {
@@ -115,7 +112,6 @@ fn list(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdow
     }
 }
 
-/// Adds the GPU's memory as a line of cells, if the parts of the whole are known.
 fn bar(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdown) {
     const SHORTEST: usize = 12;
     const LONGEST: usize = 72;
@@ -213,7 +209,6 @@ fn contradiction_sentence(contradiction: &ContradictoryFigures) -> String {
     )
 }
 
-/// Returns notes on figures that are easily misread.
 fn notes(message: &OomMessage, breakdown: &MessageBreakdown) -> Vec<String> {
     let mut notes = Vec::new();
     if let WriterName::HostPid(pid) = breakdown.writer {

@@ -178,7 +178,6 @@ impl Default for BucketLevels {
 impl BucketLevels {
     pub(super) const COUNT: usize = 6;
 
-    /// Whether the amount has never changed.
     pub(super) fn is_constant(&self) -> bool {
         self.varying.is_none()
     }

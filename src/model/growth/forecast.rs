@@ -22,7 +22,6 @@ pub struct Rate(pub f64);
 /// The time until memory runs out, counted from when the forecast was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forecast {
-    /// The most likely time.
     pub likely: Duration,
     /// The lower bound: in at most one case in ten, memory runs out sooner.
     pub low: Duration,
@@ -41,9 +40,7 @@ pub(super) struct GrowthPath {
     fit: Parabola,
     /// The curvature used for the forecast: shrunk towards 0 by its uncertainty.
     bend: f64,
-    /// The uncertainty of the curvature.
     doubt: f64,
-    /// The uncertainty of the slope.
     slack: f64,
     /// The standard error of the fitted path, in KiB.
     noise: f64,

@@ -28,7 +28,6 @@ struct GpuDetectors {
     processes: BTreeMap<ProcessId, Box<ProcessDetectors>>,
 }
 
-/// The detectors of one host.
 #[derive(Debug, Clone, Default)]
 pub(in crate::model) struct LeakDetectors(BTreeMap<GpuUuid, GpuDetectors>);
 

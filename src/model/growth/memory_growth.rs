@@ -82,7 +82,7 @@ impl PartedDetector {
         &self.detectors.held
     }
 
-    /// The growth, and the part that grows.
+    /// The growth of the whole or, where tensors grow worse, of their memory.
     pub fn growth(&self) -> MemoryGrowth<'_> {
         let series = self.detectors.tensors.is_some().then_some((&self.memory, &self.allocator));
         MemoryGrowth::of(self.detector(), series, self.now)
@@ -120,7 +120,6 @@ impl<'a> MemoryGrowth<'a> {
         growth
     }
 
-    /// The verdict.
     pub fn verdict(&self) -> LeakVerdict {
         self.detector.verdict()
     }

@@ -21,7 +21,6 @@ struct Bottom {
     low: u32,
 }
 
-/// The drops of a series.
 #[derive(Debug, Clone)]
 pub(super) struct Sawtooth {
     first: Moment,
@@ -41,7 +40,6 @@ impl Sawtooth {
         Self { first, bottoms: None, most: 0, top: 0, bottom: None }
     }
 
-    /// Adds the next of the finest buckets.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "all are positive, and came from u32")]
     pub(super) fn push(&mut self, bucket: Point) {
         let (at, low, high) = (bucket.at as u32, bucket.low as u32, bucket.high as u32);

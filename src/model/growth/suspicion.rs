@@ -7,9 +7,7 @@ use crate::base::units::Moment;
 /// A leak that stopped and may resume.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct StoppedLeak {
-    /// When the leak began.
     pub(super) began: Moment,
-    /// When it stopped.
     pub(super) at: Moment,
     /// The longest rest after which the leak resumed before, in seconds.
     pub(super) longest: f64,

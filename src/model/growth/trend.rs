@@ -365,10 +365,8 @@ impl Parabola {
     }
 }
 
-/// The times without a new maximum.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pauses {
-    /// The number of rises.
     pub(super) bursts: usize,
     /// The longest time between two rises, in seconds.
     pub(super) longest: f64,

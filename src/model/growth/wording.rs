@@ -15,12 +15,11 @@ const LEAST_GROWTH: f64 = 65_536.0;
 /// The rate in bytes per minute below which the sentence gives the rate per hour.
 const LEAST_PER_MINUTE: f64 = 1_048_576.0;
 
-/// A month in seconds.
 const MONTH: f64 = 30.0 * 86_400.0;
 
 impl LeakVerdict {
     /// The word for the table, at most 8 columns wide.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::TooSoon => "…",
             Self::Steady => "steady",
@@ -30,8 +29,7 @@ impl LeakVerdict {
         }
     }
 
-    /// How much the user should care.
-    pub fn severity(self) -> Severity {
+    pub(crate) fn severity(self) -> Severity {
         match self {
             Self::Leak => Severity::Bad,
             Self::Suspect => Severity::Notable,
@@ -66,7 +64,7 @@ impl fmt::Display for Evidence {
 
 impl LeakDetector {
     /// The verdict and its evidence: `LEAK: +30 MiB/min for …`.
-    pub fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         match (self.verdict(), self.evidence()) {
             (LeakVerdict::TooSoon, _) => "not seen long enough to say".to_owned(),
             (verdict, None) => match self.slow_growth() {
@@ -79,7 +77,7 @@ impl LeakDetector {
 
     /// The growth of a series that is steady because it would take days to fill memory: `+1.8 GiB in 58 min; at this
     /// pace memory lasts 3 d 4 h`. `None` where there is no even growth, or memory lasts more than a month.
-    pub fn slow_growth(&self) -> Option<String> {
+    pub(crate) fn slow_growth(&self) -> Option<String> {
         if self.verdict() != LeakVerdict::Steady || self.levels.is_constant() {
             return None;
         }

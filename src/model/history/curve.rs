@@ -26,19 +26,15 @@ impl Resolution {
 /// The lowest and the highest value in a span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MinMax<T> {
-    /// The lowest value.
     pub low: T,
-    /// The highest value.
     pub high: T,
 }
 
 impl<T: Ord + Copy> MinMax<T> {
-    /// Returns the range over both spans.
     pub(crate) fn with(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 
-    /// Converts both values.
     pub(crate) fn map<U>(self, to: impl Fn(T) -> U) -> MinMax<U> {
         MinMax { low: to(self.low), high: to(self.high) }
     }
@@ -64,12 +60,10 @@ impl Window {
         Self { start: signed(end).saturating_sub(signed(part.saturating_mul(parts as u64))), part, parts }
     }
 
-    /// The number of parts.
     pub(crate) fn parts(&self) -> usize {
         self.parts
     }
 
-    /// The length of a part.
     pub(crate) fn part(&self) -> Duration {
         Duration::from_millis(self.part)
     }
@@ -183,7 +177,6 @@ impl Curve {
         self.last = at.0;
     }
 
-    /// The time of the last sample.
     pub(crate) fn end(&self) -> Moment {
         Moment(self.last)
     }

@@ -11,7 +11,6 @@ use crate::protocol::snapshot::{GpuUuid, ProcessId, Reading, Snapshot};
 /// The most events that are remembered. The oldest is dropped for a new one.
 const REMEMBERED: usize = 256;
 
-/// The kind of an event, with its figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HistoryEventKind {
     /// A process took memory for the first time.
@@ -19,25 +18,19 @@ pub(crate) enum HistoryEventKind {
     /// A process released all its memory: it ended, or lives on without any. Contains the amount last seen, `None` when
     /// that was not known.
     Ended(Option<Bytes>),
-    /// gputop sent a signal to the process.
     Signalled(Signal),
     /// The process released much memory at once.
     Dropped {
-        /// The amount before.
         from: Bytes,
-        /// The amount after.
         to: Bytes,
     },
     /// The driver reported this Xid error of the GPU.
     Xid(u64),
 }
 
-/// An event in the history of a host.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct HistoryEvent {
-    /// When it happened.
     pub at: Moment,
-    /// The kind of event, with its figures.
     pub kind: HistoryEventKind,
     /// The GPU; `None` when the event concerns a process on all GPUs that it uses.
     pub gpu: Option<GpuUuid>,
@@ -57,7 +50,6 @@ impl EventLog {
         self.0.push_back(event);
     }
 
-    /// Adds the Xid errors that the driver reported.
     pub(super) fn add_xids(&mut self, snapshot: &Snapshot) {
         for gpu in &snapshot.gpus {
             for xid in &gpu.health.xids {

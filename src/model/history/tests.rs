@@ -61,7 +61,7 @@ fn a_process_on_two_gpus_has_a_curve_for_each_and_one_for_both() {
     assert_eq!(latest(process.on(&both.gpus[1].uuid)), Some(Bytes::from_gib(2)));
     assert_eq!(latest(process.memory()), Some(Bytes::from_gib(5)));
     let all = process.memory().unwrap();
-    assert_eq!((all.baseline(), all.peak()), (Some(Bytes::from_gib(3)), Some(Bytes::from_gib(5))));
+    assert_eq!((all.baseline(), all.peak), (Some(Bytes::from_gib(3)), Some(Bytes::from_gib(5))));
     let before = all.at(Moment(both.at.0 - 15_000), both.at).unwrap();
     assert_eq!(before.high, Bytes::from_gib(3));
 }

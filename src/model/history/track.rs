@@ -12,10 +12,8 @@ pub(super) const GAP: u32 = u32::MAX;
 /// The slot of a bucket in which no value was read: the value before it lasts.
 pub(super) const BLANK: u32 = u32::MAX - 1;
 
-/// The highest value that a slot can have.
 pub(super) const HIGHEST: u32 = u32::MAX - 2;
 
-/// The number of slots in a block.
 const BLOCK: usize = 60;
 const BLOCK_BUCKETS: u32 = 60;
 
@@ -23,7 +21,6 @@ const BLOCK_BUCKETS: u32 = 60;
 const GAP_BYTE: u8 = u8::MAX;
 const BLANK_BYTE: u8 = u8::MAX - 1;
 
-/// The slots of one full block, or of several equal ones.
 #[derive(Debug, Clone)]
 enum Block {
     /// All slots of this many blocks have the same value.
@@ -71,7 +68,6 @@ impl Block {
         }
     }
 
-    /// Appends a range of slots to a list.
     fn copy(&self, range: Range<usize>, slots: &mut Vec<u32>) {
         match self {
             Self::Same { slot, .. } => slots.extend(range.map(|_| *slot)),

@@ -19,7 +19,6 @@ const MOST_RUNNING: usize = 8;
 /// Passes alerts to the user's program, and knows whether they ring the terminal's bell.
 #[derive(Debug)]
 pub(super) struct Notifier<'a> {
-    /// Whether an alert rings the terminal's bell.
     pub(super) rings_bell: bool,
     /// The program and its arguments; empty for none.
     command: &'a [String],
@@ -66,13 +65,11 @@ impl<'a> Notifier<'a> {
         Ok(())
     }
 
-    /// Counts a program that has ended.
     pub(super) fn program_ended(&mut self) {
         self.running = self.running.saturating_sub(1);
     }
 }
 
-/// Returns a sentence on what went wrong; `None` for success.
 fn problem(name: &str, ended: io::Result<ExitStatus>) -> Option<Text> {
     match ended {
         Ok(status) if status.success() => None,

@@ -12,23 +12,17 @@ use crate::view::Theme;
 /// The values that a session starts with: sources, settings, and choices from the command line.
 #[derive(Debug)]
 pub(crate) struct SessionOptions {
-    /// The sources of lines, in the order of their host keys.
     pub sources: Vec<Source>,
-    /// The options of the app.
     pub app: AppOptions,
-    /// The settings from flags, environment and files.
     pub settings: Settings,
     /// The theme, before the settings choose its colours.
     pub theme: Theme,
-    /// Whether to use the mouse.
     pub mouse: bool,
-    /// Whether alerts ring the terminal bell.
     pub bell: bool,
     /// The program to run for each alert, and its arguments; empty for none.
     pub alert_command: Vec<String>,
     /// Sentences about the settings files, to show at the start.
     pub notices: Vec<String>,
-    /// Writes settings into files, on request and at the end.
     pub settings_files: SettingsFiles,
 }
 
@@ -41,7 +35,6 @@ pub(crate) struct SettingsFiles {
     pub write_config: Arc<dyn Fn(&Settings) -> String + Send + Sync>,
     /// The sentence for a write that takes longer than `patience`.
     pub late: String,
-    /// How long a write may take before the user is told.
     pub patience: Duration,
     /// Saves settings that were changed on the screen for the next run. Waits no longer than the given time.
     pub save_changes: SaveChanges,

@@ -17,7 +17,6 @@ use crate::base::text::Text;
 /// How long quitting waits for all writes: a user hardly notices the delay, and a busy host needs some of it.
 const QUIT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Writes settings, one write at a time.
 #[derive(Debug)]
 pub(super) struct SettingsWriter<'a> {
     files: &'a SettingsFiles,

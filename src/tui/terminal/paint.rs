@@ -12,10 +12,8 @@ use ratatui::layout::{Position, Size};
 use ratatui::style::{Color, Modifier};
 use unicode_width::UnicodeWidthStr;
 
-/// Turns drawings into the bytes that make a terminal show them.
 #[derive(Debug)]
 pub(super) struct Painter {
-    /// The bytes painted so far.
     pub(super) bytes: String,
     size: Size,
     pen: TerminalPen,
@@ -121,7 +119,6 @@ fn colour(parameters: &mut String, colour: Color, base: u8) {
     }
 }
 
-/// Returns the cells of an empty screen.
 fn blank(size: Size) -> Vec<Option<(char, TerminalPen)>> {
     vec![Some((' ', TerminalPen::default())); usize::from(size.width) * usize::from(size.height)]
 }
@@ -139,7 +136,6 @@ const MOST_LINE_FEEDS: u16 = 7;
 /// The longest movement to the right for which unchanged characters may be repainted: `CSI n C` takes four bytes.
 const MOST_REPAINTED: u16 = 3;
 
-/// Returns the shortest movement from one column to another.
 fn horizontal_movement(from: u16, to: u16) -> String {
     let right = |columns: u16| match columns {
         0 => String::new(),
@@ -193,7 +189,6 @@ impl Painter {
         }
     }
 
-    /// Clears the screen.
     pub(super) fn clear(&mut self) {
         // Cleared cells get the background of the pen, so the pen is reset first.
         const CLEAR: &str = "\x1b[m\x1b[2J";
@@ -206,7 +201,6 @@ impl Painter {
         self.others.clear();
     }
 
-    /// Returns whether the terminal already shows this cell.
     fn shows(&self, at: Position, cell: &Cell) -> bool {
         let (place, pen) = (self.place(at), TerminalPen::from_cell(cell));
         match self.shown[place] {
@@ -235,7 +229,6 @@ impl Painter {
         cells.iter().map(unchanged).collect()
     }
 
-    /// Remembers what a cell shows from now on.
     fn remember(&mut self, at: Position, symbol: &str) {
         let place = self.place(at);
         let mut characters = symbol.chars();

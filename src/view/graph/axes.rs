@@ -16,7 +16,6 @@ use crate::model::{Curve, GpuOrProcess, HistoryEvent, HistoryEventKind, HostMode
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
-/// Draws round amounts at the left.
 pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
     let left = Area { x: panel.area.x, width: AXIS, ..panel.plot };
     for (row, label) in panel.scale.labels() {
@@ -36,7 +35,6 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// The row of the screen; `None` if the amount is off the scale.
     fn row(&self, panel: &Panel) -> Option<u16> {
         let rows = panel.plot.height;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
@@ -65,7 +63,6 @@ impl Level {
     }
 }
 
-/// Draws a line from top to bottom.
 pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) {
     for y in panel.plot.y..panel.plot.y + panel.plot.height {
         let cell = &mut buffer[(x, y)];
@@ -169,7 +166,6 @@ pub(super) fn words(seconds: u64) -> String {
     }
 }
 
-/// Draws the use of the multiprocessors below the graph.
 pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Curve, now: Moment) {
     let Some(y) = panel.work else { return };
     let left = Area { x: panel.area.x, y, width: AXIS, height: 1 };
@@ -185,7 +181,6 @@ pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Cur
     buffer.set_stringn(panel.plot.x, y, steps, usize::from(panel.past), theme.good());
 }
 
-/// The symbol of an event and its style.
 pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
     match what {
         HistoryEventKind::Began => ('▲', theme.good()),
@@ -196,7 +191,6 @@ pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
     }
 }
 
-/// An event in a few words.
 pub(super) fn sentence(model: &HostModel, event: &HistoryEvent) -> String {
     let who = event.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
     let lives =

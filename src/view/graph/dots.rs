@@ -37,7 +37,6 @@ impl Dots {
         Self { area, cells: vec![DotCell::default(); usize::from(area.width) * usize::from(area.height)] }
     }
 
-    /// The number of rows of dots.
     pub(super) fn height(&self) -> usize {
         usize::from(self.area.height) * 4
     }

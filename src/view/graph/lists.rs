@@ -12,7 +12,6 @@ use crate::model::{GpuOrProcess, HostModel, HostSubject};
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
-/// The narrowest area with the two lists side by side.
 const WIDE: u16 = 110;
 
 const AGO: usize = 8;

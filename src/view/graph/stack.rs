@@ -17,7 +17,6 @@ use crate::view::theme::Theme;
 /// The number of processes with a layer of their own. The others are part of the rest.
 const MOST: usize = FILL_COUNT;
 
-/// The name of the memory above the layers.
 const OTHER: &str = "other";
 
 /// One layer: its name, its amount in each column of dots, and its amount at the cursor, or now without a cursor.
@@ -36,11 +35,11 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
         series.end() >= panel.window.start() && series.began().is_some_and(|began| began < panel.window.end())
     };
     let mut shown: Vec<_> = model.history().gpu_processes(gpu).into_iter().filter(|(_, _, it)| is_shown(it)).collect();
-    let mut peaks: Vec<Option<Bytes>> = shown.iter().map(|(_, _, it)| it.peak()).collect();
+    let mut peaks: Vec<Option<Bytes>> = shown.iter().map(|(_, _, it)| it.peak).collect();
     if peaks.len() > MOST {
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         let least = peaks[MOST - 1];
-        shown.retain(|(_, _, it)| it.peak() >= least);
+        shown.retain(|(_, _, it)| it.peak >= least);
         shown.truncate(MOST);
     }
     let layer = |(id, process, series): (_, &ProcessHistory, &MemoryHistory)| Layer {
@@ -107,11 +106,9 @@ pub(super) fn draw_parts(
     draw_stack(buffer, theme, now, panel, &Stack { whole: series, layers, rest: OTHER }, cursor);
 }
 
-/// The layers and the whole.
 struct Stack<'a> {
     whole: &'a MemoryHistory,
     layers: Vec<Layer>,
-    /// The name of the memory above the layers.
     rest: &'static str,
 }
 

@@ -10,7 +10,6 @@ use crate::app::process_columns::{BYTES_WIDTH, ProcessColumn};
 use crate::model::HostGpu;
 use crate::protocol::snapshot::ProcessId;
 
-/// Draws the amount of unaccounted memory and the device-file holders of its GPU.
 pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnWidths, gpu: &HostGpu) {
     let Some(model) = app.fleet().host(gpu.host) else { return };
     let Some(snapshot) = model.latest() else { return };
