@@ -154,6 +154,10 @@ pub(crate) struct AgentArgs {
     /// Read the detail of every GPU, which takes about a hundred more NVML calls per reading
     #[arg(long, hide = true)]
     detail: bool,
+
+    /// Take only these readings of GPUs, named by their paths in the JSON
+    #[arg(long, hide = true, value_delimiter = ',')]
+    only: Vec<String>,
 }
 
 /// How the screen looks.

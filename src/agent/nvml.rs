@@ -19,6 +19,7 @@ mod process_list_reader;
 mod process_utilization;
 mod raw;
 mod topology;
+mod wanted;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -38,6 +39,7 @@ use self::nvml_gpu::{DetailLevel, GpuPass};
 use self::physical_gpu::PhysicalGpu;
 use self::process_list_reader::ProcessListReader;
 use self::raw::{EventSet, Handle, Library};
+use self::wanted::Wanted;
 use super::{Readings, clock};
 use crate::base::text::Text;
 use crate::base::units::Moment;
@@ -76,9 +78,11 @@ pub(super) struct Inherited {
 #[derive(Debug)]
 pub(super) struct NvmlReader {
     /// The library that the user named. `None`: search the usual places.
-    only: Option<PathBuf>,
+    library_file: Option<PathBuf>,
     /// Whether to read the detail of every GPU.
     detail: bool,
+    /// The readings to take.
+    only: Rc<Wanted>,
     /// The GPU whose detail a person looks at.
     wanted: Option<GpuUuid>,
     watch: Rc<CallWatch>,
@@ -111,8 +115,9 @@ impl NvmlReader {
     ) -> Self {
         let (slots, avoided) = gpu_slot::from_readings(last.gpus, unresponsive);
         Self {
-            only: options.nvml_lib.clone(),
+            library_file: options.nvml_lib.clone(),
             detail: options.detail,
+            only: Rc::new(Wanted::new(&options.only)),
             wanted: None,
             watch: Rc::new(watch),
             library: None,
@@ -136,9 +141,9 @@ impl NvmlReader {
     }
 
     /// Reads only names, memory and compute processes, so that the first line does not wait for the rest. Returns `None` when
-    /// there are readings already, or no GPU.
+    /// there are readings already, no GPU, or only a few readings to take.
     pub(super) fn first_stage(&mut self, now: Moment) -> Option<Readings> {
-        if self.library.is_some() || !self.slots.is_empty() {
+        if !self.only.is_everything() || self.library.is_some() || !self.slots.is_empty() {
             return None;
         }
         self.start(now);
@@ -162,7 +167,9 @@ impl NvmlReader {
                 }
             }
             self.read(scan, false);
-            self.fetch_events(library, now);
+            if self.only.is_everything() {
+                self.fetch_events(library, now);
+            }
         }
         self.readings()
     }
@@ -241,7 +248,7 @@ impl NvmlReader {
         };
         let library = match already {
             Some(library) => library,
-            None => match library::start(&self.watch, self.only.as_deref(), now) {
+            None => match library::start(&self.watch, self.library_file.as_deref(), now) {
                 Ok(library) => library,
                 Err(trouble) => {
                     self.start_due = now.after(RETRY_INTERVAL);
@@ -352,7 +359,7 @@ impl NvmlReader {
         let slot = &mut self.slots[at];
         slot.set_index(index);
         if slot.gpu.is_none() {
-            let mut gpu = PhysicalGpu::new(device, uuid, index, &self.watch);
+            let mut gpu = PhysicalGpu::new(device, uuid, index, &self.watch, &self.only);
             if let Some(last) = slot.last.first() {
                 gpu.gpu.readings.health.xids.clone_from(&last.health.xids);
                 // If the trouble persists, its start time is kept.

@@ -269,6 +269,7 @@ mod tests {
             demo: false,
             readonly: false,
             detail: false,
+            only: Vec::new(),
         };
         let mut readings = nothing_yet(Moment(7));
         for index in 0..2 {

@@ -123,6 +123,7 @@ impl From<&AgentArgs> for AgentOptions {
             demo: args.demo,
             readonly: args.readonly,
             detail: args.detail,
+            only: args.only.clone(),
         }
     }
 }

@@ -97,8 +97,8 @@ fn find(options: &FreeOptions) -> anyhow::Result<Result<FoundGpus, (Exit, String
     let mut searches: Vec<_> = options.read.sources.iter().map(|_| search()).collect();
     let found = report::read_until(&options.read, true, |hosts| {
         let results = hosts.iter().zip(&mut searches).map(|(host, search)| match &host.trouble {
-            Some(trouble) => Some(Err((Exit::Error, trouble.to_string()))),
-            None => host.seen.and_then(|(model, snapshot)| search.update(model, snapshot)),
+            Some(trouble) if !host.lacks_only_gpus => Some(Err((Exit::Error, trouble.to_string()))),
+            _ => host.seen.and_then(|(model, snapshot)| search.update(model, snapshot)),
         });
         first_free(hosts, results.collect())
     })?;

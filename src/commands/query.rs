@@ -69,9 +69,11 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         report::print(table.help().as_bytes())?;
         return Ok(Exit::Success.into());
     }
+    let only = wanted_readings(options, &fields);
     let agent = AgentOptions {
         interval: options.every.unwrap_or(Duration::ZERO).max(SHORTEST_INTERVAL),
-        detail: !fields.is_empty(),
+        detail: only.iter().any(|reading| reading.starts_with("detail.")),
+        only,
         ..options.agent.clone()
     };
     let read =
@@ -107,6 +109,9 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
             if !unknown_ids.is_empty() {
                 report::print_error(&Text::new(format!("no such GPU here: {}", unknown_ids.join(","))));
             }
+            let of_gpus =
+                snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, &gpus)).filter_map(|gpu| gpu.trouble.as_ref());
+            of_gpus.for_each(|trouble| report::print_error(&trouble.sentence));
         }
         let text = answer(snapshot, &gpus, options, &fields, is_first);
         (is_first, skipped_passes, answered_at) = (false, 0, Some(snapshot.at));
@@ -213,6 +218,30 @@ fn has_id(gpu: &Gpu, id: &str) -> bool {
     gpu.facts.index.to_string() == id || gpu.uuid.0.as_str() == id || bus
 }
 
+/// Whether the GPU is one of `gpus`, or an instance of one.
+fn is_of_one(gpu: &Gpu, gpus: &[&Gpu]) -> bool {
+    gpus.iter().any(|chosen| chosen.uuid == gpu.uuid || gpu.facts.parent.as_ref() == Some(&chosen.uuid))
+}
+
+/// Returns the readings that the query needs, as their paths in the JSON of a GPU.
+fn wanted_readings(options: &QueryOptions, fields: &[QueryField]) -> Vec<String> {
+    let mut readings: Vec<String> = match &options.query {
+        Some(Query::List) => ["facts.name", "instances"].map(str::to_owned).into(),
+        Some(Query::Csv) => {
+            csv::names().iter().map(|name| format!("load.{name}")).chain(["facts.name".to_owned()]).collect()
+        }
+        Some(Query::Fields(table, _)) => {
+            let processes = (*table == FieldTable::ComputeApps).then(|| "processes".to_owned());
+            fields.iter().map(QueryField::wanted_reading).chain(processes).collect()
+        }
+        Some(Query::Help(_)) | None => Vec::new(),
+    };
+    if !options.ids.is_empty() {
+        readings.push("facts.pci_bus_id".to_owned());
+    }
+    readings
+}
+
 fn exit(snapshot: &Snapshot, gpus: &[&Gpu]) -> Exit {
     match Exit::of_snapshot(snapshot, true) {
         none @ (Exit::NoDriver | Exit::NoGpu) => none,
@@ -228,6 +257,11 @@ fn list(snapshot: &Snapshot, gpus: &[&Gpu]) -> String {
     let mut lines = Vec::new();
     let name = |gpu: &Gpu| gpu.facts.name.as_ref().map_or_else(Missing::to_string, Text::to_string);
     for gpu in gpus {
+        if let (Err(_), Some(trouble)) = (&gpu.facts.name, &gpu.trouble) {
+            // A count of the lines is still a count of the GPUs.
+            lines.push(format!("GPU {}: {}\n", gpu.facts.index, trouble.sentence));
+            continue;
+        }
         lines.push(format!("GPU {}: {} (UUID: {})\n", gpu.facts.index, name(gpu), gpu.uuid));
         let instances = snapshot.gpus.iter().filter(|instance| instance.facts.parent.as_ref() == Some(&gpu.uuid));
         for (number, instance) in instances.enumerate() {

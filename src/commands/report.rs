@@ -203,7 +203,7 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
 fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::Result<Exit> {
     let (mut reports, mut unreached, mut exits, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let hosts = watch.states(timeout, |_| true);
-    for HostState { key, name, seen, trouble } in &hosts {
+    for HostState { key, name, seen, trouble, .. } in &hosts {
         let is_complete = trouble.is_none();
         let reason = trouble.as_ref().map(|trouble| sentence_on(&hosts, name, trouble));
         let Some((model, snapshot)) = *seen else {

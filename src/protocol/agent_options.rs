@@ -27,6 +27,9 @@ pub struct AgentOptions {
     pub readonly: bool,
     /// Whether to read the detail of every GPU, which takes about a hundred more NVML calls per pass.
     pub detail: bool,
+    /// The only readings of GPUs to take, each as its path in the JSON of a GPU (`load.memory_used_bytes`), or `processes` or
+    /// `instances`. Empty for all but the detail.
+    pub only: Vec<String>,
 }
 
 /// Parses a span of time: `2`, `0.5`, `500ms`, `1m 30s`.

@@ -16,6 +16,9 @@ pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<
     if let Some(library) = &options.nvml_lib {
         command.arg("--nvml-lib").arg(library);
     }
+    if !options.only.is_empty() {
+        command.arg("--only").arg(options.only.join(","));
+    }
     let flags = [("--demo", options.demo), ("--detail", options.detail), ("--readonly", options.readonly)];
     command.args(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag));
     Connection::to_process(command, ProcessKind::Agent, reporter)

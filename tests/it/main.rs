@@ -35,6 +35,7 @@ mod orphans;
 
 mod personas;
 mod query;
+mod query_calls;
 mod readme;
 mod replay;
 mod screens;

@@ -485,10 +485,13 @@ fn csv_has_the_names_and_units_of_json() {
     let host = host();
     let text = host.run(["--csv"]).text();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!(rows[0][..4], ["unix_time_ms", "index", "uuid", "name"]);
+    assert_eq!(rows[0][..6], ["time", "host", "unix_time_ms", "index", "uuid", "name"]);
+    assert!(rows[1][0].len() == "2026-07-14T10:12:38.696+02:00".len() && rows[1][0].contains('T'), "{text}");
+    assert!(!rows[1][1].is_empty(), "the host has a name: {text}");
     let at =
         |name: &str| rows[0].iter().position(|column| *column == name).unwrap_or_else(|| panic!("no {name} in {text}"));
     assert_eq!(rows[2][at("memory_total_bytes")], (8192 * MIB).to_string());
-    assert_eq!(rows[2][at("sm_utilization_percent")], "8.0");
+    assert_eq!(rows[2][at("sm_utilization_percent")], "8");
+    assert_eq!(rows[1][at("power_watts")], "69.9", "an f32 as f64 has noise");
     assert_eq!(rows[1].len(), rows[0].len(), "{text}");
 }

@@ -117,6 +117,9 @@ impl GpuCalls {
 
     /// Reads the number of NVLink connections, and how many of them are up.
     pub(super) fn read_links(&mut self, detail: &mut GpuDetail) {
+        if !self.only.has("detail.nvlink") {
+            return;
+        }
         let [links] = self.field_values(GPU, [LINKS]);
         detail.nvlinks = links.and_then(|links| at_most(MOST_LINKS, links));
         (detail.nvlinks_up, detail.nvlink_speed) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
@@ -141,6 +144,9 @@ impl GpuCalls {
 
     /// Reads power and power limits of the module, on boards that join GPU and processor in one module.
     pub(super) fn read_module_power(&mut self, detail: &mut GpuDetail) {
+        if !self.only.has("detail.module_power") {
+            return;
+        }
         [
             detail.module_power_average,
             detail.module_power_instant,

@@ -7,6 +7,7 @@ use nvml_wrapper::error::NvmlError;
 
 use super::call_watch::{CallSubject, CallWatch};
 use super::errors::{is_fatal, missing};
+use super::wanted::Wanted;
 use crate::protocol::snapshot::{Missing, Reading};
 
 /// A call that failed: the function and its error.
@@ -19,6 +20,8 @@ pub(super) struct GpuCalls {
     /// The index of the GPU; for a MIG instance, that of its parent.
     pub(super) index: u32,
     pub(super) watch: Rc<CallWatch>,
+    /// The readings to take. A function that none of them needs is treated as one that the GPU does not support.
+    pub(super) only: Rc<Wanted>,
     /// Functions, each with its arguments, that this GPU does not support. They are not called again.
     unsupported: Vec<(&'static str, Box<[u32]>)>,
     /// Whether the GPU answered a call in this pass, if only that it does not support the call.
@@ -30,8 +33,8 @@ pub(super) struct GpuCalls {
 }
 
 impl GpuCalls {
-    pub(super) fn new(device: Device<'static>, index: u32, watch: Rc<CallWatch>) -> Self {
-        Self { device, index, watch, unsupported: vec![], has_answered: false, failed: None, fatal: None }
+    pub(super) fn new(device: Device<'static>, index: u32, watch: Rc<CallWatch>, only: Rc<Wanted>) -> Self {
+        Self { device, index, watch, only, unsupported: vec![], has_answered: false, failed: None, fatal: None }
     }
 
     pub(super) fn begin(&mut self) {
@@ -44,7 +47,8 @@ impl GpuCalls {
     }
 
     fn is_unsupported(&self, function: &'static str, arguments: &[u32]) -> bool {
-        self.unsupported.iter().any(|(name, known)| *name == function && **known == *arguments)
+        !self.only.needs(function)
+            || self.unsupported.iter().any(|(name, known)| *name == function && **known == *arguments)
     }
 
     pub(super) fn is_callable(&self, function: &'static str) -> bool {

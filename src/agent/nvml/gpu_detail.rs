@@ -101,10 +101,10 @@ impl GpuCalls {
                 sram.aggregateUncBucketOther,
             ]
         });
-        detail.corrected = self.ecc_counts(0, 0);
-        detail.corrected_ever = self.ecc_counts(0, 1);
-        detail.uncorrected = self.ecc_counts(1, 0);
-        detail.uncorrected_ever = self.ecc_counts(1, 1);
+        detail.corrected = self.ecc_counts("detail.ecc_corrected_volatile", 0, 0);
+        detail.corrected_ever = self.ecc_counts("detail.ecc_corrected_aggregate", 0, 1);
+        detail.uncorrected = self.ecc_counts("detail.ecc_uncorrected_volatile", 1, 0);
+        detail.uncorrected_ever = self.ecc_counts("detail.ecc_uncorrected_aggregate", 1, 1);
         detail.retired_pending = flag(read!(self, nvmlDeviceGetRetiredPagesPendingStatus));
         let rows = read!(self, nvmlDeviceGetRemappedRows => [correctable, uncorrectable, pending, failed]);
         detail.remapped_correctable = rows.map(|rows| rows[0]);
@@ -155,8 +155,12 @@ impl GpuCalls {
         }
     }
 
-    /// Reads the memory errors of one kind (0 corrected, 1 uncorrected) and counter (0 volatile, 1 aggregate).
-    fn ecc_counts(&mut self, kind: u32, counter: u32) -> EccCounts {
+    /// Reads the memory errors of one kind (0 corrected, 1 uncorrected) and counter (0 volatile, 1 aggregate), if the readings
+    /// at `path` are wanted.
+    fn ecc_counts(&mut self, path: &str, kind: u32, counter: u32) -> EccCounts {
+        if !self.only.has(path) {
+            return EccCounts::missing(Missing::Unsupported);
+        }
         // The numbers are those of `nvmlMemoryLocation_t`.
         let mut count_at = |location: u32| read!(self, nvmlDeviceGetMemoryErrorCounter(kind, counter, location));
         EccCounts {

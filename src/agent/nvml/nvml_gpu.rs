@@ -22,6 +22,7 @@ use super::gpu_process_lists::GpuProcessLists;
 use super::on_demand::OnDemand;
 use super::plausible::{celsius, hertz, percent, watts};
 use super::process_list_reader::ProcessListReader;
+use super::wanted::Wanted;
 use crate::agent::{GpuReadings, clock};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
@@ -75,9 +76,10 @@ impl NvmlGpu {
         index: u32,
         parent: Option<GpuUuid>,
         watch: &Rc<CallWatch>,
+        only: &Rc<Wanted>,
     ) -> Self {
         Self {
-            calls: GpuCalls::new(device, index, watch.clone()),
+            calls: GpuCalls::new(device, index, watch.clone(), only.clone()),
             readings: GpuReadings::missing(uuid, index, parent, clock::now(), Missing::NotYet),
             processes: GpuProcessLists::default(),
             slow_due: Moment(0),
@@ -181,7 +183,7 @@ impl NvmlGpu {
             for process in merged {
                 process.sm = Err(Missing::Unsupported);
             }
-        } else if !pass.is_first_stage && !merged.is_empty() {
+        } else if !pass.is_first_stage && !merged.is_empty() && calls.only.is_everything() {
             utilization.read(calls, pass.samples, merged, pass.lists.is_contained, slow, now);
         }
         trouble

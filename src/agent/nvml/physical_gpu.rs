@@ -9,6 +9,7 @@ use super::call_watch::CallWatch;
 use super::gpu_calls::{CallError, GpuCalls, read, read_text};
 use super::nvml_gpu::{GpuPass, NvmlGpu};
 use super::raw;
+use super::wanted::Wanted;
 use crate::agent::GpuReadings;
 use crate::base::text::Text;
 use crate::protocol::snapshot::{GpuUuid, Reading};
@@ -21,8 +22,14 @@ pub(super) struct PhysicalGpu {
 }
 
 impl PhysicalGpu {
-    pub(super) fn new(device: Device<'static>, uuid: GpuUuid, index: u32, watch: &Rc<CallWatch>) -> Self {
-        Self { gpu: NvmlGpu::new(device, uuid, index, None, watch), instances: vec![] }
+    pub(super) fn new(
+        device: Device<'static>,
+        uuid: GpuUuid,
+        index: u32,
+        watch: &Rc<CallWatch>,
+        only: &Rc<Wanted>,
+    ) -> Self {
+        Self { gpu: NvmlGpu::new(device, uuid, index, None, watch, only), instances: vec![] }
     }
 
     pub(super) fn set_index(&mut self, index: u32) {
@@ -84,7 +91,14 @@ impl PhysicalGpu {
             }
             let parent = &self.gpu.readings.uuid;
             let uuid = uuid.unwrap_or_else(|_| GpuUuid(format!("{parent}/{index}").into()));
-            self.instances.push(NvmlGpu::new(device, uuid, calls.index, Some(parent.clone()), &calls.watch));
+            self.instances.push(NvmlGpu::new(
+                device,
+                uuid,
+                calls.index,
+                Some(parent.clone()),
+                &calls.watch,
+                &calls.only,
+            ));
         }
         for instance in self.instances.iter_mut().filter(|instance| instance.readings.facts.name.is_err()) {
             instance.readings.facts.name = instance_name(&mut instance.calls);

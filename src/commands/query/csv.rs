@@ -2,29 +2,45 @@
 
 use serde_json::Value;
 
+use crate::base::time::local_time;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Cause, Gpu, GpuLoad, Missing, Snapshot};
 
 /// The columns before the readings.
-const IDENTITY: [&str; 4] = ["unix_time_ms", "index", "uuid", "name"];
+const IDENTITY: [&str; 6] = ["time", "host", "unix_time_ms", "index", "uuid", "name"];
+/// The last column: why the GPU does not answer, as in the JSON.
+const TROUBLE: &str = "trouble";
 
 /// Returns one row for each GPU, below the header.
 pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu], header: bool) -> String {
     let names = names();
     let mut rows: Vec<Vec<String>> = Vec::new();
     if header {
-        rows.push(IDENTITY.map(str::to_owned).into_iter().chain(names.iter().cloned()).collect());
+        let names = IDENTITY.into_iter().chain(names.iter().map(String::as_str)).chain([TROUBLE]);
+        rows.push(names.map(str::to_owned).collect());
     }
     for gpu in gpus {
         let name = gpu.facts.name.as_ref().map_or("", |name| name.as_str());
-        let identity =
-            [snapshot.unix_ms.to_string(), gpu.facts.index.to_string(), quoted(gpu.uuid.0.as_str()), quoted(name)];
+        let uuid = if gpu.facts.name.is_err() && is_silent(gpu) { "" } else { gpu.uuid.0.as_str() };
+        let [time, host, unix_ms] = when_and_where(snapshot);
+        let identity = [time, host, unix_ms, gpu.facts.index.to_string(), quoted(uuid), quoted(name)];
         // The last readings of a GPU that does not answer are out of date.
         let load = if is_silent(gpu) { Value::Null } else { serde_json::to_value(&gpu.load).unwrap_or(Value::Null) };
         let readings = names.iter().map(|name| cell(&load[name.as_str()]));
-        rows.push(identity.into_iter().chain(readings).collect());
+        let trouble = gpu.trouble.as_ref().map_or_else(String::new, |trouble| trouble.cause.to_string());
+        rows.push(identity.into_iter().chain(readings).chain([trouble]).collect());
     }
     rows.iter().map(|row| row.join(",") + "\n").collect()
+}
+
+/// Returns the local time, the name of the host, and the Unix time in milliseconds.
+fn when_and_where(snapshot: &Snapshot) -> [String; 3] {
+    let host = &snapshot.host.facts;
+    [
+        local_time(snapshot.unix_ms, host.utc_offset.unwrap_or(0)),
+        quoted(host.name.as_str()),
+        snapshot.unix_ms.to_string(),
+    ]
 }
 
 /// Whether the GPU cannot be read. A GPU that needs a reset still answers in part.
@@ -33,7 +49,7 @@ fn is_silent(gpu: &Gpu) -> bool {
 }
 
 /// Returns the names of the readings, in the order of the JSON.
-fn names() -> Vec<String> {
+pub(super) fn names() -> Vec<String> {
     let empty = serde_json::to_value(GpuLoad::missing(Moment(0), Missing::Unsupported)).unwrap_or(Value::Null);
     let fields = empty.as_object().into_iter().flatten();
     fields.map(|(name, _)| name.clone()).filter(|name| name != "time_ms" && name != "missing").collect()
@@ -44,6 +60,11 @@ fn cell(value: &Value) -> String {
         Value::Null => String::new(),
         Value::String(text) => quoted(text),
         Value::Array(list) => quoted(&list.iter().map(cell).collect::<Vec<_>>().join(" ")),
+        // Readings are single-precision numbers. As such, 69.856 is not 69.85600280761719.
+        #[expect(clippy::cast_possible_truncation, reason = "the number was an f32")]
+        Value::Number(number) if number.is_f64() => {
+            number.as_f64().map_or_else(String::new, |number| (number as f32).to_string())
+        }
         other => other.to_string(),
     }
 }

@@ -96,6 +96,11 @@ impl QueryField {
         if self.unit.is_empty() { name.to_owned() } else { format!("{name} [{}]", self.unit) }
     }
 
+    /// Returns the path of the reading, without the place of a part of it.
+    pub(super) fn wanted_reading(&self) -> String {
+        self.reading.split('.').take(2).collect::<Vec<_>>().join(".")
+    }
+
     /// Whether the value is known even if the GPU does not answer.
     pub(super) fn is_static(&self) -> bool {
         self.reading.starts_with("facts.") || self.reading.starts_with("snapshot.")

@@ -1,11 +1,12 @@
 //! Builds the rows of a query as JSON, for a GPU or a process that computes on it, and reads the fields of a GPU from
 //! its row.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::field::{QueryField, missing_words};
+use crate::base::time::local_time;
 use crate::protocol::snapshot::{Cause, Gpu, GpuProcess, Missing, Process, Snapshot, State, Use};
 
 /// Returns the row of a GPU: the groups of its readings, and `snapshot` for facts about the host.
@@ -78,6 +79,9 @@ pub(super) fn is_incomplete(snapshot: &Snapshot) -> bool {
     gpu_processes.any(|gpu_process| snapshot.process(gpu_process.process).is_none_or(is_unread))
 }
 
+/// The words for a GPU whose call hangs. nvidia-smi has none, because it would hang too.
+const NO_ANSWER: &str = "[GPU does not answer]";
+
 /// Returns the value of a field of a GPU. A GPU in trouble answers in nvidia-smi's words, or with what could still be read.
 pub(super) fn gpu_value(
     field: &QueryField,
@@ -87,12 +91,21 @@ pub(super) fn gpu_value(
 ) -> Result<String, &'static str> {
     /// If the load of a GPU in trouble is younger than this, it is from this pass.
     const FRESH: Duration = Duration::from_secs(1);
-    let Some(trouble) = gpu.trouble.as_ref().filter(|_| !field.is_static()) else { return field.value(row) };
+    let Some(trouble) = &gpu.trouble else { return field.value(row) };
+    if field.is_static() {
+        let failed = if trouble.is_silence() { NO_ANSWER } else { missing_words(Missing::Failed) };
+        // The UUID of a GPU that never answered is a placeholder.
+        let is_unknown = field.wanted_reading() == "facts.uuid" && gpu.facts.name.is_err();
+        let value =
+            field.value(row).map_err(|words| if words == missing_words(Missing::Failed) { failed } else { words });
+        return if is_unknown { Err(failed) } else { value };
+    }
     let read_at = gpu.load.at;
     let is_read = !trouble.is_silence() && (read_at >= trouble.since || snapshot.at.since(read_at) < FRESH);
     let failed = Err(missing_words(Missing::Failed));
     match trouble.cause {
         Cause::Lost => Err("[GPU is lost]"),
+        _ if trouble.is_silence() => Err(NO_ANSWER),
         Cause::Denied if !is_read => Err(missing_words(Missing::Denied)),
         _ if !is_read => failed,
         Cause::Reset if field.value(row) == failed => Err("[GPU requires reset]"),
@@ -102,11 +115,9 @@ pub(super) fn gpu_value(
 
 /// Returns `2026/07/14 08:12:38.696`, in a time zone that is `offset` seconds ahead of UTC.
 fn timestamp(unix_ms: u64, offset: i32) -> String {
-    /// The last millisecond of the year 9999, after which `humantime` formats nothing.
-    const LAST_MS: u64 = 253_402_300_799_999;
-    let local = unix_ms.saturating_add_signed(i64::from(offset) * 1000).min(LAST_MS);
-    let time = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(local)).to_string();
-    time.trim_end_matches('Z').replace('-', "/").replace('T', " ")
+    let time = local_time(unix_ms, offset);
+    let (date_and_time, _zone) = time.split_at(time.len() - "+00:00".len());
+    date_and_time.replace('-', "/").replace('T', " ")
 }
 
 #[cfg(test)]

@@ -40,6 +40,8 @@ pub(crate) struct HostState<'a> {
     pub(crate) seen: Option<(&'a HostModel, &'a Snapshot)>,
     /// Why the snapshot is not complete; `None` if it is.
     pub(crate) trouble: Option<Text>,
+    /// Whether the snapshot is new, and lacks only GPUs that have not answered in time.
+    pub(crate) lacks_only_gpus: bool,
 }
 
 /// Runs a future on this thread.
@@ -68,7 +70,8 @@ pub(crate) fn read_once<T>(
 }
 
 /// Calls `see` with the hosts after each pass until it returns a value. With `rates`, the first call follows the second
-/// pass. Returns a sentence when no agent is left, or when none writes anything for the interval and the timeout.
+/// pass. When a GPU does not answer in time, calls `see` with the others. Returns a sentence when no agent is left, or when
+/// none writes anything for the interval and the timeout.
 ///
 /// # Errors
 ///
@@ -78,7 +81,7 @@ pub(crate) fn read_until<T>(
     rates: bool,
     mut see: impl FnMut(&[HostState<'_>]) -> Option<T>,
 ) -> anyhow::Result<Result<T, Text>> {
-    let timeout = read.interval + read.timeout;
+    let mut timeout = read.timeout;
     block_on(async {
         let mut watch = Watch::start(read.sources.clone())?;
         if !rates {
@@ -87,10 +90,13 @@ pub(crate) fn read_until<T>(
         loop {
             watch.settle(timeout, |_| true).await;
             let states = watch.states(timeout, |_| true);
-            let troubles: Vec<&str> =
-                states.iter().filter_map(|state| state.trouble.as_ref().map(Text::as_str)).collect();
+            let troubles: Vec<&Text> = states
+                .iter()
+                .filter(|state| !state.lacks_only_gpus)
+                .filter_map(|state| state.trouble.as_ref())
+                .collect();
             if troubles.len() == states.len() {
-                let reason = Text::new(troubles.join("; "));
+                let reason = Text::new(troubles.iter().map(|text| text.as_str()).collect::<Vec<_>>().join("; "));
                 watch.sources.close().await;
                 return Ok(Err(reason));
             }
@@ -99,6 +105,7 @@ pub(crate) fn read_until<T>(
                 return Ok(Ok(seen));
             }
             watch.next_report(read.interval).await;
+            timeout = read.interval + read.timeout;
         }
     })
 }
@@ -118,6 +125,8 @@ struct HostProgress {
     has_snapshot: bool,
     /// Lines since the last report from passes in which every GPU answered or failed.
     passes: u32,
+    /// Whether a line of a new pass came since the last report.
+    has_new_line: bool,
     /// Whether the host did not come in time for the last report. The next report does not wait for it.
     is_late: bool,
     /// Why no more lines come, or what is wrong with the recording.
@@ -191,11 +200,12 @@ impl Watch {
             self.sources.send(host, Command::Full);
             return;
         }
-        let is_pass = self.snapshot(host).is_some_and(|snapshot| {
-            Some(snapshot.sequence) != before && !is_starting(snapshot) && lists_all_gpus(snapshot)
-        });
+        let is_new = self.snapshot(host).is_some_and(|snapshot| Some(snapshot.sequence) != before);
+        let is_pass =
+            is_new && self.snapshot(host).is_some_and(|snapshot| !is_starting(snapshot) && lists_all_gpus(snapshot));
         let progress = self.hosts.entry(host).or_default();
         progress.has_snapshot |= is_full;
+        progress.has_new_line |= is_new;
         progress.passes += u32::from(is_pass);
         progress.is_late &= !is_pass;
     }
@@ -214,6 +224,9 @@ impl Watch {
                 name: self.fleet.name(*host),
                 seen: model.and_then(|model| Some((model, model.latest()?))),
                 trouble: self.trouble(*host, timeout, is_enough),
+                lacks_only_gpus: progress.ended.is_none()
+                    && progress.has_new_line
+                    && self.snapshot(*host).is_some_and(|snapshot| !snapshot.gpus.is_empty()),
             }
         };
         self.hosts.iter().map(state).collect()
@@ -255,6 +268,7 @@ impl Watch {
             } else {
                 progress.is_late = progress.passes < PASSES_FOR_RATES;
                 progress.passes = progress.passes.min(PASSES_FOR_RATES - 1);
+                progress.has_new_line = false;
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::{
     counts,
     gpu::{Gpu, MigInstance},
     machine::{Machine, Position, ProcessState, percent, wave},
+    world::Fault,
 };
 
 static MACHINE: LazyLock<Mutex<Machine>> = LazyLock::new(Mutex::default);
@@ -97,7 +98,8 @@ impl Device<'_> {
 /// Answers a call about a device.
 pub fn device_call(function: &Function, device: Handle, body: impl FnOnce(&mut Device<'_>) -> Answer) -> c_int {
     catch_panics(|| {
-        let (mut machine, garbage) = begin_call(function, Some(device), false)?;
+        let (mut machine, garbage) =
+            begin_call(function, |machine| machine.fault(function.name, machine.number(device).ok()), false)?;
         let number = machine.number(device)?;
         let position = machine.position(number)?;
         body(&mut Device { machine: &mut machine, garbage, number, position })
@@ -107,8 +109,16 @@ pub fn device_call(function: &Function, device: Handle, body: impl FnOnce(&mut D
 /// Answers a call about the machine.
 pub fn system_call(function: &Function, body: impl FnOnce(&mut Machine, bool) -> Answer) -> c_int {
     catch_panics(|| {
-        let (mut machine, garbage) = begin_call(function, None, false)?;
+        let (mut machine, garbage) = begin_call(function, |machine| machine.fault(function.name, None), false)?;
         body(&mut machine, garbage)
+    })
+}
+
+/// Answers a call for the handle of the GPU at an index. A fault of all functions of a GPU does not concern it.
+pub fn handle_call(function: &Function, index: u32, body: impl FnOnce(&Machine) -> Answer) -> c_int {
+    catch_panics(|| {
+        let (machine, _) = begin_call(function, |machine| machine.handle_fault(function.name, index), false)?;
+        body(&machine)
     })
 }
 
@@ -116,7 +126,7 @@ pub fn system_call(function: &Function, body: impl FnOnce(&mut Machine, bool) ->
 pub fn init_call(function: &Function, open: impl FnOnce(&mut Machine) -> Answer) -> c_int {
     catch_panics(|| {
         open(&mut machine())?;
-        let (mut machine, _) = begin_call(function, None, true)?;
+        let (mut machine, _) = begin_call(function, |machine| machine.fault(function.name, None), true)?;
         machine.opened += 1;
         Ok(())
     })
@@ -125,7 +135,7 @@ pub fn init_call(function: &Function, open: impl FnOnce(&mut Machine) -> Answer)
 /// Answers a call that waits, and locks the machine only when it needs it.
 pub fn waiting_call(function: &Function, body: impl FnOnce() -> Answer) -> c_int {
     catch_panics(|| {
-        drop(begin_call(function, None, false)?);
+        drop(begin_call(function, |machine| machine.fault(function.name, None), false)?);
         body()
     })
 }
@@ -134,7 +144,7 @@ pub fn waiting_call(function: &Function, body: impl FnOnce() -> Answer) -> c_int
 /// nonsense.
 fn begin_call(
     function: &Function,
-    device: Option<Handle>,
+    find_fault: impl for<'a> Fn(&'a Machine) -> Option<&'a Fault>,
     is_init: bool,
 ) -> Result<(MutexGuard<'static, Machine>, bool), Code> {
     /// How often a hung call looks whether the world file still says so.
@@ -144,8 +154,7 @@ fn begin_call(
     loop {
         let mut machine = machine();
         machine.refresh();
-        let number = device.and_then(|device| machine.number(device).ok());
-        let fault = machine.fault(function.name, number);
+        let fault = find_fault(&machine);
         let pause_ms = match fault {
             Some(fault) if fault.latency_ms > 0 && !delayed => fault.latency_ms,
             Some(fault) if fault.hang => HANG_MS,

@@ -282,6 +282,15 @@ impl Machine {
         })
     }
 
+    /// The first fault that fits a call for the handle of the GPU at an index.
+    pub fn handle_fault(&self, function: &str, index: u32) -> Option<&Fault> {
+        let number = self.indexed(index as usize).map(|(number, _)| number);
+        self.world.faults.iter().find(|fault| match &fault.gpu {
+            None => fault.function == "*" || fault.function == function,
+            Some(gpu) => fault.function == function && number.is_some_and(|number| self.is_selected(number, gpu)),
+        })
+    }
+
     /// Whether a selector of the world file means this device.
     pub fn is_selected(&self, number: usize, selector: &GpuSelector) -> bool {
         let position = self.positions[number];

@@ -32,6 +32,26 @@ init_calls! {
     nvmlInitWithFlags(_flags: u32)
 }
 
+macro_rules! handle_calls {
+    ($($name:ident)*) => {
+        $(
+            // SAFETY: the name is NVML's, and nothing else in this library exports it.
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $name(index: u32, handle: Out<Handle>) -> c_int {
+                static FUNCTION: Function = Function::new(stringify!($name));
+                calls::handle_call(&FUNCTION, index, |machine| {
+                    write_handle(machine, machine.indexed(index as usize), Code::INVALID_ARGUMENT, handle)
+                })
+            }
+        )*
+    };
+}
+
+handle_calls! {
+    nvmlDeviceGetHandleByIndex
+    nvmlDeviceGetHandleByIndex_v2
+}
+
 fn open(machine: &mut Machine) -> Answer {
     let Some(path) = env::var_os("FAKE_NVML_WORLD").map(PathBuf::from) else {
         eprintln!("fake-nvml: FAKE_NVML_WORLD names no world file");
@@ -78,12 +98,6 @@ system_calls! {
     }
     nvmlDeviceGetCount_v2(machine, count: Out<u32>) {
         count.write(number(machine.count()))
-    }
-    nvmlDeviceGetHandleByIndex(machine, index: u32, handle: Out<Handle>) {
-        write_handle(machine, machine.indexed(index as usize), Code::INVALID_ARGUMENT, handle)
-    }
-    nvmlDeviceGetHandleByIndex_v2(machine, index: u32, handle: Out<Handle>) {
-        write_handle(machine, machine.indexed(index as usize), Code::INVALID_ARGUMENT, handle)
     }
     nvmlDeviceGetHandleByUUID(machine, uuid: Out<c_char>, handle: Out<Handle>) {
         write_handle(machine, machine.find(&uuid.string()?), Code::NOT_FOUND, handle)
