@@ -44,39 +44,34 @@ use crate::protocol::snapshot::{
     Reading, Trouble, Use,
 };
 
-/// The readings of one pass over the driver.
+/// The readings of one pass over the driver, or over the simulated machine.
 #[derive(Debug, Clone)]
 struct Readings {
     driver: Driver,
     /// Every GPU, by index. The instances of a split GPU come right after it.
     gpus: Vec<GpuReadings>,
-    /// The allocator stats of each process of the simulated machine, with its PID: such a process has no memory to read.
-    /// Empty on a real machine.
+    /// The allocator stats of the simulated machine's processes, by PID: their memory holds none. Empty on a real machine.
     simulated: Vec<(u32, pytorch::ReadOutcome)>,
 }
 
-/// The readings of one GPU or MIG instance.
 #[derive(Debug, Clone)]
 struct GpuReadings {
     uuid: GpuUuid,
     facts: GpuFacts,
     load: GpuLoad,
     health: GpuHealth,
-    /// `None` unless a command requested it.
+    /// `None` unless the page of the GPU is open, or the agent was started with `--detail`.
     detail: Option<Box<GpuDetail>>,
     /// The processes in NVML's lists, sorted by PID, each once.
     processes: Vec<NvmlProcess>,
     /// PIDs of the simulated machine's processes that hold memory of the GPU without being listed. Empty on a real machine,
     /// where a scan reads the open device files.
     device_file_holders: Vec<u32>,
-    /// Why the GPU does not answer; `None` when it answers.
     trouble: Option<Trouble>,
-    /// Calls that fail while others succeed.
     failures: Vec<Failure>,
 }
 
 impl GpuReadings {
-    /// Returns a GPU whose readings are all missing for this reason.
     fn missing(uuid: GpuUuid, index: u32, parent: Option<GpuUuid>, now: Moment, why: Missing) -> Self {
         Self {
             uuid,
@@ -91,12 +86,11 @@ impl GpuReadings {
         }
     }
 
-    /// Returns a GPU whose UUID and readings are missing for this reason.
     fn unknown(index: u32, now: Moment, why: Missing) -> Self {
         Self::missing(Self::unknown_uuid(index), index, None, now, why)
     }
 
-    /// Returns the placeholder for a UUID that could not be read.
+    /// Stands for a UUID that could not be read.
     fn unknown_uuid(index: u32) -> GpuUuid {
         GpuUuid(format!("unknown-{index}").into())
     }
@@ -115,7 +109,6 @@ struct NvmlProcess {
     sm: Reading<Percent>,
 }
 
-/// A message from another thread to the main loop.
 #[derive(Debug)]
 enum AgentEvent {
     /// New readings of the driver, or the notice that an abandoned thread returned from a hung call.
@@ -139,7 +132,6 @@ enum AgentEvent {
     Detail(Option<GpuUuid>),
 }
 
-/// A process that commands may act on.
 type CommandTarget = (ProcessId, Arc<ProcessFacts>);
 
 /// The processes of the newest snapshot, sorted by PID. Commands act on these only.
@@ -152,7 +144,6 @@ impl CommandTargets {
         targets.binary_search_by_key(&pid, |(process, _)| process.pid).ok().map(|index| targets[index].clone())
     }
 
-    /// Sets the targets to the processes of a snapshot, which are sorted by PID.
     fn set(&self, processes: &[Process]) {
         let mut targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         targets.clear();
@@ -203,7 +194,6 @@ fn leave() -> ! {
     exit_now(0)
 }
 
-/// Prints a line to the standard error.
 fn print_error(line: &str) {
     // Writing fails when nobody reads the standard error.
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop agent: {}", Text::from(line));

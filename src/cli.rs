@@ -19,9 +19,9 @@ use crate::app::gpu_columns::GpuColumn;
 use crate::app::list_view::Grouping;
 use crate::app::process_columns::{ProcessColumn, Sort};
 use crate::app::settings::ThemeName;
-use crate::base::units::Bytes;
+use crate::base::units::{Bytes, parse_span};
 use crate::commands::free;
-use crate::protocol::agent_options::{Interval, parse_span};
+use crate::protocol::agent_options::Interval;
 use crate::source::{Speed, ViaCommand};
 
 /// See every GPU, who holds its memory, and end the right process.

@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use self::connection::{Connection, ExitingProcess, Reporter};
+use self::connection::{Connection, ExitingProcess, ProcessKind, Reporter};
 pub use self::detach::detach;
 pub use self::event::SourceEvent;
 pub use self::recording::{Recording, Speed};
@@ -149,7 +149,6 @@ impl Sources {
         Ok(all)
     }
 
-    /// Returns a reporter for a new connection.
     fn reporter(&mut self, host: HostKey) -> Reporter {
         self.newest += 1;
         Reporter { host, connection: self.newest, sender: self.sender.clone(), tap: self.tap.clone() }
@@ -208,7 +207,7 @@ impl Sources {
     /// by itself: a call of the driver may take long.
     pub async fn close(&mut self) {
         self.exiting.extend(self.list.iter_mut().filter_map(|(_, connection)| connection.close()));
-        self.exiting.retain(|process| process.leads_session);
+        self.exiting.retain(|process| process.kind == ProcessKind::Via);
         for signal in [Signal::TERM, Signal::KILL] {
             let deadline = Instant::now() + EXIT_GRACE;
             while !self.exiting.is_empty() && Instant::now() < deadline {

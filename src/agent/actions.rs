@@ -48,7 +48,6 @@ const AUDIT_WAIT: Duration = Duration::from_millis(800);
 
 pub(super) const THREAD: &str = "actions";
 
-/// Sends a reply to the viewer.
 pub(super) type ReplySender = Arc<dyn Fn(Reply) + Send + Sync>;
 
 /// Starts the thread. It performs commands from the standard input, and ends the agent when the standard input closes.
@@ -78,7 +77,6 @@ struct CommandHandler {
     inspector: Inspector,
     audit: Audit,
     held: BTreeMap<ProcessId, HeldProcess>,
-    /// Processes whose end was reported to the viewer.
     reported_ended: BTreeSet<ProcessId>,
     most_held: usize,
 }
@@ -110,7 +108,6 @@ impl CommandHandler {
         }
     }
 
-    /// Performs commands until the input closes.
     fn run(&mut self, input: impl AsFd) {
         let mut reader = CommandReader::new(&input);
         loop {
@@ -129,8 +126,8 @@ impl CommandHandler {
         }
     }
 
-    /// Waits until there is input, until held processes end, or until a held process is due for a check. Returns whether
-    /// there is input, and the processes that ended.
+    /// Waits for input, for the end of a held process, or until one is due for a check. Returns whether there is input, and
+    /// the processes that ended.
     fn wait(&self, input: &impl AsFd) -> io::Result<(bool, BTreeSet<ProcessId>)> {
         let due = self.held.values().filter_map(|held| held.due).min();
         let timeout = due.and_then(|due| Timespec::try_from(due.since(clock::now())).ok());
@@ -186,7 +183,7 @@ impl CommandHandler {
         }
     }
 
-    /// Holds a process. Returns a caution, if there is a reason for one. The checks that read nothing come first.
+    /// Returns a caution, if there is a reason for one. The checks that read nothing come first.
     fn hold(&mut self, process: ProcessId) -> Result<Option<Text>, Refusal> {
         let pid = process.pid;
         if self.readonly {
@@ -217,8 +214,7 @@ impl CommandHandler {
         Ok(caution(held.comm.as_str(), held.owner(), origin, self.requester))
     }
 
-    /// Sets the arguments of a held process when the main loop first knows them. Those of a zombie are empty, and are not
-    /// set.
+    /// Keeps the arguments of a held process once the main loop knows them. The empty arguments of a zombie are not kept.
     fn update_argv(&mut self, process: ProcessId) {
         if let (Some(held), Some((known, facts))) = (self.held.get_mut(&process), self.targets.get(process.pid))
             && known == process
@@ -228,7 +224,6 @@ impl CommandHandler {
         }
     }
 
-    /// Checks the held processes that ended or are due for a check, and reports new outcomes.
     fn check_held(&mut self, ended: &BTreeSet<ProcessId>) {
         let now = clock::now();
         let (mut news, mut has_one_ended) = (Vec::new(), false);
@@ -294,7 +289,7 @@ impl ProtectedPids {
         Self { ourselves: [agent, viewer], ancestors }
     }
 
-    /// Returns an error if no process with this PID may be signalled.
+    /// Refuses a PID that no process to signal may have.
     fn check(&self, pid: u32) -> Result<(), Refusal> {
         match pid {
             _ if pid <= 1 || i32::try_from(pid).is_err() => Err(Refusal::NoProcess(pid)),

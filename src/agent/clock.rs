@@ -16,7 +16,6 @@ pub(super) fn unix_ms() -> u64 {
     milliseconds(clock_gettime(ClockId::Realtime))
 }
 
-/// Returns the CPU time that this thread has used.
 pub(super) fn thread_cpu_time() -> Duration {
     // CPU time is never negative, so the conversion cannot fail. `MAX` would make a time-limited scan stop.
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::MAX)

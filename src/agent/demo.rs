@@ -23,7 +23,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Starts the processes. All end when the agent ends; most also end when the calling thread ends.
+    /// All processes end when the agent ends; most also end when the calling thread ends.
     pub(super) fn start() -> io::Result<Self> {
         Ok(Self { started: clock::now(), actors: processes::start()? })
     }

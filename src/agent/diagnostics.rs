@@ -80,7 +80,7 @@ fn version_of(file: &Path) -> Option<(Text, Option<Text>)> {
     Some((Text::new(file.as_os_str().as_encoded_bytes()), version.map(Text::from)))
 }
 
-/// Whether this user may write a file, or create it and the folders above it.
+/// The file and the folders above it may not exist yet.
 fn may_write(file: &Path) -> bool {
     let existing = file.ancestors().find(|ancestor| ancestor.exists());
     existing.is_some_and(|path| (path == file || path.is_dir()) && access(path, Access::WRITE_OK).is_ok())

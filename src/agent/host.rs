@@ -14,7 +14,7 @@ pub(super) struct HostReader {
     /// `None` when sysinfo does not support this system.
     system: Option<System>,
     cpu: Reading<Percent>,
-    /// When CPU use was last read. `None` before the first time.
+    /// `None` before CPU use was first read.
     cpu_read: Option<Moment>,
 }
 
@@ -25,15 +25,14 @@ impl HostReader {
 
     pub(super) fn facts() -> HostFacts {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let cpus = std::thread::available_parallelism().ok();
         HostFacts {
             name: Text::new(rustix::system::uname().nodename().to_bytes()),
             boot_id: boot_id.trim_end().into(),
             ticks_per_second: rustix::param::clock_ticks_per_second(),
             uid: rustix::process::getuid().as_raw(),
             utc_offset: clock::utc_offset().ok_or(Missing::Failed),
-            cpus: std::thread::available_parallelism()
-                .map_err(|_| Missing::Failed)
-                .and_then(|cpus| u32::try_from(cpus.get()).map_err(|_| Missing::Failed)),
+            cpus: cpus.and_then(|cpus| u32::try_from(cpus.get()).ok()).ok_or(Missing::Failed),
         }
     }
 

@@ -8,11 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::stdio::stdout;
-
 use super::AgentEvent;
+use crate::base::terminal;
 use crate::base::units::Moment;
 use crate::protocol::change::Change;
 use crate::protocol::line::Line;
@@ -32,12 +29,11 @@ struct WaitingLines {
     replies: Vec<Reply>,
 }
 
-/// The lines that wait for the writing thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LineWriter(Arc<(Mutex<WaitingLines>, Condvar)>);
 
 impl LineWriter {
-    /// Starts the writing thread. It sends [`AgentEvent::Written`] once, after the first snapshot.
+    /// The thread sends [`AgentEvent::Written`] once, after the first snapshot.
     pub(super) fn spawn(events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
         let writer = Self::default();
         let shared = writer.clone();
@@ -55,7 +51,6 @@ impl LineWriter {
         self.0.1.notify_one();
     }
 
-    /// Makes the next line of a snapshot a full one.
     pub(super) fn request_full(&self) {
         self.lock().full = true;
     }
@@ -95,11 +90,9 @@ impl LineWriter {
     }
 }
 
-/// Numbers snapshots, and turns each into a full line or a tick.
 #[derive(Debug, Default)]
 struct Lines {
     last: Option<Box<Snapshot>>,
-    /// The time of the last full line.
     last_full: Moment,
 }
 
@@ -123,20 +116,13 @@ impl Lines {
     }
 }
 
-/// The standard output, also when it is non-blocking.
+/// The standard output, also when its reader made it non-blocking.
 struct Output;
 
 impl Write for Output {
-    /// Waits until the reader takes the bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match rustix::io::write(stdout(), bytes) {
-                // The reader shares the file description and made it non-blocking.
-                Err(Errno::AGAIN) => retry_on_intr(|| poll(&mut [PollFd::new(&stdout(), PollFlags::OUT)], None))?,
-                // The caller repeats a write that was interrupted.
-                written => return Ok(written?),
-            };
-        }
+        terminal::write_unbuffered(bytes)?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -13,7 +13,7 @@ use super::procfs::Processes;
 use super::procfs::device_files::DeviceFiles;
 use super::pytorch::{AllocatorReader, cuda_devices};
 use super::sampler::{self, Sampler};
-use super::scan::{ScanRequest, ScanResult, ScanScope, ScanThread, UnaccountedBaseline};
+use super::scan::{self, ScanRequest, ScanResult, ScanScope, UnaccountedBaseline};
 use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock};
 use crate::base::units::Moment;
 use crate::protocol::agent_options::AgentOptions;
@@ -33,22 +33,20 @@ const REPLACEMENT: Duration = Duration::from_secs(30);
 /// The longest time that commands wait for the first line.
 const ACTIONS_WAIT: Duration = Duration::from_secs(1);
 
-/// The state of the main loop.
 struct MainLoop {
     sampler: Sampler,
     writer: LineWriter,
     processes: Processes,
     /// `None` on the simulated machine, whose processes have no PyTorch.
     allocators: Option<AllocatorReader>,
-    scanner: ScanThread,
+    scan_requests: mpsc::Sender<ScanRequest>,
     /// `None` before the first scan.
     scan: Option<Box<ScanResult>>,
     unaccounted: UnaccountedBaseline,
-    /// The processes that use a GPU, as last sent to the scanner.
     scanned_for: Vec<ProcessId>,
     /// When to begin the first scan. `None` before the first line is written, and once the scan has begun.
     first_scan: Option<Moment>,
-    /// Whether the first scan was requested. No other scan is requested before it.
+    /// No scan is requested before the first one, which waits for the first line.
     is_scanning: bool,
     is_full_scan_requested: bool,
     /// When the last held process ended. `None` while no replacement is searched for.
@@ -56,7 +54,7 @@ struct MainLoop {
     host: HostReader,
     host_facts: HostFacts,
     targets: CommandTargets,
-    /// The last readings of the driver, with the calls that have hung since.
+    /// The last readings of the driver. A call that has hung since then is in them as a trouble.
     readings: Readings,
     interval: Duration,
     next_pass: Moment,
@@ -76,7 +74,7 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
         writer: LineWriter::spawn(events.clone())?,
         processes: Processes::new(options.demo, DeviceFiles::of_host(), events.clone()),
         allocators: (!options.demo).then(|| AllocatorReader::new(events.clone())),
-        scanner: ScanThread::spawn((!options.demo).then(DeviceFiles::of_host), events.clone())?,
+        scan_requests: scan::spawn((!options.demo).then(DeviceFiles::of_host), events.clone())?,
         scan: None,
         unaccounted: UnaccountedBaseline::default(),
         scanned_for: vec![],
@@ -124,7 +122,6 @@ impl MainLoop {
         received.recv_timeout(due.since(clock::now())).ok()
     }
 
-    /// Does everything that is due.
     fn on_time(&mut self, now: Moment) -> io::Result<()> {
         if self.sampler.check(now, &mut self.readings)? || self.line_due.is_some_and(|due| now >= due) {
             self.write_line(now);
@@ -135,11 +132,8 @@ impl MainLoop {
         }
         if self.first_scan.take_if(|due| now >= *due).is_some() {
             self.is_scanning = true;
-            self.scanner.request(ScanRequest {
-                gpu_users: Some(self.scanned_for.clone()),
-                scope: ScanScope::AllFiles,
-                ..ScanRequest::default()
-            });
+            let gpu_users = Some(self.scanned_for.clone());
+            self.send_scan(ScanRequest { gpu_users, scope: ScanScope::AllFiles, ..ScanRequest::default() });
             self.processes.read_postponed();
             // Early enough for the second line, which `--json` prints.
             self.request_allocators(now);
@@ -153,7 +147,7 @@ impl MainLoop {
         Ok(())
     }
 
-    /// Begins a pass. With `all`, the sampler also reads values that it otherwise reads seldom.
+    /// With `all`, the sampler also reads values that it otherwise reads seldom.
     fn begin_pass(&mut self, now: Moment, all: bool) {
         self.line_due = Some(now.after(self.interval.min(LINE_WAIT)));
         self.sampler.wake(all);
@@ -161,7 +155,6 @@ impl MainLoop {
         self.request_allocators(now);
     }
 
-    /// Requests the allocator stats of all GPU processes.
     fn request_allocators(&mut self, now: Moment) {
         if let Some(allocators) = &mut self.allocators {
             allocators.request(self.processes.listed(), now);
@@ -230,7 +223,6 @@ impl MainLoop {
         }
     }
 
-    /// Joins all readings into a snapshot, and gives it to the writer.
     fn write_line(&mut self, now: Moment) {
         self.line_due = None;
         if self.has_line {
@@ -247,7 +239,7 @@ impl MainLoop {
         let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
         for process in &mut processes {
             let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
-            let result = self.allocators.as_ref().and_then(|allocators| allocators.result(process.id));
+            let result = self.allocators.as_ref().and_then(|allocators| allocators.results.get(&process.id));
             let result = result.or(simulated.map(|(_, result)| result));
             let result = result.zip(self.processes.cuda_environment(process.id));
             process.allocator =
@@ -277,10 +269,10 @@ impl MainLoop {
         self.writer.put(Box::new(snapshot));
     }
 
-    /// Sends the scanner the processes that use a GPU, if they changed, and how much to scan.
+    /// Tells the scanner which processes use a GPU, if these changed, and how much to scan.
     fn request_scan(&mut self, now: Moment) {
         if self.ended.take_if(|ended| now.since(*ended) >= REPLACEMENT).is_some() {
-            self.processes.clear_expected();
+            self.processes.expected.clear();
         }
         let gpu_users: Vec<ProcessId> = self.processes.gpu_users().collect();
         let has_other_users = gpu_users != self.scanned_for;
@@ -288,7 +280,7 @@ impl MainLoop {
             self.scanned_for.clone_from(&gpu_users);
         }
         let has_grown = self.unaccounted.has_grown(&self.readings.gpus);
-        let has_relation_changed = self.processes.take_relation_changed();
+        let has_relation_changed = std::mem::take(&mut self.processes.has_relation_changed);
         if self.is_scanning {
             let is_requested = std::mem::take(&mut self.is_full_scan_requested);
             let scope = match () {
@@ -296,13 +288,15 @@ impl MainLoop {
                 () if has_relation_changed || self.ended.is_some() => ScanScope::AllProcesses,
                 () => ScanScope::Few,
             };
-            self.scanner.request(ScanRequest {
-                gpu_users: has_other_users.then_some(gpu_users),
-                accepted: self.processes.take_accepted(),
-                ended: self.ended,
-                scope,
-            });
+            let gpu_users = has_other_users.then_some(gpu_users);
+            let accepted = std::mem::take(&mut self.processes.accepted);
+            self.send_scan(ScanRequest { gpu_users, accepted, ended: self.ended, scope });
         }
+    }
+
+    fn send_scan(&self, request: ScanRequest) {
+        // The thread ends only with the main loop.
+        let _leaving: Result<(), mpsc::SendError<ScanRequest>> = self.scan_requests.send(request);
     }
 }
 

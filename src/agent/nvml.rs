@@ -11,9 +11,9 @@ mod gpu_detail;
 mod gpu_process_lists;
 mod gpu_slot;
 pub(super) mod library;
+mod mig_instances;
 mod nvml_gpu;
 mod on_demand;
-mod physical_gpu;
 mod plausible;
 mod process_list_reader;
 mod process_utilization;
@@ -35,8 +35,7 @@ use self::call_watch::{CallSubject, CallWatch, Unresponsive};
 use self::errors::concerns_driver;
 use self::gpu_calls::CallError;
 use self::gpu_slot::GpuSlot;
-use self::nvml_gpu::{DetailLevel, GpuPass};
-use self::physical_gpu::PhysicalGpu;
+use self::nvml_gpu::{DetailLevel, GpuPass, NvmlGpu};
 use self::process_list_reader::ProcessListReader;
 use self::raw::{EventSet, Handle, Library};
 use self::wanted::Wanted;
@@ -46,13 +45,11 @@ use crate::base::units::Moment;
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Driver, GpuUuid, Trouble, Xid};
 
-/// How long to wait before starting a failed driver again, or looking for a lost GPU.
+/// How long to wait before a failed driver is started again, or a lost GPU is looked for.
 const RETRY_INTERVAL: Duration = Duration::from_secs(3);
-/// The interval at which GPUs are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval at which Xid events are fetched. They are fetched at once when a GPU is lost: an event may say why.
+/// Xid events are also fetched at once when a GPU is lost: an event may say why.
 const EVENT_INTERVAL: Duration = Duration::from_secs(5);
-/// The most Xid events that one pass fetches.
 const MOST_EVENTS: usize = 64;
 
 /// The function that returns the handle of a GPU. It also starts a GPU that no process uses, which takes long.
@@ -65,7 +62,6 @@ const WAIT: &str = "nvmlEventSetWait_v2";
 /// State that the next thread inherits from an abandoned one.
 pub(super) type SharedInheritance = Arc<Mutex<Inherited>>;
 
-/// The started driver, its event set and its handles.
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     library: Option<Library>,
@@ -79,25 +75,24 @@ pub(super) struct Inherited {
 pub(super) struct NvmlReader {
     /// The library that the user named. `None`: search the usual places.
     library_file: Option<PathBuf>,
-    /// Whether to read the detail of every GPU.
+    /// Whether to read the detail of every GPU, and not only of the GPU `wanted`.
     detail: bool,
     /// The readings to take.
     only: Rc<Wanted>,
-    /// The GPU whose detail a person looks at.
-    wanted: Option<GpuUuid>,
+    /// The GPU whose page is open.
+    pub(super) wanted: Option<GpuUuid>,
     watch: Rc<CallWatch>,
     shared: SharedInheritance,
     library: Option<Library>,
     driver: Driver,
     slots: Vec<GpuSlot>,
-    /// The hung calls that concern the whole driver. They are not made until their retry is due.
+    /// The hung calls that concern the whole driver. They are made again only when their retry is due.
     avoided: Vec<Unresponsive>,
     lists: ProcessListReader,
     samples: Vec<nvmlProcessUtilizationSample_t>,
     events: Option<Arc<EventSet>>,
-    /// The GPUs that are registered with `events`.
     registered: Vec<Handle>,
-    /// The number of GPUs at the last count. `None` when all GPUs are to be looked up again.
+    /// The number of GPUs at the last count. `None` when every index must be looked up again.
     counted: Option<u32>,
     start_due: Moment,
     count_due: Moment,
@@ -105,7 +100,7 @@ pub(super) struct NvmlReader {
 }
 
 impl NvmlReader {
-    /// Creates a reader that starts with the readings `last` and avoids the calls in `unresponsive`.
+    /// Takes over the last readings and the hung calls of an abandoned thread.
     pub(super) fn new(
         options: &AgentOptions,
         watch: CallWatch,
@@ -136,12 +131,8 @@ impl NvmlReader {
         }
     }
 
-    pub(super) fn want(&mut self, gpu: Option<GpuUuid>) {
-        self.wanted = gpu;
-    }
-
-    /// Reads only names, memory and compute processes, so that the first line does not wait for the rest. Returns `None` when
-    /// there are readings already, no GPU, or only a few readings to take.
+    /// Reads only names, memory and compute processes, so that the first line does not wait for the rest. Returns `None`
+    /// when there are readings already, no GPU, or only a few readings to take.
     pub(super) fn first_stage(&mut self, now: Moment) -> Option<Readings> {
         if !self.only.is_everything() || self.library.is_some() || !self.slots.is_empty() {
             return None;
@@ -224,9 +215,10 @@ impl NvmlReader {
         }
     }
 
-    /// Calls a function that concerns the whole driver. Returns a timeout, without a call, when the function hung before.
+    /// Calls a function that concerns the whole driver. A function that hung before is not called, and its result is a
+    /// timeout.
     fn call<T>(&self, function: &'static str, call: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
-        if self.avoided.iter().any(|hung| hung.function == function) {
+        if self.avoided.iter().any(|hung| hung.call.function == function) {
             return Err(NvmlError::Timeout);
         }
         self.watch.call(CallSubject::Driver, function, call)
@@ -238,7 +230,7 @@ impl NvmlReader {
 
     fn start(&mut self, now: Moment) {
         // While one start hangs, another start would hang too.
-        let hangs = |hung: &Unresponsive| hung.function == library::INIT || hung.function == VERSION;
+        let hangs = |hung: &Unresponsive| hung.call.function == library::INIT || hung.call.function == VERSION;
         if now < self.start_due || self.avoided.iter().any(hangs) {
             return;
         }
@@ -260,7 +252,7 @@ impl NvmlReader {
         self.inherited().library = Some(library);
         self.library = Some(library);
         // If an abandoned thread hangs while it waits for the event set, this thread creates its own set.
-        self.events = events.filter(|_| !self.avoided.iter().any(|hung| hung.function == WAIT));
+        self.events = events.filter(|_| !self.avoided.iter().any(|hung| hung.call.function == WAIT));
         (self.counted, self.count_due) = (None, Moment(0));
         self.set_driver_trouble(None);
     }
@@ -276,14 +268,13 @@ impl NvmlReader {
         }
     }
 
-    /// Sets the trouble of the driver. `None` clears the trouble, unless a call still hangs.
+    /// `None` clears the trouble, unless a call still hangs.
     fn set_driver_trouble(&mut self, trouble: Option<Trouble>) {
         let trouble = trouble.or_else(|| self.avoided.first().map(|hung| hung.trouble.clone()));
         let before = self.driver.trouble.take();
         self.driver.trouble = trouble.map(|trouble| errors::continued(trouble, before.as_ref()));
     }
 
-    /// Forgets a driver that no longer works, and marks all GPUs with the error.
     fn lose_driver(&mut self, function: &'static str, error: &NvmlError, now: Moment) {
         let trouble = errors::driver_trouble(function, error, now);
         for slot in &mut self.slots {
@@ -298,7 +289,7 @@ impl NvmlReader {
         self.lists = ProcessListReader::new();
     }
 
-    /// Counts the GPUs, and looks up each index when the count changed or a GPU is missing.
+    /// Counts the GPUs. Looks up each index when the count has changed or a GPU does not answer.
     fn enumerate(&mut self, library: Library, now: Moment) {
         self.count_due = now.after(COUNT_INTERVAL);
         let count = match self.call(COUNT_CALL, || library.device_count()) {
@@ -353,17 +344,17 @@ impl NvmlReader {
     fn put(&mut self, index: u32, device: Device<'static>, uuid: GpuUuid) {
         self.inherited().handles.insert(raw::handle_of(&device), uuid.clone());
         let at = self.slots.iter().position(|slot| slot.is(&uuid)).unwrap_or_else(|| {
-            self.slots.push(GpuSlot { index, gpu: None, last: vec![], unresponsive: None });
+            self.slots.push(GpuSlot { index, gpu: None, instances: vec![], last: vec![], unresponsive: None });
             self.slots.len() - 1
         });
         let slot = &mut self.slots[at];
         slot.set_index(index);
         if slot.gpu.is_none() {
-            let mut gpu = PhysicalGpu::new(device, uuid, index, &self.watch, &self.only);
+            let mut gpu = NvmlGpu::new(device, uuid, index, None, &self.watch, &self.only);
             if let Some(last) = slot.last.first() {
-                gpu.gpu.readings.health.xids.clone_from(&last.health.xids);
+                gpu.readings.health.xids.clone_from(&last.health.xids);
                 // If the trouble persists, its start time is kept.
-                gpu.gpu.readings.trouble.clone_from(&last.trouble);
+                gpu.readings.trouble.clone_from(&last.trouble);
             }
             slot.gpu = Some(gpu);
         }
@@ -383,9 +374,10 @@ impl NvmlReader {
             };
             let (lists, samples) = (&mut self.lists, &mut self.samples);
             let driver = self.driver.version.as_ref().map_or("", Text::as_str);
-            match gpu.read(&mut GpuPass { lists, samples, driver, scan, is_first_stage, detail }) {
+            let mut pass = GpuPass { lists, samples, driver, scan, is_first_stage, detail };
+            match mig_instances::read(gpu, &mut slot.instances, &mut pass) {
                 Ok(()) => {
-                    gpu.gpu.readings.failures = self.watch.failures(CallSubject::Gpu(slot.index));
+                    gpu.readings.failures = self.watch.failures(CallSubject::Gpu(slot.index));
                     slot.last.clear();
                 }
                 Err((function, error)) => {
@@ -394,7 +386,7 @@ impl NvmlReader {
                         lost_driver = Some((function, error, now));
                         break;
                     }
-                    let trouble = errors::gpu_trouble(function, &error, &gpu.gpu.readings.facts, now);
+                    let trouble = errors::gpu_trouble(function, &error, &gpu.readings.facts, now);
                     slot.set_trouble(&trouble);
                     // The GPU may be back soon, at another index.
                     self.count_due = now.after(RETRY_INTERVAL);

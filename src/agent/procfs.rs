@@ -61,17 +61,17 @@ pub(super) struct Processes {
     next_user: u32,
     /// Processes whose arguments decide whether they are shown.
     candidates: BTreeSet<ProcessId>,
-    /// Candidates whose arguments show that they are related.
-    accepted: Vec<ProcessId>,
+    /// Candidates whose arguments show that they are related. The main loop takes them.
+    pub(super) accepted: Vec<ProcessId>,
     /// The arguments of processes that were ended recently. A candidate with the same arguments is accepted.
-    expected: Vec<Argv>,
-    /// Whether a process that used a GPU has ended, or a process has another parent, since this was last taken.
-    has_relation_changed: bool,
+    pub(super) expected: Vec<Argv>,
+    /// Whether a process that used a GPU has ended, or a process has another parent, since the main loop took this.
+    pub(super) has_relation_changed: bool,
     buffer: Box<[u8; 1024]>,
 }
 
 impl Processes {
-    /// Creates a reader without processes. `pids_are_local`: NVML's PIDs are those of this PID namespace.
+    /// `pids_are_local`: NVML's PIDs are those of this PID namespace.
     pub(super) fn new(pids_are_local: bool, devices: DeviceFiles, events: mpsc::Sender<AgentEvent>) -> Self {
         Self {
             shown: BTreeMap::new(),
@@ -195,7 +195,7 @@ impl Processes {
         }
     }
 
-    /// Ends a pass. Forgets the processes that were not named in this pass, and returns the others, sorted by PID.
+    /// Forgets the processes that this pass did not name. Returns the others, sorted by PID.
     pub(super) fn end_pass(&mut self) -> impl Iterator<Item = &Process> {
         let pass = self.pass;
         self.shown.retain(|_, shown| shown.wanted_pass == pass);
@@ -251,11 +251,6 @@ impl Processes {
         self.shown.get(&id.pid).filter(|shown| shown.process.id == id).map(|shown| &shown.cuda)
     }
 
-    /// Whether a process that used a GPU has ended, or a process got another parent, since the last call.
-    pub(super) fn take_relation_changed(&mut self) -> bool {
-        std::mem::take(&mut self.has_relation_changed)
-    }
-
     /// Starts reading the arguments of processes that only their arguments can show to be related.
     pub(super) fn examine(&mut self, candidates: &[ProcessId]) {
         for id in candidates {
@@ -264,23 +259,12 @@ impl Processes {
         }
     }
 
-    /// Accepts candidates with these arguments from now on.
     pub(super) fn expect_argv(&mut self, argv: Argv) {
         if !argv.is_empty() && !self.expected.contains(&argv) {
             self.expected.push(argv);
         }
     }
 
-    /// Forgets all arguments that were given to [`Processes::expect_argv`].
-    pub(super) fn clear_expected(&mut self) {
-        self.expected.clear();
-    }
-
-    pub(super) fn take_accepted(&mut self) -> Vec<ProcessId> {
-        std::mem::take(&mut self.accepted)
-    }
-
-    /// Takes a message of a thread that reads slow files.
     pub(super) fn receive(&mut self, message: SlowFilesMessage) {
         match message {
             SlowFilesMessage::Process(message) => {

@@ -52,7 +52,6 @@ const SEARCHES_PER_PASS: u32 = 4;
 /// a common host.
 const FIRST_SEARCHES: u32 = 64;
 
-/// A process to read.
 #[derive(Debug, Clone, Copy)]
 struct ReadRequest {
     process: ListedProcess,
@@ -62,13 +61,12 @@ struct ReadRequest {
 
 type ReadResults = Vec<(ProcessId, ReadOutcome)>;
 
-/// The thread that reads allocator stats, as the main loop sees it.
 pub(super) struct AllocatorReader {
     worker: Worker<Vec<ReadRequest>, ProcessId, ReadResults>,
     /// Processes whose memory hung, and until when they are not read.
     avoided: BTreeMap<ProcessId, Moment>,
-    /// The last result of each process.
-    results: BTreeMap<ProcessId, ReadOutcome>,
+    /// The last result of each process that was read.
+    pub(super) results: BTreeMap<ProcessId, ReadOutcome>,
 }
 
 impl AllocatorReader {
@@ -125,11 +123,6 @@ impl AllocatorReader {
                 self.results.remove(&id);
             }
         }
-    }
-
-    /// Returns the last result of a process. `None` when the process was not read.
-    pub(super) fn result(&self, id: ProcessId) -> Option<&ReadOutcome> {
-        self.results.get(&id)
     }
 }
 

@@ -26,13 +26,12 @@ const GPU_START: Duration = Duration::from_secs(8);
 /// The delay until a hung call is made again, at first and at most.
 const RETRY_DELAY: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
 
-/// The source of readings.
 enum ReadingSource {
     Nvml(Box<NvmlReader>),
     Demo(demo::Machine),
 }
 
-/// Work of the next pass besides the usual readings.
+/// The work of the next pass besides the readings of every pass.
 #[derive(Debug, Default)]
 struct PassRequest {
     /// Whether to read also the values that are otherwise read seldom.
@@ -43,18 +42,16 @@ struct PassRequest {
     detail: Option<GpuUuid>,
 }
 
-/// The owner of the thread that reads the driver.
 pub(super) struct Sampler {
     options: AgentOptions,
     request: Arc<Mutex<PassRequest>>,
     shared: SharedInheritance,
     worker: Worker<(), Call, Box<Readings>>,
-    /// The GPU or driver functions that hang, each with the delay before the next call.
+    /// The calls that hang, each with the delay before the next attempt.
     unresponsive: Vec<(Unresponsive, Duration)>,
 }
 
 impl Sampler {
-    /// Starts the thread. It sends its readings to `events`.
     pub(super) fn spawn(options: &AgentOptions, last: Readings, events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
         let deliver = move |message| events.send(AgentEvent::Sampled(message)).is_ok();
         let mut sampler = Self {
@@ -99,7 +96,6 @@ impl Sampler {
         self.worker.send(());
     }
 
-    /// Sets the GPU whose detail to read.
     pub(super) fn set_detail(&self, gpu: Option<GpuUuid>) {
         self.request().detail = gpu;
     }
@@ -124,7 +120,7 @@ impl Sampler {
     /// Forgets the hung calls of GPUs that answer again, and of the driver when it does.
     fn forget_recovered(&mut self, readings: &Readings) {
         let is_silent = |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(Trouble::is_silence);
-        self.unresponsive.retain(|(hung, _)| match hung.subject {
+        self.unresponsive.retain(|(hung, _)| match hung.call.subject {
             CallSubject::Driver => is_silent(&readings.driver.trouble),
             CallSubject::Gpu(index) => {
                 readings.gpus.iter().any(|gpu| gpu.facts.index == index && is_silent(&gpu.trouble))
@@ -141,7 +137,7 @@ impl Sampler {
     pub(super) fn check(&mut self, now: Moment, last: &mut Readings) -> io::Result<bool> {
         let Some((call, called)) = self.worker.abandon_overdue(now) else { return Ok(false) };
         let before = self.unresponsive.iter().position(|(hung, _)| {
-            hung.subject == call.subject && (call.subject != CallSubject::Driver || hung.function == call.function)
+            hung.call.subject == call.subject && (call.subject != CallSubject::Driver || hung.call == call)
         });
         let (since, delay) = match before.map(|at| self.unresponsive.swap_remove(at)) {
             Some((hung, delay)) => (hung.trouble.since, (delay * 2).min(RETRY_DELAY[1])),
@@ -152,8 +148,7 @@ impl Sampler {
         let is_useless = self.worker.is_exhausted() || call.function == library::INIT;
         let again = (!is_useless).then(|| now.after(delay));
         mark(last, &call, &trouble, now);
-        self.unresponsive
-            .push((Unresponsive { subject: call.subject, function: call.function, again, trouble }, delay));
+        self.unresponsive.push((Unresponsive { call, again, trouble }, delay));
         self.start_thread(last.clone())?;
         self.wake(false);
         Ok(true)
@@ -161,13 +156,11 @@ impl Sampler {
 }
 
 impl Call {
-    /// How long this call may take.
     fn limit(&self) -> Duration {
         if self.function == library::INIT { START_DEADLINE } else { DEADLINE }
     }
 }
 
-/// Returns the trouble of the GPU or driver whose call hangs.
 fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
     let starts = call.function == HANDLE && now.since(since) < GPU_START;
     let (subject, words) = match call.subject {
@@ -184,7 +177,7 @@ fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
     Trouble { cause, sentence: sentence.into(), call: Some(call.function.into()), since }
 }
 
-/// Sets the trouble of the GPU or driver whose call hangs. Its last readings stay.
+/// Sets the trouble of the GPU or driver that the call is about. The readings stay as they are.
 fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
     let CallSubject::Gpu(index) = call.subject else {
         last.driver.trouble = Some(trouble.clone());
@@ -207,13 +200,10 @@ fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
     }
 }
 
-/// Returns the readings before the first pass: no GPUs, and a driver that is starting.
 pub(super) fn nothing_yet(now: Moment) -> Readings {
-    let sentence =
-        "the NVIDIA driver is being asked for the first time; without persistence mode it starts each GPU then, \
-                    which takes seconds"
-            .into();
-    let trouble = Trouble { cause: Cause::Starting, sentence, call: None, since: now };
+    let sentence = "the NVIDIA driver is being asked for the first time; without persistence mode it starts each GPU \
+                    then, which takes seconds";
+    let trouble = Trouble { cause: Cause::Starting, sentence: sentence.into(), call: None, since: now };
     Readings {
         driver: Driver { version: None, cuda_version: None, trouble: Some(trouble), failures: vec![] },
         gpus: vec![],
@@ -221,7 +211,6 @@ pub(super) fn nothing_yet(now: Moment) -> Readings {
     }
 }
 
-/// Makes passes until the thread is abandoned or its owner is gone.
 fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: ReadingSource, request: &Mutex<PassRequest>) {
     while thread.requests.recv().is_ok() {
         let now = clock::now();
@@ -242,7 +231,7 @@ fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: ReadingSource
                 if came_back {
                     reader.came_back(now);
                 }
-                reader.want(detail);
+                reader.wanted = detail;
                 reader.pass(now, all)
             }
         };

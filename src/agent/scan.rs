@@ -24,7 +24,6 @@ use super::procfs::device_files::{DeviceFiles, OpenDeviceFiles};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{HostScan, ProcessId};
 
-/// How much to scan at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum ScanScope {
     /// A few processes, in turn.
@@ -62,44 +61,35 @@ pub(super) struct ScanResult {
     pub(super) is_full: bool,
 }
 
-/// The main loop's handle of the scanning thread.
-#[derive(Debug)]
-pub(super) struct ScanThread {
-    requests: mpsc::Sender<ScanRequest>,
-}
-
-impl ScanThread {
-    /// Starts the thread. Without `devices` it finds only related processes: a simulated GPU has no device file.
-    pub(super) fn spawn(devices: Option<DeviceFiles>, events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
-        let (requests, received) = mpsc::channel::<ScanRequest>();
-        thread::Builder::new().name("scan".to_owned()).spawn(move || {
-            let mut scanner = Scanner::new(devices);
-            // A full scan that was requested begins and continues without further requests. Else wait for the next request.
-            let next = |wait: Option<Duration>| match received.recv_timeout(wait.unwrap_or(Duration::MAX)) {
-                Ok(request) => Some(request),
-                Err(mpsc::RecvTimeoutError::Timeout) => Some(ScanRequest::default()),
-                Err(mpsc::RecvTimeoutError::Disconnected) => None,
-            };
-            while let Some(mut request) = next(scanner.next_full_scan()) {
-                // Merge the requests that have arrived meanwhile.
-                for later in received.try_iter() {
-                    request.gpu_users = later.gpu_users.or(request.gpu_users);
-                    request.accepted.extend(later.accepted);
-                    request.ended = later.ended;
-                    request.scope = request.scope.max(later.scope);
-                }
-                if let Some(result) = scanner.scan(request)
-                    && events.send(AgentEvent::Scanned(Box::new(result))).is_err()
-                {
-                    return;
-                }
+/// Starts the thread, which ends when the sender of requests is dropped. Without `devices` it finds only related
+/// processes: a simulated GPU has no device file.
+pub(super) fn spawn(
+    devices: Option<DeviceFiles>,
+    events: mpsc::Sender<AgentEvent>,
+) -> io::Result<mpsc::Sender<ScanRequest>> {
+    let (requests, received) = mpsc::channel::<ScanRequest>();
+    thread::Builder::new().name("scan".to_owned()).spawn(move || {
+        let mut scanner = Scanner::new(devices);
+        // A full scan that was requested begins and continues without further requests. Else wait for the next request.
+        let next = |wait: Option<Duration>| match received.recv_timeout(wait.unwrap_or(Duration::MAX)) {
+            Ok(request) => Some(request),
+            Err(mpsc::RecvTimeoutError::Timeout) => Some(ScanRequest::default()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+        };
+        while let Some(mut request) = next(scanner.next_full_scan()) {
+            // Merge the requests that have arrived meanwhile.
+            for later in received.try_iter() {
+                request.gpu_users = later.gpu_users.or(request.gpu_users);
+                request.accepted.extend(later.accepted);
+                request.ended = later.ended;
+                request.scope = request.scope.max(later.scope);
             }
-        })?;
-        Ok(Self { requests })
-    }
-
-    pub(super) fn request(&self, request: ScanRequest) {
-        // The thread ends only with the main loop.
-        let _leaving: Result<(), mpsc::SendError<ScanRequest>> = self.requests.send(request);
-    }
+            if let Some(result) = scanner.scan(request)
+                && events.send(AgentEvent::Scanned(Box::new(result))).is_err()
+            {
+                return;
+            }
+        }
+    })?;
+    Ok(requests)
 }

@@ -25,13 +25,11 @@ pub(super) const MOST_ABANDONED: usize = 8;
 /// Delivers a message to the owner. Returns false when the owner is gone.
 type Deliver<Output> = Arc<dyn Fn(WorkerMessage<Output>) -> bool + Send + Sync>;
 
-/// The owner's side of a worker: one thread at a time, besides those it abandoned.
 pub(super) struct Worker<Request, Task, Output> {
     name: &'static str,
-    /// How long a task may take.
     limit: fn(&Task) -> Duration,
     deliver: Deliver<Output>,
-    /// The number of the newest thread. Results of an earlier one come too late.
+    /// The number of the newest thread. Outputs of earlier threads come too late.
     generation: u64,
     thread: Option<(SyncSender<Request>, Arc<Progress<Task>>)>,
     /// Abandoned threads that have not come back, by generation, with the task that hangs.
@@ -44,7 +42,6 @@ where
     Task: Copy + Send + 'static,
     Output: 'static,
 {
-    /// Returns a worker without a thread.
     pub(super) fn new(
         name: &'static str,
         limit: fn(&Task) -> Duration,
@@ -54,7 +51,6 @@ where
         Self { name, limit, deliver, generation: 0, thread: None, abandoned: BTreeMap::new() }
     }
 
-    /// Starts a thread that runs `run`, in place of the current one.
     pub(super) fn start(
         &mut self,
         run: impl FnOnce(WorkerThread<Request, Task, Output>) + Send + 'static,
@@ -73,7 +69,7 @@ where
         Ok(())
     }
 
-    /// Whether a thread runs that was not abandoned.
+    /// False also after the thread was abandoned.
     pub(super) fn is_running(&self) -> bool {
         self.thread.is_some()
     }
@@ -118,7 +114,7 @@ where
         Some((task, since))
     }
 
-    /// Returns what a message means. Any thread of this worker may have sent it.
+    /// Any thread of this worker, also an abandoned one, may have sent the message.
     pub(super) fn receive(&mut self, message: WorkerMessage<Output>) -> Received<Task, Output> {
         match message.output {
             Some(output) if message.generation == self.generation && self.is_running() => Received::Output(output),
@@ -127,7 +123,6 @@ where
         }
     }
 
-    /// Makes the thread look as if it had begun a task at this time.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, task: Task, since: Moment) {
         if self.thread.is_none() {
@@ -146,10 +141,8 @@ pub(super) struct WorkerMessage<Output> {
     output: Option<Output>,
 }
 
-/// The meaning of a [`WorkerMessage`] to the owner.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Received<Task, Output> {
-    /// An output of the current thread.
     Output(Output),
     /// An output of a thread that was abandoned meanwhile.
     Late,
@@ -157,7 +150,6 @@ pub(super) enum Received<Task, Output> {
     CameBack(Task),
 }
 
-/// The state of a thread, which it shares with its owner.
 #[derive(Debug)]
 pub(super) struct Progress<Task>(Mutex<ProgressState<Task>>);
 
@@ -174,7 +166,7 @@ impl<Task> Progress<Task> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state unless the thread was abandoned. Returns whether it was changed.
+    /// Returns false, and changes nothing, when the thread was abandoned.
     fn set(&self, state: ProgressState<Task>) -> bool {
         let mut current = self.lock();
         let is_abandoned = matches!(*current, ProgressState::Abandoned);
@@ -200,7 +192,6 @@ impl<Task> Progress<Task> {
     }
 }
 
-/// The thread's own side of a [`Worker`].
 pub(super) struct WorkerThread<Request, Task, Output> {
     generation: u64,
     pub(super) requests: Receiver<Request>,
@@ -210,7 +201,6 @@ pub(super) struct WorkerThread<Request, Task, Output> {
 
 #[cfg(test)]
 impl<Output> WorkerMessage<Output> {
-    /// A message of the thread of this generation.
     pub(super) fn pretend(generation: u64, output: Option<Output>) -> Self {
         Self { generation, output }
     }

@@ -4,7 +4,7 @@
 
 mod argv;
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::sync::Arc;
 
@@ -106,19 +106,10 @@ impl Borrow<str> for Text {
 /// Sanitizes the text, since lines come from other hosts and from recordings.
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Text;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-                Ok(Text::new(text))
-            }
-        }
-        deserializer.deserialize_str(Visitor)
+        /// A `Cow` alone would always copy the string.
+        #[derive(Deserialize)]
+        struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
+        Ok(Self::new(Borrowed::deserialize(deserializer)?.0.as_bytes()))
     }
 }
 

@@ -227,6 +227,14 @@ impl fmt::Display for Hertz {
     }
 }
 
+/// Parses a span of time: `2`, `0.5` (seconds), `500ms`, `1m 30s`.
+pub fn parse_span(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
+        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string()),
+    }
+}
+
 /// A span of time in its two largest units: `7s`, `4m05s`, `3h12m`, `9d04h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed(pub Duration);

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use strum::VariantArray;
 
 use crate::base::units::Bytes;
-use crate::protocol::agent_options::parse_span;
+use crate::base::units::parse_span;
 
 pub(super) fn positive_span(text: &str) -> Result<Duration, String> {
     positive(parse_span(text)?)

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::base::units::parse_span;
+
 /// The shortest interval between two passes: with a shorter one, reading would be most of what the host does.
 pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -30,18 +32,6 @@ pub struct AgentOptions {
     /// The only readings of GPUs to take, each as its path in the JSON of a GPU (`load.memory_used_bytes`), or `processes` or
     /// `instances`. Empty for all but the detail.
     pub only: Vec<String>,
-}
-
-/// Parses a span of time: `2`, `0.5`, `500ms`, `1m 30s`.
-///
-/// # Errors
-///
-/// When the text is no span of time.
-pub fn parse_span(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
-        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string()),
-    }
 }
 
 /// The time from one reading to the next, within [`SHORTEST_INTERVAL`] and [`LONGEST_INTERVAL`].

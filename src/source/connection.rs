@@ -30,7 +30,6 @@ const REASON_TIMEOUT: Duration = Duration::from_millis(200);
 /// The shortest time between two notes, so that a program that writes all the time does not keep the viewer busy.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The kind of process that lines come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcessKind {
     /// The agent of this host. The last line of its standard error is the reason for its end.
@@ -91,14 +90,12 @@ impl Connection {
         Self { number, commands: None, tasks, process: None }
     }
 
-    /// Starts a process and connects to it.
     pub(super) fn to_process(mut command: StdCommand, kind: ProcessKind, reporter: Reporter) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let leads_session = kind == ProcessKind::Via;
-        if leads_session {
-            detach(&mut command);
-        }
-        let program = if leads_session { command.get_program().display().to_string() } else { "the agent".to_owned() };
+        let program = match kind {
+            ProcessKind::Agent => "the agent".to_owned(),
+            ProcessKind::Via => detach(&mut command).get_program().display().to_string(),
+        };
         let mut child = command
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("cannot start {program}: {error}")))?;
@@ -106,15 +103,17 @@ impl Connection {
         else {
             return Err(io::Error::other(format!("{program} was started without pipes")));
         };
-        let (stdin, stdout) = (ChildStdin::from_std(stdin)?, ChildStdout::from_std(stdout)?);
-        let stderr = ChildStderr::from_std(stderr)?;
-        let number = reporter.connection;
-        let receiver =
-            Receiver { lines: LineReader::new(stdout), standard_error: StandardError::new(stderr), kind, reporter };
+        let stdin = ChildStdin::from_std(stdin)?;
+        let lines = LineReader::new(ChildStdout::from_std(stdout)?);
+        let standard_error = StandardError::new(ChildStderr::from_std(stderr)?);
         let (commands, to_send) = mpsc::unbounded_channel();
-        let mut connection = Self::to_task(number, receiver.run());
+        let mut connection = Self::to_task(reporter.connection, async move {
+            if let Some(reason) = forward_lines(lines, standard_error, kind, &reporter).await {
+                reporter.send(SourceEvent::Ended(reporter.host, Text::new(reason))).await;
+            }
+        });
         connection.tasks.spawn(send(stdin, to_send));
-        Ok(Self { commands: Some(commands), process: Some(ExitingProcess { child, leads_session }), ..connection })
+        Ok(Self { commands: Some(commands), process: Some(ExitingProcess { child, kind }), ..connection })
     }
 
     /// Sends a command, without waiting until the agent reads it. Does nothing once the agent has ended: its end is an
@@ -135,7 +134,7 @@ impl Connection {
 #[derive(Debug)]
 pub(super) struct ExitingProcess {
     pub(super) child: Child,
-    pub(super) leads_session: bool,
+    pub(super) kind: ProcessKind,
 }
 
 async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Command>) {
@@ -147,75 +146,64 @@ async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Comma
     }
 }
 
-/// Reads the standard output and the standard error of a process, and reports them as events.
-struct Receiver {
-    lines: LineReader<ChildStdout>,
-    standard_error: StandardError,
+/// Sends each line of the standard output as an event, and notes of the standard error. Returns why there are no more
+/// lines, or `None` when nothing reads events any more.
+async fn forward_lines(
+    mut lines: LineReader<ChildStdout>,
+    mut standard_error: StandardError,
     kind: ProcessKind,
-    reporter: Reporter,
-}
-
-impl Receiver {
-    async fn run(mut self) {
-        if let Some(reason) = self.forward_lines().await {
-            self.reporter.send(SourceEvent::Ended(self.reporter.host, Text::new(reason))).await;
-        }
-    }
-
-    /// Sends each line as an event. Returns why there are no more lines, or `None` when nothing reads events any more.
-    async fn forward_lines(&mut self) -> Option<String> {
-        let Self { lines, standard_error, kind, reporter } = self;
-        let subject = kind.subject();
-        let host = reporter.host;
-        let mut noted = None;
-        let mut note_due: Option<Instant> = None;
-        loop {
-            let line = tokio::select! {
-                line = lines.next() => line,
-                () = standard_error.read() => {
-                    note_due = (*kind == ProcessKind::Via).then(|| note_due.unwrap_or_else(|| Instant::now() + NOTE_INTERVAL));
-                    continue;
-                }
-                () = sleep_until(note_due.unwrap_or_else(Instant::now)), if note_due.is_some() => {
-                    note_due = None;
-                    let note = standard_error.last_line();
-                    if let (Some(note), true) = (&note, note != noted)
-                        && !reporter.send(SourceEvent::Note(host, note.clone())).await
-                    {
-                        return None;
-                    }
-                    noted = note;
-                    continue;
-                }
-            };
-            let line = match line {
-                Ok(Some(line)) => line,
-                Ok(None) => break,
-                Err(error) => return Some(format!("cannot read from {subject}: {error}")),
-            };
-            if let Some(tap) = &reporter.tap {
-                tap.copy(host, line);
+    reporter: &Reporter,
+) -> Option<String> {
+    let subject = kind.subject();
+    let host = reporter.host;
+    let mut noted = None;
+    let mut note_due: Option<Instant> = None;
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line,
+            () = standard_error.read() => {
+                note_due = (kind == ProcessKind::Via).then(|| note_due.unwrap_or_else(|| Instant::now() + NOTE_INTERVAL));
+                continue;
             }
-            match limits::parse(line) {
-                Ok(Some(line)) => {
-                    if !reporter.send(SourceEvent::Line(host, Box::new(line))).await {
-                        return None;
-                    }
+            () = sleep_until(note_due.unwrap_or_else(Instant::now)), if note_due.is_some() => {
+                note_due = None;
+                let note = standard_error.last_line();
+                if let (Some(note), true) = (&note, note != noted)
+                    && !reporter.send(SourceEvent::Note(host, note.clone())).await
+                {
+                    return None;
                 }
-                // The agent may be of a later version, which sends more kinds of lines.
-                Ok(None) => {}
-                Err(reason) => return Some(format!("{subject}: {reason}")),
-            }
-        }
-        let read_to_end = async {
-            while !standard_error.has_ended {
-                standard_error.read().await;
+                noted = note;
+                continue;
             }
         };
-        let _in_time = timeout(REASON_TIMEOUT, read_to_end).await;
-        Some(match standard_error.last_line() {
-            Some(line) => format!("{subject} ended: {line}"),
-            None => format!("{subject} ended without a word"),
-        })
+        let line = match line {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(error) => return Some(format!("cannot read from {subject}: {error}")),
+        };
+        if let Some(tap) = &reporter.tap {
+            tap.copy(host, line);
+        }
+        match limits::parse(line) {
+            Ok(Some(line)) => {
+                if !reporter.send(SourceEvent::Line(host, Box::new(line))).await {
+                    return None;
+                }
+            }
+            // The agent may be of a later version, which sends more kinds of lines.
+            Ok(None) => {}
+            Err(reason) => return Some(format!("{subject}: {reason}")),
+        }
     }
+    let read_to_end = async {
+        while !standard_error.has_ended {
+            standard_error.read().await;
+        }
+    };
+    let _in_time = timeout(REASON_TIMEOUT, read_to_end).await;
+    Some(match standard_error.last_line() {
+        Some(line) => format!("{subject} ended: {line}"),
+        None => format!("{subject} ended without a word"),
+    })
 }

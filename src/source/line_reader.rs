@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use super::limits::LONGEST_LINE;
 
@@ -13,54 +13,37 @@ const KEPT_ROOM: usize = 64 << 10;
 /// The bytes of buffer for one read: as many as a pipe holds.
 const READ_SIZE: usize = 64 << 10;
 
-/// Splits a stream into lines.
 #[derive(Debug)]
 pub(super) struct LineReader<R> {
-    stream: R,
-    bytes: Vec<u8>,
-    /// The length of the line returned last, which is still at the beginning of `bytes`.
-    returned: usize,
-    /// The number of bytes at the beginning that contain no further line end.
-    searched: usize,
+    stream: BufReader<R>,
+    /// The line returned last, with its line end; or the beginning of the next line.
+    line: Vec<u8>,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(super) fn new(stream: R) -> Self {
-        Self { stream, bytes: Vec::with_capacity(READ_SIZE), returned: 0, searched: 0 }
+        Self { stream: BufReader::with_capacity(READ_SIZE, stream), line: Vec::new() }
     }
 
-    /// Returns the next line without its line end, or `None` at the end of the stream. Safe to cancel.
-    ///
-    /// # Errors
-    ///
-    /// When the stream cannot be read, or a line is longer than [`LONGEST_LINE`].
+    /// Returns the next line without its line end, or `None` at the end of the stream. Safe to cancel: `line` then holds
+    /// what was read. A line longer than [`LONGEST_LINE`] is an error.
     pub(super) async fn next(&mut self) -> io::Result<Option<&[u8]>> {
-        self.bytes.drain(..self.returned);
-        self.bytes.shrink_to(KEPT_ROOM);
-        self.searched -= self.returned;
-        self.returned = 0;
-        loop {
-            if let Some(length) = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n') {
-                let line = self.searched + length;
-                self.returned = line + 1;
-                self.searched = line + 1;
-                return Ok(Some(&self.bytes[..line]));
-            }
-            self.searched = self.bytes.len();
-            if self.bytes.len() > LONGEST_LINE {
-                let sentence = format!("its line is longer than {} MiB", LONGEST_LINE >> 20);
-                return Err(io::Error::new(io::ErrorKind::InvalidData, sentence));
-            }
-            self.bytes.reserve(READ_SIZE);
-            if self.stream.read_buf(&mut self.bytes).await? == 0 {
-                return Ok(None);
-            }
+        if self.line.ends_with(b"\n") {
+            self.line.clear();
+            self.line.shrink_to(KEPT_ROOM);
         }
+        let room = LONGEST_LINE + 1 - self.line.len();
+        (&mut self.stream).take(room as u64).read_until(b'\n', &mut self.line).await?;
+        if self.line.len() > LONGEST_LINE {
+            let sentence = format!("its line is longer than {} MiB", LONGEST_LINE >> 20);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, sentence));
+        }
+        Ok(self.line.strip_suffix(b"\n"))
     }
 
-    /// Returns the bytes after the last line end: once the stream has ended, a line that was cut off.
+    /// Once the stream has ended, returns the bytes after the last line end: a line that was cut off.
     pub(super) fn rest(&self) -> &[u8] {
-        &self.bytes[self.returned..]
+        &self.line
     }
 }
 

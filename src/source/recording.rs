@@ -21,7 +21,6 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 
-/// The largest number of hosts in one recording.
 const MOST_HOSTS: usize = 1024;
 
 /// A file of lines, and the speed of its replay.

@@ -8,10 +8,10 @@ use crate::base::text::Text;
 /// The most bytes that are kept: enough for the longest [`Text`] and a line before it.
 const KEPT: usize = 2 * Text::LIMIT;
 
-/// The standard error of a process, and the end of what was read from it.
 #[derive(Debug)]
 pub(super) struct StandardError {
     stream: ChildStderr,
+    /// The bytes read last, at most [`KEPT`].
     tail: Vec<u8>,
     pub(super) has_ended: bool,
 }

@@ -14,10 +14,8 @@ use crate::protocol::command::Command as AgentCommand;
 pub struct ViaCommand {
     /// The name that the user gave to the host; `None` when the user gave none.
     pub name: Option<Text>,
-    /// The program, the first word of the command.
-    program: String,
-    /// The arguments of the program.
-    arguments: Vec<String>,
+    /// The program and its arguments.
+    words: Vec<String>,
     /// The interval between two passes to request from the agent; `None` leaves the interval to the agent.
     pub(super) interval: Option<Duration>,
 }
@@ -31,10 +29,11 @@ impl FromStr for ViaCommand {
             Some((name, command)) if is_name(name) => (Some(Text::from(name)), command),
             _ => (None, text),
         };
-        let mut words =
-            shell_words::split(command).map_err(|error| format!("cannot split the command: {error}"))?.into_iter();
-        let program = words.next().filter(|program| !program.is_empty()).ok_or("there is no command")?;
-        Ok(Self { name, program, arguments: words.collect(), interval: None })
+        let words = shell_words::split(command).map_err(|error| format!("cannot split the command: {error}"))?;
+        if words.first().is_none_or(String::is_empty) {
+            return Err("there is no command".to_owned());
+        }
+        Ok(Self { name, words, interval: None })
     }
 }
 
@@ -50,16 +49,13 @@ impl ViaCommand {
         Self { interval, ..self }
     }
 
-    /// Returns the command as words with spaces between them.
     pub(super) fn command_line(&self) -> Text {
-        let words = std::iter::once(&self.program).chain(&self.arguments);
-        Text::new(words.map(String::as_str).collect::<Vec<_>>().join(" "))
+        self.words.join(" ").into()
     }
 
-    /// Starts the command and connects to it.
     pub(super) fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments);
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]);
         let connection = Connection::to_process(command, ProcessKind::Via, reporter)?;
         if let Some(interval) = self.interval {
             let milliseconds = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
@@ -77,8 +73,7 @@ mod tests {
     fn check(text: &str, name: Option<&str>, words: &[&str]) {
         let via: ViaCommand = text.parse().unwrap();
         assert_eq!(via.name.as_ref().map(Text::as_str), name, "{text}");
-        assert_eq!(via.program, words[0], "{text}");
-        assert_eq!(via.arguments, words[1..], "{text}");
+        assert_eq!(via.words, words, "{text}");
     }
 
     #[test]

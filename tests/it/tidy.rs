@@ -71,7 +71,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/agent/procfs/host_procfs.rs", "as_raw_fd()", "a descriptor is never negative"),
     ("src/agent/procfs/files.rs", "path.split(", "the text before the first NUL of no bytes is empty"),
     ("src/agent/nvml/raw.rs", "bytes.split(", "the text before the first NUL of no bytes is empty"),
-    ("src/agent/nvml/physical_gpu.rs", "0..count", "the number of slots to try, not a reading"),
+    ("src/agent/nvml/mig_instances.rs", "0..count", "the number of slots to try, not a reading"),
     (
         "src/model/history/curve.rs",
         "resolution.width <= window.part",

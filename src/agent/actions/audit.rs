@@ -26,7 +26,6 @@ use crate::protocol::command::Signal;
 use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
-/// The processes that the user chose to signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SignalMode {
@@ -38,7 +37,6 @@ pub(super) enum SignalMode {
     Joined,
 }
 
-/// The record of a signal to a process.
 #[derive(Debug, Serialize)]
 pub(super) struct SignalRecord {
     #[serde(flatten)]
@@ -61,7 +59,6 @@ impl Serialize for UserName {
     }
 }
 
-/// A line of the log.
 #[derive(Debug, Serialize)]
 struct AuditLine {
     /// The ID of a signal, which is also that of its effects.
@@ -134,7 +131,6 @@ impl Audit {
         }
     }
 
-    /// Records a signal that is about to be sent.
     pub(super) fn signal(&mut self, record: SignalRecord) {
         self.count += 1;
         // The ID is unique: several agents of one user share the file, and PIDs are reused.
@@ -180,7 +176,6 @@ impl Audit {
         }
     }
 
-    /// Waits until all lines are written, for at most `limit`.
     pub(super) fn finish(self, limit: Duration) {
         if let Some((lines, done)) = self.writer {
             drop(lines);

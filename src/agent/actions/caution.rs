@@ -35,7 +35,6 @@ const INFRASTRUCTURE: [(&str, &str); 14] = [
 /// The kernel cuts the name of a process to this many bytes.
 const LONGEST_NAME: usize = 15;
 
-/// The user who wants to end a process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Requester {
     /// The user that the agent runs as.
@@ -45,7 +44,6 @@ pub(super) struct Requester {
 }
 
 impl Requester {
-    /// Reads the user of this process.
     pub(super) fn current() -> Self {
         let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
         Self { uid: rustix::process::geteuid().as_raw(), sudo }

@@ -65,7 +65,6 @@ pub(in crate::agent) fn finish_forced_end() {
 }
 
 impl CommandHandler {
-    /// Ends these processes and their descendants, all or none.
     pub(super) fn force(&mut self, processes: &[ProcessId]) {
         // A process whose end was reported to the viewer does not prevent the end of the others.
         let shown: BTreeSet<ProcessId> =
@@ -96,7 +95,7 @@ impl CommandHandler {
 struct ForcedEnd<'a> {
     handler: &'a mut CommandHandler,
     parents: Parents,
-    /// The processes to end, by PID.
+    /// By PID: the processes to end, and whether each is stopped.
     members: BTreeMap<u32, (ProcessId, StopActivity)>,
     started: Moment,
 }
@@ -109,14 +108,12 @@ impl<'a> ForcedEnd<'a> {
     /// milliseconds. A process that hangs there never does, and is killed all the same.
     const BLOCKED: Duration = Duration::from_millis(500);
 
-    /// The most scans that may find new processes.
     const MOST_SCANS: u32 = 10;
 
     fn new(handler: &'a mut CommandHandler) -> Self {
         Self { handler, parents: Parents::new(), members: BTreeMap::new(), started: clock::now() }
     }
 
-    /// Stops the shown processes and all their descendants, or returns why that is not possible.
     fn stop_all(&mut self, shown: &BTreeSet<ProcessId>) -> Result<(), String> {
         for process in shown {
             self.stop(*process, SignalMode::Job)?;
@@ -186,7 +183,6 @@ impl<'a> ForcedEnd<'a> {
         Ok(true)
     }
 
-    /// Stops a held process, and makes it a member.
     fn stop(&mut self, process: ProcessId, mode: SignalMode) -> Result<(), String> {
         let held = self.handler.held.get(&process).ok_or(Refusal::NotHeld(process.pid))?;
         let was_stopped = held.state_and_parent().is_some_and(|(state, _)| state == State::Stopped);
@@ -245,7 +241,6 @@ impl<'a> ForcedEnd<'a> {
         !is_moving
     }
 
-    /// Kills all members, children before their parents.
     fn kill_all(&mut self) {
         for pid in leaves_first(&self.parents) {
             if let Some((process, _)) = self.members.get(&pid)
@@ -257,7 +252,6 @@ impl<'a> ForcedEnd<'a> {
         }
     }
 
-    /// Continues the stopped processes, and reports for each process why none was ended.
     fn continue_all(&mut self, shown: &BTreeSet<ProcessId>, why: &str) {
         continue_stopped(&stopped());
         // If a stop failed, not all shown processes are members.

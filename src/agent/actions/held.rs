@@ -22,20 +22,17 @@ use crate::protocol::command::Signal;
 use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{ProcessId, State};
 
-/// A process that can be signalled safely, by its pidfd.
 #[derive(Debug)]
 pub(super) struct HeldProcess {
     process: ProcessId,
-    /// The kernel's short name of the process.
     pub(super) comm: Text,
     /// The arguments. `None` until the slow-files thread has read them: reading them in this thread could hang.
     pub(super) argv: Option<Argv>,
     pidfd: OwnedFd,
     /// When the process was last signalled. `None` before the first signal, and after the end of the process.
     signalled: Option<Moment>,
-    /// When the process was first seen to have ended.
+    /// When the process was first seen to have ended. `None` while it lives.
     ended: Option<Moment>,
-    /// Whether a reply has reported the process as a zombie.
     is_zombie_reported: bool,
     /// When to check the process again. `None` when only its end matters.
     pub(super) due: Option<Moment>,
@@ -101,7 +98,6 @@ impl HeldProcess {
         }
     }
 
-    /// Returns why the kernel refused a signal.
     fn refusal(&self, error: Errno) -> Refusal {
         let pid = self.process.pid;
         match (error, self.owner()) {
@@ -146,7 +142,7 @@ impl HeldProcess {
         self.ended.is_none().then(|| self.pidfd.as_fd())
     }
 
-    /// Sends a signal, and begins to watch its effect.
+    /// The effect is watched from here on, see [`HeldProcess::check`].
     pub(super) fn signal(&mut self, signal: Signal, now: Moment) -> Outcome {
         // A signal to a zombie "succeeds" and does nothing.
         if self.has_ended() {
@@ -225,7 +221,6 @@ impl HeldProcess {
         pid_in_proc(self.pidfd.as_fd()) == Some(-1)
     }
 
-    /// Returns the outcome for a living process: its state, and the time since the signal.
     fn alive(&self, elapsed: Duration) -> Outcome {
         let pid = self.process.pid;
         let state = stat::of(pid, &mut Vec::new()).map_or(State::Other, |stat| stat.state);

@@ -37,7 +37,6 @@ impl Inspector {
         Self { replies, running: BTreeMap::new() }
     }
 
-    /// Starts to inspect a process. The thread sends the reply when the inspection is complete.
     pub(super) fn begin(&mut self, process: ProcessId) {
         self.running.retain(|_, token| token.strong_count() > 0);
         let (pid, count) = (process.pid, self.running.len());
@@ -71,10 +70,8 @@ impl Inspector {
 /// How long reading the environment and the memory maps may take.
 const LOCK_LIMIT: Duration = Duration::from_secs(1);
 
-/// The most bytes of a file that are read.
 const LONGEST_FILE: usize = 256 << 10;
 
-/// The most open files that are listed.
 const MOST_FILES: usize = 1024;
 
 /// The most ancestors that are listed: parents that change while they are read could form a circle.
@@ -154,7 +151,6 @@ impl ProcessDirectory {
     }
 }
 
-/// Returns the target of a symbolic link.
 fn link(path: &Path) -> Option<Text> {
     Some(Text::new(fs::read_link(path).ok()?.as_os_str().as_encoded_bytes()))
 }
@@ -165,7 +161,6 @@ fn split(bytes: &[u8], end: u8) -> Vec<Text> {
     bytes.split(|byte| *byte == end).filter(|line| !line.is_empty()).map(Text::new).collect()
 }
 
-/// Returns the variables of an environment, sorted by name.
 fn parse_environment(environment: &[u8]) -> Vec<Text> {
     let mut variables = split(environment, 0);
     variables.sort_unstable();
@@ -189,7 +184,6 @@ fn parse_limits(limits: &[u8]) -> Vec<(Text, Text, Text)> {
     String::from_utf8_lossy(limits).lines().skip(1).filter_map(row).collect()
 }
 
-/// Returns the PID and the kernel's name of a parent and its ancestors.
 fn ancestors(parent: u32) -> Vec<(u32, Text)> {
     let (mut ancestors, mut line, mut next) = (Vec::new(), Vec::new(), parent);
     while next != 0

@@ -15,7 +15,6 @@ pub(super) enum Refusal {
     /// To `kill`, 0 means a process group. 1 is init, and no PID has 32 bits.
     #[strum(to_string = "{0} is not a process to signal")]
     NoProcess(u32),
-    /// The agent or its viewer.
     #[strum(to_string = "{0} is gputop itself: press q to leave it")]
     Ourselves(u32),
     #[strum(to_string = "gputop runs inside {0} and would end with it: signal it from another terminal")]
@@ -33,7 +32,6 @@ pub(super) enum Refusal {
     /// A later process with the same PID could have the same start ticks.
     #[strum(to_string = "{0} started within the last clock tick: try again in a second")]
     Fresh(u32),
-    /// The last snapshot does not contain the process.
     #[strum(to_string = "{0} is not listed: wait for the next reading and try again")]
     Unknown(u32),
     #[strum(to_string = "{0} has already ended")]
@@ -41,7 +39,6 @@ pub(super) enum Refusal {
     #[strum(to_string = "/proc shows another PID namespace than gputop's own, so {0} may be a stranger: \
                          run gputop where /proc is its own")]
     ForeignProc(u32),
-    /// The kernel does not permit the signal. `user` may send it.
     #[strum(
         to_string = "no permission to signal {pid} ({comm}, owned by {owner}): run gputop as {user} (`sudo gputop`)"
     )]
@@ -60,13 +57,12 @@ pub(super) enum Refusal {
                          signal it with `kill`"
     )]
     NoPidfd(u32),
-    /// An error of the kernel that is not expected here.
     #[strum(to_string = "cannot get hold of {0}: {1}")]
     Failed(u32, Errno),
 }
 
 impl Refusal {
-    /// Returns the refusal of a signal that the kernel denied. `uid` is the owner of the process.
+    /// `uid` is the owner of the process.
     pub(super) fn denied(pid: u32, comm: Text, uid: u32) -> Self {
         let owner = user_name(uid);
         let user = if uid == 0 { "root".into() } else { format!("{owner} or root").into() };

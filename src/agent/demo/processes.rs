@@ -13,15 +13,13 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::agent::leave;
+use crate::agent::{clock, leave};
 
 /// The environment variable that makes gputop run as a process of the simulated machine. Its value is the role.
 pub const ROLE_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
 
-/// The role that a process of the simulated machine plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 pub(super) enum DemoRole {
     /// Trains, and leaks memory.
@@ -45,11 +43,11 @@ pub(super) enum DemoRole {
 }
 
 impl DemoRole {
-    /// The roles that the agent starts itself. [`DemoRole::child`] gives the others.
+    /// The roles that the agent starts itself. These start the others.
     const STARTED: [Self; 7] =
         [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Trainer, Self::Forker];
 
-    /// Returns the role that this role starts before it ends; `None` when it starts no other.
+    /// `None` for a role that starts no other.
     fn child(self) -> Option<Self> {
         match self {
             Self::Trainer => Some(Self::Worker),
@@ -96,7 +94,6 @@ impl DemoRole {
     }
 }
 
-/// A process of the simulated machine, seen from the agent.
 #[derive(Debug)]
 pub(super) struct Actor {
     pub(super) role: DemoRole,
@@ -165,7 +162,6 @@ pub fn be(role: &str) -> anyhow::Result<ExitCode> {
     live(role);
 }
 
-/// Uses a little CPU until the agent ends.
 fn live(role: DemoRole) -> ! {
     let quarter = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
     let timeout = (!role.cpu_time().is_zero()).then_some(&quarter);
@@ -182,14 +178,12 @@ fn live(role: DemoRole) -> ! {
 }
 
 fn use_cpu(span: Duration) {
-    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
-    let begun = now();
-    while now().saturating_sub(begun) < span {
+    let begun = clock::thread_cpu_time();
+    while clock::thread_cpu_time().saturating_sub(begun) < span {
         std::hint::spin_loop();
     }
 }
 
-/// Ends 3 seconds after SIGTERM, like a notebook that saves its state.
 fn end_slowly() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

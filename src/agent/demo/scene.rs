@@ -25,7 +25,6 @@ pub(super) fn gpu_of(role: DemoRole) -> u32 {
     }
 }
 
-/// Returns the GPU use of a process with this role, `seconds` after the start.
 pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> NvmlProcess {
     let (mib, sm) = match role {
         DemoRole::Growing => (grown_mib(seconds), 90.0 + 7.0 * wave(seconds, 13.0) - 70.0 * pause(seconds, 45.0)),
@@ -41,7 +40,7 @@ pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> Nv
     NvmlProcess { pid, listed: now, usage: Use::Compute, memory, sm: Ok(Percent::new(percent(sm))) }
 }
 
-/// Returns the allocator stats of a role, `seconds` after the start. `None` for a role that has none.
+/// `None` for a role without allocator stats.
 pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<DeviceStats> {
     const MIB: u64 = 1 << 20;
     /// Memory outside of PyTorch's allocator: context, kernels and libraries.
@@ -177,7 +176,6 @@ pub(super) fn percent(value: f64) -> f32 {
 mod tests {
     use super::*;
 
-    /// Returns the readings of a GPU, `seconds` after the start, with all processes that the driver lists.
     fn readings_at(index: u32, seconds: u32) -> GpuReadings {
         let seconds = f64::from(seconds);
         let roles = [

@@ -13,17 +13,14 @@ use crate::agent::worker::Progress;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Failure, Trouble};
 
-/// The subject of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) enum CallSubject {
-    /// The driver as a whole.
     Driver,
     /// The GPU at this index.
     Gpu(u32),
 }
 
-/// A call into the driver, which may hang.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) struct Call {
     pub(in crate::agent) function: &'static str,
     pub(in crate::agent) subject: CallSubject,
@@ -32,9 +29,8 @@ pub(in crate::agent) struct Call {
 /// A call that hung.
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct Unresponsive {
-    pub(in crate::agent) subject: CallSubject,
-    pub(in crate::agent) function: &'static str,
-    /// When to make the call again. `None` while another attempt would be useless.
+    pub(in crate::agent) call: Call,
+    /// When to make the call again. `None`: only after it has returned.
     pub(in crate::agent) again: Option<Moment>,
     pub(in crate::agent) trouble: Trouble,
 }
@@ -42,14 +38,12 @@ pub(in crate::agent) struct Unresponsive {
 /// A call that failed the last time it was made.
 #[derive(Debug)]
 struct FailedCall {
-    subject: CallSubject,
-    function: &'static str,
+    call: Call,
     failure: Failure,
     /// Whether the call is made only while a person looks at that GPU.
     is_on_demand: bool,
 }
 
-/// Announces each call of this thread, and remembers which calls fail.
 #[derive(Debug)]
 pub(in crate::agent) struct CallWatch {
     progress: Arc<Progress<Call>>,
@@ -69,7 +63,8 @@ impl CallWatch {
 
     /// Forgets the failures of calls that were made because a person looked at the GPU at this index.
     pub(super) fn forget_on_demand(&self, index: u32) {
-        self.failed.borrow_mut().retain(|failed| failed.subject != CallSubject::Gpu(index) || !failed.is_on_demand);
+        let is_kept = |failed: &FailedCall| failed.call.subject != CallSubject::Gpu(index) || !failed.is_on_demand;
+        self.failed.borrow_mut().retain(is_kept);
     }
 
     /// Announces a call and makes it. In an abandoned thread, makes no call and returns a timeout.
@@ -79,32 +74,31 @@ impl CallWatch {
         function: &'static str,
         call: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Result<T, NvmlError> {
-        if !self.progress.begin(Call { function, subject }, clock::now()) {
+        let announced = Call { function, subject };
+        if !self.progress.begin(announced, clock::now()) {
             return Err(NvmlError::Timeout);
         }
         let result = call();
         self.progress.end();
-        self.note(subject, function, result.as_ref().err());
+        self.note(announced, result.as_ref().err());
         result
     }
 
-    /// Remembers whether a call fails, and since when.
-    fn note(&self, subject: CallSubject, function: &'static str, error: Option<&NvmlError>) {
+    fn note(&self, call: Call, error: Option<&NvmlError>) {
         let mut all = self.failed.borrow_mut();
-        let before = all.iter().position(|failed| (failed.subject, failed.function) == (subject, function));
+        let before = all.iter().position(|failed| failed.call == call);
         let since = before.map(|at| all.swap_remove(at).failure.since);
         if let Some(error) = error.filter(|error| errors::is_partial(error)) {
             let since = since.unwrap_or_else(clock::now);
-            let failure = Failure { call: function.into(), error: error.to_string().into(), since };
-            all.push(FailedCall { subject, function, failure, is_on_demand: self.is_on_demand.get() });
+            let failure = Failure { call: call.function.into(), error: error.to_string().into(), since };
+            all.push(FailedCall { call, failure, is_on_demand: self.is_on_demand.get() });
         }
     }
 
-    /// Returns the failing calls that concern this subject, sorted by function name.
     pub(super) fn failures(&self, subject: CallSubject) -> Vec<Failure> {
         let all = self.failed.borrow();
-        let mut failures: Vec<Failure> =
-            all.iter().filter(|failed| failed.subject == subject).map(|failed| failed.failure.clone()).collect();
+        let of_subject = all.iter().filter(|failed| failed.call.subject == subject);
+        let mut failures: Vec<Failure> = of_subject.map(|failed| failed.failure.clone()).collect();
         failures.sort_by(|one, other| one.call.cmp(&other.call));
         failures
     }

@@ -23,16 +23,13 @@ pub(super) fn is_partial(error: &NvmlError) -> bool {
     !is_answer && !is_fatal(error) && missing(error) == Missing::Failed
 }
 
-// Error codes that nvml-wrapper does not name.
-
-/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`.
+/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`, which nvml-wrapper does not name, like the two below.
 const VERSION_MISMATCH: u32 = 25;
 /// `NVML_ERROR_DEPRECATED`.
 pub(super) const DEPRECATED: u32 = 26;
 /// `NVML_ERROR_GPU_NOT_FOUND`: the driver runs but finds no GPU.
 const NO_GPU: u32 = 28;
 
-/// Returns the reason why the reading of a failed call is missing.
 pub(super) fn missing(error: &NvmlError) -> Missing {
     match error {
         NvmlError::NotSupported
@@ -46,7 +43,7 @@ pub(super) fn missing(error: &NvmlError) -> Missing {
     }
 }
 
-/// The name of a GPU in a sentence: `GPU 3 (00000000:17:00.0)`.
+/// Names a GPU in a sentence: `GPU 3 (00000000:17:00.0)`.
 pub(super) fn gpu_name(facts: &GpuFacts) -> String {
     match &facts.bus_id {
         Ok(bus_id) => format!("GPU {} ({bus_id})", facts.index),
@@ -54,7 +51,6 @@ pub(super) fn gpu_name(facts: &GpuFacts) -> String {
     }
 }
 
-/// Returns the [`Trouble`] of a GPU on which the NVML call `function` failed.
 pub(super) fn gpu_trouble(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
     let gpu = gpu_name(facts);
     let (cause, sentence) = match error {
@@ -79,7 +75,6 @@ pub(super) fn gpu_trouble(function: &'static str, error: &NvmlError, facts: &Gpu
     Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
 }
 
-/// Returns the [`Trouble`] of the driver when the NVML call `function` failed.
 pub(super) fn driver_trouble(function: &'static str, error: &NvmlError, now: Moment) -> Trouble {
     let (cause, sentence) = match error {
         NvmlError::DriverNotLoaded | NvmlError::Uninitialized => (
@@ -101,13 +96,11 @@ pub(super) fn driver_trouble(function: &'static str, error: &NvmlError, now: Mom
             Cause::Denied,
             "the NVIDIA driver refused: may this user, or this container, open /dev/nvidiactl?".to_owned(),
         ),
-        error => (
-            Cause::Failed,
-            format!(
-                "the NVIDIA driver failed at {function}: {}; `dmesg | grep -i nvrm` may say why",
-                Text::from(error.to_string())
-            ),
-        ),
+        error => {
+            let reason = Text::from(error.to_string());
+            let sentence = "the NVIDIA driver failed at";
+            (Cause::Failed, format!("{sentence} {function}: {reason}; `dmesg | grep -i nvrm` may say why"))
+        }
     };
     Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
 }

@@ -50,11 +50,9 @@ const INACTIVE_ROWS: [u32; 2] = [301, 302];
 /// The states of a link that is up: `NVML_NVLINK_STATE_ACTIVE`, and since driver 575 `NVML_NVLINK_STATE_SLEEP`. An unused
 /// link sleeps, and wakes by itself.
 const UP: [u64; 2] = [1, 2];
-/// The largest plausible number of links.
 const MOST_LINKS: u32 = 36;
-/// The largest plausible percentage of EDPP.
 const MOST_EDPP: u32 = 1000;
-/// The largest plausible floating-point value, which a `u64` can hold.
+/// The largest plausible value. A `u64` can hold it.
 const MOST_DOUBLE: f64 = 1e15;
 
 fn values<const N: usize>(
@@ -105,7 +103,7 @@ impl GpuCalls {
         values.unwrap_or_else(|why| [Err(why); N])
     }
 
-    /// Reads memory errors, pending repairs and the driver's recommendation, in one call.
+    /// Reads memory errors, pending repairs and the recovery action that the driver recommends, in one call.
     pub(super) fn read_damage(&mut self, health: &mut GpuHealth) {
         let [corrected, uncorrected, retired, pending, failed, action] = self.field_values(GPU, DAMAGE);
         (health.ecc_corrected, health.ecc_uncorrected) = (corrected, uncorrected);
@@ -115,7 +113,6 @@ impl GpuCalls {
         health.recovery_action = action.and_then(small);
     }
 
-    /// Reads the number of NVLink connections, and how many of them are up.
     pub(super) fn read_links(&mut self, detail: &mut GpuDetail) {
         if !self.only.has("detail.nvlink") {
             return;
@@ -158,7 +155,6 @@ impl GpuCalls {
         ] = self.field_values(MODULE, MODULE_POWER).map(|value| value.and_then(small).and_then(milliwatts));
     }
 
-    /// Reads retired pages, throttle times, memory temperature, power and the recovery action.
     pub(super) fn read_fields(&mut self, detail: &mut GpuDetail, driver: &str) {
         let [single, double, power_cap, sync_boost, memory, average, instant, action] = self.field_values(GPU, DETAIL);
         (detail.retired_single, detail.retired_double) = (single, double);
@@ -203,7 +199,6 @@ impl GpuCalls {
         detail.power_smoothing = board.into_iter().chain(profile).chain(administrator).map(or_not_set).collect();
     }
 
-    /// Reads the bytes sent and received over all NVLink connections since the driver was loaded.
     pub(super) fn transferred(&mut self) -> [Reading<Bytes>; 2] {
         self.field_values(ALL_LINKS, TRANSFERRED).map(|value| value.map(Bytes::from_kib))
     }

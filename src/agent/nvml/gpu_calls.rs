@@ -23,7 +23,7 @@ pub(super) struct GpuCalls {
     /// The readings to take. A function that none of them needs is treated as one that the GPU does not support.
     pub(super) only: Rc<Wanted>,
     /// Functions, each with its arguments, that this GPU does not support. They are not called again.
-    unsupported: Vec<(&'static str, Box<[u32]>)>,
+    pub(super) unsupported: Vec<(&'static str, Box<[u32]>)>,
     /// Whether the GPU answered a call in this pass, if only that it does not support the call.
     pub(super) has_answered: bool,
     /// The first call that failed in this pass, or the first that reported that the GPU needs a reset.
@@ -35,15 +35,6 @@ pub(super) struct GpuCalls {
 impl GpuCalls {
     pub(super) fn new(device: Device<'static>, index: u32, watch: Rc<CallWatch>, only: Rc<Wanted>) -> Self {
         Self { device, index, watch, only, unsupported: vec![], has_answered: false, failed: None, fatal: None }
-    }
-
-    pub(super) fn begin(&mut self) {
-        (self.has_answered, self.failed) = (false, None);
-    }
-
-    /// Forgets which calls are not supported, so that they are made again: support depends on whether MIG splits the GPU.
-    pub(super) fn forget_unsupported(&mut self) {
-        self.unsupported.clear();
     }
 
     fn is_unsupported(&self, function: &'static str, arguments: &[u32]) -> bool {
@@ -64,7 +55,6 @@ impl GpuCalls {
         self.watch.call(CallSubject::Gpu(self.index), function, call)
     }
 
-    /// Reads a value. If the call fails, remembers the error.
     pub(super) fn read<T>(
         &mut self,
         function: &'static str,
@@ -91,7 +81,6 @@ impl GpuCalls {
         result.map_err(|error| self.note_error(function, arguments, error))
     }
 
-    /// Remembers the error of a call. Returns why the reading is missing.
     pub(super) fn note_error(&mut self, function: &'static str, arguments: &[u32], error: NvmlError) -> Missing {
         let why = missing(&error);
         if is_fatal(&error) {

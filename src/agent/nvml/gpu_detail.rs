@@ -127,18 +127,13 @@ impl GpuCalls {
         detail.bar1_total = bar1.map(|bar1| Bytes(bar1.bar1Total));
         detail.energy = read!(self, nvmlDeviceGetTotalEnergyConsumption);
         detail.pcie_replays = read!(self, nvmlDeviceGetPcieReplayCounter).map(u64::from);
-        detail.application_clocks =
-            [(GRAPHICS_CLOCK, false), (MEMORY_CLOCK, false), (GRAPHICS_CLOCK, true), (MEMORY_CLOCK, true)]
-                .into_iter()
-                .map(|(clock, is_default)| {
-                    let function = if is_default {
-                        "nvmlDeviceGetDefaultApplicationsClock"
-                    } else {
-                        "nvmlDeviceGetApplicationsClock"
-                    };
-                    self.read_with(function, &[clock], |gpu| application_clock(gpu, clock, is_default))
-                })
-                .collect();
+        let mut clock = |(clock, is_default)| {
+            let function =
+                if is_default { "nvmlDeviceGetDefaultApplicationsClock" } else { "nvmlDeviceGetApplicationsClock" };
+            self.read_with(function, &[clock], |gpu| application_clock(gpu, clock, is_default))
+        };
+        let clocks = [(GRAPHICS_CLOCK, false), (MEMORY_CLOCK, false), (GRAPHICS_CLOCK, true), (MEMORY_CLOCK, true)];
+        detail.application_clocks = clocks.into_iter().map(&mut clock).collect();
         self.read_links(detail);
         self.read_fabric_and_fans(detail);
         self.read_module_power(detail);
@@ -189,7 +184,6 @@ pub(super) fn engine(reading: Reading<[u32; 2]>) -> Reading<Percent> {
     reading.and_then(|[share, _]| percent(share))
 }
 
-/// Whether `nvmlDeviceValidateInforom` finds the checksum right.
 fn is_inforom_valid(gpu: &Device<'static>) -> Result<bool, NvmlError> {
     let function = nvml_sym(gpu.nvml().lib().nvmlDeviceValidateInforom.as_ref())?;
     // SAFETY: the function takes only a handle.
@@ -212,7 +206,6 @@ fn application_clock(gpu: &Device<'static>, clock: u32, is_default: bool) -> Res
     }
 }
 
-/// Returns the current mode of DRAM encryption, and the mode after a reboot.
 fn dram_encryption(gpu: &Device<'static>) -> Result<[u32; 2], NvmlError> {
     let function = nvml_sym(gpu.nvml().lib().nvmlDeviceGetDramEncryptionMode.as_ref())?;
     let version = structure_version::<nvmlDramEncryptionInfo_v1_t>(1);

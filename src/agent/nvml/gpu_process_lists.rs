@@ -1,11 +1,8 @@
-//! Merges NVML's process lists of one GPU into one entry for each process.
-//!
-//! The compute and graphics lists overlap: a PID is counted once.
+//! Merges NVML's process lists of one GPU. The compute and graphics lists overlap: a PID is counted once.
 
 use super::errors::{self, gpu_name};
 use super::gpu_calls::GpuCalls;
 use super::process_list_reader::{COMPUTE, LISTS, ListError, ProcessListReader};
-use super::process_utilization::Utilization;
 use crate::agent::NvmlProcess;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Cause, GpuFacts, Missing, Reading, Trouble, Use};
@@ -16,15 +13,11 @@ pub(super) struct GpuProcessLists {
     lists: [Vec<NvmlProcess>; 3],
     /// Why each list cannot be read, in the same order.
     troubles: [Option<Trouble>; 3],
-    /// The buffer for the next list.
-    scratch: Vec<NvmlProcess>,
-    /// Each process once, sorted by PID.
-    pub(super) merged: Vec<NvmlProcess>,
-    pub(super) utilization: Utilization,
 }
 
 impl GpuProcessLists {
-    /// Reads the lists that are due and merges all lists. Returns the trouble of the first list that cannot be read.
+    /// Reads the lists that are due. Returns each process once, sorted by PID, and the trouble of the first list that
+    /// cannot be read.
     pub(super) fn read(
         &mut self,
         calls: &mut GpuCalls,
@@ -32,62 +25,44 @@ impl GpuProcessLists {
         facts: &GpuFacts,
         slow: bool,
         now: Moment,
-    ) -> Option<Trouble> {
-        for list in 0..LISTS.len() {
-            if slow || list == COMPUTE {
-                self.troubles[list] = self.read_list(calls, reader, facts, list, now);
+    ) -> (Vec<NvmlProcess>, Option<Trouble>) {
+        for list in (0..LISTS.len()).filter(|list| slow || *list == COMPUTE) {
+            self.troubles[list] = None;
+            if !calls.is_callable(reader.function(list)) {
+                continue;
+            }
+            let result = reader.read(calls, list, now);
+            // The reader may have fallen back to an older function.
+            let function = reader.function(list);
+            match result {
+                Ok(processes) => {
+                    calls.has_answered = true;
+                    self.lists[list] = processes;
+                }
+                Err(ListError::ImpossiblePid(pid)) => {
+                    let gpu = gpu_name(facts);
+                    let sentence = format!(
+                        "{gpu}: {function} named PID {pid}, which no process can have, so its processes are shown as \
+                         last seen"
+                    );
+                    let call = Some(function.into());
+                    let trouble = Trouble { cause: Cause::Failed, sentence: sentence.into(), call, since: now };
+                    self.troubles[list] = Some(trouble);
+                }
+                Err(ListError::Call(error)) => {
+                    let trouble = errors::gpu_trouble(function, &error, facts, now);
+                    let why = calls.note_error(function, &[], error);
+                    self.troubles[list] = (why != Missing::Unsupported && calls.fatal.is_none()).then_some(trouble);
+                }
             }
         }
-        self.merge();
-        self.troubles.iter().flatten().next().cloned()
+        (self.merged(), self.troubles.iter().flatten().next().cloned())
     }
 
-    fn read_list(
-        &mut self,
-        calls: &mut GpuCalls,
-        reader: &mut ProcessListReader,
-        facts: &GpuFacts,
-        list: usize,
-        now: Moment,
-    ) -> Option<Trouble> {
-        if !calls.is_callable(reader.function(list)) {
-            return None;
-        }
-        let result = reader.read(calls, list, now, &mut self.scratch);
-        // The reader may have fallen back to an older function.
-        let function = reader.function(list);
-        match result {
-            Ok(()) => {
-                calls.has_answered = true;
-                std::mem::swap(&mut self.lists[list], &mut self.scratch);
-                None
-            }
-            Err(ListError::ImpossiblePid(pid)) => {
-                let sentence = format!(
-                    "{}: {function} named PID {pid}, which no process can have, so its processes are shown as last seen",
-                    gpu_name(facts)
-                );
-                Some(Trouble {
-                    cause: Cause::Failed,
-                    sentence: sentence.into(),
-                    call: Some(function.into()),
-                    since: now,
-                })
-            }
-            Err(ListError::Call(error)) => {
-                let trouble = errors::gpu_trouble(function, &error, facts, now);
-                let why = calls.note_error(function, &[], error);
-                (why != Missing::Unsupported && calls.fatal.is_none()).then_some(trouble)
-            }
-        }
-    }
-
-    fn merge(&mut self) {
-        self.merged.clear();
-        self.merged.reserve_exact(self.lists.iter().map(Vec::len).sum());
-        self.merged.extend(self.lists.iter().flatten().cloned());
-        self.merged.sort_by_key(|process| process.pid);
-        self.merged.dedup_by(|later, first| {
+    fn merged(&self) -> Vec<NvmlProcess> {
+        let mut merged = self.lists.concat();
+        merged.sort_by_key(|process| process.pid);
+        merged.dedup_by(|later, first| {
             let same = later.pid == first.pid;
             if same {
                 first.usage = both(first.usage, later.usage);
@@ -97,6 +72,7 @@ impl GpuProcessLists {
             }
             same
         });
+        merged
     }
 }
 
@@ -125,9 +101,7 @@ mod tests {
     }
 
     fn merged(lists: [Vec<NvmlProcess>; 3]) -> Vec<NvmlProcess> {
-        let mut lists = GpuProcessLists { lists, ..GpuProcessLists::default() };
-        lists.merge();
-        lists.merged
+        GpuProcessLists { lists, ..GpuProcessLists::default() }.merged()
     }
 
     #[test]

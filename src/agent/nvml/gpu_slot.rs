@@ -4,7 +4,7 @@ use super::COUNT_CALL;
 use super::call_watch::{CallSubject, Unresponsive};
 use super::errors::{self, gpu_name};
 use super::gpu_calls::{CallError, GpuCalls};
-use super::physical_gpu::PhysicalGpu;
+use super::nvml_gpu::NvmlGpu;
 use crate::agent::GpuReadings;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Cause, GpuUuid, Missing, Trouble, Xid};
@@ -13,35 +13,37 @@ use crate::protocol::snapshot::{Cause, GpuUuid, Missing, Trouble, Xid};
 pub(super) struct GpuSlot {
     pub(super) index: u32,
     /// `None` while the GPU does not answer.
-    pub(super) gpu: Option<PhysicalGpu>,
+    pub(super) gpu: Option<NvmlGpu>,
+    /// The instances that MIG splits the GPU into. Empty while the GPU does not answer.
+    pub(super) instances: Vec<NvmlGpu>,
     /// The last readings of the GPU, then of its instances. Empty while `gpu` has newer readings.
     pub(super) last: Vec<GpuReadings>,
-    /// The hung call of this GPU.
+    /// The call of this GPU that hung; `None` when none did.
     pub(super) unresponsive: Option<Unresponsive>,
 }
 
 impl GpuSlot {
-    /// Creates the slot of a GPU that does not answer, with its last readings.
-    pub(super) fn silent(readings: GpuReadings) -> Self {
-        Self { index: readings.facts.index, gpu: None, last: vec![readings], unresponsive: None }
+    /// Creates the slot of a GPU that does not answer.
+    pub(super) fn silent(last: GpuReadings) -> Self {
+        Self { index: last.facts.index, gpu: None, instances: vec![], last: vec![last], unresponsive: None }
     }
 
     /// Returns the newest readings of the GPU, then of its instances.
     pub(super) fn all_readings(&self) -> impl Iterator<Item = &GpuReadings> {
-        let newer = self.gpu.as_ref().filter(|_| self.last.is_empty());
-        self.last.iter().chain(newer.into_iter().flat_map(PhysicalGpu::readings))
+        let newer = self.gpu.iter().chain(&self.instances).filter(|_| self.last.is_empty());
+        self.last.iter().chain(newer.map(|gpu| &gpu.readings))
     }
 
     pub(super) fn readings(&self) -> &GpuReadings {
         match &self.gpu {
-            Some(gpu) if self.last.is_empty() => &gpu.gpu.readings,
+            Some(gpu) if self.last.is_empty() => &gpu.readings,
             _ => &self.last[0],
         }
     }
 
-    /// Returns the calls about the GPU. `None` while the GPU does not answer.
+    /// Returns `None` while the GPU does not answer.
     pub(super) fn calls(&self) -> Option<&GpuCalls> {
-        self.gpu.as_ref().map(|gpu| &gpu.gpu.calls)
+        self.gpu.as_ref().map(|gpu| &gpu.calls)
     }
 
     pub(super) fn is(&self, uuid: &GpuUuid) -> bool {
@@ -51,15 +53,13 @@ impl GpuSlot {
     pub(super) fn set_index(&mut self, index: u32) {
         self.index = index;
         self.last.iter_mut().for_each(|readings| readings.facts.index = index);
-        if let Some(gpu) = &mut self.gpu {
-            gpu.set_index(index);
-        }
+        self.gpu.iter_mut().chain(&mut self.instances).for_each(|gpu| gpu.set_index(index));
     }
 
     /// Adds an Xid error, also when the GPU no longer answers.
     pub(super) fn note_xid(&mut self, xid: Xid) {
         const MOST: usize = 16;
-        let newer = self.gpu.as_mut().map(|gpu| &mut gpu.gpu.readings);
+        let newer = self.gpu.as_mut().map(|gpu| &mut gpu.readings);
         for readings in self.last.first_mut().into_iter().chain(newer) {
             let xids = &mut readings.health.xids;
             xids.push(xid);
@@ -72,10 +72,11 @@ impl GpuSlot {
         }
     }
 
-    /// Sets the trouble of the GPU and its instances, and keeps their last readings.
+    /// Sets the trouble of the GPU and its instances, which keep their last readings.
     pub(super) fn set_trouble(&mut self, trouble: &Trouble) {
-        if let Some(gpu) = self.gpu.take().filter(|_| self.last.is_empty()) {
-            self.last = gpu.into_readings();
+        let gpus = self.gpu.take().into_iter().chain(std::mem::take(&mut self.instances));
+        if self.last.is_empty() {
+            self.last = gpus.map(|gpu| gpu.readings).collect();
         }
         for readings in &mut self.last {
             readings.trouble = Some(errors::continued(trouble.clone(), readings.trouble.as_ref()));
@@ -96,12 +97,12 @@ pub(super) fn from_readings(
         }
     }
     let (of_driver, of_gpus): (Vec<_>, Vec<_>) =
-        unresponsive.into_iter().partition(|hung| hung.subject == CallSubject::Driver);
+        unresponsive.into_iter().partition(|hung| hung.call.subject == CallSubject::Driver);
     for hung in of_gpus {
         // The index alone is not enough: the slot of a lost GPU may have the same index.
         let is_hung = |slot: &&mut GpuSlot| {
             let trouble = slot.readings().trouble.as_ref();
-            CallSubject::Gpu(slot.index) == hung.subject && trouble.is_some_and(Trouble::is_silence)
+            CallSubject::Gpu(slot.index) == hung.call.subject && trouble.is_some_and(Trouble::is_silence)
         };
         if let Some(slot) = slots.iter_mut().find(is_hung) {
             slot.unresponsive = Some(hung);

@@ -25,10 +25,8 @@ const PLACES: [&str; 3] = [
     "/usr/local/nvidia/lib/libnvidia-ml.so.1",
 ];
 
-/// The function that starts the driver.
 pub(in crate::agent) const INIT: &str = "nvmlInit_v2";
 
-/// Loads the library and starts the driver.
 pub(super) fn start(watch: &CallWatch, only: Option<&Path>, now: Moment) -> Result<Library, Trouble> {
     let elsewhere = PLACES.iter().map(PathBuf::from).filter(|place| place.exists());
     let usual = || std::iter::once(PathBuf::from(NAME)).chain(elsewhere).collect();
@@ -75,7 +73,6 @@ fn no_library(file: &OsStr, now: Moment) -> Trouble {
     Trouble { cause: Cause::NoLibrary, sentence: sentence.into(), call: None, since: now }
 }
 
-/// Returns the [`Trouble`] of the driver when NVML could not be started.
 fn start_trouble(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
     let name = Text::new(file.as_encoded_bytes());
     let (cause, sentence) = match error {

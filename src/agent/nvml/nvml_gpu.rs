@@ -22,33 +22,33 @@ use super::gpu_process_lists::GpuProcessLists;
 use super::on_demand::OnDemand;
 use super::plausible::{celsius, hertz, percent, watts};
 use super::process_list_reader::ProcessListReader;
+use super::process_utilization::Utilization;
 use super::wanted::Wanted;
-use crate::agent::{GpuReadings, clock};
+use crate::agent::{GpuReadings, NvmlProcess, clock};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
 
-/// The groups of readings that are due in a pass, and the buffers that the GPUs share.
+/// What a pass reads, and the buffers that all GPUs share.
 #[derive(Debug)]
 pub(super) struct GpuPass<'a> {
     pub(super) lists: &'a mut ProcessListReader,
     pub(super) samples: &'a mut Vec<nvmlProcessUtilizationSample_t>,
     /// The driver's version; empty when it is not known.
     pub(super) driver: &'a str,
-    /// Whether to also read what is otherwise read only every 10 seconds, and to retry unsupported calls.
+    /// Whether to read also the readings that are due only every 10 seconds, and to retry unsupported calls.
     pub(super) scan: bool,
-    /// Whether to read only what the first line needs: names, memory and compute processes.
+    /// Whether to read only names, memory and compute processes, which the first line needs.
     pub(super) is_first_stage: bool,
     pub(super) detail: DetailLevel<'a>,
 }
 
-/// How much of a GPU's detail to read.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DetailLevel<'a> {
     No,
     /// The fixed part and the state, in each pass.
     Once,
-    /// While a person looks at this GPU: also rates, which take long or need two readings. Holds the index and handle of
-    /// every GPU that answers.
+    /// The page of this GPU is open: also rates, which take long or need two readings. Holds the index and handle of every
+    /// GPU that answers.
     Live(&'a [(u32, nvmlDevice_t)]),
 }
 
@@ -57,9 +57,10 @@ pub(super) struct NvmlGpu {
     pub(super) calls: GpuCalls,
     /// The readings of the last complete pass.
     pub(super) readings: GpuReadings,
-    processes: GpuProcessLists,
+    lists: GpuProcessLists,
+    utilization: Utilization,
     slow_due: Moment,
-    /// `None` while nobody looks at the GPU.
+    /// `None` while the page of the GPU is closed.
     on_demand: Option<OnDemand>,
 }
 
@@ -69,7 +70,6 @@ const SLOW_MS: u64 = 10_000;
 const SECOND_SLOW_MS: u64 = 1500;
 
 impl NvmlGpu {
-    /// Creates a GPU, or a MIG instance of `parent`, without readings.
     pub(super) fn new(
         device: Device<'static>,
         uuid: GpuUuid,
@@ -81,7 +81,8 @@ impl NvmlGpu {
         Self {
             calls: GpuCalls::new(device, index, watch.clone(), only.clone()),
             readings: GpuReadings::missing(uuid, index, parent, clock::now(), Missing::NotYet),
-            processes: GpuProcessLists::default(),
+            lists: GpuProcessLists::default(),
+            utilization: Utilization::default(),
             slow_due: Moment(0),
             on_demand: None,
         }
@@ -95,7 +96,6 @@ impl NvmlGpu {
         (self.calls.index, self.readings.facts.index) = (index, index);
     }
 
-    /// Reads the facts other than the name, if one of them was not read yet or failed before.
     fn read_facts(&mut self) {
         let Self { calls, readings: GpuReadings { facts, .. }, .. } = self;
         let missing = [
@@ -121,7 +121,7 @@ impl NvmlGpu {
 
     /// Reads everything that is due. On failure, the readings stay as they were. Returns whether this was a slow pass.
     pub(super) fn read(&mut self, pass: &mut GpuPass<'_>) -> Result<bool, CallError> {
-        self.calls.begin();
+        (self.calls.has_answered, self.calls.failed) = (false, None);
         let now = clock::now();
         let first = pass.is_first_stage;
         let slow = pass.scan || now >= self.slow_due;
@@ -138,10 +138,11 @@ impl NvmlGpu {
         }
         let mig = health.as_ref().unwrap_or(&self.readings.health).mig;
         if pass.scan || mig != self.readings.health.mig {
-            self.calls.forget_unsupported();
+            // Support depends on whether MIG splits the GPU.
+            self.calls.unsupported.clear();
         }
         let is_split = mig == Ok(true);
-        let trouble = if is_split { None } else { self.read_processes(pass, slow, now) };
+        let (processes, trouble) = if is_split { (vec![], None) } else { self.read_processes(pass, slow, now) };
         if let Some(fatal) = self.calls.fatal.take() {
             return Err(fatal);
         }
@@ -149,7 +150,7 @@ impl NvmlGpu {
         if let Some(health) = health {
             self.readings.health = health;
         }
-        self.readings.processes = if is_split { vec![] } else { std::mem::take(&mut self.processes.merged) };
+        self.readings.processes = processes;
         let trouble = match self.calls.failed.take() {
             Some((function, error)) if !self.calls.has_answered || matches!(error, NvmlError::ResetRequired) => {
                 Some(errors::gpu_trouble(function, &error, &self.readings.facts, now))
@@ -171,25 +172,29 @@ impl NvmlGpu {
         Ok(slow)
     }
 
-    fn read_processes(&mut self, pass: &mut GpuPass<'_>, slow: bool, now: Moment) -> Option<Trouble> {
+    fn read_processes(
+        &mut self,
+        pass: &mut GpuPass<'_>,
+        slow: bool,
+        now: Moment,
+    ) -> (Vec<NvmlProcess>, Option<Trouble>) {
         // The first stage reads only the list of compute processes.
         let slow = slow && !pass.is_first_stage;
         let is_instance = self.is_instance();
-        let Self { calls, processes, readings, .. } = self;
-        let trouble = processes.read(calls, pass.lists, &readings.facts, slow, now);
-        let GpuProcessLists { merged, utilization, .. } = processes;
+        let Self { calls, lists, utilization, readings, .. } = self;
+        let (mut processes, trouble) = lists.read(calls, pass.lists, &readings.facts, slow, now);
         if is_instance {
             // NVML has no process utilization for MIG instances.
-            for process in merged {
+            for process in &mut processes {
                 process.sm = Err(Missing::Unsupported);
             }
-        } else if !pass.is_first_stage && !merged.is_empty() && calls.only.is_everything() {
-            utilization.read(calls, pass.samples, merged, pass.lists.is_contained, slow, now);
+        } else if !pass.is_first_stage && !processes.is_empty() && calls.only.is_everything() {
+            utilization.read(calls, pass.samples, &mut processes, pass.lists.is_contained, slow, now);
         }
-        trouble
+        (processes, trouble)
     }
 
-    /// Reads the detail of the requested level. While a person looks at the GPU, its state is read every few seconds.
+    /// While the page of the GPU is open, its state is read every few seconds only.
     fn read_detail(&mut self, pass: &GpuPass<'_>, now: Moment) {
         let Self { calls, on_demand, readings, .. } = self;
         let is_due = match pass.detail {

@@ -18,16 +18,14 @@ use super::raw::handle;
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{GpuDetail, Missing, Reading, Route};
 
-/// The interval at which the state of the GPU is read.
 const STATE_INTERVAL: Duration = Duration::from_secs(8);
-/// The interval at which rates are read.
 const RATE_INTERVAL: Duration = Duration::from_millis(1900);
 
 /// GPM metrics, in the order of `sm_active`, `sm_occupancy`, `tensor_active` and `dram_active`.
 const METRICS: [GpmMetricId; 4] =
     [GpmMetricId::SmUtil, GpmMetricId::SmOccupancy, GpmMetricId::AnyTensorUtil, GpmMetricId::DramBwUtil];
 
-/// When to read next, and the previous counters of a GPU, while a person looks at it.
+/// When to read next, and the previous counters, while the page of a GPU is open.
 #[derive(Debug, Default)]
 pub(super) struct OnDemand {
     state_due: Moment,

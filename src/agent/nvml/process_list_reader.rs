@@ -21,15 +21,13 @@ use crate::agent::procfs::is_initial_pid_namespace;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Missing, Use};
 
-/// The name of a function that reads a list, and its call. The call takes the GPU's handle, the number of entries that
-/// fit into the buffer, and the buffer. It sets the number to that of the entries that it has written.
+/// The name of a function that reads a list, and its call. The call takes the GPU's handle, the number of entries that fit
+/// into the buffer, and the buffer. It changes the number to that of the entries it has written.
 type ListFunction = (&'static str, unsafe fn(&NvmlLib, nvmlDevice_t, &mut c_uint, *mut u64) -> Result<(), NvmlError>);
 
-/// The index of the list of compute processes in [`LISTS`].
 pub(super) const COMPUTE: usize = 0;
 
-/// NVML's lists: how a listed process uses the GPU, and the functions that read the list, the newest version first. Each
-/// function declares its own type of entry, which is not relied on.
+/// The use that each list stands for, and the functions that read the list, the newest version first.
 pub(super) const LISTS: [(Use, [ListFunction; 3]); 3] = {
     macro_rules! functions {
         ($($function:ident)+) => {
@@ -67,12 +65,10 @@ pub(super) const LISTS: [(Use, [ListFunction; 3]); 3] = {
     ]
 };
 
-/// The reason why a list could not be read.
 #[derive(Debug)]
 pub(super) enum ListError {
-    /// The call failed.
     Call(NvmlError),
-    /// The driver named this PID, which no process can have.
+    /// The driver listed this PID, which no process can have.
     ImpossiblePid(u32),
 }
 
@@ -84,27 +80,24 @@ const LARGEST: usize = 4;
 const FIRST_ROOM: usize = 64;
 const MOST_ROOM: usize = 1 << 16;
 
-/// Patterns that the buffer is filled with before a call.
 const POISONS: [u64; 2] = [0xAAAA_AAAA_AAAA_AAAA, 0x5555_5555_5555_5555];
 
 /// The PIDs that a GPU process can have. 0 is the kernel; 1 is init, except in a container. The upper bound is the limit of
 /// Linux itself, since the host may have PIDs above the limit of a container.
 const PIDS: RangeInclusive<u32> = 2..=1 << 22;
 
-/// How this driver provides one list.
 #[derive(Debug, Clone, Copy, Default)]
 struct ListFormat {
-    /// The index of the newest function that the library has, among the functions of the list in [`LISTS`].
+    /// The index in [`LISTS`] of the newest function that the library has.
     version: usize,
     /// The size of an entry in words of 8 bytes; `None` until a list with an entry was read.
     stride: Option<usize>,
 }
 
-/// Reads process lists. Remembers which functions this driver has, and the size of their entries.
 #[derive(Debug)]
 pub(super) struct ProcessListReader {
     formats: [ListFormat; 3],
-    /// The buffer that NVML writes to. It consists of words so that it is aligned as NVML's entries are.
+    /// NVML fills this buffer. Words of 8 bytes are aligned as NVML's entries are.
     buffer: Vec<u64>,
     /// Whether gputop runs in another PID namespace than the host's, as in a container.
     pub(super) is_contained: bool,
@@ -119,46 +112,38 @@ impl ProcessListReader {
         }
     }
 
-    /// Returns the name of the function that reads this list.
     pub(super) fn function(&self, list: usize) -> &'static str {
         LISTS[list].1[self.formats[list].version].0
     }
 
-    /// Replaces `entries` by one list of a GPU. Each entry gets the time `listed`, at which the pass began.
+    /// Reads one list of a GPU in a pass that began at `listed`.
     pub(super) fn read(
         &mut self,
         calls: &GpuCalls,
         list: usize,
         listed: Moment,
-        entries: &mut Vec<NvmlProcess>,
-    ) -> Result<(), ListError> {
-        let template = NvmlProcess {
-            pid: 0,
-            listed,
-            usage: LISTS[list].0,
-            memory: Err(Missing::NotYet),
-            sm: Err(Missing::NotYet),
-        };
-        entries.clear();
+    ) -> Result<Vec<NvmlProcess>, ListError> {
+        let missing = Missing::NotYet;
+        let template = NvmlProcess { pid: 0, listed, usage: LISTS[list].0, memory: Err(missing), sm: Err(missing) };
         let count = self.fill(calls, list, POISONS[0]).map_err(ListError::Call)?;
         if let Some(stride) = self.formats[list].stride {
-            if decode(&self.buffer[..count * stride], stride, self.is_contained, &template, entries).is_ok() {
-                return Ok(());
+            if let Ok(processes) = decode(&self.buffer[..count * stride], stride, self.is_contained, &template) {
+                return Ok(processes);
             }
             // A stride that was measured with one entry can be wrong for two.
             self.formats[list].stride = None;
         }
         if count == 0 {
-            return Ok(());
+            return Ok(vec![]);
         }
         let first = self.buffer.clone();
         let again = self.fill(calls, list, POISONS[1]).map_err(ListError::Call)?;
         // The number of processes may have changed between the two calls: the longer list shows how much was written.
         let stride = stride_of(&first, &self.buffer, count.max(again));
-        decode(&self.buffer[..again * stride], stride, self.is_contained, &template, entries)
+        let processes = decode(&self.buffer[..again * stride], stride, self.is_contained, &template)
             .map_err(ListError::ImpossiblePid)?;
         self.formats[list].stride = Some(stride);
-        Ok(())
+        Ok(processes)
     }
 
     /// Fills the buffer with `poison`, has the driver write into it, and returns the number of entries that it wrote.
@@ -168,7 +153,6 @@ impl ProcessListReader {
             self.buffer.fill(poison);
             let format = &mut self.formats[list];
             let (name, function) = versions[format.version];
-            // The number of entries of the largest size that fit into the buffer.
             let room = self.buffer.len() / LARGEST;
             let mut count = c_uint::try_from(room).unwrap_or(c_uint::MAX);
             let (library, gpu, entries) = (calls.device.nvml().lib(), handle(&calls.device), self.buffer.as_mut_ptr());
@@ -191,7 +175,7 @@ impl ProcessListReader {
     }
 }
 
-/// Returns the size of an entry in words, from two readings over different poisons. The longer one had `longest` entries.
+/// Returns the size of an entry in words, from two readings over different poisons. The longer list had `longest` entries.
 fn stride_of(first: &[u64], second: &[u64], longest: usize) -> usize {
     let written = first.iter().zip(second).rposition(|words| words != (&POISONS[0], &POISONS[1]));
     let written = written.map_or(0, |last| last + 1);
@@ -199,20 +183,12 @@ fn stride_of(first: &[u64], second: &[u64], longest: usize) -> usize {
 }
 
 /// Decodes the entries that the driver wrote. Time and use are those of `template`. The error is an impossible PID.
-fn decode(
-    words: &[u64],
-    stride: usize,
-    is_contained: bool,
-    template: &NvmlProcess,
-    entries: &mut Vec<NvmlProcess>,
-) -> Result<(), u32> {
-    entries.clear();
-    for entry in words.chunks_exact(stride) {
+fn decode(words: &[u64], stride: usize, is_contained: bool, template: &NvmlProcess) -> Result<Vec<NvmlProcess>, u32> {
+    let process = |entry: &[u64]| {
         // The PID is the first four bytes; the next four are padding.
         let [a, b, c, d, ..] = entry[0].to_ne_bytes();
         let pid = u32::from_ne_bytes([a, b, c, d]);
         if !(PIDS.contains(&pid) || is_contained && pid == 1) {
-            entries.clear();
             return Err(pid);
         }
         let memory = match entry[1] {
@@ -221,9 +197,9 @@ fn decode(
             0 if is_contained => Err(Missing::Unsupported),
             bytes => Ok(Bytes(bytes)),
         };
-        entries.push(NvmlProcess { pid, memory, ..template.clone() });
-    }
-    Ok(())
+        Ok(NvmlProcess { pid, memory, ..template.clone() })
+    };
+    words.chunks_exact(stride).map(process).collect()
 }
 
 #[cfg(test)]
@@ -259,20 +235,17 @@ mod tests {
     #[test]
     fn a_pid_that_cannot_be_rejects_the_list() {
         for pid in [0, 1, u32::MAX, (1 << 22) + 1] {
-            let mut entries = vec![];
-            assert_eq!(decode(&written(&[4242, pid], 3, 0)[..6], 3, false, &template(), &mut entries), Err(pid));
-            assert_eq!(entries, []);
+            assert_eq!(decode(&written(&[4242, pid], 3, 0)[..6], 3, false, &template()), Err(pid));
         }
     }
 
     #[test]
     fn in_a_container_pid_one_is_a_process_and_no_memory_is_not_told() {
-        let mut entries = vec![];
         let mut words = written(&[1, 7], 3, 0);
         words[4] = 0;
-        assert_eq!(decode(&words[..6], 3, true, &template(), &mut entries), Ok(()));
-        let memory: Vec<_> = entries.iter().map(|entry| (entry.pid, entry.memory)).collect();
+        let processes = decode(&words[..6], 3, true, &template()).unwrap();
+        let memory: Vec<_> = processes.iter().map(|process| (process.pid, process.memory)).collect();
         assert_eq!(memory, [(1, Ok(Bytes::from_gib(1))), (7, Err(Missing::Unsupported))]);
-        assert_eq!(decode(&words[..3], 3, false, &template(), &mut entries), Err(1));
+        assert_eq!(decode(&words[..3], 3, false, &template()), Err(1));
     }
 }

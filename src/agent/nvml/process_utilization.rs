@@ -35,18 +35,16 @@ const AHEAD_US: u64 = 60_000_000;
 /// coincidence.
 const NAMED_FOR: Duration = Duration::from_mins(10);
 
-/// The clock of a GPU's samples, and when they were read.
 #[derive(Debug, Default)]
 pub(super) struct Utilization {
-    /// The time of the last call.
+    /// `None` before the first call.
     called: Option<Moment>,
-    /// The clock of the timestamps. `None` until a sample was seen; until then, the wall clock is assumed.
+    /// `None` until a sample was seen; until then, the wall clock is assumed.
     clock: Option<SampleClock>,
     /// The last time when a sample named a listed process.
     named: Option<Moment>,
 }
 
-/// The clock that the timestamps of samples use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SampleClock {
     Wall,
@@ -57,7 +55,7 @@ enum SampleClock {
     },
 }
 
-/// The span of time in which a sample counts.
+/// The time in which a sample counts: from `after`, in microseconds by the clock of the samples, until now.
 #[derive(Debug, Clone, Copy)]
 struct SampleSpan {
     after: u64,

@@ -94,7 +94,6 @@ impl EventSet {
         Ok(Self { set, library })
     }
 
-    /// Registers a GPU for Xid errors (`nvmlDeviceRegisterEvents`).
     pub(super) fn register(&self, device: &Device<'static>) -> Result<(), NvmlError> {
         let function = nvml_sym(self.library.lib().nvmlDeviceRegisterEvents.as_ref())?;
         // SAFETY: both handles came from NVML.

@@ -19,7 +19,7 @@ use crate::protocol::snapshot::{GpuDetail, Missing, Reading};
 const CPU_WORDS: usize = 4096 / c_ulong::BITS as usize;
 /// Words of a bit set with room for 1024 NUMA nodes.
 const NODE_WORDS: usize = 1024 / c_ulong::BITS as usize;
-/// NVML's scope for NUMA nodes, as opposed to sockets.
+/// Asks NVML for NUMA nodes, as opposed to sockets.
 const SCOPE_NODE: u32 = 0;
 /// `NVML_GPU_VIRTUALIZATION_MODE_NONE`.
 const BARE: u32 = 0;
@@ -28,7 +28,6 @@ const SHARED: u32 = 3;
 /// `NVML_DEVICE_VGPU_CAP_…`: fractional vGPUs, time slices of several profiles and sizes, placements, MIG support, MIG
 /// in use.
 const VGPU: [u32; 6] = [0, 1, 2, 9, 10, 11];
-/// The largest plausible number of fans.
 const MOST_FANS: u32 = 16;
 
 impl GpuCalls {
@@ -56,7 +55,6 @@ impl GpuCalls {
         detail.fabric_guid = platform.map(|info| hex(&info.ibGuid[..8]).into());
     }
 
-    /// Reads the state of the GPU in the fabric of NVLink switches, and the intended speed of its fans.
     pub(super) fn read_fabric_and_fans(&mut self, detail: &mut GpuDetail) {
         let fabric = self.read("nvmlDeviceGetGpuFabricInfoV", fabric);
         let fabric = fabric.and_then(|fabric| if fabric.state == 0 { Err(Missing::Unsupported) } else { Ok(fabric) });
@@ -92,7 +90,7 @@ impl GpuCalls {
     }
 }
 
-/// Reads version 3 of the structure, or on an older driver version 2, which has no summary (`nvmlDeviceGetGpuFabricInfoV`).
+/// Older drivers have only version 2 of the structure, without the health summary.
 fn fabric(device: &Device<'static>) -> Result<nvmlGpuFabricInfo_v3_t, NvmlError> {
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuFabricInfoV.as_ref())?;
     // SAFETY: the structure is plain numbers, for all of which zero is valid.
@@ -110,7 +108,7 @@ fn fabric(device: &Device<'static>) -> Result<nvmlGpuFabricInfo_v3_t, NvmlError>
     Ok(info)
 }
 
-/// Whether the driver supports several profiles of virtual GPUs on one GPU (`nvmlGetVgpuDriverCapabilities`).
+/// `nvmlGetVgpuDriverCapabilities`: whether one GPU can have virtual GPUs of several profiles.
 fn driver_supports_heterogeneous_vgpu(gpu: &Device<'static>) -> Result<bool, NvmlError> {
     const HETEROGENEOUS: u32 = 0;
     let function = nvml_sym(gpu.nvml().lib().nvmlGetVgpuDriverCapabilities.as_ref())?;

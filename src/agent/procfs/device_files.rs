@@ -27,7 +27,6 @@ const MOST_FILES: usize = 4096;
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct DeviceFiles(Vec<u8>);
 
-/// The device files that a process has open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::agent) struct OpenDeviceFiles {
     /// The minor numbers of the GPUs, sorted, each once.
@@ -37,7 +36,6 @@ pub(in crate::agent) struct OpenDeviceFiles {
 }
 
 impl OpenDeviceFiles {
-    /// Whether the process may have memory of the GPU with that minor number.
     pub(in crate::agent) fn may_hold_memory_of(&self, minor: u32) -> bool {
         self.uvm && (self.minors.is_empty() || self.minors.contains(&minor))
     }
@@ -50,7 +48,6 @@ impl DeviceFiles {
         Self(prefix.into_encoded_bytes())
     }
 
-    /// Files whose paths begin with `prefix`.
     #[cfg(test)]
     pub(in crate::agent) fn with_prefix(prefix: &Path) -> Self {
         Self(prefix.as_os_str().as_encoded_bytes().to_vec())

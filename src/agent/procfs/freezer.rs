@@ -10,7 +10,6 @@ use crate::base::text::Text;
 /// Where control groups are mounted.
 const MOUNT_ROOT: &str = "/sys/fs/cgroup";
 
-/// The mount points and file names of one version of control groups.
 #[derive(Debug)]
 struct CgroupVersion {
     /// Mount points below [`MOUNT_ROOT`].

@@ -14,7 +14,6 @@ use super::freezer::Freezer;
 use crate::base::units::{Moment, Percent};
 use crate::protocol::snapshot::Missing;
 
-/// The properties of this host's `/proc`.
 #[derive(Debug)]
 pub(super) struct HostProcfs {
     /// Whether NVML's PIDs are those of this `/proc`.
@@ -32,7 +31,7 @@ pub(super) struct HostProcfs {
 }
 
 impl HostProcfs {
-    /// Reads the properties. `pids_are_local`: NVML's PIDs are those of this `/proc`, whatever the namespace.
+    /// `pids_are_local`: NVML's PIDs are those of this `/proc`, whatever the namespace.
     pub(super) fn new(pids_are_local: bool, devices: DeviceFiles) -> Self {
         Self {
             pids_are_local: pids_are_local || is_initial_pid_namespace(),

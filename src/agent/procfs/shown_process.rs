@@ -36,7 +36,7 @@ pub(super) struct ShownProcess {
     pub(super) cpu: Option<(Moment, u64)>,
     /// The last pass in which NVML listed the process; 0 for never.
     pub(super) listed_pass: u64,
-    /// The report of NVML in the pass [`ShownProcess::listed_pass`].
+    /// The memory that NVML reported in the pass `listed_pass`.
     pub(super) nvml_memory: NvmlMemory,
     /// The last pass in which the process was named as a device-file holder; 0 for never.
     pub(super) holder_pass: u64,
@@ -60,7 +60,6 @@ pub(super) struct ShownProcess {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::agent) struct ListedProcess {
     pub(in crate::agent) id: ProcessId,
-    /// The real user ID.
     pub(in crate::agent) uid: Reading<u32>,
     pub(in crate::agent) nvml_memory: NvmlMemory,
 }
@@ -81,14 +80,12 @@ impl Default for NvmlMemory {
 }
 
 impl NvmlMemory {
-    /// Adds the report of one more GPU.
     pub(super) fn add(&mut self, memory: Reading<Bytes>) {
         self.gpus += 1;
         self.memory = self.memory.and_then(|sum| Ok(Bytes(sum.0.saturating_add(memory?.0))));
     }
 }
 
-/// The inputs of every reading of a process.
 pub(super) struct ReadContext<'a> {
     pub(super) buffer: &'a mut [u8],
     pub(super) procfs: &'a HostProcfs,
@@ -129,7 +126,6 @@ impl ShownProcess {
         self.asleep >= RESTING_READINGS && self.process.facts.identity == Identity::Sure
     }
 
-    /// Whether this PID was not looked up in `/proc` yet.
     pub(super) fn is_unread(&self) -> bool {
         self.process.id.start_ticks.is_none() && self.process.facts.comm == Err(Missing::NotYet)
     }
@@ -248,7 +244,7 @@ impl ShownProcess {
         self.read_cgroup(procfs);
     }
 
-    /// Reads the control group: where the process was started, and whether it is frozen.
+    /// The control group shows where the process was started, and whether it is frozen.
     fn read_cgroup(&mut self, procfs: &HostProcfs) {
         let mut buffer = [0; 4096];
         let group = files::open(self.process.id.pid, "cgroup").and_then(|file| files::read(file, &mut buffer));

@@ -42,7 +42,6 @@ impl SlowFacts {
     }
 }
 
-/// A message of one of the threads.
 #[derive(Debug)]
 pub(in crate::agent) enum SlowFilesMessage {
     Process(WorkerMessage<(ProcessId, SlowFacts)>),
@@ -94,7 +93,6 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: 'static> ReadQueue<Key, Valu
         Some(key)
     }
 
-    /// Handles a message of the thread. Returns the key and the value that were read, if the message contains them.
     pub(super) fn receive(&mut self, message: WorkerMessage<(Key, Value)>) -> Option<(Key, Value)> {
         match self.worker.receive(message) {
             Received::Output(output) => {
@@ -125,10 +123,9 @@ fn read_all<Key: Copy, Value>(thread: &WorkerThread<Key, Key, (Key, Value)>, rea
 }
 
 pub(super) struct SlowFiles {
-    /// Reads arguments and environments.
     pub(super) processes: ReadQueue<ProcessId, SlowFacts>,
     users: ReadQueue<u32, Text>,
-    /// The names of users by user ID. `None` while a name is being looked up.
+    /// By user ID. `None` while a name is being looked up.
     user_names: HashMap<u32, Option<Text>>,
 }
 
@@ -155,7 +152,6 @@ impl SlowFiles {
             .clone()
     }
 
-    /// Handles a message of the thread that looks up users. Returns a user ID and the name, if the message contains them.
     pub(super) fn receive_user(&mut self, message: WorkerMessage<(u32, Text)>) -> Option<(u32, Text)> {
         let (uid, name) = self.users.receive(message)?;
         self.user_names.insert(uid, Some(name.clone()));
@@ -214,7 +210,6 @@ fn argv(pid: u32) -> Reading<Argv> {
     Ok(if argv.is_empty() { Argv::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
 }
 
-/// Reads the environment, up to [`MOST_ENVIRONMENT`] bytes.
 fn environment(pid: u32) -> Reading<Environment> {
     let mut environ = Vec::new();
     let read = files::open(pid, "environ").and_then(|file| {

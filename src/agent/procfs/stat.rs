@@ -10,7 +10,6 @@ use rustix::process::{Pid, test_kill_process};
 
 use crate::protocol::snapshot::{Missing, Reading, State};
 
-/// The fields of `stat` that gputop uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) struct ProcStat<'a> {
     /// The kernel's short name of the process: the bytes between the parentheses.
@@ -42,13 +41,11 @@ impl ProcStat<'_> {
         if self.flags == 0 { Err(Missing::Unsupported) } else { Ok(self.flags & Self::FORKED != 0) }
     }
 
-    /// Whether this is a kernel thread, which no signal ends.
     pub(in crate::agent) fn is_kernel_thread(&self) -> bool {
         self.flags & Self::KERNEL_THREAD != 0
     }
 }
 
-/// Reads and parses `/proc/PID/stat`.
 pub(in crate::agent) fn of(pid: u32, buffer: &mut Vec<u8>) -> io::Result<ProcStat<'_>> {
     read(format!("/proc/{pid}").as_ref(), buffer)
 }
@@ -87,7 +84,6 @@ pub(in crate::agent) fn living_thread(pid: u32) -> Option<(PathBuf, State)> {
     living.max_by_key(|(_, state)| *state == State::DiskSleep)
 }
 
-/// Parses the line of a `stat` file. `None` when fields are missing or malformed.
 pub(in crate::agent) fn parse(line: &[u8]) -> Option<ProcStat<'_>> {
     let open = line.iter().position(|byte| *byte == b'(')?;
     let close = line.iter().rposition(|byte| *byte == b')')?;

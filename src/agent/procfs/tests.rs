@@ -178,11 +178,11 @@ fn the_end_of_a_gpu_process_counts_once() {
     let mut processes = no_processes();
     pass(&mut processes, &[me().pid, 1 << 22], &[]);
     pass(&mut processes, &[me().pid, 1 << 22], &[]);
-    assert!(!processes.take_relation_changed());
+    assert!(!std::mem::take(&mut processes.has_relation_changed));
     pass(&mut processes, &[1 << 22], &[me()]);
-    assert!(processes.take_relation_changed());
+    assert!(std::mem::take(&mut processes.has_relation_changed));
     pass(&mut processes, &[1 << 22], &[me()]);
-    assert!(!processes.take_relation_changed());
+    assert!(!std::mem::take(&mut processes.has_relation_changed));
 }
 
 #[test]
@@ -221,6 +221,6 @@ fn a_candidate_is_accepted_by_its_arguments() {
         let argv = ["python", "-c", argument].map(Text::from).into_iter().collect();
         processes.set_slow_facts(id, SlowFacts { argv: Ok(argv), ..SlowFacts::missing(Missing::Denied) });
     }
-    assert_eq!(processes.take_accepted(), [candidates[0]]);
-    assert_eq!(processes.take_accepted(), []);
+    assert_eq!(std::mem::take(&mut processes.accepted), [candidates[0]]);
+    assert_eq!(std::mem::take(&mut processes.accepted), []);
 }

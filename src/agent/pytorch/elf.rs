@@ -15,11 +15,9 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 /// The `st_info` of a global object.
 const GLOBAL_OBJECT: u8 = 1 << 4 | 1;
 
-/// The most program headers that are read.
+/// Limits of the three tables that are searched, since the memory may be forged.
 const MOST_HEADERS: u64 = 64;
-/// The most entries of the dynamic section that are read.
 const MOST_ENTRIES: u64 = 256;
-/// The most symbols of a hash bucket that are read.
 const MOST_SYMBOLS: u32 = 256;
 
 fn half(bytes: &[u8], at: usize) -> Option<u16> {

@@ -13,7 +13,6 @@ use rustix::io::retry_on_intr;
 
 /// The most ranges that one [`Memory`] reads: several times what finding an allocator takes. Each takes about a microsecond.
 const MOST_READS: usize = 8192;
-/// The most bytes that one [`Memory`] reads.
 const MOST_BYTES: usize = 16 << 20;
 
 /// An address, and a number of bytes from there.
@@ -34,7 +33,6 @@ impl<'a> Memory<'a> {
         Self { read, reads_left: MOST_READS, bytes_left: MOST_BYTES }
     }
 
-    /// Fills the buffer from an address. Returns `None` as [`Memory::read_all`] does.
     pub(super) fn read(&mut self, at: u64, buffer: &mut [u8]) -> Option<()> {
         self.read_all(&[(at, buffer.len())], buffer)
     }
@@ -48,14 +46,12 @@ impl<'a> Memory<'a> {
         (is_range && (self.read)(ranges, buffer)).then_some(())
     }
 
-    /// Reads `N` bytes at an address. Returns `None` where [`Memory::read`] does.
     pub(super) fn bytes<const N: usize>(&mut self, at: u64) -> Option<[u8; N]> {
         let mut buffer = [0; N];
         self.read(at, &mut buffer)?;
         Some(buffer)
     }
 
-    /// Reads a number of eight bytes.
     pub(super) fn word(&mut self, at: u64) -> Option<u64> {
         self.bytes(at).map(u64::from_ne_bytes)
     }

@@ -33,7 +33,6 @@ const TRIES: u32 = 8;
 /// The number of samples in which each of the three parts of the pointer chain is verified once.
 const CHAIN_INTERVAL: usize = 12;
 
-/// The most allocator locations that are remembered.
 const MOST_LOCATIONS: usize = 4096;
 
 /// State that the thread keeps for all processes: buffers, so that no read allocates, and the owners of allocator locations.
@@ -70,7 +69,6 @@ impl ThreadState {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SampleOutcome {
-    /// The statistics are current.
     Complete {
         /// Whether they differ from the last complete sample.
         has_moved: bool,
@@ -100,7 +98,7 @@ enum ReadMode {
 pub(super) struct StatsReader {
     location: AllocatorLocation,
     /// In CUDA's order. Empty before the first sample.
-    stats: Vec<DeviceStats>,
+    pub(super) stats: Vec<DeviceStats>,
     /// The bytes of each device, [`SIZE`] each, with which its next sample is compared.
     bytes: Vec<u8>,
     modes: Vec<ReadMode>,
@@ -120,11 +118,6 @@ impl StatsReader {
             has_moved: false,
             turn: 0,
         }
-    }
-
-    /// Returns the statistics of each device, in CUDA's order.
-    pub(super) fn stats(&self) -> &[DeviceStats] {
-        &self.stats
     }
 
     /// Whether a device has allocated blocks since it had the statistics `before`.

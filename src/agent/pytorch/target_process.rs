@@ -18,7 +18,6 @@ use crate::agent::procfs::{ListedProcess, NvmlMemory, stat};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId, Reading};
 
-/// The allocator stats of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::agent) struct AllocatorReading {
     /// The statistics of each device, in CUDA's order.
@@ -26,7 +25,6 @@ pub(in crate::agent) struct AllocatorReading {
     pub(in crate::agent) owner: StatsOwner,
 }
 
-/// The result of reading a process's memory.
 pub(in crate::agent) type ReadOutcome = Result<AllocatorReading, AllocatorUnreadable>;
 
 /// The first wait until a process without PyTorch is searched again, in seconds. Each further wait is four times as long:
@@ -38,7 +36,6 @@ const ALLOCATION_WAIT: u16 = 3;
 const LONGEST_WAIT: u16 = 300;
 /// For how many torn or locked samples in a row the last result stays valid.
 const MOST_TORN: u8 = 2;
-/// The most bytes of `/proc/PID/maps` that are read.
 const MOST_MAPS: u64 = 16 << 20;
 
 #[derive(Debug)]
@@ -57,7 +54,6 @@ pub(super) struct TargetProcess {
     wait: u16,
 }
 
-/// An allocator, and the memory that contains it.
 #[derive(Debug)]
 struct FoundAllocator {
     memory: File,
@@ -105,7 +101,7 @@ impl TargetProcess {
                         has_moved && before.is_some_and(|before| found.reader.has_allocated_since(&before.devices));
                     let owner = if self.has_allocated { StatsOwner::Own } else { found.owner(process.id, state) };
                     if has_moved || before.is_none_or(|before| before.owner != owner) {
-                        self.last = Ok(AllocatorReading { devices: found.reader.stats().into(), owner });
+                        self.last = Ok(AllocatorReading { devices: found.reader.stats.as_slice().into(), owner });
                         self.is_reported = false;
                     }
                 }
@@ -126,7 +122,7 @@ impl TargetProcess {
                     // Otherwise the statistics were changing: the next sample reads them.
                     if matches!(outcome, SampleOutcome::Complete { .. }) {
                         let owner = found.owner(process.id, state);
-                        new.last = Ok(AllocatorReading { devices: found.reader.stats().into(), owner });
+                        new.last = Ok(AllocatorReading { devices: found.reader.stats.as_slice().into(), owner });
                     }
                     *self = Self { found: Some(found.into()), ..new };
                 }
@@ -175,7 +171,6 @@ impl FoundAllocator {
         outcome
     }
 
-    /// Searches the process for an allocator, and takes the first sample.
     fn search(
         ListedProcess { id, uid, nvml_memory }: ListedProcess,
         state: &mut ThreadState,
@@ -263,7 +258,6 @@ fn library(line: &[u8]) -> Option<u64> {
     is_start.then_some(start)
 }
 
-/// Returns why a process cannot be read, by the error of the kernel.
 fn why_denied(error: &io::Error, uid: Reading<u32>) -> AllocatorUnreadable {
     if error.kind() != io::ErrorKind::PermissionDenied {
         // The process has ended.

@@ -32,7 +32,7 @@ fn sample(
     read: &dyn Fn(u64, &mut [u8]) -> bool,
 ) -> Result<Vec<DeviceStats>, SampleOutcome> {
     match reader.sample(&mut Memory::new(&one_by_one(read)), check_all, &mut ThreadState::default()) {
-        SampleOutcome::Complete { .. } => Ok(reader.stats().to_vec()),
+        SampleOutcome::Complete { .. } => Ok(reader.stats.clone()),
         sample => Err(sample),
     }
 }

@@ -17,10 +17,9 @@ use crate::agent::procfs::{files, stat};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{ProcessId, State};
 
-/// The most bytes of a list of children that are read: about 9,000 PIDs.
+/// In bytes: about 9,000 PIDs.
 const MOST_CHILDREN: u64 = 64 << 10;
 
-/// The known facts of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ProcessRow {
     pub(super) start_ticks: u64,
@@ -34,15 +33,12 @@ pub(super) struct ProcessRow {
     pub(super) threads: u32,
     pub(super) is_kernel_thread: bool,
     pub(super) files: DeviceFileState,
-    /// When to read the device files again.
     pub(super) files_due: Moment,
     /// Whether the arguments were requested.
     pub(super) is_examined: bool,
-    /// The round in which the process was last read.
     round: u32,
 }
 
-/// The known state of the device files of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum DeviceFileState {
     NotRead,
@@ -53,14 +49,12 @@ pub(super) enum DeviceFileState {
     Open(Box<OpenDeviceFiles>),
 }
 
-/// How a read changed a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowChange {
     /// No change that matters to other processes.
     Nothing,
     /// The process is new, or its parent, group, session or name changed.
     Changed,
-    /// The process has ended.
     Gone,
 }
 
@@ -89,7 +83,7 @@ impl ProcessRow {
         }
     }
 
-    /// Replaces this row by a newer row of the same process.
+    /// `new` is a later reading of the same process.
     fn update(&mut self, new: Self) -> RowChange {
         let old = std::mem::replace(self, new);
         (self.files, self.files_due) = (old.files, old.files_due);
@@ -101,7 +95,6 @@ impl ProcessRow {
     }
 }
 
-/// Every process of the host, by PID.
 #[derive(Debug)]
 pub(super) struct ProcessTable {
     pub(super) rows: BTreeMap<u32, ProcessRow>,

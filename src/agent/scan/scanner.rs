@@ -28,11 +28,9 @@ const ALLOWANCE: i64 = 150;
 const MOST_CREDIT: i64 = 1_000_000;
 /// The CPU time of one piece of a full scan. Requests are taken between pieces.
 const PIECE: Duration = Duration::from_millis(100);
-/// How often the open files of a process are read.
 const FILES_INTERVAL: Duration = Duration::from_secs(10);
 /// The time from the first to the second reading of the files: a new process may not have opened its files yet.
 const FIRST_FILES_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the counts are renewed.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(5);
 /// The pause between two full scans, as a multiple of the CPU time of the first. An earlier request waits.
 const PAUSE_FACTOR: u32 = 8;
@@ -55,11 +53,10 @@ pub(super) struct Scanner {
     gpu_users: BTreeSet<ProcessId>,
     /// Processes whose new children are still to be looked up, because too many processes and threads have started.
     parents_due: Vec<ProcessId>,
-    /// The PIDs of device-file holders.
+    /// The PIDs of the processes that have a GPU's device file open.
     holders: BTreeSet<u32>,
     /// The CPU time that may be spent, in nanoseconds. Negative after more was spent than was allowed.
     credit: i64,
-    /// When credit was last added.
     credited: Moment,
     /// The scope of the full scan that was requested and has not begun.
     wanted: ScanScope,
@@ -67,13 +64,11 @@ pub(super) struct Scanner {
     unscanned: Option<Vec<u32>>,
     /// The CPU time of the last full scan.
     cost: Duration,
-    /// When the next full scan may begin.
     full_scan_due: Moment,
     /// Whether device-file holders have changed since related processes were collected.
     have_holders_changed: bool,
     /// When a change of device-file holders may next cause a collection of related processes.
     collect_due: Moment,
-    /// When a person last ended a process: [`ScanRequest::ended`].
     ended: Option<Moment>,
     /// Whether the result may differ from the last one.
     has_changed: bool,
@@ -100,7 +95,7 @@ impl Scanner {
         }
     }
 
-    /// Scans as requested. Returns `None` when nothing has changed.
+    /// Returns `None` when nothing has changed.
     pub(super) fn scan(&mut self, request: ScanRequest) -> Option<ScanResult> {
         let now = clock::now();
         // While a full scan is due, the request may come from a timeout. It then has no `ended`, so keep the known one.
@@ -176,7 +171,6 @@ impl Scanner {
         is_complete
     }
 
-    /// Reads a few processes, within the allowance.
     fn scan_few(&mut self, now: Moment) {
         let begun = clock::thread_cpu_time();
         let spent = || nanoseconds(clock::thread_cpu_time().saturating_sub(begun));

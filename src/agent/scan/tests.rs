@@ -83,22 +83,20 @@ fn id(pid: u32) -> ProcessId {
 }
 
 struct TestScan {
-    thread: ScanThread,
+    requests: mpsc::Sender<ScanRequest>,
     events: Receiver<AgentEvent>,
 }
 
 impl TestScan {
     fn new(fixture: &Fixture) -> Self {
         let (sender, events) = mpsc::channel();
-        Self { thread: ScanThread::spawn(Some(fixture.devices()), sender).unwrap(), events }
+        Self { requests: spawn(Some(fixture.devices()), sender).unwrap(), events }
     }
 
     fn scan(&self, gpu_users: &[ProcessId]) {
-        self.thread.request(ScanRequest {
-            gpu_users: Some(gpu_users.to_vec()),
-            scope: ScanScope::AllFiles,
-            ..ScanRequest::default()
-        });
+        let request =
+            ScanRequest { gpu_users: Some(gpu_users.to_vec()), scope: ScanScope::AllFiles, ..ScanRequest::default() };
+        self.requests.send(request).unwrap();
     }
 
     /// Waits for a result with this property. Requests so often that all of `/proc` is read soon.
@@ -120,7 +118,7 @@ impl TestScan {
                 last = Some(result);
             }
             meanwhile();
-            self.thread.request(ScanRequest::default());
+            self.requests.send(ScanRequest::default()).unwrap();
         }
         panic!("no such result; the last one is {last:?}");
     }
@@ -259,7 +257,7 @@ fn a_python_that_lost_its_parent_is_a_candidate_and_can_be_accepted() {
     scan.scan(&[]);
     let result = scan.until(|result| result.candidates.iter().any(|id| id.pid == lost[0]));
     assert!(!is_related(&result, lost[0]));
-    scan.thread.request(ScanRequest { accepted: vec![id(lost[0])], ..ScanRequest::default() });
+    scan.requests.send(ScanRequest { accepted: vec![id(lost[0])], ..ScanRequest::default() }).unwrap();
     scan.until(|result| is_related(result, lost[0]));
     let lost = rustix::process::Pid::from_raw(i32::try_from(lost[0]).unwrap()).unwrap();
     rustix::process::kill_process(lost, rustix::process::Signal::KILL).unwrap();

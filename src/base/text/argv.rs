@@ -1,11 +1,9 @@
 //! The arguments of a process.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Text;
@@ -54,19 +52,7 @@ impl Serialize for Argv {
 
 impl<'de> Deserialize<'de> for Argv {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Arguments;
-        impl<'de> Visitor<'de> for Arguments {
-            type Value = Argv;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array of strings")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut arguments: A) -> Result<Argv, A::Error> {
-                std::iter::from_fn(|| arguments.next_element().transpose()).collect()
-            }
-        }
-        deserializer.deserialize_seq(Arguments)
+        Ok(Vec::<Text>::deserialize(deserializer)?.into_iter().collect())
     }
 }
 

@@ -90,34 +90,28 @@ pub enum State {
 }
 
 impl State {
+    const LETTERS: [(Self, char); 9] = [
+        (Self::Running, 'R'),
+        (Self::Sleeping, 'S'),
+        (Self::DiskSleep, 'D'),
+        (Self::Stopped, 'T'),
+        (Self::Traced, 't'),
+        (Self::Zombie, 'Z'),
+        (Self::Dead, 'X'),
+        // Some kernels write this letter.
+        (Self::Dead, 'x'),
+        (Self::Idle, 'I'),
+    ];
+
     /// Returns the kernel's letter of the state; `?` for [`State::Other`].
     pub fn letter(self) -> char {
-        match self {
-            Self::Running => 'R',
-            Self::Sleeping => 'S',
-            Self::DiskSleep => 'D',
-            Self::Stopped => 'T',
-            Self::Traced => 't',
-            Self::Zombie => 'Z',
-            Self::Dead => 'X',
-            Self::Idle => 'I',
-            Self::Other => '?',
-        }
+        Self::LETTERS.iter().find(|(state, _)| *state == self).map_or('?', |(_, letter)| *letter)
     }
 }
 
 impl From<u8> for State {
     fn from(letter: u8) -> Self {
-        match letter {
-            b'R' => Self::Running,
-            b'S' => Self::Sleeping,
-            b'D' => Self::DiskSleep,
-            b'T' => Self::Stopped,
-            b't' => Self::Traced,
-            b'Z' => Self::Zombie,
-            b'X' | b'x' => Self::Dead,
-            b'I' => Self::Idle,
-            _ => Self::Other,
-        }
+        let found = Self::LETTERS.iter().find(|(_, known)| *known == char::from(letter));
+        found.map_or(Self::Other, |(state, _)| *state)
     }
 }

@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 const NAME: &str = "kills.jsonl";
 
-/// Appends whole lines to the file in this folder, or returns why that is not possible.
 pub(super) fn append(folder: Option<&Path>, lines: &[u8]) -> Result<(), String> {
     let folder = folder.ok_or("neither XDG_STATE_HOME nor HOME says where")?;
     let explain = |why: String| format!("{}: {why}", folder.join(NAME).display());

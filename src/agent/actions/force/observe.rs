@@ -21,7 +21,6 @@ pub(super) enum StopActivity {
     /// A thread is in the kernel, where no signal reaches it. It stops before it returns to the program, but completes a
     /// `fork` that has begun.
     Blocked,
-    /// A thread runs.
     Moving,
 }
 
@@ -66,11 +65,7 @@ impl StopActivity {
     }
 }
 
-/// Reads every process in `/proc`.
-///
-/// # Errors
-///
-/// When an existing process cannot be read: its parent would be unknown.
+/// A process that exists but cannot be read is an error, since its parent would be unknown.
 pub(super) fn all_processes() -> io::Result<Vec<SeenProcess>> {
     let mut seen = Vec::new();
     let mut line = [0; 1024];

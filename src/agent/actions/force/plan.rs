@@ -6,7 +6,6 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A process, as a scan saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SeenProcess {
     pub(super) pid: u32,

@@ -27,18 +27,20 @@ fn a_process_whose_memory_hangs_is_avoided_and_the_others_are_read() {
     let mut reader = AllocatorReader::new(mpsc::channel().0);
     reader.worker.pretend(id(7), Moment(1000));
     assert_eq!(reader.deadline(), Some(Moment(2000)));
-    assert!(!reader.abandon_overdue(Moment(1999)) && reader.worker.is_running() && reader.result(id(7)).is_none());
+    assert!(
+        !reader.abandon_overdue(Moment(1999)) && reader.worker.is_running() && !reader.results.contains_key(&id(7))
+    );
     assert!(reader.abandon_overdue(Moment(2000)) && !reader.worker.is_running());
-    assert_eq!(reader.result(id(7)), Some(&Err(AllocatorUnreadable::Hung)));
+    assert_eq!(reader.results.get(&id(7)), Some(&Err(AllocatorUnreadable::Hung)));
     // Another thread reads the other processes.
     request(&mut reader, &[7, 8], Moment(4000));
     assert!(reader.worker.is_running());
     reader.receive(message(2, Some(vec![(id(8), Err(AllocatorUnreadable::NoPytorch))])));
-    assert_eq!(reader.result(id(8)), Some(&Err(AllocatorUnreadable::NoPytorch)));
-    assert_eq!(reader.result(id(7)), Some(&Err(AllocatorUnreadable::Hung)));
+    assert_eq!(reader.results.get(&id(8)), Some(&Err(AllocatorUnreadable::NoPytorch)));
+    assert_eq!(reader.results.get(&id(7)), Some(&Err(AllocatorUnreadable::Hung)));
     // The process has ended.
     request(&mut reader, &[8], Moment(5000));
-    assert_eq!(reader.result(id(7)), None);
+    assert_eq!(reader.results.get(&id(7)), None);
 }
 
 #[test]
@@ -49,9 +51,9 @@ fn a_process_whose_memory_was_only_slow_is_read_again() {
     request(&mut reader, &[7, 8], Moment(2000));
     // Results from before the hang are late, and do not mean that the thread came back.
     reader.receive(message(1, Some(vec![(id(8), Ok(AllocatorReading::default()))])));
-    assert_eq!((reader.avoided.len(), reader.result(id(8))), (1, None));
+    assert_eq!((reader.avoided.len(), reader.results.get(&id(8))), (1, None));
     reader.receive(message(1, None));
-    assert_eq!((reader.avoided.len(), reader.result(id(7))), (0, None));
+    assert_eq!((reader.avoided.len(), reader.results.get(&id(7))), (0, None));
 }
 
 #[test]
@@ -65,9 +67,9 @@ fn when_too_many_threads_hang_old_results_are_dropped() {
     }
     let all = [1, 2, 3, 4, 5, 6, 7, 8, 100];
     request(&mut reader, &all, Moment(2000));
-    assert_eq!(reader.result(id(100)), Some(&Err(AllocatorUnreadable::NotYet)));
+    assert_eq!(reader.results.get(&id(100)), Some(&Err(AllocatorUnreadable::NotYet)));
     assert!(!reader.worker.is_running());
-    assert_eq!(reader.result(id(8)), Some(&Err(AllocatorUnreadable::Hung)));
+    assert_eq!(reader.results.get(&id(8)), Some(&Err(AllocatorUnreadable::Hung)));
     // One thread comes back.
     reader.receive(message(3, None));
     request(&mut reader, &all, Moment(3000));
