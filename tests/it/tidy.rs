@@ -63,7 +63,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/base/terminal.rs", "rustix::", "screen and reports share the size of the terminal and the writes to it"),
     ("src/base/terminal.rs", "std::env;", "the environment describes the terminal and the locale"),
     ("src/agent/demo/processes.rs", "tokio", "a process of the simulated machine is not part of the agent"),
-    ("src/agent/demo/processes.rs", "clock_gettime", "a simulated process works for a given time"),
     ("src/agent/clock.rs", "u64::try_from(time.", "the clock since boot is never negative"),
     ("src/agent/clock.rs", "ThreadCPUTime", "the CPU time of a thread is never negative"),
     ("src/agent/actions/audit.rs", "boot_id", "an empty boot ID equals no other boot ID"),

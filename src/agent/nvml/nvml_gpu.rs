@@ -28,7 +28,7 @@ use crate::agent::{GpuReadings, NvmlProcess, clock};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
 
-/// What a pass reads, and the buffers that all GPUs share.
+/// The readings that a pass takes, and the buffers that all GPUs share.
 #[derive(Debug)]
 pub(super) struct GpuPass<'a> {
     pub(super) lists: &'a mut ProcessListReader,
