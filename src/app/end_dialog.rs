@@ -27,15 +27,16 @@ pub(crate) enum Scope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     Signal(Signal),
-    /// Send SIGINT to the root, then SIGTERM if the root does not end in time, and never SIGKILL.
+    /// Send SIGINT to the root, which ends the others itself, then SIGTERM to all that do not end in time, and never SIGKILL.
     Gently,
     /// Stop all targets, scan for children, send SIGKILL to all: one command to the agent.
     ByForce,
 }
 
-/// Everything that decides about the effect of Enter: the host, the choice, and each target with its arguments.
+/// Everything that decides about the effect of Enter: the host, the choice, whether a gentle end begins with the root, and each
+/// target with its arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct PlannedEnd(HostKey, Choice, Vec<(ProcessId, Option<Argv>)>);
+pub(crate) struct PlannedEnd(HostKey, Choice, bool, Vec<(ProcessId, Option<Argv>)>);
 
 /// The choices for one or for many processes: from gentle to hard, then signals that do not end a process.
 const FOR_ONE: &[Choice] = &[
@@ -63,6 +64,7 @@ const FOR_MANY: &[Choice] = &[
 /// How long memory may still come back after the end: the driver frees in the background.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The time between SIGINT and SIGTERM of a gentle end.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The time that torchrun has to end after SIGINT: it gives its own ranks 30 s before it kills them.
@@ -87,6 +89,8 @@ pub(crate) struct EndDialog {
     pub typed: String,
     /// The moment of the first signal; `None` before it.
     pub first_sent: Option<Moment>,
+    /// The moment of the last SIGINT of a gentle end; `None` when no SIGTERM is to follow.
+    interrupted: Option<Moment>,
     pub reclaim: Reclaim,
     /// The memory that came back, GPU by GPU; `None` until the GPUs are read after the end.
     pub returned: Option<Vec<Returned>>,
@@ -117,6 +121,7 @@ impl EndDialog {
             choice: Choice::Signal(Signal::Term),
             typed: String::new(),
             first_sent: None,
+            interrupted: None,
             reclaim: Reclaim::expect(chosen.clone(), snapshot),
             returned: None,
             respawned: Vec::new(),
@@ -151,6 +156,16 @@ impl EndDialog {
         self.targets().next()
     }
 
+    /// The number of targets that have not ended and were not refused.
+    pub(crate) fn left(&self) -> usize {
+        self.targets().filter(|target| !target.is_over()).count()
+    }
+
+    /// Whether a gentle end begins with the root alone: it has not ended and was not refused.
+    pub(crate) fn is_root_left(&self) -> bool {
+        self.root().is_some_and(|root| !root.is_over())
+    }
+
     pub(crate) fn spared(&self) -> usize {
         self.members.len() - self.targets().count()
     }
@@ -159,6 +174,7 @@ impl EndDialog {
         PlannedEnd(
             self.host,
             self.choice,
+            self.is_root_left(),
             self.targets().map(|target| (target.id(), target.process.facts.argv.clone().ok())).collect(),
         )
     }
@@ -264,15 +280,20 @@ impl EndDialog {
         if !self.can_send() {
             return Vec::new();
         }
-        let held: Vec<ProcessId> = self.targets().filter(|target| target.is_held()).map(Member::id).collect();
+        let held = self.held();
         match self.choice {
             Choice::Signal(signal) => self.signal(&held, signal),
-            Choice::Gently => self.signal(&held[..1], Signal::Int),
+            Choice::Gently => self.signal(if self.is_root_left() { &held[..1] } else { &held }, Signal::Int),
             Choice::ByForce => {
                 self.signal(&held, Signal::Kill);
                 vec![Command::Force { processes: held }]
             }
         }
+    }
+
+    /// The targets that a signal reaches.
+    fn held(&self) -> Vec<ProcessId> {
+        self.targets().filter(|target| target.is_held()).map(Member::id).collect()
     }
 
     fn signal(&mut self, processes: &[ProcessId], signal: Signal) -> Vec<Command> {
@@ -282,28 +303,24 @@ impl EndDialog {
         processes.iter().map(|process| Command::Signal { process: *process, signal }).collect()
     }
 
-    /// Returns the commands that are due: SIGTERM, if the root has not ended in time after SIGINT.
+    /// Returns the commands that are due: SIGTERM to all targets that have not ended in time after SIGINT.
     pub(super) fn pass(&mut self, now: Moment) -> Vec<Command> {
-        match self.next_step() {
-            Some(at) if now >= at => {
-                let root: Vec<ProcessId> = self.root().map(Member::id).into_iter().collect();
-                self.signal(&root, Signal::Term)
-            }
-            _ => Vec::new(),
+        if self.next_step().is_none_or(|at| now < at) {
+            return Vec::new();
         }
+        self.interrupted = None;
+        self.signal(&self.held(), Signal::Term)
     }
 
     /// The moment when SIGTERM is due after SIGINT; `None` if it is not planned.
     pub(crate) fn next_step(&self) -> Option<Moment> {
-        let root = self.root().filter(|_| self.choice == Choice::Gently)?;
-        match root.stage {
-            Stage::Sent { signal: Signal::Int, at, .. } => Some(at.after(self.grace())),
-            _ => None,
-        }
+        let at = self.interrupted.filter(|_| self.choice == Choice::Gently && self.left() > 0)?;
+        Some(at.after(self.grace()))
     }
 
     pub(crate) fn grace(&self) -> Duration {
-        if self.root().is_some_and(Member::is_torchrun) { TORCHRUN_GRACE } else { GRACE }
+        let is_torchrun = self.root().is_some_and(|root| !root.is_over() && root.is_torchrun());
+        if is_torchrun { TORCHRUN_GRACE } else { GRACE }
     }
 
     /// Takes a reply of the agent. Ignores a reply about a process that is not in the dialog, unless that process joined the
@@ -319,10 +336,11 @@ impl EndDialog {
         if let Outcome::NotRecorded { reason } = &reply.outcome {
             self.unrecorded = Some(reason.clone());
         }
-        if let Outcome::Sent { at, .. } = reply.outcome
+        if let Outcome::Sent { signal, at } = reply.outcome
             && self.members.iter().any(|member| member.id() == reply.process && matches!(member.stage, Stage::Asked(_)))
         {
             self.first_sent.get_or_insert(at);
+            self.interrupted = Some(at).filter(|_| signal == Signal::Int);
         }
         if let Some(member) = self.members.iter_mut().find(|member| member.id() == reply.process) {
             member.take_outcome(&reply.outcome);

@@ -249,9 +249,11 @@ fn name(choice: Choice) -> String {
 
 /// The effect of Enter and what has to be typed first, as in `Enter sends SIGTERM`.
 fn effect_of_enter(panel: &EndDialog) -> String {
+    let is_rest = panel.first_sent.is_some() && panel.targets().nth(1).is_some();
     let effect = match panel.choice {
+        Choice::Signal(signal) if is_rest => format!("Enter sends {signal} to the {} left", panel.left()),
         Choice::Signal(signal) => format!("Enter sends {signal}"),
-        Choice::Gently => "Enter sends SIGINT, then SIGTERM".to_owned(),
+        Choice::Gently => format!("Enter sends SIGINT to {}, then SIGTERM to those left", gentle_start(panel)),
         Choice::ByForce => "Enter stops all and sends SIGKILL".to_owned(),
     };
     match panel.word_to_type().filter(|word| *word != panel.typed) {
@@ -260,11 +262,17 @@ fn effect_of_enter(panel: &EndDialog) -> String {
     }
 }
 
+/// The processes that a gentle end begins with: the root by its PID, or the number of those that are left.
+fn gentle_start(panel: &EndDialog) -> String {
+    let root = panel.root().filter(|_| panel.is_root_left());
+    root.map_or_else(|| format!("the {} left", panel.left()), |root| root.id().pid.to_string())
+}
+
 fn meaning(choice: Choice, panel: &EndDialog) -> String {
     let signal = match choice {
         Choice::Gently => {
-            let (root, grace) = (panel.root().map_or(0, |root| root.id().pid), panel.grace().as_secs());
-            return format!("SIGINT to {root} only, after {grace} s SIGTERM, and no more");
+            let (start, grace) = (gentle_start(panel), panel.grace().as_secs());
+            return format!("SIGINT to {start}, after {grace} s SIGTERM to all that are left");
         }
         Choice::ByForce => return "stop all, look for more, then SIGKILL: nothing is saved".to_owned(),
         Choice::Signal(signal) => signal,
@@ -298,9 +306,8 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
         Some(Stage::Sent { signal, at, alive }) => {
             let mut lines =
                 say(format!("{signal} sent {} ago; it has not ended yet.", Elapsed(now.since(*at))), theme.notable());
-            if let Some(next) = panel.next_step() {
-                let left = Elapsed(next.since(now));
-                lines.push(Line::from(format!("SIGTERM follows in {left}; Esc leaves it at this.")));
+            if let Some(next) = next_step(panel, now) {
+                lines.push(next);
             } else if let (Some((state, wchan)), Some(root)) = (alive, root) {
                 let is_frozen = root.process.facts.frozen_by.is_ok();
                 let waits =
@@ -319,7 +326,8 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
         }
         _ if panel.first_sent.is_some() => {
             let mut lines = say("Some have not ended yet.".to_owned(), theme.notable());
-            lines.push(Line::styled(format!("{effect} to those that are left, Esc cancels."), theme.dim()));
+            lines.extend(next_step(panel, now));
+            lines.push(Line::styled(format!("{effect}, Esc cancels."), theme.dim()));
             lines
         }
         _ => {
@@ -327,6 +335,12 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
             say(format!("Verified: only {targets} will be signalled. {effect}, Esc cancels."), theme.good())
         }
     }
+}
+
+/// Announces the SIGTERM of a gentle end; `None` if none is to follow.
+fn next_step(panel: &EndDialog, now: Moment) -> Option<Line<'static>> {
+    let left = Elapsed(panel.next_step()?.since(now));
+    Some(Line::from(format!("SIGTERM follows in {left} to all that are left; Esc leaves it at this.")))
 }
 
 /// Describes the result when all targets have ended: the time, and the memory that came back.

@@ -292,20 +292,46 @@ sleep_as('root')
 ";
     let mut tree = Tree::start(&[("train.py", program)], &["root", "child"]);
     tree.put_on_gpu("root", 4 * GIB);
-    let root = tree.pid("root");
+    let (root, child) = (tree.pid("root"), tree.pid("child"));
     let terminal = tree.open_dialog_on_job("root", "root");
-    terminal.wait_for(&format!("● gently    SIGINT to {root} only, after 10 s SIGTERM, and no more"));
+    terminal.wait_for(&format!("● gently    SIGINT to {root}, after 10 s SIGTERM to all that are left"));
     terminal.keys(ENTER);
     terminal.wait_for("SIGTERM follows in");
     terminal.wait_for("SIGTERM sent");
     terminal.wait_for("it has not ended yet");
     assert!(!terminal.text().contains("follows in"), "{}", terminal.text());
-    wait_until("two signals in the audit log", || tree.signalled() == [root, root]);
+    wait_until("three signals in the audit log", || tree.signalled() == [root, root, child]);
     select_force(&terminal);
     terminal.keys(ENTER);
     tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
     terminal.wait_for("returned 4.0 GiB of 4.0 GiB");
+    close_and_quit(terminal);
+}
+
+#[test]
+fn a_gentle_end_goes_on_with_all_that_the_root_leaves() {
+    let program = "open_device_files()
+for role in 'one', 'two':
+    if not os.fork():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sleep_as(role)
+sleep_as('root')
+";
+    let mut tree = Tree::start(&[("train.py", program)], &["root", "one", "two"]);
+    tree.put_on_gpu("root", 4 * GIB);
+    let (root, one, two) = (tree.pid("root"), tree.pid("one"), tree.pid("two"));
+    let terminal = tree.open_dialog_on_job("root", "root");
+    terminal.keys(ENTER);
+    tree.processes["root"].wait_for_end();
+    terminal.wait_for("Enter sends SIGINT to the 2 left, then SIGTERM to those left");
+    terminal.wait_for("● gently    SIGINT to the 2 left, after 10 s SIGTERM to all that are left");
+    terminal.keys(ENTER);
+    wait_until("three signals in the audit log", || tree.signalled() == [root, one, two]);
+    terminal.wait_for("SIGTERM follows in");
+    tree.wait_for_all_ends();
+    terminal.wait_for("All ended within");
+    wait_until("five signals in the audit log", || tree.signalled() == [root, one, two, one, two]);
     close_and_quit(terminal);
 }
 
