@@ -117,6 +117,8 @@ enum AgentEvent {
     Scanned(Box<scan::ScanResult>),
     /// New allocator stats, or the notice that an abandoned thread returned from a hung read.
     Allocators(worker::WorkerMessage<Vec<(ProcessId, pytorch::ReadOutcome)>>),
+    /// A held process has another user than before.
+    OwnerChanged(ProcessId),
     /// The writer has written the first snapshot.
     Written,
     /// Start passes at this interval from now on.

@@ -163,11 +163,17 @@ impl CommandHandler {
                 for process in &processes {
                     self.update_argv(*process);
                 }
-                self.force(&processes);
+                // If one has another owner, a person decides anew about all.
+                if self.report_new_owners(&processes) {
+                    processes.iter().for_each(|process| self.report_caution(*process));
+                } else {
+                    self.force(&processes);
+                }
             }
             Command::Release { process } => {
                 self.held.remove(&process);
             }
+            Command::Signal { process, .. } if self.report_new_owners(&[process]) => {}
             Command::Signal { process, signal } => {
                 self.update_argv(process);
                 let outcome = match self.held.get_mut(&process) {
@@ -209,9 +215,34 @@ impl CommandHandler {
             self.reported_ended.remove(&process);
             self.update_argv(process);
         }
-        let held = self.held.get(&process).ok_or(Refusal::NotHeld(pid))?;
-        let origin = facts.origin.as_ref().ok().map(Text::as_str);
-        Ok(caution(held.comm.as_str(), held.owner(), origin, self.requester))
+        Ok(self.caution(process))
+    }
+
+    /// Returns why to think twice about ending a held process; `None` when there is no reason.
+    fn caution(&self, process: ProcessId) -> Option<Text> {
+        let held = self.held.get(&process)?;
+        let known = self.targets.get(process.pid).filter(|(known, _)| *known == process);
+        let origin = known.as_ref().and_then(|(_, facts)| facts.origin.as_ref().ok()).map(Text::as_str);
+        caution(held.comm.as_str(), held.owner(), origin, self.requester)
+    }
+
+    /// Tells the viewer the caution about a held process anew.
+    fn report_caution(&self, process: ProcessId) {
+        self.reply(process, Outcome::Held { caution: self.caution(process) });
+    }
+
+    /// Tells the viewer which of these held processes have another owner than when they were last looked at. A signal to them
+    /// waits for the user, who saw the old owner. Returns whether there is one.
+    fn report_new_owners(&mut self, processes: &[ProcessId]) -> bool {
+        let mut has_one = false;
+        for process in processes {
+            if self.held.get_mut(process).and_then(HeldProcess::new_owner).is_some() {
+                has_one = true;
+                self.send_event(AgentEvent::OwnerChanged(*process));
+                self.report_caution(*process);
+            }
+        }
+        has_one
     }
 
     /// Keeps the arguments of a held process once the main loop knows them. The empty arguments of a zombie are not kept.
@@ -226,9 +257,10 @@ impl CommandHandler {
 
     fn check_held(&mut self, ended: &BTreeSet<ProcessId>) {
         let now = clock::now();
-        let (mut news, mut has_one_ended) = (Vec::new(), false);
+        let (mut news, mut checked, mut has_one_ended) = (Vec::new(), Vec::new(), false);
         for (process, held) in &mut self.held {
             if ended.contains(process) || held.due.is_some_and(|due| now >= due) {
+                checked.push(*process);
                 let was_running = held.running_pidfd().is_some();
                 news.extend(held.check(now).map(|outcome| (*process, outcome)));
                 has_one_ended |= was_running && held.running_pidfd().is_none();
@@ -241,6 +273,7 @@ impl CommandHandler {
         for (process, outcome) in news {
             self.report(process, outcome);
         }
+        self.report_new_owners(&checked);
     }
 
     /// Records and sends an outcome, and releases a process that has ended.

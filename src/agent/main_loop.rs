@@ -189,6 +189,10 @@ impl MainLoop {
                 self.writer.request_full();
                 self.begin_pass(now, false);
             }
+            AgentEvent::OwnerChanged(process) => {
+                self.processes.forget_user(process);
+                self.begin_pass(now, false);
+            }
             AgentEvent::Ended(argv) => {
                 self.processes.expect_argv(argv);
                 self.ended = Some(now);

@@ -226,6 +226,13 @@ impl Processes {
         due.take(THREAD_READS_PER_PASS).for_each(|shown| shown.read_threads());
     }
 
+    /// Lets the next pass read the user of a process again.
+    pub(super) fn forget_user(&mut self, id: ProcessId) {
+        if let Some(shown) = self.shown.get_mut(&id.pid).filter(|shown| shown.process.id == id) {
+            shown.process.facts_mut().uid = Err(Missing::NotYet);
+        }
+    }
+
     /// Returns the processes that use a GPU in this pass, except those with an unverified PID.
     pub(super) fn gpu_users(&self) -> impl Iterator<Item = ProcessId> {
         let users =

@@ -297,7 +297,7 @@ fn a_notice_names_the_grouping_and_says_when_the_list_looks_the_same() {
 }
 
 #[test]
-fn a_gentle_end_signals_the_root_only_twice_at_most_and_never_with_sigkill() {
+fn a_gentle_end_interrupts_the_root_then_asks_all_that_are_left_and_never_kills() {
     let mut gentle = job().keys("Enter").asks(&[signal(100, Signal::Int)]);
     gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Int, at: Moment(1_000_000) });
     // The root looks like torchrun, so it gets 35 s.
@@ -305,8 +305,8 @@ fn a_gentle_end_signals_the_root_only_twice_at_most_and_never_with_sigkill() {
         gentle = gentle.pass(|host| if seconds > 1 { host.later(seconds - 1) } else { host });
         gentle.event(Event::Tick(ViewerTime::ZERO));
         if seconds == 1 {
-            gentle = gentle.asks(&[signal(100, Signal::Term)]);
-            gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Term, at: Moment(1_035_000) });
+            let all = [100, 101, 102].map(|pid| Command::Signal { process: id(pid), signal: Signal::Term });
+            gentle = gentle.asks(&[asked(all.to_vec())]);
         }
     }
     gentle.asks(&[]);

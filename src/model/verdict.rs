@@ -88,7 +88,7 @@ pub enum VerdictKind {
     Orphan(OrphanEvidence),
     /// There are signs of an orphan, but not enough.
     MaybeOrphan(OrphanEvidence),
-    /// The process has ended and holds nothing, and its parent has not reaped it.
+    /// The process has ended, and its parent has not reaped it.
     Zombie {
         /// The parent; `None` when it is not in the snapshot.
         parent: Option<Arc<KnownProcess>>,

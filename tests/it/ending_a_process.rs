@@ -112,6 +112,30 @@ fn each_of_its_keys_opens_the_end_dialog_and_escape_sends_nothing() {
 }
 
 #[test]
+fn a_process_that_changes_its_user_while_the_dialog_is_open_is_shown_with_a_caution() {
+    if !rustix::process::getuid().is_root() {
+        return print_note("skipped: only root can change the user of a process");
+    }
+    let mut host = Host::new(["H100"]);
+    let program = "import os, signal, time\nsignal.signal(signal.SIGUSR1, lambda *_: os.setuid(54321))\nprint('ready', flush=True)\nwhile True: time.sleep(1000)";
+    let pid = start_python(&mut host, GIB, program);
+    let terminal = start_with_dialog(&host, pid);
+    terminal.wait_for("of root, started");
+    host.process(pid).handle.signal(Signal::USR1);
+    terminal.wait_for(&format!("{pid}: it belongs to uid 54321"));
+    terminal.wait_for(&format!("Type {pid} to confirm:"));
+    terminal.wait_for("of 54321, started");
+    terminal.keys(ENTER);
+    terminal.keys(&pid.to_string());
+    terminal.wait_for(&format!("confirm: {pid}_"));
+    assert_eq!(process_state(pid), Some('S'), "Enter alone sent nothing");
+    terminal.keys(ENTER);
+    host.process(pid).wait();
+    terminal.wait_for("It ended after");
+    close_and_quit(terminal);
+}
+
+#[test]
 fn a_paste_is_text_for_the_filter_and_never_a_key() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);

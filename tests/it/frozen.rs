@@ -3,9 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use gputop::protocol::snapshot::Missing;
+
 use crate::ending_a_process::start_python;
 use crate::host::{GIB, Host};
 use crate::print_note;
+use crate::process::wait_until;
+use crate::stories::ObservedHost;
 use crate::terminal::{ENTER, ESC, F9, Terminal};
 
 /// How the control groups of a hierarchy are frozen.
@@ -19,13 +23,37 @@ struct Freezer {
     frozen: &'static str,
     /// The content that resumes the group.
     thawed: &'static str,
+    /// The file that shows whether the group is frozen, and a part of it that means so.
+    state: &'static str,
+    is_frozen: &'static str,
 }
 
 /// Version 1; version 2 alone; version 2 beside version 1.
 const FREEZERS: [Freezer; 3] = [
-    Freezer { top: "/sys/fs/cgroup/freezer", switch: "freezer.state", frozen: "FROZEN", thawed: "THAWED" },
-    Freezer { top: "/sys/fs/cgroup", switch: "cgroup.freeze", frozen: "1", thawed: "0" },
-    Freezer { top: "/sys/fs/cgroup/unified", switch: "cgroup.freeze", frozen: "1", thawed: "0" },
+    Freezer {
+        top: "/sys/fs/cgroup/freezer",
+        switch: "freezer.state",
+        frozen: "FROZEN",
+        thawed: "THAWED",
+        state: "freezer.state",
+        is_frozen: "FROZEN",
+    },
+    Freezer {
+        top: "/sys/fs/cgroup",
+        switch: "cgroup.freeze",
+        frozen: "1",
+        thawed: "0",
+        state: "cgroup.events",
+        is_frozen: "frozen 1",
+    },
+    Freezer {
+        top: "/sys/fs/cgroup/unified",
+        switch: "cgroup.freeze",
+        frozen: "1",
+        thawed: "0",
+        state: "cgroup.events",
+        is_frozen: "frozen 1",
+    },
 ];
 
 /// A program that handles SIGTERM. In a frozen group of version 2, SIGKILL works at once, and a handler runs only after
@@ -60,6 +88,14 @@ impl FrozenGroup {
         (is_member && write(&frozen.switch, freezer.frozen)).then_some(frozen)
     }
 
+    /// Freezes the process again, and waits until the kernel has done it.
+    fn freeze(&self) {
+        fs::write(&self.switch, self.freezer.frozen).expect("the group was frozen before");
+        let state = self.group.join(self.freezer.state);
+        let is_frozen = || fs::read_to_string(&state).is_ok_and(|text| text.contains(self.freezer.is_frozen));
+        wait_until("the group is frozen", is_frozen);
+    }
+
     fn thaw(&self) {
         // If the write fails, the group was never frozen.
         let _never_frozen = fs::write(&self.switch, self.freezer.thawed);
@@ -92,6 +128,38 @@ fn a_process_that_freezes_while_gputop_runs_is_reported() {
         frozen.thaw();
         terminal.wait_until_gone("frozen process");
         terminal.quit();
+    }
+    if tested == 0 {
+        print_note("skipped: no control group can be frozen here");
+    }
+}
+
+#[test]
+fn a_freeze_is_noticed_in_the_next_pass() {
+    let mut tested = 0;
+    for freezer in FREEZERS {
+        let mut host = Host::new(["H100"]);
+        let pid = start_python(&mut host, 11 * GIB, SIGTERM_HANDLER);
+        let Some(frozen) = FrozenGroup::new(pid, freezer) else { continue };
+        tested += 1;
+        frozen.thaw();
+        let mut observed = ObservedHost::start(host.gputop(["agent", "--interval", "100ms"]));
+        let frozen_by = |observed: &ObservedHost| {
+            let process = observed.model().latest()?.processes.iter().find(|process| process.id.pid == pid)?;
+            Some(process.facts.frozen_by.clone())
+        };
+        // Once the process is seen to sleep for long, nothing but the group's file shows the freeze.
+        for _ in 0..20 {
+            observed.apply_next_line();
+        }
+        assert_eq!(frozen_by(&observed), Some(Err(Missing::Unsupported)));
+        frozen.freeze();
+        // The first line may have been written before the freeze.
+        observed.apply_next_line();
+        observed.apply_next_line();
+        observed.apply_next_line();
+        let file = frozen_by(&observed).expect("the process is listed").expect("the process is frozen");
+        assert_eq!(file.as_str(), frozen.switch.to_str().expect("the path is ASCII"));
     }
     if tested == 0 {
         print_note("skipped: no control group can be frozen here");

@@ -14,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_
 
 use super::audit::{SignalMode, SignalRecord, UserName};
 use super::refusal::Refusal;
+use crate::agent::clock;
 use crate::agent::procfs::files;
 use crate::agent::procfs::stat::{self, living_thread};
 use crate::base::text::{Argv, Text};
@@ -26,6 +27,8 @@ use crate::protocol::snapshot::{ProcessId, State};
 pub(super) struct HeldProcess {
     process: ProcessId,
     pub(super) comm: Text,
+    /// The real user ID that was last seen. `None` when it could not be read.
+    uid: Option<u32>,
     /// The arguments. `None` until the slow-files thread has read them: reading them in this thread could hang.
     pub(super) argv: Option<Argv>,
     pidfd: OwnedFd,
@@ -45,6 +48,9 @@ impl HeldProcess {
     /// The shortest and the longest time between two checks whether an ended process was reaped. The pidfd stays readable,
     /// so waiting for it would spin.
     const REAP_CHECK: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
+
+    /// How often the owner of a process that was not signalled is looked at: it may call `setuid`.
+    const OWNER_INTERVAL: Duration = Duration::from_secs(1);
 
     /// Opens a pidfd of a process, or returns why the process must not be signalled.
     ///
@@ -82,12 +88,13 @@ impl HeldProcess {
         let held = Self {
             process,
             comm: Text::new(stat.comm),
+            uid: files::real_uid(number).ok(),
             argv: None,
             pidfd,
             signalled: None,
             ended: None,
             is_zombie_reported: false,
-            due: None,
+            due: Some(clock::now()),
         };
         // This checks the permission by PID, and sends no signal. If the process is not reaped afterwards, it had the PID
         // all the time, so the result is about this process.
@@ -105,6 +112,13 @@ impl HeldProcess {
             (Errno::PERM, None) | (Errno::SRCH, _) => Refusal::Ended(pid),
             (other, _) => Refusal::Failed(pid, other),
         }
+    }
+
+    /// Returns the owner that was last seen, if it is another one than before.
+    pub(super) fn new_owner(&mut self) -> Option<u32> {
+        let owner = self.owner().filter(|owner| self.uid != Some(*owner));
+        self.uid = owner.or(self.uid);
+        owner
     }
 
     /// Returns the real user ID of the process. `None` when the process has been reaped.
@@ -184,7 +198,10 @@ impl HeldProcess {
             }
             return Some(outcome);
         }
-        let signalled = self.signalled?;
+        let Some(signalled) = self.signalled else {
+            self.due = Some(now.after(Self::OWNER_INTERVAL));
+            return None;
+        };
         if self.due.is_some_and(|due| now < due) {
             return None;
         }

@@ -2,10 +2,17 @@
 //!
 //! Reads only the kernel's own file systems. LXC may mount a FUSE file system in their place, which can hang.
 
-use std::fs;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
 
+use super::files;
 use crate::base::text::Text;
+use crate::base::units::Moment;
 
 /// Where control groups are mounted.
 const MOUNT_ROOT: &str = "/sys/fs/cgroup";
@@ -45,9 +52,24 @@ static VERSIONS: [CgroupVersion; 2] = [
     },
 ];
 
-/// The mount points of control groups on this host, with their versions.
+/// The mount points of control groups on this host, with their versions, and the groups of the shown processes.
 #[derive(Debug)]
-pub(super) struct Freezer(Vec<(PathBuf, &'static CgroupVersion)>);
+pub(super) struct Freezer {
+    mounts: Vec<(PathBuf, &'static CgroupVersion)>,
+    /// By path. The processes in a group keep it alive.
+    groups: RefCell<HashMap<PathBuf, Weak<ControlGroup>>>,
+}
+
+/// A control group, whose state file is kept open: reading it is cheap enough for each pass.
+#[derive(Debug)]
+pub(super) struct ControlGroup {
+    mount: PathBuf,
+    path: PathBuf,
+    version: &'static CgroupVersion,
+    state: OwnedFd,
+    /// When the state was last read, and the file that thaws the group; `None` while the group is not frozen.
+    last: RefCell<(Moment, Option<Text>)>,
+}
 
 impl Freezer {
     /// Finds the mount points in the list of mounts: `statfs` on a mount point could hang.
@@ -65,39 +87,68 @@ impl Freezer {
         let points = VERSIONS.iter().flat_map(|version| version.mount_points.iter().map(move |point| (point, version)));
         let paths = points.map(|(point, version)| (format!("{root}{point}"), version));
         let mounted = paths.filter(|(path, version)| file_system(path) == Some(version.file_system));
-        Self(mounted.map(|(path, version)| (path.into(), version)).collect())
+        let mounts = mounted.map(|(path, version)| (path.into(), version)).collect();
+        Self { mounts, groups: RefCell::default() }
     }
 
-    /// Returns the file that thaws a process, given its `/proc/PID/cgroup`. `None` unless it is known to be frozen.
-    pub(super) fn frozen_by(&self, cgroup: &[u8]) -> Option<Text> {
-        let mut lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
-        let file = lines.find_map(|line| {
+    /// Returns the groups that can be frozen with a process, given its `/proc/PID/cgroup`: one for each version of control
+    /// groups. Leaves out the root group, which is never frozen, and groups that cannot be seen.
+    pub(super) fn groups(&self, cgroup: &[u8]) -> Vec<Rc<ControlGroup>> {
+        let lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
+        let groups = lines.filter_map(|line| {
             let mut fields = line.splitn(3, ':').skip(1);
             let (controllers, path) = (fields.next()?, fields.next()?);
-            // The root group is never frozen, and a group outside of our cgroup namespace cannot be seen.
+            // A group outside of our cgroup namespace cannot be seen.
             let path = path.strip_prefix('/').filter(|path| !path.is_empty() && !path.starts_with(".."))?;
             let has_controller =
                 |version: &CgroupVersion| controllers.split(',').any(|name| name == version.controller);
-            let mut mounts = self.0.iter().filter(|(_, version)| has_controller(version));
-            mounts.find_map(|(mount, version)| version.control_file(mount, &mount.join(path)))
-        })?;
-        Some(Text::new(file.as_os_str().as_encoded_bytes()))
+            let mut mounts = self.mounts.iter().filter(|(_, version)| has_controller(version));
+            mounts.find_map(|(mount, version)| self.open(mount, mount.join(path), version))
+        });
+        groups.collect()
+    }
+
+    fn open(&self, mount: &Path, path: PathBuf, version: &'static CgroupVersion) -> Option<Rc<ControlGroup>> {
+        let mut groups = self.groups.borrow_mut();
+        if let Some(group) = groups.get(&path).and_then(Weak::upgrade) {
+            return Some(group);
+        }
+        groups.retain(|_, group| group.strong_count() > 0);
+        let state = File::open(path.join(version.state.0)).ok()?.into();
+        let group =
+            ControlGroup { mount: mount.to_owned(), path: path.clone(), version, state, last: RefCell::default() };
+        let group = Rc::new(group);
+        groups.insert(path, Rc::downgrade(&group));
+        Some(group)
     }
 }
 
-impl CgroupVersion {
-    /// Returns the control file of the nearest group, from this one up, that was itself frozen. If no such group is visible,
-    /// returns the control file of this group. `None` when the group is not frozen.
-    fn control_file(&self, mount: &Path, group: &Path) -> Option<PathBuf> {
-        let (file, frozen) = self.state;
-        let state = fs::read_to_string(group.join(file)).ok()?;
-        if !state.lines().any(|line| frozen.contains(&line)) {
-            return None;
+impl ControlGroup {
+    /// The time for which the state is not read again: the processes of a group are read one after the other.
+    const FRESH: Duration = Duration::from_millis(50);
+
+    /// Returns the file that thaws the group. `None` unless the group is known to be frozen.
+    pub(super) fn frozen_by(&self, now: Moment) -> Option<Text> {
+        let mut last = self.last.borrow_mut();
+        if now.since(last.0) >= Self::FRESH {
+            let mut buffer = [0; 256];
+            let state = files::read(&self.state, &mut buffer).unwrap_or_default();
+            let mut lines = state.split(|byte| *byte == b'\n');
+            let is_frozen = lines.any(|line| self.version.state.1.iter().any(|frozen| frozen.as_bytes() == line));
+            *last = (now, is_frozen.then(|| self.control_file()));
         }
-        let is_self_frozen =
-            |group: &&Path| fs::read_to_string(group.join(self.self_frozen)).is_ok_and(|text| text.trim_end() == "1");
-        let mut groups = group.ancestors().take_while(|group| *group != mount);
-        Some(groups.find(is_self_frozen).unwrap_or(group).join(self.control))
+        last.1.clone()
+    }
+
+    /// Returns the control file of the nearest group, from this one up, that was itself frozen. If no such group is visible,
+    /// returns the control file of this group.
+    fn control_file(&self) -> Text {
+        let is_self_frozen = |group: &&Path| {
+            fs::read_to_string(group.join(self.version.self_frozen)).is_ok_and(|text| text.trim_end() == "1")
+        };
+        let mut groups = self.path.ancestors().take_while(|group| *group != self.mount);
+        let file = groups.find(is_self_frozen).unwrap_or(&self.path).join(self.version.control);
+        Text::new(file.as_os_str().as_encoded_bytes())
     }
 }
 
@@ -121,7 +172,8 @@ mod tests {
         let root = groups(files);
         let root = root.path().to_str().unwrap();
         let mounts = mounts.iter().map(|[file_system, point]| format!("none {root}{point} {file_system} rw 0 0\n"));
-        let file = Freezer::new(root, &mounts.collect::<String>()).frozen_by(cgroup.as_bytes())?;
+        let groups = Freezer::new(root, &mounts.collect::<String>()).groups(cgroup.as_bytes());
+        let file = groups.iter().find_map(|group| group.frozen_by(Moment(1000)))?;
         Some(file.as_str().strip_prefix(root).unwrap().trim_start_matches('/').to_owned())
     }
 
@@ -163,6 +215,16 @@ mod tests {
         // The later mount hides the earlier.
         assert_eq!(thaw_file(&[["cgroup", "/freezer"], ["fuse.lxcfs", "/freezer"]]), None);
         assert_eq!(thaw_file(&[["tmpfs", ""]]), None);
+    }
+
+    #[test]
+    fn a_group_is_read_again_while_its_file_is_open() {
+        let root = groups(&[("a/cgroup.events", "frozen 0\n"), ("a/cgroup.freeze", "1\n")]);
+        let path = root.path().to_str().unwrap();
+        let groups = Freezer::new(path, &format!("none {path} cgroup2 rw 0 0\n")).groups(b"0::/a\n");
+        assert_eq!(groups[0].frozen_by(Moment(1000)), None);
+        fs::write(root.path().join("a/cgroup.events"), "frozen 1\n").unwrap();
+        assert!(groups[0].frozen_by(Moment(1000).after(ControlGroup::FRESH)).is_some());
     }
 
     #[test]

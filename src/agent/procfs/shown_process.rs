@@ -1,11 +1,13 @@
 //! One process that is shown: reads its facts and load, and decides how certain its identity is.
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::files;
+use super::freezer::ControlGroup;
 use super::host_procfs::HostProcfs;
 use super::origin::{self, CudaEnvironment, Environment, Origin};
 use super::slow_files::{SlowFacts, SlowFiles};
@@ -22,8 +24,8 @@ const SHORTEST_CPU_SPAN: Duration = Duration::from_millis(150);
 const THREAD_NAME_DELAY: Duration = Duration::from_secs(5);
 /// A sleeping process is at rest after this number of readings in a row without CPU time.
 const RESTING_READINGS: u8 = 4;
-/// How often the control group of a process that may be frozen is read, in milliseconds. Reading it takes long.
-const CGROUP_INTERVAL_MS: u64 = 5000;
+/// How often it is checked whether the process that a process serves has ended, in milliseconds.
+const SERVED_INTERVAL_MS: u64 = 5000;
 
 #[derive(Debug)]
 pub(super) struct ShownProcess {
@@ -46,6 +48,8 @@ pub(super) struct ShownProcess {
     is_verified: bool,
     verify_due: Moment,
     group_origin: Option<Origin>,
+    /// The control groups that can be frozen with the process; empty before they are read.
+    control_groups: Vec<Rc<ControlGroup>>,
     environment_origin: Reading<Option<Origin>>,
     pub(super) cuda: CudaEnvironment,
     /// The PID that the process was started to serve.
@@ -113,6 +117,7 @@ impl ShownProcess {
             is_verified: false,
             verify_due: Moment(0),
             group_origin: None,
+            control_groups: vec![],
             environment_origin: Err(Missing::NotYet),
             cuda: CudaEnvironment::default(),
             served: Err(Missing::NotYet),
@@ -168,8 +173,8 @@ impl ShownProcess {
     fn update(&mut self, stat: &ProcStat<'_>, procfs: &HostProcfs, slow_files: &mut SlowFiles, now: Moment) {
         let id = self.process.id;
         // Offset by PID, so that the turns of many processes are spread over the passes.
-        let turn = |at: Moment| (at.0 + u64::from(id.pid) * 1000) / CGROUP_INTERVAL_MS;
-        let is_cgroup_turn = turn(std::mem::replace(&mut self.read, now)) != turn(now);
+        let turn = |at: Moment| (at.0 + u64::from(id.pid) * 1000) / SERVED_INTERVAL_MS;
+        let is_served_turn = turn(std::mem::replace(&mut self.read, now)) != turn(now);
         let facts = &self.process.facts;
         let related = (Ok(stat.parent), Ok(stat.group), Ok(stat.session));
         if (facts.parent, facts.group, facts.session) != related {
@@ -188,7 +193,6 @@ impl ShownProcess {
             slow_files.processes.push(id);
         }
         let load = &mut self.process.load;
-        let previous_state = load.state;
         let (state, thread) = match stat.state {
             State::Zombie if stat.threads > 1 => {
                 living_thread(id.pid).map_or((State::Zombie, None), |(directory, state)| (state, Some(directory)))
@@ -205,14 +209,10 @@ impl ShownProcess {
         }
         load.threads = Ok(stat.threads);
         load.rss = Ok(Bytes(stat.rss_pages.saturating_mul(procfs.page_size)));
-        // A frozen process may be thawed; and with control groups v1, a frozen process shows as blocked.
-        let is_blocked = previous_state == Ok(State::DiskSleep) && state == State::DiskSleep;
-        if is_cgroup_turn && self.served.is_ok() {
+        if is_served_turn && self.served.is_ok() {
             self.update_served();
         }
-        if is_cgroup_turn && (self.process.facts.frozen_by.is_ok() || is_blocked) {
-            self.read_cgroup(procfs);
-        }
+        self.update_frozen(now);
         let load = &mut self.process.load;
         match self.cpu {
             Some((at, _)) if now.since(at) < SHORTEST_CPU_SPAN => return,
@@ -224,7 +224,7 @@ impl ShownProcess {
             None => load.cpu = Err(Missing::NotYet),
         }
         self.cpu = Some((now, stat.cpu_ticks));
-        // With control groups v2, a frozen process shows as sleeping. Spread by PID, in case a thousand fall asleep at once.
+        // The process may have moved to a group that was then frozen. Spread by PID, in case a thousand fall asleep at once.
         if u32::from(self.asleep) == u32::from(RESTING_READINGS) + id.pid % 4 {
             self.read_cgroup(procfs);
         }
@@ -249,9 +249,14 @@ impl ShownProcess {
         let mut buffer = [0; 4096];
         let group = files::open(self.process.id.pid, "cgroup").and_then(|file| files::read(file, &mut buffer));
         let Ok(group) = group else { return };
-        let frozen_by = procfs.freezer.frozen_by(group).ok_or(Missing::Unsupported);
+        self.control_groups = procfs.freezer.groups(group);
         self.group_origin = origin::from_cgroup(group);
         self.update_origin();
+        self.update_frozen(self.read);
+    }
+
+    fn update_frozen(&mut self, now: Moment) {
+        let frozen_by = self.control_groups.iter().find_map(|group| group.frozen_by(now)).ok_or(Missing::Unsupported);
         if self.process.facts.frozen_by != frozen_by {
             self.process.facts_mut().frozen_by = frozen_by;
         }

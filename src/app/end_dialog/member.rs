@@ -125,8 +125,13 @@ impl Member {
 
     pub(super) fn take_outcome(&mut self, outcome: &Outcome) {
         match outcome {
-            Outcome::Held { caution } if self.stage == Stage::Verifying => {
-                self.stage = Stage::Held;
+            // The agent withholds a signal when the process has another owner than the user saw.
+            Outcome::Held { caution }
+                if self.stage == Stage::Verifying || self.stage == Stage::Held || *caution != self.caution =>
+            {
+                if matches!(self.stage, Stage::Verifying | Stage::Asked(_)) {
+                    self.stage = Stage::Held;
+                }
                 self.caution.clone_from(caution);
             }
             Outcome::Refused { reason } if !self.is_over() && self.stage != Stage::Unasked => {

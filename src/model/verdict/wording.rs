@@ -100,7 +100,13 @@ impl Verdict {
             VerdictKind::MaybeOrphan(orphaned) => format!("possibly orphaned: {}; {}", orphaned.why(), holds()),
             VerdictKind::Zombie { parent } => {
                 let parent = parent.as_ref().map_or_else(String::new, |parent| format!(" ({parent})"));
-                format!("has ended and holds nothing; its parent{parent} has not reaped it")
+                let holds = match self.listed {
+                    Some(total) if !total.is_ok_and(|total| total.bytes == Bytes(0)) => {
+                        format!("but the driver still lists {}", self.amount())
+                    }
+                    _ => "and holds nothing".to_owned(),
+                };
+                format!("has ended, {holds}; its parent{parent} has not reaped it")
             }
             VerdictKind::Dying { threads } => {
                 let (threads, run) = (many(*threads, "other thread"), if *threads == 1 { "runs" } else { "run" });
