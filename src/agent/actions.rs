@@ -165,7 +165,9 @@ impl CommandHandler {
                 }
                 // If one has another owner, a person decides anew about all.
                 if self.report_new_owners(&processes) {
-                    processes.iter().for_each(|process| self.report_caution(*process));
+                    for process in processes {
+                        self.report_caution(process);
+                    }
                 } else {
                     self.force(&processes);
                 }

@@ -45,37 +45,6 @@ fn rates_need_a_second_reading() {
 }
 
 #[test]
-fn the_control_group_is_read_only_when_a_process_seems_frozen() {
-    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-    let (procfs, mut slow_files) = (HostProcfs::new(true, DeviceFiles::of_host()), SlowFiles::new(mpsc::channel().0));
-    let (mut buffer, mut now) = ([0; 1024], clock::now());
-    let mut shown = ShownProcess::unread(child.id());
-    // Sets `frozen_by`, reads the process a second later, and returns whether the control group was read.
-    let mut reads_group = |shown: &mut ShownProcess, set: Reading<Text>| {
-        now = now.after(Duration::from_secs(1));
-        let mut context = ReadContext { buffer: &mut buffer, procfs: &procfs, slow_files: &mut slow_files, now };
-        if shown.is_unread() {
-            *shown = ShownProcess::open(child.id(), &mut context, None);
-        }
-        shown.process.facts_mut().frozen_by = set.clone();
-        shown.refresh(&mut context, None) && shown.process.facts.frozen_by != set
-    };
-    let mut reads = 0;
-    while !shown.is_resting() {
-        reads = u32::from(reads_group(&mut shown, Err(Missing::Denied)));
-    }
-    let mut reads_in = |readings: u32, set: Reading<Text>| {
-        (0..readings).map(|_| u32::from(reads_group(&mut shown, set.clone()))).sum::<u32>()
-    };
-    // The process begins to sleep, as a frozen process does with control groups v2.
-    assert_eq!(reads + reads_in(4, Err(Missing::Denied)), 1);
-    assert_eq!(reads_in(20, Err(Missing::Denied)), 0);
-    assert_eq!(reads_in(20, Ok("file".into())), 4);
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
-#[test]
 fn an_ended_process_is_only_a_pid() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let mut processes = no_processes();
