@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::orphans::{HostWithOrphan, end_a_process};
-use crate::trees::audit_lines;
+use crate::process_tree::audit_lines;
 
 /// The types of the values at each path.
 type Paths = BTreeMap<String, BTreeSet<String>>;

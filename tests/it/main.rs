@@ -6,6 +6,7 @@
 mod agent;
 mod host;
 mod process;
+mod process_tree;
 mod ready_pipe;
 mod terminal;
 

@@ -11,9 +11,9 @@ use crate::cli::json;
 use crate::ending_a_process::{end, open_dialog};
 use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, ProcessHandle, process_state};
+use crate::process_tree::audit_lines;
 use crate::ready_pipe::ReadyPipe;
 use crate::terminal::{ENTER, F9, Terminal};
-use crate::trees::audit_lines;
 
 const ORPHANS_FOUND: i32 = 10;
 

@@ -1,131 +1,19 @@
 //! The end dialog on jobs of several processes, with real process trees: all processes of the job end, no other does, and the
 //! screen names every outcome.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 
 use fake_nvml::GpuProcess;
-use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::Value;
+use rustix::process::Signal;
 
 use crate::ending_a_process::open_dialog;
 use crate::host::{GIB, Host};
-use crate::process::{ChildProcess, ProcessHandle, living_members_of_group, process_state, wait_until};
-use crate::ready_pipe::ReadyPipe;
+use crate::print_note;
+use crate::process::{ChildProcess, living_members_of_group, process_state, wait_until};
+use crate::process_tree::{Tree, close_and_quit, select_force, sent_signals};
 use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
-use crate::{DEADLINE, print_note};
-
-/// A host with one GPU, and a tree of processes on it.
-struct Tree {
-    host: Host,
-    pipe: ReadyPipe,
-    /// The processes that reported a role.
-    processes: BTreeMap<String, ProcessHandle>,
-    root: ChildProcess,
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        // The root is not reaped yet, so no other process group can have its number.
-        if let Some(group) = i32::try_from(self.root.pid()).ok().and_then(Pid::from_raw) {
-            let _ended = kill_process_group(group, Signal::KILL);
-        }
-        self.processes.values().for_each(ProcessHandle::kill);
-    }
-}
-
-impl Tree {
-    /// Runs the first file, and waits until a process of each role is ready.
-    #[track_caller]
-    fn start(files: &[(&str, &str)], roles: &[&str]) -> Self {
-        let host = Host::new(["H100"]);
-        let pipe = ReadyPipe::create(&host);
-        let root = ChildProcess::spawn(&mut pipe.command(&host, 0, files.iter().copied(), &["python3", files[0].0]));
-        let mut tree = Self { host, pipe, processes: BTreeMap::new(), root };
-        for _ in roles {
-            tree.wait_for_process();
-        }
-        let ready: BTreeSet<&str> = tree.processes.keys().map(String::as_str).collect();
-        assert_eq!(ready, roles.iter().copied().collect());
-        tree
-    }
-
-    /// Waits for the next process that is ready. Returns its PID.
-    #[track_caller]
-    fn wait_for_process(&mut self) -> u32 {
-        let process = self.pipe.next_within(DEADLINE).expect("another process becomes ready");
-        self.processes.insert(process.role, ProcessHandle::open(process.pid));
-        process.pid
-    }
-
-    fn pid(&self, role: &str) -> u32 {
-        self.processes[role].pid
-    }
-
-    /// Makes the driver list a process.
-    fn put_on_gpu(&mut self, role: &str, memory: u64) {
-        let pid = self.pid(role);
-        self.host.add_process(0, GpuProcess::new(pid, memory));
-    }
-
-    /// Opens the end dialog on the whole job of a process.
-    #[track_caller]
-    fn open_dialog_on_job(&self, role: &str, root: &str) -> Terminal {
-        let terminal = Terminal::start_at(&self.host, 100, 40, ["--interval", "100ms"]);
-        let pid = self.pid(role);
-        open_dialog(&terminal, pid);
-        terminal.wait_for("Tab: its whole job");
-        terminal.keys(TAB);
-        terminal.wait_for(&format!("End the job of {}", self.pid(root)));
-        terminal.wait_for("Verified: only these processes will be signalled");
-        terminal
-    }
-
-    /// Waits until all processes have ended.
-    #[track_caller]
-    fn wait_for_all_ends(&mut self) {
-        self.root.wait();
-        self.processes.values().for_each(ProcessHandle::wait_for_end);
-    }
-
-    /// The PIDs that a signal was sent to, according to the audit log.
-    fn signalled(&self) -> Vec<u32> {
-        let pid = |signal: Value| signal["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("a PID");
-        sent_signals(&self.host).into_iter().map(pid).collect()
-    }
-}
-
-/// The lines of the audit log.
-#[track_caller]
-pub(crate) fn audit_lines(host: &Host) -> Vec<Value> {
-    let text = fs::read_to_string(host.path("gputop/kills.jsonl")).expect("the audit log was written");
-    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
-}
-
-/// The lines of the audit log that record a signal.
-#[track_caller]
-pub(crate) fn sent_signals(host: &Host) -> Vec<Value> {
-    audit_lines(host).into_iter().filter(|line| line["signal"].is_string()).collect()
-}
-
-/// Selects the mode "by force" in the dialog.
-fn select_force(terminal: &Terminal) {
-    terminal.keys(&DOWN.repeat(3));
-    terminal.wait_for("● by force");
-    terminal.wait_for("Enter stops all and");
-}
-
-/// Closes the end dialog and quits.
-#[track_caller]
-fn close_and_quit(mut terminal: Terminal) {
-    let agent = terminal.agent();
-    terminal.keys(ESC);
-    terminal.wait_until_gone("┌ End");
-    terminal.quit();
-    // The agent writes the audit log before it ends.
-    agent.wait_for_end();
-}
 
 const SUPERVISOR: [(&str, &str); 2] = [
     ("supervisor.py", "report_ready('supervisor')\nwhile True:\n    start_python('child.py').wait()\n"),

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::host::{GIB, Host};
 use crate::process::{Output, ProcessHandle, children_with_argument, run};
+use crate::process_tree::sent_signals;
 use crate::terminal::{ENTER, F9, Terminal};
-use crate::trees::sent_signals;
 
 /// The memory of the process on each host. Nothing else tells the two apart.
 const LEFT_GIB: u64 = 3;

@@ -132,9 +132,10 @@ impl ControlGroup {
         let mut last = self.last.borrow_mut();
         if now.since(last.0) >= Self::FRESH {
             let mut buffer = [0; 256];
-            let state = files::read(&self.state, &mut buffer).unwrap_or_default();
-            let mut lines = state.split(|byte| *byte == b'\n');
-            let is_frozen = lines.any(|line| self.version.state.1.iter().any(|frozen| frozen.as_bytes() == line));
+            let is_frozen = files::read(&self.state, &mut buffer).is_ok_and(|state| {
+                let mut lines = state.split(|byte| *byte == b'\n');
+                lines.any(|line| self.version.state.1.iter().any(|frozen| frozen.as_bytes() == line))
+            });
             *last = (now, is_frozen.then(|| self.control_file()));
         }
         last.1.clone()
