@@ -91,7 +91,6 @@ struct HostArgs {
 }
 
 /// The flags of nvidia-smi.
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of nvidia-smi")]
 pub(crate) struct QueryArgs {
@@ -111,15 +110,18 @@ pub(crate) struct QueryArgs {
     #[arg(short = 'L', long = "list-gpus", conflicts_with = "via")]
     list: bool,
 
-    /// Print the changing values of each GPU as CSV, in base units, with the names of the JSON
-    #[arg(long, conflicts_with_all = ["gpu", "query_compute_apps", "list", "via"])]
-    csv: bool,
+    /// Print the changing values of each GPU as CSV, or those of each process on a GPU, in base units, with the names of the
+    /// JSON
+    #[arg(long, value_name = "gpus|processes", num_args = 0..=1, require_equals = true, default_missing_value = "gpus")]
+    #[arg(value_parser = ["gpus", "processes"], hide_possible_values = true)]
+    #[arg(conflicts_with_all = ["gpu", "query_compute_apps", "list", "via"])]
+    csv: Option<String>,
 
     /// Write to this file instead of the standard output
     #[arg(short = 'f', long, value_name = "FILE")]
     filename: Option<PathBuf>,
 
-    /// Show only these GPUs, given by index, UUID or PCI bus ID
+    /// Show only these GPUs, given by index, UUID or PCI bus ID; in every output but the screen
     #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
     id: Vec<String>,
 
@@ -138,6 +140,10 @@ pub(crate) struct AgentArgs {
     /// Time between two readings, such as `500ms` or `2s` [default: 1s]
     #[arg(long, value_name = "TIME", env = "GPUTOP_INTERVAL")]
     pub(crate) interval: Option<Interval>,
+
+    /// Time between two readings for a loop of milliseconds, which may be shorter than `--interval` allows
+    #[arg(long, hide = true, value_parser = values::positive_milliseconds)]
+    interval_ms: Option<Duration>,
 
     /// Load this NVML library instead of the system's libnvidia-ml.so.1
     #[arg(long, value_name = "FILE", env = "GPUTOP_NVML_LIB")]

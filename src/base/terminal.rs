@@ -56,9 +56,13 @@ pub fn size() -> (u16, u16) {
     }
 }
 
-/// Returns the terminal's columns; `None` when the standard output is not a terminal.
+/// Returns the columns of the terminal. Where the standard output is none, returns `COLUMNS` of the environment; `None` when
+/// that is not set.
 pub fn width() -> Option<usize> {
-    is_stdout().then(|| usize::from(size().0))
+    if is_stdout() {
+        return Some(usize::from(size().0));
+    }
+    env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0)
 }
 
 /// Writes these bytes to the standard output at once. Rust's buffer would keep them until a line ends.

@@ -82,6 +82,8 @@ fn misplaced(error: &clap::Error) -> Option<String> {
     };
     let subcommand = text(ContextKind::InvalidSubcommand).filter(|_| error.kind() == ErrorKind::ArgumentConflict)?;
     let option = text(ContextKind::PriorArg)?;
+    // clap names the option with its value: `--csv[=<gpus|processes>]`.
+    let option = option.split(['=', '[', ' ']).next().unwrap_or(&option);
     Some(format!("{option} has no effect on {subcommand}, which has its own options: see gputop {subcommand} --help"))
 }
 

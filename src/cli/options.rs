@@ -14,7 +14,7 @@ use crate::commands::free::FreeOptions;
 use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{FieldTable, Query, QueryOptions};
 use crate::commands::report::{ChosenColumns, ReadOptions, ReportFormat, ReportOptions};
-use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_INTERVAL};
+use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_LOOP};
 use crate::source::{Recording, Source, Speed};
 
 impl Cli {
@@ -29,7 +29,7 @@ impl Cli {
             _ => return None,
         };
         let interval =
-            every.map(|every| every.max(SHORTEST_INTERVAL)).or(self.agent.interval.map(|Interval(interval)| interval));
+            every.map(|every| every.max(SHORTEST_LOOP)).or(self.agent.interval.map(|Interval(interval)| interval));
         Some(ReportOptions {
             read: ReadOptions {
                 sources: self.sources(interval),
@@ -40,6 +40,7 @@ impl Cli {
             every,
             ascii: is_ascii(self.screen.ascii),
             columns: ChosenColumns { processes: self.screen.columns.clone(), gpus: self.screen.gpu_columns.clone() },
+            ids: self.query.id.clone(),
         })
     }
 
@@ -54,12 +55,13 @@ impl Cli {
             Some(Query::Fields(FieldTable::Gpu, names.clone()))
         } else if let Some(names) = &args.query_compute_apps {
             Some(Query::Fields(FieldTable::ComputeApps, names.clone()))
-        } else if args.csv {
-            Some(Query::Csv)
+        } else if let Some(table) = &args.csv {
+            Some(if table == "processes" { Query::ProcessCsv } else { Query::Csv })
         } else {
             args.list.then_some(Query::List)
         };
-        let is_asked = query.is_some() || !args.id.is_empty() || !args.format.is_empty() || args.filename.is_some();
+        let has_no_output = || !args.id.is_empty() && self.report().is_none();
+        let is_asked = query.is_some() || !args.format.is_empty() || args.filename.is_some() || has_no_output();
         is_asked.then(|| QueryOptions {
             agent: AgentOptions::from(&self.agent),
             timeout: self.timeout,
@@ -118,7 +120,7 @@ impl ScreenArgs {
 impl From<&AgentArgs> for AgentOptions {
     fn from(args: &AgentArgs) -> Self {
         Self {
-            interval: args.interval.map_or(DEFAULT_INTERVAL, |Interval(interval)| interval),
+            interval: args.interval_ms.or(args.interval.map(|Interval(interval)| interval)).unwrap_or(DEFAULT_INTERVAL),
             nvml_lib: args.nvml_lib.clone(),
             demo: args.demo,
             readonly: args.readonly,

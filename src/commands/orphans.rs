@@ -181,7 +181,7 @@ impl<'a> FoundOrphans<'a> {
             verdict.process.pid.to_string(),
             show(&|process| cell(&process.facts.user)),
             self.memory(verdict),
-            cell(&verdict.rss),
+            table::one_word(&verdict.rss),
             show(&|process| cell(&process.load.state.map(State::letter))),
             show(&table::command),
         ]
@@ -192,11 +192,11 @@ impl<'a> FoundOrphans<'a> {
         let alone = || verdict.kept.iter().filter(|kept| kept.holders == 1);
         match verdict.listed {
             Some(Ok(_)) if self.is_kept_by_one(|_| true, Some(verdict.process)) => "kept".to_owned(),
-            Some(Ok(listed)) => listed.bytes.to_string(),
+            Some(Ok(listed)) => table::one_word(&Ok(listed.bytes)),
             Some(Err(_)) => "-".to_owned(),
             None if verdict.kept.is_empty() => "-".to_owned(),
             None if alone().next().is_none() => "shared".to_owned(),
-            None => alone().map(|kept| kept.memory).sum::<Bytes>().to_string(),
+            None => table::one_word(&Ok(alone().map(|kept| kept.memory).sum())),
         }
     }
 
@@ -330,8 +330,8 @@ mod tests {
     fn an_orphan_is_listed_with_the_evidence() {
         let lines = [
             "1 orphan holds 11.0 GiB",
-            "VERDICT  GPU  PID  USER     MEMORY      RSS  S  COMMAND",
-            "orphan     0  101  alice  11.0 GiB  3.0 GiB  S  python train.py",
+            "VERDICT  GPU  PID  USER    MEMORY     RSS  S  COMMAND",
+            "orphan     0  101  alice  11.0GiB  3.0GiB  S  python train.py",
             "         its parent exited (now under PID 1); its process group leader 100 is gone, but it still computes; still \
              holds 11.0 GiB",
         ];

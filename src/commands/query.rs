@@ -19,8 +19,8 @@ use anyhow::Context;
 pub use self::field::FieldTable;
 use self::field::QueryField;
 use crate::base::text::Text;
-use crate::commands::report::{self, Exit, ReadOptions};
-use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL};
+use crate::commands::report::{self, Exit, ReadOptions, gpu_ids};
+use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL, SHORTEST_LOOP};
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
 use crate::source::Source;
 
@@ -35,6 +35,8 @@ pub enum Query {
     List,
     /// The changing values of each GPU, as CSV.
     Csv,
+    /// The changing values of each process on a GPU, as CSV.
+    ProcessCsv,
 }
 
 /// A query, its interval and the format of the answer.
@@ -71,7 +73,7 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     }
     let only = wanted_readings(options, &fields);
     let agent = AgentOptions {
-        interval: options.every.unwrap_or(Duration::ZERO).max(SHORTEST_INTERVAL),
+        interval: options.every.map_or(SHORTEST_INTERVAL, |every| every.max(SHORTEST_LOOP)),
         detail: only.iter().any(|reading| reading.starts_with("detail.")),
         only,
         ..options.agent.clone()
@@ -85,15 +87,18 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     // An agent's second pass follows the first at once, because rates need two. Only one of them is answered.
     let shortest_pause = options.every.unwrap_or(Duration::ZERO) / 2;
     let mut unknown_ids = Vec::new();
-    let outcome = report::read_until(&read, false, |hosts| {
+    let has_rates = matches!(options.query, Some(Query::ProcessCsv));
+    let outcome = report::read_until(&read, has_rates, |hosts| {
         let (_, snapshot) = hosts[0].seen?;
         if answered_at.is_some_and(|answered_at| snapshot.at.since(answered_at) < shortest_pause) {
             return None;
         }
         skipped_passes += 1;
         // The scan of /proc runs beside the passes over the driver, and delivers its result a little later.
-        let is_incomplete =
-            matches!(options.query, Some(Query::Fields(FieldTable::ComputeApps, _))) && rows::is_incomplete(snapshot);
+        let has_processes =
+            matches!(options.query, Some(Query::Fields(FieldTable::ComputeApps, _) | Query::ProcessCsv));
+        let lacks_rates = has_rates && is_first && rows::lacks_cpu(snapshot);
+        let is_incomplete = has_processes && rows::is_incomplete(snapshot) || lacks_rates;
         if is_incomplete && skipped_passes < PATIENCE {
             return None;
         }
@@ -103,11 +108,9 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
             return Some(Ok((exit, Some(reason(exit, snapshot, options)))));
         }
         if is_first {
-            let is_known =
-                |id: &&String| snapshot.gpus.iter().any(|gpu| gpu.facts.parent.is_none() && has_id(gpu, id.trim()));
-            unknown_ids = options.ids.iter().filter(|id| !is_known(id)).cloned().collect();
+            unknown_ids = gpu_ids::unknown(&[snapshot], &options.ids);
             if !unknown_ids.is_empty() {
-                report::print_error(&Text::new(format!("no such GPU here: {}", unknown_ids.join(","))));
+                report::print_error(&gpu_ids::no_such_gpu(&unknown_ids));
             }
             let of_gpus =
                 snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, &gpus)).filter_map(|gpu| gpu.trouble.as_ref());
@@ -157,7 +160,7 @@ impl QueryOutput<'_> {
 fn reason(exit: Exit, snapshot: &Snapshot, options: &QueryOptions) -> Text {
     match (&snapshot.driver.trouble, exit) {
         (Some(trouble), _) => trouble.sentence.clone(),
-        (None, Exit::Nothing) => Text::new(format!("no such GPU here: {}", options.ids.join(","))),
+        (None, Exit::Nothing) => gpu_ids::no_such_gpu(&options.ids),
         (None, _) => Text::new("the driver knows of no GPU"),
     }
 }
@@ -171,14 +174,21 @@ fn selected_fields(options: &QueryOptions) -> Result<Vec<QueryField>, String> {
     match &options.query {
         Some(Query::Fields(table, names)) => table.select(names),
         Some(_) => Ok(Vec::new()),
-        None => Err("-i, -f and --format go with --query-gpu, --query-compute-apps, -L or --csv".to_owned()),
+        None => Err("-f and --format go with --query-gpu, --query-compute-apps, -L or --csv; -i also with --once, --plain or --json; on \
+             the screen, /gpu0 shows the processes of a GPU"
+            .to_owned()),
     }
 }
 
 fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[QueryField], is_first: bool) -> String {
     let Some(Query::Fields(table, _)) = options.query else {
-        let is_csv = matches!(options.query, Some(Query::Csv));
-        return if is_csv { csv::table(snapshot, gpus, is_first) } else { list(snapshot, gpus) };
+        return match options.query {
+            Some(Query::Csv) => csv::table(snapshot, gpus, is_first),
+            Some(Query::ProcessCsv) => {
+                csv::processes(snapshot, snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, gpus)), is_first)
+            }
+            _ => list(snapshot, gpus),
+        };
     };
     let has = |word: &str| options.format.iter().any(|given| given.trim() == word);
     let mut text = String::new();
@@ -205,17 +215,7 @@ fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[
 /// Returns the GPUs with one of these IDs, without MIG instances; all GPUs if no ID is given.
 fn chosen<'a>(snapshot: &'a Snapshot, ids: &[String]) -> Vec<&'a Gpu> {
     let gpus = snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none());
-    gpus.filter(|gpu| ids.is_empty() || ids.iter().any(|id| has_id(gpu, id.trim()))).collect()
-}
-
-/// Whether `id` is the index, the UUID or the PCI address of the GPU.
-fn has_id(gpu: &Gpu, id: &str) -> bool {
-    let bus = gpu.facts.bus_id.as_ref().is_ok_and(|bus| {
-        let (bus, id) = (bus.as_str().to_lowercase(), id.to_lowercase());
-        // The PCI domain may be left out.
-        bus == id || bus.ends_with(&format!(":{id}")) || bus.trim_start_matches('0') == id.trim_start_matches('0')
-    });
-    gpu.facts.index.to_string() == id || gpu.uuid.0.as_str() == id || bus
+    gpus.filter(|gpu| gpu_ids::is_chosen(snapshot, gpu, ids)).collect()
 }
 
 /// Whether the GPU is one of `gpus`, or an instance of one.
@@ -234,7 +234,8 @@ fn wanted_readings(options: &QueryOptions, fields: &[QueryField]) -> Vec<String>
             let processes = (*table == FieldTable::ComputeApps).then(|| "processes".to_owned());
             fields.iter().map(QueryField::wanted_reading).chain(processes).collect()
         }
-        Some(Query::Help(_)) | None => Vec::new(),
+        // The processes need everything that a report has.
+        Some(Query::Help(_) | Query::ProcessCsv) | None => return Vec::new(),
     };
     if !options.ids.is_empty() {
         readings.push("facts.pci_bus_id".to_owned());

@@ -3,6 +3,7 @@
 //! Agents read the hosts, so a driver that hangs costs the timeout and no more: then the report has what was read, says what
 //! is missing, and the exit code tells scripts that it is not complete.
 
+pub(crate) mod gpu_ids;
 mod plain;
 pub(crate) mod table;
 mod watch;
@@ -23,7 +24,7 @@ use crate::base::text::Text;
 use crate::model::HostModel;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::{Cause, Failure, Identity, ProcessNames, Snapshot};
+use crate::protocol::snapshot::{Cause, Failure, Gpu, Identity, ProcessNames, Snapshot};
 
 /// The exit code of the program. Signals end it with 128 and their number, a bug with 101.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,6 +159,8 @@ pub struct ReportOptions {
     pub ascii: bool,
     /// The columns of the tables.
     pub columns: ChosenColumns,
+    /// The GPUs to show, as index, UUID or PCI address; all if empty.
+    pub ids: Vec<String>,
 }
 
 /// The report on one host.
@@ -168,6 +171,16 @@ struct HostReport<'a> {
     snapshot: &'a Snapshot,
     /// Why the report is not complete, in sentences.
     reasons: Vec<Text>,
+    /// The GPUs to show, as index, UUID or PCI address; all if empty.
+    ids: &'a [String],
+}
+
+impl<'a> HostReport<'a> {
+    /// Returns the GPUs to show, each with its place in the snapshot.
+    fn gpus(&self) -> impl Iterator<Item = (usize, &'a Gpu)> {
+        let Self { snapshot, ids, .. } = *self;
+        snapshot.gpus.iter().enumerate().filter(|(_, gpu)| gpu_ids::is_chosen(snapshot, gpu, ids))
+    }
 }
 
 /// Prints a report, or one at each interval until a signal ends the program.
@@ -203,6 +216,11 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
 fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::Result<Exit> {
     let (mut reports, mut unreached, mut exits, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let hosts = watch.states(timeout, |_| true);
+    let snapshots: Vec<&Snapshot> = hosts.iter().filter_map(|host| Some(host.seen?.1)).collect();
+    let unknown_ids = gpu_ids::unknown(&snapshots, &options.ids);
+    if !unknown_ids.is_empty() && !snapshots.is_empty() {
+        print_error(&gpu_ids::no_such_gpu(&unknown_ids));
+    }
     for HostState { key, name, seen, trouble, .. } in &hosts {
         let is_complete = trouble.is_none();
         let reason = trouble.as_ref().map(|trouble| sentence_on(&hosts, name, trouble));
@@ -211,16 +229,22 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
             unreached.extend(reason);
             continue;
         };
-        exits.push(Exit::of_snapshot(snapshot, is_complete));
+        let mut shown = snapshot.clone();
+        shown.gpus.retain(|gpu| gpu_ids::is_chosen(snapshot, gpu, &options.ids));
+        exits.push(if shown.gpus.is_empty() && !snapshot.gpus.is_empty() {
+            Exit::Nothing
+        } else {
+            Exit::of_snapshot(&shown, is_complete)
+        });
         if options.format == ReportFormat::Json {
             let mut line = Vec::new();
-            Line::Full(Box::new(with_names(snapshot.clone()))).write(&mut line)?;
+            Line::Full(Box::new(with_names(shown))).write(&mut line)?;
             HostTag { host_key: key.0.into(), name: Some((*name).into()) }.append_to(&mut line);
             out.append(&mut line);
             reason.iter().for_each(print_error);
         } else {
-            let reasons = reason.into_iter().chain(sentence(&failed(snapshot))).collect();
-            reports.push(HostReport { name, model, snapshot, reasons });
+            let reasons = reason.into_iter().chain(sentence(&failed(&shown))).collect();
+            reports.push(HostReport { name, model, snapshot, reasons, ids: &options.ids });
         }
     }
     if reports.is_empty() {
@@ -238,7 +262,8 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
     if !out.is_empty() {
         print(&out)?;
     }
-    Ok(Exit::combined(&exits))
+    let exit = Exit::combined(&exits);
+    Ok(if exit == Exit::Success && !unknown_ids.is_empty() { Exit::Nothing } else { exit })
 }
 
 /// Returns a sentence on a host, which names the host if there are several.

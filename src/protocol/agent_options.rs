@@ -10,6 +10,9 @@ use crate::base::units::parse_span;
 /// The shortest interval between two passes: with a shorter one, reading would be most of what the host does.
 pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The shortest interval of a loop on this host that the user asks for in milliseconds. A pass may take longer.
+pub const SHORTEST_LOOP: Duration = Duration::from_millis(1);
+
 /// The interval between two passes unless another is given.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -12,7 +12,7 @@ pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<
     // An update may have replaced the program file; the kernel still has the file that runs.
     let program = std::env::current_exe().ok().filter(|path| path.exists());
     let mut command = Command::new(program.unwrap_or_else(|| PathBuf::from("/proc/self/exe")));
-    command.arg("agent").arg("--interval").arg(format!("{}ms", options.interval.as_millis()));
+    command.arg("agent").arg("--interval-ms").arg(options.interval.as_millis().to_string());
     if let Some(library) = &options.nvml_lib {
         command.arg("--nvml-lib").arg(library);
     }

@@ -40,6 +40,7 @@ mod query_calls;
 mod readme;
 mod replay;
 mod screens;
+mod scripts;
 mod sources;
 mod stories;
 mod table;

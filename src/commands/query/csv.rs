@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::base::time::local_time;
 use crate::base::units::Moment;
-use crate::protocol::snapshot::{Cause, Gpu, GpuLoad, Missing, Snapshot};
+use crate::commands::report::table;
+use crate::protocol::snapshot::{Cause, Gpu, GpuLoad, Missing, ProcessLoad, Snapshot};
 
 /// The columns before the readings.
 const IDENTITY: [&str; 6] = ["time", "host", "unix_time_ms", "index", "uuid", "name"];
@@ -33,6 +34,36 @@ pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu], header: bool) -> String 
     rows.iter().map(|row| row.join(",") + "\n").collect()
 }
 
+/// Returns one row for each process on these GPUs, below the header.
+pub(super) fn processes<'a>(snapshot: &Snapshot, gpus: impl Iterator<Item = &'a Gpu>, header: bool) -> String {
+    /// The columns before the readings, and the readings of a process on a GPU.
+    const IDENTITY: &str = "time,host,unix_time_ms,gpu_index,gpu_uuid,pid,start_ticks,user,command,type";
+    const ON_GPU: [&str; 2] = ["memory_used_bytes", "sm_utilization_percent"];
+    let names = names_of(serde_json::to_value(ProcessLoad::missing(Missing::Unsupported)));
+    let mut text = String::new();
+    if header {
+        text = format!("{IDENTITY},{},{}\n", ON_GPU.join(","), names.join(","));
+    }
+    let when_and_where = when_and_where(snapshot);
+    for gpu in gpus {
+        for gpu_process in &gpu.processes {
+            let process = snapshot.process(gpu_process.process);
+            let on_gpu = serde_json::to_value(gpu_process).unwrap_or(Value::Null);
+            let load = process.and_then(|process| serde_json::to_value(&process.load).ok()).unwrap_or(Value::Null);
+            let user = process.and_then(|process| process.facts.user.as_ref().ok());
+            let mut cells = when_and_where.to_vec();
+            cells.extend([gpu.facts.index.to_string(), quoted(gpu.uuid.0.as_str())]);
+            cells.extend(["pid", "start_ticks"].map(|name| cell(&on_gpu[name])));
+            cells.push(quoted(user.map_or("", |user| user.as_str())));
+            cells.push(quoted(&process.map_or_else(String::new, table::command)));
+            cells.extend(["type"].into_iter().chain(ON_GPU).map(|name| cell(&on_gpu[name])));
+            cells.extend(names.iter().map(|name| cell(&load[name.as_str()])));
+            text += &(cells.join(",") + "\n");
+        }
+    }
+    text
+}
+
 /// Returns the local time, the name of the host, and the Unix time in milliseconds.
 fn when_and_where(snapshot: &Snapshot) -> [String; 3] {
     let host = &snapshot.host.facts;
@@ -50,8 +81,13 @@ fn is_silent(gpu: &Gpu) -> bool {
 
 /// Returns the names of the readings, in the order of the JSON.
 pub(super) fn names() -> Vec<String> {
-    let empty = serde_json::to_value(GpuLoad::missing(Moment(0), Missing::Unsupported)).unwrap_or(Value::Null);
-    let fields = empty.as_object().into_iter().flatten();
+    names_of(serde_json::to_value(GpuLoad::missing(Moment(0), Missing::Unsupported)))
+}
+
+/// Returns the names of a group of readings.
+fn names_of(group: serde_json::Result<Value>) -> Vec<String> {
+    let group = group.unwrap_or(Value::Null);
+    let fields = group.as_object().into_iter().flatten();
     fields.map(|(name, _)| name.clone()).filter(|name| name != "time_ms" && name != "missing").collect()
 }
 

@@ -82,6 +82,14 @@ pub(super) fn is_incomplete(snapshot: &Snapshot) -> bool {
 /// The words for a GPU whose call hangs. nvidia-smi has none, because it would hang too.
 const NO_ANSWER: &str = "[GPU does not answer]";
 
+/// Whether the CPU use of a process on a GPU has not been read yet, which takes two passes.
+pub(super) fn lacks_cpu(snapshot: &Snapshot) -> bool {
+    let mut gpu_processes = snapshot.gpus.iter().flat_map(|gpu| &gpu.processes);
+    gpu_processes.any(|gpu_process| {
+        snapshot.process(gpu_process.process).is_some_and(|process| process.load.cpu == Err(Missing::NotYet))
+    })
+}
+
 /// Returns the value of a field of a GPU. A GPU in trouble answers in nvidia-smi's words, or with what could still be read.
 pub(super) fn gpu_value(
     field: &QueryField,

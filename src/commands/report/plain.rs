@@ -18,17 +18,17 @@ pub(super) fn format(hosts: &[HostReport<'_>], unreached: &[Text]) -> String {
 }
 
 fn format_host(report: &HostReport<'_>) -> String {
-    let HostReport { name, model, snapshot, reasons } = report;
+    let HostReport { name, model, snapshot, reasons, .. } = report;
     let mut lines = vec![host_sentence(name, snapshot)];
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         lines.push("This is a simulated machine: none of these GPUs exists.".to_owned());
     }
-    let troubles = [&snapshot.driver.trouble].into_iter().chain(snapshot.gpus.iter().map(|gpu| &gpu.trouble)).flatten();
+    let troubles = [&snapshot.driver.trouble].into_iter().chain(report.gpus().map(|(_, gpu)| &gpu.trouble)).flatten();
     lines.extend(
         troubles.map(|trouble| &trouble.sentence).chain(reasons).map(|sentence| format!("Trouble: {sentence}.")),
     );
     lines.extend(Verdict::summary(model.verdicts()).map(|summary| format!("Watch out: {summary}.")));
-    for gpu in &snapshot.gpus {
+    for (_, gpu) in report.gpus() {
         lines.push(gpu_sentence(model, gpu));
         let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
         gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
@@ -38,7 +38,7 @@ fn format_host(report: &HostReport<'_>) -> String {
             lines.push(format!("Unaccounted on GPU {number}: {}, held by no listed process.", unaccounted.memory));
         }
     }
-    if !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(|gpu| gpu.processes.is_empty()) {
+    if report.gpus().next().is_some() && report.gpus().all(|(_, gpu)| gpu.processes.is_empty()) {
         lines.push("No process uses a GPU.".to_owned());
     }
     lines.extend(unread_stats::sentences_about(std::iter::once(*snapshot)).into_iter().map(|sentence| sentence + "."));
@@ -146,7 +146,7 @@ mod tests {
     use crate::protocol::snapshot::{AllocatorStats, DeviceAllocator, example};
 
     fn of_box(model: &HostModel, snapshot: &Snapshot) -> String {
-        format(&[HostReport { name: "box", model, snapshot, reasons: Vec::new() }], &[])
+        format(&[HostReport { name: "box", model, snapshot, reasons: Vec::new(), ids: &[] }], &[])
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::app::labels::{self, has_cache};
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::ProcessColumn;
 use crate::base::text::Text;
+use crate::base::time::local_time;
+use crate::base::units::Bytes;
 use crate::model::{ProcessTotal, Total};
 use crate::protocol::snapshot::{
     Gpu, GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Reading, Snapshot,
@@ -40,12 +42,15 @@ pub(super) fn format(
     chosen: &ChosenColumns,
 ) -> String {
     let mut text = String::new();
-    for HostReport { name, snapshot, reasons, .. } in hosts {
-        line(&mut text, width, &heading(name, snapshot));
+    for host in hosts {
+        let HostReport { name, snapshot, reasons, .. } = host;
+        for heading in heading(name, snapshot) {
+            line(&mut text, width, &heading);
+        }
         if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
             line(&mut text, width, "simulated machine (--demo): none of these GPUs exists");
         }
-        let gpu_troubles = snapshot.gpus.iter().map(|gpu| &gpu.trouble);
+        let gpu_troubles = host.gpus().map(|(_, gpu)| &gpu.trouble);
         let troubles = [&snapshot.driver.trouble].into_iter().chain(gpu_troubles).flatten();
         for sentence in troubles.map(|trouble| &trouble.sentence).chain(reasons) {
             // The end of a sentence says what to do, so it is not cut.
@@ -55,7 +60,7 @@ pub(super) fn format(
     for sentence in unreached {
         line(&mut text, None, sentence.as_str());
     }
-    if hosts.iter().all(|host| host.snapshot.gpus.is_empty()) {
+    if hosts.iter().all(|host| host.gpus().next().is_none()) {
         return text;
     }
     let has_hosts = hosts.len() + unreached.len() > 1;
@@ -63,7 +68,7 @@ pub(super) fn format(
     text.push('\n');
     let shown = Columns::<GpuColumn>::shown_at(chosen.gpus.as_ref(), screen, has_hosts);
     let columns = once(shown, chosen.gpus.is_some());
-    let gpus = hosts.iter().flat_map(|host| host.snapshot.gpus.iter().map(move |gpu| (host, gpu)));
+    let gpus = hosts.iter().flat_map(|host| host.gpus().map(move |(_, gpu)| (host, gpu)));
     let cells = gpus.map(|(host, gpu)| columns.iter().map(|column| gpu_cell(*column, host, gpu)).collect::<Vec<_>>());
     rows(&mut text, width, &headings(&columns), cells);
     text.push('\n');
@@ -101,7 +106,7 @@ fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<Str
     const HISTORY_WIDTH: usize = 8;
     let HostReport { name, model, snapshot, .. } = *host;
     let mut table = Vec::new();
-    for (place, gpu) in snapshot.gpus.iter().enumerate() {
+    for (place, gpu) in host.gpus() {
         let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
         gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
         for gpu_process in gpu_processes {
@@ -122,7 +127,9 @@ fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<Str
                 history_width: HISTORY_WIDTH,
                 ..ProcessLine::new(name, model, snapshot, process)
             };
-            table.push(columns.iter().map(|column| process_cells::cell(*column, &process_line).text).collect());
+            // An empty cell would shift the columns of `awk`.
+            let filled = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+            table.push(columns.iter().map(|column| filled(process_cells::cell(*column, &process_line).text)).collect());
         }
     }
     table
@@ -142,18 +149,20 @@ pub(crate) fn ascii(text: &str) -> String {
     })
 }
 
-/// `box  driver 580.65.06  CUDA 13.0  cpu 3%  memory 8.0 GiB of 64.0 GiB`
-fn heading(name: &str, snapshot: &Snapshot) -> String {
+/// `2026-07-14 10:12:38  box  cpu 3%  memory 8.0GiB of 64.0GiB` and `Driver Version: 580.65.06  CUDA Version: 13.0`: scripts
+/// look for the words that nvidia-smi writes before the versions, and for the space behind the first.
+fn heading(name: &str, snapshot: &Snapshot) -> [String; 2] {
+    /// Length of `2026-07-14T10:12:38`.
+    const SECONDS: usize = 19;
     let (host, driver) = (&snapshot.host, &snapshot.driver);
     let version = |version: &Option<Text>| version.as_ref().map_or_else(|| "N/A".to_owned(), Text::to_string);
-    format!(
-        "{name}  driver {}  CUDA {}  cpu {}  memory {} of {}",
-        version(&driver.version),
-        version(&driver.cuda_version),
-        cell(&host.load.cpu),
-        cell(&host.load.memory_used),
-        cell(&host.load.memory_total),
-    )
+    let time = local_time(snapshot.unix_ms, host.facts.utc_offset.unwrap_or(0));
+    let time = time.get(..SECONDS).unwrap_or(&time).replace('T', " ");
+    let (used, total) = (one_word(&host.load.memory_used), one_word(&host.load.memory_total));
+    [
+        format!("{time}  {name}  cpu {}  memory {used} of {total}", cell(&host.load.cpu)),
+        format!("Driver Version: {}  CUDA Version: {}", version(&driver.version), version(&driver.cuda_version)),
+    ]
 }
 
 /// The title of a column, and whether its cells are aligned to the right.
@@ -165,6 +174,11 @@ pub(crate) fn cell<T: Display>(reading: &Reading<T>) -> String {
         Ok(value) => value.to_string(),
         Err(missing) => missing.to_string(),
     }
+}
+
+/// Returns an amount of memory as one word, `34.0GiB`, so that `awk` counts one column.
+pub(crate) fn one_word(reading: &Reading<Bytes>) -> String {
+    cell(reading).replace(' ', "")
 }
 
 /// The program's file name and its arguments, or the kernel's name of the process.
@@ -212,16 +226,19 @@ pub(crate) fn line(text: &mut String, width: Option<usize>, line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::units::{Bytes, Moment};
+    use crate::base::units::Moment;
     use crate::model::HostModel;
     use crate::protocol::snapshot::{Cause, Trouble, example};
+
+    const TIME_AND_HOST: &str = "2023-11-14 22:13:20  box  cpu 12%  memory 100GiB of 512GiB";
+    const VERSIONS: &str = "Driver Version: 580.65.06  CUDA Version: 13.0";
 
     #[track_caller]
     fn check(snapshot: Snapshot, width: Option<usize>, expected: &[&str]) {
         let mut model = HostModel::default();
         model.replace(snapshot);
         let snapshot = model.latest().unwrap();
-        let host = HostReport { name: "box", model: &model, snapshot, reasons: Vec::new() };
+        let host = HostReport { name: "box", model: &model, snapshot, reasons: Vec::new(), ids: &[] };
         let text = format(&[host], &[], width, &ChosenColumns::default());
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
     }
@@ -236,16 +253,17 @@ mod tests {
             host,
             None,
             &[
-                "box  driver 580.65.06  CUDA 13.0  cpu 12%  memory 100 GiB of 512 GiB",
+                TIME_AND_HOST,
+                VERSIONS,
                 "",
                 "#  GPU             MEMORY       SM  TEMP  POWER  HEALTH",
                 "0  H100 80GB HBM3  20.0/80.0G  50%  50°C   300W  ok",
                 "1  H100 80GB HBM3  32.0/80.0G  50%  50°C   300W  ok",
                 "",
                 "GPU  PID  USER     MEM  CACHE   SM  CPU   RSS    TIME  S  VERDICT  COMMAND",
-                "0    100  alice  20.0G         40%  99%  3.0G  16m39s  S  ok       python train.py",
-                "1    100  alice  30.0G         40%  99%  3.0G  16m39s  S  ok       python train.py",
-                "1    200  alice   2.0G         40%  99%  3.0G  16m38s  S  ok       python eval.py",
+                "0    100  alice  20.0G      -  40%  99%  3.0G  16m39s  S  ok       python train.py",
+                "1    100  alice  30.0G      -  40%  99%  3.0G  16m39s  S  ok       python train.py",
+                "1    200  alice   2.0G      -  40%  99%  3.0G  16m38s  S  ok       python eval.py",
             ],
         );
     }
@@ -258,13 +276,14 @@ mod tests {
             host,
             None,
             &[
-                "box  driver 580.65.06  CUDA 13.0  cpu 12%  memory 100 GiB of 512 GiB",
+                TIME_AND_HOST,
+                VERSIONS,
                 "",
                 "#  GPU             MEMORY       SM  TEMP  POWER  HEALTH",
                 "0  H100 80GB HBM3  20.0/80.0G  50%  50°C   300W  ok",
                 "",
                 "GPU  PID  USER    MEM  CACHE   SM  CPU  RSS    TIME  S  VERDICT  COMMAND",
-                "0    100  N/A   20.0G         40%  N/A  N/A  16m39s  ?           N/A",
+                "0    100  N/A   20.0G      -  40%  N/A  N/A  16m39s  ?  -        N/A",
             ],
         );
     }
@@ -285,7 +304,8 @@ mod tests {
             host,
             Some(50),
             &[
-                "box  driver 580.65.06  CUDA 13.0  cpu 12%  memory ",
+                &TIME_AND_HOST[..50],
+                VERSIONS,
                 "simulated machine (--demo): none of these GPUs exi",
                 "GPU 1 has not answered nvmlDeviceGetPowerUsage: a reset may help",
                 "",
