@@ -91,6 +91,7 @@ struct HostArgs {
 }
 
 /// The flags of nvidia-smi.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of nvidia-smi")]
 pub(crate) struct QueryArgs {
@@ -125,6 +126,10 @@ pub(crate) struct QueryArgs {
     #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
     id: Vec<String>,
 
+    /// Print these fields of each GPU whose memory can remap rows; `--help-query-remapped-rows` lists them
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with_all = ["gpu", "query_compute_apps", "via"])]
+    query_remapped_rows: Option<Vec<String>>,
+
     /// List the fields of `--query-gpu`
     #[arg(long = "help-query-gpu")]
     help_gpu: bool,
@@ -132,6 +137,14 @@ pub(crate) struct QueryArgs {
     /// List the fields of `--query-compute-apps`
     #[arg(long = "help-query-compute-apps")]
     help_compute_apps: bool,
+
+    /// List the fields of `--query-remapped-rows`
+    #[arg(long = "help-query-remapped-rows")]
+    help_remapped_rows: bool,
+
+    /// Print the versions as `nvidia-smi --version` does
+    #[arg(long, hide = true)]
+    driver_version: bool,
 }
 
 /// How an agent is started, by the viewer or by hand.

@@ -2,22 +2,33 @@
 //! counterpart in gputop.
 
 use std::ffi::OsString;
+use std::path::Path;
 
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Replaces `-lms` by `--loop-ms`: clap would read it as `-l ms`.
+use super::Cli;
+
+/// Replaces `-lms` by `--loop-ms`: clap would read it as `-l ms`. Replaces `--version` of a program called `nvidia-smi`.
 pub(super) fn spelled_out(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
-    args.map(|arg| match arg.to_str().and_then(|text| text.strip_prefix("-lms")) {
+    let mut args = args.peekable();
+    let is_nvidia_smi =
+        args.peek().is_some_and(|program| Path::new(program).file_name() == Some("nvidia-smi".as_ref()));
+    args.map(move |arg| match arg.to_str().and_then(|text| text.strip_prefix("-lms")) {
         Some("") => "--loop-ms".into(),
         Some(value) if value.starts_with('=') => format!("--loop-ms{value}").into(),
+        _ if is_nvidia_smi && arg == "--version" => "--driver-version".into(),
         _ => arg,
     })
 }
 
+/// The commands `mig -lgi`, `mig -lci` and `mig -lgip` in [`COUNTERPARTS`].
+const LIST_OF_INSTANCES: &str = "mig-list";
+
 /// Options and commands of nvidia-smi that gputop does not have, separated by spaces, and where to find the same facts.
 const COUNTERPARTS: &[(&str, &str)] = &[
     (
-        "-q --query -x --xml-format -d --display",
+        "-q -qx --query -x --xml-format -d --display -a",
         "the page of a GPU (Tab, Enter) shows everything about it; for scripts, see `--help-query-gpu`",
     ),
     (
@@ -25,8 +36,8 @@ const COUNTERPARTS: &[(&str, &str)] = &[
         "gputop does not read the driver's accounting of ended processes; `gputop analyze` reads logs",
     ),
     (
-        "--query-retired-pages --query-remapped-rows",
-        "`--query-gpu=retired_pages.pending,remapped_rows.pending,…` counts them; nvidia-smi lists each one",
+        "--query-retired-pages --help-query-retired-pages",
+        "`--query-gpu=retired_pages.pending,retired_pages.dbe,…` counts them; nvidia-smi lists each one",
     ),
     (
         "--query-supported-clocks",
@@ -38,9 +49,17 @@ const COUNTERPARTS: &[(&str, &str)] = &[
         "topo nvlink c2c pci gpm",
         "the page of a GPU (Tab, Enter) shows its links, their throughput and the path to each other GPU",
     ),
+    (LIST_OF_INSTANCES, "`gputop -L` lists the MIG instances of each GPU"),
+    ("vgpu", "gputop does not show virtual GPUs and their machines; nvidia-smi does"),
     (
-        "-pm -e -p -c -r -vm -lgc -rgc -lmc -rmc -ac -rac -pl -cc -mig -gtt --gpu-reset --power-limit \
-         --persistence-mode --compute-mode --ecc-config mig drain clocks",
+        "conf-compute",
+        "`--query-gpu=protected_memory.total,protected_memory.used` has the memory of confidential computing; nvidia-smi \
+         has the rest",
+    ),
+    (
+        "-pm -e -p -c -r -vm -lgc -rgc -lmc -lmcd -rmc -rmcd -ac -rac -pl -cc -mig -gtt --gpu-reset --power-limit \
+         --persistence-mode --compute-mode --ecc-config --lock-gpu-clocks --reset-gpu-clocks --lock-memory-clocks \
+         --reset-memory-clocks --multi-instance-gpu mig drain clocks",
         "gputop changes no setting of a GPU; nvidia-smi does",
     ),
 ];
@@ -56,7 +75,12 @@ pub(super) fn explained(error: clap::Error, args: impl Iterator<Item = OsString>
     }
     let refused =
         [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].into_iter().find_map(|kind| error.get(kind));
-    match refused.and_then(|refused| counterpart(args, &refused.to_string())) {
+    // clap reads `-lgc` as `-l gc`.
+    let refused = match refused.map(ToString::to_string) {
+        Some(refused) if refused.starts_with("--loop ") => Some("-l".to_owned()),
+        refused => refused,
+    };
+    match refused.and_then(|refused| counterpart(args, &refused)) {
         Some(sentence) => clap::Error::raw(ErrorKind::UnknownArgument, format!("{sentence}\n")),
         None => error,
     }
@@ -66,10 +90,16 @@ pub(super) fn explained(error: clap::Error, args: impl Iterator<Item = OsString>
 /// nvidia-smi. Of several letters after one dash, clap names only the first.
 fn counterpart(args: impl Iterator<Item = OsString>, refused: &str) -> Option<String> {
     let words: Vec<String> = args.skip(1).filter_map(|arg| arg.into_string().ok()).collect();
+    let sentence_on = |name: &str| {
+        let is_named = |(names, _): &&(&str, &str)| names.split(' ').any(|known| known == name);
+        COUNTERPARTS.iter().find(is_named).map(|(_, sentence)| *sentence)
+    };
     words.iter().filter(|word| word.starts_with(refused)).find_map(|word| {
         let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
-        let (_, sentence) = COUNTERPARTS.iter().find(|(names, _)| names.split(' ').any(|known| known == name))?;
-        Some(format!("{name} is an option of nvidia-smi: {sentence}"))
+        // `mig` has options that list, and others that change settings.
+        let is_list = |word: &String| word.starts_with("-l") || word.starts_with("--list");
+        let key = if name == "mig" && words.iter().any(is_list) { LIST_OF_INSTANCES } else { name };
+        Some(format!("{name} is an option of nvidia-smi: {}", sentence_on(key)?))
     })
 }
 
@@ -84,6 +114,11 @@ fn misplaced(error: &clap::Error) -> Option<String> {
     let option = text(ContextKind::PriorArg)?;
     // clap names the option with its value: `--csv[=<gpus|processes>]`.
     let option = option.split(['=', '[', ' ']).next().unwrap_or(&option);
+    if Cli::command().find_subcommand(&subcommand).is_none() {
+        return Some(format!(
+            "`{subcommand}` after {option} is no option and no subcommand; lists have commas and no spaces"
+        ));
+    }
     Some(format!("{option} has no effect on {subcommand}, which has its own options: see gputop {subcommand} --help"))
 }
 

@@ -51,6 +51,12 @@ impl Cli {
             Some(Query::Help(FieldTable::Gpu))
         } else if args.help_compute_apps {
             Some(Query::Help(FieldTable::ComputeApps))
+        } else if args.help_remapped_rows {
+            Some(Query::Help(FieldTable::RemappedRows))
+        } else if args.driver_version {
+            Some(Query::Version)
+        } else if let Some(names) = &args.query_remapped_rows {
+            Some(Query::Fields(FieldTable::RemappedRows, names.clone()))
         } else if let Some(names) = &args.gpu {
             Some(Query::Fields(FieldTable::Gpu, names.clone()))
         } else if let Some(names) = &args.query_compute_apps {

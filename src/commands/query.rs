@@ -33,6 +33,8 @@ pub enum Query {
     Fields(FieldTable, Vec<String>),
     /// The GPUs and their MIG instances.
     List,
+    /// The versions of driver and CUDA.
+    Version,
     /// The changing values of each GPU, as CSV.
     Csv,
     /// The changing values of each process on a GPU, as CSV.
@@ -183,6 +185,7 @@ fn selected_fields(options: &QueryOptions) -> Result<Vec<QueryField>, String> {
 fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[QueryField], is_first: bool) -> String {
     let Some(Query::Fields(table, _)) = options.query else {
         return match options.query {
+            Some(Query::Version) => versions(snapshot),
             Some(Query::Csv) => csv::table(snapshot, gpus, is_first),
             Some(Query::ProcessCsv) => {
                 csv::processes(snapshot, snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, gpus)), is_first)
@@ -203,7 +206,9 @@ fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[
             add_line(fields.iter().map(|field| field.cell(field.value(&row), shows_unit)).collect());
         }
     } else {
-        for gpu in gpus {
+        // nvidia-smi has no row for a GPU without this function.
+        let is_listed = |gpu: &&&Gpu| table != FieldTable::RemappedRows || rows::remaps_rows(gpu);
+        for gpu in gpus.iter().filter(is_listed) {
             let row = rows::gpu(snapshot, gpu);
             let value = |field: &QueryField| rows::gpu_value(field, &row, snapshot, gpu);
             add_line(fields.iter().map(|field| field.cell(value(field), shows_unit)).collect());
@@ -227,12 +232,14 @@ fn is_of_one(gpu: &Gpu, gpus: &[&Gpu]) -> bool {
 fn wanted_readings(options: &QueryOptions, fields: &[QueryField]) -> Vec<String> {
     let mut readings: Vec<String> = match &options.query {
         Some(Query::List) => ["facts.name", "instances"].map(str::to_owned).into(),
+        Some(Query::Version) => vec!["snapshot.driver_version".to_owned()],
         Some(Query::Csv) => {
             csv::names().iter().map(|name| format!("load.{name}")).chain(["facts.name".to_owned()]).collect()
         }
         Some(Query::Fields(table, _)) => {
             let processes = (*table == FieldTable::ComputeApps).then(|| "processes".to_owned());
-            fields.iter().map(QueryField::wanted_reading).chain(processes).collect()
+            let rows = (*table == FieldTable::RemappedRows).then(|| rows::REMAPPED_ROWS.to_owned());
+            fields.iter().map(QueryField::wanted_reading).chain(processes).chain(rows).collect()
         }
         // The processes need everything that a report has.
         Some(Query::Help(_) | Query::ProcessCsv) | None => return Vec::new(),
@@ -251,6 +258,17 @@ fn exit(snapshot: &Snapshot, gpus: &[&Gpu]) -> Exit {
         // Other failures were not queried, or are in the answer.
         _ => Exit::Success,
     }
+}
+
+/// Returns the versions as `nvidia-smi --version` writes them.
+fn versions(snapshot: &Snapshot) -> String {
+    let word = |version: &Option<Text>| version.as_ref().map_or_else(|| "N/A".to_owned(), Text::to_string);
+    let (driver, cuda) = (word(&snapshot.driver.version), word(&snapshot.driver.cuda_version));
+    let nvml = driver.split('.').take(2).collect::<Vec<_>>().join(".");
+    format!(
+        "NVIDIA-SMI version  : {driver}\nNVML version        : {nvml}\nDRIVER version      : {driver}\n\
+         CUDA Version        : {cuda}\n"
+    )
 }
 
 /// Returns `GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-…)` for each GPU, followed by its MIG instances.

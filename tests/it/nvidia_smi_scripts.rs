@@ -52,6 +52,94 @@ fn power_smoothing_is_reported_for_boards_that_have_it() {
     assert_eq!(query(&host, fields), ["[N/A]"; 6].join(", "));
 }
 
+/// The 25 fields that nvidia-smi has since driver 610.
+#[test]
+fn the_fields_of_driver_610_are_answered() {
+    let mut host = Host::new(["H100"]);
+    host.change(|world| {
+        "610.43.02".clone_into(&mut world.driver);
+        world.gpus[0].fields = [(254, 900), (258, 99), (264, 3), (261, 50), (268, 7)].into();
+    });
+    let smoothing = [
+        "enabled",
+        "priv_level",
+        "imm_ramp_down",
+        "tmp_floor",
+        "tmp_ceil",
+        "hw_lifetime_remaining_percent",
+        "max_percent_tmp_floor",
+        "min_percent_tmp_floor",
+        "num_preset_profiles",
+        "active_profile",
+        "curr_profile.percent_tmp_floor",
+        "curr_profile.ramp_up_rate",
+        "curr_profile.ramp_down_rate",
+        "curr_profile.ramp_down_hysteresis",
+        "admin_override.percent_tmp_floor",
+        "admin_override.ramp_up_rate",
+        "admin_override.ramp_down_rate",
+        "admin_override.ramp_down_hysteresis",
+        "soc_power_smoothing_enabled",
+    ];
+    let base = ["current", "requested", "default", "min", "max"].map(|name| format!("gpu.base.{name}"));
+    let names = smoothing.map(|name| format!("power_smoothing.{name}")).into_iter().chain(base);
+    let names: Vec<String> = names.chain(["bbx.time_run".to_owned()]).collect();
+    let values = query(&host, &names.join(","));
+    let values: Vec<&str> = values.split(", ").collect();
+    assert_eq!((names.len(), values.len()), (25, 25));
+    assert_eq!(values[..10], ["Enabled", "0", "Disabled", "[N/A]", "900 W", "99 %", "[N/A]", "[N/A]", "[N/A]", "3"]);
+    assert_eq!((values[11], values[17], values[24]), ("50 mW/s", "7 ms", "[N/A]"));
+}
+
+#[test]
+fn remapped_rows_are_listed_for_gpus_that_have_them() {
+    let host = Host::new(["H100", "RTX-4090"]);
+    let output =
+        host.run(["--query-remapped-rows=gpu_name,remapped_rows.correctable,remapped_rows.pending", "--format=csv"]);
+    let expected = "gpu_name, remapped_rows.correctable, remapped_rows.pending\nNVIDIA H100 80GB HBM3, 0, No\n";
+    assert_eq!((output.code, output.text().as_str()), (OK, expected), "{}", output.stderr);
+    assert!(host.run(["--help-query-remapped-rows"]).text().contains("\"remapped_rows.histogram.none\""));
+}
+
+#[test]
+fn habits_of_nvidia_smi_are_answered_in_one_sentence() {
+    let host = Host::new(["H100"]);
+    let settings = "changes no setting";
+    for (line, words) in [
+        ("-lgc 1000,1500", settings),
+        ("-i 0 -lmc=5000", settings),
+        ("--reset-gpu-clocks", settings),
+        ("--multi-instance-gpu=1", settings),
+        ("mig -cgi 9", settings),
+        ("mig -lgi", "gputop -L"),
+        ("-a", "--help-query-gpu"),
+        ("-qx", "--help-query-gpu"),
+        ("vgpu -q", "virtual GPUs"),
+        ("conf-compute -f", "protected_memory"),
+        ("--query-gpu=index, name --format=csv", "`name` after --query-gpu"),
+        ("--format=csv noheader", "`noheader` after --format"),
+        ("-i 0 1 --csv", "`1` after --id"),
+    ] {
+        let output = host.run(line.split(' '));
+        assert_eq!((output.code, output.stderr.lines().count()), (USAGE, 1), "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(words), "{line}: {}", output.stderr);
+    }
+    let output = host.run(["-l", "often"]);
+    assert!(output.stderr.contains("not a number of seconds"), "{}", output.stderr);
+}
+
+#[test]
+fn a_link_called_nvidia_smi_tells_its_version_as_nvidia_smi_does() {
+    let host = Host::new(["H100"]);
+    let link = host.path("nvidia-smi");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gputop"), &link).expect("/tmp has room");
+    let output = crate::process::run(host.set_environment(std::process::Command::new(link).arg("--version")));
+    let expected = "NVIDIA-SMI version  : 550.54.15\nNVML version        : 550.54\nDRIVER version      : 550.54.15\n\
+        CUDA Version        : 12.4\n";
+    assert_eq!((output.code, output.text().as_str()), (OK, expected), "{}", output.stderr);
+    assert!(host.run(["--version"]).text().starts_with("gputop "));
+}
+
 #[test]
 fn inactive_remapped_rows_are_reported_since_driver_595() {
     let mut host = Host::new(["H100"]);

@@ -43,6 +43,11 @@ const SMOOTHING: [u32; 6] = [280, 275, 276, 277, 278, 279];
 const PROFILE: u32 = 264;
 const PROFILE_FIELDS: [u32; 4] = [281, 282, 283, 284];
 const ADMINISTRATOR_FIELDS: [u32; 4] = [285, 286, 287, 288];
+/// Power smoothing of the board, then of the profile, in the order of [`GpuDetail::power_smoothing_settings`]. 251 to 268 are the
+/// fields of nvml.h from `NVML_FI_PWR_SMOOTHING_ENABLED` on, of which the active profile is the 14th: 264.
+const SETTINGS: [u32; 10] = [251, 252, 253, 254, 255, 256, 257, 258, 259, PROFILE];
+const PROFILE_SETTINGS: [u32; 4] = [260, 261, 262, 263];
+const ADMINISTRATOR_SETTINGS: [u32; 4] = [265, 266, 267, 268];
 /// The number of remapped rows whose remapping is not in effect, after corrected and after uncorrected errors. Since
 /// driver 595.
 const INACTIVE_ROWS: [u32; 2] = [301, 302];
@@ -183,6 +188,7 @@ impl GpuCalls {
         }
         let [edpp] = self.field_values(GPU, [EDPP]);
         detail.edpp = edpp.and_then(|percent| at_most(MOST_EDPP, percent));
+        self.read_power_smoothing_settings(detail);
         let board = self.field_values(GPU, SMOOTHING);
         if board.iter().all(Result::is_err) {
             detail.power_smoothing = board[0].map(|_| Vec::new());
@@ -192,11 +198,24 @@ impl GpuCalls {
         let profile = profile.and_then(small).map(|profile| self.field_values(profile, PROFILE_FIELDS));
         let profile = profile.unwrap_or_else(|why| [Err(why); PROFILE_FIELDS.len()]);
         let administrator = self.field_values(GPU, ADMINISTRATOR_FIELDS);
-        let or_not_set = |value: Reading<u64>| match value {
-            Err(Missing::Unsupported) => Ok(None),
-            other => other.map(Some),
-        };
         detail.power_smoothing = board.into_iter().chain(profile).chain(administrator).map(or_not_set).collect();
+    }
+
+    fn read_power_smoothing_settings(&mut self, detail: &mut GpuDetail) {
+        if !self.only.has("detail.power_smoothing_settings") {
+            return;
+        }
+        let board = self.field_values(GPU, SETTINGS);
+        if board.iter().all(Result::is_err) {
+            detail.power_smoothing_settings = board[0].map(|_| Vec::new());
+            return;
+        }
+        let profile = board[SETTINGS.len() - 1].and_then(small);
+        let profile = profile.map(|profile| self.field_values(profile, PROFILE_SETTINGS));
+        let profile = profile.unwrap_or_else(|why| [Err(why); PROFILE_SETTINGS.len()]);
+        let administrator = self.field_values(GPU, ADMINISTRATOR_SETTINGS);
+        detail.power_smoothing_settings =
+            board.into_iter().chain(profile).chain(administrator).map(or_not_set).collect();
     }
 
     pub(super) fn transferred(&mut self) -> [Reading<Bytes>; 2] {
@@ -220,6 +239,14 @@ fn throttle_time_fields(driver: &str) -> Option<[u32; 3]> {
         _ => 269,
     };
     Some([first, first + 1, first + 2])
+}
+
+/// Returns `None` for a setting that is not set.
+fn or_not_set(value: Reading<u64>) -> Reading<Option<u64>> {
+    match value {
+        Err(Missing::Unsupported) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 fn small(value: u64) -> Reading<u32> {

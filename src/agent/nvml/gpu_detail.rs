@@ -54,6 +54,7 @@ impl GpuCalls {
             // Only new drivers have these; `read_rare` reads them.
             edpp: Err(Missing::Unsupported),
             power_smoothing: Err(Missing::Unsupported),
+            power_smoothing_settings: Err(Missing::Unsupported),
             remapped_correctable_inactive: Err(Missing::Unsupported),
             remapped_uncorrectable_inactive: Err(Missing::Unsupported),
             ..GpuDetail::missing(Moment(0), none(), none(), none(), none(), Missing::NotYet)

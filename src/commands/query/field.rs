@@ -14,6 +14,8 @@ pub enum FieldTable {
     Gpu,
     /// Fields of a process that computes on a GPU: `--query-compute-apps`.
     ComputeApps,
+    /// Fields of a GPU whose memory can remap rows: `--query-remapped-rows`.
+    RemappedRows,
 }
 
 /// A field that can be queried.
@@ -54,6 +56,7 @@ impl FieldTable {
         let table = match self {
             Self::Gpu => include_str!("gpu_fields.txt"),
             Self::ComputeApps => include_str!("compute_app_fields.txt"),
+            Self::RemappedRows => include_str!("remapped_row_fields.txt"),
         };
         table.lines().filter(|line| !line.starts_with('#')).map(|line| {
             let mut columns = line.splitn(5, '|').map(str::trim);
@@ -62,12 +65,21 @@ impl FieldTable {
         })
     }
 
+    /// The name of the option, after `--query-`.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Gpu => "gpu",
+            Self::ComputeApps => "compute-apps",
+            Self::RemappedRows => "remapped-rows",
+        }
+    }
+
     /// Returns the fields with these names, or an error that has the first name of no field.
     pub(super) fn select(self, names: &[String]) -> Result<Vec<QueryField>, String> {
         let find = |name: &String| {
             let name = name.trim();
             let is_named = |field: &QueryField| field.names.split(' ').any(|alias| alias == name);
-            let option = if self == Self::Gpu { "gpu" } else { "compute-apps" };
+            let option = self.option();
             self.all().find(is_named).ok_or_else(|| {
                 format!("Field \"{name}\" is not a valid field to query; see gputop --help-query-{option}")
             })
@@ -77,10 +89,7 @@ impl FieldTable {
 
     /// Returns the help: the names of each field and the sentence on it.
     pub(super) fn help(self) -> String {
-        let mut text = match self {
-            Self::Gpu => "Fields of --query-gpu:\n".to_owned(),
-            Self::ComputeApps => "Fields of --query-compute-apps, for processes that compute:\n".to_owned(),
-        };
+        let mut text = format!("Fields of --query-{}:\n", self.option());
         for field in self.all() {
             let names = field.names.replace(' ', "\" or \"");
             let _infallible: std::fmt::Result = write!(text, "\n\"{names}\"\n{}\n", field.help);
@@ -217,7 +226,7 @@ mod tests {
             GpuDetail::missing(Moment(0), corrected, corrected_ever, uncorrected, uncorrected_ever, Missing::Failed);
         host.gpus[0].detail = Some(Box::new(detail));
         let row = &rows::compute_apps(&host, &[&host.gpus[0]])[0];
-        for field in FieldTable::Gpu.all().chain(FieldTable::ComputeApps.all()) {
+        for field in FieldTable::Gpu.all().chain(FieldTable::ComputeApps.all()).chain(FieldTable::RemappedRows.all()) {
             let mut path = field.reading.split('.');
             let (group, name) = (path.next().unwrap_or_default(), path.next().unwrap_or_default());
             // A withdrawn field has no reading.

@@ -82,6 +82,14 @@ pub(super) fn is_incomplete(snapshot: &Snapshot) -> bool {
 /// The words for a GPU whose call hangs. nvidia-smi has none, because it would hang too.
 const NO_ANSWER: &str = "[GPU does not answer]";
 
+/// The reading that is unsupported where rows cannot be remapped.
+pub(super) const REMAPPED_ROWS: &str = "detail.remapped_rows_correctable";
+
+/// Whether the memory of the GPU can remap rows. A GPU that could not be read counts as one that can: its row says why.
+pub(super) fn remaps_rows(gpu: &Gpu) -> bool {
+    gpu.detail.as_ref().is_none_or(|detail| detail.remapped_correctable != Err(Missing::Unsupported))
+}
+
 /// Whether the CPU use of a process on a GPU has not been read yet, which takes two passes.
 pub(super) fn lacks_cpu(snapshot: &Snapshot) -> bool {
     let mut gpu_processes = snapshot.gpus.iter().flat_map(|gpu| &gpu.processes);

@@ -154,6 +154,11 @@ reading_groups! {
         /// floor, both multipliers and the offset of the active profile; the same as an administrator set them. `null`
         /// in the list: not set.
         power_smoothing: Vec<Option<u64>> = "power_smoothing",
+        /// Power smoothing since driver 590: whether it is on, the privilege level, whether power may fall at once, ceiling and
+        /// floor, highest and lowest floor in percent, remaining lifetime in percent, the number of profiles, the active
+        /// profile; then floor, rates and hysteresis of the profile, and those of the administrator. `null` in the list: not
+        /// set. Unsupported on boards without power smoothing.
+        power_smoothing_settings: Vec<Option<u64>> = "power_smoothing_settings",
         /// Clock of the graphics engine.
         graphics_clock: Hertz = "graphics_clock_hertz",
         /// Clock of the video engines.
