@@ -32,7 +32,8 @@ fn calls_for_other_fields_do_not_spoil_an_answer() {
     assert_eq!((output.code, output.text(), output.stderr.as_str()), (OK, format!("{pid}, 1024 MiB\n"), ""));
 }
 
-/// Each field must get its value when the fields beside it, whose values may come from the same calls, are not asked for.
+/// Each field must get its value when the fields beside it, whose values may come from the same calls, are not asked for. That the
+/// values are right, and that no field lacks a call, is tested in `query.rs` and in `src/commands/query/field.rs`.
 #[test]
 fn a_field_has_the_same_value_in_every_query() {
     const PARTS: usize = 20;

@@ -235,6 +235,27 @@ mod tests {
         }
     }
 
+    /// The agent makes only the calls that its table has for a reading: a reading without a line would never be read.
+    #[test]
+    fn every_reading_has_its_calls_in_the_table_of_the_agent() {
+        let table = include_str!("../../agent/nvml/functions.txt");
+        let paths: Vec<&str> =
+            table.lines().filter_map(|line| line.split_once(':')).flat_map(|(_, paths)| paths.split(' ')).collect();
+        let is_in_table = |reading: &str| {
+            paths.iter().any(|path| match path.strip_suffix('*') {
+                Some(beginning) => reading.starts_with(beginning),
+                None => *path == reading,
+            })
+        };
+        for field in FieldTable::Gpu.all().chain(FieldTable::ComputeApps.all()).chain(FieldTable::RemappedRows.all()) {
+            let reading = field.wanted_reading();
+            // Index and UUID are always read; the others come from the host.
+            let needs_no_call = ["facts.index", "facts.uuid", ""].contains(&reading.as_str())
+                || ["snapshot.", "process."].iter().any(|group| reading.starts_with(group));
+            assert!(needs_no_call || is_in_table(&reading), "{reading} of {}", field.names);
+        }
+    }
+
     #[test]
     fn values_round_as_nvidia_smi_does() {
         let shown = |name: &str, group: &str, reading: &str, value: Value| {
