@@ -38,6 +38,7 @@ impl Host {
         for name in names {
             fs::write(directory.path().join(format!("nvidia{name}")), "").expect("/tmp has room");
         }
+        fs::create_dir(directory.path().join("runtime")).expect("/tmp has room");
         let file = WorldFile::create(directory.path().join("world.json"), world).expect("/tmp has room");
         Self { directory, file, processes: Vec::new(), library: fake_nvml::library() }
     }
@@ -127,7 +128,7 @@ impl Host {
             .env("TERM", "xterm-256color")
             .env("LANG", "C.UTF-8")
             .env("XDG_STATE_HOME", self.directory.path())
-            .env("XDG_RUNTIME_DIR", self.directory.path())
+            .env("XDG_RUNTIME_DIR", self.path("runtime"))
             .env("XDG_CONFIG_HOME", self.path("config"))
             .env("GPUTOP_NVML_LIB", &self.library)
             .env("GPUTOP_DEVICES", self.path("nvidia"))

@@ -217,7 +217,8 @@ fn a_lost_host_is_named_with_the_reason_and_the_other_continues() {
 
 /// Runs a subcommand over both hosts.
 fn run_subcommand<'a>(pair: &Pair, args: impl IntoIterator<Item = &'a str>) -> Output {
-    let mut command = Host::new([]).gputop(args);
+    let viewer = Host::new([]);
+    let mut command = viewer.gputop(args);
     for (name, host) in [("left", &pair.left), ("right", &pair.right)] {
         command.args(["--via", &format!("{name}={}", agent_of(host))]);
     }
