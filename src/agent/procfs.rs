@@ -20,7 +20,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use self::device_files::DeviceFiles;
-pub(super) use self::files::is_initial_pid_namespace;
+pub(super) use self::files::{has_threads_named, is_initial_pid_namespace};
 use self::host_procfs::HostProcfs;
 pub(super) use self::origin::CudaEnvironment;
 pub(super) use self::shown_process::{ListedProcess, NvmlMemory};
@@ -250,6 +250,8 @@ impl Processes {
             id: shown.process.id,
             uid: shown.process.facts.uid,
             nvml_memory: shown.nvml_memory,
+            parent: shown.process.facts.parent,
+            virtual_size: shown.virtual_size,
         })
     }
 

@@ -14,7 +14,8 @@
 //! recognized by its location: the same as in an older process that opened all `/dev/nvidia-uvm` descriptors of the worker
 //! ([`fork`]). If no older process is known, or if the kernel does not compare descriptors, as in a container without
 //! `kcmp`, stats count as a copy when the process was forked, does not allocate, and claims more memory than NVML reports
-//! ([`cuda_devices`]).
+//! ([`cuda_devices`]). If its parent has ended, they may be a copy even when they claim less, and are not shown until the
+//! process allocates. A thread of CUDA's proves that they are its own: a fork does not copy threads.
 
 pub(super) mod cuda_devices;
 mod device_stats;

@@ -42,14 +42,19 @@ pub(crate) struct FakeTorch {
 impl FakeTorch {
     /// Starts a process whose library has this layout (see `stand_in.c`) and this number of devices.
     pub(crate) fn start(host: &Host, layout: u32, devices: u32, environment: &[(&str, &str)]) -> Self {
+        Self::start_with("libc10_cuda.so", host, layout, devices, environment)
+    }
+
+    /// As `start`, with a library of this file name.
+    pub(crate) fn start_with(name: &str, host: &Host, layout: u32, devices: u32, environment: &[(&str, &str)]) -> Self {
         let program = host.path("torch");
         if !program.exists() {
             compile(&["-DPROGRAM"], &program);
         }
         let folder = host.path(&format!("{layout}"));
-        let library = folder.join("libc10_cuda.so");
+        let library = folder.join(name);
         if !library.exists() {
-            fs::create_dir(&folder).expect("/tmp has room");
+            fs::create_dir_all(&folder).expect("/tmp has room");
             compile(&["-shared", "-fPIC", &format!("-DLAYOUT={layout}")], &library);
         }
         // In a container, gputop trusts a PID only if the process has a device file open.
@@ -69,7 +74,7 @@ impl FakeTorch {
         self.process.pid()
     }
 
-    fn send(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").expect("the process reads its stdin");
     }
 

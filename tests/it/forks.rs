@@ -98,3 +98,31 @@ fn a_forked_child_that_initialised_cuda_itself_has_its_own_allocator_stats() {
         wait_for_stats(&agent, &mut received, pid, "stats", |stats| stats.devices.len() == 1);
     }
 }
+
+#[test]
+fn after_the_parent_died_a_forked_worker_has_no_stats_until_it_allocates() {
+    let mut host = host_with_gpus(1);
+    let mut torch = start_trainer(&host);
+    let worker: u32 = torch.request("orphan").parse().expect("a PID");
+    // The driver lists the worker with more memory than its copy of the stats.
+    host.add_process(0, GpuProcess::new(worker, 8 * GIB));
+    let agent = start_agent(&host);
+    let mut received = ReceivedLines::default();
+    wait_for_stats(&agent, &mut received, worker, "perhaps a copy", |stats| {
+        stats.unreadable == Some(AllocatorUnreadable::MaybeCopied)
+    });
+    torch.allocate(0);
+    let expected = torch.expected_stats(0);
+    wait_for_stats(&agent, &mut received, worker, "its own stats", has_amounts(&expected));
+}
+
+#[test]
+fn after_the_parent_died_a_forked_server_with_a_thread_of_cuda_has_its_own_stats() {
+    let mut host = host_with_gpus(1);
+    let mut torch = start_trainer(&host);
+    let server: u32 = torch.request("orphan").parse().expect("a PID");
+    assert_eq!(torch.request("thread cuda-EvtHandlr"), "0");
+    host.add_process(0, GpuProcess::new(server, 8 * GIB));
+    let expected = torch.expected_stats(0);
+    wait_for_stats(&start_agent(&host), &mut ReceivedLines::default(), server, "its own", has_amounts(&expected));
+}

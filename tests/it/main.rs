@@ -13,6 +13,7 @@ mod terminal;
 // Tests.
 mod agent_lines;
 mod alerts;
+mod allocator_search;
 mod allocator_stats;
 mod analyze;
 mod cli;

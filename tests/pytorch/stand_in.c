@@ -25,7 +25,13 @@
 
 // LIBRARY DEVICES FILE...
 int main(int count, char **words) {
+    char line[8];
     for (int at = 3; at < count; at++) if (open(words[at], O_RDONLY) < 0) return perror(words[at]), 2;
+    if (getenv("LOAD_LATER")) {
+        // Waits for a line, and grows as a process that loads all of PyTorch's libraries.
+        if (!fgets(line, sizeof line, stdin)) return 2;
+        if (mmap(NULL, 1 << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) return perror("mmap"), 2;
+    }
     void *library = count > 3 ? dlopen(words[1], RTLD_NOW) : NULL;
     int (*serve)(int) = library ? (int (*)(int))dlsym(library, "serve") : NULL;
     if (!serve) return fprintf(stderr, "%s\n", dlerror()), 2;
@@ -114,6 +120,12 @@ static void *stir(void *end) {
             if (array(*device, RESERVED)->pools->peak) allocate(*device, 1), allocate(*device, -1);
         }
     }
+    return NULL;
+}
+
+// Rests in a thread of this name.
+static void *rest(void *name) {
+    for (prctl(PR_SET_NAME, name);;) pause();
     return NULL;
 }
 
@@ -216,6 +228,12 @@ int serve(int devices) {
         } else if (!strcmp(line, "fork\n")) {
             if (!(child = fork())) for (prctl(PR_SET_PDEATHSIG, SIGKILL);;) pause();
             printf("%d\n", child);
+        } else if (!strcmp(line, "orphan\n")) {
+            // The child goes on reading commands. Its parent ends.
+            if ((child = fork())) return printf("%d\n", child), 0;
+            continue;
+        } else if (sscanf(line, "thread %15s", path) == 1) {
+            printf("%d\n", pthread_create(&thread, NULL, rest, strdup(path)));
         } else if (sscanf(line, "serve %199s", path) == 1) {
             // A forked child of a server, which closes the inherited file and opens it again, as a child does that initialises CUDA.
             int ready[2];

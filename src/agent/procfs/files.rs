@@ -72,7 +72,11 @@ pub(in crate::agent) fn wchan(directory: &Path) -> Reading<Text> {
 
 /// Whether a process has threads that only a PyTorch trainer has. Checks only the newest threads, where these are.
 pub(super) fn has_trainer_threads(pid: u32) -> Reading<bool> {
-    const TRAINER_THREADS: [&[u8]; 3] = [b"pt_autograd_", b"pt_data_pin", b"pt_nccl_"];
+    has_threads_named(pid, &[b"pt_autograd_", b"pt_data_pin", b"pt_nccl_"])
+}
+
+/// Whether the process has a thread whose name begins with one of these names.
+pub(in crate::agent) fn has_threads_named(pid: u32, names: &[&[u8]]) -> Reading<bool> {
     const MOST_THREADS: usize = 256;
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => Missing::Denied,
@@ -80,11 +84,11 @@ pub(super) fn has_trainer_threads(pid: u32) -> Reading<bool> {
         _ => Missing::NotYet,
     })?;
     let tasks: Vec<_> = tasks.filter_map(Result::ok).collect();
-    let is_trainer = tasks.iter().rev().take(MOST_THREADS).any(|task| {
+    let is_named = tasks.iter().rev().take(MOST_THREADS).any(|task| {
         let comm = fs::read(task.path().join("comm"));
-        comm.is_ok_and(|comm| TRAINER_THREADS.iter().any(|name| comm.starts_with(name)))
+        comm.is_ok_and(|comm| names.iter().any(|name| comm.starts_with(name)))
     });
-    Ok(is_trainer)
+    Ok(is_named)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::protocol::snapshot::{Missing, Reading};
 /// job, the job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
-    /// The job's number, shown as `slurm 4711`.
+    /// The job's number, shown as `slurm 4711`; its SLUID where only the control group names it.
     Slurm(Text),
     /// The pod's name or the beginning of its ID, shown as `kubernetes train-0`.
     Kubernetes(Text),
@@ -51,7 +51,7 @@ pub(in crate::agent) struct Environment {
     pub(super) cuda: CudaEnvironment,
 }
 
-/// The variables that decide the order of CUDA's devices in a process, as they were when the program started.
+/// The variables that concern CUDA's devices and PyTorch's allocator in a process, as they were when the program started.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::agent) struct CudaEnvironment {
     /// `CUDA_VISIBLE_DEVICES`; an empty value counts as set.
@@ -60,6 +60,8 @@ pub(in crate::agent) struct CudaEnvironment {
     pub(in crate::agent) order: Option<Text>,
     /// Whether the process may see only some of the host's GPUs. If so, CUDA counts only these.
     pub(in crate::agent) is_confined: bool,
+    /// Whether `PYTORCH_NO_CUDA_MEMORY_CACHING` is set, to any value: then PyTorch's allocator keeps no statistics.
+    pub(in crate::agent) is_uncached: bool,
 }
 
 impl Environment {
@@ -92,6 +94,7 @@ impl Environment {
                 visible: value(b"CUDA_VISIBLE_DEVICES", Self::MOST_VISIBLE),
                 order: get(b"CUDA_DEVICE_ORDER"),
                 is_confined: false,
+                is_uncached: value(b"PYTORCH_NO_CUDA_MEMORY_CACHING", Self::MOST).is_some(),
             },
         }
     }
@@ -101,8 +104,11 @@ impl Environment {
 /// the environment.
 pub(super) fn origin(group: Option<&Origin>, environment: &Reading<Option<Origin>>) -> Reading<Text> {
     match (group, environment) {
-        // A pod's name, which only the environment has, is more useful than its ID.
+        // A pod's name, which only the environment has, is more useful than its ID; and squeue lists jobs by number.
         (Some(Origin::Kubernetes(_)), Ok(Some(named @ Origin::Kubernetes(_)))) => Ok(named.text()),
+        (Some(Origin::Slurm(job)), Ok(Some(numbered @ Origin::Slurm(_)))) if is_sluid(job.as_str()) => {
+            Ok(numbered.text())
+        }
         (Some(group), Ok(Some(other))) => Ok(group.min(other).text()),
         (Some(group), _) => Ok(group.text()),
         (None, Ok(environment)) => environment.as_ref().map(Origin::text).ok_or(Missing::Unsupported),
@@ -126,11 +132,24 @@ fn from_cgroup_path(path: &str) -> Option<Origin> {
         .or_else(|| service(&parts))
 }
 
-/// Matches `/slurm/uid_1000/job_4711/step_0` and `/system.slice/slurmstepd.scope/job_4711/step_batch/user`.
+/// Matches `/slurm/uid_1000/job_4711/step_0`, `/system.slice/slurmstepd.scope/job_4711/step_batch/user`, and, since Slurm
+/// 26.05, `/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0`.
 fn slurm(parts: &[&str]) -> Option<Origin> {
     let at = parts.iter().position(|part| part.contains("slurm"))?;
-    let job = parts[at..].iter().find_map(|part| part.strip_prefix("job_"))?;
-    job.bytes().all(|byte| byte.is_ascii_digit()).then(|| Origin::Slurm(job.into()))
+    let is_number = |job: &&str| job.bytes().all(|byte| byte.is_ascii_digit());
+    let job = match parts[at..].iter().find_map(|part| part.strip_prefix("job_")) {
+        Some(job) => Some(job).filter(is_number),
+        None => {
+            parts[at..].windows(2).find(|pair| is_sluid(pair[0]) && pair[1].starts_with("step_")).map(|pair| pair[0])
+        }
+    };
+    job.map(|job| Origin::Slurm(job.into()))
+}
+
+/// Whether this is the name of a job by Slurm's SLUID: an `s` and 13 digits of Crockford's base 32.
+fn is_sluid(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase() && !b"ILOU".contains(&byte);
+    text.strip_prefix('s').is_some_and(|digits| digits.len() == 13 && digits.bytes().all(is_digit))
 }
 
 /// Matches `/kubepods/burstable/pod1b2c3d4e-…/ID` and `/…/kubepods-burstable-pod1b2c3d4e_….slice/cri-containerd-ID.scope`.
@@ -200,6 +219,21 @@ mod tests {
         check("0::/system.slice/slurmstepd.scope/job_4711/step_0/docker-ID.scope\n", Some("slurm 4711"));
         check("0::/system.slice/slurmstepd.scope/system\n", None);
         check("0::/slurm/job_x\n", None);
+    }
+
+    #[test]
+    fn a_slurm_job_without_a_number_is_named_by_its_sluid() {
+        let step = "0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0/user/task_0\n";
+        check(step, Some("slurm s5K1KKYAYG5D00"));
+        check(
+            "0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0/docker-ID.scope\n",
+            Some("slurm s5K1KKYAYG5D00"),
+        );
+        // The number, which squeue lists, stays in the environment.
+        check_both(step, "SLURM_JOB_ID=4711", Ok("slurm 4711"));
+        check("0::/system.slice/slurmstepd.scope/sILOUKKYAYG5D0/step_0\n", None);
+        check("0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D/step_0\n", None);
+        check("0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00\n", None);
     }
 
     #[test]

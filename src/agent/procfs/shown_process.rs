@@ -40,6 +40,7 @@ pub(super) struct ShownProcess {
     pub(super) listed_pass: u64,
     /// The memory that NVML reported in the pass `listed_pass`.
     pub(super) nvml_memory: NvmlMemory,
+    pub(super) virtual_size: u64,
     /// The last pass in which the process was named as a device-file holder; 0 for never.
     pub(super) holder_pass: u64,
     /// The last pass that named the process. A process that the current pass does not name is no longer shown.
@@ -66,6 +67,9 @@ pub(in crate::agent) struct ListedProcess {
     pub(in crate::agent) id: ProcessId,
     pub(in crate::agent) uid: Reading<u32>,
     pub(in crate::agent) nvml_memory: NvmlMemory,
+    pub(in crate::agent) parent: Reading<u32>,
+    /// The virtual size, in bytes.
+    pub(in crate::agent) virtual_size: u64,
 }
 
 /// The memory that NVML reports for one process in one pass.
@@ -112,6 +116,7 @@ impl ShownProcess {
             cpu: None,
             listed_pass: 0,
             nvml_memory: NvmlMemory::default(),
+            virtual_size: 0,
             holder_pass: 0,
             wanted_pass: 0,
             is_verified: false,
@@ -172,6 +177,7 @@ impl ShownProcess {
     /// Copies the values of `stat`. Facts are written only when they differ, since earlier snapshots share them.
     fn update(&mut self, stat: &ProcStat<'_>, procfs: &HostProcfs, slow_files: &mut SlowFiles, now: Moment) {
         let id = self.process.id;
+        self.virtual_size = stat.virtual_size;
         // Offset by PID, so that the turns of many processes are spread over the passes.
         let turn = |at: Moment| (at.0 + u64::from(id.pid) * 1000) / SERVED_INTERVAL_MS;
         let is_served_turn = turn(std::mem::replace(&mut self.read, now)) != turn(now);

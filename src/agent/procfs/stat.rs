@@ -25,6 +25,8 @@ pub(in crate::agent) struct ProcStat<'a> {
     pub(in crate::agent) threads: u32,
     /// Clock ticks from boot to the start of the process.
     pub(in crate::agent) start_ticks: u64,
+    /// The virtual size, in bytes.
+    pub(in crate::agent) virtual_size: u64,
     /// The resident set, in pages.
     pub(in crate::agent) rss_pages: u64,
 }
@@ -100,7 +102,8 @@ pub(in crate::agent) fn parse(line: &[u8]) -> Option<ProcStat<'_>> {
         cpu_ticks: number(fields.nth(4)?)?.saturating_add(number(fields.next()?)?),
         threads: small(fields.nth(4)?)?,
         start_ticks: number(fields.nth(1)?)?,
-        rss_pages: number(fields.nth(1)?)?,
+        virtual_size: number(fields.next()?)?,
+        rss_pages: number(fields.next()?)?,
     })
 }
 
@@ -109,6 +112,14 @@ pub(in crate::agent) fn parse(line: &[u8]) -> Option<ProcStat<'_>> {
 pub(in crate::agent) fn is_thread(line: &[u8]) -> bool {
     const EXIT_SIGNAL: usize = 38 - FIRST_FIELD;
     fields_after_comm(line).and_then(|mut fields| fields.nth(EXIT_SIGNAL)).is_some_and(|field| field == b"-1")
+}
+
+/// Returns the address where the stack began, which a forked process has in common with its parent, and hardly ever with
+/// another process: `exec` chooses it by chance. `None` when the kernel does not show it to this user.
+pub(in crate::agent) fn stack_start(pid: u32) -> Option<u64> {
+    const STACK_START: usize = 28 - FIRST_FIELD;
+    let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    number(fields_after_comm(&line)?.nth(STACK_START)?).filter(|address| *address != 0)
 }
 
 /// The number of the first field after the name, counted as `proc_pid_stat(5)` does.
@@ -152,6 +163,7 @@ mod tests {
             cpu_ticks: 56,
             threads: 3,
             start_ticks: 12345,
+            virtual_size: 1_000_000,
             rss_pages: 99,
         };
         assert_eq!(parse(line.as_bytes()), Some(expected), "{line}");

@@ -13,6 +13,9 @@
 //!    Their order counts, and `CUDA_VISIBLE_DEVICES` numbers them. Elsewhere, a program that sees so many devices chose
 //!    them itself after its start, in an unknown order.
 //!
+//! Rules 2 and 4 do not hold if one device has much more reserved than another, and its GPU much less memory: the program may
+//! have set another `CUDA_VISIBLE_DEVICES` after its start.
+//!
 //! Otherwise the GPU is unknown, and is shown so.
 
 use super::device_stats::DeviceStats;
@@ -27,6 +30,9 @@ use crate::protocol::snapshot::{
 const NVML_DELAY: u64 = 1 << 30;
 /// The most bytes that a process has besides PyTorch's: the context, kernels, NCCL buffers.
 const MOST_OVERHEAD: u64 = 4 << 30;
+/// By how many bytes amounts of two devices differ at least to contradict their order. GPUs that are alike have contexts of
+/// almost the same size.
+const CONTRADICTION: u64 = 512 << 20;
 /// The most assignments of the first devices that are kept while the only assignment of all devices is searched for.
 const MOST_ASSIGNMENTS: usize = 1000;
 
@@ -59,6 +65,9 @@ pub(in crate::agent) fn allocator_stats(
 ) -> AllocatorStats {
     let AllocatorReading { devices: stats, owner } = match result {
         Ok(reading) => reading,
+        Err(AllocatorUnreadable::NotYet) if cuda.is_uncached => {
+            return AllocatorStats::unreadable(AllocatorUnreadable::Uncached);
+        }
         Err(why) => return AllocatorStats::unreadable(*why),
     };
     let on_gpu = |(index, gpu): (usize, &Gpu)| {
@@ -74,10 +83,13 @@ pub(in crate::agent) fn allocator_stats(
     let is_copy = match owner {
         StatsOwner::Own => false,
         StatsOwner::Inherited => true,
-        StatsOwner::Unknown => total.is_ok_and(|total| total < reserved),
+        StatsOwner::Unknown | StatsOwner::Orphaned => total.is_ok_and(|total| total < reserved),
     };
     if is_copy {
         return AllocatorStats::unreadable(AllocatorUnreadable::Copied);
+    }
+    if *owner == StatsOwner::Orphaned {
+        return AllocatorStats::unreadable(AllocatorUnreadable::MaybeCopied);
     }
     if total.is_ok_and(|total| total.0.saturating_add(NVML_DELAY) < reserved.0) {
         // Amounts that are wrong cannot tell one GPU from another.
@@ -126,9 +138,20 @@ fn assign_gpus(
     let has_room =
         |device: usize, gpu: usize| used_gpus.iter().any(|used| used.gpu == gpu && used.has_room(&stats[device]));
     let is_possible = |order: &Vec<usize>| used.iter().all(|device| has_room(*device, order[*device]));
+    let memory = |gpu: usize| used_gpus.iter().find(|used| used.gpu == gpu)?.memory.ok();
+    let is_contradicted = |order: &[usize]| {
+        let amounts: Vec<(u64, u64)> = used
+            .iter()
+            .filter_map(|device| Some((stats[*device].reserved.current, memory(order[*device])?.0)))
+            .collect();
+        let exceeds = |more: u64, less: u64| more.saturating_sub(less) > CONTRADICTION;
+        let is_reverse = |a: &(u64, u64), b: &(u64, u64)| exceeds(a.0, b.0) && exceeds(b.1, a.1);
+        amounts.iter().any(|a| amounts.iter().any(|b| is_reverse(a, b)))
+    };
     let by_environment = visible_gpus(gpus, cuda).filter(|order| order.len() == stats.len());
     if let Some(order) = by_environment.filter(is_possible) {
-        return order.into_iter().map(Some).collect();
+        // Memory of other libraries may be the reason as well, so the reverse order is no more certain.
+        return if is_contradicted(&order) { assigned } else { order.into_iter().map(Some).collect() };
     }
     if let Some(order) = by_memory(&used, stats, used_gpus) {
         for (device, gpu) in used.iter().zip(order) {
@@ -144,7 +167,7 @@ fn assign_gpus(
         }
     };
     let confined = confined.filter(|order| cuda.is_confined && order.len() == stats.len() && are_alike(gpus, &own));
-    match confined.filter(is_possible) {
+    match confined.filter(is_possible).filter(|order| !is_contradicted(order)) {
         Some(order) => order.into_iter().map(Some).collect(),
         None => assigned,
     }
@@ -243,7 +266,12 @@ mod tests {
         for (gpu, gib) in held.iter().enumerate().filter(|(_, gib)| **gib > 0) {
             snapshot = snapshot.with(7, "python train.py", gpu, Bytes::from_gib(*gib));
         }
-        let cuda = CudaEnvironment { visible: visible.map(Into::into), order: order.map(Into::into), is_confined };
+        let cuda = CudaEnvironment {
+            visible: visible.map(Into::into),
+            order: order.map(Into::into),
+            is_confined,
+            is_uncached: false,
+        };
         let result = Ok(AllocatorReading { devices: devices(reserved).into(), owner: StatsOwner::Own });
         let allocator = allocator_stats(&result, snapshot.processes[0].id, &snapshot.gpus, &cuda);
         let index = |device: &DeviceAllocator| {
@@ -378,6 +406,15 @@ mod tests {
         assert_eq!(read(&[1, 1], StatsOwner::Inherited), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
         // Stats that fit may be the process's own: a forked server has the addresses of its parent without a copy.
         assert_eq!(gpus(read(&[1, 1], StatsOwner::Unknown)), ["GPU-0".into(), "GPU-1".into()]);
+    }
+
+    #[test]
+    fn an_order_in_which_more_reserved_memory_is_on_the_gpu_with_less_is_unknown() {
+        // The program set `os.environ["CUDA_VISIBLE_DEVICES"] = "1,0"` after its start, and NVML's figure may be late.
+        check(&[5, 3], &[4, 6], None, &[None, None]);
+        check(&[5, 3], &[6, 4], None, &[Some(0), Some(1)]);
+        check(&[5, 5], &[4, 6], None, &[Some(0), Some(1)]);
+        check_confined(&[5, 3], &[0, 4, 6], None, &[None, None]);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! Uses what the dynamic linker needs: program headers, the dynamic section, and the hash table of names. So the file of the
 //! library is not opened: it may be in a container, deleted, or on a server that hangs. About ten reads suffice for a
-//! library of any size; a crate that parses ELF files would need the whole file.
+//! library of any size; a crate that parses ELF files would need the whole file. Tables are read in pieces, since every
+//! library of a process may be searched.
 
-use super::memory::{Memory, word};
+use super::memory::{Memory, PAGE, word};
 
 // Constants of the System V ABI.
 const PT_LOAD: u32 = 1;
@@ -15,10 +16,15 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 /// The `st_info` of a global object.
 const GLOBAL_OBJECT: u8 = 1 << 4 | 1;
 
-/// Limits of the three tables that are searched, since the memory may be forged.
-const MOST_HEADERS: u64 = 64;
-const MOST_ENTRIES: u64 = 256;
+/// Limits of the tables that are searched, since the memory may be forged.
+const MOST_HEADERS: usize = 64;
+const MOST_PIECES: usize = 32;
 const MOST_SYMBOLS: u32 = 256;
+/// The size of a program header.
+const HEADER: usize = 56;
+/// The size of an entry of the dynamic section, and of the pieces in which the section is read.
+const ENTRY: usize = 16;
+const PIECE: usize = 16 * ENTRY;
 
 fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
@@ -39,28 +45,38 @@ pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64
     }
     let (headers, size, count) = (word(&header, 0x20)?, half(&header, 0x36)?, half(&header, 0x38)?);
     let (mut first, mut dynamic) = (None, None);
-    for at in 0..u64::from(count).min(MOST_HEADERS) {
-        let header = memory.bytes::<56>(base.checked_add(headers)?.checked_add(at * u64::from(size))?)?;
-        match number(&header, 0)? {
-            PT_LOAD if first.is_none() => first = word(&header, 16),
-            PT_DYNAMIC => dynamic = word(&header, 16),
+    let mut table = [0; HEADER * MOST_HEADERS];
+    let table = table.get_mut(..HEADER * usize::from(count)).filter(|_| usize::from(size) == HEADER)?;
+    memory.read(base.checked_add(headers)?, table)?;
+    for header in table.as_chunks::<HEADER>().0 {
+        match number(header, 0)? {
+            PT_LOAD if first.is_none() => first = word(header, 16),
+            PT_DYNAMIC => dynamic = word(header, 16),
             _ => {}
         }
     }
     // The segment with the file's address `first` was loaded at `base`.
     let shift = base.checked_sub(first? & !0xfff)?;
     let mut tables = [None; 3];
-    for at in 0..MOST_ENTRIES {
-        let entry = memory.bytes::<16>(shift.checked_add(dynamic?)?.checked_add(at * 16)?)?;
-        let value = word(&entry, 8)?;
-        // Some dynamic linkers replace the file's addresses by real ones.
-        let address = if value >= base { value } else { shift.checked_add(value)? };
-        match word(&entry, 0)? {
-            0 => break,
-            DT_STRTAB => tables[0] = Some(address),
-            DT_SYMTAB => tables[1] = Some(address),
-            DT_GNU_HASH => tables[2] = Some(address),
-            _ => {}
+    let mut at = shift.checked_add(dynamic?)?;
+    'section: for _ in 0..MOST_PIECES {
+        // The page after the section may not be mapped.
+        let rest_of_page = PAGE - usize::try_from(at % PAGE as u64).ok()?;
+        let mut piece = [0; PIECE];
+        let piece = &mut piece[..(rest_of_page / ENTRY * ENTRY).clamp(ENTRY, PIECE)];
+        memory.read(at, piece)?;
+        at = at.checked_add(piece.len() as u64)?;
+        for entry in piece.as_chunks::<ENTRY>().0 {
+            let value = word(entry, 8)?;
+            // Some dynamic linkers replace the file's addresses by real ones.
+            let address = || if value >= base { Some(value) } else { shift.checked_add(value) };
+            match word(entry, 0)? {
+                0 => break 'section,
+                DT_STRTAB => tables[0] = Some(address()?),
+                DT_SYMTAB => tables[1] = Some(address()?),
+                DT_GNU_HASH => tables[2] = Some(address()?),
+                _ => {}
+            }
         }
     }
     let [Some(names), Some(symbols), Some(hashes)] = tables else { return None };

@@ -3,12 +3,14 @@
 //! CUDA opens `/dev/nvidia-uvm` where it is initialized, and cannot be used in a process that was forked after that: every
 //! call fails. If all `/dev/nvidia-uvm` descriptors of a process are inherited, its allocator stats are a stale copy of its
 //! parent's. The kernel compares descriptors of two processes (`kcmp`) for a caller who may trace both.
+//!
+//! Threads prove the opposite: CUDA starts some where it is initialized, and a fork copies none of them.
 
 use std::os::fd::RawFd;
 
 use crate::agent::procfs::device_files::DeviceFiles;
-use crate::agent::procfs::stat;
-use crate::protocol::snapshot::ProcessId;
+use crate::agent::procfs::{has_threads_named, stat};
+use crate::protocol::snapshot::{ProcessId, Reading};
 
 /// The most descriptors that are compared. CUDA opens a handful.
 const MOST_DESCRIPTORS: usize = 16;
@@ -25,6 +27,20 @@ pub(in crate::agent) enum StatsOwner {
     Inherited,
     /// The process itself or an older one: the process was forked, and has not been seen to allocate.
     Unknown,
+    /// As `Unknown`, but the process that forked this one has ended, so nothing is left to compare this one with.
+    Orphaned,
+}
+
+/// Whether CUDA has started a thread in the process.
+pub(super) fn has_cuda_thread(pid: u32) -> bool {
+    // `cuda-EvtHandlr`; drivers before 2022 name no thread.
+    has_threads_named(pid, &[b"cuda-"]) == Ok(true)
+}
+
+/// Whether the parent of a forked process is the one that forked it, or was forked together with that one.
+pub(super) fn is_below_its_creator(pid: u32, parent: Reading<u32>) -> bool {
+    let start = parent.ok().and_then(stat::stack_start);
+    start.is_some() && start == stat::stack_start(pid)
 }
 
 /// Returns the owner of the stats of a process that `older` may have forked, by their `/dev/nvidia-uvm` descriptors. A

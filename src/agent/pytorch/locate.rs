@@ -11,7 +11,7 @@
 
 use super::device_stats::{self, CheckLevel, DeviceStats, StatsLayout};
 use super::elf;
-use super::memory::{Memory, word};
+use super::memory::{Memory, PAGE, word};
 use crate::protocol::snapshot::AllocatorUnreadable;
 
 /// `c10::cuda::CUDACachingAllocator::allocator`, exported since torch 2.0.
@@ -28,7 +28,6 @@ const FOREIGN_TYPES: [(&str, AllocatorUnreadable); 2] = [
 pub(super) const MOST_DEVICES: usize = 128;
 /// The bytes of the object that are searched. The vector is at 80 in torch 2.1, and at 22,584 in 2.5 to 2.15.
 const OBJECT: usize = 32 << 10;
-const PAGE: usize = 4096;
 /// The end of the addresses of user space.
 const USER_SPACE_END: u64 = 1 << 56;
 
@@ -55,6 +54,11 @@ fn vector_length(words: [u64; 3]) -> Option<u64> {
         && end <= capacity
         && capacity < USER_SPACE_END;
     is_vector.then_some(count)
+}
+
+/// Whether the library at `base` exports an allocator.
+pub(super) fn exports_allocator(memory: &mut Memory<'_>, base: u64) -> bool {
+    elf::find(memory, base, SYMBOL).is_some()
 }
 
 /// Finds the allocator of the process that loaded the library at `base`. The error is `NotYet` when no bytes keep the rules

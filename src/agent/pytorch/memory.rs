@@ -15,6 +15,9 @@ use rustix::io::retry_on_intr;
 const MOST_READS: usize = 8192;
 const MOST_BYTES: usize = 16 << 20;
 
+/// The smallest size of a page.
+pub(super) const PAGE: usize = 4096;
+
 /// An address, and a number of bytes from there.
 pub(super) type MemoryRange = (u64, usize);
 

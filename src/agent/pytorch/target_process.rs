@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use super::ReadRequest;
 use super::device_stats::DeviceStats;
 use super::fork::{self, StatsOwner};
-use super::locate::locate;
+use super::locate::{exports_allocator, locate};
 use super::memory::{self, Memory, MemoryRange};
 use super::stats_reader::{SampleOutcome, StatsReader, ThreadState};
 use crate::agent::procfs::{ListedProcess, NvmlMemory, stat};
@@ -36,6 +36,11 @@ const ALLOCATION_WAIT: u16 = 3;
 const LONGEST_WAIT: u16 = 300;
 /// For how many torn or locked samples in a row the last result stays valid.
 const MOST_TORN: u8 = 2;
+/// The shortest wait after a search, in seconds: for a process whose memory grows in every pass.
+const SHORTEST_WAIT: u16 = 1;
+/// By how many bytes the virtual size grows at least when a process loads PyTorch. Its libraries are larger together; the
+/// stack of one more thread is smaller.
+const LIBRARIES_SIZE: u64 = 64 << 20;
 const MOST_MAPS: u64 = 16 << 20;
 
 #[derive(Debug)]
@@ -49,8 +54,9 @@ pub(super) struct TargetProcess {
     torn: u8,
     /// Whether the process was seen to allocate blocks, which a process with a copy cannot.
     has_allocated: bool,
-    /// When to search for an allocator again, and the wait before that in seconds.
-    search_due: Moment,
+    /// When the process was searched for an allocator, its virtual size then, and the wait until the next search in
+    /// seconds. `None` before the first search.
+    searched: Option<(Moment, u64)>,
     wait: u16,
 }
 
@@ -62,10 +68,12 @@ struct FoundAllocator {
     reader: StatsReader,
     /// The hash of its location: [`ThreadState::add_location`].
     location: u64,
-    /// Whether the memory began as a copy of the parent's.
-    is_forked: bool,
+    /// Whether the memory began as a copy of the parent's, and CUDA has started no thread since.
+    may_be_copied: bool,
     /// The older process with its allocator at the same location, and the owner that followed from comparing both.
     compared: Option<(ProcessId, StatsOwner)>,
+    /// The parent, and whether it or a process that was forked like it forked this process.
+    parent: Option<(Reading<u32>, bool)>,
     /// NVML's report at the last complete sample. A change is a reason to check every unused device.
     nvml_memory: NvmlMemory,
 }
@@ -78,7 +86,7 @@ impl TargetProcess {
             is_reported: false,
             torn: 0,
             has_allocated: false,
-            search_due: Moment(0),
+            searched: None,
             wait: 0,
         }
     }
@@ -99,7 +107,7 @@ impl TargetProcess {
                     let before = self.last.as_ref().ok();
                     self.has_allocated |=
                         has_moved && before.is_some_and(|before| found.reader.has_allocated_since(&before.devices));
-                    let owner = if self.has_allocated { StatsOwner::Own } else { found.owner(process.id, state) };
+                    let owner = if self.has_allocated { StatsOwner::Own } else { found.owner(process, state) };
                     if has_moved || before.is_none_or(|before| before.owner != owner) {
                         self.last = Ok(AllocatorReading { devices: found.reader.stats.as_slice().into(), owner });
                         self.is_reported = false;
@@ -114,14 +122,14 @@ impl TargetProcess {
                 SampleOutcome::Gone => *self = Self::new(),
             }
         }
-        if self.found.is_none() && now >= self.search_due && *searches > 0 {
+        if self.found.is_none() && *searches > 0 && self.is_search_due(process.virtual_size, now) {
             *searches -= 1;
             match FoundAllocator::search(process, state) {
                 Ok((mut found, outcome)) => {
                     let mut new = Self::new();
                     // Otherwise the statistics were changing: the next sample reads them.
                     if matches!(outcome, SampleOutcome::Complete { .. }) {
-                        let owner = found.owner(process.id, state);
+                        let owner = found.owner(process, state);
                         new.last = Ok(AllocatorReading { devices: found.reader.stats.as_slice().into(), owner });
                     }
                     *self = Self { found: Some(found.into()), ..new };
@@ -132,12 +140,27 @@ impl TargetProcess {
                         AllocatorUnreadable::NotYet => ALLOCATION_WAIT,
                         _ => (self.wait * 4).clamp(FIRST_WAIT, LONGEST_WAIT),
                     };
-                    self.search_due = now.after(Duration::from_secs(self.wait.into()));
+                    self.searched = Some((now, process.virtual_size));
                 }
             }
         }
         let is_news = !std::mem::replace(&mut self.is_reported, true) || !request.is_known;
         is_news.then_some(&self.last)
+    }
+
+    /// Whether to search for an allocator. A process without PyTorch whose virtual size is the same has loaded no library;
+    /// one that has grown much may have loaded PyTorch, and may be loading the rest of it.
+    fn is_search_due(&mut self, virtual_size: u64, now: Moment) -> bool {
+        let Some((at, size)) = self.searched else { return true };
+        if self.last == Err(AllocatorUnreadable::NoPytorch) {
+            if virtual_size == size {
+                return false;
+            }
+            if virtual_size.saturating_sub(size) >= LIBRARIES_SIZE {
+                self.wait = SHORTEST_WAIT;
+            }
+        }
+        now.since(at) >= Duration::from_secs(self.wait.into())
     }
 
     fn set(&mut self, outcome: ReadOutcome) {
@@ -172,50 +195,59 @@ impl FoundAllocator {
     }
 
     fn search(
-        ListedProcess { id, uid, nvml_memory }: ListedProcess,
+        ListedProcess { id, uid, nvml_memory, .. }: ListedProcess,
         state: &mut ThreadState,
     ) -> Result<(Self, SampleOutcome), AllocatorUnreadable> {
         let why = |error: io::Error| why_denied(&error, uid);
         let memory = File::open(format!("/proc/{}/mem", id.pid)).map_err(why)?;
         let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw);
         let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let libraries = libraries(id.pid).map_err(why)?;
+        let libraries = Libraries::of(id.pid).map_err(why)?;
         // The process existed before the files were opened and exists now, so the files are its own.
         let mut line = Vec::new();
         let stat = stat::of(id.pid, &mut line).map_err(why)?;
         if Some(stat.start_ticks) != id.start_ticks {
             return Err(AllocatorUnreadable::NotYet);
         }
-        let is_forked = stat.is_forked() == Ok(true);
+        let may_be_copied = stat.is_forked() == Ok(true) && !fork::has_cuda_thread(id.pid);
         let (reader, outcome) = search_libraries(&memory, libraries, state)?;
         let location = state.add_location(&reader, id);
-        Ok((Self { memory, pidfd, reader, location, is_forked, compared: None, nvml_memory }, outcome))
+        let found = Self { memory, pidfd, reader, location, may_be_copied, compared: None, parent: None, nvml_memory };
+        Ok((found, outcome))
     }
 
     /// Returns the owner of the statistics, as long as the process was not seen to allocate. Compares the process once with
     /// each older process at the same location.
-    fn owner(&mut self, id: ProcessId, state: &ThreadState) -> StatsOwner {
-        if !self.is_forked {
+    fn owner(&mut self, ListedProcess { id, parent, .. }: ListedProcess, state: &ThreadState) -> StatsOwner {
+        if !self.may_be_copied {
             return StatsOwner::Own;
         }
-        // The parent may have ended before its allocator was found.
-        let Some(older) = state.older(self.location, id) else { return StatsOwner::Unknown };
-        let (_, owner) =
-            self.compared.filter(|(process, _)| *process == older).unwrap_or_else(|| (older, fork::owner(older, id)));
-        self.compared = Some((older, owner));
-        owner
+        if let Some(older) = state.older(self.location, id) {
+            let known = self.compared.filter(|(process, _)| *process == older);
+            let (_, owner) = *self.compared.insert(known.unwrap_or_else(|| (older, fork::owner(older, id))));
+            if owner != StatsOwner::Unknown {
+                return owner;
+            }
+        }
+        let known = self.parent.filter(|(known, _)| *known == parent);
+        let (_, is_creator) =
+            *self.parent.insert(known.unwrap_or_else(|| (parent, fork::is_below_its_creator(id.pid, parent))));
+        if is_creator { StatsOwner::Unknown } else { StatsOwner::Orphaned }
     }
 }
 
 /// Finds the allocator that one of the libraries exports, and takes the first sample.
 fn search_libraries(
     memory: &File,
-    libraries: Vec<u64>,
+    Libraries { mut named, others }: Libraries,
     state: &mut ThreadState,
 ) -> Result<(StatsReader, SampleOutcome), AllocatorUnreadable> {
     let mut why = AllocatorUnreadable::NoPytorch;
     let read = memory::read_file(memory);
-    for base in libraries {
+    if named.is_empty() {
+        named.extend(others.into_iter().find(|base| exports_allocator(&mut Memory::new(&read), *base)));
+    }
+    for base in named {
         let memory = &mut Memory::new(&read);
         why = match locate(memory, base).map(StatsReader::new) {
             Ok(mut reader) => match reader.sample(memory, true, state) {
@@ -228,34 +260,51 @@ fn search_libraries(
     Err(why)
 }
 
-/// Returns the addresses where a process has loaded PyTorch's CUDA library, `libc10_cuda.so`.
-fn libraries(pid: u32) -> io::Result<Vec<u64>> {
-    const MOST_LIBRARIES: usize = 4;
-    let mut maps = BufReader::with_capacity(32 << 10, File::open(format!("/proc/{pid}/maps"))?.take(MOST_MAPS));
-    let mut line = Vec::new();
-    let mut found = Vec::new();
-    while found.len() < MOST_LIBRARIES && maps.read_until(b'\n', &mut line)? > 0 {
-        found.extend(library(&line));
-        line.clear();
-    }
-    Ok(found)
+/// The addresses where a process has loaded files.
+#[derive(Debug, Default)]
+struct Libraries {
+    /// Addresses of PyTorch's CUDA library, `libc10_cuda.so`.
+    named: Vec<u64>,
+    /// Addresses of other files. One of them may be the library under another name.
+    others: Vec<u64>,
 }
 
-/// Parses a line of `maps`. Returns the address if `libc10_cuda.so` begins there.
-fn library(line: &[u8]) -> Option<u64> {
+impl Libraries {
+    fn of(pid: u32) -> io::Result<Self> {
+        const MOST_NAMED: usize = 4;
+        const MOST_OTHERS: usize = 1024;
+        let mut maps = BufReader::with_capacity(32 << 10, File::open(format!("/proc/{pid}/maps"))?.take(MOST_MAPS));
+        let mut line = Vec::new();
+        let mut found = Self::default();
+        while found.named.len() < MOST_NAMED && maps.read_until(b'\n', &mut line)? > 0 {
+            match file_start(&line) {
+                Some((start, true)) => found.named.push(start),
+                Some((start, false)) if found.others.len() < MOST_OTHERS => found.others.push(start),
+                _ => (),
+            }
+            line.clear();
+        }
+        Ok(found)
+    }
+}
+
+/// Parses a line of `maps`. Returns the address if a file begins there, and whether the file is `libc10_cuda.so`.
+fn file_start(line: &[u8]) -> Option<(u64, bool)> {
     // 7f12a0000000-7f12a0010000 r--p 00000000 08:01 4711       /env/torch/lib/libc10_cuda.so
     let path = &line[line.iter().position(|byte| *byte == b'/')?..];
     let name = path.rsplit(|byte| *byte == b'/').next()?;
     // Tools that bundle libraries put a hash in the name.
-    let rest = name.strip_prefix(b"libc10_cuda")?;
-    if !rest.starts_with(b".so") && !rest.starts_with(b"-") {
+    let is_named =
+        name.strip_prefix(b"libc10_cuda").is_some_and(|rest| rest.starts_with(b".so") || rest.starts_with(b"-"));
+    // Reading the memory of a device may have effects.
+    if path.starts_with(b"/dev/") {
         return None;
     }
     let mut words = str::from_utf8(&line[..line.len() - path.len()]).ok()?.split_ascii_whitespace();
     let (addresses, offset) = (words.next()?, words.nth(1)?);
     let is_start = u64::from_str_radix(offset, 16).ok()? == 0;
     let start = u64::from_str_radix(addresses.split('-').next()?, 16).ok()?;
-    is_start.then_some(start)
+    is_start.then_some((start, is_named))
 }
 
 fn why_denied(error: &io::Error, uid: Reading<u32>) -> AllocatorUnreadable {

@@ -59,6 +59,9 @@ pub enum AllocatorUnreadable {
     /// The program replaced PyTorch's allocator.
     #[strum(to_string = "another allocator stands in PyTorch's place (change_current_allocator), and keeps no figures")]
     Pluggable,
+    /// `PYTORCH_NO_CUDA_MEMORY_CACHING` is set.
+    #[strum(to_string = "PYTORCH_NO_CUDA_MEMORY_CACHING is set there, and without its cache PyTorch keeps no figures")]
+    Uncached,
     /// The stats are inconsistent: they change too fast, or have another layout.
     #[strum(
         to_string = "its allocator stats are inconsistent: PyTorch has another layout there, or they change too fast"
@@ -67,6 +70,12 @@ pub enum AllocatorUnreadable {
     /// The stats are a stale copy of another process's, from a fork.
     #[strum(to_string = "its allocator stats are a stale copy of another process's, made by a fork")]
     Copied,
+    /// The process was forked, and its parent has ended: the stats may be a stale copy, until the process allocates.
+    #[strum(
+        to_string = "it was forked by a process that has ended: whether its allocator stats are its own shows when it \
+             allocates"
+    )]
+    MaybeCopied,
     /// Reading the memory of the process hangs.
     #[strum(to_string = "reading its memory does not come back: it may be stuck in the driver")]
     Hung,
@@ -76,11 +85,14 @@ impl AllocatorUnreadable {
     /// Returns the reason to show in the place of a figure.
     pub fn missing(self) -> Missing {
         match self {
-            Self::NotYet => Missing::NotYet,
+            Self::NotYet | Self::MaybeCopied => Missing::NotYet,
             Self::OtherUser | Self::PtraceScope | Self::Protected => Missing::Denied,
-            Self::NoPytorch | Self::OldPytorch | Self::CudaMallocAsync | Self::Pluggable | Self::Copied => {
-                Missing::Unsupported
-            }
+            Self::NoPytorch
+            | Self::OldPytorch
+            | Self::CudaMallocAsync
+            | Self::Pluggable
+            | Self::Uncached
+            | Self::Copied => Missing::Unsupported,
             Self::Implausible | Self::Hung => Missing::Failed,
         }
     }

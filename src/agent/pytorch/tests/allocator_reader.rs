@@ -13,7 +13,13 @@ fn id(pid: u32) -> ProcessId {
 }
 
 fn request(reader: &mut AllocatorReader, pids: &[u32], now: Moment) {
-    let listed = |pid: &u32| ListedProcess { id: id(*pid), uid: Ok(0), nvml_memory: NvmlMemory::default() };
+    let listed = |pid: &u32| ListedProcess {
+        id: id(*pid),
+        uid: Ok(0),
+        nvml_memory: NvmlMemory::default(),
+        parent: Ok(1),
+        virtual_size: 0,
+    };
     reader.request(pids.iter().map(listed), now);
 }
 
