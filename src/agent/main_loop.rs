@@ -2,6 +2,7 @@
 //! writer. A slow thread never blocks the main loop.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -32,6 +33,9 @@ const LINE_WAIT: Duration = Duration::from_millis(250);
 const REPLACEMENT: Duration = Duration::from_secs(30);
 /// The longest time that commands wait for the first line.
 const ACTIONS_WAIT: Duration = Duration::from_secs(1);
+
+/// The most GPU processes that are listed. A longer list would make keys slow and lines large, and nobody reads it.
+const MOST_LISTED: usize = 2048;
 
 struct MainLoop {
     sampler: Sampler,
@@ -164,7 +168,8 @@ impl MainLoop {
     fn handle(&mut self, event: AgentEvent, now: Moment) {
         match event {
             AgentEvent::Sampled(message) => {
-                if let Some(readings) = self.sampler.receive(message) {
+                if let Some(mut readings) = self.sampler.receive(message) {
+                    limit_processes(&mut readings.gpus, MOST_LISTED);
                     self.readings = readings;
                     self.write_line(now);
                 }
@@ -301,6 +306,26 @@ impl MainLoop {
     fn send_scan(&self, request: ScanRequest) {
         // The thread ends only with the main loop.
         let _leaving: Result<(), mpsc::SendError<ScanRequest>> = self.scan_requests.send(request);
+    }
+}
+
+/// Leaves out the processes with the least memory beyond `most` on all GPUs together.
+fn limit_processes(gpus: &mut [GpuReadings], most: usize) {
+    let processes = gpus.iter().enumerate().flat_map(|(gpu, readings)| {
+        readings.processes.iter().map(move |process| (Reverse(process.memory.ok()), gpu, process.pid))
+    });
+    let mut processes: Vec<_> = processes.collect();
+    if processes.len() <= most {
+        return;
+    }
+    processes.sort_unstable();
+    let omitted: HashSet<(usize, u32)> = processes.drain(most..).map(|(_, gpu, pid)| (gpu, pid)).collect();
+    for (gpu, readings) in gpus.iter_mut().enumerate() {
+        let (omitted, listed): (Vec<_>, Vec<_>) =
+            readings.processes.drain(..).partition(|process| omitted.contains(&(gpu, process.pid)));
+        readings.processes = listed;
+        readings.health.omitted_processes = Ok(u32::try_from(omitted.len()).unwrap_or(u32::MAX));
+        readings.health.omitted_memory = omitted.iter().map(|process| process.memory).sum();
     }
 }
 

@@ -1,4 +1,5 @@
-//! Sentences about processes whose allocator stats could not be read.
+//! Sentences about what is not shown of the processes: allocator stats that could not be read, and processes beyond the
+//! limit.
 
 use std::cmp::Reverse;
 
@@ -7,9 +8,9 @@ use crate::protocol::snapshot::{AllocatorUnreadable, Snapshot};
 
 /// Counts the processes by the reason why their allocator stats are not known, the most frequent reason first. Leaves
 /// out reasons that need no action.
-fn reasons<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<(AllocatorUnreadable, usize)> {
+fn reasons(snapshots: &[&Snapshot]) -> Vec<(AllocatorUnreadable, usize)> {
     let mut reasons: Vec<(AllocatorUnreadable, usize)> = Vec::new();
-    let processes = snapshots.flat_map(|snapshot| &snapshot.processes);
+    let processes = snapshots.iter().flat_map(|snapshot| &snapshot.processes);
     for why in processes.filter_map(|process| process.allocator.as_ref()?.unreadable) {
         if matches!(why, AllocatorUnreadable::NotYet | AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied) {
             continue;
@@ -23,21 +24,34 @@ fn reasons<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<(AllocatorU
     reasons
 }
 
-/// A sentence for each reason on any host, without a full stop.
-pub(crate) fn sentences(fleet: &Fleet) -> Vec<String> {
-    sentences_about(fleet.hosts().filter_map(|(_, model)| model.latest()))
+/// Counts the GPU processes that the agents left out. Returns the sentence about them; `None` while all are listed.
+pub(crate) fn omitted(snapshots: &[&Snapshot]) -> Option<String> {
+    let count: u32 =
+        snapshots.iter().flat_map(|snapshot| &snapshot.gpus).filter_map(|gpu| gpu.health.omitted_processes.ok()).sum();
+    (count > 0).then(|| format!("{count} more GPU processes are not listed, those with the least memory"))
 }
 
-pub(crate) fn sentences_about<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<String> {
+fn snapshots(fleet: &Fleet) -> Vec<&Snapshot> {
+    fleet.hosts().filter_map(|(_, model)| model.latest()).collect()
+}
+
+/// A sentence for each reason on any host, without a full stop.
+pub(crate) fn sentences(fleet: &Fleet) -> Vec<String> {
+    sentences_about(&snapshots(fleet))
+}
+
+pub(crate) fn sentences_about(snapshots: &[&Snapshot]) -> Vec<String> {
     let sentence = |(why, count)| format!("PyTorch's part of the memory of {} is not known: {why}", processes(count));
-    reasons(snapshots).into_iter().map(sentence).collect()
+    omitted(snapshots).into_iter().chain(reasons(snapshots).into_iter().map(sentence)).collect()
 }
 
 /// One line in place of the sentences, for screens without room for these.
 pub(crate) fn short_note(fleet: &Fleet) -> String {
-    let count =
-        reasons(fleet.hosts().filter_map(|(_, model)| model.latest())).into_iter().map(|(_, count)| count).sum();
-    format!("PyTorch's part of {} is not known (Enter says why, and what to do)", processes(count))
+    let snapshots = snapshots(fleet);
+    let count = reasons(&snapshots).into_iter().map(|(_, count)| count).sum();
+    omitted(&snapshots).unwrap_or_else(|| {
+        format!("PyTorch's part of {} is not known (Enter says why, and what to do)", processes(count))
+    })
 }
 
 fn processes(count: usize) -> String {

@@ -36,7 +36,9 @@ pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted
         return Ok(None);
     }
     let (used, total) = (gpu.load.memory_used?, gpu.load.memory_total?);
-    let claimed = Total::of(gpu.processes.iter().map(|gpu_process| gpu_process.memory))?;
+    // Missing while all processes are listed.
+    let omitted = gpu.health.omitted_processes.is_ok().then_some(gpu.health.omitted_memory);
+    let claimed = Total::of(gpu.processes.iter().map(|gpu_process| gpu_process.memory).chain(omitted))?;
     if claimed.lower_bound {
         return Err(gpu.processes.iter().find_map(|gpu_process| gpu_process.memory.err()).unwrap_or(Missing::Failed));
     }

@@ -7,10 +7,13 @@ use std::process::{Command, Stdio};
 use fake_nvml::GpuProcess;
 use gputop::protocol::snapshot::{Process, Snapshot, State};
 use rustix::process::Signal;
+use serde_json::json as value;
 
 use crate::agent::{Agent, ReceivedLines};
+use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, ProcessHandle};
+use crate::terminal::{DOWN, Terminal};
 
 /// The number of processes, more than the 256 up to which the agent reads all of them in each pass.
 const PROCESSES: usize = 300;
@@ -87,4 +90,32 @@ fn of_hundreds_of_sleeping_processes_few_are_read_per_pass_and_changes_are_seen_
     received.read_until(&agent, "the end of a process", |snapshot| {
         snapshot.gpus[4].processes.iter().all(|gpu_process| gpu_process.process.pid != pids[4])
     });
+}
+
+#[test]
+fn of_thousands_of_processes_those_with_the_most_memory_are_listed_and_the_others_are_counted() {
+    let mut host = Host::new(["H100"; 2]);
+    host.change(|world| {
+        for (at, gpu) in (0..).zip(&mut world.gpus) {
+            // The second GPU has 3,000 processes of 2 MiB, the first as many of 1 MiB.
+            let pids = 100_000 + at * 10_000..103_000 + at * 10_000;
+            gpu.processes = pids.map(|pid| GpuProcess::fictional(pid, u64::from(at + 1) << 20)).collect();
+        }
+    });
+    let output = host.run(["--once", "--timeout", "1m"]);
+    assert!(
+        output.text().contains("3952 more GPU processes are not listed, those with the least memory"),
+        "{}",
+        output.text()
+    );
+    let report = json(&host.run(["--json", "--timeout", "1m"]));
+    let count = |gpu: usize| report["gpus"][gpu]["processes"].as_array().expect("a list").len();
+    assert_eq!((count(0), count(1)), (0, 2048));
+    let health = |gpu: usize| &report["gpus"][gpu]["health"];
+    assert_eq!((&health(0)["omitted_processes"], &health(1)["omitted_processes"]), (&value!(3000), &value!(952)));
+    assert_eq!(health(1)["omitted_process_memory_bytes"], value!(952_u64 << 21));
+    let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "1s"]);
+    terminal.wait_for("3952 more GPU processes are not listed");
+    terminal.keys(DOWN);
+    terminal.quit();
 }

@@ -125,6 +125,8 @@ pub(super) fn gpu(
             power_limit: Ok(Watts::from_milliwatts(whole(limit * 1000.0))),
             memory_clock: Ok(Hertz::from_mhz(2619)),
             performance_state: Ok(0),
+            omitted_processes: Err(Missing::Unsupported),
+            omitted_memory: Err(Missing::Unsupported),
             // Server boards have no fan.
             fan: Err(Missing::Unsupported),
             mig: Ok(false),

@@ -41,7 +41,7 @@ fn format_host(report: &HostReport<'_>) -> String {
     if report.gpus().next().is_some() && report.gpus().all(|(_, gpu)| gpu.processes.is_empty()) {
         lines.push("No process uses a GPU.".to_owned());
     }
-    lines.extend(unread_stats::sentences_about(std::iter::once(*snapshot)).into_iter().map(|sentence| sentence + "."));
+    lines.extend(unread_stats::sentences_about(&[*snapshot]).into_iter().map(|sentence| sentence + "."));
     lines.join("\n") + "\n"
 }
 

@@ -13,6 +13,7 @@ use crate::app::gpu_columns::GpuColumn;
 use crate::app::labels::{self, has_cache};
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::ProcessColumn;
+use crate::app::unread_stats;
 use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::base::units::Bytes;
@@ -55,6 +56,9 @@ pub(super) fn format(
         for sentence in troubles.map(|trouble| &trouble.sentence).chain(reasons) {
             // The end of a sentence says what to do, so it is not cut.
             line(&mut text, None, sentence.as_str());
+        }
+        if let Some(sentence) = unread_stats::omitted(&[*snapshot]) {
+            line(&mut text, None, &sentence);
         }
     }
     for sentence in unreached {

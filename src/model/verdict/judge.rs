@@ -19,7 +19,7 @@ use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::model::process_role::ProcessRole;
 use crate::model::{ProcessTotal, UnaccountedMemory};
-use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, State, Use};
+use crate::protocol::snapshot::{Gpu, Identity, Missing, Process, ProcessId, State, Use};
 
 /// The time in the kernel after which a process is blocked. A healthy driver returns sooner.
 pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
@@ -42,12 +42,16 @@ pub(in crate::model) fn judge(
     process_totals: &[ProcessTotal],
     unaccounted: &[UnaccountedMemory],
 ) {
-    let mut open = open_without_listing(view);
+    let unlisted: Vec<Vec<usize>> = view.snapshot.gpus.iter().map(|gpu| unlisted_holders(view, gpu)).collect();
+    let mut open = vec![Vec::new(); view.snapshot.processes.len()];
+    for (gpu, holders) in unlisted.iter().enumerate() {
+        holders.iter().for_each(|holder| open[*holder].push(gpu));
+    }
     let mut held = process_totals.iter().peekable();
     let judged = view.snapshot.processes.iter().enumerate().map(|(at, process)| {
         let process_total = held.next_if(|total| total.process == process.id);
         let open = std::mem::take(&mut open[at]);
-        let kind = view.kind(at, process, process_total, &open);
+        let kind = view.kind(at, process, process_total, &open, &unlisted);
         Verdict {
             process: process.id,
             kind,
@@ -63,26 +67,36 @@ pub(in crate::model) fn judge(
     attribute(verdicts, view, unaccounted);
 }
 
-/// Returns, by process index, the GPUs that each process has open without being listed for them.
-fn open_without_listing(view: ProcessView<'_>) -> Vec<Vec<usize>> {
-    let mut open = vec![Vec::new(); view.snapshot.processes.len()];
-    for (gpu_at, gpu) in view.snapshot.gpus.iter().enumerate() {
-        for at in gpu.unlisted_holders().into_iter().filter_map(|holder| view.tree.place(holder)) {
-            if open[at].last() != Some(&gpu_at) {
-                open[at].push(gpu_at);
-            }
-        }
-    }
-    open
+/// Returns the indices of the processes that have a GPU open without being listed for it, sorted.
+fn unlisted_holders(view: ProcessView<'_>, gpu: &Gpu) -> Vec<usize> {
+    let mut holders: Vec<usize> =
+        gpu.unlisted_holders().into_iter().filter_map(|holder| view.tree.place(holder)).collect();
+    holders.sort_unstable();
+    holders.dedup();
+    holders
 }
 
 impl ProcessView<'_> {
-    fn kind(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>, open: &[usize]) -> VerdictKind {
+    /// Judges one process. `open` are the GPUs that it has open without being listed, `unlisted` the processes that have each
+    /// GPU open without being listed.
+    fn kind(
+        self,
+        at: usize,
+        process: &Process,
+        process_total: Option<&ProcessTotal>,
+        open: &[usize],
+        unlisted: &[Vec<usize>],
+    ) -> VerdictKind {
         let record = self.record(at);
         let is_on_gpu = process_total.is_some() || !open.is_empty();
+        // Computed only for ghosts.
+        let keepers = || {
+            let gpus = process_total.map(|total| total.gpus.as_slice()).unwrap_or_default();
+            orphan::likely_holders(self, process.id, gpus.iter().flat_map(|gpu| &unlisted[*gpu]).copied().collect())
+        };
         if let Some(kind) = self
-            .absent(process, process_total)
-            .or_else(|| self.ended(at, process, process_total))
+            .absent(process, process_total, keepers)
+            .or_else(|| self.ended(at, process, process_total, keepers))
             .or_else(|| process.facts.frozen_by.clone().ok().map(|by| VerdictKind::Frozen { by }))
             .or_else(|| self.out_of_reach(process, record))
         {
@@ -102,7 +116,12 @@ impl ProcessView<'_> {
     }
 
     /// Applies rule 1: the process is not visible here.
-    fn absent(self, process: &Process, process_total: Option<&ProcessTotal>) -> Option<VerdictKind> {
+    fn absent(
+        self,
+        process: &Process,
+        process_total: Option<&ProcessTotal>,
+        keepers: impl Fn() -> Vec<ProcessId>,
+    ) -> Option<VerdictKind> {
         if process.id.start_ticks.is_some() {
             // A local process with a PID that the driver reported for a process of another namespace.
             let is_stranger = process.facts.identity == Identity::Unverified && process_total.is_some();
@@ -117,13 +136,19 @@ impl ProcessView<'_> {
             Some(Missing::NotYet) => VerdictKind::TooSoon,
             Some(Missing::Gone | Missing::Failed | Missing::Unsupported) | None => VerdictKind::Ghost {
                 was: self.records.ended_process(process.id.pid).map(|ended| ended.known.clone()),
-                keepers: orphan::likely_holders(self, process.id),
+                keepers: keepers(),
             },
         })
     }
 
     /// Applies rule 2: the process has ended.
-    fn ended(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>) -> Option<VerdictKind> {
+    fn ended(
+        self,
+        at: usize,
+        process: &Process,
+        process_total: Option<&ProcessTotal>,
+        keepers: impl Fn() -> Vec<ProcessId>,
+    ) -> Option<VerdictKind> {
         let threads = process.load.threads.unwrap_or(1);
         // Resident memory is gone with the main thread. Kernel threads never have any, but have a single thread.
         let has_no_memory = process.load.rss == Ok(Bytes(0)) && threads > 1;
@@ -135,7 +160,7 @@ impl ProcessView<'_> {
         let is_dead_for = |span: Duration| record.dead_since.is_some_and(|since| self.snapshot.at.since(since) >= span);
         let is_listed = process_total.is_some_and(|total| total.memory.is_ok_and(|bytes| bytes.bytes > Bytes(0)));
         Some(if threads <= 1 && is_listed && is_dead_for(GHOST_AFTER) {
-            VerdictKind::Ghost { was: Some(record.known.clone()), keepers: orphan::likely_holders(self, process.id) }
+            VerdictKind::Ghost { was: Some(record.known.clone()), keepers: keepers() }
         } else if threads <= 1 {
             VerdictKind::Zombie { parent: self.tree.parent_of(at).map(|parent| self.record(parent).known.clone()) }
         } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {

@@ -32,7 +32,7 @@ use super::{OrphanEvidence, OrphanSign, ProcessEnd, VerdictKind};
 use crate::base::text::Argv;
 use crate::base::units::Moment;
 use crate::model::process_role::ProcessRole;
-use crate::protocol::snapshot::{Gpu, Process, ProcessFacts, ProcessId, Reading};
+use crate::protocol::snapshot::{Process, ProcessFacts, ProcessId, Reading};
 
 /// The time without computation after which a process is quiet. A trainer may wait for a file or for its peers that
 /// long.
@@ -209,18 +209,15 @@ fn no_elastic_agent(view: ProcessView<'_>, at: usize, process: &Process) -> Opti
     (is_complete && !view.tree.ancestors_of(at).any(is_agent)).then(|| OrphanSign::NoElasticAgent(run.clone()))
 }
 
-/// Returns the processes that most likely keep the memory of a ghost. Candidates have its GPU open without being
-/// listed, have the same user, and do not work for another living process. The first group with members wins:
+/// Returns the processes that most likely keep the memory of a ghost. `found` have one of its GPUs open without being
+/// listed. Candidates have the same user, and do not work for another living process. The first group with members wins:
 /// 1. the process group of the ghost;
 /// 2. the session of the ghost;
 /// 3. `DataLoader` workers and others that only serve;
 /// 4. processes with the arguments of the ghost;
 /// 5. all processes that run Python.
-pub(super) fn likely_holders(view: ProcessView<'_>, ghost: ProcessId) -> Vec<ProcessId> {
+pub(super) fn likely_holders(view: ProcessView<'_>, ghost: ProcessId, mut found: Vec<usize>) -> Vec<ProcessId> {
     let was = view.facts_of_ended(ghost);
-    let gpus = view.snapshot.gpus.iter().filter(|gpu| gpu.process(ghost).is_some());
-    let mut found: Vec<usize> =
-        gpus.flat_map(Gpu::unlisted_holders).filter_map(|holder| view.tree.place(holder)).collect();
     found.sort_unstable();
     found.dedup();
     found.retain(|at| {

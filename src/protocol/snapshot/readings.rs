@@ -218,6 +218,11 @@ reading_groups! {
         memory_clock: Hertz = "memory_clock_hertz",
         /// Performance state, from 0 (`P0`, fastest) to 15 (`P15`, slowest).
         performance_state: u32 = "performance_state",
+        /// The number of GPU processes that are left out because the host has more than gputop lists: those with the
+        /// least memory. Unsupported while all are listed.
+        omitted_processes: u32 = "omitted_processes",
+        /// The device memory of the omitted processes. Unsupported while all are listed.
+        omitted_memory: Bytes = "omitted_process_memory_bytes",
         /// Intended fan speed; may exceed 100.
         fan: Percent = "fan_speed_percent",
         /// Whether MIG splits the GPU.
