@@ -262,7 +262,6 @@ pub(crate) struct OutputArgs {
     ascii: bool,
 }
 
-/// `gputop orphans`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OrphansArgs {
     #[command(flatten)]
@@ -279,7 +278,6 @@ pub(crate) struct OrphansArgs {
     output: OutputArgs,
 }
 
-/// `gputop explain`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExplainArgs {
     /// Logs, or the message itself. Without one, the standard input is copied to the standard output and explained at
@@ -294,7 +292,6 @@ pub(crate) struct ExplainArgs {
     output: OutputArgs,
 }
 
-/// `gputop analyze`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AnalyzeArgs {
     /// Logs: CSV of `nvidia-smi --query-gpu` or `--query-compute-apps` with timestamps, in any order of columns, with or
@@ -311,7 +308,6 @@ pub(crate) struct AnalyzeArgs {
     output: OutputArgs,
 }
 
-/// `gputop free`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FreeArgs {
     #[command(flatten)]
@@ -344,7 +340,6 @@ pub(crate) struct FreeArgs {
     command: Vec<OsString>,
 }
 
-/// `gputop replay`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReplayArgs {
     /// Lines as `gputop agent` or `gputop --json -l` print them; `-` for the standard input

@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // The message may hold text of a file.
+            // The message may quote a file or an argument: `Text` replaces control characters.
             report::print_error(&Text::new(format!("{error:#}")));
             Exit::Error.into()
         }

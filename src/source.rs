@@ -222,8 +222,8 @@ impl Sources {
     }
 }
 
-/// Waits until the agents of this host have exited, but not long: a call of the driver may hang. For a program that is about
-/// to be replaced by another, which would have them as children.
+/// Waits until the agents of this host have exited, for at most [`EXIT_GRACE`]: a call of the driver may hang. Called before
+/// `exec`, whose program would inherit the agents as children.
 pub async fn reap_agents() {
     let deadline = Instant::now() + EXIT_GRACE;
     loop {

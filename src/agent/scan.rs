@@ -31,7 +31,7 @@ pub(super) enum ScanScope {
     Few,
     /// All processes, and the files of related ones: a process has ended or has another parent.
     AllProcesses,
-    /// All processes and all their files: memory of an unlisted process has grown, or a person asks.
+    /// All processes and all their files: at the start, when unaccounted memory has grown, or when a person asks.
     AllFiles,
 }
 

@@ -360,7 +360,8 @@ impl EndDialog {
                 }
                 self.look_for_respawned(snapshot);
             }
-            // Not after a signal: a process that is missing then may have ended, and its memory is still expected.
+            // Only before the first signal: later, a target may be absent because it has ended, and its memory is still to be
+            // returned.
             None if self.targets().all(|target| matches!(target.stage, Stage::Verifying | Stage::Held)) => {
                 let now = self.expected(snapshot);
                 if now.covers(&self.reclaim) {

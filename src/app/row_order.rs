@@ -198,7 +198,8 @@ mod tests {
         HostProcess { host: HostKey::FIRST, process: ProcessId { pid, start_ticks: Some(1) } }
     }
 
-    /// Returns the order of the PIDs after each second. `seconds` holds the memory of processes 1, 2, … in MiB.
+    /// Returns the order of the PIDs after each second. `seconds` holds, for each second, the memory of processes
+    /// 1, 2, … in MiB; `None` where it is unknown.
     fn orders(order: &mut RowOrder, sort: Sort, seconds: &[&[Option<u64>]]) -> Vec<Vec<u32>> {
         let mut pids = Vec::new();
         for (second, held) in (0..).zip(seconds) {

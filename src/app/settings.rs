@@ -70,8 +70,8 @@ pub(crate) enum SettingForm {
     Flag,
 }
 
-/// Declares [`Settings`]: one line for each setting, with its key in `config.toml`, its type, whose `Display` and `FromStr` are
-/// its text, and its form in the file.
+/// Declares [`Settings`]. Each line is one setting: its key in `config.toml`, its type, and its form in the file. The type's
+/// `Display` and `FromStr` convert the value to and from text.
 macro_rules! settings {
     ($( $(#[doc = $doc:literal])* $name:ident: $type:ty = $form:ident, )+) => {
         /// The settings that the user set; `None` for those that were not set.

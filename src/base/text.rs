@@ -64,8 +64,8 @@ fn is_printable(character: char) -> bool {
         && !matches!(character,
             // Soft hyphen, combining grapheme joiner, Arabic letter mark, Hangul fillers.
             '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{3164}' | '\u{FFA0}'
-            // Mongolian separators, zero widths and directional marks, line and paragraph separators,
-            // embeddings and overrides, invisible operators and isolates.
+            // Mongolian variation selectors and vowel separator, zero-width characters and directional marks, line and
+            // paragraph separators, embeddings and overrides, word joiner, invisible operators, isolates.
             | '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}'
             // Byte order mark, interlinear annotations, musical formatting, tags, variation selectors.
             | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}'

@@ -29,7 +29,7 @@ use crate::protocol::snapshot::{Cause, Failure, Gpu, Identity, ProcessNames, Sna
 /// The exit code of the program. Signals end it with 128 and their number, a bug with 101.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Everything could be read.
+    /// The command succeeded, and everything that it needed could be read.
     Success = 0,
     /// The command failed; the standard error says why.
     Error = 1,

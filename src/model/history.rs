@@ -80,8 +80,8 @@ impl MemoryHistory {
         self.curve.at(at, now).map(in_bytes)
     }
 
-    /// Returns the lowest amount in the `span` (of some minutes at most) up to a moment. For moments that are older
-    /// than 15 minutes: the lowest of the five-minute bucket that the moment is in. `None` in a gap.
+    /// Returns the lowest amount in the `span` up to a moment; if the span begins more than 15 minutes ago, that of the
+    /// five-minute bucket that contains the moment. `None` in a gap.
     pub(crate) fn floor(&self, until: Moment, span: Duration, now: Moment) -> Option<Bytes> {
         // The 10-second buckets keep only the highest amount.
         let is_by_the_second = now.since(until) + span <= SPANS[SPANS.len() - 1];

@@ -63,7 +63,7 @@ impl Reclaim {
         other.before.iter().all(|theirs| self.before.iter().any(|mine| mine.gpu == theirs.gpu))
     }
 
-    /// The total amount expected; `None` when no GPU has figures.
+    /// The memory expected back on all GPUs together; `None` when the processes hold none, or no GPU shows how much.
     pub(crate) fn expected(&self) -> Option<Bytes> {
         (!self.before.is_empty()).then(|| self.before.iter().map(|before| before.mine).sum())
     }

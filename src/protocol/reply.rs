@@ -122,7 +122,7 @@ pub struct Inspection {
     /// Host memory in use, with a proportional share of shared pages (PSS).
     #[serde(rename = "pss_bytes")]
     pub pss: Option<Bytes>,
-    /// Why parts are null or cut off although reading is permitted: one sentence for the user.
+    /// Why parts are null or cut off although reading is permitted: one sentence for the user. `null` when no part is.
     #[serde(rename = "incomplete_reason", default)]
     pub trouble: Option<Text>,
 }

@@ -144,7 +144,8 @@ pub struct Driver {
     pub version: Option<Text>,
     /// The newest CUDA version that the driver supports, as in `13.0`; `null` when it could not be read.
     pub cuda_version: Option<Text>,
-    /// Why the driver does not answer at all; `null` while it answers.
+    /// The trouble of the driver as a whole: why it cannot be used, or which of its functions hangs; `null` while there is
+    /// none.
     pub trouble: Option<Trouble>,
     /// The functions of the driver that fail while others work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

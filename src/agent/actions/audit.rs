@@ -154,7 +154,7 @@ impl Audit {
         let Some((id, last)) = self.signals.get_mut(&process).filter(|(_, last)| *last != word) else { return };
         *last = word;
         let id = id.clone();
-        // No effect follows these.
+        // No later effect is recorded after these.
         if matches!(outcome, Outcome::Ended { .. } | Outcome::Resumed { .. }) {
             self.signals.remove(&process);
         }

@@ -22,7 +22,7 @@ use crate::base::units::Bytes;
 use crate::protocol::reply::{Inspection, Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
-/// The inspections in progress. Dropping it does not end them.
+/// The inspections in progress. Dropping the `Inspector` does not end them.
 pub(super) struct Inspector {
     replies: ReplySender,
     /// The processes under inspection. A token lives until no thread reads its process any more.

@@ -131,7 +131,8 @@ impl ShownProcess {
         }
     }
 
-    /// Whether the identity is certain and the process has used no CPU time for several readings.
+    /// Whether the identity is certain and the process was asleep, without CPU time, in the last [`RESTING_READINGS`]
+    /// readings or more.
     pub(super) fn is_resting(&self) -> bool {
         self.asleep >= RESTING_READINGS && self.process.facts.identity == Identity::Sure
     }

@@ -290,7 +290,8 @@ mod tests {
     #[test]
     fn a_new_process_is_found_without_a_round() {
         let mut table = ProcessTable::default();
-        // Other tests start processes too, though hardly a thousand. PIDs start again at small ones at most once.
+        // Tries again if the PIDs wrapped around, which happens at most once. Other tests start processes too, but hardly a
+        // thousand between the two calls.
         let mut child = loop {
             table.new_pids(64);
             let before = table.last_pid;

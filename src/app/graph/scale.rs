@@ -47,7 +47,7 @@ impl Scale {
         let rows = rows.max(1);
         let unit = if high >= Bytes::from_gib(1) { Unit::GIB } else { Unit::MIB };
         let (bottom, top) = (if from_zero { 0.0 } else { unit.count(low) }, unit.count(high));
-        // A nearly flat curve is centred; others get a margin of a tenth.
+        // A scale from zero has no margin. Otherwise, a nearly flat curve is centred, and others get a margin of a tenth.
         let air = if from_zero { 0.0 } else { (0.1 * (top - bottom)).max((unit.count(LEAST) - (top - bottom)) / 2.0) };
         let (low, high) = ((bottom - air).max(0.0), (top + air).max(unit.count(LEAST)));
         let strides = match rows {

@@ -246,7 +246,7 @@ impl<'a> Rows<'a> {
     /// Whether a column may have PIDs. PIDs repeat in many rows, and in a log of one process at a time, an earlier PID does
     /// not return.
     fn may_be_pid(self, column: usize, time: usize) -> bool {
-        /// In fewer rows, numbers need not repeat.
+        /// With at most this many rows, PIDs need not repeat.
         const FEW_ROWS: usize = 32;
         let rows = self.0.len();
         let mut times: Vec<&String> = self.0.iter().map(|row| &row[time]).collect();

@@ -30,7 +30,7 @@ pub(super) struct Sawtooth {
     most: u32,
     /// The highest amount since the last bottom, in KiB.
     top: u32,
-    /// The bottom of the current drop; `None` while memory rises.
+    /// The bottom of the current drop; `None` outside a drop.
     bottom: Option<Bottom>,
 }
 
