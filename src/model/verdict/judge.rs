@@ -45,7 +45,9 @@ pub(in crate::model) fn judge(
     let unlisted: Vec<Vec<usize>> = view.snapshot.gpus.iter().map(|gpu| unlisted_holders(view, gpu)).collect();
     let mut open = vec![Vec::new(); view.snapshot.processes.len()];
     for (gpu, holders) in unlisted.iter().enumerate() {
-        holders.iter().for_each(|holder| open[*holder].push(gpu));
+        for holder in holders {
+            open[*holder].push(gpu);
+        }
     }
     let mut held = process_totals.iter().peekable();
     let judged = view.snapshot.processes.iter().enumerate().map(|(at, process)| {
