@@ -93,8 +93,8 @@ impl ProcessView<'_> {
         let is_on_gpu = process_total.is_some() || !open.is_empty();
         // Computed only for ghosts.
         let keepers = || {
-            let gpus = process_total.map(|total| total.gpus.as_slice()).unwrap_or_default();
-            orphan::likely_holders(self, process.id, gpus.iter().flat_map(|gpu| &unlisted[*gpu]).copied().collect())
+            let gpus = process_total.iter().flat_map(|total| &total.gpus);
+            orphan::likely_holders(self, process.id, gpus.flat_map(|gpu| &unlisted[*gpu]).copied().collect())
         };
         if let Some(kind) = self
             .absent(process, process_total, keepers)
