@@ -176,14 +176,18 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Continues the processes that an agent has stopped, if that agent is killed before it is done with them. Reads their list
+/// from the standard input.
+pub fn continue_stopped() {
+    actions::continue_stopped(io::stdin().lock());
+}
+
 /// Makes a panic in any thread print one line and end the process.
 pub fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         print_error(&panic.to_string());
-        // The actions thread cannot wait for itself: the processes that it stopped are continued here.
-        if std::thread::current().name() == Some(actions::THREAD) {
-            actions::abort_forced_end();
-        } else {
+        // The actions thread cannot wait for itself. Another process continues the processes that it stopped.
+        if std::thread::current().name() != Some(actions::THREAD) {
             actions::finish_forced_end();
         }
         exit_now(1);

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::agent::demo::ROLE_VARIABLE;
 use crate::app::columns::Columns;
@@ -382,6 +382,36 @@ pub(crate) enum Task {
         /// The name of its role
         role: String,
     },
+    /// Continue the processes that an agent has stopped, if it is killed meanwhile
+    #[command(hide = true)]
+    ContinueStopped,
+    /// Read or replace one settings file, in a process that the screen can leave behind
+    #[command(hide = true)]
+    SettingsFile {
+        /// The action
+        action: FileAction,
+        /// The path of the file
+        path: PathBuf,
+    },
+}
+
+/// An action on a settings file.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum FileAction {
+    /// Print the file
+    Read,
+    /// Replace the file by the standard input
+    Replace,
+}
+
+impl FileAction {
+    /// Returns the word for this action on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Replace => "replace",
+        }
+    }
 }
 
 /// Parses the command line. On `--help`, `--version` or an error, prints a message and exits.

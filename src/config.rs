@@ -3,12 +3,14 @@
 //! `config.toml` belongs to the user: gputop changes it only on request, and keeps comments and unknown keys. Settings
 //! changed on the screen are saved beside it, in `screen.toml` under `$XDG_STATE_HOME`, and have the lowest priority.
 
+pub(crate) mod settings_file;
+
 use std::env;
-use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
@@ -95,37 +97,30 @@ impl Config {
             host: screen.no_host.then_some(false),
         };
         let file = screen.config.clone().or_else(|| home_file("XDG_CONFIG_HOME", ".config", "config.toml"));
+        let last_file = home_file("XDG_STATE_HOME", ".local/state", "screen.toml");
+        // Both files are read at the same time.
+        let start = |path: PathBuf| (path.clone(), in_background(move || settings_file::read(&path)));
         let mut unreadable = None;
-        let mut read_in_time = |path: PathBuf| {
-            // `config.toml` and `screen.toml` are usually in the same home directory: if reading the first hangs, the
-            // second would hang too.
-            if unreadable.is_some() {
-                return Ok(String::new());
-            }
-            let file = path.clone();
-            let text = in_time(PATIENCE, move || fs::read_to_string(file));
-            text.unwrap_or_else(|| {
-                unreadable = Some(format!("{} does not respond: saved settings are not in use", path.display()));
-                Ok(String::new())
+        let mut finish = |path: &Path, result: &Receiver<io::Result<String>>| {
+            let patience = if unreadable.is_none() { PATIENCE } else { Duration::ZERO };
+            result.recv_timeout(patience).unwrap_or_else(|_| {
+                let sentence = || format!("{} does not respond: saved settings are not in use", path.display());
+                unreadable.get_or_insert_with(sentence);
+                Err(io::Error::from(io::ErrorKind::TimedOut))
             })
         };
-        let text = match (&screen.config, &file) {
-            // The file of a flag may be a pipe that another program still writes: no deadline.
-            (Some(path), _) => fs::read_to_string(path),
-            (None, Some(path)) => match read_in_time(path.clone()) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-                text => text,
-            },
-            (None, None) => Ok(String::new()),
+        let (reading, last_reading) = (file.clone().map(start), last_file.map(start));
+        let text = reading.map_or_else(|| Ok(String::new()), |(path, result)| finish(&path, &result));
+        let text = match text.map_err(|error| (error.kind(), error)) {
+            Err((io::ErrorKind::NotFound | io::ErrorKind::TimedOut, _)) if screen.config.is_none() => Ok(String::new()),
+            Err((io::ErrorKind::TimedOut, _)) => Err("it does not respond".to_owned()),
+            text => text.map_err(|(_, error)| error.to_string()),
         };
         let name = file.as_deref().unwrap_or(Path::new("config.toml"));
         let text = text.map_err(|error| format!("cannot read {}: {error}", name.display()))?;
         let mut config = parse(&text, name)?;
         // gputop wrote that file itself: an error in it comes from another version, and is ignored.
-        let last_run = home_file("XDG_STATE_HOME", ".local/state", "screen.toml").and_then(|path| {
-            let text = read_in_time(path.clone()).ok()?;
-            parse(&text, &path).ok()
-        });
+        let last_run = last_reading.and_then(|(path, result)| parse(&finish(&path, &result).ok()?, &path).ok());
         config.unreadable = unreadable;
         config.last_run = last_run.unwrap_or_default().settings;
         config.settings = flags.or(config.settings).or(config.last_run.clone());
@@ -137,14 +132,12 @@ impl Config {
     /// failed. Blocks while the home directory hangs.
     fn write(&self, settings: &Settings) -> String {
         let Some(path) = &self.file else { return "cannot save settings: HOME is not set".to_owned() };
-        // Users link config.toml to a repository of such files: the link stays.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-        let text = match fs::read_to_string(&path) {
+        let text = match settings_file::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             text => text,
         };
         let written = match text.map(|text| merged(&text, &lines(settings))) {
-            Ok(Ok(text)) => replace_file(&path, &text),
+            Ok(Ok(text)) => settings_file::replace(path, &text),
             Ok(Err(why)) => return format!("{}: {why}", path.display()),
             Err(error) => Err(error),
         };
@@ -168,16 +161,16 @@ impl Config {
         let Some(path) = home_file("XDG_STATE_HOME", ".local/state", "screen.toml") else { return };
         let Ok(text) = merged("", &lines(&changed.or(last_run))) else { return };
         // The screen is already gone, and losing these settings costs little: a failure is not reported.
-        let _late_or_lost: Option<io::Result<()>> = in_time(patience, move || replace_file(&path, &text));
+        let _late_or_lost = in_background(move || settings_file::replace(&path, &text)).recv_timeout(patience);
     }
 }
 
-/// Returns the result of a function, or `None` if it takes longer. Its thread is then abandoned: a home directory on a
-/// network may hang.
-fn in_time<T: Send + 'static>(patience: Duration, function: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (result, received) = mpsc::channel();
-    thread::Builder::new().name("settings".to_owned()).spawn(move || result.send(function())).ok()?;
-    received.recv_timeout(patience).ok()
+/// Runs a function on a thread of its own, which may be abandoned. Returns the channel for its result.
+fn in_background<T: Send + 'static>(function: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    let (sender, result) = mpsc::channel();
+    // If no thread can be started, the channel is closed.
+    let _thread = thread::Builder::new().name("settings".to_owned()).spawn(move || sender.send(function()));
+    result
 }
 
 /// Returns a file of gputop in a directory of the XDG Base Directory Specification, or `None` without a home directory.
@@ -185,16 +178,6 @@ fn home_file(variable: &str, default: &str, name: &str) -> Option<PathBuf> {
     let directory = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = directory(variable).or_else(|| Some(directory("HOME")?.join(default)))?;
     Some(base.join("gputop").join(name))
-}
-
-/// Replaces a file at once: a reader finds the old text or the new one.
-fn replace_file(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let draft = path.with_extension(format!("{}.tmp", std::process::id()));
-    fs::write(&draft, text)?;
-    fs::rename(&draft, path).inspect_err(|_| _ = fs::remove_file(&draft))
 }
 
 /// Parses a settings file. Unknown keys are reported and ignored; invalid values are errors that name the line.

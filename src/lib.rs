@@ -27,6 +27,7 @@ pub mod cli;
 mod config;
 
 use cli::{Cli, Task};
+use commands::report::{self, Exit};
 
 /// Runs the subcommand, the report or the screen that the command line asks for.
 ///
@@ -48,6 +49,11 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
+        Some(Task::ContinueStopped) => {
+            agent::continue_stopped();
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Task::SettingsFile { action, path }) => Ok(config::settings_file::act(*action, path)),
         Some(Task::Replay(replay)) => show(&cli.with_replay(replay)),
         None => match cli.query() {
             Some(query) => commands::query::run(&query),
@@ -59,7 +65,13 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
 /// Prints a report, or shows the screen.
 fn show(cli: &Cli) -> anyhow::Result<ExitCode> {
     match cli.report() {
-        Some(report) => commands::report::run(&report),
-        None => tui::session::run(&config::session_options(cli).map_err(anyhow::Error::msg)?),
+        Some(report) => report::run(&report),
+        None => match config::session_options(cli) {
+            Ok(options) => tui::session::run(&options),
+            Err(why) => {
+                report::print_error(&why.into());
+                Ok(Exit::Usage.into())
+            }
+        },
     }
 }

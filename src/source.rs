@@ -5,6 +5,7 @@
 //! agent are hostile input: lengths and counts are checked before a line is parsed.
 
 mod connection;
+pub(crate) mod descriptors;
 mod detach;
 mod event;
 mod limits;
@@ -24,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use self::connection::{Connection, ExitingProcess, ProcessKind, Reporter};
-pub use self::detach::detach;
+pub use self::detach::{detach, detached_gputop};
 pub use self::event::SourceEvent;
 pub use self::recording::{Recording, Speed};
 pub use self::via::ViaCommand;

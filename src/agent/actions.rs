@@ -31,7 +31,7 @@ pub(super) use self::audit::state_home;
 use self::audit::{Audit, SignalMode};
 use self::caution::{Requester, caution};
 use self::command_reader::CommandReader;
-pub(super) use self::force::{abort_forced_end, finish_forced_end};
+pub(super) use self::force::{continue_stopped, finish_forced_end};
 use self::held::HeldProcess;
 use self::inspect::Inspector;
 use self::refusal::Refusal;

@@ -32,6 +32,7 @@ use crate::base::units::Bytes;
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::{self, Exit, ReadOptions};
 use crate::model::Shortage;
+use crate::source::descriptors;
 
 #[derive(Debug)]
 pub(crate) struct ExplainOptions {
@@ -162,6 +163,7 @@ fn read_stdin(passes_on: bool) -> anyhow::Result<ScannedLog> {
 
 /// Makes this process ignore SIGINT, which still ends the other processes of the pipe.
 fn ignore_interrupt() -> io::Result<()> {
+    descriptors::check()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
     // tokio's handler stays installed after the stream is dropped.

@@ -33,7 +33,7 @@ pub enum Exit {
     Success = 0,
     /// The command failed; the standard error says why.
     Error = 1,
-    /// The command line is invalid.
+    /// The command line or the configuration file is invalid.
     Usage = 2,
     /// The host has no NVIDIA driver, or the driver does not respond.
     NoDriver = 3,

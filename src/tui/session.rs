@@ -33,7 +33,7 @@ use crate::base::terminal::size;
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::model::{Fleet, HostLabel};
-use crate::source::{SourceEvent, Sources};
+use crate::source::{SourceEvent, Sources, descriptors};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
 
@@ -53,6 +53,7 @@ const ENDING_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Sig
 ///
 /// When no source can be started, the terminal cannot be taken over, or no key can be read.
 pub(crate) fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
+    descriptors::check()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Sources start first, because an agent needs longer for its first line than the terminal does.
     let guard = runtime.enter();

@@ -4,12 +4,10 @@ use std::fs;
 use std::process::Command;
 
 use fake_nvml::Fault;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::host::Host;
 use crate::print_note;
 use crate::process::{Output, run};
-use crate::terminal::{ESC, Terminal, count_frames};
 
 /// Returns the line about a subject, and the suggested command below it.
 #[track_caller]
@@ -79,41 +77,6 @@ fn wrong_settings_are_reported_as_at_the_start() {
     let (found, code) = settings("theme = 'dark'\n");
     assert!(found.starts_with("error") && found.contains("config.toml:1: theme: `dark` is no theme"), "{found}");
     assert_eq!(code, 1);
-}
-
-#[test]
-fn a_home_directory_that_hangs_is_named_without_delay() {
-    let host = Host::with_jitter(["H100"]);
-    for (file, is_settings) in [("config/gputop/config.toml", true), ("gputop/screen.toml", false)] {
-        // Opening a pipe without a writer blocks.
-        let path = host.path(file);
-        fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("/tmp has room");
-        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("/tmp has room");
-        let output = host.run(["doctor"]);
-        let found = line_about(&output, "settings");
-        assert!(found.starts_with("warning") && found.contains(&format!("{file} does not respond")), "{found}");
-        assert_eq!(output.code, 0, "{}", output.text());
-        let mut terminal = Terminal::start_at(&host, 160, 24, []);
-        terminal.wait_for(&format!("{file} does not respond: saved settings are not in use"));
-        terminal.wait_for("no process uses a GPU");
-        if is_settings {
-            terminal.keys("W?");
-            terminal.wait_for("does not respond: settings may not have been saved");
-            // The help was drawn before, so nothing waited for the file.
-            let bytes = terminal.bytes();
-            let first = |words: &str| bytes.windows(words.len()).position(|window| window == words.as_bytes());
-            let help = first("a screen up").expect("the help was drawn");
-            let notice = first("may not have been").expect("the notice was drawn");
-            assert!(count_frames(&bytes[help.min(notice)..notice]) > 0, "{}", terminal.text());
-            terminal.keys(ESC);
-            terminal.wait_for("no process uses a GPU");
-            terminal.keys("W");
-            terminal.wait_for("settings were not written: the last write has not ended yet");
-        }
-        terminal.keys("s");
-        terminal.quit();
-        fs::remove_file(&path).expect("the pipe exists");
-    }
 }
 
 #[test]

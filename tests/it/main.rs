@@ -4,6 +4,7 @@
 
 // Helpers.
 mod agent;
+mod file_systems;
 mod host;
 mod process;
 mod process_tree;
@@ -28,6 +29,7 @@ mod forks;
 mod free;
 mod frozen;
 mod gpu_page;
+mod hangs;
 mod hostile;
 mod json_names;
 mod many;

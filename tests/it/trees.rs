@@ -2,13 +2,13 @@
 //! screen names every outcome.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use fake_nvml::GpuProcess;
 use rustix::process::Signal;
 
 use crate::ending_a_process::open_dialog;
+use crate::file_systems::FrozenFileSystem;
 use crate::host::{GIB, Host};
 use crate::print_note;
 use crate::process::{ChildProcess, living_members_of_group, process_state, wait_until};
@@ -346,53 +346,10 @@ fn root_ends_another_user_s_process_only_after_typing_its_pid() {
     assert_eq!((&signals[0]["owner"], &signals[0]["signal"]), (&"nobody".into(), &"TERM".into()));
 }
 
-/// A frozen file system, where writes hang in the kernel.
-struct FrozenFileSystem {
-    host: Host,
-}
-
-impl FrozenFileSystem {
-    /// `None` where no file system can be mounted or frozen.
-    fn new() -> Option<Self> {
-        let frozen = Self { host: Host::new(["H100"]) };
-        fs::create_dir(frozen.host.path("frozen")).ok()?;
-        fs::File::create(frozen.host.path("image")).ok()?.set_len(8 << 20).ok()?;
-        let is_frozen = frozen.runs("mkfs.ext4", &["-q"], "image")
-            && frozen.runs("mount", &["-o", "loop", frozen.host.path("image").to_str()?], "frozen")
-            && frozen.runs("fsfreeze", &["-f"], "frozen");
-        is_frozen.then_some(frozen)
-    }
-
-    fn thaw(&self) {
-        self.runs("fsfreeze", &["-u"], "frozen");
-    }
-
-    fn runs(&self, program: &str, arguments: &[&str], name: &str) -> bool {
-        let mut command = Command::new(program);
-        command.args(arguments).arg(self.host.path(name));
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success())
-    }
-}
-
-impl Drop for FrozenFileSystem {
-    fn drop(&mut self) {
-        self.thaw();
-        // Lazily: a process that hung may take a moment to close its file.
-        self.runs("umount", &["-l"], "frozen");
-    }
-}
-
 #[test]
 fn a_process_that_hangs_in_the_kernel_is_reported_and_ends_later() {
-    let Some(mut frozen) = rustix::process::getuid().is_root().then(FrozenFileSystem::new).flatten() else {
-        return print_note("skipped: no file system can be mounted and frozen here");
-    };
-    let file = frozen.host.path("frozen").join("file");
+    let Some(mut frozen) = rustix::process::getuid().is_root().then(FrozenFileSystem::new).flatten() else { return };
+    let file = frozen.path().join("file");
     let pid = frozen.host.start(0, 3 * GIB, Command::new("sh").args(["-c", "echo x > $0"]).arg(&file)).pid();
     frozen.host.process(pid).handle.wait_for_state('D');
     let terminal = Terminal::start(&frozen.host, ["--interval", "100ms"]);
@@ -411,4 +368,30 @@ fn a_process_that_hangs_in_the_kernel_is_reported_and_ends_later() {
     terminal.wait_for("It ended after");
     terminal.wait_for("returned 3.0 GiB of 3.0 GiB");
     close_and_quit(terminal);
+}
+
+#[test]
+fn a_job_goes_on_when_the_agent_is_killed_in_the_middle_of_a_forced_end() {
+    // After vfork, the root hangs in the kernel until its child ends. A forced end waits a moment for it, while the others are
+    // stopped.
+    let program = "import ctypes
+open_device_files()
+for role in 'one', 'two':
+    if not os.fork():
+        sleep_as(role)
+report_ready('root')
+if not ctypes.CDLL(None).vfork():
+    sleep_as('three')
+";
+    let mut tree = Tree::start(&[("train.py", program)], &["root", "one", "two", "three"]);
+    tree.put_on_gpu("one", GIB);
+    let terminal = tree.open_dialog_on_job("one", "root");
+    select_force(&terminal);
+    let agent = terminal.agent();
+    let are_all = |state| ["one", "two", "three"].iter().all(|role| process_state(tree.pid(role)) == Some(state));
+    terminal.keys(ENTER);
+    wait_until("all are stopped", || are_all('T'));
+    agent.kill();
+    agent.wait_for_end();
+    wait_until("all go on", || are_all('S'));
 }

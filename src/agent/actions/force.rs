@@ -6,24 +6,27 @@
 //! 3. Kill all of them, children before their parents. Child-first without a stop, a supervisor starts
 //!    them anew; parent-first, they become orphans.
 //!
-//! If a step before the last one fails, all processes that were stopped for it are continued, and none is killed. A process
+//! If a step before the last one fails, all processes that were stopped for it are continued, and none is killed. If the agent
+//! itself is killed meanwhile, another process continues them ([`rescuer`]). A process
 //! that left the job before the scan, because its parent ended and another process adopted it, is not found.
 
 mod observe;
 mod plan;
+mod rescuer;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal as Number, pidfd_send_signal};
+use rustix::process::Signal as Number;
 
 use self::observe::StopActivity;
 use self::plan::{Parents, SeenProcess, joining, leaves_first};
+use self::rescuer::Rescuer;
+pub(in crate::agent) use self::rescuer::continue_stopped;
 use super::audit::SignalMode;
 use super::held::HeldProcess;
 use super::refusal::Refusal;
@@ -35,29 +38,6 @@ use crate::protocol::snapshot::{ProcessId, State};
 
 /// Locked while processes are stopped: an agent that ended now would leave them stopped.
 static FORCED_END: Mutex<()> = Mutex::new(());
-
-/// The pidfds of the processes that a forced end has stopped. They are continued if a bug ends the agent halfway.
-static STOPPED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
-
-fn stopped() -> MutexGuard<'static, Vec<OwnedFd>> {
-    STOPPED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Continues stopped processes, mostly children before their parents.
-fn continue_stopped(stopped: &[OwnedFd]) {
-    for pidfd in stopped.iter().rev() {
-        // The process may have ended.
-        let _ended = pidfd_send_signal(pidfd, Number::CONT);
-    }
-}
-
-/// Continues all stopped processes, after a panic of the thread that stopped them.
-pub(in crate::agent) fn abort_forced_end() {
-    // If the mutex is locked, the calling thread itself holds it.
-    if let Ok(stopped) = STOPPED.try_lock() {
-        continue_stopped(&stopped);
-    }
-}
 
 /// Waits until no forced end is in progress. That takes no longer than [`ForcedEnd::LONGEST`].
 pub(in crate::agent) fn finish_forced_end() {
@@ -87,7 +67,7 @@ impl CommandHandler {
             Ok(()) => forced_end.kill_all(),
             Err(why) => forced_end.continue_all(&shown, &why),
         }
-        stopped().clear();
+        forced_end.rescuer.dismiss();
         drop(guard);
     }
 }
@@ -97,6 +77,9 @@ struct ForcedEnd<'a> {
     parents: Parents,
     /// By PID: the processes to end, and whether each is stopped.
     members: BTreeMap<u32, (ProcessId, StopActivity)>,
+    /// The processes that this forced end has stopped, in this order.
+    stopped: Vec<ProcessId>,
+    rescuer: Rescuer,
     started: Moment,
 }
 
@@ -111,7 +94,9 @@ impl<'a> ForcedEnd<'a> {
     const MOST_SCANS: u32 = 10;
 
     fn new(handler: &'a mut CommandHandler) -> Self {
-        Self { handler, parents: Parents::new(), members: BTreeMap::new(), started: clock::now() }
+        let rescuer = Rescuer::start();
+        let (parents, members, stopped) = (Parents::new(), BTreeMap::new(), Vec::new());
+        Self { handler, parents, members, stopped, rescuer, started: clock::now() }
     }
 
     fn stop_all(&mut self, shown: &BTreeSet<ProcessId>) -> Result<(), String> {
@@ -186,12 +171,12 @@ impl<'a> ForcedEnd<'a> {
     fn stop(&mut self, process: ProcessId, mode: SignalMode) -> Result<(), String> {
         let held = self.handler.held.get(&process).ok_or(Refusal::NotHeld(process.pid))?;
         let was_stopped = held.state_and_parent().is_some_and(|(state, _)| state == State::Stopped);
-        let pidfd = held.duplicate()?;
-        held.send(Number::STOP)?;
         // A process that another program has stopped stays stopped when the others are continued.
         if !was_stopped {
-            stopped().push(pidfd);
+            self.rescuer.add(process);
+            self.stopped.push(process);
         }
+        held.send(Number::STOP)?;
         self.handler.audit.signal(held.record(Signal::Kill, mode));
         // A process that was reaped has no parent, and is no member.
         if let Some((_, parent)) = held.state_and_parent() {
@@ -253,7 +238,10 @@ impl<'a> ForcedEnd<'a> {
     }
 
     fn continue_all(&mut self, shown: &BTreeSet<ProcessId>, why: &str) {
-        continue_stopped(&stopped());
+        for held in self.stopped.iter().rev().filter_map(|process| self.handler.held.get(process)) {
+            // If that is not permitted, the process was not stopped either.
+            let _refusal = held.send(Number::CONT);
+        }
         // If a stop failed, not all shown processes are members.
         let members = self.members.values().map(|(process, _)| *process);
         let reason = format!("nothing was ended: {why}");

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_signal, test_kill_process};
 
 use super::audit::{SignalMode, SignalRecord, UserName};
@@ -137,10 +137,6 @@ impl HeldProcess {
         let stat = stat::of(self.process.pid, &mut line).ok()?;
         // Until it is reaped, no other process has its PID.
         (!self.is_reaped()).then_some((stat.state, stat.parent))
-    }
-
-    pub(super) fn duplicate(&self) -> Result<OwnedFd, Refusal> {
-        fcntl_dupfd_cloexec(&self.pidfd, 0).map_err(|error| self.refusal(error))
     }
 
     /// Sends a signal without watching its effect. Succeeds also when the process has ended.

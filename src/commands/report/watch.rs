@@ -12,7 +12,7 @@ use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Cause, Gpu, Snapshot};
-use crate::source::{Source, SourceEvent, Sources};
+use crate::source::{Source, SourceEvent, Sources, descriptors};
 
 /// The number of passes that rates need.
 const PASSES_FOR_RATES: u32 = 2;
@@ -46,6 +46,7 @@ pub(crate) struct HostState<'a> {
 
 /// Runs a future on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    descriptors::check()?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 

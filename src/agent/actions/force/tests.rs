@@ -6,15 +6,12 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 
 use rustix::process::{Pid, kill_process};
 
 use self::frozen::FrozenFileSystem;
-use super::super::audit::Audit;
 use super::super::tests::{DEADLINE, Sleeper, TestHandler, id_of, wait_for_state};
-use super::super::{CommandTargets, ReplySender};
 use super::*;
 use crate::agent::procfs::stat;
 use crate::protocol::command::Command;
@@ -386,29 +383,4 @@ fn a_process_that_hangs_in_the_kernel_is_killed_and_reported_as_alive_until_its_
     assert_eq!(tree.members(), [root], "its child could be ended, and was");
     frozen.thaw();
     assert!(matches!(handler.next_outcome_of(root), Outcome::Ended { .. } | Outcome::Zombie { .. }));
-}
-
-#[test]
-fn after_a_panic_all_processes_are_continued() {
-    let tree = TestTree::of("sleep 1000 & echo ready; wait").ready();
-    let replies: ReplySender = Arc::new(drop);
-    let mut handler = CommandHandler::new(
-        CommandTargets::default(),
-        mpsc::channel().0,
-        replies.clone(),
-        Audit::new(None, replies),
-        false,
-    );
-    handler.held.insert(tree.root(), HeldProcess::open(tree.root()).expect("the process is alive"));
-    let members = tree.members();
-    // Only one forced end may run in a process at a time, and other tests run theirs.
-    let _alone = FORCED_END.lock().unwrap_or_else(PoisonError::into_inner);
-    ForcedEnd::new(&mut handler).stop_all(&BTreeSet::from([tree.root()])).expect("all stop");
-    for it in &members {
-        wait_for_state(*it, State::Stopped);
-    }
-    abort_forced_end();
-    for it in members {
-        wait_for_state(it, State::Sleeping);
-    }
 }
