@@ -270,6 +270,10 @@ pub(crate) struct OrphansArgs {
     #[command(flatten)]
     hosts: HostArgs,
 
+    /// Watch the processes for this time first: a process counts as stuck or quiet only after 10s
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_span)]
+    watch: Duration,
+
     /// Show only the processes of this user; `me` for your own
     #[arg(long, value_name = "NAME")]
     user: Option<String>,

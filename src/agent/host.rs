@@ -31,6 +31,7 @@ impl HostReader {
             boot_id: boot_id.trim_end().into(),
             ticks_per_second: rustix::param::clock_ticks_per_second(),
             uid: rustix::process::getuid().as_raw(),
+            hides_processes: Ok(!fs::exists("/proc/1").unwrap_or(true)),
             utc_offset: clock::utc_offset().ok_or(Missing::Failed),
             cpus: cpus.and_then(|cpus| u32::try_from(cpus.get()).ok()).ok_or(Missing::Failed),
         }

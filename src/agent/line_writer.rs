@@ -141,6 +141,7 @@ mod tests {
             boot_id: boot_id.into(),
             ticks_per_second: 100,
             uid: 0,
+            hides_processes: Ok(false),
             utc_offset: Ok(0),
             cpus: Err(Missing::Failed),
         };

@@ -179,10 +179,11 @@ impl Processes {
                 continue;
             }
             let known = shown.filter(|shown| shown.process.id == *id);
-            if known.is_none_or(|shown| read_all || now.since(shown.read) >= RELATED_INTERVAL) {
-                let is_new = known.is_none();
+            // A rate needs a second reading, which does not wait for the turn of the process.
+            let lacks_rate = known.is_none_or(|shown| shown.process.load.cpu == Err(Missing::NotYet));
+            if lacks_rate || known.is_some_and(|shown| read_all || now.since(shown.read) >= RELATED_INTERVAL) {
                 self.read(id.pid, None);
-                if let Some(shown) = self.shown.get_mut(&id.pid).filter(|_| is_new) {
+                if let Some(shown) = self.shown.get_mut(&id.pid).filter(|_| lacks_rate) {
                     // Spreads the turns of many processes over five seconds.
                     shown.read = Moment(now.0.saturating_sub(u64::from(id.pid % 5) * 1000));
                 }

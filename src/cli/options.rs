@@ -175,6 +175,7 @@ impl From<&OrphansArgs> for OrphansOptions {
     fn from(args: &OrphansArgs) -> Self {
         Self {
             read: args.read.options(&args.hosts),
+            watch: args.watch,
             json: args.output.json,
             user: args.user.clone(),
             ascii: is_ascii(args.output.ascii),

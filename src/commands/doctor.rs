@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::agent::diagnostics::Diagnostics;
 use crate::base::terminal::{self, TerminalAbilities};
@@ -72,7 +73,7 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     let is_scanned = |snapshot: &Snapshot| snapshot.host.scan.at != Moment(0);
     let able = TerminalAbilities::from_env();
     let mut diagnoses = Vec::new();
-    let exit = report::read_once(&options.read, is_scanned, |hosts| {
+    let exit = report::read_once(&options.read, is_scanned, Duration::ZERO, |hosts| {
         let Some((_, snapshot)) = hosts[0].seen else {
             let reason = hosts[0].trouble.as_ref().map_or("does not respond", Text::as_str);
             diagnoses.push(Diagnosis::error("agent", reason, None));
@@ -190,6 +191,11 @@ fn check_processes(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: 
         ));
     }
     diagnoses.push(match snapshot.host.scan.unreadable {
+        0 if snapshot.host.facts.hides_processes == Ok(true) => Diagnosis::warning(
+            "device-file holders",
+            "the processes of other users are hidden: they may hold unaccounted memory".to_owned(),
+            "sudo gputop",
+        ),
         0 => Diagnosis::ok("device-file holders", "the open files of every process can be read"),
         count => Diagnosis::warning(
             "device-file holders",

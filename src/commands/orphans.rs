@@ -21,6 +21,8 @@ use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snaps
 pub struct OrphansOptions {
     /// The hosts.
     pub read: ReadOptions,
+    /// How long to watch the processes before the report: some verdicts need time.
+    pub watch: Duration,
     /// Whether to write JSON.
     pub json: bool,
     /// The user whose processes are listed, `me` for the current user; `None` for everyone.
@@ -31,7 +33,7 @@ pub struct OrphansOptions {
 
 /// Prints the orphans. Fails if no agent can be started, or if the standard output cannot be written.
 pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
-    let exits = report::read_once(&options.read, is_complete, |hosts| {
+    let exits = report::read_once(&options.read, is_complete, options.watch, |hosts| {
         hosts.iter().map(|host| print(options, hosts, host)).collect::<anyhow::Result<Vec<Exit>>>()
     })??;
     Ok(if exits.contains(&Exit::Found) { Exit::Found } else { Exit::combined(&exits) }.into())
@@ -140,6 +142,10 @@ impl<'a> FoundOrphans<'a> {
         let summary = Verdict::summary(self.suspects.iter().copied());
         lines.push(summary.unwrap_or_else(|| "no orphans on these GPUs".to_owned()));
         lines.extend(self.table(&self.suspects));
+        lines.extend(self.undecided());
+        if self.snapshot.host.facts.hides_processes == Ok(true) {
+            lines.push("processes of other users are hidden here (/proc has hidepid): run gputop as root".to_owned());
+        }
         // Memory that only one process keeps is in the row of that process.
         let is_listed = |memory: &UnaccountedMemory| self.is_kept_by_one(|gpu| gpu.uuid == memory.gpu, None);
         for memory in self.model.unaccounted().iter().filter(|memory| !is_listed(memory)) {
@@ -155,6 +161,20 @@ impl<'a> FoundOrphans<'a> {
             lines.extend(self.table(&self.leftovers));
         }
         lines.join("\n") + "\n" + plain
+    }
+
+    /// Returns a sentence about the processes on a GPU that wait in the kernel, and may be stuck there; `None` when there are
+    /// none. Healthy processes wait there for moments, too.
+    fn undecided(&self) -> Option<String> {
+        let waits = |verdict: &&Verdict| {
+            let state = self.snapshot.process(verdict.process).map(|process| process.load.state);
+            state == Some(Ok(State::DiskSleep)) && verdict.is_on_gpu() && !verdict.is_suspect()
+        };
+        let pids: Vec<String> =
+            self.model.verdicts().iter().filter(waits).map(|verdict| verdict.process.pid.to_string()).collect();
+        let waits = if pids.len() == 1 { "waits" } else { "wait" };
+        let sentence = || format!("{} {waits} in the kernel: `--watch 12s` tells whether for long", pids.join(", "));
+        (!pids.is_empty()).then(sentence)
     }
 
     /// Returns a row for each verdict, followed by the evidence, which is not cut because its end has the figures.

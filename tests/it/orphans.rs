@@ -2,18 +2,21 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::Command;
 
 use fake_nvml::GpuProcess;
+use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
-use crate::DEADLINE;
 use crate::cli::json;
 use crate::ending_a_process::{end, open_dialog};
 use crate::host::{GIB, Host};
-use crate::process::{ChildProcess, ProcessHandle, process_state};
+use crate::process::{ChildProcess, ProcessHandle, process_state, run};
 use crate::process_tree::audit_lines;
 use crate::ready_pipe::ReadyPipe;
 use crate::terminal::{ENTER, F9, Terminal};
+use crate::{DEADLINE, print_note};
 
 const ORPHANS_FOUND: i32 = 10;
 
@@ -194,4 +197,80 @@ fn the_audit_log_follows_no_symbolic_link() {
     let text = end_a_process(&mut host);
     assert!(text.contains("symbolic link"), "the screen gives the reason why nothing is logged:\n{text}");
     assert_eq!(fs::read_to_string(&elsewhere).expect("the file exists"), "precious\n");
+}
+
+#[test]
+fn a_clean_host_with_many_workers_has_no_orphans() {
+    let mut host = Host::new(["H100"]);
+    let pipe = ReadyPipe::create(&host);
+    let program = "open_device_files()\nloader = DataLoader(Dataset(), 6)\nsleep_as('trainer')\n";
+    let mut command = pipe.command(&host, 0, [("train.py", program)], &["python3", "train.py"]);
+    let trainer = ChildProcess::spawn(&mut command);
+    for _ in 0..7 {
+        pipe.next_within(DEADLINE).expect("trainer and workers are ready");
+    }
+    host.add_process(0, GpuProcess::new(trainer.pid(), 11 * GIB));
+    // The workers' CPU use is known in the second pass. Waiting for their turn would take longer than this.
+    let output = host.run(["orphans", "--timeout", "4s"]);
+    assert_eq!((output.code, output.text().as_str()), (0, "no orphans on these GPUs\n"), "{}", output.stderr);
+}
+
+/// A named pipe whose reader waits for a writer until it is dropped.
+struct Fifo(PathBuf);
+
+impl Drop for Fifo {
+    fn drop(&mut self) {
+        // Fails if there is no reader.
+        let _writer = rustix::fs::open(&self.0, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+    }
+}
+
+#[test]
+fn a_process_that_waits_in_the_kernel_is_judged_after_a_watch() {
+    let mut host = Host::new(["H100"]);
+    let pipe = ReadyPipe::create(&host);
+    let fifo = Fifo(host.path("fifo"));
+    // The parent of `posix_spawn` waits in the kernel until its child runs, which waits for a writer of the pipe.
+    let program = format!(
+        "open_device_files()
+os.mkfifo('{0}')
+report_ready('trainer')
+os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, '{0}', os.O_RDONLY, 0)])
+",
+        fifo.0.display()
+    );
+    let mut command = pipe.command(&host, 0, [("train.py", program.as_str())], &["python3", "train.py"]);
+    let trainer = ChildProcess::spawn(&mut command);
+    pipe.next_within(DEADLINE).expect("the trainer is ready");
+    trainer.handle.wait_for_state('D');
+    host.add_process(0, GpuProcess::new(trainer.pid(), 11 * GIB));
+    let output = host.run(["orphans"]);
+    let hint = format!("{} waits in the kernel: `--watch 12s` tells whether for long", trainer.pid());
+    assert!(output.code == 0 && output.text().contains(&hint), "{}", output.text());
+    let output = host.run(["orphans", "--watch", "12s"]);
+    assert_eq!(output.code, ORPHANS_FOUND, "{}", output.text());
+    assert!(output.text().contains("waits in the kernel") && output.text().contains("blocked"), "{}", output.text());
+}
+
+#[test]
+fn hidden_processes_are_not_taken_for_seen() {
+    let host = Host::new(["H100"]);
+    // A user without privileges, in a mount namespace whose /proc hides the processes of others.
+    let script = "mount -t proc -o hidepid=2 proc /proc || exit 77; exec setpriv --reuid 12345 --regid 12345 --clear-groups \"$@\"";
+    for (subcommand, words) in [
+        ("orphans", "processes of other users are hidden here (/proc has hidepid): run gputop as root"),
+        ("doctor", "the processes of other users are hidden: they may hold unaccounted memory"),
+    ] {
+        let gputop = host.gputop([subcommand]);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(gputop.get_program()).args(gputop.get_args());
+        let output = run(host.set_environment(&mut command));
+        if matches!(output.code, 1 | 77 | 126 | 127) {
+            return print_note(format_args!(
+                "skipped: only root can mount, or the program is not readable: {}",
+                output.stderr
+            ));
+        }
+        assert!(output.text().contains(words), "{}", output.text());
+    }
 }

@@ -3,6 +3,8 @@
 //! A PID is no identity: the message may be of another host, container or time. The sentences say so, and nothing is done
 //! to the processes.
 
+use std::time::Duration;
+
 use crate::app::labels;
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
@@ -20,7 +22,7 @@ pub(super) struct OtherProcesses {
 impl OtherProcesses {
     pub(super) fn read(read: &ReadOptions) -> Self {
         let is_scanned = |snapshot: &Snapshot| snapshot.host.scan.at != Moment(0);
-        let seen = report::read_once(read, is_scanned, |hosts| {
+        let seen = report::read_once(read, is_scanned, Duration::ZERO, |hosts| {
             let HostState { seen, trouble, .. } = &hosts[0];
             let driver_trouble = seen.and_then(|(_, snapshot)| snapshot.driver.trouble.as_ref());
             let reason = driver_trouble.map(|trouble| &trouble.sentence).or(trouble.as_ref());

@@ -50,8 +50,8 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
-/// Reads each host until it had two passes and `is_enough` accepts its snapshot, or until the time is up. Then calls
-/// `see` with the hosts.
+/// Reads each host until it had two passes and `is_enough` accepts its snapshot, or until the time is up. Watches them for
+/// `observed` after that; recordings are read to their end. Then calls `see` with the hosts.
 ///
 /// # Errors
 ///
@@ -59,11 +59,13 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
 pub(crate) fn read_once<T>(
     read: &ReadOptions,
     is_enough: IsEnough,
+    observed: Duration,
     see: impl FnOnce(&[HostState<'_>]) -> T,
 ) -> anyhow::Result<T> {
     block_on(async {
         let mut watch = Watch::start(read.sources.clone())?;
         watch.settle(read.timeout, is_enough).await;
+        watch.observe(observed).await;
         let seen = see(&watch.states(read.timeout, is_enough));
         watch.sources.close().await;
         Ok(seen)
@@ -159,6 +161,16 @@ impl Watch {
             } else {
                 return;
             };
+            self.receive(event);
+        }
+    }
+
+    /// Applies the lines of this time.
+    async fn observe(&mut self, time: Duration) {
+        let deadline = Instant::now() + time;
+        while !self.sources.is_recording()
+            && let Ok(event) = timeout_at(deadline, self.sources.next()).await
+        {
             self.receive(event);
         }
     }

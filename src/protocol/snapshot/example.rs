@@ -17,6 +17,7 @@ pub(crate) fn host(gpus: u32) -> Snapshot {
         interval_ms: 1000,
         host: Host {
             facts: HostFacts {
+                hides_processes: Ok(false),
                 utc_offset: Ok(0),
                 cpus: Ok(64),
                 ..HostFacts::missing("box".into(), "b007".into(), 100, 1000, Missing::NotYet)

@@ -121,6 +121,8 @@ reading_groups! {
         readings:
         /// The number of logical processors.
         cpus: u32 = "cpus",
+        /// Whether `/proc` hides the processes of other users from the agent: it is mounted with `hidepid`.
+        hides_processes: bool = "hides_processes",
         /// How far the local time of the host is ahead of UTC, in seconds.
         utc_offset: i32 = "utc_offset_seconds",
     }
