@@ -1,11 +1,14 @@
 //! Processes in a container: a PID namespace whose PID 1 is a program of the user, with gputop inside.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fake_nvml::GpuProcess;
 use rustix::process::getuid;
 
+use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, ProcessHandle, now};
 use crate::ready_pipe::ReadyPipe;
@@ -40,7 +43,7 @@ impl Container {
             pids.insert(process.role, process.pid);
         }
         let children = format!("/proc/{0}/task/{0}/children", unshare.pid());
-        let init = std::fs::read_to_string(children).expect("unshare runs");
+        let init = fs::read_to_string(children).expect("unshare runs");
         let init = ProcessHandle::open(init.trim().parse().expect("unshare has one child"));
         Some(Self { host, pids, init, _unshare: unshare })
     }
@@ -136,4 +139,50 @@ os._exit(1)
     let Some(mut container) = Container::start(&files, &["server", "worker0"]) else { return };
     container.list("worker0", 11 * GIB);
     container.check(&[("server", "ok|…"), ("worker0", "orphan")]);
+}
+
+/// A process in control groups that are named like those of a Slurm job.
+struct SlurmStep {
+    mount: &'static Path,
+    /// The groups, the innermost first.
+    groups: Vec<PathBuf>,
+    pid: u32,
+}
+
+impl SlurmStep {
+    /// Moves a process into `slurmstepd-PID/JOB/step_0`. `None` where no control groups of version 2 can be made.
+    fn new(pid: u32, job: &str) -> Option<Self> {
+        ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].into_iter().find_map(|mount| {
+            let mount = Path::new(mount);
+            let top = mount.join(format!("slurmstepd-{pid}"));
+            let groups = vec![top.join(job).join("step_0"), top.join(job), top];
+            let step = Self { mount, groups, pid };
+            step.groups.iter().rev().try_for_each(fs::create_dir).ok()?;
+            // A folder that is no control group has no such file.
+            let members = step.groups[0].join("cgroup.procs");
+            (members.exists() && fs::write(members, pid.to_string()).is_ok()).then_some(step)
+        })
+    }
+}
+
+impl Drop for SlurmStep {
+    fn drop(&mut self) {
+        // The process may have ended.
+        let _ended = fs::write(self.mount.join("cgroup.procs"), self.pid.to_string());
+        for group in &self.groups {
+            let _leftover = fs::remove_dir(group);
+        }
+    }
+}
+
+#[test]
+fn a_slurm_job_is_named_by_its_sluid() {
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
+    let Some(_step) = SlurmStep::new(pid, "s0123456789ABC") else {
+        return print_note("skipped: no control group can be made here");
+    };
+    let report = json(&host.run(["--json"]));
+    let found = report["processes"].as_array().expect("a list").iter().find(|process| process["pid"] == pid);
+    assert_eq!(found.expect("it is listed")["facts"]["origin"], "slurm s0123456789ABC");
 }
