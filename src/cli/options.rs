@@ -151,7 +151,7 @@ impl From<&ExplainArgs> for ExplainOptions {
     fn from(args: &ExplainArgs) -> Self {
         Self {
             words: args.words.clone(),
-            read: args.read.options(&HostArgs::default()),
+            read: args.read.options(&HostArgs::default(), None),
             json: args.output.json,
             ascii: is_ascii(args.output.ascii),
         }
@@ -161,7 +161,7 @@ impl From<&ExplainArgs> for ExplainOptions {
 impl From<&FreeArgs> for FreeOptions {
     fn from(args: &FreeArgs) -> Self {
         Self {
-            read: args.read.options(&args.hosts),
+            read: args.read.options(&args.hosts, None),
             count: args.count.get(),
             memory: args.memory,
             idle: args.idle,
@@ -171,10 +171,13 @@ impl From<&FreeArgs> for FreeOptions {
     }
 }
 
+/// The interval of `orphans`: a report needs three passes, and nobody waits long for it.
+const ORPHANS_INTERVAL: Duration = Duration::from_millis(250);
+
 impl From<&OrphansArgs> for OrphansOptions {
     fn from(args: &OrphansArgs) -> Self {
         Self {
-            read: args.read.options(&args.hosts),
+            read: args.read.options(&args.hosts, Some(ORPHANS_INTERVAL)),
             watch: args.watch,
             json: args.output.json,
             user: args.user.clone(),
@@ -184,8 +187,9 @@ impl From<&OrphansArgs> for OrphansOptions {
 }
 
 impl ReadArgs {
-    fn options(&self, hosts: &HostArgs) -> ReadOptions {
-        let interval = self.agent.interval.map(|Interval(interval)| interval);
+    /// Returns the options. `usual` is the interval of a subcommand that has another one than the screen.
+    fn options(&self, hosts: &HostArgs, usual: Option<Duration>) -> ReadOptions {
+        let interval = self.agent.interval.map(|Interval(interval)| interval).or(usual);
         ReadOptions {
             sources: hosts.sources(&self.agent, interval),
             interval: interval.unwrap_or(DEFAULT_INTERVAL),
@@ -194,7 +198,11 @@ impl ReadArgs {
     }
 
     pub(crate) fn doctor(&self, settings: SettingsState) -> DoctorOptions {
-        DoctorOptions { read: self.options(&HostArgs::default()), nvml_lib: self.agent.nvml_lib.clone(), settings }
+        DoctorOptions {
+            read: self.options(&HostArgs::default(), None),
+            nvml_lib: self.agent.nvml_lib.clone(),
+            settings,
+        }
     }
 }
 

@@ -211,8 +211,9 @@ fn a_clean_host_with_many_workers_has_no_orphans() {
     }
     host.add_process(0, GpuProcess::new(trainer.pid(), 11 * GIB));
     // The workers' CPU use is known in the second pass. Waiting for their turn would take longer than this.
-    let output = host.run(["orphans", "--timeout", "4s"]);
-    assert_eq!((output.code, output.text().as_str()), (0, "no orphans on these GPUs\n"), "{}", output.stderr);
+    let report = json(&host.run(["orphans", "--json", "--timeout", "4s"]));
+    // Other tests may leave orphans that hold no GPU.
+    assert_eq!((&report["is_complete"], &report["processes"]), (&true.into(), &Value::Array(vec![])), "{report}");
 }
 
 /// A named pipe whose reader waits for a writer until it is dropped.
@@ -246,7 +247,7 @@ os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 
     host.add_process(0, GpuProcess::new(trainer.pid(), 11 * GIB));
     let output = host.run(["orphans"]);
     let hint = format!("{} waits in the kernel: `--watch 12s` tells whether for long", trainer.pid());
-    assert!(output.code == 0 && output.text().contains(&hint), "{}", output.text());
+    assert!(output.text().contains(&hint), "{}", output.text());
     let output = host.run(["orphans", "--watch", "12s"]);
     assert_eq!(output.code, ORPHANS_FOUND, "{}", output.text());
     assert!(output.text().contains("waits in the kernel") && output.text().contains("blocked"), "{}", output.text());
