@@ -13,6 +13,7 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent};
 use gputop::app::event::Event;
 use gputop::app::{App, AppOptions};
+use gputop::base::terminal::ColourDepth;
 use gputop::base::units::{Bytes, Moment};
 use gputop::protocol::host_key::HostKey;
 use gputop::protocol::line::Line;
@@ -46,7 +47,7 @@ fn main() -> anyhow::Result<()> {
     writeln!(out, "a pass over {GPUS} GPUs and {PROCESSES} processes: {update:?} in app and model")?;
 
     let mut terminal = Terminal::new(TestBackend::new(200, 60))?;
-    let theme = Theme::new(false, true);
+    let theme = Theme::new(false, ColourDepth::Sixteen);
     for (name, keys) in [("process and GPU", ""), ("GPU", "\t")] {
         let mut app_keys = keys.to_owned();
         app_keys.push('g');

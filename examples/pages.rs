@@ -113,7 +113,7 @@ The settings changed on the screen in the last run: sorting, columns, grouping, 
 \fI$XDG_STATE_HOME/gputop/kills.jsonl\fR
 The audit log: one line for each signal, with its time and result.
 .TP
-\fI$XDG_RUNTIME_DIR/gputop/\fR, \fI/tmp/gputop-UID/\fR
+\fI/tmp/gputop-UID/\fR
 A locked file for each GPU on which a command of \fBgputop free\fR runs.
 .SH ENVIRONMENT
 .TP

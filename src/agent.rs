@@ -21,6 +21,7 @@ mod procfs;
 mod pytorch;
 mod sampler;
 mod scan;
+mod secrets;
 mod worker;
 
 pub mod diagnostics;
@@ -50,8 +51,19 @@ struct Readings {
     driver: Driver,
     /// Every GPU, by index. The instances of a split GPU come right after it.
     gpus: Vec<GpuReadings>,
-    /// The allocator stats of the simulated machine's processes, by PID: their memory holds none. Empty on a real machine.
-    simulated: Vec<(u32, pytorch::ReadOutcome)>,
+    /// The processes of the simulated machine. Empty on a real machine.
+    simulated: Vec<SimulatedProcess>,
+    /// The earlier readings of the simulated machine, oldest first: only in its first pass, and only if they are wanted.
+    past: Vec<Readings>,
+}
+
+/// Facts of a real process that the simulated machine makes up.
+#[derive(Debug, Clone)]
+struct SimulatedProcess {
+    pid: u32,
+    user: &'static str,
+    /// `None` for a process without PyTorch.
+    allocator: Option<pytorch::ReadOutcome>,
 }
 
 #[derive(Debug, Clone)]

@@ -4,12 +4,16 @@
 //! and draws nothing.
 
 mod alerts;
+mod badges;
 pub(crate) mod columns;
+mod empty_list;
 pub(crate) mod end_dialog;
 pub mod event;
+pub(crate) mod footer;
 pub(crate) mod gpu_cells;
 pub(crate) mod gpu_columns;
 pub(crate) mod gpu_list;
+pub(crate) mod gpu_users;
 pub(crate) mod graph;
 mod intents;
 pub(crate) mod keymap;
@@ -19,16 +23,19 @@ pub(crate) mod list_view;
 pub(crate) mod marks;
 mod mode;
 mod mouse;
+pub(crate) mod news;
 mod notice;
 pub(crate) mod page;
 mod pausable;
 pub(crate) mod process_cells;
 pub(crate) mod process_columns;
 pub(crate) mod process_list;
+pub(crate) mod process_widths;
 mod row_order;
 pub(crate) mod rows;
 pub(crate) mod settings;
 pub(crate) mod settings_panel;
+mod sort_menu;
 mod text_wrap;
 pub(crate) mod unread_stats;
 
@@ -39,6 +46,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use tui_input::backend::crossterm::to_input_request;
 
 use self::alerts::Alerts;
+use self::badges::Badge;
 pub use self::columns::ListColumn;
 use self::end_dialog::{EndDialog, PlannedEnd};
 use self::event::{Effect, Event};
@@ -48,10 +56,12 @@ use self::graph::GraphView;
 use self::graph::panel::{self, Panel};
 use self::keymap::Intent;
 pub use self::keymap::{BINDINGS, KeyContext};
-use self::layout::{Area, Layout};
+use self::layout::{Area, GpuView, Layout, ScreenShape};
 use self::marks::Marks;
 pub(crate) use self::mode::Mode;
 use self::mode::ModeStack;
+use self::mouse::LatestClick;
+use self::news::LastLook;
 use self::notice::Notice;
 use self::page::{Page, PageTopic};
 use self::pausable::Pausable;
@@ -127,12 +137,16 @@ pub struct App {
     pub(crate) recording: Option<String>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,
+    pub(crate) last_look: LastLook,
     pub(crate) focus: List,
     pub(crate) processes: ProcessList,
     pub(crate) gpus: GpuList,
     pub(crate) graph: GraphView,
     pub(crate) marks: Marks,
     pub(crate) modes: ModeStack,
+    /// The badges, the latest last.
+    badges: Vec<Badge>,
+    click: LatestClick,
 }
 
 impl App {
@@ -152,12 +166,15 @@ impl App {
             recording: options.is_recording.then(|| "RECORDING".to_owned()),
             notice: Notice::default(),
             alerts: Alerts::default(),
+            last_look: LastLook::default(),
             focus: List::Processes,
             processes: ProcessList::default(),
             gpus: GpuList::default(),
             graph: GraphView::default(),
             marks: Marks::default(),
             modes: ModeStack::default(),
+            badges: Vec::new(),
+            click: LatestClick::default(),
         }
     }
 
@@ -166,9 +183,30 @@ impl App {
         self.data.shown()
     }
 
+    pub(crate) fn set_filter(&mut self, text: &str) {
+        self.processes.filter = text.into();
+    }
+
     pub(crate) fn layout(&self) -> Option<Layout> {
+        let (width, height) = self.size;
         let gpus = gpu_rows(self.fleet()).count();
-        let layout = layout::divide(self.size.0, self.size.1, gpus, self.graph.visibility, self.shows_host())?;
+        // A tile has no room for a sentence about the driver.
+        let is_sick =
+            || self.fleet().hosts().any(|(_, model)| model.latest().is_some_and(|it| it.driver.trouble.is_some()));
+        let gpu_view = if is_sick() { GpuView::Rows } else { self.gpus.view };
+        let graph = self.graph.visibility;
+        let layout = ScreenShape {
+            width,
+            height,
+            gpus,
+            gpu_view,
+            graph,
+            processes: self.processes.wanted,
+            news: news::count(self.fleet()),
+            is_serious: news::is_serious(self.fleet()),
+            host: self.shows_host(),
+        }
+        .divide()?;
         if self.processes.view.suspects {
             return Some(layout.with_reason());
         }
@@ -196,7 +234,8 @@ impl App {
     }
 
     pub(crate) fn is_typing(&self) -> bool {
-        matches!(self.modes.current(), Mode::Filter | Mode::Mark(_))
+        let context = self.modes.current().key_context();
+        matches!(context, KeyContext::Filter | KeyContext::MarkName)
     }
 
     /// The act that Enter performs in the end-process dialog; `None` while the dialog is closed.
@@ -221,12 +260,10 @@ impl App {
             Event::Line(host, line) => self.take_line(host, *line),
             Event::Key(key) => {
                 self.alerts.read(self.data.shown());
+                self.last_look.press(self.data.live());
                 self.press(key)
             }
-            Event::Mouse(mouse) => {
-                self.mouse(mouse);
-                None
-            }
+            Event::Mouse(mouse) => self.mouse(mouse),
             Event::Resized(width, height) => {
                 self.size = (width, height);
                 None
@@ -234,6 +271,8 @@ impl App {
             Event::Tick(elapsed) => {
                 self.data.pass(elapsed, self.options.is_recording);
                 self.notice.pass(elapsed);
+                self.click.pass(elapsed);
+                self.last_look.pass(elapsed, self.data.live());
                 // No refresh is needed: time alone moves no row, and another event follows right after a tick.
                 let dialog = self.modes.end_dialog_mut()?;
                 let now = self.data.shown().host(dialog.host)?.now();
@@ -349,10 +388,13 @@ impl App {
         match self.modes.current_mut() {
             Some(Mode::Filter) => {
                 self.processes.filter.handle(to_input_request(&crossterm::event::Event::Key(key))?);
-                // Scroll to the first match.
-                self.processes.top = 0;
             }
-            Some(Mode::Mark(mark)) => mark.edit(to_input_request(&crossterm::event::Event::Key(key))?),
+            Some(Mode::Search) => {
+                self.processes.search.handle(to_input_request(&crossterm::event::Event::Key(key))?);
+                self.processes.find(0, self.data.shown());
+            }
+            Some(Mode::Page(page)) => page.search_for(to_input_request(&crossterm::event::Event::Key(key))?),
+            Some(Mode::MarkName(name)) => name.edit(to_input_request(&crossterm::event::Event::Key(key))?),
             Some(Mode::EndDialog(dialog)) => match key.code {
                 KeyCode::Backspace => dialog.type_in(None),
                 KeyCode::Char(character) => dialog.type_in(Some(character)),
@@ -367,9 +409,12 @@ impl App {
     fn refresh(&mut self) {
         self.processes.refresh(self.data.shown());
         self.gpus.refresh(self.data.shown());
+        self.refresh_badges();
         let Some(layout) = self.layout() else { return };
         self.processes.fit(layout.processes.height);
-        self.gpus.fit(gpu_rows(self.data.shown()).count(), layout.gpus.height);
+        // All tiles are on the screen.
+        let gpus = if layout.tiles.is_some() { 0 } else { gpu_rows(self.data.shown()).count() };
+        self.gpus.fit(gpus, layout.gpus.height);
         let panels = self.panels();
         let shown = self.graph_model().map(|(host, model)| (host, model.now()));
         self.graph.settle(panels, shown);
@@ -397,7 +442,11 @@ impl App {
                 RowSubject::Process(process) => Some((*process).into()),
                 // The graph of the GPU shows the unaccounted memory on top of its processes.
                 RowSubject::Unaccounted(gpu) => Some(gpu.clone().into()),
-                RowSubject::Group(_) | RowSubject::Heading(_) => None,
+                // The first process has the most memory, unless the list is sorted by another column.
+                RowSubject::Group(group) => {
+                    group.gpu().map(HostSubject::from).or_else(|| group.processes().next().map(HostSubject::from))
+                }
+                RowSubject::Heading(_) => None,
             },
         }
     }
@@ -415,14 +464,14 @@ impl App {
         (area.height > 0).then_some(area)
     }
 
-    /// Whether the host line is shown: if the user wants it, in a replay, while the screen is paused, for simulated
-    /// GPUs, and whenever a host is in trouble.
+    /// Whether the host line is shown: if the user wants it, in a replay, for simulated GPUs, and whenever a host is in
+    /// trouble.
     fn shows_host(&self) -> bool {
         let is_fine = self.fleet().hosts().all(|(host, model)| {
             let is_real = |snapshot: &Snapshot| snapshot.gpus.iter().all(|gpu| !gpu.facts.simulated);
             self.trouble(host).is_none() && model.latest().is_some_and(is_real)
         });
-        self.host_line || self.options.is_recording || !is_fine || !self.lost.is_empty() || self.data.paused().is_some()
+        self.host_line || self.options.is_recording || !is_fine || !self.lost.is_empty()
     }
 }
 

@@ -1,7 +1,9 @@
 //! The command line. Its types know clap; `options.rs` turns them into the option types of the other folders.
 
 mod nvidia_smi;
+mod option_order;
 mod options;
+pub(crate) mod screenshot;
 mod values;
 
 use std::env;
@@ -13,9 +15,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
 use crate::app::columns::Columns;
 use crate::app::gpu_columns::GpuColumn;
+use crate::app::layout::GpuView;
 use crate::app::list_view::Grouping;
 use crate::app::process_columns::{ProcessColumn, Sort};
 use crate::app::settings::ThemeName;
@@ -45,7 +49,7 @@ pub struct Cli {
 
     /// How long to wait for the driver before printing what is known
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::positive_span)]
-    timeout: Duration,
+    pub(crate) timeout: Duration,
 
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
@@ -148,6 +152,7 @@ pub(crate) struct QueryArgs {
 }
 
 /// How an agent is started, by the viewer or by hand.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AgentArgs {
     /// Time between two readings, such as `500ms` or `2s` [default: 1s]
@@ -165,6 +170,10 @@ pub(crate) struct AgentArgs {
     /// Show a simulated machine with real, harmless processes; needs no GPU
     #[arg(long)]
     demo: bool,
+
+    /// With `--demo`: begin with lines of what the simulated GPUs did before
+    #[arg(long, hide = true, requires = "demo")]
+    demo_past: bool,
 
     /// Never send a signal
     #[arg(long)]
@@ -209,13 +218,29 @@ pub(crate) struct ScreenArgs {
     #[arg(long, value_name = "COLUMN[,COLUMN]", env = "GPUTOP_SORT", allow_hyphen_values = true)]
     pub(crate) sort: Option<Sort>,
 
-    /// Group processes: `none`, `tree`, `job` or `user`
+    /// Group processes: `none`, `gpu`, `job`, `user` or `tree`
     #[arg(long, value_name = "BY", env = "GPUTOP_GROUP", value_parser = values::one_of::<Grouping>(), hide_possible_values = true)]
     pub(crate) group: Option<Grouping>,
+
+    /// Show the GPUs as `tiles`, as `rows`, or as `auto` finds room [default: auto]
+    #[arg(long, value_name = "VIEW", env = "GPUTOP_GPU_VIEW", value_parser = values::one_of::<GpuView>(), hide_possible_values = true)]
+    pub(crate) gpu_view: Option<GpuView>,
 
     /// Show only your own processes
     #[arg(long)]
     pub(crate) mine: bool,
+
+    /// Show only the processes of this user
+    #[arg(short = 'u', long, value_name = "USER")]
+    user: Option<String>,
+
+    /// Show only these processes
+    #[arg(long, value_name = "PID,…", value_delimiter = ',')]
+    pid: Vec<u32>,
+
+    /// Begin with this filter: lines with all of its words, as `/` on the screen
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
 
     /// Hide the host line at the top
     #[arg(long)]
@@ -237,6 +262,9 @@ pub(crate) struct ScreenArgs {
     /// `GPUTOP_ALERT_SENTENCE` and other variables describe the alert
     #[arg(long, value_name = "PROGRAM [ARGUMENT…]", value_parser = values::check_program)]
     on_alert: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) screenshot: ScreenshotArgs,
 }
 
 /// How a subcommand reads this host.
@@ -277,6 +305,10 @@ pub(crate) struct OrphansArgs {
     /// Show only the processes of this user; `me` for your own
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+
+    /// Show only the orphans on these GPUs, given by index, UUID or PCI bus ID
+    #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
+    id: Vec<String>,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -332,6 +364,10 @@ pub(crate) struct FreeArgs {
     /// Take only GPUs on which no kernel ran for this time, such as `5m`; they are first watched for as long
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     idle: Option<Duration>,
+
+    /// Take only these GPUs, given by index, UUID or PCI bus ID
+    #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
+    id: Vec<String>,
 
     /// Wait until enough GPUs are free
     #[arg(long)]
@@ -389,9 +425,9 @@ pub(crate) enum Task {
     /// Continue the processes that an agent has stopped, if it is killed meanwhile
     #[command(hide = true)]
     ContinueStopped,
-    /// Read or replace one settings file, in a process that the screen can leave behind
+    /// Act on one file, in a process that gputop can leave behind
     #[command(hide = true)]
-    SettingsFile {
+    FileAction {
         /// The action
         action: FileAction,
         /// The path of the file
@@ -399,13 +435,19 @@ pub(crate) enum Task {
     },
 }
 
-/// An action on a settings file.
+/// An action on a file whose file system may hang.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum FileAction {
     /// Print the file
     Read,
     /// Replace the file by the standard input
     Replace,
+    /// Write the standard input to a new file, with a number in its name if that name is taken; print its path
+    Create,
+    /// Check that the file can be written
+    Check,
+    /// Copy the file, of any type and length, to the standard output
+    Copy,
 }
 
 impl FileAction {
@@ -414,20 +456,24 @@ impl FileAction {
         match self {
             Self::Read => "read",
             Self::Replace => "replace",
+            Self::Create => "create",
+            Self::Check => "check",
+            Self::Copy => "copy",
         }
     }
 }
 
 /// Parses the command line. On `--help`, `--version` or an error, prints a message and exits.
 pub fn parse() -> Cli {
-    match env::var(ROLE_VARIABLE) {
-        Ok(role) => Cli::parse_from(["gputop", "demo-process", &role]),
-        Err(_) => Cli::try_parse_from(nvidia_smi::spelled_out(env::args_os())).unwrap_or_else(|error| {
-            // In `env $(gputop free --typo) python train.py`, the job must not use all GPUs.
-            if error.use_stderr() && env::args_os().nth(1).is_some_and(|task| task == "free") {
-                let _closed: anyhow::Result<()> = free::print_no_gpu();
-            }
-            nvidia_smi::explained(error, env::args_os()).exit()
-        }),
+    if let Ok(role) = env::var(ROLE_VARIABLE) {
+        return Cli::parse_from(["gputop", "demo-process", &role]);
     }
+    let args = option_order::after_subcommand(nvidia_smi::spelled_out(env::args_os()));
+    Cli::try_parse_from(&args).unwrap_or_else(|error| {
+        // In `env $(gputop free --typo) python train.py`, the job must not use all GPUs.
+        if error.use_stderr() && args.get(1).is_some_and(|task| task == "free") {
+            let _closed: anyhow::Result<()> = free::print_no_gpu();
+        }
+        nvidia_smi::explained(error, args.into_iter()).exit()
+    })
 }

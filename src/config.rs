@@ -3,7 +3,7 @@
 //! `config.toml` belongs to the user: gputop changes it only on request, and keeps comments and unknown keys. Settings
 //! changed on the screen are saved beside it, in `screen.toml` under `$XDG_STATE_HOME`, and have the lowest priority.
 
-pub(crate) mod settings_file;
+pub(crate) mod file_action;
 
 use std::env;
 use std::io;
@@ -18,11 +18,14 @@ use toml::de::{DeTable, DeValue};
 
 use crate::app::settings::{SettingForm, Settings};
 use crate::app::{App, AppOptions};
-use crate::base::terminal::TerminalAbilities;
+use crate::base::terminal::{ColourDepth, TerminalAbilities};
+use crate::cli::screenshot::ScreenshotArgs;
 use crate::cli::{Cli, Task};
-use crate::commands::doctor::SettingsState;
-use crate::protocol::agent_options::{AgentOptions, Interval};
-use crate::tui::session::{SessionOptions, SettingsFiles};
+use crate::commands::doctor::{AuditLogState, SettingsState};
+use crate::protocol::agent_options::{AgentOptions, Interval, SimulatedMachine};
+use crate::source::Source;
+use crate::tui::session::screenshot::ScreenshotOptions;
+use crate::tui::session::{ScreenFiles, SessionOptions, SettingsFiles};
 use crate::view::Theme;
 
 /// How long to wait for a home directory, which may be on a network that is down.
@@ -39,6 +42,8 @@ struct Config {
     unreadable: Option<String>,
     /// `config.toml`; `None` without a home directory.
     file: Option<PathBuf>,
+    /// Whether `config.toml` exists.
+    has_file: bool,
     last_run: Settings,
 }
 
@@ -47,7 +52,10 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     let mut agent = AgentOptions::from(&cli.agent);
     agent.interval = config.settings.interval.map_or(agent.interval, |Interval(interval)| interval);
     let ascii = cli.screen.ascii || config.ascii.unwrap_or(false);
-    let abilities = TerminalAbilities::from_env();
+    // A picture shows everything, wherever it is drawn.
+    let for_picture =
+        cli.screen.screenshot.file.as_ref().map(|_| TerminalAbilities { ascii: false, colours: ColourDepth::Rgb });
+    let abilities = for_picture.unwrap_or_else(TerminalAbilities::from_env);
     let file = config.file.as_deref().unwrap_or(Path::new("config.toml"));
     let (writer, saver) = (Arc::clone(&config), Arc::clone(&config));
     Ok(SessionOptions {
@@ -57,15 +65,17 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
             interval: agent.interval,
             warn_before: cli.screen.warn_before,
         },
-        sources: cli.sources(config.settings.interval.map(|Interval(interval)| interval)),
+        sources: with_past(cli.sources(config.settings.interval.map(|Interval(interval)| interval))),
         settings: config.settings.clone(),
-        theme: Theme::new(ascii || abilities.ascii, abilities.colour),
+        filter: cli.screen.filter(),
+        theme: Theme::new(ascii || abilities.ascii, abilities.colours),
         mouse: !cli.screen.no_mouse && config.mouse.unwrap_or(true),
         bell: cli.screen.bell,
         alert_command: cli.screen.alert_command(),
         notices: config.unknown.iter().chain(&config.unreadable).cloned().collect(),
         settings_files: SettingsFiles {
             write_config: Arc::new(move |settings| writer.write(settings)),
+            save_screen: Arc::new(save_screen),
             late: format!("{} does not respond: settings may not have been saved", file.display()),
             patience: PATIENCE,
             save_changes: Box::new(move |settings, patience| saver.save_changes(settings, patience)),
@@ -73,13 +83,41 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     })
 }
 
+/// Lets the simulated machine begin with what its GPUs did before: a screen without a history shows little.
+fn with_past(mut sources: Vec<Source>) -> Vec<Source> {
+    for source in &mut sources {
+        if let Source::LocalAgent(AgentOptions { demo: demo @ SimulatedMachine::FromNow, .. }) = source {
+            *demo = SimulatedMachine::WithPast;
+        }
+    }
+    sources
+}
+
+/// Returns the options of `--screenshot`, or `None` if the command line asks for none.
+pub(crate) fn screenshot_options(cli: &Cli) -> Option<ScreenshotOptions> {
+    let ScreenshotArgs { file, size, after, keys } = cli.screen.screenshot.clone();
+    file.map(|file| ScreenshotOptions { file, size, after, keys, patience: cli.timeout })
+}
+
 pub(crate) fn state(cli: &Cli) -> SettingsState {
     match Config::load(cli) {
         Err(why) => SettingsState::Invalid(why),
         Ok(Config { unreadable: Some(sentence), .. }) => SettingsState::Unreadable(sentence),
         Ok(Config { unknown: Some(sentence), .. }) => SettingsState::UnknownKeys(sentence),
-        Ok(Config { file: Some(file), .. }) => SettingsState::File(file),
+        Ok(Config { file: Some(file), has_file: true, .. }) => SettingsState::File(file),
+        Ok(Config { file: Some(file), .. }) => SettingsState::NoFile(file),
         Ok(_) => SettingsState::NoHome,
+    }
+}
+
+/// Finds out whether the log of ended processes can be written. The agent writes that log.
+pub(crate) fn audit_log() -> AuditLogState {
+    let Some(file) = home_file("XDG_STATE_HOME", ".local/state", "kills.jsonl") else { return AuditLogState::NoHome };
+    let path = file.clone();
+    match in_background(move || file_action::check(&path)).recv_timeout(PATIENCE) {
+        Ok(Ok(())) => AuditLogState::Writable(file),
+        Ok(Err(error)) => AuditLogState::NotWritable(file, error.to_string()),
+        Err(_) => AuditLogState::Unresponsive(file),
     }
 }
 
@@ -93,13 +131,14 @@ impl Config {
             gpu_columns: screen.gpu_columns.clone(),
             sort: screen.sort,
             group: screen.group,
+            gpu_view: screen.gpu_view,
             mine: screen.mine.then_some(true),
             host: screen.no_host.then_some(false),
         };
         let file = screen.config.clone().or_else(|| home_file("XDG_CONFIG_HOME", ".config", "config.toml"));
         let last_file = home_file("XDG_STATE_HOME", ".local/state", "screen.toml");
         // Both files are read at the same time.
-        let start = |path: PathBuf| (path.clone(), in_background(move || settings_file::read(&path)));
+        let start = |path: PathBuf| (path.clone(), in_background(move || file_action::read(&path)));
         let mut unreadable = None;
         let mut finish = |path: &Path, result: &Receiver<io::Result<String>>| {
             let patience = if unreadable.is_none() { PATIENCE } else { Duration::ZERO };
@@ -111,6 +150,7 @@ impl Config {
         };
         let (reading, last_reading) = (file.clone().map(start), last_file.map(start));
         let text = reading.map_or_else(|| Ok(String::new()), |(path, result)| finish(&path, &result));
+        let has_file = file.is_some() && text.is_ok();
         let text = match text.map_err(|error| (error.kind(), error)) {
             Err((io::ErrorKind::NotFound | io::ErrorKind::TimedOut, _)) if screen.config.is_none() => Ok(String::new()),
             Err((io::ErrorKind::TimedOut, _)) => Err("it does not respond".to_owned()),
@@ -124,7 +164,7 @@ impl Config {
         config.unreadable = unreadable;
         config.last_run = last_run.unwrap_or_default().settings;
         config.settings = flags.or(config.settings).or(config.last_run.clone());
-        config.file = file;
+        (config.file, config.has_file) = (file, has_file);
         Ok(config)
     }
 
@@ -132,12 +172,12 @@ impl Config {
     /// failed. Blocks while the home directory hangs.
     fn write(&self, settings: &Settings) -> String {
         let Some(path) = &self.file else { return "cannot save settings: HOME is not set".to_owned() };
-        let text = match settings_file::read(path) {
+        let text = match file_action::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             text => text,
         };
         let written = match text.map(|text| merged(&text, &lines(settings))) {
-            Ok(Ok(text)) => settings_file::replace(path, &text),
+            Ok(Ok(text)) => file_action::replace(path, &text),
             Ok(Err(why)) => return format!("{}: {why}", path.display()),
             Err(error) => Err(error),
         };
@@ -161,8 +201,33 @@ impl Config {
         let Some(path) = home_file("XDG_STATE_HOME", ".local/state", "screen.toml") else { return };
         let Ok(text) = merged("", &lines(&changed.or(last_run))) else { return };
         // The screen is already gone, and losing these settings costs little: a failure is not reported.
-        let _late_or_lost = in_background(move || settings_file::replace(&path, &text)).recv_timeout(patience);
+        let _late_or_lost = in_background(move || file_action::replace(&path, &text)).recv_timeout(patience);
     }
+}
+
+/// Saves a screen in new files: in the current directory, or in the state directory where that fails. Returns a sentence that
+/// says where, or why it failed. Blocks while the file system hangs.
+fn save_screen(files: &ScreenFiles) -> String {
+    let state = home_file("XDG_STATE_HOME", ".local/state", &files.name);
+    let places = env::current_dir().ok().map(|folder| folder.join(&files.name)).into_iter().chain(state);
+    let mut failure = "there is no directory to save it in".to_owned();
+    for place in places {
+        let svg = match file_action::create(&place.with_extension("svg"), &files.svg) {
+            Ok(svg) => svg,
+            Err(error) => {
+                failure = format!("{}: {error}", place.with_extension("svg").display());
+                continue;
+            }
+        };
+        let csv = files.csv.as_ref().map(|csv| file_action::create(&svg.with_extension("csv"), csv));
+        return match csv {
+            None => format!("saved {}", svg.display()),
+            Some(Ok(csv)) if csv == svg.with_extension("csv") => format!("saved {} and .csv", svg.display()),
+            Some(Ok(csv)) => format!("saved {} and {}", svg.display(), csv.display()),
+            Some(Err(error)) => format!("saved {}, but not the graph: {error}", svg.display()),
+        };
+    }
+    format!("the screen was not saved: {failure}")
 }
 
 /// Runs a function on a thread of its own, which may be abandoned. Returns the channel for its result.

@@ -41,7 +41,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Agent(args)) => agent::run(&args.into()),
         Some(Task::Analyze(args)) => commands::analyze::run(&args.into()),
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
-        Some(Task::Doctor(args)) => commands::doctor::run(&args.doctor(config::state(cli))),
+        Some(Task::Doctor(args)) => commands::doctor::run(&args.doctor(config::state(cli), config::audit_log())),
         Some(Task::Explain(args)) => commands::explain::run(&args.into()),
         Some(Task::Free(args)) => commands::free::run(&args.into()),
         Some(Task::Orphans(args)) => commands::orphans::run(&args.into()),
@@ -53,7 +53,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             agent::continue_stopped();
             Ok(ExitCode::SUCCESS)
         }
-        Some(Task::SettingsFile { action, path }) => Ok(config::settings_file::act(*action, path)),
+        Some(Task::FileAction { action, path }) => Ok(config::file_action::act(*action, path)),
         Some(Task::Replay(replay)) => show(&cli.with_replay(replay)),
         None => match cli.query() {
             Some(query) => commands::query::run(&query),
@@ -62,12 +62,16 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints a report, or shows the screen.
+/// Prints a report, draws a screenshot, or shows the screen.
 fn show(cli: &Cli) -> anyhow::Result<ExitCode> {
-    match cli.report() {
+    let screenshot = config::screenshot_options(cli);
+    match cli.report().filter(|_| screenshot.is_none()) {
         Some(report) => report::run(&report),
         None => match config::session_options(cli) {
-            Ok(options) => tui::session::run(&options),
+            Ok(options) => match screenshot {
+                Some(screenshot) => tui::session::screenshot::run(&options, &screenshot),
+                None => tui::session::run(&options),
+            },
             Err(why) => {
                 report::print_error(&why.into());
                 Ok(Exit::Usage.into())

@@ -9,6 +9,8 @@ use gputop::commands::report::{self, Exit};
 
 fn main() -> ExitCode {
     shrink_heap();
+    // The kernel calls a process `exe` that was started as `/proc/self/exe`.
+    let _unnamed: rustix::io::Result<()> = rustix::thread::set_name(c"gputop");
     match gputop::run(&parse_on_thread()) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

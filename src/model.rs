@@ -13,6 +13,7 @@ mod host;
 mod identity;
 mod job;
 mod leak_advice;
+mod news;
 mod process_role;
 mod process_total;
 mod process_tree;
@@ -33,6 +34,7 @@ pub(crate) use self::history::{
 pub use self::host::HostModel;
 pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
 pub use self::job::{Job, JobKey};
+pub(crate) use self::news::{NewsItem, NewsKind};
 pub(crate) use self::process_total::{ProcessTotal, Total};
 pub(crate) use self::reclaim::{Reclaim, Returned};
 pub(crate) use self::unaccounted::UnaccountedMemory;

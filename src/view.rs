@@ -1,25 +1,30 @@
 //! Draws the app. The view decides nothing about facts and keeps no state: the same app gives the same screen.
 //!
-//! From the top: `header`, `gpus`, `processes`, `graph`, `footer`. `page`, `settings_panel` and `end_dialog` cover the rest.
+//! From the top: `header`, `gpus`, `processes`, `graph`, `news`, `footer`. `page`, `settings_panel` and `end_dialog` cover the rest.
 
 mod end_dialog;
 mod footer;
+mod frame;
 mod gpus;
 mod graph;
 mod header;
+mod news;
 mod page;
 mod pen;
 mod processes;
 mod settings_panel;
+mod sort_menu;
+mod svg;
 mod theme;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use self::pen::Pen;
 pub use self::theme::Theme;
-use crate::app::App;
-use crate::app::columns::ListColumn;
-use crate::app::layout::{Area, SMALLEST};
+use crate::app::layout::{Area, Layout, SMALLEST};
+use crate::app::settings::ThemeName;
+use crate::app::{App, List, Mode};
 
 /// Draws everything.
 pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
@@ -35,10 +40,15 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
             } else if app.modes.graph().is_some() {
                 graph::draw(buffer, theme, app, layout.body);
             } else {
+                frames(buffer, theme, app, &layout);
                 gpus::draw(buffer, theme, app, layout.gpus);
                 processes::draw(buffer, theme, app, layout.processes);
                 processes::draw_evidence(buffer, theme, app, layout.reason);
                 graph::draw(buffer, theme, app, layout.body);
+                news::draw(buffer, theme, app, layout.news, layout.has_frames);
+                if let Mode::SortMenu(cursor) = app.modes.current() {
+                    sort_menu::draw(buffer, theme, app, *cursor, layout.processes);
+                }
             }
             end_dialog::draw(buffer, theme, app, layout.body);
             footer::draw(buffer, theme, app, layout.footer);
@@ -52,15 +62,39 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
     theme.finish(buffer);
 }
 
-/// Returns the columns that fit beside each other at their `least` widths. Leaves out columns from the right, but never
-/// the one that takes the rest of the line.
-fn fitting<C: ListColumn>(mut columns: Vec<C>, width: usize, least: impl Fn(C) -> usize) -> Vec<C> {
-    while columns.iter().map(|column| least(*column) + 1).sum::<usize>() > width + 1
-        && let Some(at) = columns.iter().rposition(|column| !column.spec().is_last).filter(|_| columns.len() > 1)
-    {
-        columns.remove(at);
+/// Draws the frames around the lists and the graph.
+fn frames(buffer: &mut Buffer, theme: Theme, app: &App, layout: &Layout) {
+    if !layout.has_frames {
+        return;
     }
-    columns
+    if layout.tiles.is_none() {
+        framed(buffer, theme, layout.gpus.frame(), "GPUs", app.focus == List::Gpus);
+    }
+    let processes =
+        Area { height: layout.processes.height + layout.reason.height + layout.unreadable.height, ..layout.processes };
+    framed(buffer, theme, processes.frame(), "Processes", app.focus == List::Processes);
+    if layout.graph.height > 0 {
+        let graph = layout.graph;
+        // The head of the graph is on the upper edge.
+        let area = Area { x: graph.x - 1, width: graph.width + 2, height: graph.height + 1, ..graph };
+        frame::draw(buffer, theme, area, false);
+        if let Some(mut pen) = Pen::at(buffer, Area { x: graph.x + 1, width: graph.width - 2, ..graph }, 0) {
+            pen.put(" ".repeat(pen.room()), theme.text());
+        }
+    }
+}
+
+fn framed(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, is_focused: bool) {
+    frame::draw(buffer, theme, area, is_focused);
+    frame::title(buffer, theme, area, title);
+}
+
+/// Returns the screen as an SVG file, in 24-bit colours unless the theme has none.
+pub fn svg(theme: &Theme, app: &App) -> String {
+    let (width, height) = app.size;
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    draw(&mut buffer, &theme.for_picture(), app);
+    svg::svg(&buffer, app.theme == ThemeName::Light)
 }
 
 fn rect(area: Area) -> Rect {

@@ -27,7 +27,6 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getpid, getppid, getrlimit};
 use rustix::stdio;
 
-pub(super) use self::audit::state_home;
 use self::audit::{Audit, SignalMode};
 use self::caution::{Requester, caution};
 use self::command_reader::CommandReader;
@@ -57,7 +56,7 @@ pub(super) fn spawn(
     replies: ReplySender,
     readonly: bool,
 ) -> io::Result<()> {
-    let audit = Audit::new(state_home(), replies.clone());
+    let audit = Audit::new(audit::state_home(), replies.clone());
     let mut handler = CommandHandler::new(targets, events, replies, audit, readonly);
     thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
         handler.run(stdio::stdin());
@@ -79,11 +78,15 @@ struct CommandHandler {
     held: BTreeMap<ProcessId, HeldProcess>,
     reported_ended: BTreeSet<ProcessId>,
     most_held: usize,
+    longest_stop: Duration,
 }
 
 impl CommandHandler {
     /// The most processes that are held at once, if this is at most half of the limit on descriptors: each takes one.
     const MOST_HELD: usize = 4096;
+
+    /// The longest time for which a forced end stops processes before it is known whether all can be ended.
+    const LONGEST_STOP: Duration = Duration::from_secs(3);
 
     fn new(
         targets: CommandTargets,
@@ -105,6 +108,7 @@ impl CommandHandler {
             held: BTreeMap::new(),
             reported_ended: BTreeSet::new(),
             most_held: descriptors.map_or(Self::MOST_HELD, |limit| Self::MOST_HELD.min(limit / 2)),
+            longest_stop: Self::LONGEST_STOP,
         }
     }
 

@@ -1,20 +1,14 @@
 //! Finds what limits gputop on this host, for `gputop doctor`. Calls no driver and opens no device.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use rustix::fs::{Access, access};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::actions::state_home;
 use super::nvml::library;
-use super::procfs::is_initial_pid_namespace;
-use super::worker::call_in_time;
+use super::procfs::{is_initial_pid_namespace, read_cut};
 use crate::base::text::Text;
-
-/// How long to wait for the home directory, which may be on a file server that does not answer.
-const HOME_LIMIT: Duration = Duration::from_secs(1);
 
 /// The facts of this host and user that matter to gputop.
 #[derive(Debug, Clone)]
@@ -35,10 +29,6 @@ pub struct Diagnostics {
     pub ptrace_scope: Option<u8>,
     /// Whether Linux has pidfds (5.3 or later), which are needed to end a process safely.
     pub pidfd: bool,
-    /// The user's state directory. `gputop/kills.jsonl` in this directory is the log of ended processes.
-    pub state_home: Option<PathBuf>,
-    /// Whether the log of ended processes can be written. `None` when the file system did not answer within a second.
-    pub keeps_record: Option<bool>,
 }
 
 impl Diagnostics {
@@ -51,16 +41,9 @@ impl Diagnostics {
             devices: devices(),
             container: container(),
             initial_pid_namespace: is_initial_pid_namespace(),
-            hidepid: read("/proc/self/mounts").and_then(|mounts| hidepid(&mounts)),
+            hidepid: read_cut("/proc/self/mounts").ok().and_then(|mounts| hidepid(&String::from_utf8_lossy(&mounts))),
             ptrace_scope: read("/proc/sys/kernel/yama/ptrace_scope").and_then(|scope| scope.trim().parse().ok()),
             pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
-            keeps_record: match state_home() {
-                Some(home) => {
-                    call_in_time("state-home", HOME_LIMIT, move || may_write(&home.join("gputop/kills.jsonl")))
-                }
-                None => Some(false),
-            },
-            state_home: state_home(),
         }
     }
 }
@@ -78,12 +61,6 @@ fn version_of(file: &Path) -> Option<(Text, Option<Text>)> {
     let name = real.file_name()?.to_string_lossy().into_owned();
     let version = name.split_once(".so.").map(|(_, version)| version).filter(|version| version.contains('.'));
     Some((Text::new(file.as_os_str().as_encoded_bytes()), version.map(Text::from)))
-}
-
-/// The file and the folders above it may not exist yet.
-fn may_write(file: &Path) -> bool {
-    let existing = file.ancestors().find(|ancestor| ancestor.exists());
-    existing.is_some_and(|path| (path == file || path.is_dir()) && access(path, Access::WRITE_OK).is_ok())
 }
 
 fn devices() -> Vec<(Text, bool)> {
@@ -127,16 +104,6 @@ mod tests {
         let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC 2024";
         assert_eq!(version(closed).as_deref(), Some("470.256.02"));
         assert_eq!((version(""), version("no. version here")), (None, None));
-    }
-
-    #[test]
-    fn a_file_can_be_made_where_the_folder_above_it_can_be() {
-        let home = tempfile::tempdir().unwrap();
-        assert!(may_write(&home.path().join("not/yet/there")));
-        fs::write(home.path().join("file"), "").unwrap();
-        assert!(may_write(&home.path().join("file")));
-        assert!(!may_write(&home.path().join("file/below")), "a file is no folder");
-        assert!(!may_write(Path::new("/proc/self/status/gputop")));
     }
 
     #[test]

@@ -23,6 +23,8 @@ const FULL_LINE_EVERY: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Default)]
 struct WaitingLines {
+    /// The past of the simulated machine, written before the snapshot.
+    past: Vec<Snapshot>,
     snapshot: Option<Box<Snapshot>>,
     /// Whether the line of the snapshot must be a full one.
     full: bool,
@@ -51,6 +53,11 @@ impl LineWriter {
         self.0.1.notify_one();
     }
 
+    /// Queues a snapshot behind those that wait, to be written with the next call of [`LineWriter::put`].
+    pub(super) fn put_past(&self, snapshot: Snapshot) {
+        self.lock().past.push(snapshot);
+    }
+
     pub(super) fn request_full(&self) {
         self.lock().full = true;
     }
@@ -70,6 +77,7 @@ impl LineWriter {
             let is_empty = |waiting: &mut WaitingLines| waiting.snapshot.is_none() && waiting.replies.is_empty();
             let mut waiting = self.0.1.wait_while(self.lock(), is_empty).unwrap_or_else(PoisonError::into_inner);
             let (replies, snapshot) = (std::mem::take(&mut waiting.replies), waiting.snapshot.take());
+            let past = std::mem::take(&mut waiting.past);
             let has_snapshot = snapshot.is_some();
             let full = has_snapshot && std::mem::take(&mut waiting.full);
             drop(waiting);
@@ -77,6 +85,9 @@ impl LineWriter {
             let written = replies
                 .into_iter()
                 .try_for_each(|reply| Line::Reply(reply).write(&mut out))
+                .and_then(|()| {
+                    past.into_iter().try_for_each(|snapshot| lines.write(Box::new(snapshot), false, &mut out))
+                })
                 .and_then(|()| snapshot.map_or(Ok(()), |snapshot| lines.write(snapshot, full, &mut out)))
                 .and_then(|()| out.flush());
             if written.is_err() {

@@ -2,7 +2,7 @@
 //! writer. A slow thread never blocks the main loop.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -12,12 +12,12 @@ use super::host::HostReader;
 use super::line_writer::LineWriter;
 use super::procfs::Processes;
 use super::procfs::device_files::DeviceFiles;
-use super::pytorch::{AllocatorReader, cuda_devices};
+use super::pytorch::{AllocatorReader, DeviceProof, cuda_devices};
 use super::sampler::{self, Sampler};
 use super::scan::{self, ScanRequest, ScanResult, ScanScope, UnaccountedBaseline};
-use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock};
+use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock, demo};
 use crate::base::units::Moment;
-use crate::protocol::agent_options::AgentOptions;
+use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::snapshot::{
     Gpu, GpuProcess, Host, HostFacts, HostScan, Identity, Missing, Process, ProcessId, Snapshot,
 };
@@ -43,6 +43,8 @@ struct MainLoop {
     processes: Processes,
     /// `None` on the simulated machine, whose processes have no PyTorch.
     allocators: Option<AllocatorReader>,
+    /// For each process with allocator stats on several GPUs: which of them its CUDA devices are.
+    device_proofs: BTreeMap<ProcessId, DeviceProof>,
     scan_requests: mpsc::Sender<ScanRequest>,
     /// `None` before the first scan.
     scan: Option<Box<ScanResult>>,
@@ -69,6 +71,7 @@ struct MainLoop {
 
 /// Runs the main loop. Returns only when a thread cannot be started.
 pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
+    let is_demo = options.demo != SimulatedMachine::None;
     let (events, received) = mpsc::channel();
     let now = clock::now();
     let readings = sampler::nothing_yet(now);
@@ -76,9 +79,10 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
     let mut main_loop = MainLoop {
         sampler: Sampler::spawn(options, readings.clone(), events.clone())?,
         writer: LineWriter::spawn(events.clone())?,
-        processes: Processes::new(options.demo, DeviceFiles::of_host(), events.clone()),
-        allocators: (!options.demo).then(|| AllocatorReader::new(events.clone())),
-        scan_requests: scan::spawn((!options.demo).then(DeviceFiles::of_host), events.clone())?,
+        processes: Processes::new(is_demo, DeviceFiles::of_host(), events.clone()),
+        allocators: (!is_demo).then(|| AllocatorReader::new(events.clone())),
+        device_proofs: BTreeMap::new(),
+        scan_requests: scan::spawn((!is_demo).then(DeviceFiles::of_host), events.clone())?,
         scan: None,
         unaccounted: UnaccountedBaseline::default(),
         scanned_for: vec![],
@@ -243,17 +247,12 @@ impl MainLoop {
             self.read_largest();
         }
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| join(gpu, &mut self.processes)).collect();
+        let past = std::mem::take(&mut self.readings.past);
         let related = self.scan.as_ref().map_or_else(|| [].into(), |scan| scan.related.clone());
         self.processes.read_related(&related, self.is_full_scan_requested);
         let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
-        for process in &mut processes {
-            let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
-            let result = self.allocators.as_ref().and_then(|allocators| allocators.results.get(&process.id));
-            let result = result.or(simulated.map(|(_, result)| result));
-            let result = result.zip(self.processes.cuda_environment(process.id));
-            process.allocator =
-                result.map(|(result, cuda)| cuda_devices::allocator_stats(result, process.id, &gpus, cuda).into());
-        }
+        demo::add_users(&mut processes, &self.readings.simulated);
+        self.add_allocators(&mut processes, &gpus);
         for gpu in &mut gpus {
             add_holders(gpu, self.scan.as_deref(), &processes);
         }
@@ -275,7 +274,36 @@ impl MainLoop {
             gpus,
             processes,
         };
+        if !past.is_empty() {
+            self.write_past(&snapshot, past);
+        }
         self.writer.put(Box::new(snapshot));
+    }
+
+    /// Writes the earlier readings of the simulated machine, on the processes that run now.
+    fn write_past(&mut self, snapshot: &Snapshot, past: Vec<Readings>) {
+        let present = self.readings.clone();
+        for readings in past {
+            let mut earlier = demo::earlier(snapshot, &readings);
+            self.readings = readings;
+            self.add_allocators(&mut earlier.processes, &earlier.gpus);
+            self.writer.put_past(earlier);
+        }
+        self.readings = present;
+    }
+
+    fn add_allocators(&mut self, processes: &mut [Process], gpus: &[Gpu]) {
+        let mut device_proofs = std::mem::take(&mut self.device_proofs);
+        for process in processes {
+            let simulated = self.readings.simulated.iter().find(|simulated| simulated.pid == process.id.pid);
+            let result = self.allocators.as_ref().and_then(|allocators| allocators.results.get(&process.id));
+            let result = result.or(simulated.and_then(|simulated| simulated.allocator.as_ref()));
+            let result = result.zip(self.processes.cuda_environment(process.id));
+            let mut proof = device_proofs.remove(&process.id);
+            process.allocator = result
+                .map(|(result, cuda)| cuda_devices::allocator_stats(result, process.id, gpus, cuda, &mut proof).into());
+            self.device_proofs.extend(proof.map(|proof| (process.id, proof)));
+        }
     }
 
     /// Tells the scanner which processes use a GPU, if these changed, and how much to scan.
@@ -311,13 +339,13 @@ impl MainLoop {
 
 /// Leaves out the processes with the least memory beyond `most` on all GPUs together.
 fn limit_processes(gpus: &mut [GpuReadings], most: usize) {
+    if gpus.iter().map(|readings| readings.processes.len()).sum::<usize>() <= most {
+        return;
+    }
     let processes = gpus.iter().enumerate().flat_map(|(gpu, readings)| {
         readings.processes.iter().map(move |process| (Reverse(process.memory.ok()), gpu, process.pid))
     });
     let mut processes: Vec<_> = processes.collect();
-    if processes.len() <= most {
-        return;
-    }
     processes.sort_unstable();
     let omitted: HashSet<(usize, u32)> = processes.drain(most..).map(|(_, gpu, pid)| (gpu, pid)).collect();
     for (gpu, readings) in gpus.iter_mut().enumerate() {

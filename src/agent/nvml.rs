@@ -173,6 +173,7 @@ impl NvmlReader {
             driver: self.driver.clone(),
             gpus: self.slots.iter().flat_map(GpuSlot::all_readings).cloned().collect(),
             simulated: Vec::new(),
+            past: Vec::new(),
         }
     }
 

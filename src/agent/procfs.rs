@@ -20,7 +20,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use self::device_files::DeviceFiles;
-pub(super) use self::files::{has_threads_named, is_initial_pid_namespace};
+pub(super) use self::files::{has_threads_named, is_initial_pid_namespace, read_cut};
 use self::host_procfs::HostProcfs;
 pub(super) use self::origin::CudaEnvironment;
 pub(super) use self::shown_process::{ListedProcess, NvmlMemory};

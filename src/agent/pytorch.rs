@@ -14,10 +14,11 @@
 //! recognized by its location: the same as in an older process that opened all `/dev/nvidia-uvm` descriptors of the worker
 //! ([`fork`]). If no older process is known, or if the kernel does not compare descriptors, as in a container without
 //! `kcmp`, stats count as a copy when the process was forked, does not allocate, and claims more memory than NVML reports
-//! ([`cuda_devices`]). If its parent has ended, they may be a copy even when they claim less, and are not shown until the
-//! process allocates. A thread of CUDA's proves that they are its own: a fork does not copy threads.
+//! ([`cuda_devices`]). If its parent has ended or has no such stats, they may be a copy even when they claim less, and are
+//! not shown until the process allocates. A thread of CUDA's proves that they are its own: a fork does not copy threads.
 
 pub(super) mod cuda_devices;
+mod device_proof;
 mod device_stats;
 mod elf;
 mod fork;
@@ -32,6 +33,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::Duration;
 
+pub(super) use self::device_proof::DeviceProof;
 pub(super) use self::device_stats::DeviceStats;
 pub(super) use self::fork::StatsOwner;
 use self::stats_reader::ThreadState;

@@ -12,7 +12,7 @@ use super::nvml::{HANDLE, NvmlReader, SharedInheritance, library};
 use super::worker::{Received, Worker, WorkerMessage, WorkerThread};
 use super::{AgentEvent, GpuReadings, Readings, clock, demo, exit_now, print_error};
 use crate::base::units::Moment;
-use crate::protocol::agent_options::AgentOptions;
+use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
 
 /// A call that takes longer counts as hung.
@@ -69,11 +69,11 @@ impl Sampler {
         let unresponsive = self.unresponsive.iter().map(|(hung, _)| hung.clone()).collect();
         let (options, shared, request) = (self.options.clone(), self.shared.clone(), self.request.clone());
         self.worker.start(move |thread| {
-            let source = if options.demo {
-                demo::Machine::start().map(ReadingSource::Demo)
-            } else {
+            let source = if options.demo == SimulatedMachine::None {
                 let watch = CallWatch::new(thread.progress.clone());
                 Ok(ReadingSource::Nvml(Box::new(NvmlReader::new(&options, watch, shared, last, unresponsive))))
+            } else {
+                demo::Machine::start(options.demo == SimulatedMachine::WithPast).map(ReadingSource::Demo)
             };
             match source {
                 Ok(source) => run(&thread, source, &request),
@@ -208,6 +208,7 @@ pub(super) fn nothing_yet(now: Moment) -> Readings {
         driver: Driver { version: None, cuda_version: None, trouble: Some(trouble), failures: vec![] },
         gpus: vec![],
         simulated: vec![],
+        past: vec![],
     }
 }
 
@@ -255,7 +256,7 @@ mod tests {
         let options = AgentOptions {
             interval: Duration::from_secs(1),
             nvml_lib: Some("/nowhere/libnvidia-ml.so.1".into()),
-            demo: false,
+            demo: SimulatedMachine::None,
             readonly: false,
             detail: false,
             only: Vec::new(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::labels;
 use crate::app::event::{Alert, AlertKind};
 use crate::base::units::{Elapsed, Moment};
-use crate::model::{Evidence, Fleet, GpuOrProcess, HostModel, HostSubject, LeakVerdict};
+use crate::model::{Evidence, Fleet, GpuOrProcess, HostModel, HostSubject};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Gpu, Identity, ProcessId, Snapshot, State, Use};
 
@@ -150,7 +150,7 @@ impl Alerts {
             leak.calm.get_or_insert(now);
         }
         let mut alerts = Vec::new();
-        for (subject, evidence) in leaking(model, snapshot) {
+        for (subject, evidence) in model.leaking() {
             let left = evidence.forecast.map(|forecast| forecast.likely);
             let is_soon = left.is_some_and(|left| left <= warn_before);
             let key = HostSubject { host, subject };
@@ -171,29 +171,24 @@ impl Alerts {
     }
 }
 
-/// The processes and GPUs that leak now. A GPU counts only if none of its processes is suspected of a leak.
-fn leaking(model: &HostModel, snapshot: &Snapshot) -> Vec<(GpuOrProcess, Evidence)> {
-    let leak = |subject: GpuOrProcess| {
-        let growing = model.growth(&subject).filter(|growth| growth.verdict() == LeakVerdict::Leak)?;
-        Some((subject, *growing.detector.evidence()?))
-    };
-    let suspects = model.suspects();
-    let is_whole = |gpu: &&Gpu| !gpu.processes.iter().any(|process| suspects.binary_search(&process.process).is_ok());
-    let gpus = snapshot.gpus.iter().filter(is_whole).map(|gpu| GpuOrProcess::Gpu(gpu.uuid.clone()));
-    suspects.iter().map(|id| GpuOrProcess::Process(*id)).chain(gpus).filter_map(leak).collect()
-}
-
-/// The leak that runs out of memory first, for the header: `LEAK: 4711, full in 3h10m, 2 more`; `None` while nothing leaks.
+/// The leak that runs out of memory first, for the header: `LEAK: 4711 train.py, full in 3h10m, 2 more`; `None` while nothing leaks.
 pub(super) fn summary(fleet: &Fleet) -> Option<String> {
     let models = fleet.hosts().filter_map(|(host, model)| Some((host, model, model.latest()?)));
     let leaks = models.flat_map(|(host, model, snapshot)| {
-        leaking(model, snapshot).into_iter().map(move |(subject, evidence)| (host, snapshot, subject, evidence))
+        model.leaking().into_iter().map(move |(subject, evidence)| (host, snapshot, subject, evidence))
     });
     let mut leaks: Vec<_> = leaks.collect();
     let left = |evidence: &Evidence| evidence.forecast.map_or(Duration::MAX, |forecast| forecast.likely);
     leaks.sort_by_key(|(.., evidence)| left(evidence));
     let (host, snapshot, first, evidence) = leaks.first()?;
-    let name = subject_name(first, snapshot);
+    let name = match first {
+        GpuOrProcess::Process(id) => {
+            let program =
+                snapshot.process(*id).map_or_else(String::new, |process| format!(" {}", labels::program(process)));
+            format!("{}{program}", id.pid)
+        }
+        GpuOrProcess::Gpu(_) => subject_name(first, snapshot),
+    };
     let on_host = if fleet.has_many() { format!(" on {}", fleet.name(*host)) } else { String::new() };
     let when = evidence.forecast.map_or_else(String::new, |forecast| format!(", full in {}", Elapsed(forecast.likely)));
     let others = match leaks.len() {
@@ -320,7 +315,7 @@ mod tests {
         );
         let left: u64 = fact("OOM_IN_S").unwrap().parse().unwrap();
         assert!((3000..=3600).contains(&left), "{left}");
-        assert!(app.leak().is_some_and(|leak| leak.starts_with("LEAK: 101, full in ")), "{:?}", app.leak());
+        assert!(app.leak().is_some_and(|leak| leak.starts_with("LEAK: 101 train.py, full in ")), "{:?}", app.leak());
     }
 
     #[test]

@@ -208,3 +208,14 @@ impl<C: ListColumn> fmt::Display for Columns<C> {
         f.write_str(&self.0.iter().map(|column| column.spec().name).collect::<Vec<_>>().join(","))
     }
 }
+
+/// Returns the columns that fit beside each other at their `least` widths. Leaves out columns from the right, but never
+/// the one that takes the rest of the line.
+pub(crate) fn fitting<C: ListColumn>(mut columns: Vec<C>, width: usize, least: impl Fn(C) -> usize) -> Vec<C> {
+    while columns.iter().map(|column| least(*column) + 1).sum::<usize>() > width + 1
+        && let Some(at) = columns.iter().rposition(|column| !column.spec().is_last).filter(|_| columns.len() > 1)
+    {
+        columns.remove(at);
+    }
+    columns
+}

@@ -43,6 +43,8 @@ pub enum Effect {
     Reconnect(Vec<HostKey>),
     /// Ask the terminal to put this text into its clipboard.
     Copy(String),
+    /// Save the screen as a picture, and the series of its graph, into files.
+    SaveScreen,
     /// Write the settings to the configuration file.
     SaveSettings,
     /// Stop and give the terminal back to the shell until `fg` (Ctrl-Z).

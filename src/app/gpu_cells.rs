@@ -7,13 +7,12 @@ use crate::base::units::{Bytes, Elapsed};
 use crate::model::HostModel;
 use crate::protocol::snapshot::Gpu;
 
-/// Returns the cell of one column. `host` is the name of the GPU's host. `mark` precedes the index of a watched GPU,
-/// and is empty otherwise.
-pub(crate) fn cell(column: GpuColumn, host: &str, model: &HostModel, gpu: &Gpu, mark: &str) -> Cell {
+/// Returns the cell of one column. `host` is the name of the GPU's host.
+pub(crate) fn cell(column: GpuColumn, host: &str, model: &HostModel, gpu: &Gpu) -> Cell {
     let (facts, load, health) = (&gpu.facts, &gpu.load, &gpu.health);
     match column {
         GpuColumn::Host => Cell::reading(host),
-        GpuColumn::Index => Cell::reading(format!("{mark}{}", gpu_label(gpu))),
+        GpuColumn::Index => Cell::reading(gpu_label(gpu)),
         GpuColumn::Name => {
             let name = word(facts.name.as_ref());
             Cell::reading(short_name(&name))

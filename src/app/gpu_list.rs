@@ -2,6 +2,7 @@
 
 use super::columns::Columns;
 use super::gpu_columns::GpuColumn;
+use super::layout::GpuView;
 use super::list_view::first_row;
 use crate::model::{Fleet, HostGpu, HostModel};
 use crate::protocol::host_key::HostKey;
@@ -34,6 +35,7 @@ pub(crate) struct GpuList {
     /// The GPU under the cursor; `None` until the user moves the cursor, which then stays in the first row.
     selected: Option<HostGpu>,
     pub cursor: usize,
+    pub view: GpuView,
     /// The index of the first row on the screen.
     pub top: usize,
 }

@@ -2,13 +2,13 @@
 //!
 //! The graph follows the present until the user moves its cursor. Then it stands still until the user returns to now.
 
+mod export;
 pub(crate) mod panel;
 pub(crate) mod scale;
 
 use std::time::Duration;
 
 use self::panel::Panel;
-use self::scale::Scale;
 use super::layout::{Area, GraphVisibility};
 use crate::base::units::Moment;
 use crate::model::{GpuOrProcess, HostGpu, HostModel, HostSubject, WEEK};
@@ -17,19 +17,52 @@ use crate::protocol::host_key::HostKey;
 /// The spans of time to choose from, in minutes: up to a week.
 const ZOOMS: [u64; 13] = [1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 2880, 10_080];
 
+/// The span unless the user chooses another.
+const DEFAULT_SPAN: Duration = Duration::from_mins(15);
+
 /// The number of steps in which the cursor crosses a graph.
 const CURSOR_STEPS: u32 = 60;
+
+/// The rows below a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum LoadRows {
+    #[default]
+    Sm,
+    SmPowerTemperature,
+    None,
+}
+
+impl LoadRows {
+    fn rows(self) -> u16 {
+        match self {
+            Self::Sm => 1,
+            Self::SmPowerTemperature => 3,
+            Self::None => 0,
+        }
+    }
+
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Sm => Self::SmPowerTemperature,
+            Self::SmPowerTemperature => Self::None,
+            Self::None => Self::Sm,
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct GraphView {
     /// Whether the panel below the lists is open.
     pub(super) visibility: GraphVisibility,
-    /// The chosen span of time; `None` for as much as the history has, up to 15 minutes.
-    span: Option<Duration>,
+    /// The span of time that the user chose; `None` for [`DEFAULT_SPAN`]. A graph shows less until the history is as long.
+    pub chosen_span: Option<Duration>,
+    /// Whether the scale shows only the amounts in use, instead of beginning at 0.
+    pub(super) is_zoomed: bool,
+    pub(super) load: LoadRows,
     /// `None` while the graph follows the present.
     pub still: Option<StillGraph>,
-    /// The scale of each graph on the screen.
-    scales: Vec<(HostSubject, Scale)>,
+    /// The graphs on the screen. Their scales stay in use while they fit.
+    shown: Vec<Panel>,
 }
 
 /// The part of the past that a graph shows while it stands still.
@@ -41,13 +74,18 @@ pub(crate) struct StillGraph {
     pub cursor: Moment,
     /// The moment at the right edge.
     pub end: Moment,
-    /// The span unless the user has chosen one: the history grows, and the graph must not.
+    /// The span: the history grows, and a graph that stands still must not.
     span: Duration,
 }
 
 impl GraphView {
+    /// The span that the graph shows: the chosen one, or as much of it as the history has.
     pub(crate) fn span(&self, model: &HostModel) -> Duration {
-        self.span.or(self.still.map(|still| still.span)).unwrap_or_else(|| model.span())
+        self.still.map_or_else(|| self.longest_span().min(model.span()), |still| still.span)
+    }
+
+    fn longest_span(&self) -> Duration {
+        self.chosen_span.unwrap_or(DEFAULT_SPAN)
     }
 
     pub(crate) fn cursor(&self) -> Option<Moment> {
@@ -86,20 +124,27 @@ impl GraphView {
 
     /// Shows more time, or less, by this many steps.
     pub(super) fn zoom(&mut self, by: isize, model: &HostModel) {
-        let place = ZOOMS.partition_point(|zoom| Duration::from_mins(*zoom) < self.span(model)).min(ZOOMS.len() - 1);
+        let before = self.span(model);
+        let from = if by < 0 { before } else { self.longest_span() };
+        let place = ZOOMS.partition_point(|zoom| Duration::from_mins(*zoom) < from).min(ZOOMS.len() - 1);
         let span = Duration::from_mins(ZOOMS[place.saturating_add_signed(by).min(ZOOMS.len() - 1)]);
         // The moment under the cursor stays in its column; without a cursor, the right edge stays.
-        let before = self.span(model);
         if let Some(still) = &mut self.still {
             let behind = still.end.since(still.cursor).as_secs_f64() / before.as_secs_f64();
-            still.end = still.cursor.after(span.mul_f64(behind)).min(model.now());
+            still.span = span.min(model.span());
+            still.end = still.cursor.after(still.span.mul_f64(behind)).min(model.now());
         }
-        self.span = Some(span);
+        self.chosen_span = Some(span);
     }
 
     /// Lays out the graph of a subject. On a wide area, the graph of a process has that of its GPU beside it.
     pub(super) fn panels(&self, model: &HostModel, subject: HostSubject, area: Area) -> Vec<Panel> {
-        let beside = (area.width >= panel::TWO_GRAPHS).then(|| gpu_of(model, &subject)).flatten();
+        // The graph of a GPU with one process would be the same again.
+        let is_shared = |gpu: &HostSubject| match &gpu.subject {
+            GpuOrProcess::Gpu(uuid) => model.history().gpu_processes(uuid).len() > 1,
+            GpuOrProcess::Process(_) => false,
+        };
+        let beside = (area.width >= panel::TWO_GRAPHS).then(|| gpu_of(model, &subject)).flatten().filter(is_shared);
         let half = area.width / 2;
         let places = match beside {
             Some(gpu) => vec![
@@ -109,16 +154,16 @@ impl GraphView {
             None => vec![(subject, area)],
         };
         let panels = places.into_iter().filter_map(|(subject, area)| {
-            let old = self.scales.iter().find(|(known, _)| *known == subject).map(|(_, scale)| *scale);
+            let old = self.shown.iter().find(|panel| panel.subject == subject);
             Panel::new(model, self, subject, area, old)
         });
         panels.collect()
     }
 
-    /// Remembers the scale of each graph on the screen. Returns to the present if the cursor is on the clock of another host,
+    /// Remembers the graphs on the screen. Returns to the present if the cursor is on the clock of another host,
     /// or the clock of its host started again. `shown` is the host of the graph and its present.
     pub(super) fn settle(&mut self, panels: Vec<Panel>, shown: Option<(HostKey, Moment)>) {
-        self.scales = panels.into_iter().map(|panel| (panel.subject, panel.scale)).collect();
+        self.shown = panels;
         if let Some((host, now)) = shown {
             self.still.take_if(|still| still.host != host || still.cursor > now);
         }

@@ -9,8 +9,7 @@ use super::keymap::Intent;
 use super::labels;
 use super::layout::GraphVisibility;
 use super::list_view::Grouping;
-use super::marks::Mark;
-use super::mode::{Mode, NewMark};
+use super::mode::{MarkName, Mode};
 use super::page::{Page, PageTopic, ProcessTopic};
 use super::rows::RowSubject;
 use super::settings_panel::SettingsPanel;
@@ -39,39 +38,41 @@ impl App {
                 self.focus = if self.focus == List::Gpus { List::Processes } else { List::Gpus };
                 self.follow_cursor();
             }
-            Intent::SortByNeighbour(by) => {
-                let columns = self.processes.columns(self.size.0, self.data.shown());
-                self.processes.sort_by_neighbour(columns, by);
-            }
-            Intent::SortBy(column) => self.processes.sort = self.processes.sort.first_by(column),
-            Intent::Invert => self.processes.sort.descending = !self.processes.sort.descending,
+            Intent::SortByNeighbour(_)
+            | Intent::SortBy(_)
+            | Intent::Invert
+            | Intent::OpenSortMenu
+            | Intent::SortByChosen => self.sort(intent),
             Intent::OpenFilter => {
                 self.focus = List::Processes;
                 self.modes.open(Mode::Filter);
             }
-            Intent::ClearFilter => {
-                self.processes.filter.reset();
-                self.graph.follow_present();
-                if matches!(self.modes.current(), Mode::Filter) {
-                    self.modes.close();
-                }
-            }
+            Intent::ClearFilter => self.clear_typed(),
+            Intent::OpenSearch | Intent::NextMatch(_) | Intent::SearchPage => self.search(intent),
+            Intent::Leave => self.leave(),
             Intent::Graph => self.toggle_graph(),
+            Intent::Back(steps) if matches!(self.modes.current(), Mode::List) && self.graph_area().is_none() => {
+                self.processes.scroll_commands(-steps);
+            }
             Intent::Zoom(_) | Intent::Back(_) => self.move_graph(intent),
+            Intent::LoadRows => self.graph.load = self.graph.load.next(),
+            Intent::ZoomAmounts => self.graph.is_zoomed = !self.graph.is_zoomed,
             Intent::Now => self.graph.follow_present(),
-            Intent::Mark if self.fleet().hosts().all(|(_, model)| model.latest().is_none()) => {
-                self.notice.set("there is nothing to mark yet");
-            }
             Intent::Mark => {
-                let mark = NewMark { mark: Mark::now(self.fleet()), name: tui_input::Input::default() };
-                self.modes.open(Mode::Mark(mark));
+                let subject = self.subject();
+                let notice = self.marks.add(self.data.shown(), subject.as_ref());
+                self.notice.set(notice.unwrap_or_else(|| "there is nothing to mark yet".to_owned()));
             }
-            Intent::AddMark => {
-                if let Some(Mode::Mark(new)) = self.modes.close() {
-                    self.marks.add(new.mark, new.name.value());
+            Intent::NameMark if self.marks.list.is_empty() => self.notice.set("there is no mark yet: m sets one"),
+            Intent::NameMark => self.modes.open(Mode::MarkName(MarkName::default())),
+            Intent::KeepMarkName => {
+                if let Some(Mode::MarkName(name)) = self.modes.close() {
+                    self.marks.name_latest(name.0.value());
                 }
             }
+            Intent::Open => return self.open(),
             Intent::Detail => return self.open_detail(),
+            Intent::News => self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::News)))),
             Intent::Help => self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::Help)))),
             Intent::OpenEndDialog => return self.open_end_dialog(),
             Intent::Choose(by) => {
@@ -87,7 +88,7 @@ impl App {
             Intent::Confirm => return self.confirm(),
             Intent::Suspects => {
                 self.focus = List::Processes;
-                self.processes.toggle_suspects();
+                self.processes.view.suspects = !self.processes.view.suspects;
             }
             Intent::Tree | Intent::Group => self.group(intent),
             Intent::Tag | Intent::TagJob if self.focus == List::Gpus => {
@@ -103,6 +104,7 @@ impl App {
             Intent::SettingsPanel => self.modes.open(Mode::SettingsPanel(SettingsPanel::default())),
             Intent::Toggle => self.toggle(),
             Intent::Shift(by) => self.shift(by),
+            Intent::SaveScreen => return Some(Effect::SaveScreen),
             Intent::SaveSettings => return Some(Effect::SaveSettings),
             Intent::Mine => self.processes.view.mine = !self.processes.view.mine,
             Intent::HostLine => self.toggle_host_line(),
@@ -125,6 +127,7 @@ impl App {
             Some(Mode::EndDialog(dialog)) => dialog.scroll(by.signum()),
             Some(Mode::Page(page)) => page.scroll(by),
             Some(Mode::SettingsPanel(_)) => self.step_settings_panel(by),
+            Some(Mode::SortMenu(_)) => self.step_sort_menu(by),
             _ => {
                 match self.focus {
                     List::Gpus => self.gpus.step(by, self.data.shown()),
@@ -141,7 +144,10 @@ impl App {
             (Intent::Tree, _) => Grouping::Tree,
             (_, grouping) => grouping.next(),
         };
-        self.notice.set(self.processes.group(grouping, self.data.shown()));
+        match self.processes.group(grouping, self.data.shown()) {
+            Some(notice) => self.notice.set(notice),
+            None => self.notice.clear(),
+        }
     }
 
     fn move_graph(&mut self, intent: Intent) {
@@ -226,6 +232,27 @@ impl App {
         self.notice.set(notice.unwrap_or_else(|| "there is nothing under the cursor to watch".to_owned()));
     }
 
+    /// Shows only the processes of the GPU under the cursor; those of all GPUs if it is shown alone already. Opens the page of
+    /// a process.
+    fn open(&mut self) -> Option<Effect> {
+        let gpu = match self.focus {
+            List::Gpus => Some(self.gpus.selected_row(self.data.shown())?.id()),
+            List::Processes => match &self.processes.selected_row()?.subject {
+                RowSubject::Group(group) => group.gpu(),
+                RowSubject::Unaccounted(gpu) => Some(gpu.clone()),
+                RowSubject::Process(_) | RowSubject::Heading(_) => None,
+            },
+        };
+        let Some(gpu) = gpu else { return self.open_detail() };
+        if self.processes.view.gpu.as_ref() == Some(&gpu) {
+            self.processes.view.gpu = None;
+        } else {
+            self.processes.view.gpu = Some(gpu);
+            self.focus = List::Processes;
+        }
+        None
+    }
+
     fn open_detail(&mut self) -> Option<Effect> {
         if self.focus == List::Gpus {
             let row = self.gpus.selected_row(self.data.shown())?;
@@ -301,7 +328,7 @@ impl App {
             }
             Mode::Page(page) => match &page.topic {
                 PageTopic::Process(topic) => vec![topic.id()],
-                PageTopic::Gpu(..) | PageTopic::Help => Vec::new(),
+                PageTopic::Gpu(..) | PageTopic::Help | PageTopic::News => Vec::new(),
             },
             _ => Vec::new(),
         }
@@ -315,17 +342,60 @@ impl App {
         commands(dialog.host, dialog.confirm())
     }
 
+    fn search(&mut self, intent: Intent) {
+        match intent {
+            Intent::SearchPage => {
+                if let Some(page) = self.modes.page_mut() {
+                    page.open_search();
+                }
+                return;
+            }
+            Intent::NextMatch(by) => {
+                if !self.processes.find(by, self.data.shown()) {
+                    self.notice.set("no process in the list matches the search: F3 opens it");
+                }
+            }
+            _ => {
+                self.processes.search.reset();
+                self.modes.open(Mode::Search);
+            }
+        }
+        self.focus = List::Processes;
+        self.follow_cursor();
+    }
+
+    /// Clears the text being typed, and closes the line where it is typed.
+    fn clear_typed(&mut self) {
+        match self.modes.current_mut() {
+            Some(Mode::Page(page)) => page.close_search(false),
+            Some(Mode::Search) => {
+                self.processes.search.reset();
+                self.modes.close();
+            }
+            _ => {
+                self.processes.filter.reset();
+                self.modes.close();
+            }
+        }
+    }
+
     /// Closes the topmost page, dialog or graph. A graph of the past returns to the present first.
     fn close(&mut self) -> Option<Effect> {
         if matches!(self.modes.current(), Mode::Graph(_)) && self.graph.still.is_some() {
             self.graph.follow_present();
             return None;
         }
+        if let Some(Mode::Page(page)) = self.modes.current_mut()
+            && page.is_typing()
+        {
+            page.close_search(true);
+            return None;
+        }
         match self.modes.close()? {
             Mode::EndDialog(dialog) => commands(dialog.host, dialog.release()),
             Mode::Page(page) => match &page.topic {
                 PageTopic::Gpu(gpu, _) => commands(gpu.host, vec![Command::Detail { gpu: None }]),
-                PageTopic::Process(_) | PageTopic::Help => None,
+                PageTopic::Process(_) | PageTopic::Help | PageTopic::News => None,
             },
             _ => None,
         }
@@ -346,7 +416,7 @@ impl App {
         let on_page = match self.modes.page().map(|page| &page.topic) {
             Some(PageTopic::Process(topic)) => Some(topic.id()),
             Some(PageTopic::Gpu(gpu, _)) => return Some((gpu.gpu.to_string(), gpu.gpu.to_string())),
-            Some(PageTopic::Help) | None => None,
+            Some(PageTopic::Help | PageTopic::News) | None => None,
         };
         if on_page.is_none() && self.focus == List::Gpus {
             let uuid = self.gpus.selected_row(self.fleet())?.gpu.uuid.to_string();

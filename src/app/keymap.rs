@@ -15,9 +15,11 @@ pub enum KeyContext {
     #[strum(serialize = "In the graph over the whole screen")]
     Graph,
     #[strum(serialize = "While naming a mark")]
-    Mark,
-    #[strum(serialize = "While typing a filter")]
+    MarkName,
+    #[strum(serialize = "While typing a filter or a search")]
     Filter,
+    #[strum(serialize = "In the menu of columns to sort by")]
+    SortMenu,
     #[strum(serialize = "In the panel of settings")]
     SettingsPanel,
     #[strum(serialize = "In the panel that ends a process")]
@@ -37,6 +39,9 @@ pub enum Intent {
     /// Sort by the column this many places to the right of the one that decides now.
     SortByNeighbour(isize),
     SortBy(ProcessColumn),
+    OpenSortMenu,
+    /// Sort by the column under the cursor of the menu.
+    SortByChosen,
     Invert,
     Suspects,
     Tree,
@@ -47,16 +52,32 @@ pub enum Intent {
     Watch,
     OpenFilter,
     ClearFilter,
+    OpenSearch,
+    /// Move the cursor to the next process that the search finds, or to the one before.
+    NextMatch(isize),
+    /// Leave the state of the latest badge.
+    Leave,
+    SearchPage,
     Graph,
     /// Show more or less time, by this many steps.
     Zoom(isize),
+    /// Show only the amounts in use, or those from 0.
+    ZoomAmounts,
+    /// Show other rows of load below the graph.
+    LoadRows,
     /// Move the cursor of the graph by this many steps into the past.
     Back(isize),
     Now,
     Mark,
-    AddMark,
+    /// Type a name for the latest mark.
+    NameMark,
+    KeepMarkName,
+    /// Show the processes of the GPU under the cursor, or the page of the process.
+    Open,
     Detail,
     Help,
+    /// Open the page of all news.
+    News,
     OpenEndDialog,
     /// Move the choice of the signal by this many places.
     Choose(isize),
@@ -73,6 +94,7 @@ pub enum Intent {
     Toggle,
     /// Move the column under the cursor to the right by this many places, or choose another value.
     Shift(isize),
+    SaveScreen,
     SaveSettings,
     Close,
     /// Change the time between two readings by this many steps.
@@ -80,6 +102,74 @@ pub enum Intent {
     Refresh,
     Suspend,
     Quit,
+}
+
+/// The groups of the keys in the lists; as text, their headings in the help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, strum::Display)]
+#[strum(serialize_all = "lowercase")]
+pub(crate) enum KeyGroup {
+    Look,
+    #[strum(serialize = "end and tag")]
+    End,
+    #[strum(serialize = "find and group")]
+    Find,
+    Sort,
+    Graph,
+    Move,
+    #[strum(serialize = "gputop itself")]
+    Program,
+}
+
+impl Intent {
+    pub(crate) fn group(self) -> KeyGroup {
+        match self {
+            Self::Move(_) | Self::MovePage(_) | Self::OtherList | Self::ScrollCommand(_) => KeyGroup::Move,
+            Self::Open | Self::News | Self::Detail | Self::Watch | Self::Pause | Self::CopyPid | Self::CopyCommand => {
+                KeyGroup::Look
+            }
+            Self::OpenFilter
+            | Self::ClearFilter
+            | Self::OpenSearch
+            | Self::NextMatch(_)
+            | Self::Leave
+            | Self::Suspects
+            | Self::Tree
+            | Self::Group
+            | Self::Mine => KeyGroup::Find,
+            Self::SortByNeighbour(_) | Self::SortBy(_) | Self::OpenSortMenu | Self::SortByChosen | Self::Invert => {
+                KeyGroup::Sort
+            }
+            Self::Tag
+            | Self::TagJob
+            | Self::Untag
+            | Self::OpenEndDialog
+            | Self::Choose(_)
+            | Self::Widen
+            | Self::Confirm => KeyGroup::End,
+            Self::Graph
+            | Self::Zoom(_)
+            | Self::ZoomAmounts
+            | Self::LoadRows
+            | Self::Back(_)
+            | Self::Now
+            | Self::Mark
+            | Self::NameMark
+            | Self::KeepMarkName => KeyGroup::Graph,
+            Self::Help
+            | Self::SearchPage
+            | Self::HostLine
+            | Self::SettingsPanel
+            | Self::Toggle
+            | Self::Shift(_)
+            | Self::SaveScreen
+            | Self::SaveSettings
+            | Self::Close
+            | Self::Interval(_)
+            | Self::Refresh
+            | Self::Suspend
+            | Self::Quit => KeyGroup::Program,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -99,10 +189,10 @@ const fn row(contexts: &'static [KeyContext], keys: &'static str, intent: Intent
 
 /// All keys and their intents.
 pub const BINDINGS: &[Binding] = {
-    use KeyContext::{EndDialog, Filter, Graph, List, Mark, Page, SettingsPanel};
+    use KeyContext::{EndDialog, Filter, Graph, List, MarkName, Page, SettingsPanel, SortMenu};
     &[
-        row(&[List, SettingsPanel, Page], "Up k", Intent::Move(-1), "up"),
-        row(&[List, SettingsPanel, Page], "Down j", Intent::Move(1), "down"),
+        row(&[List, SettingsPanel, SortMenu, Page], "Up k", Intent::Move(-1), "up"),
+        row(&[List, SettingsPanel, SortMenu, Page], "Down j", Intent::Move(1), "down"),
         row(&[List, SettingsPanel, Page], "PgUp ^B", Intent::MovePage(-1), "a screen up"),
         row(&[List, SettingsPanel], "PgDn ^F", Intent::MovePage(1), "a screen down"),
         row(&[Page], "PgDn ^F Space", Intent::MovePage(1), "a screen down"),
@@ -111,24 +201,32 @@ pub const BINDINGS: &[Binding] = {
         row(&[SettingsPanel, Page], "Home g", Intent::Move(isize::MIN), "top"),
         row(&[SettingsPanel, Page], "End G", Intent::Move(isize::MAX), "bottom"),
         row(&[List], "Tab", Intent::OtherList, "between GPUs and processes"),
-        row(&[List], "Enter e", Intent::Detail, "process or GPU in detail"),
+        row(&[List], "Enter", Intent::Open, "the processes of the GPU; the process in detail"),
+        row(&[List], "i e", Intent::Detail, "GPU or process in detail"),
         row(&[List], "g", Intent::Graph, "graph; again: over the whole screen, with marks and events"),
         row(&[List], "[", Intent::Zoom(-1), "graph: less time, down to a minute"),
         row(&[List], "]", Intent::Zoom(1), "graph: more time, up to 7 days"),
-        row(&[List], "Left", Intent::Back(1), "graph: into the past; Esc comes back to now"),
-        row(&[List], "Right", Intent::Back(-1), "graph: towards now"),
-        row(&[List], "m", Intent::Mark, "mark this moment under a name, to compare memory later"),
+        row(&[List], "z", Intent::ZoomAmounts, "graph: only the amounts in use, or from 0"),
+        row(&[List], "v", Intent::LoadRows, "graph: SM use; with power and temperature; none"),
+        row(&[List], "Left", Intent::Back(1), "graph: into the past; without one, scrolls the commands back"),
+        row(&[List], "Right", Intent::Back(-1), "graph: towards now; without one, scrolls the commands"),
+        row(&[List], "m", Intent::Mark, "mark this moment; m again shows what changed"),
+        row(&[List], "'", Intent::NameMark, "name the latest mark"),
         row(&[List], "F9 x Del", Intent::OpenEndDialog, "end process… (asks first)"),
-        row(&[List], "/ \\ F3 F4", Intent::OpenFilter, "filter by anything a line shows"),
+        row(&[List], "/ \\ F4", Intent::OpenFilter, "filter by anything a line shows; user:NAME and pid:1,2 are exact"),
+        row(&[List], "F3", Intent::OpenSearch, "search: the cursor goes to the first match"),
+        row(&[List], "n", Intent::NextMatch(1), "next match of the search"),
+        row(&[List], "N", Intent::NextMatch(-1), "match before"),
         row(&[List], "o", Intent::Suspects, "only processes that hold memory and should not"),
         row(&[List], "t F5", Intent::Tree, "processes below their parents"),
-        row(&[List], "b", Intent::Group, "group by job, by user, not at all"),
+        row(&[List], "b", Intent::Group, "group by GPU, job, user, tree, not at all"),
         row(&[List], "Space", Intent::Tag, "tag, to end several processes at once"),
         row(&[List], "c", Intent::TagJob, "tag the whole job"),
         row(&[List], "U", Intent::Untag, "untag all"),
         row(&[List], "w", Intent::Watch, "alert when this process ends, or this GPU is free"),
-        row(&[List], "Esc", Intent::ClearFilter, "clear the filter; the graph comes back to now"),
-        row(&[List], "s > F6", Intent::SortByNeighbour(1), "sort by the next column"),
+        row(&[List], "Esc", Intent::Leave, "leave the latest badge: filter, group, pause, past, tags"),
+        row(&[List], "F6", Intent::OpenSortMenu, "choose the column to sort by"),
+        row(&[List], "s >", Intent::SortByNeighbour(1), "sort by the next column"),
         row(&[List], "S <", Intent::SortByNeighbour(-1), "sort by the column before"),
         row(&[List], "I r", Intent::Invert, "invert the order"),
         row(&[List], "M", Intent::SortBy(ProcessColumn::Memory), "sort by GPU memory"),
@@ -142,13 +240,19 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "p", Intent::Pause, "pause / resume"),
         row(&[List], "H", Intent::HostLine, "hide or show the line of the host"),
         row(&[List], "F2 C", Intent::SettingsPanel, "settings: which columns, their order, colours"),
+        row(&[List], "^S", Intent::SaveScreen, "save the screen as SVG, and the graph as CSV"),
+        row(&[Graph, Page, SettingsPanel, EndDialog, SortMenu], "^S", Intent::SaveScreen, ""),
         row(&[List], "W F12", Intent::SaveSettings, "write the settings to config.toml"),
         row(&[List], "+ =", Intent::Interval(-1), "read more often"),
         row(&[List], "-", Intent::Interval(1), "read less often"),
         row(&[List], "R", Intent::Refresh, "read everything now; a new agent if it is gone"),
+        row(&[List], "E", Intent::News, "the news: what happened, latest first"),
         row(&[List], "? F1", Intent::Help, "this page"),
         row(&[List], "^Z", Intent::Suspend, "to the shell; `fg` comes back"),
-        row(&[List], "q ^C F10", Intent::Quit, "quit"),
+        row(&[SortMenu], "Enter Space", Intent::SortByChosen, "sort by this column"),
+        row(&[SortMenu], "I r", Intent::Invert, "invert the order"),
+        row(&[SortMenu], "Esc F6", Intent::Close, "back"),
+        row(&[List, Graph, SettingsPanel, SortMenu, EndDialog, Page], "q ^C F10", Intent::Quit, "quit"),
         row(&[Filter], "Enter", Intent::Close, "keep"),
         row(&[Filter], "Esc", Intent::ClearFilter, "clear"),
         row(&[Filter], "Up", Intent::Move(-1), ""),
@@ -159,9 +263,10 @@ pub const BINDINGS: &[Binding] = {
         row(&[EndDialog], "PgUp", Intent::MovePage(-1), "scroll the processes up"),
         row(&[EndDialog], "PgDn", Intent::MovePage(1), "scroll the processes down"),
         row(&[EndDialog], "Enter", Intent::Confirm, "send it"),
-        row(&[EndDialog], "Esc q", Intent::Close, "close"),
+        row(&[EndDialog], "Esc", Intent::Close, "close"),
         row(&[Page], "F9 x Del", Intent::OpenEndDialog, "end process…"),
-        row(&[Page], "Esc q Enter ? F1", Intent::Close, "back"),
+        row(&[Page], "Esc Enter ? F1", Intent::Close, "back"),
+        row(&[Page], "/", Intent::SearchPage, "in the help and the news: show only the lines with these words"),
         row(&[Page], "y", Intent::CopyPid, "copy the PID, or the GPU's UUID"),
         row(&[Page], "Y", Intent::CopyCommand, "copy the command"),
         row(&[Graph], "Left h", Intent::Back(1), "into the past"),
@@ -171,25 +276,27 @@ pub const BINDINGS: &[Binding] = {
         row(&[Graph], "End G n", Intent::Now, "now"),
         row(&[Graph], "[", Intent::Zoom(-1), "less time, down to a minute"),
         row(&[Graph], "]", Intent::Zoom(1), "more time, up to 7 days"),
-        row(&[Graph], "m", Intent::Mark, "mark this moment under a name"),
+        row(&[Graph], "z", Intent::ZoomAmounts, "only the amounts in use, or from 0"),
+        row(&[Graph], "v", Intent::LoadRows, "SM use; with power and temperature; none"),
+        row(&[Graph], "m", Intent::Mark, "mark this moment; m again shows what changed"),
+        row(&[Graph], "'", Intent::NameMark, "name the latest mark"),
         row(&[Graph], "Up k", Intent::Move(-1), "the process or GPU above"),
         row(&[Graph], "Down j", Intent::Move(1), "the process or GPU below"),
-        row(&[Graph], "Enter", Intent::Detail, "in detail"),
+        row(&[Graph], "Enter i e", Intent::Detail, "in detail"),
         row(&[Graph], "Tab", Intent::OtherList, "between GPUs and processes"),
         row(&[Graph], "F9 x Del", Intent::OpenEndDialog, "end process…"),
         row(&[Graph], "? F1", Intent::Help, "all keys"),
         row(&[Graph], "g", Intent::Graph, "no graph"),
-        row(&[Graph], "Esc q", Intent::Close, "to now, then back to the lists"),
+        row(&[Graph], "Esc", Intent::Close, "to now, then back to the lists"),
         row(&[SettingsPanel], "Space Enter", Intent::Toggle, "show or hide; the next of several"),
         row(&[SettingsPanel], "Left h", Intent::Shift(-1), "a column to the left"),
         row(&[SettingsPanel], "Right l", Intent::Shift(1), "a column to the right"),
         row(&[SettingsPanel], "W F12", Intent::SaveSettings, "write the settings to config.toml"),
-        row(&[SettingsPanel], "Esc q F2", Intent::Close, "back"),
-        row(&[Mark], "Enter", Intent::AddMark, "keep the mark"),
-        row(&[Mark], "Esc", Intent::Close, "no mark"),
-        row(&[Graph, Mark, Filter, SettingsPanel, EndDialog, Page], "^Z", Intent::Suspend, ""),
-        row(&[Mark, Filter], "^C", Intent::Quit, ""),
-        row(&[Graph, SettingsPanel, EndDialog, Page], "^C F10", Intent::Quit, "quit gputop"),
+        row(&[SettingsPanel], "Esc F2", Intent::Close, "back"),
+        row(&[MarkName], "Enter", Intent::KeepMarkName, "keep the name"),
+        row(&[MarkName], "Esc", Intent::Close, "no name"),
+        row(&[Graph, MarkName, Filter, SettingsPanel, SortMenu, EndDialog, Page], "^Z", Intent::Suspend, ""),
+        row(&[MarkName, Filter], "^C", Intent::Quit, ""),
     ]
 };
 
@@ -237,6 +344,15 @@ mod tests {
     fn only_the_end_dialog_has_a_key_that_sends() {
         for binding in BINDINGS.iter().filter(|binding| binding.intent == Intent::Confirm) {
             assert_eq!(binding.contexts, [KeyContext::EndDialog]);
+        }
+    }
+
+    #[test]
+    fn q_quits_wherever_no_text_is_typed() {
+        for context in KeyContext::VARIANTS {
+            let is_typing = matches!(context, KeyContext::Filter | KeyContext::MarkName);
+            let expected = (!is_typing).then_some(Intent::Quit);
+            assert_eq!(intent(*context, KeyCode::Char('q').into()), expected, "{context:?}");
         }
     }
 

@@ -10,12 +10,47 @@ pub(crate) fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
 }
 
-/// The program's file name and its arguments; `None` if the arguments are not known, or if there are none.
+/// The program's file name and its arguments; `None` if the arguments are not known, or if there are none. Of a Python program, the
+/// script has its file name only.
 pub(crate) fn command_line(process: &Process) -> Option<String> {
-    let mut words = process.facts.argv.as_ref().ok()?.iter();
-    let path = words.next()?;
-    let program = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path);
-    Some(std::iter::once(program).chain(words).collect::<Vec<_>>().join(" "))
+    let mut words: Vec<&str> = process.facts.argv.as_ref().ok()?.iter().collect();
+    let script = script(&words);
+    for at in [Some(0), script].into_iter().flatten() {
+        let word = words.get_mut(at)?;
+        *word = file_name(word);
+    }
+    Some(words.join(" "))
+}
+
+/// The place of the script among the arguments of a Python program; `None` for a module, for code in an argument, and for other
+/// programs.
+fn script(words: &[&str]) -> Option<usize> {
+    let (program, arguments) = words.split_first()?;
+    // Options of Python that take the next word: `-W ignore`, `-X dev`.
+    let is_value = |at: usize| at > 0 && ["-W", "-X"].contains(&arguments[at - 1]);
+    let first = arguments
+        .iter()
+        .enumerate()
+        .position(|(at, word)| (!word.starts_with('-') && !is_value(at)) || ["-m", "-c"].contains(word))?;
+    (file_name(program).starts_with("python") && !arguments[first].starts_with('-')).then_some(first + 1)
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
+}
+
+/// The script or module that a Python process runs, else the name of its program; its name in the kernel, or its PID, where the
+/// arguments are not known.
+pub(crate) fn program(process: &Process) -> String {
+    let words: Vec<&str> = process.facts.argv.as_ref().map(|argv| argv.iter().collect()).unwrap_or_default();
+    let module = || words.iter().position(|word| *word == "-m").and_then(|at| words.get(at + 1)).copied();
+    let program = words.first().map(|path| file_name(path));
+    match (script(&words), program) {
+        (Some(script), _) => file_name(words[script]).to_owned(),
+        (None, Some(program)) if program.starts_with("python") => module().unwrap_or(program).to_owned(),
+        (None, Some(program)) => program.to_owned(),
+        (None, None) => process.facts.comm.as_ref().map_or_else(|_| process.id.pid.to_string(), ToString::to_string),
+    }
 }
 
 /// The program's file name and its arguments, or `[comm]` if these are not known. Says so where no such process exists
@@ -39,12 +74,6 @@ pub(crate) fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<By
     })
 }
 
-pub(crate) fn has_cache(model: &HostModel) -> bool {
-    let is_known =
-        |snapshot: &Snapshot| snapshot.processes.iter().any(|process| matches!(cache(snapshot, process), Some(Ok(_))));
-    model.latest().is_some_and(is_known)
-}
-
 /// How a process's GPU memory changed since gputop first saw it, in bytes; `None` when either amount is not known.
 /// Less than a MiB counts as no change.
 pub(crate) fn growth(model: &HostModel, process: ProcessId) -> Option<i64> {
@@ -63,10 +92,7 @@ pub(crate) fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duratio
 
 /// A GPU's short name: its index, or `index:instance` for a MIG instance.
 pub(crate) fn gpu_label(gpu: &Gpu) -> String {
-    match gpu.facts.gpu_instance {
-        Ok(instance) if gpu.facts.parent.is_some() => format!("{}:{instance}", gpu.facts.index),
-        _ => gpu.facts.index.to_string(),
-    }
+    gpu.label()
 }
 
 /// The GPUs at these indexes of the snapshot's list: `0`, `0,2`, `0-7`.
@@ -100,6 +126,16 @@ pub(crate) fn signed(bytes: i64) -> String {
     }
 }
 
+/// A change in words: `+1.2 GiB`, `-20 MiB`, and `+0` where nothing changed.
+pub(crate) fn change(bytes: i64) -> String {
+    let sign = match bytes {
+        0 => return "+0".to_owned(),
+        1.. => '+',
+        _ => '-',
+    };
+    format!("{sign}{}", Bytes(bytes.unsigned_abs()))
+}
+
 pub(crate) fn use_in_words(usage: Use) -> &'static str {
     match usage {
         Use::Compute => "compute",
@@ -128,5 +164,34 @@ pub(crate) fn state_in_words(process: &Process, state: State) -> &'static str {
         State::Dead => "ended",
         State::Idle => "idle kernel thread",
         State::Other => "in a state that gputop does not know",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::snapshot::example::host;
+
+    #[test]
+    fn a_command_names_the_script_without_its_folder() {
+        let line = |command: &str| {
+            let host = host(1).with(7, command, 0, Bytes::from_gib(1));
+            (command_line(&host.processes[0]).unwrap(), program(&host.processes[0]))
+        };
+        let check = |command, shown: &str, name: &str| assert_eq!(line(command), (shown.to_owned(), name.to_owned()));
+        check(
+            "/usr/bin/python3.11 -u /home/a/train.py --data /data/x",
+            "python3.11 -u train.py --data /data/x",
+            "train.py",
+        );
+        check("python -W ignore /a/train.py", "python -W ignore train.py", "train.py");
+        check(
+            "python -m torch.distributed.run /a/train.py",
+            "python -m torch.distributed.run /a/train.py",
+            "torch.distributed.run",
+        );
+        check("python -c /a/b", "python -c /a/b", "python");
+        check("/opt/bin/trainer /a/b", "trainer /a/b", "trainer");
+        check("python", "python", "python");
     }
 }

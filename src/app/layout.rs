@@ -1,5 +1,7 @@
 //! The areas of the screen. The app needs them to find what was clicked and how long a page is; the view draws into them.
 
+use strum::VariantArray;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Area {
     pub x: u16,
@@ -10,6 +12,21 @@ pub(crate) struct Area {
 }
 
 impl Area {
+    /// The area without the cells at its edges.
+    pub(crate) fn inside(self) -> Self {
+        Self {
+            x: self.x + 1,
+            y: self.y + 1,
+            width: self.width.saturating_sub(2),
+            height: self.height.saturating_sub(2),
+        }
+    }
+
+    /// The area with one more cell at each edge.
+    pub(crate) fn frame(self) -> Self {
+        Self { x: self.x - 1, y: self.y - 1, width: self.width + 2, height: self.height + 2 }
+    }
+
     pub(crate) fn contains(self, x: u16, y: u16) -> bool {
         (self.x..self.x.saturating_add(self.width)).contains(&x)
             && (self.y..self.y.saturating_add(self.height)).contains(&y)
@@ -20,8 +37,10 @@ impl Area {
 pub(crate) struct Layout {
     /// The host line: one row or none.
     pub host: Area,
-    /// The list of GPUs, headings first.
+    /// The list of GPUs, headings first, or their tiles.
     pub gpus: Area,
+    /// `None` if each GPU has a row of the list.
+    pub tiles: Option<TileGrid>,
     /// The list of processes, headings first.
     pub processes: Area,
     /// Below the list of suspects: the reason for the process under the cursor. No rows otherwise.
@@ -29,9 +48,76 @@ pub(crate) struct Layout {
     /// The note that allocator stats are not known, below a list that has no room for the reasons. No rows otherwise.
     pub unreadable: Area,
     pub graph: Area,
+    /// The latest news. No rows while there are none, and on a small screen.
+    pub news: Area,
     /// The last row: the most useful keys, a notice, or the text being typed.
     pub footer: Area,
     pub body: Area,
+    /// Whether the lists and the graph have frames, which surround their areas.
+    pub has_frames: bool,
+}
+
+/// How the screen shows the GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum GpuView {
+    /// As tiles where these leave enough room for the processes, else as rows.
+    #[default]
+    Auto,
+    /// As tiles, also if they leave little room.
+    Tiles,
+    /// One row for each.
+    Rows,
+}
+
+impl GpuView {
+    /// The view that the `v` key chooses next.
+    #[must_use]
+    pub fn next(self) -> Self {
+        match self {
+            Self::Auto => Self::Tiles,
+            Self::Tiles => Self::Rows,
+            Self::Rows => Self::Auto,
+        }
+    }
+}
+
+/// The places of tiles of equal size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TileGrid {
+    area: Area,
+    columns: u16,
+    /// The rows of each tile.
+    height: u16,
+}
+
+impl TileGrid {
+    /// The narrowest tile: frame, label, bar and figures.
+    const NARROWEST: u16 = 30;
+    /// The fewest rows of a tile: memory, use, history and processes, and the frame. More rows are for the history.
+    const LOWEST: u16 = 6;
+    const HIGHEST: u16 = 10;
+
+    /// The number of columns, and of rows of tiles, for this many tiles; `None` if the screen is too narrow.
+    fn shape(width: u16, tiles: usize) -> Option<(u16, u16)> {
+        let tiles = u16::try_from(tiles).ok().filter(|tiles| *tiles > 0)?;
+        let most = (width / Self::NARROWEST).min(tiles);
+        let rows = tiles.div_ceil((most > 0).then_some(most)?);
+        // The last row is as full as the others, where that is possible.
+        Some((tiles.div_ceil(rows), rows))
+    }
+
+    /// The area of a tile. The tiles of a row share its width.
+    pub(crate) fn tile(&self, at: usize) -> Area {
+        let (row, column) = (at / usize::from(self.columns), at % usize::from(self.columns));
+        let (row, column) = (u16::try_from(row).unwrap_or(u16::MAX), u16::try_from(column).unwrap_or(u16::MAX));
+        let edge = |column: u16| {
+            let width = u32::from(self.area.width) * u32::from(column) / u32::from(self.columns);
+            self.area.x + u16::try_from(width).unwrap_or(u16::MAX)
+        };
+        let (x, end) = (edge(column), edge(column + 1));
+        Area { x, y: self.area.y + row * self.height, width: end - x, height: self.height }
+    }
 }
 
 /// The smallest screen that shows more than one line, in columns and rows.
@@ -85,72 +171,229 @@ pub(crate) enum GraphVisibility {
     Hidden,
 }
 
-/// Divides a screen into areas; `None` if the screen is smaller than [`SMALLEST`]. `gpus` is the number of GPUs, and
-/// `host` says whether the host line is shown.
-pub(crate) fn divide(width: u16, height: u16, gpus: usize, graph: GraphVisibility, host: bool) -> Option<Layout> {
-    if width < SMALLEST.0 || height < SMALLEST.1 {
-        return None;
+/// The smallest screen with frames around the lists and the graph.
+const FRAMED: (u16, u16) = (100, 30);
+
+/// The facts that determine the areas of a screen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ScreenShape {
+    pub width: u16,
+    pub height: u16,
+    pub gpus: usize,
+    pub gpu_view: GpuView,
+    pub graph: GraphVisibility,
+    /// The rows that the list of processes needs, heading included. The graph may take the others.
+    pub processes: u16,
+    /// The number of news.
+    pub news: usize,
+    /// Whether one of the latest news is serious, and so has a row on a small screen too.
+    pub is_serious: bool,
+    /// Whether the host line is shown.
+    pub host: bool,
+}
+
+impl ScreenShape {
+    /// Divides the screen into areas; `None` if it is smaller than [`SMALLEST`].
+    pub(crate) fn divide(self) -> Option<Layout> {
+        let Self { width, height, .. } = self;
+        if width < SMALLEST.0 || height < SMALLEST.1 {
+            return None;
+        }
+        let has_frames = width >= FRAMED.0 && height >= FRAMED.1;
+        let mut top = 0;
+        let mut take = |height: u16| {
+            let area = Area { x: 0, y: top, width, height };
+            top += height;
+            area
+        };
+        let host_rows = u16::from(self.host);
+        let between = height - 1 - host_rows;
+        let news_lines = self.news_lines();
+        let news_rows = if has_frames && news_lines > 0 { news_lines + 2 } else { news_lines };
+        let lists = between - news_rows;
+        let shape = self.tiles(lists);
+        let gpu_rows = shape.map_or_else(|| self.gpu_rows(lists, has_frames), |(_, rows, height)| rows * height);
+        let rest = lists - gpu_rows;
+        // The frame around the list of processes.
+        let free = if has_frames { rest - 2 } else { rest };
+        let graph_rows = match self.graph {
+            GraphVisibility::Hidden => 0,
+            GraphVisibility::Shown => free.saturating_sub(PROCESSES).min((free * 3 / 5).max(*GRAPH.start())),
+            GraphVisibility::WhenRoomy if free > 11 + GRAPH.start() => {
+                // Some rows stay for sentences below the list.
+                let unused = free.saturating_sub(self.processes.saturating_add(3).max(10));
+                (free - 11).min(free / 2).max(unused)
+            }
+            GraphVisibility::WhenRoomy => 0,
+        };
+        let graph_rows = if graph_rows < 4 { 0 } else { graph_rows.min(*GRAPH.end()) };
+        let host = take(host_rows);
+        let gpus = take(gpu_rows);
+        let tiles = shape.map(|(columns, _, height)| TileGrid { area: gpus, columns, height });
+        let processes = take(rest - graph_rows);
+        let graph = take(graph_rows);
+        let news = take(news_rows);
+        let footer = take(1);
+        let inside = |area: Area| if has_frames { area.inside() } else { area };
+        let below = Area { height: 0, ..graph };
+        Some(Layout {
+            host,
+            gpus: if tiles.is_some() { gpus } else { inside(gpus) },
+            tiles,
+            processes: inside(processes),
+            reason: below,
+            unreadable: below,
+            // The head of a graph is on its frame.
+            graph: if has_frames {
+                Area { y: graph.y, height: graph.height.saturating_sub(1), ..graph.inside() }
+            } else {
+                graph
+            },
+            news: if news_rows > 0 { inside(news) } else { news },
+            footer,
+            body: Area { x: 0, y: host_rows, width, height: between },
+            has_frames,
+        })
     }
-    let mut top = 0;
-    let mut take = |height: u16| {
-        let area = Area { x: 0, y: top, width, height };
-        top += height;
-        area
-    };
-    let host_rows = u16::from(host);
-    let between = height - 1 - host_rows;
-    // Without a GPU the area explains why in a few lines.
-    let wanted = if gpus == 0 { 4 } else { u16::try_from(gpus).unwrap_or(u16::MAX).saturating_add(1) };
-    let gpu_rows = wanted.min(between / 2 - 1).max(wanted.min(3)).min(between);
-    let rest = between - gpu_rows;
-    let graph_rows = match graph {
-        GraphVisibility::Hidden => 0,
-        GraphVisibility::Shown => rest.saturating_sub(PROCESSES).min((rest * 3 / 5).max(*GRAPH.start())),
-        GraphVisibility::WhenRoomy if rest > 11 + GRAPH.start() => (rest - 11).min(rest / 2),
-        GraphVisibility::WhenRoomy => 0,
-    };
-    let graph_rows = if graph_rows < 4 { 0 } else { graph_rows.min(*GRAPH.end()) };
-    let host = take(host_rows);
-    let gpus = take(gpu_rows);
-    let processes = take(rest - graph_rows);
-    let graph = take(graph_rows);
-    let footer = take(1);
-    let reason = Area { height: 0, ..graph };
-    let unreadable = reason;
-    let body = Area { x: 0, y: host_rows, width, height: between };
-    Some(Layout { host, gpus, processes, reason, unreadable, graph, footer, body })
+
+    /// The number of tiles beside each other and below each other, and the height of each; `None` for a list.
+    fn tiles(self, between: u16) -> Option<(u16, u16, u16)> {
+        let fair = between * 2 / 5;
+        let most = match self.gpu_view {
+            GpuView::Auto => fair,
+            GpuView::Tiles => between.saturating_sub(PROCESSES + 2),
+            GpuView::Rows => return None,
+        };
+        let (columns, rows) = TileGrid::shape(self.width, self.gpus)?;
+        let height = (fair / rows).clamp(TileGrid::LOWEST, TileGrid::HIGHEST);
+        (rows.saturating_mul(height) <= most).then_some((columns, rows, height))
+    }
+
+    /// The lines of news: more on a larger screen.
+    fn news_lines(self) -> u16 {
+        let most = match self.height {
+            ..20 => 0,
+            20..30 => u16::from(self.is_serious),
+            30..45 => 2,
+            _ => 4,
+        };
+        most.min(u16::try_from(self.news).unwrap_or(u16::MAX))
+    }
+
+    /// The rows of the list of GPUs.
+    fn gpu_rows(self, between: u16, has_frames: bool) -> u16 {
+        let frame = if has_frames { 2 } else { 0 };
+        // Without a GPU the area explains why in a few lines.
+        let wanted = if self.gpus == 0 { 4 } else { u16::try_from(self.gpus).unwrap_or(u16::MAX).saturating_add(1) };
+        let wanted = wanted.saturating_add(frame);
+        wanted.min(between / 2 - 1).max(wanted.min(3)).min(between)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn screen(width: u16, height: u16, gpus: usize) -> ScreenShape {
+        ScreenShape {
+            width,
+            height,
+            gpus,
+            gpu_view: GpuView::Auto,
+            graph: GraphVisibility::WhenRoomy,
+            processes: 30,
+            news: 0,
+            is_serious: false,
+            host: true,
+        }
+    }
+
     #[test]
     fn eighty_by_twenty_four_fits_eight_gpus_and_ten_processes() {
-        let layout = divide(80, 24, 8, GraphVisibility::WhenRoomy, true).unwrap();
-        assert_eq!((layout.gpus.height, layout.graph.height), (9, 0));
+        let layout = screen(80, 24, 8).divide().unwrap();
+        assert_eq!((layout.gpus.height, layout.graph.height, layout.tiles), (9, 0, None));
         assert!(layout.processes.height > 10, "{layout:?}");
+        let sixteen = screen(80, 24, 16).divide().unwrap();
+        assert!(sixteen.gpus.height >= 10 && sixteen.processes.height > 10, "{sixteen:?}");
+    }
+
+    #[test]
+    fn gpus_are_tiles_where_these_leave_room() {
+        let has_tiles = |width, height, gpus| screen(width, height, gpus).divide().unwrap().tiles.is_some();
+        assert!(has_tiles(80, 24, 1) && has_tiles(80, 24, 2) && !has_tiles(80, 24, 4));
+        assert!(has_tiles(120, 40, 8) && !has_tiles(120, 40, 16) && has_tiles(200, 60, 16));
+        let chosen = |gpu_view| ScreenShape { gpu_view, ..screen(80, 24, 4) }.divide().unwrap().tiles.is_some();
+        assert!(chosen(GpuView::Tiles) && !chosen(GpuView::Rows));
+    }
+
+    #[test]
+    fn rows_that_no_process_needs_are_the_graph_s() {
+        let graph = |processes| ScreenShape { processes, ..screen(120, 60, 4) }.divide().unwrap().graph.height;
+        assert_eq!([6, 20, 60].map(graph), [27, 22, 22]);
+    }
+
+    #[test]
+    fn tiles_fill_the_width_and_do_not_overlap() {
+        for (width, gpus) in [(80, 1), (80, 2), (121, 8), (200, 7), (233, 16)] {
+            let layout = ScreenShape { gpu_view: GpuView::Tiles, ..screen(width, 60, gpus) }.divide().unwrap();
+            let grid = layout.tiles.unwrap();
+            let tiles: Vec<Area> = (0..gpus).map(|at| grid.tile(at)).collect();
+            assert_eq!((tiles[0].x, tiles[0].y), (layout.gpus.x, layout.gpus.y));
+            for two in tiles.windows(2) {
+                let is_beside = two[0].x + two[0].width == two[1].x && two[0].y == two[1].y;
+                let is_below = two[0].x + two[0].width == width && two[0].y + two[0].height == two[1].y;
+                assert!(is_beside || is_below, "{two:?}");
+            }
+            assert!(tiles.iter().all(|tile| tile.width >= 30 && tile.y + tile.height <= layout.processes.y));
+        }
     }
 
     #[test]
     fn the_areas_fill_a_screen_of_any_size_and_do_not_overlap() {
         for graph in [GraphVisibility::WhenRoomy, GraphVisibility::Shown, GraphVisibility::Hidden] {
-            for (width, height) in (SMALLEST.0..200).step_by(7).zip(SMALLEST.1..120) {
-                for gpus in [0, 1, 8, 16, 100] {
-                    let it = divide(width, height, gpus, graph, (width + height) % 2 == 0).unwrap();
-                    let parts = [it.host, it.gpus, it.processes, it.graph, it.footer];
-                    assert_eq!(parts.iter().map(|part| part.height).sum::<u16>(), height, "{it:?}");
-                    assert!(it.processes.height >= 2, "{it:?}");
-                    let below = |a: &Area, b: &Area| a.y + a.height == b.y;
-                    assert!(parts.windows(2).all(|two| below(&two[0], &two[1])), "{it:?}");
+            for gpu_view in GpuView::VARIANTS.iter().copied() {
+                for (width, height) in (SMALLEST.0..200).step_by(7).zip(SMALLEST.1..120) {
+                    for gpus in [0, 1, 8, 16, 100] {
+                        let host = (width + height) % 2 == 0;
+                        let news = usize::from(width) % 6;
+                        let is_serious = width % 2 == 0;
+                        let processes = width / 4;
+                        let it =
+                            ScreenShape { width, height, gpus, gpu_view, graph, processes, news, is_serious, host }
+                                .divide()
+                                .unwrap();
+                        let around = |area: Area| if it.has_frames { area.frame() } else { area };
+                        let graph = Area {
+                            height: it.graph.height + u16::from(it.has_frames && it.graph.height > 0),
+                            ..it.graph
+                        };
+                        let gpus = if it.tiles.is_some() { it.gpus } else { around(it.gpus) };
+                        let news = if it.news.height > 0 { around(it.news) } else { it.news };
+                        let parts = [it.host, gpus, around(it.processes), graph, news, it.footer];
+                        assert_eq!(parts.iter().map(|part| part.height).sum::<u16>(), height, "{it:?}");
+                        assert!(it.processes.height >= 2, "{it:?}");
+                        let below = |a: &Area, b: &Area| a.y + a.height == b.y;
+                        assert!(parts.windows(2).all(|two| below(&two[0], &two[1])), "{it:?}");
+                    }
                 }
             }
         }
     }
 
     #[test]
+    fn news_have_more_lines_on_a_larger_screen() {
+        let lines = |height, is_serious| {
+            let news = ScreenShape { news: 9, is_serious, ..screen(120, height, 1) }.divide().unwrap().news;
+            news.height
+        };
+        assert_eq!([24, 30, 44, 45].map(|height| lines(height, false)), [0, 2, 2, 4]);
+        assert_eq!([19, 24, 30].map(|height| lines(height, true)), [0, 1, 2]);
+        assert_eq!(screen(120, 60, 1).divide().unwrap().news.height, 0, "there are none");
+    }
+
+    #[test]
     fn below_the_smallest_size_there_is_no_layout() {
-        assert_eq!(divide(39, 50, 1, GraphVisibility::Shown, true), None);
-        assert_eq!(divide(80, 9, 1, GraphVisibility::Shown, true), None);
+        assert_eq!(screen(39, 50, 1).divide(), None);
+        assert_eq!(screen(80, 9, 1).divide(), None);
     }
 }

@@ -2,14 +2,18 @@
 
 use strum::VariantArray;
 
+use crate::model::HostGpu;
+
 /// Which processes the process list shows, and how it groups them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct View {
     pub grouping: Grouping,
     /// Whether only suspects are shown: processes that hold memory and should not, and leftovers of dead jobs.
     pub suspects: bool,
     /// Whether only processes of the user that gputop runs as are shown.
     pub mine: bool,
+    /// The GPU whose processes alone are shown; `None` shows those of all.
+    pub gpu: Option<HostGpu>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]
@@ -18,12 +22,14 @@ pub enum Grouping {
     #[default]
     #[strum(serialize = "none")]
     Flat,
-    /// Each process below its parent. Related processes without a GPU are listed too.
-    Tree,
+    /// One group for each GPU, with its memory. A process on several GPUs is in the group of each.
+    Gpu,
     /// One group for each job, with the memory of the job.
     Job,
     /// One group for each user, with the memory of the user's processes.
     User,
+    /// Each process below its parent. Related processes without a GPU are listed too.
+    Tree,
 }
 
 impl Grouping {
@@ -31,9 +37,11 @@ impl Grouping {
     #[must_use]
     pub fn next(self) -> Self {
         match self {
-            Self::Flat | Self::Tree => Self::Job,
+            Self::Flat => Self::Gpu,
+            Self::Gpu => Self::Job,
             Self::Job => Self::User,
-            Self::User => Self::Flat,
+            Self::User => Self::Tree,
+            Self::Tree => Self::Flat,
         }
     }
 }

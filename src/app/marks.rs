@@ -1,6 +1,7 @@
-//! Marks: names that the user gives to moments, to compare memory before and after a phase of a job without touching its
+//! Marks: moments that the user keeps with a name, to compare memory before and after a phase of a job without touching its
 //! script.
 
+use super::labels;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, HostSubject, MemoryHistory};
@@ -12,28 +13,55 @@ const MOST: usize = 32;
 /// A named moment, with the memory of every GPU and process then. The history loses detail over time, a mark does not.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Mark {
-    /// The name that the user gave, or a number such as `mark 3`.
+    /// `mark 3`, or the name that the user gave.
     pub name: Text,
     /// The moment of the key press, by the clock of each host.
     moments: Vec<(HostKey, Moment)>,
-    memory: Vec<(HostSubject, Bytes)>,
+    memory: Vec<(HostSubject, MarkedMemory)>,
+}
+
+/// The memory of a subject at a mark. `None` for amounts that are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct MarkedMemory {
+    /// The driver's figure.
+    pub held: Option<Bytes>,
+    /// The memory of tensors, by PyTorch's own figures.
+    pub allocated: Option<Bytes>,
+    /// All memory that PyTorch has taken from CUDA.
+    pub reserved: Option<Bytes>,
+    /// The highest amount since the mark before: of tensors if known, else the driver's figure.
+    pub peak: Option<Bytes>,
+}
+
+impl MarkedMemory {
+    /// The memory of a subject now. `before` is the moment of the mark before; `None` if there is none.
+    fn now(model: &HostModel, subject: &GpuOrProcess, before: Option<Moment>) -> Self {
+        let series = model.series(subject);
+        let split = model.allocator_history(subject);
+        let peak_of = split.map(|split| &split.allocated).filter(|allocated| allocated.latest().is_some()).or(series);
+        Self {
+            held: series.and_then(MemoryHistory::latest),
+            allocated: split.and_then(|split| split.allocated.latest()),
+            reserved: split.and_then(|split| split.reserved.latest()),
+            peak: before.and_then(|before| peak_of?.peak_since(before, model.now())),
+        }
+    }
 }
 
 impl Mark {
-    /// Records the memory of every GPU and process of every host now.
-    pub(super) fn now(fleet: &Fleet) -> Self {
-        let mut mark = Self { name: Text::from(""), moments: Vec::new(), memory: Vec::new() };
-        for (host, model) in fleet.hosts().filter(|(_, model)| model.latest().is_some()) {
+    /// Records the memory of every GPU and process of every host now. `before` is the mark before.
+    fn now(fleet: &Fleet, name: Text, before: Option<&Self>) -> Self {
+        let mut mark = Self { name, moments: Vec::new(), memory: Vec::new() };
+        for (host, model) in fleet.hosts() {
+            let Some(snapshot) = model.latest() else { continue };
             mark.moments.push((host, model.now()));
-            let gpus = model.latest().into_iter().flat_map(|snapshot| &snapshot.gpus);
-            mark.memory.extend(gpus.filter_map(|gpu| {
-                let subject = HostGpu { host, gpu: gpu.uuid.clone() };
-                Some((subject.into(), gpu.load.memory_used.ok()?))
-            }));
-            mark.memory.extend(model.process_totals().iter().filter_map(|total| {
-                let memory = model.series(&GpuOrProcess::Process(total.process))?.latest()?;
-                Some((HostProcess { host, process: total.process }.into(), memory))
-            }));
+            let since = before.and_then(|before| before.at(host));
+            let gpus = snapshot.gpus.iter().map(|gpu| HostSubject::from(HostGpu { host, gpu: gpu.uuid.clone() }));
+            let processes = model.process_totals().iter().map(|total| HostProcess { host, process: total.process });
+            for subject in gpus.chain(processes.map(HostSubject::from)) {
+                let memory = MarkedMemory::now(model, &subject.subject, since);
+                mark.memory.push((subject, memory));
+            }
         }
         mark
     }
@@ -43,43 +71,79 @@ impl Mark {
         self.moments.iter().find(|(known, _)| *known == host).map(|(_, at)| *at)
     }
 
-    /// The memory of a subject at the mark; `None` if it was not known.
-    pub(crate) fn memory(&self, subject: &HostSubject) -> Option<Bytes> {
-        self.memory.iter().find(|(known, _)| known == subject).map(|(_, bytes)| *bytes)
+    fn memory(&self, subject: &HostSubject) -> MarkedMemory {
+        self.memory.iter().find(|(known, _)| known == subject).map(|(_, memory)| *memory).unwrap_or_default()
     }
 }
 
-/// A line of the list of marks: the memory of a subject at one mark, and its change.
+/// A line of the list of marks: the memory of a subject at one mark, and its change since the mark before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MarkLine {
     /// The mark's name; `None` for the present.
     pub name: Option<Text>,
     pub at: Moment,
-    /// The memory; `None` if it was not known.
-    pub held: Option<Bytes>,
-    /// The change since the mark before, in bytes; `None` for the first mark.
-    pub since_last: Option<i64>,
-    /// The change since gputop first saw the subject, in bytes.
-    pub over_baseline: Option<i64>,
+    pub memory: MarkedMemory,
+    /// The memory at the last marks before at which it was known.
+    before: MarkedMemory,
+}
+
+impl MarkLine {
+    /// The change of an amount since the mark before, in bytes; `None` for the first mark.
+    pub(crate) fn change(&self, amount: impl Fn(&MarkedMemory) -> Option<Bytes>) -> Option<i64> {
+        Some(amount(&self.memory)?.0.cast_signed() - amount(&self.before)?.0.cast_signed())
+    }
+
+    /// Returns the amounts with their changes, as in `memory 40.0 GiB (+2.0 GiB), allocated 30.1 GiB (+0), peak 38.9 GiB`.
+    fn sentence(&self) -> String {
+        let part = |name: &str, amount: fn(&MarkedMemory) -> Option<Bytes>| {
+            let bytes = amount(&self.memory)?;
+            let change = self.change(amount).map_or_else(String::new, |bytes| format!(" ({})", labels::change(bytes)));
+            Some(format!("{name} {bytes}{change}"))
+        };
+        let parts = [
+            part("memory", |memory| memory.held),
+            part("allocated", |memory| memory.allocated),
+            part("reserved", |memory| memory.reserved),
+            self.memory.peak.map(|peak| format!("peak {peak}")),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     /// At most [`MOST`] marks, the oldest first.
     pub list: Vec<Mark>,
-    /// The number of marks that were ever added. It names marks without a name.
+    /// The number of marks that were ever added. It names new marks.
     added: usize,
 }
 
 impl Marks {
-    /// Adds a mark under this name, or under a number if the name is empty.
-    pub(super) fn add(&mut self, mut mark: Mark, name: &str) {
+    /// Marks this moment. Returns a notice about the memory of `subject` then; `None` if there is nothing to mark yet.
+    pub(super) fn add(&mut self, fleet: &Fleet, subject: Option<&HostSubject>) -> Option<String> {
+        let mark = Mark::now(fleet, format!("mark {}", self.added + 1).into(), self.list.last());
+        if mark.moments.is_empty() {
+            return None;
+        }
         self.added += 1;
-        let name = name.trim();
-        mark.name = if name.is_empty() { format!("mark {}", self.added).into() } else { Text::new(name) };
+        let name = mark.name.clone();
         self.list.push(mark);
         let surplus = self.list.len().saturating_sub(MOST);
         self.list.drain(..surplus);
+        let lines = subject.and_then(|subject| Some(self.lines(fleet.host(subject.host)?, subject)));
+        // The last line is the present.
+        let sentence = match lines.as_deref() {
+            Some([.., line, _]) => format!(": {}", line.sentence()),
+            _ => String::new(),
+        };
+        Some(format!("{name}{sentence} (' names it)"))
+    }
+
+    /// Names the latest mark. An empty name changes nothing.
+    pub(super) fn name_latest(&mut self, name: &str) {
+        if let Some(mark) = self.list.last_mut().filter(|_| !name.trim().is_empty()) {
+            mark.name = Text::new(name.trim());
+        }
     }
 
     /// Drops the moments and amounts of hosts that were booted since the mark: the clock of such a host started again.
@@ -101,24 +165,24 @@ impl Marks {
 
     /// The memory of a subject at each mark and now, the latest last.
     pub(crate) fn lines(&self, model: &HostModel, subject: &HostSubject) -> Vec<MarkLine> {
-        let series = model.series(&subject.subject);
-        let baseline = series.and_then(MemoryHistory::baseline);
-        let mut last = None;
-        let mut line = |name: Option<Text>, at, held: Option<Bytes>| {
-            let since_last = difference(held, last);
-            last = held.or(last);
-            MarkLine { name, at, held, since_last, over_baseline: difference(held, baseline) }
+        let mut before = MarkedMemory::default();
+        let mut line = |name: Option<Text>, at, memory: MarkedMemory| {
+            let line = MarkLine { name, at, memory, before };
+            before = MarkedMemory {
+                held: memory.held.or(before.held),
+                allocated: memory.allocated.or(before.allocated),
+                reserved: memory.reserved.or(before.reserved),
+                peak: None,
+            };
+            line
         };
-        let marks = self.list.iter().filter_map(|mark| Some((mark, mark.at(subject.host)?)));
+        let marks = || self.list.iter().filter_map(|mark| Some((mark, mark.at(subject.host)?)));
         let mut lines: Vec<MarkLine> =
-            marks.map(|(mark, at)| line(Some(mark.name.clone()), at, mark.memory(subject))).collect();
-        lines.push(line(None, model.now(), series.and_then(MemoryHistory::latest)));
+            marks().map(|(mark, at)| line(Some(mark.name.clone()), at, mark.memory(subject))).collect();
+        let last = marks().next_back().map(|(_, at)| at);
+        lines.push(line(None, model.now(), MarkedMemory::now(model, &subject.subject, last)));
         lines
     }
-}
-
-fn difference(amount: Option<Bytes>, before: Option<Bytes>) -> Option<i64> {
-    Some(amount?.0.cast_signed() - before?.0.cast_signed())
 }
 
 #[cfg(test)]
@@ -126,7 +190,7 @@ mod tests {
     use super::*;
     use crate::protocol::line::Line;
     use crate::protocol::snapshot::ProcessId;
-    use crate::protocol::snapshot::example::host;
+    use crate::protocol::snapshot::example::{host, peek};
 
     #[test]
     fn memory_before_and_after_a_phase_is_compared() {
@@ -137,38 +201,47 @@ mod tests {
             snapshot = snapshot.later(60);
             snapshot.gpus[0].processes[0].memory = Ok(Bytes::from_gib(gib));
             snapshot.gpus[0].load.memory_used = Ok(Bytes::from_gib(gib + 1));
+            snapshot.processes[0].allocator = Some(Box::new(peek(
+                Some(snapshot.gpus[0].uuid.clone()),
+                Bytes::from_gib(12),
+                Bytes::from_gib(gib - 5),
+            )));
             _ = fleet.apply(HostKey::FIRST, Line::Full(Box::new(snapshot.clone())));
         };
+        let id = HostProcess { host: HostKey::FIRST, process: ProcessId { pid: 100, start_ticks: Some(100) } };
+        let mut notices = Vec::new();
         for (gib, name) in [(10, "epoch 1"), (14, "after eval"), (13, "")] {
             grow(&mut fleet, gib);
-            marks.add(Mark::now(&fleet), name);
+            notices.extend(marks.add(&fleet, Some(&id.into())));
+            marks.name_latest(name);
         }
         grow(&mut fleet, 15);
-        let id = ProcessId { pid: 100, start_ticks: Some(100) };
         let model = fleet.host(HostKey::FIRST).unwrap();
-        let lines = marks.lines(model, &HostProcess { host: HostKey::FIRST, process: id }.into());
-        let gib = |it: Option<i64>| it.map(|it| it >> 30);
+        let lines = marks.lines(model, &id.into());
+        let gib = |bytes: Option<i64>| bytes.map(|bytes| bytes >> 30);
         let found: Vec<_> = lines
             .iter()
             .map(|line| {
-                (
-                    line.name.as_ref().map_or("now", Text::as_str),
-                    line.held,
-                    gib(line.since_last),
-                    gib(line.over_baseline),
-                )
+                let name = line.name.as_ref().map_or("now", Text::as_str);
+                let changes = [line.change(|memory| memory.held), line.change(|memory| memory.reserved)];
+                (name, line.memory.held, line.memory.peak, changes.map(gib))
             })
             .collect();
         let held = |gib| Some(Bytes::from_gib(gib));
+        // The peak is that of tensors, which hold 5 GiB less than the process.
         let expected = [
-            ("epoch 1", held(10), None, Some(0)),
-            ("after eval", held(14), Some(4), Some(4)),
-            ("mark 3", held(13), Some(-1), Some(3)),
-            ("now", held(15), Some(2), Some(5)),
+            ("epoch 1", held(10), None, [None, None]),
+            ("after eval", held(14), held(9), [Some(4), Some(0)]),
+            ("mark 3", held(13), held(9), [Some(-1), Some(0)]),
+            ("now", held(15), held(10), [Some(2), Some(0)]),
         ];
         assert_eq!(found, expected);
+        let first = "mark 1: memory 10.0 GiB, allocated 5.0 GiB, reserved 12.0 GiB (' names it)";
+        let second = "mark 2: memory 14.0 GiB (+4.0 GiB), allocated 9.0 GiB (+4.0 GiB), reserved 12.0 GiB (+0), \
+             peak 9.0 GiB (' names it)";
+        assert_eq!(notices[..2], [first, second]);
         let gpu = HostGpu { host: HostKey::FIRST, gpu: model.latest().unwrap().gpus[0].uuid.clone() };
-        assert_eq!(marks.lines(model, &gpu.into())[1].held, held(15));
+        assert_eq!(marks.lines(model, &gpu.into())[1].memory.held, held(15));
         // A reboot starts the clock of a host again, so its marks are dropped.
         let mut booted = host(1);
         booted.host.facts.boot_id = "another boot".into();

@@ -4,7 +4,6 @@ use tui_input::{Input, InputRequest};
 
 use super::end_dialog::EndDialog;
 use super::keymap::KeyContext;
-use super::marks::Mark;
 use super::page::Page;
 use super::settings_panel::SettingsPanel;
 use crate::model::HostSubject;
@@ -16,7 +15,12 @@ const LONGEST_MARK_NAME: usize = 24;
 pub(crate) enum Mode {
     List,
     Filter,
-    Mark(NewMark),
+    /// The search is being typed.
+    Search,
+    /// The menu of columns to sort by, with its cursor.
+    SortMenu(usize),
+    /// The name of the latest mark is being typed.
+    MarkName(MarkName),
     /// The graph over the whole screen. Its subject stays when the process ends.
     Graph(HostSubject),
     Page(Box<Page>),
@@ -24,18 +28,14 @@ pub(crate) enum Mode {
     EndDialog(Box<EndDialog>),
 }
 
-/// A mark whose name is being typed. The amounts are those at the time of the key press.
-#[derive(Debug)]
-pub(crate) struct NewMark {
-    pub(super) mark: Mark,
-    pub name: Input,
-}
+#[derive(Debug, Default)]
+pub(crate) struct MarkName(pub Input);
 
-impl NewMark {
+impl MarkName {
     pub(super) fn edit(&mut self, request: InputRequest) {
-        let is_full = self.name.value().chars().count() >= LONGEST_MARK_NAME;
+        let is_full = self.0.value().chars().count() >= LONGEST_MARK_NAME;
         if !(is_full && matches!(request, InputRequest::InsertChar(_))) {
-            self.name.handle(request);
+            self.0.handle(request);
         }
     }
 }
@@ -44,8 +44,10 @@ impl Mode {
     pub(crate) fn key_context(&self) -> KeyContext {
         match self {
             Self::List => KeyContext::List,
-            Self::Filter => KeyContext::Filter,
-            Self::Mark(_) => KeyContext::Mark,
+            Self::Filter | Self::Search => KeyContext::Filter,
+            Self::Page(page) if page.is_typing() => KeyContext::Filter,
+            Self::SortMenu(_) => KeyContext::SortMenu,
+            Self::MarkName(_) => KeyContext::MarkName,
             Self::Graph(_) => KeyContext::Graph,
             Self::Page(_) => KeyContext::Page,
             Self::SettingsPanel(_) => KeyContext::SettingsPanel,
@@ -56,7 +58,7 @@ impl Mode {
 
 /// The modes that are open over the lists, the lowest first. Keys go to the topmost.
 ///
-/// More than one mode is open in these cases: a page, a new mark or the end-process dialog over the graph, and the
+/// More than one mode is open in these cases: a page, the name of a mark or the end-process dialog over the graph, and the
 /// dialog over a page.
 #[derive(Debug, Default)]
 pub(crate) struct ModeStack(Vec<Mode>);

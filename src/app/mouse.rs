@@ -1,20 +1,62 @@
-//! The mouse: the wheel scrolls the list under the pointer, and a click moves a cursor. The mouse can do nothing else.
+//! The mouse: the wheel scrolls the list under the pointer, and a click acts on what is there. No click sends a signal.
+
+use std::time::Duration;
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
+use super::event::Effect;
+use super::footer::FooterPart;
+use super::keymap::Intent;
+use super::layout::{Area, TileGrid};
 use super::mode::Mode;
+use super::process_widths::ProcessWidths;
 use super::{App, List};
+use crate::base::time::ViewerTime;
 
 const WHEEL: isize = 3;
 
+/// The longest time between the two clicks of a double click.
+const DOUBLE_CLICK: Duration = Duration::from_millis(400);
+
+/// The latest click: its place, and the time since.
+#[derive(Debug, Default)]
+pub(super) struct LatestClick(Option<(u16, u16, ViewerTime)>);
+
+impl LatestClick {
+    pub(super) fn pass(&mut self, elapsed: ViewerTime) {
+        if let Some((.., since)) = &mut self.0 {
+            *since += elapsed;
+        }
+    }
+
+    /// Remembers a click. Returns whether it is the second of a double click.
+    fn is_second(&mut self, x: u16, y: u16) -> bool {
+        let before = self.0.replace((x, y, ViewerTime::ZERO));
+        let is_same_place = |column: u16, row: u16| row == y && column.abs_diff(x) <= 1;
+        let is_second =
+            before.is_some_and(|(column, row, since)| is_same_place(column, row) && since.duration() <= DOUBLE_CLICK);
+        if is_second {
+            self.0 = None;
+        }
+        is_second
+    }
+}
+
 impl App {
-    pub(super) fn mouse(&mut self, mouse: MouseEvent) {
+    pub(super) fn mouse(&mut self, mouse: MouseEvent) -> Option<Effect> {
         match mouse.kind {
             MouseEventKind::ScrollUp => self.turn_wheel(mouse, -WHEEL),
             MouseEventKind::ScrollDown => self.turn_wheel(mouse, WHEEL),
-            MouseEventKind::Down(MouseButton::Left) => self.click(mouse.column, mouse.row),
+            MouseEventKind::Down(MouseButton::Left) => {
+                let is_second = self.click.is_second(mouse.column, mouse.row);
+                return self.click(mouse.column, mouse.row, is_second);
+            }
+            MouseEventKind::Down(MouseButton::Right) if self.point_at_process(mouse.column, mouse.row) => {
+                self.processes.tag(false, self.data.shown());
+            }
             _ => {}
         }
+        None
     }
 
     fn turn_wheel(&mut self, mouse: MouseEvent, rows: isize) {
@@ -28,33 +70,79 @@ impl App {
         self.step(rows);
     }
 
-    /// Moves the cursor of a graph to the clicked moment, or the cursor of a list to the clicked row.
-    fn click(&mut self, x: u16, y: u16) {
+    fn click(&mut self, x: u16, y: u16, is_second: bool) -> Option<Effect> {
+        let layout = self.layout()?;
+        if layout.footer.contains(x, y) {
+            return self.click_footer(x.into());
+        }
+        if let (Mode::SortMenu(_), Some(row)) = (self.modes.current(), row_at(layout.processes, x, y)) {
+            // The menu scrolls only where it has too few rows, and the mouse is not needed there.
+            if let Some(Mode::SortMenu(cursor)) = self.modes.current_mut() {
+                *cursor = row;
+            }
+            return self.perform(Intent::SortByChosen);
+        }
         if !matches!(self.modes.current(), Mode::List | Mode::Graph(_)) {
-            return;
+            return None;
         }
         if let Some(panel) = self.panels().into_iter().find(|panel| panel.area.contains(x, y)) {
             let host = panel.subject.host;
             if let (Some(at), Some(model)) = (panel.moment(x), self.data.shown().host(host)) {
                 self.graph.point(at, host, model);
             }
-            return;
+            return None;
         }
-        let (Mode::List, Some(layout)) = (self.modes.current(), self.layout()) else { return };
-        let row = |area: super::layout::Area, top: usize| {
-            (y > area.y && area.contains(x, y)).then(|| top + usize::from(y - area.y - 1))
-        };
+        let Mode::List = self.modes.current() else { return None };
         let gpus = super::gpu_list::gpu_rows(self.fleet()).count();
-        if let Some(row) = row(layout.gpus, self.gpus.top) {
-            self.focus = List::Gpus;
+        let tile = |grid: TileGrid| (0..gpus).find(|at| grid.tile(*at).contains(x, y));
+        let gpu = match layout.tiles {
+            Some(grid) => tile(grid),
+            None => row_at(layout.gpus, x, y).map(|row| row + self.gpus.top),
+        };
+        if let Some(row) = gpu {
             if row < gpus {
+                self.focus = List::Gpus;
                 self.gpus.select(row, self.data.shown());
+                return self.perform(if is_second { Intent::Detail } else { Intent::Open });
             }
-        } else if let Some(row) = row(layout.processes, self.processes.top) {
-            self.focus = List::Processes;
-            if row < self.processes.rows.len() {
-                self.processes.select(row);
+        } else if y == layout.processes.y {
+            let widths = ProcessWidths::new(self, layout.processes.width.into());
+            if let Some(column) = widths.at(usize::from(x.saturating_sub(layout.processes.x))) {
+                self.sort_or_invert(column);
             }
+        } else if self.point_at_process(x, y) && is_second {
+            return self.perform(Intent::Detail);
+        }
+        None
+    }
+
+    /// Moves the cursor to the row of the process list at this place. Returns whether there is one.
+    fn point_at_process(&mut self, x: u16, y: u16) -> bool {
+        let (Mode::List, Some(layout)) = (self.modes.current(), self.layout()) else { return false };
+        let Some(row) = row_at(layout.processes, x, y).map(|row| row + self.processes.top) else { return false };
+        self.focus = List::Processes;
+        let is_row = row < self.processes.rows.len();
+        if is_row {
+            self.processes.select(row);
+        }
+        is_row
+    }
+
+    /// Presses the key in the footer at this column. The key that sends a signal has to be pressed itself.
+    fn click_footer(&mut self, x: usize) -> Option<Effect> {
+        if self.is_typing() || self.notice.text().is_some() {
+            return None;
+        }
+        let under = self.footer(0).into_iter().rev().find(|(start, _)| *start <= x)?.1;
+        match under {
+            FooterPart::Key(_, Intent::Confirm, _) => None,
+            FooterPart::Key(_, intent, _) => self.perform(intent),
+            FooterPart::Badge(_) => None,
         }
     }
+}
+
+/// The row of a list at this place, counted from the one below the headings.
+fn row_at(area: Area, x: u16, y: u16) -> Option<usize> {
+    (y > area.y && area.contains(x, y)).then(|| usize::from(y - area.y - 1))
 }

@@ -19,6 +19,10 @@ impl Notice {
         self.0 = Some((text.into(), LIFETIME));
     }
 
+    pub(super) fn clear(&mut self) {
+        self.0 = None;
+    }
+
     pub(super) fn pass(&mut self, elapsed: ViewerTime) {
         self.0 = self.0.take().and_then(|(text, left)| Some((text, left.left_after(elapsed)?)));
     }

@@ -1,18 +1,19 @@
 //! A page of text over the lists: the keys, or one process or GPU in detail.
 
 mod gpu;
+mod help;
 mod memory;
 
 use std::fmt::Display;
 
-use strum::VariantArray;
+use tui_input::{Input, InputRequest};
 
-use super::keymap::{BINDINGS, KeyContext};
 use super::labels::{self, elapsed, state_in_words, use_in_words};
+use super::news;
 use super::text_wrap::wrap_and_cut;
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
-use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict};
+use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict, NewsKind, Severity};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::Inspection;
 use crate::protocol::snapshot::{Identity, Missing, Process};
@@ -26,11 +27,25 @@ pub(crate) enum PageLine {
     /// A name and a text. The name is empty where the text of the line before continues.
     Field(String, String),
     Bar(Breakdown),
+    /// The names of the parts of a bar.
+    Legend,
+    /// Part of a line of the news, with its time.
+    News(NewsPart),
+}
+
+/// A line of the screen of one item of the news. The time is empty where the text of the line before continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewsPart {
+    pub time: String,
+    pub kind: NewsKind,
+    pub severity: Severity,
+    pub text: String,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum PageTopic {
     Help,
+    News,
     /// A GPU, and its short name in the list when the page was opened.
     Gpu(HostGpu, String),
     Process(Box<ProcessTopic>),
@@ -56,16 +71,49 @@ pub(crate) struct Page {
     /// All lines, also those that are not on the screen.
     pub lines: Vec<PageLine>,
     pub top: usize,
+    /// The words that the shown lines of the help or the news contain.
+    pub search: Input,
+    is_typing: bool,
 }
 
 impl Page {
     pub(super) fn new(topic: PageTopic) -> Self {
-        Self { topic, lines: Vec::new(), top: 0 }
+        Self { topic, lines: Vec::new(), top: 0, search: Input::default(), is_typing: false }
+    }
+
+    /// Whether the page can show only the lines with some words.
+    pub(crate) fn has_search(&self) -> bool {
+        matches!(self.topic, PageTopic::Help | PageTopic::News)
+    }
+
+    /// Whether the words of the search are being typed.
+    pub(crate) fn is_typing(&self) -> bool {
+        self.is_typing
+    }
+
+    pub(super) fn open_search(&mut self) {
+        self.is_typing = self.has_search();
+    }
+
+    pub(super) fn search_for(&mut self, request: InputRequest) {
+        if self.is_typing {
+            self.search.handle(request);
+            self.top = 0;
+        }
+    }
+
+    /// Ends the typing. Keeps the words of the search, or shows the whole page again.
+    pub(super) fn close_search(&mut self, keep: bool) {
+        self.is_typing = false;
+        if !keep {
+            self.search.reset();
+        }
     }
 
     pub(crate) fn title(&self) -> String {
         match &self.topic {
-            PageTopic::Help => "Keys".to_owned(),
+            PageTopic::Help => "Help".to_owned(),
+            PageTopic::News => "News".to_owned(),
             PageTopic::Gpu(_, label) => format!("GPU {label}"),
             PageTopic::Process(topic) => format!("Process {}", topic.process.id.pid),
         }
@@ -79,7 +127,8 @@ impl Page {
     pub(super) fn fit(&mut self, fleet: &Fleet, (width, height): (u16, u16), is_recording: bool) {
         let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
         match &mut self.topic {
-            PageTopic::Help => help(&mut writer),
+            PageTopic::Help => writer.lines = help::lines(writer.width, self.search.value()),
+            PageTopic::News => list_news(&mut writer, fleet, self.search.value()),
             PageTopic::Gpu(HostGpu { host, gpu }, _) => {
                 let model = fleet.host(*host);
                 match model.and_then(|model| Some((model, model.latest()?.gpu(gpu)?))) {
@@ -107,7 +156,7 @@ impl Page {
             }
         }
         let host = match &self.topic {
-            PageTopic::Help => None,
+            PageTopic::Help | PageTopic::News => None,
             PageTopic::Gpu(gpu, _) => Some(gpu.host),
             PageTopic::Process(topic) => Some(topic.host),
         };
@@ -163,21 +212,23 @@ impl Writer {
     }
 }
 
-fn help(writer: &mut Writer) {
-    for context in KeyContext::VARIANTS {
-        writer.head(&context.to_string());
-        for binding in BINDINGS.iter().filter(|row| row.contexts.contains(context) && !row.help.is_empty()) {
-            writer.field(binding.keys, binding.help);
+/// Lists the news, latest first, whose line contains all words.
+fn list_news(writer: &mut Writer, fleet: &Fleet, words: &str) {
+    let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+    for line in news::lines(fleet) {
+        let (mut time, sentence) = (line.time(fleet), line.sentence(fleet));
+        let whole = format!("{time} {sentence}").to_lowercase();
+        if !words.iter().all(|word| whole.contains(word)) {
+            continue;
+        }
+        for text in wrap_and_cut(&sentence, writer.width, 0) {
+            let (kind, severity) = (line.item.kind, line.item.severity);
+            writer.lines.push(PageLine::News(NewsPart { time: std::mem::take(&mut time), kind, severity, text }));
         }
     }
-    writer.head("The bar of memory");
-    writer.field(
-        "━ ┅ ═",
-        "held by PyTorch's tensors; reserved by PyTorch, unallocated; all else, where the first could be read",
-    );
-    writer.head("The mouse");
-    writer.field("wheel", "scrolls the list under it");
-    writer.field("click", "puts the cursor there; on a graph, the cursor of the graph");
+    if writer.lines.is_empty() {
+        writer.field("", if words.is_empty() { "nothing happened yet" } else { "no line has these words" });
+    }
 }
 
 fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
@@ -189,6 +240,13 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     writer.reading("name", facts.comm.as_ref());
     writer.reading("user", facts.user.as_ref());
     if let Some(snapshot) = model.latest() {
+        let mut simulated = snapshot.gpus.iter().filter(|gpu| gpu.facts.simulated);
+        if simulated.any(|gpu| gpu.device_file_holders.contains(&process.id)) {
+            writer.field(
+                "simulated",
+                "the process is real; its user, its GPU and the time before its start belong to --demo",
+            );
+        }
         writer.reading("started", elapsed(snapshot, process).map(|elapsed| format!("{} ago", Elapsed(elapsed))));
         if snapshot.process(process.id).is_none() {
             writer.field("now", "on no GPU any more: what stands here is how it was last seen");

@@ -19,8 +19,6 @@ pub(crate) struct ProcessLine<'a> {
     pub process: &'a Process,
     /// The process total on the GPUs that the line is about; `None` when the driver lists the process for none.
     pub process_total: Option<&'a ProcessTotal>,
-    /// A mark before the GPUs: tagged, or watched.
-    pub mark: &'static str,
     /// Whether the memory is shown on the line of another process, which keeps it.
     pub is_kept: bool,
     /// Whether the list shows only suspects, and the reason in place of the command.
@@ -37,7 +35,6 @@ impl<'a> ProcessLine<'a> {
             snapshot,
             process,
             process_total: model.process_total(process.id),
-            mark: "",
             is_kept: false,
             only_suspects: false,
             history_width: 0,
@@ -54,7 +51,7 @@ pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
             // A process that the driver does not list may have a GPU open, and keep memory there.
             let open = model.verdict(process.id).map(|verdict| verdict.open.as_slice()).unwrap_or_default();
             let places = process_total.map_or(open, |total| total.gpus.as_slice());
-            Cell::plain(format!("{}{}", line.mark, gpu_labels(snapshot, places)))
+            Cell::plain(gpu_labels(snapshot, places))
         }
         ProcessColumn::Pid => Cell::plain(process.id.pid.to_string()),
         ProcessColumn::User => Cell::plain(word(facts.user.as_ref())),
@@ -75,7 +72,7 @@ pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
                 Ok(State::Stopped | State::Traced) => Tone::Notable,
                 _ => Tone::Plain,
             };
-            Cell { text: load.state.map_or('?', State::letter).to_string(), tone }
+            Cell { text: load.state.map_or("?", state_word).to_owned(), tone }
         }
         ProcessColumn::History => {
             let series = model.series(&GpuOrProcess::Process(process.id));
@@ -118,6 +115,18 @@ pub(super) fn sort_key<'a>(column: ProcessColumn, line: &ProcessLine<'a>) -> Opt
     }
 }
 
+/// Whether a column is filled for any process of a host. Only columns that may be empty on every line are looked at.
+pub(crate) fn has_values(column: ProcessColumn, model: &HostModel) -> bool {
+    let Some(snapshot) = model.latest() else { return false };
+    match column {
+        ProcessColumn::Cache => {
+            snapshot.processes.iter().any(|process| matches!(cache(snapshot, process), Some(Ok(_))))
+        }
+        ProcessColumn::Origin => snapshot.processes.iter().any(|process| process.facts.origin.is_ok()),
+        _ => true,
+    }
+}
+
 /// Returns the verdict on a process in one word. A leftover is more urgent than a leak. A harmless verdict is
 /// empty unless `even_harmless`.
 pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool) -> Cell {
@@ -132,6 +141,19 @@ pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool
         }
         (Some(verdict), _) if even_harmless => Cell { text: verdict.word().to_owned(), tone: Tone::Dim },
         _ => Cell::plain(""),
+    }
+}
+
+/// The word for a state of a process; empty for the normal ones.
+fn state_word(state: State) -> &'static str {
+    match state {
+        State::Running | State::Sleeping | State::Idle => "",
+        State::DiskSleep => "stuck",
+        State::Stopped => "stopped",
+        State::Traced => "traced",
+        State::Zombie => "zombie",
+        State::Dead => "ended",
+        State::Other => "?",
     }
 }
 

@@ -34,14 +34,18 @@ pub enum ProcessColumn {
     Command,
 }
 
-/// The narrowest screen with both the PyTorch cache and the host memory of a process.
-const SCREEN_WITH_CACHE_AND_RSS: u16 = 86;
+/// The narrowest screen with both the PyTorch cache and the CPU use of a process.
+const SCREEN_WITH_CACHE_AND_CPU: u16 = 90;
 /// The narrowest screen with more than the necessary columns.
 pub(crate) const WIDE: u16 = 110;
-/// The narrowest screen with a column that may be empty on every line.
-const SCREEN_WITH_EMPTY_COLUMNS: u16 = 120;
-/// The narrowest screen with every column.
+/// The narrowest screen with the growth since gputop first saw a process.
+const SCREEN_WITH_GROWTH: u16 = 120;
+/// The narrowest screen with columns that few users need.
+const WIDER: u16 = 140;
+/// The narrowest screen with the origin of a process, and with wider bars.
 pub(crate) const WIDEST: u16 = 160;
+/// No screen is that wide: the column is shown where the user chose it.
+const ON_REQUEST: u16 = u16::MAX;
 
 /// The width of a number of bytes, as in `38.2G`.
 pub(crate) const BYTES_WIDTH: usize = 5;
@@ -58,30 +62,43 @@ impl ListColumn for ProcessColumn {
             Self::Gpu => ColumnSpec::left("gpu", "GPU", 3, "the GPUs that it uses").sorted(Ascending),
             Self::Pid => ColumnSpec::right("pid", "PID", 7, "its PID").sorted(Ascending),
             Self::User => ColumnSpec::left("user", "USER", 8, "its user").sorted(Ascending),
-            Self::Memory => {
-                ColumnSpec::right("memory", "MEM", BYTES + 1, "GPU memory, and its share of the GPU as a bar")
-                    .sorted(Descending)
-            }
-            Self::Cache => ColumnSpec::right("cache", "CACHE", BYTES, "GPU memory that empty_cache() would give back")
-                .sorted(Descending)
-                .on_screens_from(SCREEN_WITH_EMPTY_COLUMNS),
+            Self::Memory => ColumnSpec::right(
+                "memory",
+                "MEM",
+                BYTES + 1,
+                "GPU memory, and a bar beside that of the process with most",
+            )
+            .sorted(Descending),
+            Self::Cache => ColumnSpec::right(
+                "cache",
+                "CACHE",
+                BYTES,
+                "GPU memory that PyTorch keeps unused: empty_cache() gives it back",
+            )
+            .sorted(Descending),
             Self::Growth => {
-                ColumnSpec::right("growth", "GROWN", BYTES + 1, "how its GPU memory changed since gputop first saw it")
+                ColumnSpec::right("growth", "GROWTH", BYTES + 1, "how its GPU memory changed since gputop first saw it")
                     .sorted(Descending)
-                    .on_screens_from(WIDE)
+                    .on_screens_from(SCREEN_WITH_GROWTH)
                     .with_past()
             }
-            Self::Sm => {
-                ColumnSpec::right("sm", "SM", 4, "share of the time in which its kernels ran").sorted(Descending)
-            }
+            Self::Sm => ColumnSpec::right("sm", "SM", 4, "GPU use: share of the time in which its kernels ran")
+                .sorted(Descending),
             Self::Cpu => ColumnSpec::right("cpu", "CPU", BYTES, "CPU use; 100% is one core").sorted(Descending),
-            Self::Rss => ColumnSpec::right("rss", "RSS", BYTES, "host memory").sorted(Descending),
+            Self::Rss => {
+                ColumnSpec::right("rss", "RSS", BYTES, "host memory").sorted(Descending).on_screens_from(WIDER)
+            }
             Self::Elapsed => ColumnSpec::right("time", "TIME", 6, "time since it started").sorted(Descending),
-            Self::Threads => ColumnSpec::right("threads", "THR", 4, "number of threads").on_screens_from(WIDEST),
-            Self::State => ColumnSpec::left("state", "S", 1, "R running, S sleeping, D stuck, T stopped, Z ended")
-                .sorted(Ascending),
-            Self::History => ColumnSpec::left("history", "5 MIN", 5, "its GPU memory in the last minutes").with_past(),
-            Self::Origin => ColumnSpec::left("origin", "ORIGIN", 16, "what started it: Slurm, a container, tmux")
+            Self::Threads => ColumnSpec::right("threads", "THR", 4, "number of threads").on_screens_from(ON_REQUEST),
+            Self::State => {
+                ColumnSpec::left("state", "STATE", 7, "stuck (in the kernel), stopped, zombie; empty while normal")
+                    .sorted(Ascending)
+                    .on_screens_from(ON_REQUEST)
+            }
+            Self::History => ColumnSpec::left("history", "5 MIN", 5, "its GPU memory in the last minutes")
+                .on_screens_from(WIDER)
+                .with_past(),
+            Self::Origin => ColumnSpec::left("origin", "ORIGIN", 14, "what started it: Slurm, a container, tmux")
                 .on_screens_from(WIDEST),
             Self::Verdict => {
                 ColumnSpec::left("verdict", "VERDICT", 8, "whether it leaks, or holds memory that it should not")
@@ -103,30 +120,32 @@ impl ProcessColumn {
 }
 
 impl Columns<ProcessColumn> {
-    /// The columns on a screen of this width: the chosen ones, or all that it has room for if none were chosen. The
-    /// cache has a column where the cache of any process is known, or the screen is wide.
+    /// The columns on a screen of this width: the chosen ones, or all that it has room for if none were chosen. `has_values` says
+    /// whether a column is filled on any line.
     pub fn shown(
         chosen: Option<&Self>,
         width: u16,
         only_suspects: bool,
-        has_cache: bool,
+        has_values: impl Fn(ProcessColumn) -> bool,
         has_hosts: bool,
     ) -> Vec<ProcessColumn> {
-        use ProcessColumn::{Cache, Command, Gpu, Host, Memory, Origin, Pid, Rss, User, Verdict};
+        use ProcessColumn::{Cache, Command, Cpu, Gpu, Host, Memory, Origin, Pid, User, Verdict};
         // The list of suspects needs the room for the reasons.
         if only_suspects {
             let short = [Host, Gpu, Pid, User, Memory, Origin, Verdict];
             let fits = |column: &ProcessColumn| match column {
                 Host => has_hosts,
                 Verdict => true,
+                Origin if !has_values(Origin) => false,
                 _ => column.spec().from_screen_width <= width,
             };
             return short.into_iter().filter(fits).chain([Command]).collect();
         }
         Self::on_screen(chosen, has_hosts, |column| match column {
-            Cache if has_cache => true,
-            // The cache takes the room of the host memory: it matters more on a screen for GPUs.
-            Rss if has_cache => width >= SCREEN_WITH_CACHE_AND_RSS,
+            Cache => has_values(Cache),
+            Origin if !has_values(Origin) => false,
+            // The cache takes the room of the CPU use: it matters more on a screen for GPUs.
+            Cpu if has_values(Cache) => width >= SCREEN_WITH_CACHE_AND_CPU,
             _ => column.spec().from_screen_width <= width,
         })
     }
@@ -216,18 +235,18 @@ mod tests {
 
     #[test]
     fn a_wider_screen_has_more_columns_unless_the_user_chose() {
-        let shown = |width, has_cache| Columns::shown(None, width, false, has_cache, false);
+        let shown = |width, has_cache| Columns::shown(None, width, false, |_| has_cache, false);
         let count = |width| shown(width, false).len();
         assert!(count(80) < count(110) && count(110) < count(160));
         let chosen: Option<Columns<ProcessColumn>> = "command,cache".parse().ok();
         assert_eq!(
-            Columns::shown(chosen.as_ref(), 80, false, true, false),
+            Columns::shown(chosen.as_ref(), 80, false, |_| true, false),
             [ProcessColumn::Cache, ProcessColumn::Command]
         );
         let has = |width, has_cache| {
-            [ProcessColumn::Cache, ProcessColumn::Rss].map(|column| shown(width, has_cache).contains(&column))
+            [ProcessColumn::Cache, ProcessColumn::Cpu].map(|column| shown(width, has_cache).contains(&column))
         };
         assert_eq!([has(80, false), has(80, true)], [[false, true], [true, false]]);
-        assert_eq!([has(86, true), has(110, true), has(120, false)], [[true; 2]; 3]);
+        assert_eq!([has(90, true), has(110, true), has(120, false)], [[true; 2], [true; 2], [false, true]]);
     }
 }

@@ -3,12 +3,12 @@
 use tui_input::Input;
 
 use super::columns::Columns;
-use super::labels;
 use super::list_view::{Grouping, View, first_row};
+use super::process_cells;
 use super::process_columns::{ProcessColumn, Sort};
 use super::row_order::RowOrder;
 use super::rows::{self, Row, RowSubject};
-use crate::model::{Fleet, HostProcess};
+use crate::model::{Fleet, HostGpu, HostProcess};
 
 /// Columns of a command that one key press scrolls.
 const SCROLL_STEP: isize = 16;
@@ -24,10 +24,17 @@ pub(crate) struct ProcessList {
     pub rows: Vec<Row>,
     order: RowOrder,
     pub filter: Input,
-    /// The subject under the cursor; `None` until the user moves the cursor, which then stays in the first row.
-    selected: Option<RowSubject>,
+    /// The text that `n` and `N` look for.
+    pub search: Input,
+    /// The subject under the cursor, and the GPU of its row; `None` until the user moves the cursor, which then stays in the
+    /// first row.
+    selected: Option<(RowSubject, Option<HostGpu>)>,
+    /// The filter at the last refresh.
+    shown: (String, View),
     pub cursor: usize,
     pub top: usize,
+    /// The rows that the list needs, heading included.
+    pub(super) wanted: u16,
     /// The tagged processes, in the order in which they were tagged.
     pub tagged: Vec<HostProcess>,
     /// How many columns of each command are scrolled out at the left.
@@ -43,14 +50,21 @@ impl Default for ProcessList {
             rows: Vec::new(),
             order: RowOrder::default(),
             filter: Input::default(),
+            search: Input::default(),
             selected: None,
+            shown: (String::new(), View::default()),
             cursor: 0,
             top: 0,
+            wanted: 0,
             tagged: Vec::new(),
             command_offset: 0,
         }
     }
 }
+
+/// The most rows beyond those of the processes that the list keeps. The areas of the screen move only when processes come that
+/// fit no more, or when many end.
+const SPARE: u16 = 8;
 
 impl ProcessList {
     pub(crate) fn selected_row(&self) -> Option<&Row> {
@@ -63,19 +77,45 @@ impl ProcessList {
     }
 
     pub(crate) fn columns(&self, width: u16, fleet: &Fleet) -> Vec<ProcessColumn> {
-        Columns::shown(self.columns.as_ref(), width, self.view.suspects, has_cache(fleet), fleet.has_many())
+        Columns::shown(
+            self.columns.as_ref(),
+            width,
+            self.view.suspects,
+            |column| has_values(fleet, column),
+            fleet.has_many(),
+        )
     }
 
     /// The columns of the full list: the list of suspects has its own.
     pub(super) fn columns_of_all(&self, width: u16, fleet: &Fleet) -> Columns<ProcessColumn> {
-        Columns::new(Columns::shown(self.columns.as_ref(), width, false, has_cache(fleet), fleet.has_many()))
+        Columns::new(Columns::shown(
+            self.columns.as_ref(),
+            width,
+            false,
+            |column| has_values(fleet, column),
+            fleet.has_many(),
+        ))
     }
 
-    /// Builds the rows from the fleet and keeps the cursor on its subject. Tags of processes that ended are dropped.
+    /// Builds the rows from the fleet and keeps the cursor on its subject; when the filter has changed, it goes to the top.
+    /// Tags of processes that ended are dropped.
     pub(super) fn refresh(&mut self, fleet: &Fleet) {
-        self.rows = rows::rows(fleet, self.view, self.sort, self.filter.value(), &mut self.order);
+        let shown = (self.filter.value().to_owned(), View { grouping: Grouping::Flat, ..self.view.clone() });
+        if self.shown != shown {
+            self.shown = shown;
+            (self.selected, self.cursor, self.top) = (None, 0, 0);
+        }
+        self.rows = rows::rows(fleet, &self.view, self.sort, self.filter.value(), &mut self.order);
+        let needed = u16::try_from(self.rows.len() + 1).unwrap_or(u16::MAX);
+        if !(needed..=needed.saturating_add(SPARE)).contains(&self.wanted) {
+            self.wanted = needed.saturating_add(SPARE / 2);
+        }
         self.tagged.retain(|process| fleet.process(*process).is_some());
-        let place = self.selected.as_ref().and_then(|subject| self.rows.iter().position(|row| row.subject == *subject));
+        let place = self.selected.as_ref().and_then(|(subject, gpu)| {
+            let is_subject = |row: &Row| row.subject == *subject;
+            let exact = self.rows.iter().position(|row| is_subject(row) && row.gpu == *gpu);
+            exact.or_else(|| self.rows.iter().position(is_subject))
+        });
         match (place, &self.selected) {
             (Some(place), _) => self.cursor = place,
             // The subject is gone: stay in the same row, with its new subject.
@@ -90,30 +130,43 @@ impl ProcessList {
 
     pub(super) fn select(&mut self, row: usize) {
         self.cursor = row.min(self.rows.len().saturating_sub(1));
-        self.selected = self.selected_row().map(|row| row.subject.clone());
+        self.selected = self.selected_row().map(|row| (row.subject.clone(), row.gpu.clone()));
     }
 
     pub(super) fn step(&mut self, by: isize) {
         self.select(self.cursor.saturating_add_signed(by));
     }
 
-    pub(super) fn toggle_suspects(&mut self) {
-        self.view.suspects = !self.view.suspects;
-        (self.selected, self.cursor) = (None, 0);
+    /// Moves the cursor to the next process that the search finds, or to the one before. After the last comes the first.
+    /// With 0, a process under the cursor that matches keeps the cursor. Returns whether there is one.
+    pub(super) fn find(&mut self, by: isize, fleet: &Fleet) -> bool {
+        let rows = self.rows.len();
+        let is_match = rows::matcher(fleet, self.search.value());
+        let first = usize::from(by != 0);
+        let places = (first..rows + first).map(|distance| match by {
+            ..0 => (self.cursor + rows - distance) % rows,
+            _ => (self.cursor + distance) % rows,
+        });
+        let place = places.into_iter().find(|place| self.rows[*place].process().is_some_and(&is_match));
+        if let Some(place) = place {
+            self.select(place);
+        }
+        place.is_some()
     }
 
-    /// Changes the grouping. Returns a notice that names it, and says so if the list looks the same as before.
-    pub(super) fn group(&mut self, grouping: Grouping, fleet: &Fleet) -> String {
+    /// Changes the grouping. Returns a notice if the list looks the same as before; otherwise the badge says enough.
+    pub(super) fn group(&mut self, grouping: Grouping, fleet: &Fleet) -> Option<String> {
         let before = std::mem::take(&mut self.rows);
         self.view.grouping = grouping;
         self.refresh(fleet);
         let words = match grouping {
             Grouping::Flat => "each process for itself",
+            Grouping::Gpu => "processes by GPU",
             Grouping::Tree => "processes below their parents",
             Grouping::Job => "processes by job",
             Grouping::User => "processes by user",
         };
-        if self.rows == before { format!("{words}, which looks the same here") } else { words.to_owned() }
+        (self.rows == before).then(|| format!("{words}, which looks the same here"))
     }
 
     /// Sorts by the column `by` places after the present one, among the shown columns that can sort. After the last
@@ -156,7 +209,7 @@ impl ProcessList {
     }
 }
 
-/// Whether the PyTorch cache of any process of any host is known.
-fn has_cache(fleet: &Fleet) -> bool {
-    fleet.hosts().any(|(_, model)| labels::has_cache(model))
+/// Whether a column is filled for any process of any host.
+fn has_values(fleet: &Fleet, column: ProcessColumn) -> bool {
+    fleet.hosts().any(|(_, model)| process_cells::has_values(column, model))
 }

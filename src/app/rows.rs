@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::labels::{command, gpu_labels};
+use super::gpu_list::{GpuRow, gpu_rows};
+use super::labels::{command, gpu_label, gpu_labels};
 use super::list_view::{Grouping, View};
 use super::process_cells::{ProcessLine, sort_key};
 use super::process_columns::Sort;
@@ -11,12 +12,14 @@ use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::model::{Fleet, HostGpu, HostModel, HostProcess, JobKey};
 use crate::protocol::host_key::HostKey;
-use crate::protocol::snapshot::ProcessId;
+use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     pub subject: RowSubject,
     pub depth: usize,
+    /// The GPU whose memory the row shows; `None` for the memory on all GPUs.
+    pub gpu: Option<HostGpu>,
     /// Whether this row's memory is shown in the row of the one process that keeps it, and must not be counted twice.
     pub is_kept: bool,
 }
@@ -36,14 +39,21 @@ pub(crate) struct ProcessGroup {
     pub host: HostKey,
     pub name: String,
     pub members: Vec<ProcessId>,
-    /// Tells jobs of the same name apart; `None` for a user.
-    job: Option<JobKey>,
+    pub kind: GroupKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GroupKind {
+    User,
+    /// Tells jobs of the same name apart.
+    Job(JobKey),
+    Gpu(GpuUuid),
 }
 
 /// A group stays the same group when its members change.
 impl PartialEq for ProcessGroup {
     fn eq(&self, other: &Self) -> bool {
-        (self.host, &self.name, &self.job) == (other.host, &other.name, &other.job)
+        (self.host, &self.name, &self.kind) == (other.host, &other.name, &other.kind)
     }
 }
 
@@ -53,11 +63,17 @@ impl ProcessGroup {
     pub(crate) fn processes(&self) -> impl Iterator<Item = HostProcess> + '_ {
         self.members.iter().map(|process| HostProcess { host: self.host, process: *process })
     }
+
+    /// The GPU of the group; `None` if it is a job or a user.
+    pub(crate) fn gpu(&self) -> Option<HostGpu> {
+        let GroupKind::Gpu(gpu) = &self.kind else { return None };
+        Some(HostGpu { host: self.host, gpu: gpu.clone() })
+    }
 }
 
 impl Row {
     fn new(subject: RowSubject, depth: usize) -> Self {
-        Self { subject, depth, is_kept: false }
+        Self { subject, depth, gpu: None, is_kept: false }
     }
 
     fn of_process(process: HostProcess, depth: usize) -> Self {
@@ -69,12 +85,8 @@ impl Row {
     }
 }
 
-pub(super) fn rows(fleet: &Fleet, view: View, sort: Sort, filter: &str, order: &mut RowOrder) -> Vec<Row> {
-    let filter = Filter {
-        only_mine: view.mine,
-        terms: filter.split_whitespace().map(str::to_lowercase).collect(),
-        has_hosts: fleet.has_many(),
-    };
+pub(super) fn rows(fleet: &Fleet, view: &View, sort: Sort, filter: &str, order: &mut RowOrder) -> Vec<Row> {
+    let filter = Filter { only_mine: view.mine, gpu: view.gpu.as_ref(), ..Filter::new(fleet, filter) };
     let mut sortable: Vec<(HostProcess, Moment, SortKeys<'_>)> = Vec::new();
     for (host, model) in fleet.hosts() {
         let Some(snapshot) = model.latest() else { continue };
@@ -86,7 +98,7 @@ pub(super) fn rows(fleet: &Fleet, view: View, sort: Sort, filter: &str, order: &
                     if view.suspects { is_suspect(model, line.process.id) } else { line.process_total.is_some() }
                 },
             );
-        sortable.extend(listed.filter(|line| filter.matches(line)).map(|line| {
+        sortable.extend(listed.filter(|line| filter.matches(host, line)).map(|line| {
             let key = |column| sort_key(column, &line);
             let keys = [key(sort.column), sort.then.and_then(|(column, _)| key(column))];
             (HostProcess { host, process: line.process.id }, model.now(), keys)
@@ -96,21 +108,25 @@ pub(super) fn rows(fleet: &Fleet, view: View, sort: Sort, filter: &str, order: &
     let mut rows = match view.grouping {
         Grouping::Flat => sorted.into_iter().map(|process| Row::of_process(process, 0)).collect(),
         Grouping::Tree => trees(fleet, &sorted),
+        Grouping::Gpu => by_gpu(fleet, &sorted, &filter, view.suspects),
         Grouping::Job => grouped(sorted, |process| {
             let job = fleet.host(process.host)?.job(process.process)?;
-            Some((job.name.clone(), Some(job.key.clone())))
+            Some((job.name.clone(), GroupKind::Job(job.key.clone())))
         }),
         Grouping::User => grouped(sorted, |process| {
             let user = &fleet.process(process)?.1.facts.user;
-            Some((user.as_ref().map_or_else(ToString::to_string, ToString::to_string), None))
+            Some((user.as_ref().map_or_else(ToString::to_string, ToString::to_string), GroupKind::User))
         }),
     };
-    if filter.terms.is_empty() && !view.mine {
-        rows.extend(fleet.hosts().flat_map(|(host, model)| {
-            let gpus =
-                model.unaccounted().iter().map(move |unaccounted| HostGpu { host, gpu: unaccounted.gpu.clone() });
-            gpus.map(|gpu| Row::new(RowSubject::Unaccounted(gpu), 0))
-        }));
+    if view.grouping != Grouping::Gpu && filter.has_unaccounted() {
+        rows.extend(
+            unaccounted(fleet)
+                .filter(|gpu| filter.gpu.is_none_or(|shown| shown == gpu))
+                .map(|gpu| Row::new(RowSubject::Unaccounted(gpu), 0)),
+        );
+    }
+    if let Some(gpu) = filter.gpu {
+        rows.iter_mut().filter(|row| row.process().is_some()).for_each(|row| row.gpu = Some(gpu.clone()));
     }
     count_once(fleet, &mut rows);
     if view.suspects {
@@ -125,11 +141,12 @@ pub(super) fn rows(fleet: &Fleet, view: View, sort: Sort, filter: &str, order: &
 }
 
 /// The processes without GPU memory that a dead job left behind.
-fn leftovers(host: HostKey, host_name: &str, model: &HostModel, filter: &Filter) -> Vec<Row> {
+fn leftovers(host: HostKey, host_name: &str, model: &HostModel, filter: &Filter<'_>) -> Vec<Row> {
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let verdicts = model.verdicts().iter().filter(|verdict| verdict.is_leftover());
     let processes = verdicts.filter_map(|verdict| snapshot.process(verdict.process));
-    let shown = processes.filter(|process| filter.matches(&ProcessLine::new(host_name, model, snapshot, process)));
+    let shown =
+        processes.filter(|process| filter.matches(host, &ProcessLine::new(host_name, model, snapshot, process)));
     shown.map(|process| Row::of_process(HostProcess { host, process: process.id }, 0)).collect()
 }
 
@@ -201,18 +218,18 @@ fn with_related(model: &HostModel, mut processes: Vec<ProcessId>) -> Vec<Process
 
 /// Groups in the order of their first process, each below its head. A job with one process has no head: the row of the
 /// process says everything.
-fn grouped(sorted: Vec<HostProcess>, group_of: impl Fn(HostProcess) -> Option<(String, Option<JobKey>)>) -> Vec<Row> {
+fn grouped(sorted: Vec<HostProcess>, group_of: impl Fn(HostProcess) -> Option<(String, GroupKind)>) -> Vec<Row> {
     let mut groups: Vec<ProcessGroup> = Vec::new();
     for process in sorted {
-        let (name, job) = group_of(process).unwrap_or_default();
-        let new = ProcessGroup { host: process.host, name, members: vec![process.process], job };
+        let (name, kind) = group_of(process).unwrap_or_else(|| (String::new(), GroupKind::User));
+        let new = ProcessGroup { host: process.host, name, members: vec![process.process], kind };
         match groups.iter_mut().find(|group| **group == new) {
             Some(group) => group.members.push(process.process),
             None => groups.push(new),
         }
     }
     let rows = groups.into_iter().flat_map(|group| {
-        let is_alone = group.job.is_some() && group.members.len() == 1;
+        let is_alone = matches!(group.kind, GroupKind::Job(_)) && group.members.len() == 1;
         let depth = usize::from(!is_alone);
         let members: Vec<Row> = group.processes().map(|process| Row::of_process(process, depth)).collect();
         let head = (!is_alone).then(|| Row::new(RowSubject::Group(group), 0));
@@ -221,19 +238,93 @@ fn grouped(sorted: Vec<HostProcess>, group_of: impl Fn(HostProcess) -> Option<(S
     rows.collect()
 }
 
-struct Filter {
+/// The GPUs with unaccounted memory.
+fn unaccounted(fleet: &Fleet) -> impl Iterator<Item = HostGpu> + '_ {
+    fleet.hosts().flat_map(|(host, model)| {
+        model.unaccounted().iter().map(move |unaccounted| HostGpu { host, gpu: unaccounted.gpu.clone() })
+    })
+}
+
+/// One group for each GPU: its processes, then its unaccounted memory. Processes that the driver lists for no GPU come last.
+fn by_gpu(fleet: &Fleet, sorted: &[HostProcess], filter: &Filter<'_>, only_suspects: bool) -> Vec<Row> {
+    let total = |process: &HostProcess| fleet.host(process.host)?.process_total(process.process);
+    let mut rows = Vec::new();
+    for GpuRow { host, model, gpu } in gpu_rows(fleet) {
+        let id = HostGpu { host, gpu: gpu.uuid.clone() };
+        let place = model.latest().and_then(|snapshot| place(snapshot, &id));
+        let is_on = |process: &&HostProcess| {
+            let total = total(process).filter(|_| process.host == host);
+            total.zip(place).is_some_and(|(total, place)| total.gpus.contains(&place))
+        };
+        let members: Vec<ProcessId> = sorted.iter().filter(is_on).map(|process| process.process).collect();
+        let is_unaccounted = filter.has_unaccounted() && unaccounted(fleet).any(|unaccounted| unaccounted == id);
+        let is_empty = members.is_empty() && !is_unaccounted;
+        if filter.gpu.is_some_and(|shown| *shown != id) || is_empty && (!filter.has_unaccounted() || only_suspects) {
+            continue;
+        }
+        let name = format!("GPU {}", gpu_label(gpu));
+        let processes: Vec<HostProcess> =
+            members.iter().map(|process| HostProcess { host, process: *process }).collect();
+        let group = ProcessGroup { host, name, members, kind: GroupKind::Gpu(gpu.uuid.clone()) };
+        rows.push(Row::new(RowSubject::Group(group), 0));
+        let on_gpu = processes.into_iter().map(|process| Row { gpu: Some(id.clone()), ..Row::of_process(process, 1) });
+        rows.extend(on_gpu);
+        rows.extend(is_unaccounted.then(|| Row::new(RowSubject::Unaccounted(id), 1)));
+    }
+    let unlisted = sorted.iter().filter(|process| total(process).is_none());
+    rows.extend(unlisted.map(|process| Row::of_process(*process, 0)));
+    rows
+}
+
+fn place(snapshot: &Snapshot, gpu: &HostGpu) -> Option<usize> {
+    snapshot.gpus.iter().position(|listed| listed.uuid == gpu.gpu)
+}
+
+/// Returns whether a process shows all words of a search, which is no match while it is empty.
+pub(super) fn matcher<'a>(fleet: &'a Fleet, search: &str) -> impl Fn(HostProcess) -> bool + 'a {
+    let filter = Filter::new(fleet, search);
+    move |process| {
+        let Some(model) = fleet.host(process.host).filter(|_| !filter.terms.is_empty()) else { return false };
+        let seen = model.latest().and_then(|snapshot| Some((snapshot, snapshot.process(process.process)?)));
+        seen.is_some_and(|(snapshot, seen)| {
+            filter.matches(process.host, &ProcessLine::new(fleet.name(process.host), model, snapshot, seen))
+        })
+    }
+}
+
+struct Filter<'a> {
     only_mine: bool,
+    /// The GPU whose processes alone match.
+    gpu: Option<&'a HostGpu>,
     /// Words in lower case; a row shows all of them.
     terms: Vec<String>,
     /// Whether rows show the name of their host, which then counts as a part of the text.
     has_hosts: bool,
 }
 
-impl Filter {
-    fn matches(&self, line: &ProcessLine<'_>) -> bool {
-        let ProcessLine { host, snapshot, process, process_total, .. } = *line;
+impl Filter<'_> {
+    fn new(fleet: &Fleet, words: &str) -> Self {
+        let terms = words.split_whitespace().map(str::to_lowercase).collect();
+        Self { only_mine: false, gpu: None, terms, has_hosts: fleet.has_many() }
+    }
+
+    /// Whether memory without a process is shown.
+    fn has_unaccounted(&self) -> bool {
+        self.terms.is_empty() && !self.only_mine
+    }
+
+    fn matches(&self, host_key: HostKey, line: &ProcessLine<'_>) -> bool {
+        let ProcessLine { host, model, snapshot, process, process_total, .. } = *line;
         if self.only_mine && process.facts.uid != Ok(snapshot.host.facts.uid) {
             return false;
+        }
+        if let Some(gpu) = self.gpu {
+            // A process that the driver does not list may have the GPU open.
+            let open = model.verdict(process.id).map(|verdict| verdict.open.as_slice()).unwrap_or_default();
+            let places = process_total.map_or(open, |total| total.gpus.as_slice());
+            if gpu.host != host_key || place(snapshot, gpu).is_none_or(|place| !places.contains(&place)) {
+                return false;
+            }
         }
         if self.terms.is_empty() {
             return true;
@@ -243,15 +334,19 @@ impl Filter {
         let places = process_total.map(|total| total.gpus.as_slice()).unwrap_or_default();
         let names = places.iter().filter_map(|place| snapshot.gpus[*place].facts.name.as_ref().ok());
         let names: Vec<&str> = names.map(Text::as_str).collect();
+        let pid = process.id.pid.to_string();
         let text = format!(
-            "{} gpu{} {} {user} {comm} {} {}",
+            "{} gpu{} {pid} {user} {comm} {} {}",
             if self.has_hosts { host } else { "" },
             gpu_labels(snapshot, places),
-            process.id.pid,
             command(process).unwrap_or_default(),
             names.join(" ")
         )
         .to_lowercase();
-        self.terms.iter().all(|term| text.contains(term))
+        self.terms.iter().all(|term| match term.split_once(':') {
+            Some(("user", name)) => user.to_lowercase() == name,
+            Some(("pid", pids)) => pids.split(',').any(|other| other == pid),
+            _ => text.contains(term),
+        })
     }
 }

@@ -12,6 +12,7 @@ use strum::VariantArray;
 use super::App;
 use super::columns::Columns;
 use super::gpu_columns::GpuColumn;
+use super::layout::GpuView;
 use super::list_view::Grouping;
 use super::process_columns::{ProcessColumn, Sort};
 use crate::protocol::agent_options::Interval;
@@ -52,6 +53,14 @@ fn parse_name<T: VariantArray + Copy + fmt::Display>(name: &str, what: &str) -> 
         let known: Vec<String> = T::VARIANTS.iter().map(ToString::to_string).collect();
         format!("`{name}` is no {what}; there are {}", known.join(", "))
     })
+}
+
+impl FromStr for GpuView {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        parse_name(name, "view of the GPUs")
+    }
 }
 
 impl FromStr for Grouping {
@@ -135,6 +144,7 @@ settings! {
     columns: Columns<ProcessColumn> = List,
     /// The columns of the GPU list, from left to right.
     gpu_columns: Columns<GpuColumn> = List,
+    gpu_view: GpuView = Text,
     sort: Sort = List,
     group: Grouping = Text,
     /// Whether the process list shows only processes of the user that gputop runs as.
@@ -144,11 +154,12 @@ settings! {
 
 impl App {
     pub(crate) fn apply_settings(&mut self, settings: Settings) {
-        let Settings { theme, interval, columns, gpu_columns, sort, group, mine, host } = settings;
+        let Settings { theme, interval, columns, gpu_columns, gpu_view, sort, group, mine, host } = settings;
         self.theme = theme.unwrap_or(self.theme);
         self.options.interval = interval.map_or(self.options.interval, |Interval(interval)| interval);
         self.processes.columns = columns.or(self.processes.columns.take());
         self.gpus.columns = gpu_columns.or(self.gpus.columns.take());
+        self.gpus.view = gpu_view.unwrap_or(self.gpus.view);
         self.processes.sort = sort.unwrap_or(self.processes.sort);
         self.processes.view.grouping = group.unwrap_or(self.processes.view.grouping);
         self.processes.view.mine = mine.unwrap_or(self.processes.view.mine);
@@ -161,6 +172,7 @@ impl App {
             interval: Some(Interval(self.options.interval)),
             columns: self.processes.columns.clone(),
             gpu_columns: self.gpus.columns.clone(),
+            gpu_view: Some(self.gpus.view),
             sort: Some(self.processes.sort),
             group: Some(self.processes.view.grouping),
             mine: Some(self.processes.view.mine),

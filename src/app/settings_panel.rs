@@ -9,6 +9,7 @@ use super::process_columns::ProcessColumn;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item {
     Theme,
+    GpuView,
     Host,
     Mine,
     Column(ProcessColumn),
@@ -20,7 +21,7 @@ impl Item {
         match self {
             Self::Column(column) => Some(column.spec()),
             Self::GpuColumn(column) => Some(column.spec()),
-            Self::Theme | Self::Host | Self::Mine => None,
+            Self::Theme | Self::GpuView | Self::Host | Self::Mine => None,
         }
     }
 }
@@ -35,7 +36,12 @@ impl App {
     /// `None` while the panel is closed.
     pub(crate) fn settings_panel(&self) -> Option<(Vec<(Item, bool)>, usize)> {
         let panel = self.modes.settings_panel()?;
-        let first = [(Item::Theme, true), (Item::Host, self.host_line), (Item::Mine, self.processes.view.mine)];
+        let first = [
+            (Item::Theme, true),
+            (Item::GpuView, true),
+            (Item::Host, self.host_line),
+            (Item::Mine, self.processes.view.mine),
+        ];
         let (of_processes, of_gpus) = (self.columns_of_processes(), self.columns_of_gpus());
         // The user cannot choose whether lists name the host.
         let columns = of_processes.and_others().into_iter().filter(|column| *column != ProcessColumn::Host);
@@ -58,6 +64,7 @@ impl App {
         let (item, is_on) = items[cursor];
         match item {
             Item::Theme => self.theme = self.theme.step(1),
+            Item::GpuView => self.gpus.view = self.gpus.view.next(),
             Item::Host => self.host_line = !is_on,
             Item::Mine => self.processes.view.mine = !is_on,
             Item::Column(column) => match self.columns_of_processes().toggled(column) {
@@ -77,7 +84,7 @@ impl App {
         let Some((items, cursor)) = self.settings_panel() else { return };
         match items[cursor] {
             (Item::Theme, _) => self.theme = self.theme.step(by),
-            (Item::Host | Item::Mine, _) => self.toggle(),
+            (Item::GpuView | Item::Host | Item::Mine, _) => self.toggle(),
             (_, false) => self.notice.set("hidden columns cannot be moved: press Space to show this one"),
             (item, true) if item.column().is_some_and(|spec| spec.is_last) => {
                 self.notice.set("this column takes the rest of the line, so it is the last");

@@ -272,7 +272,7 @@ fn members_of_a_job_may_be_found_while_the_dialog_is_open() {
 
 #[test]
 fn a_job_of_one_line_has_no_head_of_its_own() {
-    let grouped = story(family()).keys("b").shows(&[103, 102, 101], 103);
+    let grouped = story(family()).keys("bb").shows(&[103, 102, 101], 103);
     let heads: Vec<usize> =
         (0..).zip(&grouped.app.processes.rows).filter(|(_, row)| row.process().is_none()).map(|it| it.0).collect();
     assert_eq!(heads, [1]);
@@ -281,19 +281,15 @@ fn a_job_of_one_line_has_no_head_of_its_own() {
 }
 
 #[test]
-fn a_notice_names_the_grouping_and_says_when_the_list_looks_the_same() {
-    #[track_caller]
-    fn says(story: &Story, words: &str) {
-        assert_eq!(story.app.notice.text(), Some(words));
+fn b_goes_through_the_groupings_and_says_when_the_list_looks_the_same() {
+    let mut grouped = story(family());
+    for words in ["by GPU", "by job", "by user", "tree"] {
+        grouped = grouped.keys("b");
+        assert_eq!((grouped.app.badge_words().join(","), grouped.app.notice.text()), (words.to_owned(), None));
     }
-    let grouped = story(family()).keys("b");
-    says(&grouped, "processes by job");
-    let grouped = grouped.keys("b");
-    says(&grouped, "processes by user");
-    says(&grouped.keys("b"), "each process for itself");
+    assert!(grouped.keys("b").app.badge_words().is_empty());
     let alone = story(three()).keys("t");
-    says(&alone, "processes below their parents, which looks the same here");
-    says(&alone.keys("t"), "each process for itself, which looks the same here");
+    assert_eq!(alone.app.notice.text(), Some("processes below their parents, which looks the same here"));
 }
 
 #[test]

@@ -11,19 +11,37 @@ use rustix::termios;
 /// The columns and lines to assume where the terminal does not report them: those of a VT100.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
+/// How many colours a terminal shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ColourDepth {
+    /// None, or none are wanted.
+    None,
+    /// The sixteen of its own.
+    Sixteen,
+    /// The palette of 256.
+    Palette,
+    /// All that 24 bits can tell.
+    Rgb,
+}
+
 /// The abilities of the terminal and the locale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalAbilities {
     /// Whether output must be ASCII only.
     pub ascii: bool,
-    /// Whether colours can be shown and are wanted.
-    pub colour: bool,
+    /// The colours that can be shown and are wanted.
+    pub colours: ColourDepth,
 }
 
 impl TerminalAbilities {
-    /// Reads `TERM`, `NO_COLOR` and the locale from the environment.
+    /// Reads `TERM`, `COLORTERM`, `NO_COLOR` and the locale from the environment.
     pub fn from_env() -> Self {
         Self::from_variables(|name| env::var_os(name))
+    }
+
+    /// Whether colours can be shown and are wanted.
+    pub(crate) fn has_colour(self) -> bool {
+        self.colours > ColourDepth::None
     }
 
     fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
@@ -35,10 +53,18 @@ impl TerminalAbilities {
         let term = set("TERM").unwrap_or_default();
         // The Linux console has 512 glyphs and no braille; the other terminals are older than Unicode.
         let lacks_unicode = ["", "dumb", "linux", "ansi", "cons25"].contains(&term.as_str()) || term.starts_with("vt");
+        // Their names do not say that they have at least 256 colours, and `COLORTERM` does not travel over SSH.
+        let has_palette = ["alacritty", "foot", "wezterm", "xterm-ghostty", "xterm-kitty"].contains(&term.as_str());
         let lacks_colour = ["", "dumb"].contains(&term.as_str()) || term.starts_with("vt1") || term.starts_with("vt2");
         Self {
             ascii: lacks_unicode || !(locale.contains("utf-8") || locale.contains("utf8")),
-            colour: !lacks_colour && set("NO_COLOR").is_none(),
+            colours: match set("COLORTERM").as_deref() {
+                _ if lacks_colour || set("NO_COLOR").is_some() => ColourDepth::None,
+                Some("truecolor" | "24bit") => ColourDepth::Rgb,
+                _ if term.contains("direct") => ColourDepth::Rgb,
+                _ if term.contains("256color") || has_palette => ColourDepth::Palette,
+                _ => ColourDepth::Sixteen,
+            },
         }
     }
 }
@@ -88,30 +114,39 @@ pub fn write_unbuffered(mut bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::ColourDepth::{None, Palette, Rgb, Sixteen};
     use super::*;
 
     #[track_caller]
-    fn check(env: &[(&str, &str)], ascii: bool, colour: bool) {
+    fn check(env: &[(&str, &str)], ascii: bool, colours: ColourDepth) {
         let variable = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
-        assert_eq!(TerminalAbilities::from_variables(variable), TerminalAbilities { ascii, colour }, "{env:?}");
+        assert_eq!(TerminalAbilities::from_variables(variable), TerminalAbilities { ascii, colours }, "{env:?}");
     }
 
     #[test]
     fn the_locale_and_the_terminal_determine_the_abilities() {
-        check(&[("LANG", "en_US.UTF-8"), ("TERM", "xterm-256color")], false, true);
-        check(&[("LANG", "C.utf8"), ("TERM", "screen")], false, true);
-        check(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C"), ("TERM", "xterm")], true, true);
-        check(&[("LANG", "C"), ("LC_CTYPE", "de_DE.UTF-8"), ("LC_ALL", ""), ("TERM", "xterm")], false, true);
-        check(&[("TERM", "xterm")], true, true);
-        check(&[("LANG", "en_US.UTF-8"), ("TERM", "linux")], true, true);
-        check(&[("LANG", "en_US.UTF-8"), ("TERM", "vt100")], true, false);
-        check(&[("LANG", "en_US.UTF-8"), ("TERM", "dumb")], true, false);
-        check(&[("LANG", "en_US.UTF-8")], true, false);
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "xterm-256color")], false, Palette);
+        check(&[("LANG", "C.utf8"), ("TERM", "screen")], false, Sixteen);
+        check(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C"), ("TERM", "xterm")], true, Sixteen);
+        check(&[("LANG", "C"), ("LC_CTYPE", "de_DE.UTF-8"), ("LC_ALL", ""), ("TERM", "xterm")], false, Sixteen);
+        check(&[("TERM", "xterm")], true, Sixteen);
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "linux")], true, Sixteen);
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "vt100")], true, None);
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "dumb")], true, None);
+        check(&[("LANG", "en_US.UTF-8")], true, None);
     }
 
     #[test]
     fn no_color_turns_colours_off() {
-        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "1")], false, false);
-        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "")], false, true);
+        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "1")], false, None);
+        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "")], false, Sixteen);
+    }
+
+    #[test]
+    fn the_terminal_says_how_many_colours_it_has() {
+        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm-256color"), ("COLORTERM", "truecolor")], false, Rgb);
+        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("COLORTERM", "24bit")], false, Rgb);
+        check(&[("LANG", "C.UTF-8"), ("TERM", "tmux-256color"), ("COLORTERM", "yes")], false, Palette);
+        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm-kitty")], false, Palette);
     }
 }

@@ -68,6 +68,62 @@ impl AddAssign for ViewerTime {
     }
 }
 
+/// The wall clock of a host, in its time zone. Converts a [`Moment`] to local time: milliseconds since 1970, as a clock on the
+/// wall shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WallClock {
+    /// A moment, and its local time.
+    known: (Moment, u64),
+}
+
+impl WallClock {
+    /// Returns the clock that showed `unix_ms` (UTC) at a moment, in a time zone that is `offset` seconds ahead of UTC.
+    pub fn new(at: Moment, unix_ms: u64, offset: i32) -> Self {
+        // A later time could not be added to. The year is far above 9999, after which nothing is formatted.
+        let latest = Moment::LATEST.0 * 1000;
+        Self { known: (at, unix_ms.min(latest).saturating_add_signed(i64::from(offset) * 1000)) }
+    }
+
+    /// Returns the local time of a moment.
+    pub fn local_ms(self, at: Moment) -> u64 {
+        let (known, local) = self.known;
+        (local + at.0).saturating_sub(known.0)
+    }
+
+    /// Returns `03:41:12`, or the date `07-14` for a moment more than a day before or after `now`.
+    pub fn seconds(self, at: Moment, now: Moment) -> String {
+        let local = self.local_ms(at);
+        if is_near(at, now) { Self::time_of_day(local) } else { Self::day(local) }
+    }
+
+    /// Returns `03:41`, with the date before it, as in `07-14 03:41`, for a moment more than a day before or after `now`.
+    pub fn near(self, at: Moment, now: Moment) -> String {
+        let local = self.local_ms(at);
+        let time = Self::hour_and_minute(local);
+        if is_near(at, now) { time } else { format!("{} {time}", Self::day(local)) }
+    }
+
+    /// Returns the month and day of a local time, as in `07-14`.
+    pub fn day(local_ms: u64) -> String {
+        local_time(local_ms, 0)[5..10].to_owned()
+    }
+
+    /// Returns `03:41`.
+    pub fn hour_and_minute(local_ms: u64) -> String {
+        local_time(local_ms, 0)[11..16].to_owned()
+    }
+
+    /// Returns `03:41:12`.
+    pub fn time_of_day(local_ms: u64) -> String {
+        local_time(local_ms, 0)[11..19].to_owned()
+    }
+}
+
+/// Whether two moments are less than a day apart.
+fn is_near(at: Moment, now: Moment) -> bool {
+    at.since(now).max(now.since(at)) < Duration::from_hours(24)
+}
+
 /// Returns the wall-clock time `2026-07-14T10:12:38.696+02:00`, in a time zone that is `offset` seconds ahead of UTC.
 pub fn local_time(unix_ms: u64, offset: i32) -> String {
     /// The last millisecond of the year 9999, after which `humantime` formats nothing.
@@ -76,4 +132,31 @@ pub fn local_time(unix_ms: u64, offset: i32) -> String {
     let time = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(local)).to_string();
     let (sign, minutes) = (if offset < 0 { '-' } else { '+' }, offset.unsigned_abs() / 60);
     format!("{}{sign}{:02}:{:02}", time.trim_end_matches('Z'), minutes / 60, minutes % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_has_a_clock_time_in_the_time_zone_of_its_host() {
+        // 2026-07-14T08:12:38Z.
+        let now = Moment(5_000_000);
+        let clock = WallClock::new(now, 1_784_016_758_000, 7200);
+        assert_eq!(clock.seconds(now, now), "10:12:38");
+        assert_eq!(clock.seconds(Moment(4_940_000), now), "10:11:38");
+        assert_eq!(clock.near(now.after(Duration::from_hours(3)), now), "13:12");
+        assert_eq!(clock.near(now.after(Duration::from_hours(48)), now), "07-16 10:12");
+        let later = Moment(5_000_000 + 25 * 3_600_000);
+        assert_eq!(clock.seconds(now, later), "07-14");
+    }
+
+    #[test]
+    fn no_clock_of_a_hostile_agent_overflows() {
+        for (at, unix_ms, offset) in [(0, u64::MAX, i32::MAX), (Moment::LATEST.0, 0, i32::MIN), (0, 0, i32::MIN)] {
+            let clock = WallClock::new(Moment(at), unix_ms, offset);
+            assert_eq!(clock.seconds(Moment(0), Moment::LATEST).len(), 5);
+            assert_eq!(clock.near(Moment::LATEST, Moment::LATEST).len(), 5);
+        }
+    }
 }

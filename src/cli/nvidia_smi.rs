@@ -29,7 +29,7 @@ const LIST_OF_INSTANCES: &str = "mig-list";
 const COUNTERPARTS: &[(&str, &str)] = &[
     (
         "-q -qx --query -x --xml-format -d --display -a",
-        "the page of a GPU (Tab, Enter) shows everything about it; for scripts, see `--help-query-gpu`",
+        "the page of a GPU (Tab, i) shows everything about it; for scripts, see `--help-query-gpu`",
     ),
     (
         "--query-accounted-apps --help-query-accounted-apps -caa -am",
@@ -47,7 +47,7 @@ const COUNTERPARTS: &[(&str, &str)] = &[
     ("pmon", "`gputop --once -l 1` prints the processes on each GPU every second"),
     (
         "topo nvlink c2c pci gpm",
-        "the page of a GPU (Tab, Enter) shows its links, their throughput and the path to each other GPU",
+        "the page of a GPU (Tab, i) shows its links, their throughput and the path to each other GPU",
     ),
     (LIST_OF_INSTANCES, "`gputop -L` lists the MIG instances of each GPU"),
     ("vgpu", "gputop does not show virtual GPUs and their machines; nvidia-smi does"),

@@ -8,13 +8,13 @@ use super::{
 };
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::analyze::AnalyzeOptions;
-use crate::commands::doctor::{DoctorOptions, SettingsState};
+use crate::commands::doctor::{AuditLogState, DoctorOptions, SettingsState};
 use crate::commands::explain::ExplainOptions;
 use crate::commands::free::FreeOptions;
 use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{FieldTable, Query, QueryOptions};
 use crate::commands::report::{ChosenColumns, ReadOptions, ReportFormat, ReportOptions};
-use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_LOOP};
+use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_LOOP, SimulatedMachine};
 use crate::source::{Recording, Source, Speed};
 
 impl Cli {
@@ -91,7 +91,7 @@ impl Cli {
     /// Returns this command line with the format and screen flags of `replay`. A report replays as fast as possible.
     pub(crate) fn with_replay(&self, replay: &ReplayArgs) -> Self {
         let FormatArgs { once, plain, json } = replay.format;
-        let is_report = once || plain || json || !terminal::is_stdout();
+        let is_report = once || plain || json || !terminal::is_stdout() || replay.screen.screenshot.file.is_some();
         let speed = if is_report { Speed::Max } else { replay.speed };
         Self {
             task: Some(Task::Replay(ReplayArgs { speed, ..replay.clone() })),
@@ -118,6 +118,14 @@ impl HostArgs {
 }
 
 impl ScreenArgs {
+    /// The text of the filter with which the screen begins; empty without one.
+    pub(crate) fn filter(&self) -> String {
+        let user = self.user.as_ref().map(|user| format!("user:{user}"));
+        let pids = self.pid.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let pids = (!pids.is_empty()).then(|| format!("pid:{pids}"));
+        [self.filter.clone(), user, pids].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
     pub(crate) fn alert_command(&self) -> Vec<String> {
         self.on_alert.iter().flat_map(|command| command.split_whitespace()).map(str::to_owned).collect()
     }
@@ -128,7 +136,11 @@ impl From<&AgentArgs> for AgentOptions {
         Self {
             interval: args.interval_ms.or(args.interval.map(|Interval(interval)| interval)).unwrap_or(DEFAULT_INTERVAL),
             nvml_lib: args.nvml_lib.clone(),
-            demo: args.demo,
+            demo: match (args.demo, args.demo_past) {
+                (true, true) => SimulatedMachine::WithPast,
+                (true, false) => SimulatedMachine::FromNow,
+                (false, _) => SimulatedMachine::None,
+            },
             readonly: args.readonly,
             detail: args.detail,
             only: args.only.clone(),
@@ -165,6 +177,7 @@ impl From<&FreeArgs> for FreeOptions {
             count: args.count.get(),
             memory: args.memory,
             idle: args.idle,
+            ids: args.id.clone(),
             wait: args.wait,
             command: args.command.clone(),
         }
@@ -181,6 +194,7 @@ impl From<&OrphansArgs> for OrphansOptions {
             watch: args.watch,
             json: args.output.json,
             user: args.user.clone(),
+            ids: args.id.clone(),
             ascii: is_ascii(args.output.ascii),
         }
     }
@@ -197,11 +211,12 @@ impl ReadArgs {
         }
     }
 
-    pub(crate) fn doctor(&self, settings: SettingsState) -> DoctorOptions {
+    pub(crate) fn doctor(&self, settings: SettingsState, audit_log: AuditLogState) -> DoctorOptions {
         DoctorOptions {
             read: self.options(&HostArgs::default(), None),
             nvml_lib: self.agent.nvml_lib.clone(),
             settings,
+            audit_log,
         }
     }
 }

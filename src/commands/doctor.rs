@@ -19,6 +19,18 @@ pub(crate) struct DoctorOptions {
     /// The NVML library to load; `None` for the one of the system.
     pub nvml_lib: Option<PathBuf>,
     pub settings: SettingsState,
+    pub audit_log: AuditLogState,
+}
+
+/// Whether `kills.jsonl`, the log of ended processes, can be written.
+#[derive(Debug)]
+pub(crate) enum AuditLogState {
+    Writable(PathBuf),
+    /// The file, and why this user may not write it.
+    NotWritable(PathBuf, String),
+    /// The file system of the file did not answer in time.
+    Unresponsive(PathBuf),
+    NoHome,
 }
 
 #[derive(Debug)]
@@ -26,8 +38,10 @@ pub(crate) enum SettingsState {
     Invalid(String),
     Unreadable(String),
     UnknownKeys(String),
-    /// The settings are valid. The file may not exist.
+    /// The settings are valid.
     File(PathBuf),
+    /// There is no such file.
+    NoFile(PathBuf),
     NoHome,
 }
 
@@ -84,7 +98,7 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
         check_processes(&mut diagnoses, snapshot, &around);
         Exit::of_snapshot(snapshot, true)
     })?;
-    diagnoses.push(check_audit_log(&around));
+    diagnoses.push(check_audit_log(&options.audit_log));
     diagnoses.push(check_settings(&options.settings));
     check_terminal(&mut diagnoses, able);
     let text = text(&diagnoses);
@@ -224,17 +238,20 @@ fn check_processes(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: 
     });
 }
 
-fn check_audit_log(around: &Diagnostics) -> Diagnosis {
+fn check_audit_log(audit_log: &AuditLogState) -> Diagnosis {
     const SUBJECT: &str = "audit log";
     const OTHER_FOLDER: &str = "export XDG_STATE_HOME=$(mktemp -d)   # or any folder of yours";
-    let Some(home) = &around.state_home else {
-        return Diagnosis::warning(SUBJECT, "off: neither XDG_STATE_HOME nor HOME is set", "export HOME=~");
-    };
-    let file = home.join("gputop/kills.jsonl");
-    match around.keeps_record {
-        Some(true) => Diagnosis::ok(SUBJECT, file.to_string_lossy()),
-        Some(false) => Diagnosis::warning(SUBJECT, format!("this user may not write {}", file.display()), OTHER_FOLDER),
-        None => Diagnosis::warning(SUBJECT, format!("{} does not respond", home.display()), OTHER_FOLDER),
+    match audit_log {
+        AuditLogState::Writable(file) => Diagnosis::ok(SUBJECT, file.to_string_lossy()),
+        AuditLogState::NotWritable(file, why) => {
+            Diagnosis::warning(SUBJECT, format!("this user may not write {}: {why}", file.display()), OTHER_FOLDER)
+        }
+        AuditLogState::Unresponsive(file) => {
+            Diagnosis::warning(SUBJECT, format!("{} does not respond", file.display()), OTHER_FOLDER)
+        }
+        AuditLogState::NoHome => {
+            Diagnosis::warning(SUBJECT, "off: neither XDG_STATE_HOME nor HOME is set", "export HOME=~")
+        }
     }
 }
 
@@ -250,8 +267,8 @@ fn check_settings(settings: &SettingsState) -> Diagnosis {
         SettingsState::UnknownKeys(sentence) => {
             Diagnosis::warning(SUBJECT, sentence, "man gputop   # FILES lists all names")
         }
-        SettingsState::File(file) if file.exists() => Diagnosis::ok(SUBJECT, file.to_string_lossy()),
-        SettingsState::File(file) => Diagnosis::ok(SUBJECT, format!("none: there is no {}", file.display())),
+        SettingsState::File(file) => Diagnosis::ok(SUBJECT, file.to_string_lossy()),
+        SettingsState::NoFile(file) => Diagnosis::ok(SUBJECT, format!("none: there is no {}", file.display())),
         SettingsState::NoHome => {
             Diagnosis::warning(SUBJECT, "no folder: neither XDG_CONFIG_HOME nor HOME is set", "export HOME=~")
         }
@@ -259,7 +276,7 @@ fn check_settings(settings: &SettingsState) -> Diagnosis {
 }
 
 fn check_terminal(diagnoses: &mut Vec<Diagnosis>, able: TerminalAbilities) {
-    diagnoses.push(match (terminal::is_stdout(), able.colour) {
+    diagnoses.push(match (terminal::is_stdout(), able.has_colour()) {
         (true, true) => Diagnosis::ok("terminal", "with colours"),
         (true, false) => Diagnosis::ok("terminal", "without colours, because of NO_COLOR or TERM"),
         (false, _) => Diagnosis::warning(

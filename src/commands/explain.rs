@@ -97,7 +97,7 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     let uses_stderr = passes_on && !terminal::is_stdout();
     let mut style = TextStyle::of_stdout(options.ascii);
     if uses_stderr {
-        style.bold = TerminalAbilities::from_env().colour && io::stderr().is_terminal();
+        style.bold = TerminalAbilities::from_env().has_colour() && io::stderr().is_terminal();
     }
     let mut text = text::format(&messages, &processes, style);
     if left_out > 0 {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use self::gpu_locks::{GpuLock, LockFolder};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent};
-use crate::commands::report::{self, Exit, HostState, ReadOptions};
+use crate::commands::report::{self, Exit, HostState, ReadOptions, gpu_ids};
 use crate::model::{HostModel, Total};
 use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot, Use};
 use crate::source;
@@ -35,6 +35,8 @@ pub struct FreeOptions {
     pub memory: Option<Bytes>,
     /// The time for which no kernel must have run.
     pub idle: Option<Duration>,
+    /// The GPUs to take, as index, UUID or PCI address; all if empty.
+    pub ids: Vec<String>,
     /// Whether to wait until there are enough.
     pub wait: bool,
     /// The command to run on the GPUs, with its arguments. If it is empty, the GPUs are printed.
@@ -96,6 +98,12 @@ fn find(options: &FreeOptions) -> anyhow::Result<Result<FoundGpus, (Exit, String
     let search = || FreeGpuSearch { options, began: None, idle_since: HashMap::new(), has_warned: false };
     let mut searches: Vec<_> = options.read.sources.iter().map(|_| search()).collect();
     let found = report::read_until(&options.read, true, |hosts| {
+        let snapshots: Vec<&Snapshot> = hosts.iter().filter_map(|host| Some(host.seen?.1)).collect();
+        let unknown = gpu_ids::unknown(&snapshots, &options.ids);
+        let are_all_read = snapshots.len() == hosts.len() && snapshots.iter().all(|snapshot| !snapshot.gpus.is_empty());
+        if are_all_read && !unknown.is_empty() {
+            return Some(Err((Exit::Nothing, gpu_ids::no_such_gpu(&unknown).to_string())));
+        }
         let results = hosts.iter().zip(&mut searches).map(|(host, search)| match &host.trouble {
             Some(trouble) if !host.lacks_only_gpus => Some(Err((Exit::Error, trouble.to_string()))),
             _ => host.seen.and_then(|(model, snapshot)| search.update(model, snapshot)),
@@ -156,7 +164,9 @@ impl FreeGpuSearch<'_> {
             );
             return Some(Err((Exit::of_snapshot(snapshot, true), reason)));
         }
-        let candidates: Vec<&Gpu> = snapshot.gpus.iter().filter(|gpu| !is_split(snapshot, gpu)).collect();
+        let is_candidate =
+            |gpu: &&Gpu| !is_split(snapshot, gpu) && gpu_ids::is_chosen(snapshot, gpu, &self.options.ids);
+        let candidates: Vec<&Gpu> = snapshot.gpus.iter().filter(is_candidate).collect();
         for gpu in &candidates {
             if gpu.load.sm == Ok(Percent::new(0.0)) {
                 self.idle_since.entry(gpu.uuid.clone()).or_insert(snapshot.at);

@@ -12,7 +12,7 @@ use crate::app::labels;
 use crate::base::units::{Bytes, Moment};
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::table::{self, Heading, cell};
-use crate::commands::report::{self, Exit, HostState, ReadOptions};
+use crate::commands::report::{self, Exit, HostState, ReadOptions, gpu_ids};
 use crate::model::{HostModel, RetainedMemory, UnaccountedMemory, Verdict, VerdictKind};
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
 
@@ -27,16 +27,25 @@ pub struct OrphansOptions {
     pub json: bool,
     /// The user whose processes are listed, `me` for the current user; `None` for everyone.
     pub user: Option<String>,
+    /// The GPUs whose orphans are listed, as index, UUID or PCI address; if empty, all, and processes without GPU memory.
+    pub ids: Vec<String>,
     /// Whether to write only ASCII.
     pub ascii: bool,
 }
 
 /// Prints the orphans. Fails if no agent can be started, or if the standard output cannot be written.
 pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
-    let exits = report::read_once(&options.read, is_complete, options.watch, |hosts| {
-        hosts.iter().map(|host| print(options, hosts, host)).collect::<anyhow::Result<Vec<Exit>>>()
+    let (exits, has_unknown_ids) = report::read_once(&options.read, is_complete, options.watch, |hosts| {
+        let has_unknown_ids = gpu_ids::print_unknown(hosts, &options.ids);
+        let exits = hosts.iter().map(|host| print(options, hosts, host)).collect::<anyhow::Result<Vec<Exit>>>();
+        exits.map(|exits| (exits, has_unknown_ids))
     })??;
-    Ok(if exits.contains(&Exit::Found) { Exit::Found } else { Exit::combined(&exits) }.into())
+    let exit = match Exit::combined(&exits) {
+        _ if exits.contains(&Exit::Found) => Exit::Found,
+        Exit::Success if has_unknown_ids => Exit::Nothing,
+        exit => exit,
+    };
+    Ok(exit.into())
 }
 
 /// Prints the orphans of a host.
@@ -47,7 +56,7 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
         report::print_error(&report::sentence_on(hosts, name, trouble));
     }
     let Some((model, snapshot)) = host.seen else { return Ok(Exit::Error) };
-    let found = FoundOrphans::of(model, snapshot, options.user.as_deref());
+    let found = FoundOrphans::of(model, snapshot, options.user.as_deref(), &options.ids);
     if options.json {
         let mut json = found.json(is_all);
         if names_host {
@@ -95,6 +104,8 @@ const COLUMNS: [Heading; 8] = [
 struct FoundOrphans<'a> {
     model: &'a HostModel,
     snapshot: &'a Snapshot,
+    /// The chosen GPUs, as index, UUID or PCI address; all if empty.
+    ids: &'a [String],
     /// Processes on a GPU, the most severe verdict first, then the most memory.
     suspects: Vec<&'a Verdict>,
     /// Processes on no GPU.
@@ -102,8 +113,9 @@ struct FoundOrphans<'a> {
 }
 
 impl<'a> FoundOrphans<'a> {
-    /// Selects the processes of `user`, or of all users. `me` is the user who runs gputop.
-    fn of(model: &'a HostModel, snapshot: &'a Snapshot, user: Option<&str>) -> Self {
+    /// Selects the processes of `user`, or of all users, on the GPUs with these IDs, or on all and none. `me` is the user who
+    /// runs gputop.
+    fn of(model: &'a HostModel, snapshot: &'a Snapshot, user: Option<&str>, ids: &'a [String]) -> Self {
         let is_of_user = |process: &&Process| match user {
             None => true,
             Some("me") => process.facts.uid == Ok(snapshot.host.facts.uid),
@@ -118,11 +130,30 @@ impl<'a> FoundOrphans<'a> {
             }
             _ => of_user.contains(&verdict.process),
         };
-        let verdicts = || model.verdicts().iter().filter(is_wanted);
+        let mut found = Self { model, snapshot, ids, suspects: Vec::new(), leftovers: Vec::new() };
+        let verdicts = || model.verdicts().iter().filter(is_wanted).filter(|verdict| found.is_chosen(verdict));
         let mut suspects: Vec<&Verdict> =
             verdicts().filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu()).collect();
         suspects.sort_by_key(|verdict| std::cmp::Reverse((verdict.severity(), memory(verdict))));
-        Self { model, snapshot, suspects, leftovers: verdicts().filter(|verdict| verdict.is_leftover()).collect() }
+        let leftovers = verdicts().filter(|verdict| verdict.is_leftover()).collect();
+        (found.suspects, found.leftovers) = (suspects, leftovers);
+        found
+    }
+
+    /// Whether the process is on a chosen GPU. Without IDs, all processes are chosen, also those on no GPU.
+    fn is_chosen(&self, verdict: &Verdict) -> bool {
+        let is_chosen = |gpu: &Gpu| gpu_ids::is_chosen(self.snapshot, gpu, self.ids);
+        self.ids.is_empty() || self.gpus(verdict).into_iter().any(is_chosen)
+    }
+
+    fn chosen_gpus(&self) -> impl Iterator<Item = &'a Gpu> {
+        let Self { snapshot, ids, .. } = *self;
+        snapshot.gpus.iter().filter(|gpu| gpu_ids::is_chosen(snapshot, gpu, ids))
+    }
+
+    /// The unaccounted memory of the chosen GPUs.
+    fn unaccounted_memory(&self) -> impl Iterator<Item = &'a UnaccountedMemory> {
+        self.model.unaccounted().iter().filter(|memory| self.chosen_gpus().any(|gpu| gpu.uuid == memory.gpu))
     }
 
     fn exit(&self, is_all: bool) -> Exit {
@@ -130,14 +161,14 @@ impl<'a> FoundOrphans<'a> {
             none @ (Exit::NoDriver | Exit::NoGpu) => none,
             _ if !self.suspects.is_empty() || !self.leftovers.is_empty() => Exit::Found,
             // Readings of fans or clocks that failed do not matter here.
-            Exit::Partial if !is_all || self.snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some()) => Exit::Partial,
+            Exit::Partial if !is_all || self.chosen_gpus().any(|gpu| gpu.trouble.is_some()) => Exit::Partial,
             _ => Exit::Success,
         }
     }
 
     /// Returns the report. `dims` says whether processes without GPU memory are dim.
     fn text(&self, dims: bool) -> String {
-        let troubles = self.snapshot.gpus.iter().map(|gpu| &gpu.trouble).chain([&self.snapshot.driver.trouble]);
+        let troubles = self.chosen_gpus().map(|gpu| &gpu.trouble).chain([&self.snapshot.driver.trouble]);
         let mut lines: Vec<String> = troubles.flatten().map(|trouble| trouble.sentence.to_string()).collect();
         let summary = Verdict::summary(self.suspects.iter().copied());
         lines.push(summary.unwrap_or_else(|| "no orphans on these GPUs".to_owned()));
@@ -148,7 +179,7 @@ impl<'a> FoundOrphans<'a> {
         }
         // Memory that only one process keeps is in the row of that process.
         let is_listed = |memory: &UnaccountedMemory| self.is_kept_by_one(|gpu| gpu.uuid == memory.gpu, None);
-        for memory in self.model.unaccounted().iter().filter(|memory| !is_listed(memory)) {
+        for memory in self.unaccounted_memory().filter(|memory| !is_listed(memory)) {
             lines.extend([String::new(), self.unaccounted(memory)]);
         }
         let (dim, plain) = if dims && !self.leftovers.is_empty() { ("\x1b[2m", "\x1b[22m") } else { ("", "") };
@@ -168,7 +199,10 @@ impl<'a> FoundOrphans<'a> {
     fn undecided(&self) -> Option<String> {
         let waits = |verdict: &&Verdict| {
             let state = self.snapshot.process(verdict.process).map(|process| process.load.state);
-            state == Some(Ok(State::DiskSleep)) && verdict.is_on_gpu() && !verdict.is_suspect()
+            state == Some(Ok(State::DiskSleep))
+                && verdict.is_on_gpu()
+                && !verdict.is_suspect()
+                && self.is_chosen(verdict)
         };
         let pids: Vec<String> =
             self.model.verdicts().iter().filter(waits).map(|verdict| verdict.process.pid.to_string()).collect();
@@ -257,7 +291,7 @@ impl<'a> FoundOrphans<'a> {
 
     fn json(&self, is_all: bool) -> Value {
         let total = Verdict::total(&self.suspects.iter().copied());
-        let unaccounted = self.model.unaccounted().iter().map(|memory| {
+        let unaccounted = self.unaccounted_memory().map(|memory| {
             json!({
                 "gpu_uuid": memory.gpu,
                 "memory_bytes": memory.memory,
@@ -321,7 +355,7 @@ mod tests {
 
     /// A host with a data loader worker that keeps a GPU open after its trainer ended, and a trainer of another user.
     fn left_behind() -> HostModel {
-        let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(11)).with(
+        let mut host = example::host(2).with(101, "python train.py", 0, Bytes::from_gib(11)).with(
             200,
             "python eval.py",
             0,
@@ -339,8 +373,14 @@ mod tests {
 
     #[track_caller]
     fn check(user: Option<&str>, exit: Exit, expected: &[&str]) {
+        check_on(&[], user, exit, expected);
+    }
+
+    #[track_caller]
+    fn check_on(ids: &[&str], user: Option<&str>, exit: Exit, expected: &[&str]) {
         let model = left_behind();
-        let found = FoundOrphans::of(&model, model.latest().expect("it has one"), user);
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let found = FoundOrphans::of(&model, model.latest().expect("it has one"), user, &ids);
         assert_eq!(found.text(false).lines().collect::<Vec<_>>(), expected);
         assert_eq!(found.exit(true), exit);
         assert_eq!(found.json(true)["processes"].as_array().map(Vec::len), Some(found.suspects.len()));
@@ -358,6 +398,8 @@ mod tests {
         check(None, Exit::Found, &lines);
         check(Some("me"), Exit::Found, &lines);
         check(Some("alice"), Exit::Found, &lines);
+        check_on(&["0"], None, Exit::Found, &lines);
+        check_on(&["1"], None, Exit::Success, &["no orphans on these GPUs"]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl TextStyle {
         Self {
             width: terminal::width().unwrap_or(WIDTH),
             ascii,
-            bold: terminal::is_stdout() && TerminalAbilities::from_env().colour,
+            bold: terminal::is_stdout() && TerminalAbilities::from_env().has_colour(),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::base::text::Text;
 use crate::model::HostModel;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::{Cause, Failure, Gpu, Identity, ProcessNames, Snapshot};
+use crate::protocol::snapshot::{Cause, Failure, Gpu, Identity, Missing, ProcessNames, Snapshot};
 
 /// The exit code of the program. Signals end it with 128 and their number, a bug with 101.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,10 +196,10 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
         loop {
             let start = Instant::now();
             watch.settle(timeout, |_| true).await;
-            // The table has no column for allocator stats. They take milliseconds, more on a busy host; a report without
-            // them is complete.
+            // Allocator stats and arguments take milliseconds, more on a busy host; a report without them is complete. The
+            // table has no column for allocator stats.
             if options.every.is_none() && options.format != ReportFormat::Table {
-                watch.settle(timeout.saturating_sub(start.elapsed()), has_allocator_stats).await;
+                watch.settle(timeout.saturating_sub(start.elapsed()), has_slow_facts).await;
             }
             let exit = print_once(options, &watch, timeout)?;
             if options.every.is_none() {
@@ -216,11 +216,7 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
 fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::Result<Exit> {
     let (mut reports, mut unreached, mut exits, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let hosts = watch.states(timeout, |_| true);
-    let snapshots: Vec<&Snapshot> = hosts.iter().filter_map(|host| Some(host.seen?.1)).collect();
-    let unknown_ids = gpu_ids::unknown(&snapshots, &options.ids);
-    if !unknown_ids.is_empty() && !snapshots.is_empty() {
-        print_error(&gpu_ids::no_such_gpu(&unknown_ids));
-    }
+    let has_unknown_ids = gpu_ids::print_unknown(&hosts, &options.ids);
     for HostState { key, name, seen, trouble, .. } in &hosts {
         let is_complete = trouble.is_none();
         let reason = trouble.as_ref().map(|trouble| sentence_on(&hosts, name, trouble));
@@ -263,7 +259,7 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
         print(&out)?;
     }
     let exit = Exit::combined(&exits);
-    Ok(if exit == Exit::Success && !unknown_ids.is_empty() { Exit::Nothing } else { exit })
+    Ok(if exit == Exit::Success && has_unknown_ids { Exit::Nothing } else { exit })
 }
 
 /// Returns a sentence on a host, which names the host if there are several.
@@ -300,19 +296,19 @@ pub fn print_error(reason: &Text) {
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {reason}");
 }
 
-/// Returns whether the allocator stats of all GPU processes were read, or failed to be read.
-fn has_allocator_stats(snapshot: &Snapshot) -> bool {
+/// Returns whether the allocator stats and arguments of all GPU processes were read, or failed to be read.
+fn has_slow_facts(snapshot: &Snapshot) -> bool {
     let real_gpus = snapshot.gpus.iter().filter(|gpu| !gpu.facts.simulated);
     let processes = real_gpus.flat_map(|gpu| &gpu.processes).filter_map(|user| snapshot.process(user.process));
     let mut verified = processes.filter(|process| process.facts.identity == Identity::Sure);
-    verified.all(|process| process.allocator.is_some())
+    verified.all(|process| process.allocator.is_some() && process.facts.argv != Err(Missing::NotYet))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::units::Moment;
-    use crate::protocol::snapshot::{Missing, Trouble, example};
+    use crate::protocol::snapshot::{Trouble, example};
 
     fn trouble(cause: Cause) -> Trouble {
         Trouble { cause, sentence: "no luck".into(), call: None, since: Moment(0) }

@@ -128,10 +128,17 @@ impl Breakdown {
         Ok(Self::new(memory?, &ReservedMemory::of(allocator)?.parts(), MemoryPart::Outside))
     }
 
-    /// The breakdown of a process's memory on all its GPUs; `None` where its allocator was not read.
+    /// The breakdown of a process's memory on these GPUs: on all that it uses, or on one. `None` where its allocator was not
+    /// read.
     pub(crate) fn of_process(snapshot: &Snapshot, process_total: &ProcessTotal) -> Option<Self> {
         let total = process_total.memory.ok().filter(|total| !total.lower_bound)?;
-        Some(Self::new(total.bytes, &reserved(snapshot, process_total.process, None)?.parts(), MemoryPart::Outside))
+        let id = process_total.process;
+        let is_on_others = || snapshot.gpus.iter().filter(|gpu| gpu.process(id).is_some()).nth(1).is_some();
+        let gpu = match process_total.gpus.as_slice() {
+            [one] if is_on_others() => Some(&snapshot.gpus[*one]),
+            _ => None,
+        };
+        Some(Self::new(total.bytes, &reserved(snapshot, id, gpu)?.parts(), MemoryPart::Outside))
     }
 
     /// The breakdown of a GPU's memory in use, including MIG instances; `None` where the memory in use, or PyTorch's

@@ -9,6 +9,7 @@ mod event;
 mod track;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::curve::{Curve, MinMax, Window};
@@ -16,9 +17,9 @@ use self::event::EventLog;
 pub(crate) use self::event::{HistoryEvent, HistoryEventKind};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
-use crate::model::{GpuOrProcess, ProcessTotal, ReservedMemory};
+use crate::model::{GpuOrProcess, ProcessTotal, ReservedMemory, process_role};
 use crate::protocol::command::Signal;
-use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
+use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot};
 
 /// The longest span that the history covers.
 pub(crate) const WEEK: Duration = Duration::from_hours(7 * 24);
@@ -29,15 +30,14 @@ const REMEMBERED: Duration = Duration::from_hours(6);
 /// The most such processes that are remembered; those that held memory for longest are kept.
 const MOST_GONE: usize = 24;
 
-/// The spans among which a graph chooses, unless the user does: the shortest that covers the whole history, or the
-/// longest.
-const SPANS: [Duration; 5] = [
-    Duration::from_mins(1),
-    Duration::from_mins(2),
-    Duration::from_mins(5),
-    Duration::from_mins(10),
-    Duration::from_mins(15),
+/// The spans in which a graph grows with the history, in seconds.
+const SPANS: [u64; 34] = [
+    10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 420, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10_800, 14_400,
+    21_600, 32_400, 43_200, 64_800, 86_400, 129_600, 172_800, 259_200, 345_600, 432_000, 518_400, 604_800,
 ];
+
+/// The time for which the amount of each second is kept.
+const BY_THE_SECOND: Duration = Duration::from_mins(15);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryHistory {
@@ -84,10 +84,15 @@ impl MemoryHistory {
     /// five-minute bucket that contains the moment. `None` in a gap.
     pub(crate) fn floor(&self, until: Moment, span: Duration, now: Moment) -> Option<Bytes> {
         // The 10-second buckets keep only the highest amount.
-        let is_by_the_second = now.since(until) + span <= SPANS[SPANS.len() - 1];
+        let is_by_the_second = now.since(until) + span <= BY_THE_SECOND;
         let (span, part) = if is_by_the_second { (span, 5) } else { (Self::COARSE, Self::COARSE.as_secs()) };
         let window = Window::until(until, span, usize::try_from(span.as_secs() / part).unwrap_or(1));
         self.over(&window, now).into_iter().flatten().map(|range| range.low).min()
+    }
+
+    /// Returns the highest amount from a moment until now; `None` if none is known.
+    pub(crate) fn peak_since(&self, from: Moment, now: Moment) -> Option<Bytes> {
+        self.over(&Window::between(from, now), now).into_iter().flatten().map(|range| range.high).max()
     }
 
     pub(crate) fn end(&self) -> Moment {
@@ -178,6 +183,8 @@ fn whole(value: f32) -> u32 {
 pub(crate) struct ProcessHistory {
     /// The kernel's name of the process, as last read.
     pub name: Reading<Text>,
+    /// The facts, as last read; `None` before.
+    facts: Option<Arc<ProcessFacts>>,
     /// The memory on each GPU that the process was seen on.
     pub parts: Vec<(GpuUuid, MemoryHistory)>,
     /// The use of the multiprocessors of all its GPUs, in percent of one GPU, for 15 minutes.
@@ -196,6 +203,7 @@ impl ProcessHistory {
     fn new() -> Self {
         Self {
             name: Err(Missing::NotYet),
+            facts: None,
             // Most processes are on one GPU.
             parts: Vec::with_capacity(1),
             sm: Curve::short(),
@@ -218,6 +226,7 @@ impl ProcessHistory {
         self.gone = None;
         if process.facts.comm.is_ok() || self.name.is_err() {
             self.name.clone_from(&process.facts.comm);
+            self.facts = Some(Arc::clone(&process.facts));
         }
         // The sum is as old as its oldest reading.
         let at = process_total.gpus.iter().map(|at| snapshot.gpus[*at].load.at).min().unwrap_or(snapshot.at);
@@ -258,6 +267,12 @@ impl ProcessHistory {
         self.sm.push(at, process_total.sm.ok().map(whole_percent), patience);
         let rss = process.load.rss.ok().map(|rss| u32::try_from(rss.0 >> 10).unwrap_or(u32::MAX));
         self.rss.push(snapshot.at, rss, patience);
+    }
+
+    /// Returns the short name, as in `train.py`, and the user; `None` when neither was ever read.
+    pub(crate) fn program_and_user(&self) -> Option<(String, &Reading<Text>)> {
+        let facts = self.facts.as_deref()?;
+        Some((process_role::program(facts), &facts.user))
     }
 
     /// The memory on all GPUs together; `None` before the first sample.
@@ -384,14 +399,20 @@ impl History {
         self.events.iter().rev().filter(concerns)
     }
 
+    /// Returns the events after the first `seen` ones, oldest first.
+    pub(super) fn events_after(&self, seen: u64) -> impl Iterator<Item = &HistoryEvent> {
+        self.events.after(seen)
+    }
+
     pub(crate) fn began(&self) -> Option<Moment> {
         self.began
     }
 
-    /// The span that graphs show unless the user chooses one: all of the history, up to 15 minutes.
+    /// The longest of [`SPANS`] that the history fills, so that a graph has no blank part.
     pub(crate) fn span(&self, now: Moment) -> Duration {
         let known = self.began.map_or(Duration::ZERO, |began| now.since(began));
-        SPANS.into_iter().find(|span| *span >= known).unwrap_or(SPANS[SPANS.len() - 1])
+        let filled = SPANS.partition_point(|seconds| Duration::from_secs(*seconds) <= known);
+        Duration::from_secs(SPANS[filled.saturating_sub(1)])
     }
 }
 

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::growth::{LeakDetector, LeakDetectors, MemoryGrowth};
+use super::growth::{Evidence, LeakDetector, LeakDetectors, LeakVerdict, MemoryGrowth};
 use super::health::{self, HealthVerdict};
 use super::history::{AllocatorHistory, History, MemoryHistory};
 use super::identity::GpuOrProcess;
 use super::job::{Job, Jobs};
+use super::news::{NewsItem, NewsLog, NewsSources};
 use super::process_total::{ProcessTotal, process_totals};
 use super::process_tree::ProcessTree;
 use super::unaccounted::{self, UnaccountedMemory};
 use super::verdict::process_records::{ProcessRecords, ProcessView};
 use super::verdict::{self, Verdict};
-use crate::base::time::ViewerTime;
+use crate::base::time::{ViewerTime, WallClock};
 use crate::base::units::Moment;
 use crate::protocol::change::{Change, OutOfStep};
 use crate::protocol::line::Line;
@@ -32,6 +33,7 @@ pub struct HostModel {
     verdicts: Vec<Verdict>,
     history: History,
     leaks: LeakDetectors,
+    news: NewsLog,
     /// The viewer time since the latest line.
     silence: ViewerTime,
 }
@@ -169,6 +171,25 @@ impl HostModel {
         suspects
     }
 
+    /// The processes and GPUs that leak now. A GPU counts only if none of its processes is suspected of a leak.
+    pub(crate) fn leaking(&self) -> Vec<(GpuOrProcess, Evidence)> {
+        let leak = |subject: GpuOrProcess| {
+            let growing = self.growth(&subject).filter(|growth| growth.verdict() == LeakVerdict::Leak)?;
+            Some((subject, *growing.detector.evidence()?))
+        };
+        let suspects = self.suspects();
+        let is_whole =
+            |gpu: &&Gpu| !gpu.processes.iter().any(|process| suspects.binary_search(&process.process).is_ok());
+        let gpus = self.latest.iter().flat_map(|latest| &latest.gpus).filter(is_whole);
+        let gpus = gpus.map(|gpu| GpuOrProcess::Gpu(gpu.uuid.clone()));
+        suspects.iter().map(|id| GpuOrProcess::Process(*id)).chain(gpus).filter_map(leak).collect()
+    }
+
+    /// The news of the host, oldest first.
+    pub(crate) fn news(&self) -> impl DoubleEndedIterator<Item = &NewsItem> {
+        self.news.iter()
+    }
+
     /// The leak detector of the memory that NVML reports; for a process on several GPUs, the detector with the worst
     /// verdict.
     pub(crate) fn leak_detector(&self, subject: &GpuOrProcess) -> Option<&LeakDetector> {
@@ -178,9 +199,15 @@ impl HostModel {
         }
     }
 
-    /// The span that graphs show unless the user chooses another: all of the history, up to 15 minutes.
+    /// The longest span that a graph shows: as much as the history has, in steps.
     pub(crate) fn span(&self) -> Duration {
         self.history.span(self.now())
+    }
+
+    /// The wall clock of the host; `None` before the first line, and if its time zone is not known.
+    pub(crate) fn wall_clock(&self) -> Option<WallClock> {
+        let latest = self.latest()?;
+        Some(WallClock::new(latest.at, latest.unix_ms, latest.host.facts.utc_offset.ok()?))
     }
 
     /// The present in data time: the time of the latest line. It does not advance while no line arrives.
@@ -235,6 +262,14 @@ impl HostModel {
         verdict::judge::judge(&mut self.verdicts, view, &self.process_totals, &self.unaccounted);
         self.leaks.add_snapshot(latest);
         self.history.add_snapshot(latest, &self.process_totals);
+        let sources = NewsSources {
+            snapshot: latest,
+            history: &self.history,
+            verdicts: &self.verdicts,
+            leaks: self.leaking(),
+            clock: self.wall_clock(),
+        };
+        self.news.add_snapshot(&sources);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sums of readings, and what each process uses over all its GPUs.
 
 use crate::base::units::{Bytes, Percent};
-use crate::protocol::snapshot::{ProcessId, Reading, Snapshot};
+use crate::protocol::snapshot::{Gpu, GpuProcess, ProcessId, Reading, Snapshot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Total {
@@ -47,6 +47,19 @@ pub(crate) struct ProcessTotal {
     pub capacity: Reading<Total>,
     /// The sum of its shares of the multiprocessors: 100 % is one whole GPU.
     pub sm: Reading<Percent>,
+}
+
+impl ProcessTotal {
+    /// Returns what a GPU process uses on its GPU, which has this index in the snapshot.
+    pub(crate) fn on_gpu(gpu_process: &GpuProcess, gpu: &Gpu, place: usize) -> Self {
+        Self {
+            process: gpu_process.process,
+            gpus: vec![place],
+            memory: Total::of([gpu_process.memory].into_iter()),
+            capacity: Total::of([gpu.load.memory_total].into_iter()),
+            sm: gpu_process.sm,
+        }
+    }
 }
 
 /// Returns the totals of all processes that use a GPU, in the order of the snapshot's processes.

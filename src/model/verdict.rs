@@ -65,8 +65,9 @@ pub enum OrphanSign {
     GroupLeaderGone(u32),
     /// This PID, which the process was started to serve (`--parent=PID`), is gone.
     ServedGone(u32),
-    /// The process is a rank of this `torchrun` run, and no `torchrun` is among its ancestors.
-    NoElasticAgent(Text),
+    /// The environment shows that this launcher started the process and waits for its end, but it is not among the
+    /// ancestors: `torchrun (run 7f)`, `launcher (accelerate)`.
+    LauncherGone(Text),
 }
 
 /// Why a process is, or may be, an orphan.

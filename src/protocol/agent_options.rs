@@ -27,7 +27,7 @@ pub struct AgentOptions {
     /// The NVML library to load; `None` for the system's.
     pub nvml_lib: Option<PathBuf>,
     /// Whether to read a simulated machine instead of this host.
-    pub demo: bool,
+    pub demo: SimulatedMachine,
     /// Whether to refuse every signal.
     pub readonly: bool,
     /// Whether to read the detail of every GPU, which takes about a hundred more NVML calls per pass.
@@ -35,6 +35,17 @@ pub struct AgentOptions {
     /// The only readings of GPUs to take, each as its path in the JSON of a GPU (`load.memory_used_bytes`), or `processes` or
     /// `instances`. Empty for all but the detail.
     pub only: Vec<String>,
+}
+
+/// Whether an agent reads a simulated machine instead of its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SimulatedMachine {
+    /// It reads its host.
+    None,
+    /// It reads a simulated machine.
+    FromNow,
+    /// It reads a simulated machine, and first writes lines of what its GPUs did before.
+    WithPast,
 }
 
 /// The time from one reading to the next, within [`SHORTEST_INTERVAL`] and [`LONGEST_INTERVAL`].

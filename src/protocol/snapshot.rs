@@ -180,6 +180,14 @@ pub struct Gpu {
 }
 
 impl Gpu {
+    /// Returns the short name: the index, or `index:instance` for a MIG instance.
+    pub(crate) fn label(&self) -> String {
+        match self.facts.gpu_instance {
+            Ok(instance) if self.facts.parent.is_some() => format!("{}:{instance}", self.facts.index),
+            _ => self.facts.index.to_string(),
+        }
+    }
+
     /// Returns the use of the GPU by this process; `None` when the driver does not list the process for it.
     pub fn process(&self, id: ProcessId) -> Option<&GpuProcess> {
         self.processes.iter().find(|gpu_process| gpu_process.process == id)
@@ -257,6 +265,7 @@ impl ProcessFacts {
         share(&mut self.argv, &other.argv);
         share(&mut self.origin, &other.origin);
         share(&mut self.elastic_run, &other.elastic_run);
+        share(&mut self.launcher, &other.launcher);
     }
 }
 

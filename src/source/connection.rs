@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::detach::detach;
 use super::line_reader::LineReader;
@@ -22,10 +22,6 @@ use super::{SourceEvent, Tap, limits};
 use crate::base::text::Text;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
-
-/// How long the reason may take to arrive on standard error after the last line. Another process could keep standard
-/// error open for ever.
-const REASON_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The shortest time between two notes, so that a program that writes all the time does not keep the viewer busy.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
@@ -196,13 +192,7 @@ async fn forward_lines(
             Err(reason) => return Some(format!("{subject}: {reason}")),
         }
     }
-    let read_to_end = async {
-        while !standard_error.has_ended {
-            standard_error.read().await;
-        }
-    };
-    let _in_time = timeout(REASON_TIMEOUT, read_to_end).await;
-    Some(match standard_error.last_line() {
+    Some(match standard_error.reason().await {
         Some(line) => format!("{subject} ended: {line}"),
         None => format!("{subject} ended without a word"),
     })

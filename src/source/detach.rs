@@ -1,14 +1,29 @@
-//! Runs a program without gputop's terminal.
+//! Starts this program again, or any program without gputop's terminal.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Returns a command that runs this program, without gputop's terminal. The program's path may be in a directory that hangs; the
-/// kernel still has the file that runs.
-pub fn detached_gputop() -> Command {
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+/// Returns a command that runs this program. The program's path may be in a directory that hangs, and an update may have replaced
+/// the file there; the kernel still has the file that runs.
+pub(super) fn this_gputop() -> Command {
     let mut command = Command::new("/proc/self/exe");
-    detach(command.arg0("gputop"));
+    command.arg0("gputop");
     command
+}
+
+/// Returns a command that runs this program, without gputop's terminal.
+pub fn detached_gputop() -> Command {
+    let mut command = this_gputop();
+    detach(&mut command);
+    command
+}
+
+/// Makes the kernel kill the process of a command when the thread that starts it ends, even if that thread is killed.
+pub(super) fn kill_with_this_thread(command: &mut Command) -> &mut Command {
+    // SAFETY: the closure makes one system call, allocates nothing and takes no lock.
+    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
 }
 
 /// Makes a command run in a session of its own, which has no controlling terminal. A program such as `ssh` then cannot

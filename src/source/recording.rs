@@ -1,19 +1,20 @@
 //! A recording: a file of lines as `gputop agent` or `gputop --json -l` print them, replayed at the pace of their data time.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::fmt;
+use std::io::{self, Read};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::str::FromStr;
-use std::thread;
 use std::time::Duration;
 
-use tokio::process::ChildStdout;
-use tokio::sync::oneshot;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::{Connection, Reporter};
+use super::detach::{detached_gputop, kill_with_this_thread};
 use super::line_reader::LineReader;
+use super::standard_error::StandardError;
 use super::{SourceEvent, limits};
 use crate::base::text::Text;
 use crate::base::units::Moment;
@@ -22,6 +23,9 @@ use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 
 const MOST_HOSTS: usize = 1024;
+
+/// How long to wait for the first bytes of a file, so that a file that cannot be read is an error before the screen.
+const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A file of lines, and the speed of its replay.
 #[derive(Debug, Clone)]
@@ -56,25 +60,41 @@ impl FromStr for Speed {
 }
 
 impl Recording {
-    /// Starts the replay. Returns an error when the file cannot be opened.
+    /// Starts the replay. Returns an error when the file cannot be read.
     pub(super) fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
-        let path = if self.path.as_os_str() == "-" { PathBuf::from("/dev/stdin") } else { self.path.clone() };
-        let shown = self.path.display().to_string();
-        let cannot_read = move |error: io::Error| io::Error::new(error.kind(), format!("cannot read {shown}: {error}"));
-        let mut file = File::open(path).map_err(&cannot_read)?;
-        // The file may be on a file system that hangs, so a thread reads it. The lines come through a pipe, as those of
-        // a process do.
-        let (pipe, mut writer) = io::pipe()?;
-        let (sender, read_result) = oneshot::channel();
-        thread::Builder::new().name("replay".to_owned()).spawn(move || {
-            let copied = io::copy(&mut file, &mut writer).map(drop).map_err(cannot_read);
-            // Nothing waits for the result once the replay is stopped.
-            let _stopped = sender.send(copied);
-        })?;
-        let lines = LineReader::new(ChildStdout::from_std(OwnedFd::from(pipe).into())?);
+        // The file may be on a file system that hangs, so a process reads it that can be left behind.
+        let mut command = detached_gputop();
+        command.args(["file-action", "copy", "--"]);
+        if self.is_stdin() {
+            command.arg("/dev/stdin");
+        } else {
+            command.arg(&self.path).stdin(Stdio::null());
+        }
+        self.play_output(kill_with_this_thread(&mut command), reporter)
+    }
+
+    /// Replays the standard output of a command.
+    fn play_output(&self, command: &mut Command, reporter: Reporter) -> io::Result<Connection> {
+        let path = Text::new(self.path.as_os_str().as_encoded_bytes());
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (Some(stdout), Some(mut stderr)) = (process.stdout.take(), process.stderr.take()) else {
+            return Err(io::Error::other("a process was started without pipes"));
+        };
+        let mut output = [PollFd::new(&stdout, PollFlags::IN)];
+        // The writer of the standard input may be slow.
+        let is_slow = self.is_stdin() || rustix::event::poll(&mut output, Some(&PATIENCE))? == 0;
+        if !is_slow && !output[0].revents().contains(PollFlags::IN) {
+            let mut reason = String::new();
+            (&mut stderr).take(Text::LIMIT as u64).read_to_string(&mut reason)?;
+            if !reason.is_empty() {
+                let reason = reason.trim_end().trim_start_matches("gputop: ");
+                return Err(io::Error::other(cannot_read(&path, reason)));
+            }
+        }
         let player = Player {
-            lines,
-            read_result,
+            lines: LineReader::new(ChildStdout::from_std(stdout)?),
+            standard_error: StandardError::new(ChildStderr::from_std(stderr)?),
+            path,
             hosts: Vec::new(),
             start: Instant::now(),
             position: Duration::ZERO,
@@ -84,6 +104,14 @@ impl Recording {
         };
         Ok(Connection::to_task(player.reporter.connection, player.run()))
     }
+
+    fn is_stdin(&self) -> bool {
+        self.path.as_os_str() == "-"
+    }
+}
+
+fn cannot_read(path: &Text, reason: impl fmt::Display) -> String {
+    format!("cannot read {path}: {reason}")
 }
 
 /// A host in a recording.
@@ -99,8 +127,10 @@ struct RecordedHost {
 /// Sends the lines of a recording when they are due.
 struct Player {
     lines: LineReader<ChildStdout>,
-    /// The result of reading the file, sent at its end.
-    read_result: oneshot::Receiver<io::Result<()>>,
+    /// Why the file cannot be read to its end; empty if it can.
+    standard_error: StandardError,
+    /// The path of the file, for sentences.
+    path: Text,
     /// The hosts in the order of their keys, which is the order in which they appear.
     hosts: Vec<RecordedHost>,
     start: Instant,
@@ -135,8 +165,8 @@ impl Player {
             return;
         }
         let problem = is_cut_off.then(|| "the last line of the recording is cut off".to_owned());
-        let read_result = self.read_result.await.unwrap_or(Ok(()));
-        let failure = outcome.err().or_else(|| read_result.err().map(|error| error.to_string()));
+        let reason = self.standard_error.reason().await;
+        let failure = outcome.err().or_else(|| reason.map(|reason| cannot_read(&self.path, &reason)));
         let ignored = self.ignored.map(|(sentence, count)| match count {
             1 => sentence,
             count => format!("{count} lines are not understood; the first is {sentence}"),
@@ -224,11 +254,12 @@ impl RecordedHost {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Write;
+    use std::path::Path;
 
     use super::super::tests::run;
-    use super::super::{Source, Sources};
+    use super::super::{Source, Sources, Tap};
     use super::*;
     use crate::protocol::snapshot::example;
 
@@ -244,15 +275,24 @@ mod tests {
         line
     }
 
+    /// Starts a replay of this file, which `cat` reads: these tests are not gputop.
+    pub(in crate::source) fn start_cat(path: &Path, speed: Speed, tap: Option<Tap>) -> Sources {
+        let mut sources = Sources::start(Vec::new(), tap).unwrap();
+        let recording = Recording { path: path.to_owned(), speed };
+        let reporter = sources.reporter(HostKey::FIRST);
+        let connection = recording.play_output(Command::new("cat").arg(path), reporter).unwrap();
+        sources.list.push((Source::Recording(recording), connection));
+        sources
+    }
+
     /// Replays these bytes. Returns each event, with the time since the start in milliseconds; a line as its host key
     /// and data time.
     fn replay(bytes: &[u8], speed: Speed) -> Vec<(u128, String)> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
-        let recording = Source::Recording(Recording { path: file.path().to_owned(), speed });
         run(async {
             let start = Instant::now();
-            let mut sources = Sources::start(vec![recording], None).unwrap();
+            let mut sources = start_cat(file.path(), speed, None);
             let mut events = Vec::new();
             loop {
                 let event = sources.next().await;
@@ -335,19 +375,6 @@ mod tests {
     fn a_file_without_a_line_is_an_error() {
         check(b"", &["the recording cannot be replayed: there is no line in it"]);
         check(b"{", &["the recording cannot be replayed: the last line of the recording is cut off"]);
-        let missing = Source::Recording(Recording { path: "/does/not/exist".into(), speed: Speed::Max });
-        let folder = Source::Recording(Recording { path: "/".into(), speed: Speed::Max });
-        run(async {
-            let error = Sources::start(vec![missing], None).unwrap_err();
-            assert_eq!(error.to_string(), "cannot read /does/not/exist: No such file or directory (os error 2)");
-            let SourceEvent::Ended(_, reason) = Sources::start(vec![folder], None).unwrap().next().await else {
-                panic!()
-            };
-            assert_eq!(
-                reason.as_str(),
-                "the recording cannot be replayed: cannot read /: Is a directory (os error 21)"
-            );
-        });
     }
 
     #[test]

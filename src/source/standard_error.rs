@@ -1,9 +1,16 @@
 //! Reads the standard error of a process. When the process exits, the last line of it is the reason.
 
+use std::time::Duration;
+
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStderr;
+use tokio::time::timeout;
 
 use crate::base::text::Text;
+
+/// How long the reason may take to arrive on standard error after the last line. Another process could keep standard
+/// error open for ever.
+const REASON_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The most bytes that are kept: enough for the longest [`Text`] and a line before it.
 const KEPT: usize = 2 * Text::LIMIT;
@@ -13,7 +20,7 @@ pub(super) struct StandardError {
     stream: ChildStderr,
     /// The bytes read last, at most [`KEPT`].
     tail: Vec<u8>,
-    pub(super) has_ended: bool,
+    has_ended: bool,
 }
 
 impl StandardError {
@@ -33,6 +40,17 @@ impl StandardError {
         }
         let surplus = self.tail.len().saturating_sub(KEPT);
         self.tail.drain(..surplus);
+    }
+
+    /// Returns the last line once the stream has ended, or has not ended in time.
+    pub(super) async fn reason(&mut self) -> Option<Text> {
+        let read_to_end = async {
+            while !self.has_ended {
+                self.read().await;
+            }
+        };
+        let _in_time = timeout(REASON_TIMEOUT, read_to_end).await;
+        self.last_line()
     }
 
     /// Returns the last line that is not empty; `None` when there is none.

@@ -171,9 +171,8 @@ fn a_tap_of_a_recording_gets_each_line_of_the_file_once() {
     let lines: Vec<String> = (0..LINES).map(|number| reply.replace('R', &number.to_string())).collect();
     let mut file = tempfile::NamedTempFile::new().unwrap();
     io::Write::write_all(&mut file, (lines.join("\n") + "\n").as_bytes()).unwrap();
-    let recording = Source::Recording(Recording { path: file.path().to_owned(), speed: Speed::Max });
     run(async {
-        let mut sources = Sources::start(vec![recording], Some(tap)).unwrap();
+        let mut sources = recording::tests::start_cat(file.path(), Speed::Max, Some(tap));
         let mut copies: Vec<Vec<u8>> = Vec::new();
         for number in 0..LINES {
             assert!(matches!(sources.next().await, SourceEvent::Line(..)));

@@ -7,6 +7,7 @@
 mod notify;
 mod options;
 mod save_settings;
+pub(crate) mod screenshot;
 
 use std::io;
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
 use self::notify::Notifier;
-pub(crate) use self::options::{SessionOptions, SettingsFiles};
+pub(crate) use self::options::{ScreenFiles, SessionOptions, SettingsFiles};
 use self::save_settings::SettingsWriter;
 use crate::app::App;
 use crate::app::end_dialog::PlannedEnd;
@@ -181,6 +182,34 @@ impl FramePacer {
     }
 }
 
+/// Returns the app at the start of a session.
+fn new_app(options: &SessionOptions, sources: &Sources) -> App {
+    let mut fleet = Fleet::default();
+    for (host, source) in sources.hosts() {
+        fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
+    }
+    let mut app = App::with_hosts(options.app, fleet);
+    app.apply_settings(options.settings.clone());
+    app.set_filter(&options.filter);
+    for notice in &options.notices {
+        app.update(Event::Done(notice.as_str().into()));
+    }
+    app
+}
+
+/// Returns the event of the app for an event of a source.
+fn event_of_source(app: &App, event: SourceEvent) -> Event {
+    match event {
+        SourceEvent::Line(host, line) => Event::Line(host, line),
+        SourceEvent::Note(host, note) => Event::Done(Text::new(format!("{}: {note}", app.fleet().name(host)))),
+        SourceEvent::Named(host, name) => {
+            Event::Host(host, HostLabel { name: Some(name), source: "a recording".into() })
+        }
+        SourceEvent::RecordingEnded(problem) => Event::RecordingEnded(problem),
+        SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
+    }
+}
+
 struct Session<'a> {
     app: App,
     theme: Theme,
@@ -208,17 +237,8 @@ impl<'a> Session<'a> {
         inputs: &queue::UnboundedSender<SessionInput>,
     ) -> Self {
         let now = Instant::now();
-        let mut fleet = Fleet::default();
-        for (host, source) in sources.hosts() {
-            fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
-        }
-        let mut app = App::with_hosts(options.app, fleet);
-        app.apply_settings(options.settings.clone());
-        for notice in &options.notices {
-            app.update(Event::Done(notice.as_str().into()));
-        }
         Self {
-            app,
+            app: new_app(options, &sources),
             theme: options.theme,
             screen,
             sources,
@@ -323,15 +343,7 @@ impl<'a> Session<'a> {
         if std::mem::take(&mut self.is_blank) {
             self.pacer.next = Instant::now();
         }
-        let event = match event {
-            SourceEvent::Line(host, line) => Event::Line(host, line),
-            SourceEvent::Note(host, note) => Event::Done(Text::new(format!("{}: {note}", self.app.fleet().name(host)))),
-            SourceEvent::Named(host, name) => {
-                Event::Host(host, HostLabel { name: Some(name), source: "a recording".into() })
-            }
-            SourceEvent::RecordingEnded(problem) => Event::RecordingEnded(problem),
-            SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
-        };
+        let event = event_of_source(&self.app, event);
         self.tick().or_else(|| self.update(event))
     }
 
@@ -381,6 +393,12 @@ impl<'a> Session<'a> {
                 }
             }
             Effect::Copy(text) => self.screen.copy(&text),
+            Effect::SaveScreen => {
+                let (svg, csv) = (view::svg(&self.theme, &self.app), self.app.series_csv());
+                let files = ScreenFiles { name: self.app.saved_name(), svg, csv };
+                let problem = self.settings_writer.write_screen(files).err();
+                return problem.and_then(|problem| self.update(Event::Done(problem)));
+            }
             Effect::SaveSettings => {
                 let problem = self.settings_writer.write(&self.app.settings()).err();
                 return problem.and_then(|problem| self.update(Event::Done(problem)));

@@ -6,7 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Paragraph, Widget, Wrap};
+use ratatui::widgets::{Block, BorderType, Clear, Paragraph, Widget, Wrap};
 
 use super::theme::Theme;
 use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage};
@@ -68,7 +68,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
         }
         Scope::Chosen => format!(" End process {} ", root.id().pid),
     };
-    let block = Block::bordered().border_style(theme.dim()).title(Span::styled(title + &on_host, theme.accent()));
+    let block = Block::bordered()
+        .border_type(BorderType::Rounded)
+        .border_style(theme.accent())
+        .title(Span::styled(title + &on_host, theme.accent()));
     let inside = block.inner(area);
     block.render(area, buffer);
     let below = below.min(inside.height);

@@ -1,4 +1,6 @@
-//! Draws the list of GPUs, one line for each: `0 H100 80GB HBM3  ━━━━━━──── 61.2/79.6G  97% ━━━━━━━─ 64°C 512/700W ok`
+//! Draws the GPUs: as tiles, or as a list, one line for each: `0 H100 80GB HBM3  ▇▇▇▇▇▇──── 61.2/79.6G  97% ▇▇▇▇▇▇▇─ 64°C 512/700W ok`
+
+mod tiles;
 
 use std::time::Duration;
 
@@ -8,9 +10,9 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 
 use super::pen::Pen;
-use super::theme::Theme;
-use super::{fitting, rect};
-use crate::app::columns::{Align, ListColumn};
+use super::rect;
+use super::theme::{Fill, Theme};
+use crate::app::columns::{Align, ListColumn, fitting};
 use crate::app::gpu_columns::{GpuColumn, MEMORY_WIDTH, WIDEST_FOR_GPUS};
 use crate::app::gpu_list::{GpuRow, gpu_rows};
 use crate::app::labels::gpu_label;
@@ -89,6 +91,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         Paragraph::new(lines).wrap(Wrap { trim: true }).render(rect(area), buffer);
         return;
     }
+    if let Some(grid) = app.layout().and_then(|layout| layout.tiles) {
+        return tiles::draw(buffer, theme, app, grid);
+    }
     let columns = GpuColumnWidths::new(app, usize::from(area.width));
     let hidden = gpus.saturating_sub(usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
@@ -104,14 +109,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     {
         // Drawn over the end of the headings.
         let word = format!(" Tab: {hidden} more");
-        pen.tab_from_end(word.len()).put(word, theme.notable());
+        pen.tab_from_end(word.len()).put(word, theme.accent());
     }
     let (cursor, top) = (app.gpus.cursor, app.gpus.top);
     for (line, (at, row)) in (1..area.height).zip(gpu_rows(app.fleet()).enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
         draw_line(&mut pen, theme, app, row, &columns);
         if app.focus == List::Gpus && at == cursor {
-            pen.restyle(area, theme.cursor());
+            pen.select(theme, area);
         }
     }
 }
@@ -132,6 +137,7 @@ fn why_no_gpu(theme: Theme, app: &App, host: HostKey, snapshot: &Snapshot) -> [L
 }
 
 fn head(pen: &mut Pen<'_>, theme: Theme, columns: &GpuColumnWidths) {
+    pen.band(theme);
     for column in &columns.shown {
         let (spec, whole) = (column.spec(), columns.width(*column));
         let width = match column {
@@ -184,14 +190,21 @@ fn is_kept(column: GpuColumn) -> bool {
     matches!(column, GpuColumn::Host | GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
 }
 
-/// Returns a sentence on each GPU in trouble whose line has no room for it: what is wrong, and what to do.
+/// Returns a sentence on each GPU in trouble whose line or tile has no room for it: what is wrong, and what to do.
 pub(super) fn troubles(app: &App, width: usize) -> Vec<String> {
+    let grid = app.layout().and_then(|layout| layout.tiles);
     let columns = GpuColumnWidths::new(app, width);
     let kept = columns.shown.iter().filter(|column| is_kept(**column)).map(|column| columns.width(*column) + 1);
     let room = width.saturating_sub(kept.sum::<usize>());
-    let troubled = gpu_rows(app.fleet()).filter_map(|row| Some((row, row.gpu.trouble.as_ref()?)));
-    let unexplained = troubled.filter(|(row, trouble)| is_read(*row) || !has_room_for(*row, trouble, room));
-    unexplained.map(|(row, trouble)| format!("{}{}", on_host(app, row.host), trouble.sentence)).collect()
+    let troubled = gpu_rows(app.fleet()).enumerate().filter_map(|(at, row)| Some((at, row, row.gpu.trouble.as_ref()?)));
+    let unexplained = troubled.filter(|(at, row, trouble)| {
+        let has_room = match grid {
+            Some(grid) => tiles::has_room_for(trouble, grid.tile(*at)),
+            None => has_room_for(*row, trouble, room),
+        };
+        is_read(*row) || !has_room
+    });
+    unexplained.map(|(_, row, trouble)| format!("{}{}", on_host(app, row.host), trouble.sentence)).collect()
 }
 
 /// The age of the kept figures of a GPU in trouble; `None` when they are not overdue, or when the GPU has none to show.
@@ -238,40 +251,39 @@ fn draw_cell(
     let load = &gpu.load;
     let is_old = style == theme.dim();
     if column == GpuColumn::Health {
-        return draw_health(pen, theme, row);
+        return draw_health(pen, theme, row, app.alerts.is_watched(&row.id().into()));
     }
-    let mark = if app.alerts.is_watched(&row.id().into()) { "w" } else { "" };
-    let cell = gpu_cells::cell(column, app.fleet().name(host), model, gpu, mark);
+    let cell = gpu_cells::cell(column, app.fleet().name(host), model, gpu);
     let cell_style = theme.tone(cell.tone, style, style);
     match column {
         GpuColumn::Memory => {
             let share = load.memory_used.ok().zip(load.memory_total.ok());
             let share = share.and_then(|(used, total)| used.share_of(total));
-            let full = if is_old { style } else { theme.full(share) };
             let latest = model.latest().filter(|_| !is_old);
             let parts = latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu));
             match parts.zip(load.memory_total.ok()) {
-                Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, full).skip(1),
-                None => pen.gauge(theme, share, columns.bar, full).skip(1),
+                Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, style).skip(1),
+                None => pen.gauge(theme, share, columns.bar, Fill::Allocated, style).skip(1),
             };
-            // Only a small part of a split bar may have the colour of a full GPU, so the figure has it too.
-            let figure = if share.is_some_and(|share| share >= Theme::FULL) { full } else { style };
-            pen.cell(cell.text, MEMORY_WIDTH, Align::Right, figure).skip(1);
+            pen.cell(cell.text, MEMORY_WIDTH, Align::Right, if is_old { style } else { theme.full(share, style) })
+                .skip(1);
         }
         GpuColumn::Sm => {
-            let busy = if is_old { style } else { theme.good() };
             pen.cell(cell.text, column.spec().width, Align::Right, style).skip(1);
             let share = load.sm.ok().map(|percent| f64::from(percent.value()) / 100.0);
-            pen.gauge(theme, share, columns.bar, busy).skip(1);
+            pen.gauge(theme, share, columns.bar, Fill::Busy, style).skip(1);
         }
         _ => _ = pen.cell(cell.text, columns.width(column), column.spec().align, cell_style).skip(1),
     }
 }
 
-fn draw_health(pen: &mut Pen<'_>, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>) {
+fn draw_health(pen: &mut Pen<'_>, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, is_watched: bool) {
     if let Some(age) = model.age(gpu) {
         pen.put(format!("{} old", Elapsed(age)), theme.notable());
         return;
+    }
+    if is_watched {
+        pen.put("watched", theme.accent()).skip(1);
     }
     let health = model.health(gpu);
     // The phrase explains the word where it fits.

@@ -1,18 +1,21 @@
 //! Draws memory over time: of the GPU or process under the cursor, and on a wide screen of both, side by side.
 //!
-//! A GPU is drawn as a stack of its processes. A process is drawn as a curve, or as a stack of PyTorch's parts where
-//! its allocator stats are known. [`axes`] draws the labels and lines around them.
+//! A GPU is drawn as a stack of its processes, a process as a stack of PyTorch's parts where its allocator stats are known.
+//! [`axes`] and [`time_axis`] draw the labels and lines around them, [`forecast`] the future of a leak.
 
+mod areas;
 mod axes;
 mod dots;
+mod forecast;
 mod lists;
+mod load;
 mod stack;
+mod time_axis;
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
 use self::axes::Level;
-use self::dots::Dots;
 use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::App;
@@ -23,6 +26,12 @@ use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel, MemoryHistory};
 use crate::protocol::snapshot::{ProcessId, Reading};
+
+/// The least width of a graph whose head says that it shows memory.
+const HEAD_WITH_MEMORY: u16 = 76;
+
+/// The least width of a graph whose head has the clock time of the cursor.
+const HEAD_WITH_CLOCK: u16 = 90;
 
 /// Draws every graph on the screen, and the lists below the graph over the whole screen.
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
@@ -43,11 +52,11 @@ fn title(model: &HostModel, subject: &GpuOrProcess) -> Option<String> {
     Some(match subject {
         GpuOrProcess::Gpu(uuid) => {
             let gpu = model.latest()?.gpu(uuid)?;
-            format!("GPU {} memory", labels::gpu_label(gpu))
+            format!("GPU {}", labels::gpu_label(gpu))
         }
         GpuOrProcess::Process(id) => {
             let process = model.history().process(*id)?;
-            format!("{} memory", name_of(*id, &process.name))
+            name_of(*id, &process.name)
         }
     })
 }
@@ -63,49 +72,51 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     } else if let Some(mut pen) = Pen::at(buffer, panel.plot, panel.plot.height / 2) {
         pen.put("its memory is not known, so there is nothing to draw", theme.dim());
     }
-    axes::time(buffer, theme, panel, now);
-    let baseline = series.baseline().filter(|_| matches!(panel.subject.subject, GpuOrProcess::Process(_)));
-    let levels = [
-        (panel.capacity, "capacity", theme.notable()),
-        (series.peak, "peak", theme.dim()),
-        (baseline, "baseline", theme.dim()),
-    ];
-    let levels = levels.map(|(amount, name, style)| amount.map(|amount| Level { amount, name, style }));
-    levels.iter().flatten().for_each(|level| level.line(buffer, panel));
-    // Drawn before the curves, which cover the marks, and over the fillings.
+    let clock = model.wall_clock();
+    time_axis::draw(buffer, theme, panel, clock, now);
+    let cursor = app.graph.cursor();
+    match &panel.subject.subject {
+        GpuOrProcess::Gpu(uuid) => stack::draw_gpu(buffer, theme, model, uuid, panel, cursor),
+        GpuOrProcess::Process(_) => {
+            let split = model.allocator_history(&panel.subject.subject);
+            stack::draw_process(buffer, theme, now, panel, (series, split), cursor);
+        }
+    }
+    load::draw(buffer, theme, model, panel, cursor.unwrap_or(now));
+    let capacity = panel.capacity.map(|amount| Level {
+        amount,
+        name: format!("capacity {amount}"),
+        is_capacity: true,
+        style: theme.text(),
+    });
+    let peak =
+        series.peak.map(|amount| Level { amount, name: "peak".to_owned(), is_capacity: false, style: theme.dim() });
+    let levels = [capacity, peak];
+    let past = Area { width: panel.past, ..panel.plot };
+    levels.iter().flatten().for_each(|level| level.line(buffer, panel, past));
     axes::marks(buffer, theme, panel, &app.marks.list);
-    if let Some(x) = app.graph.cursor().and_then(|at| panel.column(at)) {
+    if let Some(x) = cursor.and_then(|at| panel.column(at)) {
         axes::upright(buffer, theme.accent(), panel, x);
     }
-    match &panel.subject.subject {
-        GpuOrProcess::Gpu(uuid) => {
-            stack::draw(buffer, theme, model, uuid, panel, app.graph.cursor());
-            if let Some(gpu) = model.history().gpu(uuid) {
-                axes::work(buffer, theme, panel, &gpu.sm, now);
-            }
-        }
-        GpuOrProcess::Process(id) => {
-            match model.allocator_history(&panel.subject.subject) {
-                Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.graph.cursor()),
-                None => curve(buffer, theme, panel, series, now),
-            }
-            if let Some(process) = model.history().process(*id) {
-                axes::work(buffer, theme, panel, &process.sm, now);
-            }
-        }
-    }
-    axes::projection(buffer, theme, panel);
     levels.iter().flatten().for_each(|level| level.name(buffer, panel));
+    if let Some(capacity) = panel.capacity.filter(|capacity| panel.scale.is_below(*capacity)) {
+        axes::capacity_above(buffer, theme, panel, capacity);
+    }
     axes::events(buffer, theme, model, panel);
+    forecast::draw(buffer, theme, panel, clock, now);
     axes::names(buffer, theme, panel, &app.marks.list);
 }
 
 /// Draws the line above the graph: the subject, the most important figures, and the span of time at the right.
 fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
-    let span = axes::words(app.graph_span().as_secs());
-    let (span, style) = match app.graph.still {
-        Some(_) => (format!("{span}, still (Esc: now)"), theme.notable()),
-        None => (span, theme.dim()),
+    let span = app.graph_span();
+    let words = time_axis::words(span.as_secs());
+    let (span, style) = match (app.graph.still, app.graph.chosen_span) {
+        (Some(_), _) => (format!("{words}, still (Esc: now)"), theme.badge()),
+        (None, Some(chosen)) if span < chosen => {
+            (format!("{words} of {}", time_axis::words(chosen.as_secs())), theme.dim())
+        }
+        _ => (words, theme.dim()),
     };
     let width = u16::try_from(span.len() + 2).unwrap_or(u16::MAX);
     let has_room = panel.area.width > width + 30;
@@ -117,7 +128,11 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: 
     let on_host =
         if app.fleet().has_many() { format!("{}: ", app.fleet().name(panel.subject.host)) } else { String::new() };
     let title = title(model, &panel.subject.subject).unwrap_or_default();
-    pen.put(format!("{on_host}{title}"), theme.head()).skip(2);
+    let memory = if panel.area.width < HEAD_WITH_MEMORY { "" } else { " memory" };
+    pen.put(format!("{on_host}{title}{memory}"), theme.accent()).skip(2);
+    if let Some(range) = panel.scale.zoomed() {
+        figure(&mut pen, theme, "", &format!("zoomed: {range}"), theme.notable());
+    }
     match app.graph.cursor() {
         Some(at) => under_cursor(&mut pen, theme, model, panel, at),
         None => figures(&mut pen, theme, app, model, panel, series),
@@ -144,39 +159,42 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
             let lives = model.latest().is_some_and(|snapshot| snapshot.lives(id));
             let what = if lives { "let go" } else { "ended" };
             let text = format!("{what} {} ago, held {}", Elapsed(now.since(gone)), word(series.latest()));
-            figure(pen, theme, "", &text, theme.notable());
+            figure(pen, theme, "", &text, theme.dim());
         }
         None => figure(pen, theme, "now", &format!("{:>8}", word(series.latest())), theme.text()),
     }
     if let Some(full) = panel.projection.and_then(|projection| projection.full) {
         let [low, likely, high] = [full.low, full.likely, full.high].map(Elapsed);
-        figure(pen, theme, "", &format!("out of memory in {likely} ({low} to {high})"), theme.alarm());
+        let end = forecast::end_time(model.wall_clock(), now, full.likely);
+        figure(pen, theme, "", &format!("{end}, in {likely} ({low} to {high})"), theme.alarm());
     }
     let lines = app.marks.lines(model, &panel.subject);
     if let [.., mark, present] = lines.as_slice()
-        && let (Some(name), Some(change)) = (&mark.name, present.since_last)
+        && let (Some(name), Some(change)) = (&mark.name, present.change(|memory| memory.held))
     {
-        figure(pen, theme, "", &format!("{} since {name}", lists::signed(change)), theme.notable());
+        figure(pen, theme, "", &format!("{} since {name}", labels::change(change)), theme.accent());
     }
     // Where there is room for the legend, it has these figures.
     if let Some(split) = model.allocator_history(&panel.subject.subject).filter(|_| panel.legend.width == 0)
         && let (Some(allocated), Some(reserved)) = (split.allocated.latest(), split.reserved.latest())
     {
         figure(pen, theme, "allocated", &allocated.to_string(), theme.text());
-        figure(pen, theme, "unallocated", &reserved.saturating_sub(allocated).to_string(), theme.text());
+        figure(pen, theme, "cached", &reserved.saturating_sub(allocated).to_string(), theme.text());
     }
     for (name, value) in [("peak", series.peak), ("baseline", series.baseline())] {
         figure(pen, theme, name, &word(value), theme.text());
     }
     if let (Some(first), Some(last), Some(began)) = (series.baseline(), series.latest(), series.began()) {
-        let change = format!("{:>9}", lists::signed(last.0.cast_signed() - first.0.cast_signed()));
+        let change = format!("{:>9}", labels::change(last.0.cast_signed() - first.0.cast_signed()));
         figure(pen, theme, "", &format!("{change} in {}", Elapsed(series.end().since(began))), theme.text());
     }
 }
 
 fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Panel, at: Moment) {
     let now = model.now();
-    pen.put(format!("at -{}", Elapsed(now.since(at))), theme.accent()).skip(2);
+    let clock = model.wall_clock().filter(|_| panel.area.width >= HEAD_WITH_CLOCK);
+    let clock = clock.map_or_else(String::new, |clock| format!(", {}", clock.seconds(at, now)));
+    pen.put(format!("at -{}{clock}", Elapsed(now.since(at))), theme.accent()).skip(2);
     let held = model.series(&panel.subject.subject).and_then(|series| series.at(at, now));
     let held = held.map_or_else(|| "unknown".to_owned(), |range| range.high.to_string());
     pen.put(held, theme.text()).skip(2);
@@ -202,7 +220,7 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Pane
                 let at = |series: &MemoryHistory| series.at(at, now).map(|range| range.high);
                 if let (Some(allocated), Some(reserved)) = (at(&split.allocated), at(&split.reserved)) {
                     parts.push(held("allocated", allocated));
-                    parts.push(held("unallocated", reserved.saturating_sub(allocated)));
+                    parts.push(held("cached", reserved.saturating_sub(allocated)));
                 }
             }
             if let Some(process) = model.history().process(*id) {
@@ -214,23 +232,6 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Pane
     for part in parts {
         figure(pen, theme, "", &part, theme.text());
     }
-}
-
-/// Draws the curve of one process: each column of dots spans the amounts of its time.
-fn curve(buffer: &mut Buffer, theme: Theme, panel: &Panel, series: &MemoryHistory, now: Moment) {
-    let mut dots = Dots::new(panel.plot);
-    let mut before: Option<(usize, usize)> = None;
-    for (x, part) in series.over(&panel.window, now).into_iter().enumerate() {
-        let rows =
-            part.map(|range| (dots.row(panel.scale.height(range.high)), dots.row(panel.scale.height(range.low))));
-        if let Some((top, bottom)) = rows {
-            // Neighbouring columns are joined, except where the amount is not known.
-            let (top, bottom) = before.map_or((top, bottom), |(above, below)| (top.min(below), bottom.max(above)));
-            dots.line(x, (top, bottom), theme.accent());
-        }
-        before = rows;
-    }
-    dots.draw(buffer);
 }
 
 #[cfg(test)]

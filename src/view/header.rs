@@ -14,7 +14,7 @@ use crate::app::labels::word;
 use crate::app::layout::Area;
 use crate::app::{App, HostTrouble};
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{Fleet, Severity, Verdict};
+use crate::model::{Fleet, HostModel, Severity, Verdict};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Reading, Snapshot};
 
@@ -25,7 +25,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
     pen.put("gputop", theme.accent()).skip(1);
     if let Some(recording) = &app.recording {
-        pen.put(recording, theme.notable()).skip(2);
+        pen.put(recording, theme.badge()).skip(2);
     }
     let fleet = app.fleet();
     let troubles: Vec<String> = app.troubles().map(|(host, trouble)| trouble_words(fleet, host, trouble)).collect();
@@ -38,12 +38,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put("starting…", theme.dim());
         return;
     }
-    if let Some(paused) = app.data.paused() {
-        let words = format!("PAUSED: all of this is {} old (p goes on)", Elapsed(paused));
-        pen.put(words, theme.alarm()).skip(2);
-    }
     if gpu_rows(fleet).any(|row| row.gpu.facts.simulated) {
-        pen.put("SIMULATED MACHINE", theme.notable()).skip(2);
+        pen.put(" SIMULATED MACHINE ", theme.head()).skip(2);
     }
     let warnings = warnings(theme, app);
     // A long name gives way to the warnings.
@@ -63,12 +59,38 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if let (Some((_, model)), None) = (hosts.next(), hosts.next())
         && let Some(snapshot) = model.latest()
     {
+        gpus(&mut pen, theme, snapshot);
         load(&mut pen, theme, snapshot);
         driver(&mut pen, theme, snapshot);
         let every = format!("every {:?}", Duration::from_millis(snapshot.interval_ms));
-        if pen.room() >= 2 + every.len() {
-            pen.tab_from_end(every.len()).put(every, theme.dim());
+        let clock = clock(fleet);
+        let width = clock.as_ref().map_or(0, |clock| 2 + clock.len());
+        if pen.room() >= 2 + every.len() + width {
+            pen.tab_from_end(every.len() + width).put(every, theme.dim());
         }
+    }
+    if let Some(clock) = clock(fleet).filter(|clock| pen.room() >= 2 + clock.len()) {
+        pen.tab_from_end(clock.len()).put(clock, theme.text());
+    }
+}
+
+/// The local time of the latest snapshot, on the first host whose time zone is known.
+fn clock(fleet: &Fleet) -> Option<String> {
+    let clock = |model: &HostModel| Some(model.wall_clock()?.seconds(model.now(), model.now()));
+    fleet.hosts().find_map(|(_, model)| clock(model))
+}
+
+/// Draws how many GPUs there are, and the memory in use on all of them.
+fn gpus(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
+    let whole = snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none());
+    let count = whole.clone().count();
+    let used: Reading<Bytes> = whole.clone().map(|gpu| gpu.load.memory_used).sum();
+    let total: Reading<Bytes> = whole.map(|gpu| gpu.load.memory_total).sum();
+    let count = if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") };
+    let memory = used_of_total(used, total);
+    // The load of the host needs its room too.
+    if used.is_ok() && pen.room() > 60 {
+        pen.skip(2).put(count, theme.dim()).skip(1).put(memory, theme.text());
     }
 }
 

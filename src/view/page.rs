@@ -2,8 +2,9 @@
 
 use ratatui::buffer::Buffer;
 
+use super::news;
 use super::pen::Pen;
-use super::theme::Theme;
+use super::theme::{Fill, Theme};
 use crate::app::App;
 use crate::app::columns::Align;
 use crate::app::layout::Area;
@@ -25,10 +26,27 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     for (row, line) in (2..area.height).zip(page.lines.iter().skip(page.top)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
         match line {
-            PageLine::Head(text) => pen.put(text, theme.head()),
+            PageLine::Head(text) => {
+                pen.band(theme);
+                pen.put(text, theme.head())
+            }
             PageLine::Bar(breakdown) => {
                 let room = usize::from(area.width).saturating_sub(2 + LABEL + 1 + 1);
-                pen.skip(2 + LABEL + 1).breakdown(theme, breakdown, breakdown.whole, room, theme.full(None))
+                pen.skip(2 + LABEL + 1).breakdown(theme, breakdown, breakdown.whole, room, theme.text())
+            }
+            PageLine::Legend => {
+                pen.skip(2 + LABEL + 1);
+                for (fill, name) in [(Fill::Allocated, "allocated"), (Fill::Cached, "cached"), (Fill::Other, "other")] {
+                    let glyph = theme.bar_glyph(fill).to_string().repeat(2);
+                    pen.put(glyph, theme.edge(fill)).skip(1).put(name, theme.text()).skip(3);
+                }
+                pen.put("──", theme.dim()).skip(1).put("free", theme.text())
+            }
+            PageLine::News(part) => {
+                let style = news::style(theme, part.severity);
+                let sign = if part.time.is_empty() { " " } else { news::sign(part.kind) };
+                pen.skip(2).cell(&part.time, "07-14 03:41".len(), Align::Left, theme.dim()).skip(1);
+                pen.put(sign, style).skip(1).put(&part.text, style)
             }
             PageLine::Field(label, text) => {
                 pen.skip(2).cell(label, LABEL, Align::Left, theme.dim()).skip(1).put(text, theme.text())

@@ -3,10 +3,11 @@
 use std::fmt::Display;
 
 use ratatui::buffer::Buffer;
-use ratatui::style::Style;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Style};
 use unicode_width::UnicodeWidthStr;
 
-use super::theme::{self, Theme};
+use super::theme::{self, Fill, Theme};
 use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::base::units::Bytes;
@@ -20,6 +21,11 @@ pub(super) struct Pen<'a> {
     end: u16,
 }
 
+/// The style of a text that replaces the text below it, and keeps its background.
+fn over(style: Style) -> Style {
+    Style { fg: style.fg.or(Some(Color::Reset)), sub_modifier: !style.add_modifier, ..style }
+}
+
 impl<'a> Pen<'a> {
     /// Starts at the beginning of a line of an area, counted from its top; `None` when the area has no such line.
     pub(super) fn at(buffer: &'a mut Buffer, area: Area, line: u16) -> Option<Self> {
@@ -27,12 +33,17 @@ impl<'a> Pen<'a> {
         (line < area.height && area.width > 0).then_some(Self { buffer, x: area.x, y, end: area.x + area.width })
     }
 
+    /// The column of the screen that is written next.
+    pub(super) fn column(&self) -> usize {
+        self.x.into()
+    }
+
     pub(super) fn room(&self) -> usize {
         usize::from(self.end - self.x)
     }
 
     pub(super) fn put(&mut self, text: impl AsRef<str>, style: Style) -> &mut Self {
-        (self.x, _) = self.buffer.set_stringn(self.x, self.y, text, self.room(), style);
+        (self.x, _) = self.buffer.set_stringn(self.x, self.y, text, self.room(), over(style));
         self
     }
 
@@ -80,53 +91,115 @@ impl<'a> Pen<'a> {
             self.skip(blank);
         }
         let (room, start) = (width.min(self.room()), self.x);
-        self.buffer.set_stringn(self.x, self.y, &text, room, style);
+        self.buffer.set_stringn(self.x, self.y, &text, room, over(style));
         if columns > width && room == width && width > 1 {
-            self.buffer.set_stringn(start + u16::try_from(width).unwrap_or(1) - 1, self.y, "…", 1, style);
+            self.buffer.set_stringn(start + u16::try_from(width).unwrap_or(1) - 1, self.y, "…", 1, over(style));
         }
         self.skip(if align == Align::Right { width.min(columns) } else { width })
     }
 
-    /// Draws a bar whose filled part has this style. An unknown share leaves the bar blank.
-    pub(super) fn gauge(&mut self, theme: Theme, share: Option<f64>, width: usize, style: Style) -> &mut Self {
+    /// Draws a bar that is filled to this share. An unknown share leaves the bar blank. `tint` is added to its style.
+    pub(super) fn gauge(
+        &mut self,
+        theme: Theme,
+        share: Option<f64>,
+        width: usize,
+        fill: Fill,
+        tint: Style,
+    ) -> &mut Self {
+        const WHOLE: u64 = 1 << 32;
         let Some(share) = share else { return self.skip(width) };
-        let (filled, rest) = theme::bar(share, width);
-        self.put(filled, style).put(rest, theme.dim())
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a share of 2^32"
+        )]
+        let filled = Bytes((share.clamp(0.0, 1.0) * WHOLE as f64) as u64);
+        self.bar(theme, [(filled, fill)], Bytes(WHOLE), width, tint, "─")
     }
 
-    /// Draws the parts of a memory breakdown as shares of `all`; allocated memory in the style `allocated`.
+    /// Draws amounts of memory as a part of the largest sum in a list. What is left of the bar is blank, since it stands for
+    /// nothing.
+    pub(super) fn amounts<const PARTS: usize>(
+        &mut self,
+        theme: Theme,
+        parts: [(Bytes, Fill); PARTS],
+        largest: Bytes,
+        width: usize,
+        tint: Style,
+    ) -> &mut Self {
+        self.bar(theme, parts, largest, width, tint, " ")
+    }
+
+    /// Draws the parts of a memory breakdown as shares of `all`.
     pub(super) fn breakdown(
         &mut self,
         theme: Theme,
         breakdown: &Breakdown,
         all: Bytes,
         width: usize,
-        allocated: Style,
+        tint: Style,
     ) -> &mut Self {
-        let pieces = [
-            (vec![MemoryPart::Allocated], '━', allocated),
-            (vec![MemoryPart::Pending, MemoryPart::Fragmented, MemoryPart::Cache], '┅', theme.unallocated()),
-            (vec![MemoryPart::Outside, MemoryPart::Unaccounted, MemoryPart::Driver], '═', theme.outside()),
-        ];
-        let amounts = pieces.each_ref().map(|(parts, ..)| {
-            parts.iter().map(|part| Bytes(breakdown.part(*part).max(0).unsigned_abs())).sum::<Bytes>()
-        });
-        let cells = theme::cells(amounts, all, width);
-        let drawn: usize = cells.iter().sum();
-        if drawn == 0 {
-            let share = amounts.into_iter().sum::<Bytes>().share_of(all);
-            let largest = (0..pieces.len()).max_by_key(|at| amounts[*at]).map_or(allocated, |at| pieces[at].2);
-            return self.gauge(theme, share, width, largest);
-        }
-        for ((_, glyph, style), cells) in pieces.into_iter().zip(cells) {
-            self.put(glyph.to_string().repeat(cells), style);
-        }
-        self.put("─".repeat(width - drawn), theme.dim())
+        self.bar(theme, parts(breakdown), all, width, tint, "─")
     }
 
-    /// Adds a style to the whole line, from the start of the area.
-    pub(super) fn restyle(&mut self, area: Area, style: Style) {
-        let line = ratatui::layout::Rect { x: area.x, y: self.y, width: area.width, height: 1 };
-        self.buffer.set_style(line, style);
+    fn bar<const PARTS: usize>(
+        &mut self,
+        theme: Theme,
+        parts: [(Bytes, Fill); PARTS],
+        all: Bytes,
+        width: usize,
+        tint: Style,
+        rest: &str,
+    ) -> &mut Self {
+        let cells = theme::cells(parts.map(|(amount, _)| amount), all, width);
+        let mut drawn = 0;
+        // An amount that is too small for a cell differs from none.
+        if let Some((_, fill)) = parts.iter().filter(|(amount, _)| amount.0 > 0).max_by_key(|(amount, _)| *amount)
+            && cells.iter().all(|cells| *cells == 0)
+            && width > 0
+        {
+            self.put("▎", theme.edge(*fill).patch(tint));
+            drawn = 1;
+        }
+        for ((_, fill), cells) in parts.into_iter().zip(cells) {
+            let glyph = theme.bar_glyph(fill).to_string();
+            for cell in drawn..drawn + cells {
+                #[expect(clippy::cast_precision_loss, reason = "a bar has fewer than 2^52 cells")]
+                self.put(&glyph, theme.fill(fill, (cell + 1) as f64 / width as f64).patch(tint));
+            }
+            drawn += cells;
+        }
+        self.put(rest.repeat(width - drawn), theme.dim())
     }
+
+    /// Gives the rest of the line the style of headings.
+    pub(super) fn band(&mut self, theme: Theme) {
+        let rest = Rect { x: self.x, y: self.y, width: self.end - self.x, height: 1 };
+        if theme.head().bg.is_some() {
+            self.buffer.set_style(rest, theme.head());
+        }
+    }
+
+    /// Marks the whole line as that under the cursor.
+    pub(super) fn select(&mut self, theme: Theme, area: Area) {
+        theme.select(self.buffer, self.line(area));
+    }
+
+    fn line(&self, area: Area) -> Rect {
+        Rect { x: area.x, y: self.y, width: area.width, height: 1 }
+    }
+}
+
+/// The parts of a memory breakdown that a bar tells apart.
+pub(super) fn parts(breakdown: &Breakdown) -> [(Bytes, Fill); 3] {
+    let amount = |parts: &[MemoryPart]| {
+        parts.iter().map(|part| Bytes(breakdown.part(*part).max(0).unsigned_abs())).sum::<Bytes>()
+    };
+    [
+        (amount(&[MemoryPart::Allocated]), Fill::Allocated),
+        (amount(&[MemoryPart::Pending, MemoryPart::Fragmented, MemoryPart::Cache]), Fill::Cached),
+        (amount(&[MemoryPart::Outside, MemoryPart::Unaccounted, MemoryPart::Driver]), Fill::Other),
+    ]
 }

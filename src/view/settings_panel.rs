@@ -1,5 +1,7 @@
 //! Draws the panel of settings, one line for each setting.
 
+use std::fmt::Display;
+
 use ratatui::buffer::Buffer;
 use strum::VariantArray;
 
@@ -9,7 +11,6 @@ use super::{gpus, page, processes};
 use crate::app::App;
 use crate::app::columns::{Align, ListColumn};
 use crate::app::layout::Area;
-use crate::app::settings::ThemeName;
 use crate::app::settings_panel::Item;
 
 /// The width of a setting's name.
@@ -27,12 +28,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[(Item,
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
         let no_room = |lacks_room: bool, help: &str| if *is_on && lacks_room { no_room } else { help }.to_owned();
         let (name, help) = match item {
-            Item::Theme => {
-                let word =
-                    |name: &ThemeName| if *name == app.theme { format!("({name})") } else { format!(" {name} ") };
-                let all: String = ThemeName::VARIANTS.iter().map(word).collect();
-                ("theme".to_owned(), format!("{all}  safe is for the colour-blind"))
-            }
+            Item::Theme => ("theme".to_owned(), format!("{}  safe is for the colour-blind", choices(app.theme))),
+            Item::GpuView => ("GPUs".to_owned(), choices(app.gpus.view)),
             Item::Host => ("host".to_owned(), "the first line: load and memory of the host".to_owned()),
             Item::Mine => ("mine".to_owned(), "only processes of the user that gputop runs as".to_owned()),
             Item::Column(column) => {
@@ -44,14 +41,20 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[(Item,
             }
         };
         let mark = match item {
-            Item::Theme => "   ",
+            Item::Theme | Item::GpuView => "   ",
             _ if *is_on => "[x]",
             _ => "[ ]",
         };
         pen.skip(2).put(mark, theme.text()).skip(1);
         pen.cell(name, NAME, Align::Left, theme.text()).skip(1).words(help, theme.dim());
         if at == cursor {
-            pen.restyle(area, theme.cursor());
+            pen.select(theme, area);
         }
     }
+}
+
+/// All values of a setting, the present one in parentheses.
+fn choices<T: VariantArray + Copy + PartialEq + Display>(present: T) -> String {
+    let word = |value: &T| if *value == present { format!("({value})") } else { format!(" {value} ") };
+    T::VARIANTS.iter().map(word).collect()
 }

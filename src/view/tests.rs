@@ -7,8 +7,10 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::*;
+use crate::app::layout::GpuView;
 use crate::app::settings::Settings;
 use crate::app::{AppOptions, event::Event};
+use crate::base::terminal::ColourDepth;
 use crate::base::units::{Bytes, Elapsed, Moment, Watts};
 use crate::protocol::command::Signal;
 use crate::protocol::host_key::HostKey;
@@ -21,6 +23,7 @@ use crate::protocol::snapshot::{
 
 mod end_dialog;
 mod lines;
+mod tiles;
 
 /// Eight GPUs and twelve processes.
 fn busy() -> Snapshot {
@@ -63,21 +66,21 @@ const PLACES: [&[KeyCode]; 9] = [
     &[KeyCode::F(9)],
     &[KeyCode::Char('?')],
     &[KeyCode::Enter],
-    &[KeyCode::Tab, KeyCode::Enter],
+    &[KeyCode::Tab, KeyCode::Char('i')],
 ];
 
 #[test]
 fn eighty_by_twenty_four_shows_eight_gpus_and_ten_processes() {
-    let screen = screen(Theme::new(false, true), &app(80, 24, &[]), 80, 24);
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app(80, 24, &[]), 80, 24);
     assert_eq!(screen.lines().filter(|line| line.contains("H100")).count(), 8, "{screen}");
     assert!(screen.lines().filter(|line| line.contains("python train.py")).count() >= 10, "{screen}");
 }
 
 #[test]
 fn a_process_shows_what_it_holds_and_how_that_grew() {
-    let screen = screen(Theme::new(false, true), &app(120, 40, &[]), 120, 40);
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app(120, 40, &[]), 120, 40);
     let line = screen.lines().find(|line| line.contains("88109 alice")).unwrap();
-    for part in ["36.1G", "+2.9G", "40%", "99%", "3.0G", "ok", "python train.py --model"] {
+    for part in ["36.1G", "+2.9G", "40%", "99%", "ok", "python train.py --model resnet50"] {
         assert!(line.contains(part), "{part} in {line}");
     }
     assert!(screen.contains("88109 python memory"), "{screen}");
@@ -87,7 +90,7 @@ fn a_process_shows_what_it_holds_and_how_that_grew() {
 fn any_size_is_drawn() {
     for keys in PLACES {
         for (width, height) in (1..=60).flat_map(|width| (1..=20).map(move |height| (width, height))) {
-            screen(Theme::new(false, true), &app_of_size(keys, width, height), width, height);
+            screen(Theme::new(false, ColourDepth::Sixteen), &app_of_size(keys, width, height), width, height);
         }
     }
 }
@@ -106,7 +109,7 @@ fn app_of_size(keys: &[KeyCode], width: u16, height: u16) -> App {
 #[test]
 fn an_ascii_terminal_gets_ascii_only() {
     for keys in PLACES {
-        let screen = screen(Theme::new(true, false), &app(120, 40, keys), 120, 40);
+        let screen = screen(Theme::new(true, ColourDepth::None), &app(120, 40, keys), 120, 40);
         assert!(screen.is_ascii(), "{screen}");
     }
 }
@@ -115,7 +118,7 @@ fn an_ascii_terminal_gets_ascii_only() {
 fn old_values_show_their_age() {
     let mut app = app(80, 24, &[]);
     app.update(Event::Tick(crate::base::time::ViewerTime::new(Duration::from_secs(7))));
-    let screen = screen(Theme::new(false, true), &app, 80, 24);
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24);
     assert!(screen.contains("no word from the agent for 7s") && screen.contains("7s old"), "{screen}");
 }
 
@@ -137,6 +140,7 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
     };
     host.processes[0].allocator = Some(Box::new(AllocatorStats { devices: vec![allocator], unreadable: None }));
     let mut app = App::new(AppOptions::default());
+    app.apply_settings(Settings { gpu_view: Some(GpuView::Rows), ..Settings::default() });
     app.update(Event::Resized(width, 60));
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     for key in keys {
@@ -147,17 +151,19 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
 
 #[test]
 fn the_memory_bar_is_split_and_the_cache_is_a_column() {
-    // The bar has 16 cells for 80 GiB: tensors hold 4 of them, 3 are reserved and unallocated, 1 is not PyTorch's.
-    for (theme, bar) in [(Theme::new(false, true), "━━━━┅┅┅═────────"), (Theme::new(true, false), "====:::%--------")]
-    {
-        let screen = screen(theme, &with_allocator(160, &[]), 160, 60);
+    // The bar has 12 cells for 40 GiB: tensors hold 6 of them, 5 are reserved and unallocated, 1 is not PyTorch's.
+    for (theme, bar) in [
+        (Theme::new(false, ColourDepth::Sixteen), "▇▇▇▇▇▇▇▇▇▇▇▇"),
+        (Theme::new(true, ColourDepth::None), "######%%%%%:"),
+    ] {
+        let screen = screen(theme, &with_allocator(162, &[]), 162, 60);
         let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
-        assert!(line.contains(&format!("{bar} 40.0G 10.0G")), "{line}");
+        assert!(line.contains(&format!("40.0G {bar} 10.0G")), "{line}");
         assert!(screen.contains("CACHE"), "{screen}");
     }
     // A narrow screen has the column too.
-    let screen = screen(Theme::new(false, true), &with_allocator(80, &[]), 80, 60);
-    assert!(screen.lines().any(|it| it.contains(" alice ") && it.contains("40.0G 10.0G")), "{screen}");
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &with_allocator(80, &[]), 80, 60);
+    assert!(screen.lines().any(|it| it.contains(" alice ") && it.contains("40.0G ▇▇▇▇▇▇ 10.0G")), "{screen}");
 }
 
 #[test]
@@ -169,15 +175,51 @@ fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
     // A single cell goes to the largest part.
     assert_eq!(cells([9, 3, 1], 4), [1, 0, 0]);
     assert_eq!((cells([0, 0, 0], 4), cells([80, 80, 80], 6)), ([0; 3], [2; 3]));
-    // A small amount takes half a cell, as without parts.
-    let mut host = with_parts(&[(6, 3)]);
-    host.gpus[0].load.memory_total = Ok(Bytes::from_gib(80));
-    let mut app = App::new(AppOptions::default());
-    app.update(Event::Resized(80, 24));
-    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
-    let screen = screen(Theme::new(false, true), &app, 80, 24);
-    let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
-    assert!(line.contains("╸───  8.0G"), "{line}");
+    // A small amount differs from none.
+    let host = with_parts(&[(6, 3), (254, 100)]);
+    let app = app_with(&host, 80, Settings::default());
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24);
+    let line = screen.lines().find(|line| line.contains(" 8.0G")).unwrap();
+    assert!(line.contains(" 8.0G ▎ "), "{line}");
+}
+
+#[test]
+fn the_command_has_room_at_every_width() {
+    for (width, least) in [(80, 24), (100, 40), (120, 40), (160, 40), (200, 80)] {
+        let host = with_parts(&[(6, 3)]);
+        for app in [app_with(&host, width, Settings::default()), app(width, 24, &[])] {
+            let head = line_of(&app, width, " PID ");
+            let (before, _) = head.split_once("COMMAND").unwrap();
+            assert!(usize::from(width) - before.chars().count() >= least, "{width}: {head}");
+        }
+    }
+}
+
+#[test]
+fn the_bar_of_memory_is_relative_to_the_process_with_most() {
+    let host = host(1).with(7, "python a.py", 0, Bytes::from_gib(2)).with(8, "python b.py", 0, Bytes::from_gib(1));
+    let app = app_with(&host, 120, Settings::default());
+    for (gib, cells) in [(2, 8), (1, 4)] {
+        let line = line_of(&app, 120, &format!(" {gib}.0G "));
+        assert_eq!(line.matches('▇').count(), cells, "{line}");
+    }
+}
+
+#[test]
+fn the_history_of_the_first_minute_is_headed_in_seconds_and_a_watched_gpu_says_so() {
+    let mut app = app_of_size(&[KeyCode::Tab, KeyCode::Char('w')], 160, 24);
+    app.update(Event::Tick(crate::base::time::ViewerTime::new(Duration::from_secs(9))));
+    assert!(!line_of(&app, 160, " PID ").contains(" 0 MIN"));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(busy().later(1))))));
+    assert!(line_of(&app, 160, " 0 H100").contains(" watched ok"));
+}
+
+#[test]
+fn a_tagged_or_watched_process_says_so_in_words() {
+    let mut app = app(120, 24, &[KeyCode::Char('w'), KeyCode::Char(' ')]);
+    app.update(Event::Tick(crate::base::time::ViewerTime::new(Duration::from_secs(9))));
+    let line = line_of(&app, 120, " 88109 alice");
+    assert!(line.starts_with("3 ") && line.contains("tagged watched python train.py"), "{line}");
 }
 
 /// A host where each process has this much reserved and allocated, in GiB, and 2 GiB that are not PyTorch's.
@@ -200,9 +242,10 @@ fn a_full_list_leaves_a_row_for_the_note_about_unread_stats() {
             .iter_mut()
             .for_each(|it| it.allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into()));
         let mut app = App::new(AppOptions::default());
+        app.apply_settings(Settings { gpu_view: Some(GpuView::Rows), ..Settings::default() });
         app.update(Event::Resized(80, height));
         app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
-        screen(Theme::new(false, true), &app, 80, height)
+        screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, height)
     };
     let roomy = screen_of(3, 24);
     assert!(roomy.contains("user: run gputop as that user or as root"), "{roomy}");
@@ -219,13 +262,13 @@ fn a_full_list_leaves_a_row_for_the_note_about_unread_stats() {
 #[test]
 fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
     let page = |keys: &[KeyCode]| {
-        let screen = screen(Theme::new(false, true), &with_allocator(120, keys), 120, 60);
+        let screen = screen(Theme::new(false, ColourDepth::Sixteen), &with_allocator(120, keys), 120, 60);
         screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect::<String>()
     };
     let process = page(&[KeyCode::Enter]);
     for line in [
         "Memory on GPU 0, PyTorch's cuda:0",
-        "driver's figure 40.0 GiB 42,949,672,960 ━ allocated ┅ unallocated ═ not PyTorch's",
+        "driver's figure 40.0 GiB 42,949,672,960 what nvidia-smi shows: all of the lines below",
         "- not PyTorch's 4.0 GiB 4,294,967,296 CUDA context",
         "- reserved 36.0 GiB 38,654,705,664 the rest",
         "- cache 10.0 GiB 10,737,418,240 free: empty_cache() would give it back",
@@ -239,13 +282,8 @@ fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
     ] {
         assert!(process.contains(line), "{line}\n{process}");
     }
-    let gpu = page(&[KeyCode::Tab, KeyCode::Enter]);
-    for line in [
-        "allocated 20.0 GiB",
-        "other 4.0 GiB",
-        "free 40.0 GiB",
-        "total 80.0 GiB 85,899,345,920 ━ allocated ┅ unallocated ═",
-    ] {
+    let gpu = page(&[KeyCode::Tab, KeyCode::Char('i')]);
+    for line in ["allocated 20.0 GiB", "other 4.0 GiB", "free 40.0 GiB", "total 80.0 GiB 85,899,345,920 all of these"] {
         assert!(gpu.contains(line), "{line}\n{gpu}");
     }
 }
@@ -272,7 +310,7 @@ fn the_page_says_which_parts_of_memory_are_unknown() {
         for key in keys {
             app.update(Event::Key(KeyEvent::from(*key)));
         }
-        let screen = screen(Theme::new(false, true), &app, 120, 60);
+        let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 60);
         screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect::<String>()
     };
     let check = |keys: &[KeyCode], change: &dyn Fn(&mut Snapshot), lines: &[&str]| {
@@ -281,7 +319,7 @@ fn the_page_says_which_parts_of_memory_are_unknown() {
             assert!(page.contains(line), "{line}\n{page}");
         }
     };
-    let (process, gpu) = ([KeyCode::Enter], [KeyCode::Tab, KeyCode::Enter]);
+    let (process, gpu) = ([KeyCode::Enter], [KeyCode::Tab, KeyCode::Char('i')]);
     let memory = |host: &mut Snapshot, memory| host.gpus[0].processes[0].memory = memory;
     check(
         &process,
@@ -342,8 +380,8 @@ fn the_reason_for_unread_stats_is_shown_once_below_the_list() {
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
         app.update(Event::Resized(width, height));
-        let screen = screen(Theme::new(false, true), &app, width, height);
-        let text = screen.replace('"', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, width, height);
+        let text = screen.replace(['"', '│'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
         for reason in [
             "of the memory of 2 processes is not known: kernel.yama.ptrace_scope lets only root look into it: run gputop \
              as root, or `sudo sysctl kernel.yama.ptrace_scope=0`",
@@ -355,7 +393,7 @@ fn the_reason_for_unread_stats_is_shown_once_below_the_list() {
     }
     // A list that needs all rows leaves none for the note.
     app.update(Event::Resized(80, 10));
-    let screen = screen(Theme::new(false, true), &app, 80, 10);
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 10);
     assert!(!screen.contains("is not known"), "{screen}");
 }
 
@@ -378,7 +416,7 @@ fn left_over(workers: u32) -> Snapshot {
 fn short_list(workers: u32) -> String {
     let mut app = app_with(&left_over(workers), 80, Settings::default());
     app.update(Event::Key(KeyEvent::from(KeyCode::Char('o'))));
-    screen(Theme::new(false, true), &app, 80, 24)
+    screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24)
 }
 
 #[test]
@@ -407,10 +445,10 @@ fn the_footer_counts_tagged_processes_wherever_the_cursor_is() {
             let code = if key == '\n' { KeyCode::Enter } else { KeyCode::Char(key) };
             app.update(Event::Key(KeyEvent::from(code)));
         }
-        screen(Theme::new(false, true), &app, 80, 24)
+        screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24)
     };
     assert!(!after("").contains("tagged"));
-    assert!(after(" ").contains("\"1 tagged  ? help"));
+    assert!(after(" ").contains("\"1 tagged  Esc leaves  ? help"));
     // The filter hides the tagged process, and the dialog opens on it all the same.
     assert!(after("/a.py\n").contains("1 tagged, 1 not listed"), "{}", after(""));
     assert!(after("x").contains("End the tagged process 7 "), "{}", after(""));
@@ -425,16 +463,20 @@ fn typed_text_has_precedence_over_a_notice() {
 
 /// The app on `host`, with these settings.
 fn app_with(host: &Snapshot, width: u16, settings: Settings) -> App {
+    app_of(host, width, 24, Settings { gpu_view: Some(GpuView::Rows), ..settings })
+}
+
+fn app_of(host: &Snapshot, width: u16, height: u16, settings: Settings) -> App {
     let mut app = App::new(AppOptions::default());
     app.apply_settings(settings);
-    app.update(Event::Resized(width, 24));
+    app.update(Event::Resized(width, height));
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
     app
 }
 
 /// The first line on the screen that contains `words`.
 fn line_of(app: &App, width: u16, words: &str) -> String {
-    let screen = screen(Theme::new(false, true), app, width, 24);
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), app, width, 24);
     let line = screen.lines().find(|it| it.contains(words)).unwrap_or_else(|| panic!("no {words}:\n{screen}"));
     line.trim_matches('"').to_owned()
 }

@@ -1,33 +1,50 @@
-//! Turns roles into styles, and amounts into the glyphs of bars. Drawing code names the role of a text, never a colour.
+//! Turns roles into styles. Drawing code names the role of a text or an area, never a colour.
 //!
-//! The colours are the terminal's own sixteen, which suit light and dark backgrounds, unless the user chose another
-//! theme. Without colour the same roles are bold, dim or reversed. Without Unicode every glyph has an ASCII stand-in.
+//! Each colour has one meaning:
+//!
+//! | colour | meaning |
+//! |---|---|
+//! | bright blue | memory in use by tensors, or memory in use whose parts are not known |
+//! | dull blue | memory that PyTorch keeps without a tensor in it |
+//! | magenta | memory outside of PyTorch, and unaccounted memory |
+//! | cyan | use of the multiprocessors |
+//! | yellow | look at this: something may be wrong |
+//! | red | this is wrong, or will be soon |
+//! | green | this went well |
+//!
+//! The layers of a GPU's graph have colours of their own, one for each process. Titles, headings, keys and the cursor have no
+//! colour: they are bold, or have a background.
+//!
+//! Text has the terminal's own sixteen colours, which suit light and dark backgrounds, unless the user chose another theme. Areas
+//! have gradients where the terminal shows 24-bit colours. Without colour the roles are bold, dim or reversed, and areas are
+//! hatched. Without Unicode every glyph has an ASCII stand-in.
+
+mod fill;
 
 use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
+pub(super) use self::fill::{Fill, cells};
 use crate::app::columns::Tone;
 use crate::app::settings::ThemeName;
-use crate::base::units::Bytes;
+use crate::base::terminal::ColourDepth;
 use crate::model::Severity;
 
-/// The styles of all roles of text on one terminal.
+/// The styles of all roles on one terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Theme {
     is_ascii: bool,
-    has_colour: bool,
+    depth: ColourDepth,
     name: ThemeName,
 }
 
-/// The meaning of a colour. Each theme has a colour for each meaning.
+/// The meaning of a colour of text. Each theme has a colour for each meaning.
 #[derive(Debug, Clone, Copy)]
 enum Hue {
-    Accent,
     Notable,
     Alarm,
     Good,
-    Cached,
-    Outside,
 }
 
 impl Hue {
@@ -35,12 +52,9 @@ impl Hue {
     /// dark enough to be read on white; both come from the palette of 256.
     fn colour(self, name: ThemeName) -> Color {
         let own = match self {
-            Self::Accent => (Color::Cyan, 74, 24),
             Self::Notable => (Color::Yellow, 220, 94),
             Self::Alarm => (Color::Red, 208, 124),
-            Self::Good => (Color::Green, 39, 22),
-            Self::Cached => (Color::Blue, 250, 19),
-            Self::Outside => (Color::Magenta, 175, 90),
+            Self::Good => (Color::Green, 74, 22),
         };
         match name {
             ThemeName::Terminal | ThemeName::Mono => own.0,
@@ -50,10 +64,18 @@ impl Hue {
     }
 }
 
+/// The backgrounds of a theme, from the palette of 256 colours.
+struct Backgrounds {
+    /// Behind headings, and the text on it.
+    band: (u8, u8),
+    /// Behind the line under the cursor, and its text without a colour.
+    cursor: (u8, u8),
+}
+
 impl Theme {
-    /// The default theme on a terminal that shows only ASCII or not, and colour or not.
-    pub fn new(is_ascii: bool, has_colour: bool) -> Self {
-        Self { is_ascii, has_colour, name: ThemeName::default() }
+    /// The default theme on a terminal that shows only ASCII or not, and this many colours.
+    pub fn new(is_ascii: bool, depth: ColourDepth) -> Self {
+        Self { is_ascii, depth, name: ThemeName::default() }
     }
 
     #[must_use]
@@ -61,13 +83,30 @@ impl Theme {
         Self { name, ..self }
     }
 
+    /// The same theme for a picture, which shows every colour.
+    pub(super) fn for_picture(self) -> Self {
+        let depth = if self.depth == ColourDepth::None { ColourDepth::None } else { ColourDepth::Rgb };
+        Self { depth, ..self }
+    }
+
+    fn has_colour(self) -> bool {
+        self.depth > ColourDepth::None && self.name != ThemeName::Mono
+    }
+
+    /// `None` where a background could make text unreadable.
+    fn backgrounds(self) -> Option<Backgrounds> {
+        (self.has_colour() && self.depth >= ColourDepth::Palette).then_some(match self.name {
+            ThemeName::Light => Backgrounds { band: (254, 238), cursor: (153, 16) },
+            _ => Backgrounds { band: (236, 252), cursor: (238, 255) },
+        })
+    }
+
     fn role(self, hue: Hue, otherwise: Modifier) -> Style {
         self.painted(hue.colour(self.name), otherwise)
     }
 
     fn painted(self, colour: Color, otherwise: Modifier) -> Style {
-        let has_colour = self.has_colour && self.name != ThemeName::Mono;
-        if has_colour { Style::new().fg(colour) } else { Style::new().add_modifier(otherwise) }
+        if self.has_colour() { Style::new().fg(colour) } else { Style::new().add_modifier(otherwise) }
     }
 
     /// Ordinary text.
@@ -80,13 +119,25 @@ impl Theme {
         Style::new().add_modifier(Modifier::DIM)
     }
 
+    /// A heading above columns, on a band where the terminal shows one.
     pub(super) fn head(self) -> Style {
-        self.role(Hue::Accent, Modifier::UNDERLINED)
+        match self.backgrounds() {
+            Some(Backgrounds { band: (background, text), .. }) => {
+                Style::new().bg(Color::Indexed(background)).fg(Color::Indexed(text))
+            }
+            None => Style::new().add_modifier(Modifier::UNDERLINED),
+        }
     }
 
-    /// The accent: the name of the program, the column that sorts, a curve.
-    pub(super) fn accent(self) -> Style {
-        self.role(Hue::Accent, Modifier::empty()).add_modifier(Modifier::BOLD)
+    /// The name of the program, a title, a key, the column that sorts.
+    pub fn accent(self) -> Style {
+        // A title on a dim frame is not dim.
+        Style::new().add_modifier(Modifier::BOLD).remove_modifier(Modifier::DIM)
+    }
+
+    /// A state of the screen, such as a filter, that hides something.
+    pub fn badge(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
     }
 
     pub(super) fn notable(self) -> Style {
@@ -108,8 +159,7 @@ impl Theme {
 
     pub(super) fn severity(self, severity: Severity) -> Style {
         match severity {
-            Severity::Unknown => self.dim(),
-            Severity::Fine => self.good(),
+            Severity::Unknown | Severity::Fine => self.dim(),
             Severity::Notable => self.notable(),
             Severity::Bad => self.alarm(),
         }
@@ -128,42 +178,35 @@ impl Theme {
         }
     }
 
-    /// One of several processes that are drawn next to each other. They differ by more than colour.
-    pub(super) fn layer(self, at: usize) -> Style {
-        const COLOURS: [Color; 6] =
-            [Color::Green, Color::Yellow, Color::Magenta, Color::LightBlue, Color::Cyan, Color::LightRed];
-        const SAFE: [u8; 6] = [39, 220, 175, 74, 208, 250];
-        const DARK: [u8; 6] = [22, 94, 90, 19, 24, 124];
-        let colour = match self.name {
-            ThemeName::Terminal | ThemeName::Mono => COLOURS[at % COLOURS.len()],
-            ThemeName::Safe => Color::Indexed(SAFE[at % SAFE.len()]),
-            ThemeName::Light => Color::Indexed(DARK[at % DARK.len()]),
-        };
-        self.painted(colour, Modifier::empty())
-    }
-
     /// From this share on, memory is about to run out.
-    pub(super) const FULL: f64 = 0.95;
+    const FULL: f64 = 0.95;
 
-    pub(super) fn full(self, share: Option<f64>) -> Style {
-        match share {
-            Some(Self::FULL..) => self.role(Hue::Alarm, Modifier::BOLD),
-            Some(0.80..) => self.role(Hue::Notable, Modifier::empty()),
-            _ => self.good(),
+    /// The style of a figure of memory: an alarm when this share is in use, and `otherwise` below.
+    pub(super) fn full(self, share: Option<f64>, otherwise: Style) -> Style {
+        if share.is_some_and(|share| share >= Self::FULL) { self.alarm_line() } else { otherwise }
+    }
+
+    /// Marks the line under the cursor. Its texts keep their colours where the terminal has a background for it.
+    pub(super) fn select(self, buffer: &mut Buffer, line: Rect) {
+        let backgrounds = self.backgrounds();
+        for place in line.intersection(buffer.area).positions() {
+            let cell = &mut buffer[place];
+            cell.modifier.remove(Modifier::DIM);
+            match backgrounds {
+                Some(Backgrounds { cursor: (background, text), .. }) => {
+                    cell.bg = Color::Indexed(background);
+                    if cell.fg == Color::Reset {
+                        cell.fg = Color::Indexed(text);
+                    }
+                }
+                // Reversed and in one colour, since reversed bars would be solid blocks.
+                None => {
+                    cell.fg = Color::Reset;
+                    cell.modifier.remove(Modifier::BOLD);
+                    cell.modifier.insert(Modifier::REVERSED);
+                }
+            }
         }
-    }
-
-    pub(super) fn unallocated(self) -> Style {
-        self.role(Hue::Cached, Modifier::empty())
-    }
-
-    pub(super) fn outside(self) -> Style {
-        self.role(Hue::Outside, Modifier::empty())
-    }
-
-    /// The line under the cursor: reversed and in one colour, since reversed bars would be solid blocks.
-    pub fn cursor(self) -> Style {
-        Style::new().fg(Color::Reset).add_modifier(Modifier::REVERSED).remove_modifier(Modifier::DIM | Modifier::BOLD)
     }
 
     /// Replaces glyphs by their stand-ins where the terminal shows only ASCII.
@@ -183,18 +226,18 @@ fn stand_in(glyph: char) -> char {
     match glyph {
         // An ASCII letter with a combining mark.
         _ if glyph.is_ascii() => glyph,
-        '━' | '▅' => '=',
-        '┅' | '┊' | '▃' => ':',
-        '═' => '%',
-        '─' | '╸' | '╌' | '–' | '—' | '▄' => '-',
-        '│' => '|',
-        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' | '▆' => '+',
+        '▅' => '=',
+        '┊' | '▃' | '░' => ':',
+        '▒' => '%',
+        '─' | '╌' | '–' | '—' | '▄' => '-',
+        '│' | '▎' => '|',
+        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' | '╭' | '╮' | '╰' | '╯' | '▆' => '+',
         '▁' => '_',
         '▂' | '·' => '.',
         '▇' | '●' => '*',
         '█' => '#',
         '°' | '↑' | '↓' | '\u{2800}' => ' ',
-        '…' => '~',
+        '…' | '≈' => '~',
         '✕' => 'x',
         '↘' => '\\',
         '▲' | '▴' => '^',
@@ -207,30 +250,4 @@ fn stand_in(glyph: char) -> char {
         '\u{2801}'..='\u{28FF}' => '.',
         _ => '?',
     }
-}
-
-/// Returns how many cells of a bar each part takes, by the largest remainder method: together as many as their sum
-/// rounds to, each as near to its own share as that allows. A part without an amount takes none.
-pub(super) fn cells<const PARTS: usize>(parts: [Bytes; PARTS], all: Bytes, width: usize) -> [usize; PARTS] {
-    let wide = |bytes: u128| bytes * u128::try_from(width).unwrap_or_default();
-    let sum: u128 = parts.iter().map(|part| u128::from(part.0)).sum();
-    let all = u128::from(all.0).max(sum).max(1);
-    let mut cells = parts.map(|part| usize::try_from(wide(part.0.into()) / all).unwrap_or_default());
-    let mut by_remainder: Vec<usize> = (0..PARTS).collect();
-    by_remainder.sort_by_key(|at| std::cmp::Reverse(wide(parts[*at].0.into()) % all));
-    let left = usize::try_from((2 * wide(sum) + all) / (2 * all)).unwrap_or_default() - cells.iter().sum::<usize>();
-    by_remainder.into_iter().take(left).for_each(|at| cells[at] += 1);
-    cells
-}
-
-/// Returns the filled part of a bar, rounded to half a cell, and the rest.
-pub(super) fn bar(share: f64, width: usize) -> (String, String) {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of at most 1 of a short bar")]
-    #[expect(clippy::cast_precision_loss, reason = "a bar has fewer than 2^52 cells")]
-    let halves = (share.clamp(0.0, 1.0) * width as f64 * 2.0).round() as usize;
-    let mut filled = "━".repeat(halves / 2);
-    if halves % 2 == 1 {
-        filled.push('╸');
-    }
-    (filled, "─".repeat(width - halves.div_ceil(2)))
 }

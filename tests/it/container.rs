@@ -102,7 +102,7 @@ sleep_as("rank" + os.environ["RANK"])
     assert_eq!(container.pids["agent"], 1);
     container.list("rank0", 20 * GIB);
     container.list("rank1", 20 * GIB);
-    container.check(&[("agent", "launch"), ("rank0", "ok|…"), ("rank1", "ok|…"), ("worker0", "worker")]);
+    container.check(&[("agent", "launcher"), ("rank0", "ok|…"), ("rank1", "ok|…"), ("worker0", "worker")]);
 }
 
 #[test]

@@ -313,7 +313,7 @@ fn with_readonly_nobody_is_signalled() {
         terminal.keys(ENTER);
         terminal.wait_for("identity");
         terminal.keys(&format!("{F9}{F9}"));
-        terminal.keys("q");
+        terminal.keys(ESC);
         terminal.wait_until_gone("identity");
     }
     assert!(!terminal.text().contains("End process"), "{}", terminal.text());
@@ -382,10 +382,12 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     let host = Host::new([]);
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--demo", "--interval", "100ms"]);
     terminal.wait_for("SIMULATED MACHINE");
+    terminal.wait_for("alice");
     // Every simulated process ends at once.
     terminal.wait_for("train.py");
     terminal.keys(ENTER);
     terminal.wait_for("sure: PID and start time were read together");
+    terminal.wait_for("the process is real; its user, its GPU");
     terminal.keys(F9);
     terminal.wait_for("Verified: only");
     let agent = terminal.agent();
@@ -396,7 +398,7 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     terminal.wait_for("returned");
     terminal.keys(ENTER);
     terminal.wait_until_gone("End process");
-    terminal.keys("q");
+    terminal.keys(ESC);
     terminal.wait_for("HEALTH");
     terminal.quit();
     agent.wait_for_end();

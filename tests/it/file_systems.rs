@@ -4,29 +4,77 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::host::Host;
-use crate::print_note;
+use crate::{DEADLINE, print_note};
+
+/// Releases a file system when the test is over, or takes too long: then the processes that wait for it go on, and the test
+/// fails instead of waiting for them for ever.
+struct FileSystemGuard {
+    /// Closed when the test is over.
+    test: Option<Sender<()>>,
+    /// Returns whether the test took too long.
+    thread: Option<JoinHandle<bool>>,
+}
+
+impl FileSystemGuard {
+    /// Longer than a test waits for any condition.
+    const LIMIT: Duration = DEADLINE.saturating_mul(2);
+
+    fn new(release: impl FnOnce() + Send + 'static) -> Self {
+        let (test, end_of_test) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let is_late = end_of_test.recv_timeout(Self::LIMIT) == Err(RecvTimeoutError::Timeout);
+            release();
+            is_late
+        });
+        Self { test: Some(test), thread: Some(thread) }
+    }
+}
+
+impl Drop for FileSystemGuard {
+    fn drop(&mut self) {
+        drop(self.test.take());
+        let is_late = self.thread.take().is_some_and(|thread| thread.join().unwrap_or(true));
+        assert!(!is_late || thread::panicking(), "a process waited for the file system for {:?}", Self::LIMIT);
+    }
+}
 
 /// A frozen file system, where writes hang in the kernel.
 pub(crate) struct FrozenFileSystem {
+    /// Dropped before the host, whose processes may wait for the file system.
+    _guard: FileSystemGuard,
     pub(crate) host: Host,
 }
 
 impl FrozenFileSystem {
     /// `None` where no file system can be mounted or frozen, with a note.
     pub(crate) fn new() -> Option<Self> {
-        let frozen = Self { host: Host::new(["H100"]) };
-        fs::create_dir(frozen.path()).ok()?;
-        File::create(frozen.host.path("image")).ok()?.set_len(8 << 20).ok()?;
-        let is_frozen = frozen.runs("mkfs.ext4", &["-q"], "image")
-            && frozen.runs("mount", &["-o", "loop", frozen.host.path("image").to_str()?], "frozen")
-            && frozen.runs("fsfreeze", &["-f"], "frozen");
-        if !is_frozen {
+        let frozen = Self::try_new();
+        if frozen.is_none() {
             print_note("skipped: no file system can be mounted and frozen here");
         }
-        is_frozen.then_some(frozen)
+        frozen
+    }
+
+    fn try_new() -> Option<Self> {
+        let host = Host::new(["H100"]);
+        let (image, path) = (host.path("image"), host.path("frozen"));
+        fs::create_dir(&path).ok()?;
+        File::create(&image).ok()?.set_len(8 << 20).ok()?;
+        let mounted = path.clone();
+        let guard = FileSystemGuard::new(move || {
+            succeeds(Command::new("fsfreeze").arg("-u").arg(&mounted));
+            // Lazily: a process that hung may take a moment to close its file.
+            succeeds(Command::new("umount").arg("-l").arg(&mounted));
+        });
+        let is_frozen = succeeds(Command::new("mkfs.ext4").arg("-q").arg(&image))
+            && succeeds(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&path))
+            && succeeds(Command::new("fsfreeze").arg("-f").arg(&path));
+        is_frozen.then_some(Self { _guard: guard, host })
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -34,19 +82,7 @@ impl FrozenFileSystem {
     }
 
     pub(crate) fn thaw(&self) {
-        self.runs("fsfreeze", &["-u"], "frozen");
-    }
-
-    fn runs(&self, program: &str, arguments: &[&str], name: &str) -> bool {
-        succeeds(Command::new(program).args(arguments).arg(self.host.path(name)).stdin(Stdio::null()))
-    }
-}
-
-impl Drop for FrozenFileSystem {
-    fn drop(&mut self) {
-        self.thaw();
-        // Lazily: a process that hung may take a moment to close its file.
-        self.runs("umount", &["-l"], "frozen");
+        succeeds(Command::new("fsfreeze").arg("-u").arg(self.path()));
     }
 }
 
@@ -57,7 +93,7 @@ fn succeeds(command: &mut Command) -> bool {
 /// A file system of FUSE whose server takes every request and answers none. A process that opens a file there hangs in the
 /// kernel, where no signal reaches it.
 pub(crate) struct HungFileSystem {
-    path: PathBuf,
+    _guard: FileSystemGuard,
 }
 
 impl HungFileSystem {
@@ -79,13 +115,17 @@ impl HungFileSystem {
         let mut mount = Command::new("mount");
         mount.args(["-i", "-t", "fuse", "-o", "fd=0,rootmode=40000,user_id=0,group_id=0", "gputop-test"]).arg(path);
         succeeds(mount.stdin(server.try_clone().ok()?)).then_some(())?;
-        let mounted = Self { path: path.to_owned() };
+        let mounted = path.to_owned();
+        let guard = FileSystemGuard::new(move || {
+            // By force: the requests that wait fail, and the processes that wait for them go on.
+            succeeds(Command::new("umount").args(["-c", "-f", "-l"]).arg(&mounted));
+        });
         let mut request = vec![0; Self::LONGEST_REQUEST];
         let length = server.read(&mut request).ok()?;
         server.write_all(&Self::reply_to_init(&request[..length])).ok()?;
         // Ends when the file system is unmounted.
         thread::spawn(move || while server.read(&mut request).is_ok() {});
-        Some(mounted)
+        Some(Self { _guard: guard })
     }
 
     /// Returns the reply to the first request, without which the kernel would send no other.
@@ -103,12 +143,5 @@ impl HungFileSystem {
         reply.extend([0, 0, 0, 4096].map(u32::to_ne_bytes).as_flattened());
         reply.resize(LENGTH as usize, 0);
         reply
-    }
-}
-
-impl Drop for HungFileSystem {
-    fn drop(&mut self) {
-        // By force: the requests that wait fail, and the processes that wait for them go on.
-        succeeds(Command::new("umount").args(["-c", "-f", "-l"]).arg(&self.path));
     }
 }

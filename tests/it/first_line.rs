@@ -150,5 +150,7 @@ fn reports_wait_for_all_readings() {
     let output = host.run(["free", "-n", "2", "--timeout", "20s"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
     let output = host.run(["orphans", "--json", "--timeout", "20s"]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    let orphans: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
+    // The exit code may tell of orphans of other tests.
+    assert_eq!(orphans["is_complete"], true, "{}", output.stderr);
 }

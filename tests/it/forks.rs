@@ -117,6 +117,28 @@ fn after_the_parent_died_a_forked_worker_has_no_stats_until_it_allocates() {
 }
 
 #[test]
+fn a_worker_that_the_launcher_of_its_trainer_adopted_has_no_stats_until_it_allocates() {
+    let mut host = host_with_gpus(1);
+    // The launcher forked the trainer, and adopts its worker: all three are one program.
+    let mut torch = FakeTorch::start(&host, 25, 1, &[("LAUNCHER", "1")]);
+    torch.allocate(0);
+    let launcher = torch.pid();
+    let worker: u32 = torch.request("orphan").parse().expect("a PID");
+    host.add_process(0, GpuProcess::new(worker, GIB));
+    let agent = start_agent(&host);
+    let mut received = ReceivedLines::default();
+    wait_for_stats(&agent, &mut received, worker, "perhaps a copy", |stats| {
+        stats.unreadable == Some(AllocatorUnreadable::MaybeCopied)
+    });
+    let processes = &received.snapshot.as_ref().expect("a line was read").processes;
+    let parent = processes.iter().find(|process| process.id.pid == worker).map(|process| process.facts.parent);
+    assert_eq!(parent, Some(Ok(launcher)));
+    torch.allocate(0);
+    let expected = torch.expected_stats(0);
+    wait_for_stats(&agent, &mut received, worker, "its own stats", has_amounts(&expected));
+}
+
+#[test]
 fn after_the_parent_died_a_forked_server_with_a_thread_of_cuda_has_its_own_stats() {
     let mut host = host_with_gpus(1);
     let mut torch = start_trainer(&host);

@@ -1,5 +1,6 @@
 //! The GPUs that `gputop free` prints.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
@@ -7,6 +8,7 @@ use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, Output, ProcessHandle, exit_code, run, wait_until};
 
 const NONE_FREE: i32 = 11;
+const NO_SUCH_GPU: i32 = 6;
 /// With this output, `env $(gputop free) python train.py` uses no GPU. With none, it would use all of them.
 const NO_GPU: &[u8] = b"CUDA_VISIBLE_DEVICES=\n";
 
@@ -47,6 +49,25 @@ fn gpus_without_processes_are_free() {
     assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, NO_GPU));
     assert!(output.stderr.contains("2 of the 3 GPUs"), "{}", output.stderr);
     assert!(output.stderr.contains("GPU 0 has 1 process on it with 70.0 GiB"), "{}", output.stderr);
+}
+
+#[test]
+fn only_gpus_with_the_given_ids_are_taken() {
+    let mut host = four_gpus();
+    let last = uuid(&mut host, 3);
+    for ids in ["3", "0,3", &last] {
+        let output = host.run(["free", "-i", ids]);
+        assert_eq!((output.code, printed_uuids(&output)), (0, vec![last.clone()]), "{ids}: {}", output.stderr);
+    }
+    for (arguments, code, reason) in [
+        (["-i", "0"].as_slice(), NONE_FREE, "no GPU is free: GPU 0 has 1 process on it with 70.0 GiB\n"),
+        (&["-i", "1", "-n", "2"], NONE_FREE, "this host has 1 of the 2 GPUs that are wanted\n"),
+        (&["-i", "1,9"], NO_SUCH_GPU, "no such GPU here: 9\n"),
+    ] {
+        let output = host.run(["free"].iter().chain(arguments).copied());
+        assert_eq!((output.code, output.stdout.as_slice()), (code, NO_GPU), "{arguments:?}: {}", output.stderr);
+        assert_eq!(output.stderr, format!("gputop: {reason}"));
+    }
 }
 
 #[test]
@@ -185,13 +206,28 @@ fn a_gpu_stays_taken_until_the_command_and_its_children_have_ended() {
 fn without_a_folder_for_locks_the_command_runs_and_the_user_is_told() {
     let host = four_gpus();
     let mut command = host.gputop(["free", "--", "echo", "trains"]);
-    let output = run(command.env("XDG_RUNTIME_DIR", "/nowhere").env("TMPDIR", "/nowhere"));
+    fs::write(host.path("nvidia-locks"), "").expect("/tmp has room");
+    let output = run(&mut command);
     assert_eq!((output.code, output.text().as_str()), (0, "trains\n"), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     assert!(output.stderr.contains("another gputop free may choose the same"), "{}", output.stderr);
-    let output = run(host
-        .gputop(["free", "--", "echo", "trains"])
-        .env("XDG_RUNTIME_DIR", "/nowhere")
-        .env("TMPDIR", host.path("")));
-    assert_eq!((output.text().as_str(), output.stderr.as_str()), ("trains\n", ""));
+}
+
+#[test]
+fn sessions_with_other_variables_have_the_same_locks() {
+    let mut host = four_gpus();
+    // The folder of the locks is that of all hosts.
+    let uuids = [1, 3].map(|gpu| format!("GPU-gputop-test-{}-{gpu}", std::process::id()));
+    host.change(|world| (world.gpus[1].uuid, world.gpus[3].uuid) = uuids.clone().into());
+    let mut command = host.gputop(["free", "--", "sh", "-c", "echo; read line"]);
+    command.env_remove("GPUTOP_DEVICES").env("XDG_RUNTIME_DIR", host.path("")).env("TMPDIR", host.path(""));
+    let mut job = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+    let started = job.child().stdout.as_mut().expect("stdout is piped").read_exact(&mut [0]);
+    started.expect("the job has its GPU");
+    let output = run(host.gputop(["free"]).env_remove("GPUTOP_DEVICES"));
+    assert_eq!(printed_uuids(&output), [uuids[1].as_str()], "{}", output.stderr);
+    for uuid in uuids {
+        let folder = format!("/tmp/gputop-{}", rustix::process::geteuid().as_raw());
+        fs::remove_file(format!("{folder}/{uuid}.lock")).expect("both GPUs were locked");
+    }
 }

@@ -4,14 +4,14 @@ use fake_nvml::Fault;
 
 use crate::host::{GIB, Host};
 use crate::process::wait_until;
-use crate::terminal::{ENTER, ESC, TAB, Terminal};
+use crate::terminal::{ESC, TAB, Terminal};
 
 /// Starts gputop and opens the page of the first GPU.
 fn open_page(host: &Host, width: u16, height: u16) -> Terminal {
     let terminal = Terminal::start_at(host, width, height, ["--interval", "100ms"]);
     terminal.wait_for("HEALTH");
     terminal.wait_for("80G");
-    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal.keys(&format!("{TAB}i"));
     terminal
 }
 
@@ -65,7 +65,7 @@ fn the_page_shows_affinity_fans_and_links() {
     let open_next_page = |terminal: &mut Terminal| {
         terminal.keys(ESC);
         terminal.wait_for("COMMAND");
-        terminal.keys(&format!("j{ENTER}"));
+        terminal.keys("ji");
     };
     open_next_page(&mut terminal);
     terminal.wait_for("is NUMA node     1: its memory is also the host's");

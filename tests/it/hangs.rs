@@ -1,7 +1,7 @@
 //! Files that hang or never end, and limits that leave no room: gputop says so in one sentence, and quits at once.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,45 +18,56 @@ const PROMPTLY: Duration = Duration::from_secs(5);
 /// The escape sequence with which the screen begins.
 const ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049h";
 
+/// Types these keys, with which gputop writes its settings, and waits until it has waited for the file long enough.
+#[track_caller]
+fn write_settings(terminal: &Terminal, keys: &str) {
+    terminal.keys(keys);
+    terminal.wait_for("does not respond: settings may not have been saved");
+}
+
+#[track_caller]
+fn quit_promptly(mut terminal: Terminal) {
+    let took = terminal.quit();
+    assert!(took < PROMPTLY, "{took:?}");
+}
+
 #[test]
 fn gputop_quits_at_once_while_its_settings_cannot_be_written() {
-    let is_root = rustix::process::getuid().is_root();
-    let Some(frozen) = is_root.then(FrozenFileSystem::new).flatten() else { return };
+    let Some(frozen) = FrozenFileSystem::new() else { return };
     for writes_settings in [true, false] {
         let mut command = frozen.host.gputop([]);
         command.env("XDG_CONFIG_HOME", frozen.path()).env("XDG_STATE_HOME", frozen.path());
-        let mut terminal = Terminal::run(&mut command, 160, 24);
+        let terminal = Terminal::run(&mut command, 160, 24);
         terminal.wait_for("no process uses a GPU");
         if writes_settings {
-            terminal.keys("W");
-            terminal.wait_for("does not respond: settings may not have been saved");
+            write_settings(&terminal, "W");
         }
         terminal.keys("s");
-        let took = terminal.quit();
-        assert!(took < PROMPTLY, "{took:?}");
+        quit_promptly(terminal);
     }
 }
 
 #[test]
 fn gputop_starts_and_quits_while_its_home_directory_hangs() {
-    let is_root = rustix::process::getuid().is_root();
     for (folder, file) in [("config/gputop", "config.toml"), ("gputop", "screen.toml")] {
         let host = Host::with_jitter(["H100"]);
-        let Some(_hung) = is_root.then(|| HungFileSystem::mount(&host.path(folder))).flatten() else { return };
+        let Some(_hung) = HungFileSystem::mount(&host.path(folder)) else { return };
         let expected = format!("{folder}/{file} does not respond");
-        let mut terminal = Terminal::start_at(&host, 160, 24, []);
+        let terminal = Terminal::start_at(&host, 160, 24, []);
         terminal.wait_for(&format!("{expected}: saved settings are not in use"));
         terminal.wait_for("no process uses a GPU");
+        let output = host.run(["doctor"]);
+        assert!(output.text().contains(&expected), "{}", output.text());
+        let audit_log = output.text().lines().filter(|line| line.contains("kills.jsonl does not respond")).count();
+        assert_eq!(audit_log, usize::from(file == "screen.toml"), "{}", output.text());
+        assert!(output.text().contains("device-file holders"), "{}", output.text());
+        assert_eq!(output.code, 0, "{}", output.text());
         if file == "config.toml" {
-            let output = host.run(["doctor"]);
-            assert!(output.text().contains(&expected), "{}", output.text());
-            assert_eq!(output.code, 0, "{}", output.text());
-            terminal.keys("W?");
-            terminal.wait_for("does not respond: settings may not have been saved");
+            write_settings(&terminal, "W?");
             // The help was drawn before, so nothing waited for the file.
             let bytes = terminal.bytes();
             let first = |words: &str| bytes.windows(words.len()).position(|window| window == words.as_bytes());
-            let help = first("a screen up").expect("the help was drawn");
+            let help = first("In the lists").expect("the help was drawn");
             let notice = first("may not have been").expect("the notice was drawn");
             assert!(count_frames(&bytes[help.min(notice)..notice]) > 0, "{}", terminal.text());
             terminal.keys(ESC);
@@ -65,9 +76,41 @@ fn gputop_starts_and_quits_while_its_home_directory_hangs() {
             terminal.wait_for("settings were not written: the last write has not ended yet");
         }
         terminal.keys("s");
-        let took = terminal.quit();
-        assert!(took < PROMPTLY, "{took:?}");
+        quit_promptly(terminal);
     }
+}
+
+#[test]
+fn an_agent_starts_again_while_the_folder_of_the_program_hangs() {
+    let host = Host::with_jitter(["H100"]);
+    fs::create_dir(host.path("bin")).expect("/tmp has room");
+    let program = host.install(Path::new(env!("CARGO_BIN_EXE_gputop")), "bin/gputop");
+    let terminal = Terminal::run(host.set_environment(&mut Command::new(program)), 160, 24);
+    terminal.wait_for("no process uses a GPU");
+    let first = terminal.agent();
+    let Some(_hung) = HungFileSystem::mount(&host.path("bin")) else { return };
+    first.kill();
+    first.wait_for_end();
+    terminal.wait_for("R starts a new one");
+    terminal.keys("R");
+    terminal.wait_until_gone("the agent ended");
+    terminal.wait_for("no process uses a GPU");
+    quit_promptly(terminal);
+}
+
+#[test]
+fn gputop_quits_at_once_while_its_recording_hangs() {
+    let host = Host::new([]);
+    let hung = host.path("hung");
+    let Some(_hung) = HungFileSystem::mount(&hung) else { return };
+    let path = hung.join("lines.jsonl");
+    let terminal = Terminal::start_at(&host, 160, 24, ["replay", path.to_str().expect("the path is UTF-8")]);
+    terminal.wait_for("RECORDING");
+    terminal.keys("?");
+    terminal.wait_for("In the lists");
+    terminal.keys(ESC);
+    terminal.wait_until_gone("In the lists");
+    quit_promptly(terminal);
 }
 
 #[test]
@@ -80,7 +123,7 @@ fn a_configuration_file_that_hangs_or_never_ends_is_refused_before_the_screen() 
     let fitting = host.path("fitting.toml");
     fs::write(&fitting, "#".repeat(1 << 20)).expect("/tmp has room");
     let hung = host.path("hung");
-    let is_hung = rustix::process::getuid().is_root().then(|| HungFileSystem::mount(&hung)).flatten();
+    let is_hung = HungFileSystem::mount(&hung);
     let hung = is_hung.is_some().then(|| hung.join("config.toml"));
     let refusals = [
         (Some(PathBuf::from("/dev/zero")), "it is not a regular file"),

@@ -38,7 +38,6 @@ impl Host {
         for name in names {
             fs::write(directory.path().join(format!("nvidia{name}")), "").expect("/tmp has room");
         }
-        fs::create_dir(directory.path().join("runtime")).expect("/tmp has room");
         let file = WorldFile::create(directory.path().join("world.json"), world).expect("/tmp has room");
         Self { directory, file, processes: Vec::new(), library: fake_nvml::library() }
     }
@@ -127,8 +126,9 @@ impl Host {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("TERM", "xterm-256color")
             .env("LANG", "C.UTF-8")
+            // Most tests read the rows of GPUs.
+            .env("GPUTOP_GPU_VIEW", "rows")
             .env("XDG_STATE_HOME", self.directory.path())
-            .env("XDG_RUNTIME_DIR", self.path("runtime"))
             .env("XDG_CONFIG_HOME", self.path("config"))
             .env("GPUTOP_NVML_LIB", &self.library)
             .env("GPUTOP_DEVICES", self.path("nvidia"))

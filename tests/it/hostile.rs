@@ -168,7 +168,7 @@ fn every_escape_sequence_on_the_terminal_is_gputops_own() {
     }
     terminal.keys(TAB);
     for _ in 0..2 {
-        terminal.keys(ENTER);
+        terminal.keys("i");
         terminal.wait_for("bus id");
         terminal.keys(ESC);
         terminal.wait_for("HEALTH");

@@ -12,7 +12,7 @@ use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::print_note;
 use crate::process::now;
-use crate::terminal::{ENTER, ESC, TAB, Terminal};
+use crate::terminal::{ESC, TAB, Terminal, lines_in_frames};
 
 /// The number of cases that run at the same time. Most of their time is waiting for a deadline of gputop.
 const PARALLEL_CASES: usize = 12;
@@ -111,7 +111,9 @@ fn name(case: &Case) -> String {
 
 /// Waits until the line of a GPU changes.
 fn wait_for_update(terminal: &Terminal, gpu: &str) {
-    let line = |screen: &vt100::Screen| screen.contents().lines().find(|line| line.starts_with(gpu)).map(str::to_owned);
+    let line = |screen: &vt100::Screen| {
+        lines_in_frames(&screen.contents()).find(|line| line.starts_with(gpu)).map(str::to_owned)
+    };
     terminal.wait_until("the line of the GPU, with its power", |screen| {
         line(screen).is_some_and(|line| line.contains('W'))
     });
@@ -152,10 +154,11 @@ fn on_the_screen_every_fault_is_named_other_gpus_update_and_q_quits() {
             // The list or the page of the GPU names the function.
             let is_named = |text: &str| text.contains(&case.function);
             if !is_named(&terminal.text()) {
-                terminal.keys(&format!("{TAB}{ENTER}"));
+                terminal.keys(&format!("{TAB}i"));
                 terminal.wait_until("the function that failed", |screen| is_named(&screen.contents()));
-                terminal.keys(&format!("q{TAB}"));
+                terminal.keys(ESC);
                 terminal.wait_for("HEALTH");
+                terminal.keys(TAB);
             }
         }
         check_keys_work(&terminal);
@@ -229,7 +232,7 @@ fn a_gpu_that_hangs_later_keeps_its_readings_and_shows_their_age() {
     host.change(|world| world.faults.push(Fault::hang("nvmlDeviceGetTemperature").on(0)));
     terminal.wait_until("cause and age", |screen| {
         let text = screen.contents();
-        let line = text.lines().find(|line| line.starts_with(" 0 H100")).unwrap_or_default();
+        let line = lines_in_frames(&text).find(|line| line.starts_with(" 0 H100")).unwrap_or_default();
         line.contains("hung")
             && line.contains("nvmlDeviceGetTemperature")
             && line.contains("old")
@@ -238,7 +241,8 @@ fn a_gpu_that_hangs_later_keeps_its_readings_and_shows_their_age() {
     wait_for_update(&terminal, " 1 H100");
     // The driver answers again.
     host.change(|world| world.faults.clear());
-    terminal.wait_until_gone("hung");
+    terminal.wait_for("GPU 0 answers again");
+    terminal.wait_until_gone("nvmlDeviceGetTemperature");
     wait_for_update(&terminal, " 0 H100");
     terminal.quit();
 }
@@ -257,7 +261,13 @@ fn a_lost_gpu_that_returns_with_another_index_is_the_same() {
     });
     wait_for_update(&terminal, " 1 H100");
     wait_for_update(&terminal, " 0 GeForce");
-    terminal.wait_until_gone("lost");
+    // The news below still say that it was lost.
+    terminal.wait_until("both GPUs answer", |screen| {
+        let text = screen.contents();
+        [" 0 GeForce", " 1 H100"]
+            .iter()
+            .all(|gpu| lines_in_frames(&text).any(|line| line.starts_with(gpu) && !line.contains("lost")))
+    });
     terminal.quit();
 }
 

@@ -19,6 +19,7 @@ use crate::terminal::{ENTER, F9, Terminal};
 use crate::{DEADLINE, print_note};
 
 const ORPHANS_FOUND: i32 = 10;
+const NOTHING_FOUND: i32 = 6;
 
 /// A host on which a worker of a `DataLoader` keeps the memory of its killed trainer.
 pub(crate) struct HostWithOrphan {
@@ -98,6 +99,19 @@ fn a_user_filter_leaves_out_orphans_of_other_users() {
     let name = report["processes"][0]["user"].as_str().expect("a user");
     assert_eq!(count(name), (ORPHANS_FOUND, Some(1)));
     assert_eq!(count("somebody-else"), (0, Some(0)));
+}
+
+#[test]
+fn an_id_limits_the_orphans_to_those_on_its_gpu() {
+    let orphaned = HostWithOrphan::new();
+    let report = |ids: &str| orphaned.host.run(["orphans", "--json", "-i", ids, "--timeout", "20s"]);
+    let found = json(&report("0"));
+    assert_eq!(found["processes"][0]["pid"], orphaned.worker.pid, "{found:#}");
+    // Processes on no GPU are on none of these.
+    assert_eq!(found["leftovers"], Value::Array(vec![]), "{found:#}");
+    let unknown = report("9");
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (NOTHING_FOUND, "gputop: no such GPU here: 9\n"));
+    assert_eq!(json(&unknown)["processes"], Value::Array(vec![]));
 }
 
 #[test]
@@ -273,5 +287,15 @@ fn hidden_processes_are_not_taken_for_seen() {
             ));
         }
         assert!(output.text().contains(words), "{}", output.text());
+    }
+}
+
+#[test]
+fn the_demo_has_an_orphan_wherever_its_option_stands() {
+    let host = Host::new([]);
+    for args in [["--demo", "orphans"], ["orphans", "--demo"]] {
+        let output = host.run(args);
+        assert_eq!(output.code, 10, "{args:?}: {}", output.stderr);
+        assert!(output.text().contains("finetune.py"), "{args:?}: {}", output.text());
     }
 }

@@ -44,7 +44,7 @@ fn a_gpu_that_shares_the_host_s_memory_reports_none() {
     assert!(gpu.contains(" N/A ") && gpu.contains("41W") && gpu.contains("ok"), "{gpu}");
     assert!(!gpu.contains("0.0"), "{gpu}");
     assert!(!terminal.text().contains("unaccounted"), "unknown memory is not unaccounted: {}", terminal.text());
-    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal.keys(&format!("{TAB}i"));
     terminal.wait_for("N/A: the driver reports none of its own, as for a GPU that shares the memory of the host");
     terminal.wait_for("the host's memory too, by ATS");
     terminal.keys(ESC);
@@ -64,7 +64,7 @@ fn under_wsl_processes_are_listed_without_memory() {
     assert_eq!(gpu_process["missing"]["memory_used_bytes"], "unsupported");
     let mut terminal = Terminal::start_at(&host, 120, 40, []);
     terminal.wait_for(&pid);
-    let process = terminal.line_starting_with("0       ");
+    let process = terminal.line_starting_with("0 ");
     assert!(process.contains("N/A") && !process.contains("0 B"), "{process}");
     terminal.keys(ENTER);
     terminal.wait_for("N/A (the driver does not say what one process holds)");
@@ -87,7 +87,7 @@ fn in_a_virtual_machine_temperature_and_power_are_missing() {
     terminal.wait_for("31%");
     let gpu = terminal.line_starting_with(" 0 A40-24Q");
     assert!(gpu.contains("2.0/24.0G") && gpu.contains("unknown"), "{gpu}");
-    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal.keys(&format!("{TAB}i"));
     terminal.wait_until("the missing readings", |screen| {
         let text = screen.contents();
         text.split("Not reported by")
@@ -123,7 +123,7 @@ fn a_gpu_on_one_module_with_a_cpu_says_so() {
     assert_eq!(json_line(&host)["gpus"][0]["load"]["memory_total_bytes"], 97_871_u64 << 20);
     let mut terminal = Terminal::start_at(&host, 120, 90, []);
     terminal.wait_for(&pid);
-    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal.keys(&format!("{TAB}i"));
     terminal.wait_for("the host's memory too, by ATS");
     terminal.keys(ESC);
     terminal.wait_for(&pid);

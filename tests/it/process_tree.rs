@@ -119,7 +119,7 @@ pub(crate) fn select_force(terminal: &Terminal) {
 pub(crate) fn close_and_quit(mut terminal: Terminal) {
     let agent = terminal.agent();
     terminal.keys(ESC);
-    terminal.wait_until_gone("┌ End");
+    terminal.wait_until_gone("╭ End");
     terminal.quit();
     // The agent writes the audit log before it ends.
     agent.wait_for_end();

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::agent::{Agent, ReceivedLines};
 use crate::host::{GIB, Host};
-use crate::process::{Output, run};
+use crate::process::{Output, exit_code, run};
 use crate::terminal::{ESC, F9, Terminal};
 use crate::two_hosts::agent_of;
 
@@ -130,6 +130,11 @@ fn a_leak_is_reported_at_the_same_data_time_at_any_speed_after_a_pause_and_live(
         assert_eq!(final_lists(&terminal(&path, &["--speed", speed])), live, "at {speed}");
     }
     assert_eq!(lists_after_a_pause(&path, "500"), live, "after a pause");
+    // On a larger screen the news name the leak and when it was found.
+    let mut command = Host::new([]).gputop(["replay"]);
+    let large = Terminal::run(command.arg(&path).args(["--speed", "max"]), 120, 40);
+    large.wait_for(LAST_TEMPERATURE);
+    large.wait_for(&format!("▲ LEAK {} sleep (root) +1.2 GiB/min, full at ", recorder.pid));
 }
 
 #[test]
@@ -177,6 +182,11 @@ fn a_file_that_is_missing_or_no_recording_is_an_error() {
         (missing.code, missing.stderr.as_str()),
         (1, "gputop: cannot read /does/not/exist: No such file or directory (os error 2)\n")
     );
+    let mut missing = terminal(Path::new("/does/not/exist"), &[]);
+    assert_eq!(exit_code(missing.wait_for_exit()), 1);
+    missing.wait_for("gputop: cannot read /does/not/exist: No such file or directory");
+    let folder = replay(Path::new("/"), &["--once"]);
+    assert_eq!((folder.code, folder.stderr.as_str()), (1, "gputop: cannot read /: Is a directory (os error 21)\n"));
     let text = replay(Path::new(env!("CARGO_MANIFEST_PATH")), &["--once"]);
     assert_eq!(text.code, 1);
     assert!(text.stderr.contains("the recording cannot be replayed"), "{}", text.stderr);

@@ -46,6 +46,20 @@ fn larger_screens_show_a_graph_too() {
 }
 
 #[test]
+fn gpus_are_tiles_where_there_is_room_and_rows_where_there_is_none() {
+    let host = host_with_ten_processes();
+    for (width, height, tiles) in [(120, 40, 8), (80, 24, 0)] {
+        let mut terminal = Terminal::start_at(&host, width, height, ["--gpu-view", "auto"]);
+        terminal.wait_until("the GPUs, and who is on them", |screen| {
+            lines_with(screen, "sleep 1000") == 10 && screen.contents().matches("╭─ ").count() >= tiles
+        });
+        let is_tile = |number: usize| terminal.text().contains(&format!("╭─ {number} H100"));
+        assert_eq!((0..8).filter(|number| is_tile(*number)).count(), tiles, "{}", terminal.text());
+        terminal.quit();
+    }
+}
+
+#[test]
 fn more_gpus_than_fit_can_be_scrolled_to() {
     let host = Host::with_jitter(["H100"; 16]);
     let mut terminal = Terminal::start(&host, []);
@@ -137,7 +151,7 @@ fn the_sort_order_reverses_and_the_cursor_follows_its_process() {
     terminal.wait_until("the larger first", |screen| order(screen).is_some_and(|(large, small)| large < small));
     let is_marked = |screen: &vt100::Screen, row: usize| {
         let row = row.try_into().expect("a row");
-        screen.cell(row, 10).is_some_and(vt100::Cell::inverse)
+        screen.cell(row, 10).is_some_and(|cell| cell.bgcolor() != vt100::Color::Default)
     };
     terminal.keys(DOWN);
     terminal.wait_until("the cursor on the second", |screen| {
@@ -172,7 +186,9 @@ fn keys_open_the_page_the_graph_and_the_help() {
     terminal.wait_for("CUDA_VISIBLE_DEVICES=7");
     terminal.keys(ESC);
     terminal.wait_until_gone("CUDA_VISIBLE");
-    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal.keys(&format!("{TAB}i"));
+    terminal.wait_for("Where it is");
+    terminal.keys(DOWN);
     terminal.wait_for("slows down at");
     terminal.keys(ESC);
     terminal.wait_for("sleep 1000");
@@ -195,17 +211,23 @@ fn the_graph_is_zoomed_from_a_minute_to_a_week() {
     let shows = |span: &'static str| {
         let header = header.clone();
         move |screen: &vt100::Screen| {
-            screen.contents().lines().any(|line| line.starts_with(&header) && line.trim_end().ends_with(span))
+            screen
+                .contents()
+                .lines()
+                .any(|line| line.contains(&header) && line.trim_end_matches([' ', '╮', '─']).ends_with(span))
         }
     };
-    terminal.wait_until("a minute", shows(" 1m"));
-    terminal.keys("]]]]]");
-    terminal.wait_until("half an hour", shows(" 30m"));
-    terminal.wait_for("-20m");
+    // The graph grows with the history, up to the chosen span.
+    terminal.wait_until("ten seconds", shows(" 10s"));
+    terminal.keys("]");
+    terminal.wait_until("half an hour", shows(" of 30m"));
     terminal.keys(&"]".repeat(9));
-    terminal.wait_until("a week", shows(" 7d"));
-    terminal.keys(&"[".repeat(15));
-    terminal.wait_until("a minute again", shows(" 1m"));
+    terminal.wait_until("a week", shows(" of 7d"));
+    terminal.keys("[");
+    terminal.wait_until("a minute", shows(" of 1m"));
+    terminal.wait_until("fifteen seconds", shows(" 15s of 1m"));
+    terminal.keys("z");
+    terminal.wait_until("a scale near the amounts", |screen| screen.contents().contains("zoomed: "));
     terminal.quit();
 }
 
@@ -226,6 +248,11 @@ fn the_graph_scrolls_into_the_past_and_returns_to_now() {
     terminal.keys(ESC);
     terminal.wait_until_gone("Esc: now");
     terminal.wait_for("sleep memory  now");
+    // The axis has clock times.
+    terminal.wait_until("a clock time", |screen| {
+        let is_time = |word: &str| word.len() == 8 && word.matches(':').count() == 2;
+        screen.contents().split_whitespace().any(is_time)
+    });
     terminal.quit();
 }
 
@@ -235,22 +262,30 @@ fn memory_is_compared_between_marks() {
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
     terminal.wait_for("sleep memory  now");
     terminal.keys("m");
-    terminal.wait_for("mark this moment as:");
-    terminal.keys("epoch 3\r");
+    terminal.wait_for("mark 1: memory ");
+    terminal.keys("'epoch 3\r");
     terminal.wait_for("since epoch 3");
     terminal.keys("g");
     terminal.wait_for("SINCE LAST");
     let grown = |name: &str| {
         let name = name.to_owned();
         move |screen: &vt100::Screen| {
-            screen.contents().lines().any(|line| line.starts_with(&name) && line.contains(" +6"))
+            screen
+                .contents()
+                .lines()
+                .any(|line| line.trim_start_matches('│').starts_with(&name) && line.contains(" +6"))
         }
     };
     // The growth is 64 MiB or a multiple that begins with 6 too.
     terminal.wait_until("growth since the mark", grown("now "));
-    terminal.keys("mafter eval\r");
-    terminal
-        .wait_until("both marks", |screen| lines_with(screen, "epoch 3") >= 1 && lines_with(screen, "after eval") >= 1);
+    // One key shows what the time since the mark cost.
+    terminal.keys("m");
+    terminal.wait_until("the change", |screen| {
+        screen.contents().lines().any(|line| line.contains("mark 2: memory ") && line.contains("(+"))
+    });
+    terminal.wait_until("both marks", |screen| {
+        screen.contents().lines().any(|line| line.starts_with("epoch 3")) && lines_with(screen, "mark 2") >= 1
+    });
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
     terminal.quit();

@@ -2,6 +2,7 @@
 
 use gputop::app::event::Event;
 use gputop::app::{App, AppOptions};
+use gputop::base::terminal::ColourDepth;
 use gputop::base::units::Moment;
 use gputop::protocol::host_key::HostKey;
 use gputop::protocol::line::Line;
@@ -62,7 +63,7 @@ fn show(lines: &[&Value]) {
         let Ok(Some(line)) = Line::parse(line.to_string().as_bytes()) else { continue };
         app.update(Event::Line(HostKey::FIRST, Box::new(line)));
         let mut buffer = Buffer::empty(Rect::new(0, 0, 120, 40));
-        view::draw(&mut buffer, &Theme::new(false, true), &app);
+        view::draw(&mut buffer, &Theme::new(false, ColourDepth::Sixteen), &app);
     }
 }
 

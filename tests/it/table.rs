@@ -47,8 +47,8 @@ fn a_column_hidden_in_the_settings_panel_stays_hidden_once_saved() {
     terminal.wait_for(&pid);
     terminal.keys(F2);
     terminal.wait_for("[x] pid");
-    // The lines theme, host, mine and gpu come before pid.
-    terminal.keys(&DOWN.repeat(4));
+    // The lines theme, GPUs, host, mine and gpu come before pid.
+    terminal.keys(&DOWN.repeat(5));
     terminal.keys(" ");
     terminal.wait_for("[ ] pid");
     terminal.keys("W");
@@ -88,11 +88,11 @@ fn gpu_columns_are_chosen_ordered_and_hidden_like_process_columns() {
     terminal.keys(F2);
     terminal.wait_for("theme");
     let are_shown =
-        |screen: &vt100::Screen, first: &str| screen.contents().contains(first) && screen.contents().contains(" of 35");
+        |screen: &vt100::Screen, first: &str| screen.contents().contains(first) && screen.contents().contains(" of 36");
     terminal.wait_until("the first lines of the panel", |screen| are_shown(screen, " 1-"));
     terminal.keys("G");
     terminal.wait_for("[ ] GPU health");
-    terminal.wait_until("the last lines of the panel", |screen| are_shown(screen, "-35"));
+    terminal.wait_until("the last lines of the panel", |screen| are_shown(screen, "-36"));
     terminal.keys(" ");
     terminal.wait_for("[x] GPU health");
     terminal.keys("W");
@@ -204,7 +204,7 @@ fn a_paused_screen_says_so_stays_constant_and_resumes() {
     let gpu = terminal.line_starting_with(" 0 H100");
     let new = host.start_sleep(0, GIB).to_string();
     terminal.wait_until("a pause of three seconds", |screen| {
-        number_after(&screen.contents(), "all of this is ").is_some_and(|seconds| seconds >= 3)
+        number_after(&screen.contents(), "PAUSED ").is_some_and(|seconds| seconds >= 3)
     });
     assert_eq!(terminal.line_starting_with(" 0 H100"), gpu);
     assert!(!terminal.text().contains(&new), "{}", terminal.text());
@@ -249,11 +249,11 @@ fn themes_differ_in_colours_only() {
         terminal.quit();
         bytes
     };
-    assert!(colours("terminal").contains("\x1b[") && !colours("terminal").contains(";5;39"));
-    assert!(colours("safe").contains("5;39"), "green is blue");
-    assert!(colours("light").contains("5;22"), "green is dark");
+    assert!(colours("terminal").contains("\x1b[") && !colours("terminal").contains(";5;32"));
+    assert!(colours("safe").contains("5;32"), "the bars have the blue of Okabe and Ito");
+    assert!(colours("light").contains("5;26"), "the bars are dark");
     let mono = colours("mono");
-    assert!(!["5;39", "5;22", ";32", ";36"].iter().any(|colour| mono.contains(colour)), "{mono:?}");
+    assert!(!["38;5", "48;5", ";32", ";36"].iter().any(|colour| mono.contains(colour)), "{mono:?}");
 }
 
 #[test]

@@ -51,10 +51,27 @@ impl Emulation {
         let new = &self.bytes[self.drawn..];
         let complete = match (last_position(new, BEGIN_UPDATE), last_position(new, END_UPDATE)) {
             (Some(begin), end) if end.is_none_or(|end| end < begin) => begin,
-            _ => new.len(),
+            // The sequence that begins an update may be cut in two.
+            _ => {
+                new.len() - (1..BEGIN_UPDATE.len()).rfind(|length| new.ends_with(&BEGIN_UPDATE[..*length])).unwrap_or(0)
+            }
         };
         self.emulator.process(&new[..complete]);
         self.drawn += complete;
+    }
+}
+
+#[test]
+fn no_frame_is_drawn_in_part_wherever_its_bytes_are_cut() {
+    let frame = [BEGIN_UPDATE, b"one two", END_UPDATE].concat();
+    let (rows, columns) = rows_and_columns(20, 1);
+    for cut in 1..frame.len() {
+        let emulator = vt100::Parser::new(rows, columns, 0);
+        let mut emulation = Emulation { emulator, bytes: Vec::new(), drawn: 0 };
+        emulation.write(&frame[..cut]);
+        assert_eq!(emulation.emulator.screen().contents(), "", "{cut}");
+        emulation.write(&frame[cut..]);
+        assert_eq!(emulation.emulator.screen().contents(), "one two", "{cut}");
     }
 }
 
@@ -188,7 +205,7 @@ impl Terminal {
 
     /// The first line on the screen that begins with this text; empty when none does.
     pub(crate) fn line_starting_with(&self, beginning: &str) -> String {
-        self.text().lines().find(|line| line.starts_with(beginning)).unwrap_or_default().to_owned()
+        lines_in_frames(&self.text()).find(|line| line.starts_with(beginning)).unwrap_or_default().to_owned()
     }
 
     /// Every byte that was written to the terminal.
@@ -377,4 +394,9 @@ fn read_pty(shared: &SharedEmulation, master: &OwnedFd, commands: &OwnedFd) {
             }
         }
     }
+}
+
+/// The lines of a screen, without the frames at their ends.
+pub(crate) fn lines_in_frames(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(|line| line.trim_matches('│'))
 }

@@ -294,9 +294,9 @@ sleep_as('parent')
     let (one, two, parent) = (tree.pid("one"), tree.pid("two"), tree.pid("parent"));
     open_dialog(&terminal, one);
     terminal.keys(ESC);
-    terminal.wait_until_gone("┌ End");
+    terminal.wait_until_gone("╭ End");
     terminal.keys("  ");
-    terminal.wait_until("two tags", |screen| screen.contents().matches("*0").count() == 2);
+    terminal.wait_until("two tags", |screen| screen.contents().matches(" tagged python3").count() == 2);
     terminal.keys(F9);
     terminal.wait_for("End the tagged processes");
     terminal.wait_for("2 processes, 3.0 GiB expected back");
@@ -348,12 +348,12 @@ fn root_ends_another_user_s_process_only_after_typing_its_pid() {
 
 #[test]
 fn a_process_that_hangs_in_the_kernel_is_reported_and_ends_later() {
-    let Some(mut frozen) = rustix::process::getuid().is_root().then(FrozenFileSystem::new).flatten() else { return };
+    let Some(mut frozen) = FrozenFileSystem::new() else { return };
     let file = frozen.path().join("file");
     let pid = frozen.host.start(0, 3 * GIB, Command::new("sh").args(["-c", "echo x > $0"]).arg(&file)).pid();
     frozen.host.process(pid).handle.wait_for_state('D');
     let terminal = Terminal::start(&frozen.host, ["--interval", "100ms"]);
-    terminal.wait_for(" D ");
+    terminal.wait_for(&pid.to_string());
     open_dialog(&terminal, pid);
     terminal.wait_for("Verified: only");
     terminal.keys(DOWN);

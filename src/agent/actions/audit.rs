@@ -107,7 +107,7 @@ pub(super) struct Audit {
 type AuditWriter = (SyncSender<AuditLine>, Receiver<()>);
 
 /// Returns the directory for state files of the user. `None` when the environment names none.
-pub(in crate::agent) fn state_home() -> Option<PathBuf> {
+pub(super) fn state_home() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
 }

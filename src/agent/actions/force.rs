@@ -39,7 +39,7 @@ use crate::protocol::snapshot::{ProcessId, State};
 /// Locked while processes are stopped: an agent that ended now would leave them stopped.
 static FORCED_END: Mutex<()> = Mutex::new(());
 
-/// Waits until no forced end is in progress. That takes no longer than [`ForcedEnd::LONGEST`].
+/// Waits until no forced end is in progress. That takes no longer than [`CommandHandler::LONGEST_STOP`].
 pub(in crate::agent) fn finish_forced_end() {
     drop(FORCED_END.lock().unwrap_or_else(PoisonError::into_inner));
 }
@@ -84,9 +84,6 @@ struct ForcedEnd<'a> {
 }
 
 impl<'a> ForcedEnd<'a> {
-    /// The longest time for which processes are stopped before it is known whether all can be ended.
-    const LONGEST: Duration = Duration::from_secs(3);
-
     /// How long to wait for a process that is busy in the kernel, where no signal reaches it. Most return within
     /// milliseconds. A process that hangs there never does, and is killed all the same.
     const BLOCKED: Duration = Duration::from_millis(500);
@@ -111,7 +108,7 @@ impl<'a> ForcedEnd<'a> {
             } else if self.are_all_still() {
                 return Ok(());
             }
-            if scans >= Self::MOST_SCANS || self.has_lasted(Self::LONGEST) {
+            if scans >= Self::MOST_SCANS || self.has_lasted(self.handler.longest_stop) {
                 return Err("they start new processes faster than these can be stopped: try again".to_owned());
             }
         }
@@ -196,7 +193,7 @@ impl<'a> ForcedEnd<'a> {
                 }
             }
             let Some(pid) = running else { return Ok(()) };
-            if self.has_lasted(Self::LONGEST) {
+            if self.has_lasted(self.handler.longest_stop) {
                 return Err(format!(
                     "{pid} does not stop, because someone makes it go on or it is busy in the kernel: \
                      send SIGKILL to it alone"

@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::ReplySender;
 use super::refusal::Refusal;
 use crate::agent::procfs::{files, stat};
+use crate::agent::secrets;
 use crate::agent::worker::call_in_time;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
@@ -162,7 +163,7 @@ fn split(bytes: &[u8], end: u8) -> Vec<Text> {
 }
 
 fn parse_environment(environment: &[u8]) -> Vec<Text> {
-    let mut variables = split(environment, 0);
+    let mut variables: Vec<_> = split(environment, 0).into_iter().map(secrets::mask_variable).collect();
     variables.sort_unstable();
     variables
 }
@@ -217,7 +218,10 @@ mod tests {
 
     #[test]
     fn an_environment_is_sorted_and_cut_at_its_limit() {
-        assert_eq!(parse_environment(b"PATH=/bin\0A=\x1b[2J\0\0"), ["A=\u{FFFD}[2J".into(), "PATH=/bin".into()]);
+        assert_eq!(
+            parse_environment(b"PATH=/bin\0A=\x1b[2J\0KEY=a b\0\0"),
+            ["A=\u{FFFD}[2J".into(), "KEY=***".into(), "PATH=/bin".into()]
+        );
         assert_eq!(parse_environment(&b"A=b\0".repeat(1 << 17)).len(), 1 << 16);
     }
 

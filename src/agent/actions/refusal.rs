@@ -1,9 +1,8 @@
 //! Why a process is not held or signalled, and what to do instead.
 
-use std::fs;
-
 use rustix::io::Errno;
 
+use crate::agent::procfs::read_cut;
 use crate::base::text::Text;
 use crate::protocol::reply::Outcome;
 
@@ -85,7 +84,7 @@ impl From<Refusal> for String {
 /// Returns the name of a user, or `uid 1000` if there is none. Reads only `/etc/passwd`: a user directory on the network may
 /// hang, and the next command may be urgent.
 pub(super) fn user_name(uid: u32) -> Text {
-    let name = fs::read("/etc/passwd").ok().and_then(|users| name_in(&users, uid));
+    let name = read_cut("/etc/passwd").ok().and_then(|users| name_in(&users, uid));
     name.unwrap_or_else(|| format!("uid {uid}").into())
 }
 

@@ -1,7 +1,6 @@
 //! Computes the detail of a simulated GPU: fixed values of an H100 board, and activity that follows the GPU's load.
 
-use super::processes::DemoRole;
-use super::scene::{GPUS, gpu_of, percent, whole};
+use super::scene::{FIRST_RANK, GPUS, percent, whole};
 use crate::agent::GpuReadings;
 use crate::base::units::{Bytes, Celsius, Hertz, Percent};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Route};
@@ -14,8 +13,8 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
     let clean = || EccCounts { dram: Ok(0), sram: Ok(0), total: Ok(0), ..EccCounts::missing(Missing::Unsupported) };
     let share = |factor: f64| Ok(Percent::new(percent((sm * factor).round())));
     let mib = |mib: f64| Ok(Bytes::from_mib(u64::from(whole(mib))));
-    // The two ranks of the distributed job communicate over NVLink.
-    let uses_nvlink = [DemoRole::Rank0, DemoRole::Rank1].into_iter().any(|role| gpu_of(role) == index);
+    // The ranks of the distributed job communicate over NVLink.
+    let uses_nvlink = index >= FIRST_RANK;
     let nvlink = mib(if uses_nvlink { sm * 310.0 } else { 0.0 });
     let routes = (0..GPUS).filter(|to| *to != index).map(|to| Route {
         to,
@@ -77,7 +76,7 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
     gpu
 }
 
-/// Returns the NUMA node of a GPU. The simulated host has two processors, each with 24 cores and two GPUs.
+/// Returns the NUMA node of a GPU. The simulated host has two processors, each with 24 cores and four GPUs.
 fn numa_node(index: u32) -> u32 {
-    index / 2
+    index / 4
 }

@@ -20,57 +20,97 @@ use crate::agent::{clock, leave};
 /// The environment variable that makes gputop run as a process of the simulated machine. Its value is the role.
 pub const ROLE_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DemoRole {
     /// Trains, and leaks memory.
     Growing,
-    /// Trains with [`DemoRole::Rank1`] on two GPUs.
-    Rank0,
-    /// Trains with [`DemoRole::Rank0`] on two GPUs.
-    Rank1,
+    /// Starts the ranks of a distributed job, as torchrun does.
+    Launcher,
+    /// Trains with the other ranks, each on its own GPU.
+    Rank(u32),
+    /// Loads data for a rank.
+    DataWorker(u32),
     /// Answers a request from time to time.
     Server,
     /// Holds memory and is idle. Ends 3 seconds after SIGTERM.
     Notebook,
-    /// Starts [`DemoRole::Worker`] and ends.
+    /// Starts [`DemoRole::Orphan`] and ends.
     Trainer,
     /// A data worker whose trainer has ended. The worker still holds the trainer's memory.
-    Worker,
+    Orphan,
     /// Starts [`DemoRole::Hidden`] and ends.
     Forker,
     /// Holds memory of a trainer that has ended. The driver does not list this process.
     Hidden,
 }
 
+/// The ranks of the distributed job, and the data workers of each.
+pub(super) const RANKS: u32 = 4;
+const WORKERS: usize = 2;
+
 impl DemoRole {
     /// The roles that the agent starts itself. These start the others.
-    const STARTED: [Self; 7] =
-        [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Trainer, Self::Forker];
+    const STARTED: [Self; 6] =
+        [Self::Growing, Self::Launcher, Self::Server, Self::Notebook, Self::Trainer, Self::Forker];
 
-    /// `None` for a role that starts no other.
-    fn child(self) -> Option<Self> {
+    /// The roles that a process of this role starts.
+    fn children(self) -> Vec<Self> {
         match self {
-            Self::Trainer => Some(Self::Worker),
-            Self::Forker => Some(Self::Hidden),
-            _ => None,
+            Self::Launcher => (0..RANKS).map(Self::Rank).collect(),
+            Self::Rank(rank) => vec![Self::DataWorker(rank); WORKERS],
+            Self::Trainer => vec![Self::Orphan],
+            Self::Forker => vec![Self::Hidden],
+            _ => Vec::new(),
+        }
+    }
+
+    /// This role and those of its descendants.
+    fn with_descendants(self) -> Vec<Self> {
+        std::iter::once(self).chain(self.children().into_iter().flat_map(Self::with_descendants)).collect()
+    }
+
+    /// Parses the `Debug` text of a role.
+    fn parse(text: &str) -> Option<Self> {
+        let roles = Self::STARTED.into_iter().flat_map(Self::with_descendants);
+        roles.into_iter().find(|role| format!("{role:?}") == text)
+    }
+
+    /// Whether a process of this role ends as soon as its children have started.
+    fn leaves_children(self) -> bool {
+        matches!(self, Self::Trainer | Self::Forker)
+    }
+
+    /// Whether it has the GPU open without being listed by the driver.
+    pub(super) fn is_holder(self) -> bool {
+        matches!(self, Self::Hidden | Self::DataWorker(_))
+    }
+
+    /// The made-up name of its user.
+    pub(super) fn user(self) -> &'static str {
+        match self {
+            Self::Growing | Self::Notebook => "alice",
+            Self::Launcher | Self::Rank(_) | Self::DataWorker(_) => "bob",
+            Self::Server => "carol",
+            Self::Trainer | Self::Orphan | Self::Forker | Self::Hidden => "dave",
         }
     }
 
     fn arguments(self) -> &'static str {
         match self {
             Self::Growing => "train.py --model gpt2-xl --epochs 300",
-            Self::Rank0 => "pretrain.py --nproc 2 --rank 0",
-            Self::Rank1 => "pretrain.py --nproc 2 --rank 1",
+            Self::Launcher => "-m torch.distributed.run --nproc-per-node 4 pretrain.py --config llama-3b.yaml",
+            Self::Rank(_) | Self::DataWorker(_) => "-u pretrain.py --config llama-3b.yaml",
             Self::Server => "serve.py --model llama-8b --port 8000",
             Self::Notebook => "-m ipykernel_launcher -f kernel-5f2c.json",
-            Self::Trainer | Self::Worker => "finetune.py --model bert-base --workers 4",
+            Self::Trainer | Self::Orphan => "finetune.py --model bert-base --workers 4",
             Self::Forker | Self::Hidden => "sweep.py --trial 17 --workers 8",
         }
     }
 
     fn comm(self) -> &'static CStr {
         match self {
-            Self::Worker | Self::Hidden => c"pt_data_worker",
+            Self::Launcher => c"torchrun",
+            Self::Orphan | Self::Hidden | Self::DataWorker(_) => c"pt_data_worker",
             _ => c"python",
         }
     }
@@ -79,7 +119,7 @@ impl DemoRole {
     fn cpu_time(self) -> Duration {
         match self {
             Self::Growing => Duration::from_millis(2),
-            Self::Rank0 | Self::Rank1 => Duration::from_micros(1400),
+            Self::Rank(_) => Duration::from_micros(1400),
             _ => Duration::ZERO,
         }
     }
@@ -87,7 +127,12 @@ impl DemoRole {
     fn command(self) -> Command {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("python").args(self.arguments().split(' ')).arg("(gputop demo)");
-        command.env(ROLE_VARIABLE, <&str>::from(self));
+        command.env(ROLE_VARIABLE, format!("{self:?}"));
+        if let Self::Rank(rank) = self {
+            command.envs(
+                [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", RANKS)].map(|(name, at)| (name, at.to_string())),
+            );
+        }
         // An inherited standard error would keep an ssh connection open.
         command.stderr(Stdio::null());
         command
@@ -99,41 +144,64 @@ pub(super) struct Actor {
     pub(super) role: DemoRole,
     pub(super) pid: u32,
     pidfd: OwnedFd,
-    /// The standard input of the process. When the agent ends, the input closes, which ends the process.
-    _stdin: ChildStdin,
 }
 
-impl Actor {
-    pub(super) fn lives(&self) -> bool {
-        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
+/// The living processes of the simulated machine.
+#[derive(Debug)]
+pub(super) struct Actors {
+    list: Vec<Actor>,
+    /// The standard inputs of the processes. When the agent ends, they close, which ends the processes.
+    _inputs: Vec<ChildStdin>,
+}
+
+impl Actors {
+    pub(super) fn start() -> io::Result<Self> {
+        let start = |role: DemoRole| {
+            let mut command = role.command();
+            // Like a shell, give each process its own group: the worker is an orphan because its group leader has ended.
+            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+            Ok((role, command.spawn()?))
+        };
+        // Start all processes before waiting for the first.
+        let children = DemoRole::STARTED.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
+        let (mut list, mut inputs) = (Vec::new(), Vec::new());
+        for (role, mut child) in children {
+            inputs.extend(child.stdin.take());
+            list.extend(actors(role, child)?);
+        }
+        Ok(Self { list, _inputs: inputs })
     }
 
-    /// Waits until the process has written a PID: its own, or that of the child that replaces it.
-    fn ready(role: DemoRole, mut child: Child) -> io::Result<Self> {
-        let gone = || io::Error::other("a process of the simulated machine did not start");
-        let stdin = child.stdin.take().ok_or_else(gone)?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().ok_or_else(gone)?).read_line(&mut line)?;
-        // The child would otherwise stay a zombie after its end.
-        thread::Builder::new().name("reaper".to_owned()).spawn(move || child.wait())?;
-        let pid: Pid = line.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(gone)?;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        let role = role.child().unwrap_or(role);
-        Ok(Self { role, pid: pid.as_raw_nonzero().get().unsigned_abs(), pidfd, _stdin: stdin })
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Actor> {
+        self.list.iter()
+    }
+
+    pub(super) fn forget_ended(&mut self) {
+        self.list.retain(|actor| {
+            let mut fds = [PollFd::new(&actor.pidfd, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
+        });
     }
 }
 
-pub(super) fn start() -> io::Result<Vec<Actor>> {
-    let start = |role: DemoRole| {
-        let mut command = role.command();
-        // Like a shell, give each process its own group: the worker is an orphan because its group leader has ended.
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Ok((role, command.spawn()?))
+/// Waits until a process and its descendants have written their PIDs, unless they are to end at once.
+fn actors(role: DemoRole, mut child: Child) -> io::Result<Vec<Actor>> {
+    let gone = || io::Error::other("a process of the simulated machine did not start");
+    let mut lines = BufReader::new(child.stdout.take().ok_or_else(gone)?).lines();
+    reap(child)?;
+    let actor = |_: &DemoRole| {
+        let line = lines.next().ok_or_else(gone)??;
+        let (role, pid) = line.split_once(' ').ok_or_else(gone)?;
+        let pid: Pid = pid.parse().ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+        let (role, pidfd) = (DemoRole::parse(role).ok_or_else(gone)?, pidfd_open(pid, PidfdFlags::empty())?);
+        Ok(Actor { role, pid: pid.as_raw_nonzero().get().unsigned_abs(), pidfd })
     };
-    // Start all processes before waiting for the first.
-    let children = DemoRole::STARTED.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
-    children.into_iter().map(|(role, child)| Actor::ready(role, child)).collect()
+    role.with_descendants().iter().filter(|role| !role.leaves_children()).map(actor).collect()
+}
+
+/// Waits for the end of a child on a thread of its own. The child would otherwise stay a zombie after its end.
+fn reap(mut child: Child) -> io::Result<()> {
+    thread::Builder::new().name("reaper".to_owned()).spawn(move || child.wait()).map(drop)
 }
 
 /// Runs as a process of the simulated machine until the agent ends.
@@ -142,23 +210,28 @@ pub(super) fn start() -> io::Result<Vec<Actor>> {
 ///
 /// When the role is unknown, or the process cannot be set up.
 pub fn be(role: &str) -> anyhow::Result<ExitCode> {
-    let Ok(role) = role.parse::<DemoRole>() else { anyhow::bail!("no such role: {role}") };
+    let Some(role) = DemoRole::parse(role) else { anyhow::bail!("no such role: {role}") };
     rustix::thread::set_name(role.comm())?;
-    if let Some(child) = role.child() {
-        // The child inherits standard input and output, and writes its own PID.
-        child.command().spawn()?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    match role {
-        // These roles must outlive their parents.
-        DemoRole::Worker | DemoRole::Hidden => (),
+    // These roles must outlive their parents.
+    if !matches!(role, DemoRole::Orphan | DemoRole::Hidden) {
         // SIGKILL ends even a stopped process, which cannot notice that its standard input closed.
-        _ => set_parent_process_death_signal(Some(Signal::KILL))?,
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+    }
+    for child in role.children() {
+        // The child inherits standard input and output, and writes its own PID.
+        let child = child.command().spawn()?;
+        if !role.leaves_children() {
+            reap(child)?;
+        }
+    }
+    if role.leaves_children() {
+        return Ok(ExitCode::SUCCESS);
     }
     if role == DemoRole::Notebook {
         thread::Builder::new().name("shutdown".to_owned()).spawn(end_slowly)?;
     }
-    writeln!(io::stdout(), "{}", std::process::id())?;
+    // One write, since its relatives write into the same pipe.
+    io::stdout().write_all(format!("{role:?} {}\n", std::process::id()).as_bytes())?;
     live(role);
 }
 

@@ -2,42 +2,51 @@
 
 use std::f64::consts::TAU;
 
-use super::processes::DemoRole;
+use super::processes::{DemoRole, RANKS};
 use crate::agent::pytorch::DeviceStats;
 use crate::agent::{GpuReadings, NvmlProcess};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 use crate::protocol::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle, Use};
 
-pub(super) const GPUS: u32 = 4;
+pub(super) const GPUS: u32 = 8;
 
 /// The index of the GPU whose power limit is below what its load needs.
-const CAPPED: u32 = 2;
+const CAPPED: u32 = 6;
 
 /// The total memory of a GPU, and the part that the driver reserves, in MiB.
 const MEMORY_MIB: (u64, u64) = (81_559, 551);
 
-pub(super) fn gpu_of(role: DemoRole) -> u32 {
+/// The first GPU of the distributed job.
+pub(super) const FIRST_RANK: u32 = GPUS - RANKS;
+
+/// Returns the index of the GPU that a process uses; `None` for a process that uses none.
+pub(super) fn gpu_of(role: DemoRole) -> Option<u32> {
     match role {
-        DemoRole::Growing => 0,
-        DemoRole::Rank0 | DemoRole::Server => 1,
-        DemoRole::Rank1 | DemoRole::Forker | DemoRole::Hidden => 2,
-        DemoRole::Notebook | DemoRole::Trainer | DemoRole::Worker => 3,
+        DemoRole::Growing => Some(0),
+        DemoRole::Server => Some(1),
+        DemoRole::Notebook | DemoRole::Orphan => Some(2),
+        DemoRole::Hidden => Some(3),
+        DemoRole::Rank(rank) | DemoRole::DataWorker(rank) => Some(FIRST_RANK + rank),
+        DemoRole::Launcher | DemoRole::Trainer | DemoRole::Forker => None,
     }
 }
 
-pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> NvmlProcess {
+/// `None` for a role that uses no memory of a GPU.
+pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> Option<NvmlProcess> {
     let (mib, sm) = match role {
         DemoRole::Growing => (grown_mib(seconds), 90.0 + 7.0 * wave(seconds, 13.0) - 70.0 * pause(seconds, 45.0)),
         // The ranks wait for each other, so their curves rise and fall together.
-        DemoRole::Rank0 => (34_816.0, 86.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0)),
-        DemoRole::Rank1 => (34_692.0, 87.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0)),
+        DemoRole::Rank(rank) => {
+            (62_464.0 - 124.0 * f64::from(rank), 86.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0))
+        }
         DemoRole::Server => (21_504.0, 8.0 * wave(seconds, 30.0).powi(12)),
         DemoRole::Notebook => (6144.0, 0.0),
-        DemoRole::Trainer | DemoRole::Worker => (11_264.0, 0.0),
-        DemoRole::Forker | DemoRole::Hidden => (9318.0, 0.0),
+        DemoRole::Orphan => (11_264.0, 0.0),
+        DemoRole::Hidden => (9318.0, 0.0),
+        DemoRole::Launcher | DemoRole::DataWorker(_) | DemoRole::Trainer | DemoRole::Forker => return None,
     };
     let memory = Ok(Bytes::from_mib(u64::from(whole(mib))));
-    NvmlProcess { pid, listed: now, usage: Use::Compute, memory, sm: Ok(Percent::new(percent(sm))) }
+    Some(NvmlProcess { pid, listed: now, usage: Use::Compute, memory, sm: Ok(Percent::new(percent(sm))) })
 }
 
 /// `None` for a role without allocator stats.
@@ -45,26 +54,26 @@ pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<DeviceStats> {
     const MIB: u64 = 1 << 20;
     /// Memory outside of PyTorch's allocator: context, kernels and libraries.
     const BESIDE: u64 = 468 * MIB;
-    let reserved = process(role, 0, Moment(0), seconds).memory.ok()?.0.saturating_sub(BESIDE);
+    let reserved = process(role, 0, Moment(0), seconds)?.memory.ok()?.0.saturating_sub(BESIDE);
     let share = |share: f64| reserved / 1000 * u64::from(whole(share * 1000.0));
     let (cache, fragmented) = match role {
         // Memory that a training step frees stays in the cache until the next step.
         DemoRole::Growing => (u64::from(whole(1536.0 - 768.0 * (seconds / 7.0).fract())) * MIB, share(0.03)),
-        DemoRole::Rank0 | DemoRole::Rank1 => (share(0.06 + 0.12 * wave(seconds, 31.0)), share(0.04)),
+        DemoRole::Rank(_) => (share(0.06 + 0.12 * wave(seconds, 31.0)), share(0.04)),
         DemoRole::Server => (share(0.35), share(0.05)),
         // The memory of a cell that ran long ago is still cached.
         DemoRole::Notebook => (share(0.72), share(0.02)),
-        DemoRole::Trainer | DemoRole::Worker | DemoRole::Forker | DemoRole::Hidden => return None,
+        _ => return None,
     };
     Some(DeviceStats::of_parts(reserved, cache, fragmented))
 }
 
 /// Returns the memory of a job that leaks 1.5 GiB per minute, in MiB. The curve starts again before the GPU is full.
 fn grown_mib(seconds: f64) -> f64 {
-    const FIRST: f64 = 19_200.0;
+    const FIRST: f64 = 40_000.0;
     const LEAK: f64 = 25.6;
     // PyTorch allocates segments of 20 MiB.
-    FIRST + (LEAK * seconds % 60_000.0 / 20.0).floor() * 20.0
+    FIRST + (LEAK * seconds % 40_000.0 / 20.0).floor() * 20.0
 }
 
 /// Returns the readings of a GPU with its living processes. The driver does not list those in `hidden`.
@@ -143,7 +152,7 @@ pub(super) fn gpu(
         },
         detail: None,
         processes,
-        device_file_holders: hidden.iter().map(|process| process.pid).collect(),
+        device_file_holders: Vec::new(),
         trouble: None,
         failures: vec![],
     }
@@ -180,16 +189,10 @@ mod tests {
 
     fn readings_at(index: u32, seconds: u32) -> GpuReadings {
         let seconds = f64::from(seconds);
-        let roles = [
-            DemoRole::Growing,
-            DemoRole::Rank0,
-            DemoRole::Rank1,
-            DemoRole::Server,
-            DemoRole::Notebook,
-            DemoRole::Worker,
-        ];
-        let roles = roles.into_iter().filter(|role| gpu_of(*role) == index);
-        let processes = roles.map(|role| process(role, 7, Moment(0), seconds)).collect();
+        let roles = [DemoRole::Growing, DemoRole::Server, DemoRole::Notebook, DemoRole::Orphan];
+        let roles = roles.into_iter().chain((0..RANKS).map(DemoRole::Rank));
+        let roles = roles.filter(|role| gpu_of(*role) == Some(index));
+        let processes = roles.filter_map(|role| process(role, 7, Moment(0), seconds)).collect();
         gpu(index, Moment(0), seconds, processes, &[])
     }
 
@@ -219,7 +222,7 @@ mod tests {
     #[test]
     fn one_gpu_is_power_capped_and_one_is_idle() {
         assert_eq!(readings_at(CAPPED, 30).load.throttle, Ok(vec![Throttle::PowerCap]));
-        assert_eq!(readings_at(3, 30).load.sm, Ok(Percent::new(0.0)));
-        assert!(readings_at(3, 30).load.memory_used.is_ok_and(|used| used > Bytes::from_gib(16)));
+        assert_eq!(readings_at(2, 30).load.sm, Ok(Percent::new(0.0)));
+        assert!(readings_at(2, 30).load.memory_used.is_ok_and(|used| used > Bytes::from_gib(16)));
     }
 }

@@ -1,7 +1,7 @@
 //! Opens and reads files of `/proc/PID` that cannot block.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -57,6 +57,14 @@ pub(in crate::agent) fn read(file: impl AsFd, buffer: &mut [u8]) -> rustix::io::
     Ok(&buffer[..length])
 }
 
+/// Reads a file that may be of any length. Longer files than 16 MiB are cut.
+pub(in crate::agent) fn read_cut(path: &str) -> io::Result<Vec<u8>> {
+    const MOST: u64 = 16 << 20;
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Returns the kernel function in which a process or thread waits. `directory` is its directory in `/proc`.
 pub(in crate::agent) fn wchan(directory: &Path) -> Reading<Text> {
     let name = fs::read(directory.join("wchan")).map_err(|error| match error.kind() {
@@ -94,6 +102,11 @@ pub(in crate::agent) fn has_threads_named(pid: u32, names: &[&[u8]]) -> Reading<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_an_end_is_cut() {
+        assert_eq!(read_cut("/dev/zero").map(|bytes| bytes.len()).ok(), Some(16 << 20));
+    }
 
     #[test]
     fn the_real_user_id_is_the_first_of_its_line() {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use super::files;
+use super::files::{self, read_cut};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 
@@ -60,13 +60,14 @@ pub(super) struct Freezer {
     groups: RefCell<HashMap<PathBuf, Weak<ControlGroup>>>,
 }
 
-/// A control group, whose state file is kept open: reading it is cheap enough for each pass.
+/// A control group, whose state is read in each pass.
 #[derive(Debug)]
 pub(super) struct ControlGroup {
     mount: PathBuf,
     path: PathBuf,
     version: &'static CgroupVersion,
-    state: OwnedFd,
+    /// The open state file. `None` when descriptors are about to run out: the file is then opened for each reading.
+    state: Option<OwnedFd>,
     /// When the state was last read, and the file that thaws the group; `None` while the group is not frozen.
     last: RefCell<(Moment, Option<Text>)>,
 }
@@ -74,7 +75,7 @@ pub(super) struct ControlGroup {
 impl Freezer {
     /// Finds the mount points in the list of mounts: `statfs` on a mount point could hang.
     pub(super) fn of_host() -> Self {
-        let mounts = fs::read("/proc/self/mounts").unwrap_or_else(|_| vec![]);
+        let mounts = read_cut("/proc/self/mounts").unwrap_or_else(|_| vec![]);
         Self::new(MOUNT_ROOT, &String::from_utf8_lossy(&mounts))
     }
 
@@ -93,7 +94,12 @@ impl Freezer {
 
     /// Returns the groups that can be frozen with a process, given its `/proc/PID/cgroup`: one for each version of control
     /// groups. Leaves out the root group, which is never frozen, and groups that cannot be seen.
-    pub(super) fn groups(&self, cgroup: &[u8]) -> Vec<Rc<ControlGroup>> {
+    /// `keep_open` decides whether a file stays open.
+    pub(super) fn groups(
+        &self,
+        cgroup: &[u8],
+        keep_open: impl Fn(OwnedFd) -> Option<OwnedFd>,
+    ) -> Vec<Rc<ControlGroup>> {
         let lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
         let groups = lines.filter_map(|line| {
             let mut fields = line.splitn(3, ':').skip(1);
@@ -103,18 +109,24 @@ impl Freezer {
             let has_controller =
                 |version: &CgroupVersion| controllers.split(',').any(|name| name == version.controller);
             let mut mounts = self.mounts.iter().filter(|(_, version)| has_controller(version));
-            mounts.find_map(|(mount, version)| self.open(mount, mount.join(path), version))
+            mounts.find_map(|(mount, version)| self.open(mount, mount.join(path), version, &keep_open))
         });
         groups.collect()
     }
 
-    fn open(&self, mount: &Path, path: PathBuf, version: &'static CgroupVersion) -> Option<Rc<ControlGroup>> {
+    fn open(
+        &self,
+        mount: &Path,
+        path: PathBuf,
+        version: &'static CgroupVersion,
+        keep_open: impl Fn(OwnedFd) -> Option<OwnedFd>,
+    ) -> Option<Rc<ControlGroup>> {
         let mut groups = self.groups.borrow_mut();
         if let Some(group) = groups.get(&path).and_then(Weak::upgrade) {
             return Some(group);
         }
         groups.retain(|_, group| group.strong_count() > 0);
-        let state = File::open(path.join(version.state.0)).ok()?.into();
+        let state = keep_open(File::open(path.join(version.state.0)).ok()?.into());
         let group =
             ControlGroup { mount: mount.to_owned(), path: path.clone(), version, state, last: RefCell::default() };
         let group = Rc::new(group);
@@ -132,7 +144,13 @@ impl ControlGroup {
         let mut last = self.last.borrow_mut();
         if now.since(last.0) >= Self::FRESH {
             let mut buffer = [0; 256];
-            let is_frozen = files::read(&self.state, &mut buffer).is_ok_and(|state| {
+            let state = match &self.state {
+                Some(file) => files::read(file, &mut buffer).ok(),
+                None => File::open(self.path.join(self.version.state.0))
+                    .ok()
+                    .and_then(|file| files::read(file, &mut buffer).ok()),
+            };
+            let is_frozen = state.is_some_and(|state| {
                 let mut lines = state.split(|byte| *byte == b'\n');
                 lines.any(|line| self.version.state.1.iter().any(|frozen| frozen.as_bytes() == line))
             });
@@ -173,7 +191,7 @@ mod tests {
         let root = groups(files);
         let root = root.path().to_str().unwrap();
         let mounts = mounts.iter().map(|[file_system, point]| format!("none {root}{point} {file_system} rw 0 0\n"));
-        let groups = Freezer::new(root, &mounts.collect::<String>()).groups(cgroup.as_bytes());
+        let groups = Freezer::new(root, &mounts.collect::<String>()).groups(cgroup.as_bytes(), Some);
         let file = groups.iter().find_map(|group| group.frozen_by(Moment(1000)))?;
         Some(file.as_str().strip_prefix(root).unwrap().trim_start_matches('/').to_owned())
     }
@@ -222,7 +240,7 @@ mod tests {
     fn a_group_is_read_again_while_its_file_is_open() {
         let root = groups(&[("a/cgroup.events", "frozen 0\n"), ("a/cgroup.freeze", "1\n")]);
         let path = root.path().to_str().unwrap();
-        let groups = Freezer::new(path, &format!("none {path} cgroup2 rw 0 0\n")).groups(b"0::/a\n");
+        let groups = Freezer::new(path, &format!("none {path} cgroup2 rw 0 0\n")).groups(b"0::/a\n", Some);
         assert_eq!(groups[0].frozen_by(Moment(1000)), None);
         fs::write(root.path().join("a/cgroup.events"), "frozen 1\n").unwrap();
         assert!(groups[0].frozen_by(Moment(1000).after(ControlGroup::FRESH)).is_some());

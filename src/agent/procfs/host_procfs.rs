@@ -58,10 +58,10 @@ impl HostProcfs {
     }
 
     /// Returns the descriptor if it may stay open. `None` when descriptors are about to run out.
-    pub(super) fn keep_open(&self, stat: OwnedFd) -> Option<OwnedFd> {
+    pub(super) fn keep_open(&self, file: OwnedFd) -> Option<OwnedFd> {
         // The number of descriptors left for files that are open briefly, and for those of NVML.
         const SPARE: u64 = 64;
-        (u64::try_from(stat.as_raw_fd()).unwrap_or(0) + SPARE < self.descriptor_limit).then_some(stat)
+        (u64::try_from(file.as_raw_fd()).unwrap_or(0) + SPARE < self.descriptor_limit).then_some(file)
     }
 
     /// Returns why a process that NVML lists cannot be read. `None` as the error means that its `stat` was malformed.

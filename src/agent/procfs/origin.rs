@@ -44,6 +44,8 @@ pub(in crate::agent) struct Environment {
     pub(super) origin: Option<Origin>,
     /// `TORCHELASTIC_RUN_ID`.
     pub(super) elastic_run: Option<Text>,
+    /// The name of the launcher that set these variables: [`LAUNCHERS`](Self::LAUNCHERS).
+    pub(super) launcher: Option<Text>,
     /// `RANK`, or `LOCAL_RANK` where `RANK` is not set.
     pub(super) rank: Option<Text>,
     /// `JPY_PARENT_PID`: the PID of the server that started a notebook's kernel.
@@ -70,6 +72,20 @@ impl Environment {
     /// The most bytes of `CUDA_VISIBLE_DEVICES` that are kept: the name of a MIG instance has 40 letters, and a host
     /// has dozens of instances.
     const MOST_VISIBLE: usize = 1024;
+    /// Launchers that wait for the programs that they start, and the variables that they set for these. A user or another
+    /// program sets some of them, but not all: `accelerate launch` on one process, and `launch.py` of `DeepSpeed`.
+    const LAUNCHERS: [(&str, &[&[u8]]); 2] = [
+        (
+            "accelerate",
+            &[
+                b"ACCELERATE_USE_CPU",
+                b"ACCELERATE_MIXED_PRECISION",
+                b"ACCELERATE_DYNAMO_BACKEND",
+                b"ACCELERATE_DYNAMO_MODE",
+            ],
+        ),
+        ("deepspeed", &[b"CROSS_RANK", b"CROSS_SIZE", b"LOCAL_SIZE", b"RANK", b"LOCAL_RANK"]),
+    ];
 
     pub(super) fn parse(environ: &[u8]) -> Self {
         let value = |name: &[u8], most: usize| {
@@ -84,10 +100,13 @@ impl Environment {
             Some(Origin::Kubernetes(get(b"POD_NAME").or_else(|| get(b"HOSTNAME"))?))
         };
         let tmux = || get(b"TMUX").map(|_| Origin::Tmux);
+        let has_all = |names: &[&[u8]]| names.iter().all(|name| get(name).is_some());
+        let launcher = Self::LAUNCHERS.into_iter().find(|(_, variables)| has_all(variables));
         let screen = || get(b"STY").map(|_| Origin::Screen);
         Self {
             origin: slurm().or_else(pod).or_else(tmux).or_else(screen),
             elastic_run: get(b"TORCHELASTIC_RUN_ID"),
+            launcher: launcher.map(|(name, _)| name.into()),
             rank: get(b"RANK").or_else(|| get(b"LOCAL_RANK")),
             notebook_server: get(b"JPY_PARENT_PID").and_then(|pid| pid.as_str().parse().ok()),
             cuda: CudaEnvironment {
@@ -109,6 +128,8 @@ pub(super) fn origin(group: Option<&Origin>, environment: &Reading<Option<Origin
         (Some(Origin::Slurm(job)), Ok(Some(numbered @ Origin::Slurm(_)))) if is_sluid(job.as_str()) => {
             Ok(numbered.text())
         }
+        // Slurm puts a process into the control group of its job. Its environment may be inherited from another job.
+        (Some(job @ Origin::Slurm(_)), Ok(Some(Origin::Slurm(_)))) => Ok(job.text()),
         (Some(group), Ok(Some(other))) => Ok(group.min(other).text()),
         (Some(group), _) => Ok(group.text()),
         (None, Ok(environment)) => environment.as_ref().map(Origin::text).ok_or(Missing::Unsupported),
@@ -301,6 +322,8 @@ mod tests {
     fn a_job_comes_before_a_container_and_a_container_before_a_terminal() {
         check_both("0::/\n", "PATH=/bin SLURM_JOB_ID=4711 TMUX=/tmp/tmux", Ok("slurm 4711"));
         check_both("0::/docker/ID\n", "SLURM_JOB_ID=4711", Ok("slurm 4711"));
+        check_both("0::/slurm/uid_1000/job_4712/step_0\n", "SLURM_JOB_ID=4711", Ok("slurm 4712"));
+        check_both("0::/slurm/uid_1000/job_4712/step_0\n", "SLURM_JOB_ID=4713", Ok("slurm 4712"));
         check_both("0::/docker/ID\n", "TMUX=/tmp/tmux-1000/default,1,0", Ok("docker 3f2a91c0d1e2"));
         check_both("0::/system.slice/cron.service\n", "STY=1.pts", Ok("screen"));
         check_both("0::/\n", "KUBERNETES_SERVICE_HOST=10.0.0.1 HOSTNAME=train-0", Ok("kubernetes train-0"));
@@ -321,5 +344,19 @@ mod tests {
         assert_eq!(Environment::parse(b"LOCAL_RANK=1\0").rank, Some("1".into()));
         assert_eq!(Environment::parse(b"JPY_PARENT_PID=77\0").notebook_server, Some(77));
         assert_eq!(Environment::parse(b"\0=\0RANK"), Environment::default());
+    }
+
+    #[test]
+    fn a_launcher_is_known_by_all_its_variables() {
+        let launcher = |environ: &str| Environment::parse(environ.replace(' ', "\0").as_bytes()).launcher;
+        let accelerate = "ACCELERATE_USE_CPU=False ACCELERATE_MIXED_PRECISION=bf16 ACCELERATE_DYNAMO_BACKEND=NO";
+        assert_eq!(launcher(&format!("{accelerate} ACCELERATE_DYNAMO_MODE=default")), Some("accelerate".into()));
+        assert_eq!(launcher(accelerate), None);
+        let deepspeed = "RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 CROSS_RANK=0 CROSS_SIZE=1";
+        assert_eq!(launcher(&format!("{deepspeed} LOCAL_SIZE=2")), Some("deepspeed".into()));
+        assert_eq!(launcher(&format!("{deepspeed} LOCAL_WORLD_SIZE=2")), None);
+        // Ranks of Slurm, of Open MPI and of Horovod.
+        assert_eq!(launcher("SLURM_PROCID=1 RANK=1 LOCAL_RANK=1 WORLD_SIZE=2"), None);
+        assert_eq!(launcher("OMPI_COMM_WORLD_RANK=1 HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=1"), None);
     }
 }

@@ -256,7 +256,7 @@ impl ShownProcess {
         let mut buffer = [0; 4096];
         let group = files::open(self.process.id.pid, "cgroup").and_then(|file| files::read(file, &mut buffer));
         let Ok(group) = group else { return };
-        self.control_groups = procfs.freezer.groups(group);
+        self.control_groups = procfs.freezer.groups(group, |file| procfs.keep_open(file));
         self.group_origin = origin::from_cgroup(group);
         self.update_origin();
         self.update_frozen(self.read);
@@ -277,6 +277,7 @@ impl ShownProcess {
             Err(why) => Err(*why),
         };
         facts.elastic_run = value(|environment| &environment.elastic_run);
+        facts.launcher = value(|environment| &environment.launcher);
         facts.rank = value(|environment| &environment.rank);
         self.environment_origin = environment.map(|environment| {
             self.cuda = environment.cuda;

@@ -15,7 +15,7 @@ use uzers::get_user_by_uid;
 use super::origin::Environment;
 use super::{files, stat};
 use crate::agent::worker::{Received, Worker, WorkerMessage, WorkerThread};
-use crate::agent::{AgentEvent, clock};
+use crate::agent::{AgentEvent, clock, secrets};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Missing, ProcessId, Reading};
@@ -201,13 +201,13 @@ fn served(pid: u32, argv: &Argv, environment: &Reading<Environment>) -> Reading<
     if namespace(&pid.to_string())? == namespace("self")? { Ok(served) } else { Err(Missing::Unsupported) }
 }
 
-/// Reads the arguments, up to [`Text::LIMIT`] bytes.
+/// Reads the arguments, up to [`Text::LIMIT`] bytes, and masks the secrets in them.
 fn argv(pid: u32) -> Reading<Argv> {
     let mut buffer = [0; Text::LIMIT];
     let line = files::open(pid, "cmdline").and_then(|file| files::read(file, &mut buffer)).map_err(files::missing)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
     // A kernel thread and a zombie have no arguments.
-    Ok(if argv.is_empty() { Argv::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
+    Ok(if argv.is_empty() { Argv::default() } else { secrets::mask_argv(argv.split(|byte| *byte == 0).map(Text::new)) })
 }
 
 fn environment(pid: u32) -> Reading<Environment> {

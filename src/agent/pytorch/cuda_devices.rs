@@ -16,8 +16,11 @@
 //! Rules 2 and 4 do not hold if one device has much more reserved than another, and its GPU much less memory: the program may
 //! have set another `CUDA_VISIBLE_DEVICES` after its start.
 //!
+//! Rules 2 to 4 give way to what later changes of memory prove: [`device_proof`](super::device_proof).
+//!
 //! Otherwise the GPU is unknown, and is shown so.
 
+use super::device_proof::{DeviceProof, GpuAmount};
 use super::device_stats::DeviceStats;
 use super::{AllocatorReading, ReadOutcome, StatsOwner, locate::MOST_DEVICES};
 use crate::agent::procfs::CudaEnvironment;
@@ -56,15 +59,22 @@ impl GpuMemory {
     }
 }
 
-/// Converts the result of reading a process to the protocol's type, with the GPU of each device.
+/// Converts the result of reading a process to the protocol's type, with the GPU of each device. `proof` is kept for the
+/// next pass; `None` while the process uses one GPU.
 pub(in crate::agent) fn allocator_stats(
     result: &ReadOutcome,
     process: ProcessId,
     gpus: &[Gpu],
     cuda: &CudaEnvironment,
+    proof: &mut Option<DeviceProof>,
 ) -> AllocatorStats {
     let AllocatorReading { devices: stats, owner } = match result {
         Ok(reading) => reading,
+        Err(AllocatorUnreadable::NoPytorch) => {
+            // The process runs another program now, or never ran PyTorch.
+            *proof = None;
+            return AllocatorStats::unreadable(AllocatorUnreadable::NoPytorch);
+        }
         Err(AllocatorUnreadable::NotYet) if cuda.is_uncached => {
             return AllocatorStats::unreadable(AllocatorUnreadable::Uncached);
         }
@@ -97,7 +107,18 @@ pub(in crate::agent) fn allocator_stats(
             used.memory = Err(Missing::NotYet);
         }
     }
-    let assigned = assign_gpus(stats, &used_gpus, gpus, cuda);
+    let mut assigned = assign_gpus(stats, &used_gpus, gpus, cuda);
+    if used_gpus.len() > 1 {
+        let proof = proof.get_or_insert_default();
+        let amount = |used: &GpuMemory| {
+            let gpu = &gpus[used.gpu];
+            used.memory.map(|memory| GpuAmount { gpu: gpu.uuid.clone(), bytes: memory.0, at: gpu.load.at })
+        };
+        if let Ok(amounts) = used_gpus.iter().map(amount).collect() {
+            proof.observe(stats, amounts);
+        }
+        assigned = proof.correct(assigned, gpus);
+    }
     let used = (0..).zip(stats.iter()).zip(assigned).filter(|((_, device), _)| device.is_used());
     let allocators = used.map(|((number, device), gpu)| {
         let bytes = |amount| Ok(Bytes(amount));
@@ -273,7 +294,7 @@ mod tests {
             is_uncached: false,
         };
         let result = Ok(AllocatorReading { devices: devices(reserved).into(), owner: StatsOwner::Own });
-        let allocator = allocator_stats(&result, snapshot.processes[0].id, &snapshot.gpus, &cuda);
+        let allocator = allocator_stats(&result, snapshot.processes[0].id, &snapshot.gpus, &cuda, &mut None);
         let index = |device: &DeviceAllocator| {
             let index = snapshot.gpus.iter().position(|gpu| Some(&gpu.uuid) == device.gpu.as_ref());
             index.map(|index| u32::try_from(index).unwrap())
@@ -390,7 +411,8 @@ mod tests {
         let snapshot = host(2).with(7, "python train.py", 0, Bytes::from_gib(2)).with(7, "", 1, Bytes(0));
         let read = |reserved: &[u64], owner| {
             let result = Ok(AllocatorReading { devices: devices(reserved).into(), owner });
-            allocator_stats(&result, snapshot.processes[0].id, &snapshot.gpus, &CudaEnvironment::default())
+            let environment = CudaEnvironment::default();
+            allocator_stats(&result, snapshot.processes[0].id, &snapshot.gpus, &environment, &mut None)
         };
         assert_eq!(read(&[0, 20], StatsOwner::Unknown), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
         // The process's own stats are shown, and the environment still decides the order.

@@ -6,8 +6,11 @@
 //!
 //! Threads prove the opposite: CUDA starts some where it is initialized, and a fork copies none of them.
 
+use std::fs::File;
 use std::os::fd::RawFd;
 
+use super::memory::{Memory, read_file};
+use super::stats_reader::StatsReader;
 use crate::agent::procfs::device_files::DeviceFiles;
 use crate::agent::procfs::{has_threads_named, stat};
 use crate::protocol::snapshot::{ProcessId, Reading};
@@ -27,7 +30,7 @@ pub(in crate::agent) enum StatsOwner {
     Inherited,
     /// The process itself or an older one: the process was forked, and has not been seen to allocate.
     Unknown,
-    /// As `Unknown`, but the process that forked this one has ended, so nothing is left to compare this one with.
+    /// As `Unknown`, but the process that forked this one has ended, or has no such stats: nothing is left to compare with.
     Orphaned,
 }
 
@@ -37,10 +40,16 @@ pub(super) fn has_cuda_thread(pid: u32) -> bool {
     has_threads_named(pid, &[b"cuda-"]) == Ok(true)
 }
 
-/// Whether the parent of a forked process is the one that forked it, or was forked together with that one.
-pub(super) fn is_below_its_creator(pid: u32, parent: Reading<u32>) -> bool {
-    let start = parent.ok().and_then(stat::stack_start);
-    start.is_some() && start == stat::stack_start(pid)
+/// Whether the parent of a forked process may be the process from which it has its stats: both are of one program, and the
+/// parent has the allocator at the same location. A launcher that adopts the workers of its forked trainer has none.
+pub(super) fn is_below_its_creator(pid: u32, parent: Reading<u32>, reader: &StatsReader) -> bool {
+    let Ok(parent) = parent else { return false };
+    let start = stat::stack_start(parent);
+    let has_allocator = || {
+        let memory = File::open(format!("/proc/{parent}/mem"));
+        memory.is_ok_and(|memory| reader.is_located_in(&mut Memory::new(&read_file(&memory))))
+    };
+    start.is_some() && start == stat::stack_start(pid) && has_allocator()
 }
 
 /// Returns the owner of the stats of a process that `older` may have forked, by their `/dev/nvidia-uvm` descriptors. A

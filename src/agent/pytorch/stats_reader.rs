@@ -125,6 +125,14 @@ impl StatsReader {
         self.stats.iter().zip(before).any(|(now, before)| now.total_allocations > before.total_allocations)
     }
 
+    /// Whether the memory of another process has the allocator at the same location.
+    pub(super) fn is_located_in(&self, memory: &mut Memory<'_>) -> bool {
+        self.location.chain().into_iter().all(|(at, size)| {
+            let mut pointers = vec![0; size];
+            memory.read(at, &mut pointers).is_some() && self.location.is_unchanged(at, &pointers)
+        })
+    }
+
     /// Reads the statistics of each device that is in use; the first time, of all. Checks one unused device for first use, in
     /// turn, or all of them with `check_all`. A process on a large host sees all GPUs and uses one, so checking all each time
     /// would be most of the cost of a sample.

@@ -72,7 +72,7 @@ struct FoundAllocator {
     may_be_copied: bool,
     /// The older process with its allocator at the same location, and the owner that followed from comparing both.
     compared: Option<(ProcessId, StatsOwner)>,
-    /// The parent, and whether it or a process that was forked like it forked this process.
+    /// The parent, and whether this process may have its stats from it.
     parent: Option<(Reading<u32>, bool)>,
     /// NVML's report at the last complete sample. A change is a reason to check every unused device.
     nvml_memory: NvmlMemory,
@@ -230,8 +230,9 @@ impl FoundAllocator {
             }
         }
         let known = self.parent.filter(|(known, _)| *known == parent);
-        let (_, is_creator) =
-            *self.parent.insert(known.unwrap_or_else(|| (parent, fork::is_below_its_creator(id.pid, parent))));
+        let (_, is_creator) = *self
+            .parent
+            .insert(known.unwrap_or_else(|| (parent, fork::is_below_its_creator(id.pid, parent, &self.reader))));
         if is_creator { StatsOwner::Unknown } else { StatsOwner::Orphaned }
     }
 }

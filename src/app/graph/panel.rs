@@ -5,7 +5,7 @@
 //!  head                    the subject and its figures, or those at the moment under the cursor
 //!  plot       │ projection the past, and the future if the growth continues
 //!  events                  events, where there is room
-//!  work                    use of the multiprocessors, where there is room
+//!  load                    use of the multiprocessors, power and temperature, where there is room
 //!  time
 //! ```
 
@@ -22,13 +22,8 @@ pub(super) const TWO_GRAPHS: u16 = 150;
 /// The width of the amounts at the left.
 pub(crate) const AXIS: u16 = 11;
 
-/// The width of the names of layers at the right.
-const LEGEND: u16 = 28;
-
-const ROOM_FOR_LEGEND: u16 = 84;
-
-/// The number of dots side by side in a cell.
-const DOTS: usize = 2;
+/// The width of the names of layers at the right, and of a graph that has room for them.
+const LEGENDS: [(u16, u16); 2] = [(28, 100), (25, 76)];
 
 /// Divides the body of the screen for the graph over the whole screen: the graph, and the lists below.
 pub(crate) fn whole_screen(body: Area) -> (Area, Area) {
@@ -36,6 +31,9 @@ pub(crate) fn whole_screen(body: Area) -> (Area, Area) {
     let graph = Area { height: body.height - lists, ..body };
     (graph, Area { y: body.y + graph.height, height: lists, ..body })
 }
+
+/// The shares of the plot that the past takes beside a forecast, as fractions.
+const PAST_SHARES: [(u16, u16); 6] = [(3, 4), (2, 3), (1, 2), (1, 3), (1, 4), (1, 8)];
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Projection {
@@ -67,6 +65,19 @@ impl Projection {
             None => (held, limit),
         };
         Some(Self { rate: evidence.rate, from, limit, full: evidence.forecast })
+    }
+
+    /// Chooses one of the [`PAST_SHARES`] so that the future reaches to the end of memory, or the first if none does. The
+    /// past is `span` long, the future at most `longest`. The old choice stays while it fits.
+    fn past_share(&self, old: Option<usize>, span: Duration, longest: Duration) -> usize {
+        let Some(full) = self.full else { return 0 };
+        let fits = |share: usize, time: Duration| {
+            let (past, whole) = PAST_SHARES[share];
+            let future = span * u32::from(whole - past) / u32::from(past);
+            (time..=longest).contains(&future)
+        };
+        let Some(fresh) = (0..PAST_SHARES.len()).find(|share| fits(*share, full.likely * 9 / 8)) else { return 0 };
+        old.filter(|old| *old <= fresh + 1 && fits(*old, full.likely)).unwrap_or(fresh)
     }
 
     /// The memory after this time: by the earliest, the likeliest and the latest forecast, up to the limit.
@@ -105,13 +116,19 @@ pub(crate) struct Panel {
     pub legend: Area,
     /// The row of the events; `None` when there is no room.
     pub events: Option<u16>,
-    /// The row of the use of the multiprocessors; `None` when there is no room.
-    pub work: Option<u16>,
+    /// The first row of the load.
+    pub load: u16,
+    /// The number of rows of the load: use, power, temperature.
+    pub load_rows: u16,
     pub time: u16,
-    /// The past that the graph shows: two parts for each of its columns.
+    /// The past that the graph shows: a part for each of its columns.
     pub window: Window,
+    /// The span of the past.
+    pub span: Duration,
     /// The columns of the plot for the past. Those at their right are for the future.
     pub past: u16,
+    /// The place in [`PAST_SHARES`].
+    past_share: usize,
     /// `None` when nothing leaks, or the graph shows the past only.
     pub projection: Option<Projection>,
     pub scale: Scale,
@@ -120,20 +137,23 @@ pub(crate) struct Panel {
 }
 
 impl Panel {
-    /// Lays out a graph, whose scale was `old` before; `None` when there is no room, or nothing to show.
+    /// Lays out a graph, which was `old` before; `None` when there is no room, or nothing to show.
     pub(super) fn new(
         model: &HostModel,
         graph_view: &GraphView,
         subject: HostSubject,
         area: Area,
-        old: Option<Scale>,
+        old: Option<&Self>,
     ) -> Option<Self> {
         let series = model.series(&subject.subject)?;
-        let (has_events, has_work) = (area.height >= 9, area.height >= 11);
-        let below = 1 + u16::from(has_events) + u16::from(has_work);
+        let has_events = area.height >= 9;
+        let load_rows = graph_view.load.rows().min(area.height.saturating_sub(10));
+        let below = 1 + u16::from(has_events) + load_rows;
         let is_gpu = matches!(subject.subject, GpuOrProcess::Gpu(_));
         let split = model.allocator_history(&subject.subject);
-        let legend = if (is_gpu || split.is_some()) && area.width >= ROOM_FOR_LEGEND { LEGEND } else { 0 };
+        let has_layers = is_gpu || split.is_some();
+        let fits = |(_, room): &(u16, u16)| has_layers && area.width >= *room;
+        let legend = LEGENDS.into_iter().find(fits).map_or(0, |(width, _)| width);
         let plot = Area {
             x: area.x + AXIS,
             y: area.y + 1,
@@ -143,25 +163,39 @@ impl Panel {
         if plot.width < 4 || plot.height < 2 {
             return None;
         }
-        // A graph of the past has no forecast.
-        let projection = Projection::new(model, &subject.subject).filter(|_| graph_view.still.is_none());
-        let past = if projection.is_some() { plot.width - plot.width / 4 } else { plot.width };
+        // A graph of the past has no forecast, and neither has one of the amounts in use only.
+        let is_zoomed = graph_view.is_zoomed;
+        let is_ahead = graph_view.still.is_none() && !is_zoomed;
+        let projection = Projection::new(model, &subject.subject).filter(|_| is_ahead);
+        let span = graph_view.span(model);
+        // Less history than the user wants to see leaves time for the future.
+        let future = (span * 2).max(graph_view.longest_span().saturating_sub(span));
+        let old_share = old.map(|old| old.past_share);
+        let past_share = projection.map_or(0, |projection| projection.past_share(old_share, span, future));
+        let (share, whole) = PAST_SHARES[past_share];
+        let past = if projection.is_some() { plot.width * share / whole } else { plot.width };
         let now = model.now();
         let end = graph_view.still.map_or(now, |still| still.end);
-        let window = Window::until(end, graph_view.span(model), usize::from(past) * DOTS);
+        let window = Window::until(end, span, usize::from(past));
         let capacity = capacity(model, &subject.subject);
         let held = series.over(&window, now).into_iter().flatten().reduce(MinMax::with);
         let (low, high) = held.map_or((Bytes(0), Bytes(0)), |held| (held.low, held.high));
         let to_come = projection.map(|projection| {
-            let end = window.part() * u32::from((plot.width - past) * 2);
+            let end = window.part() * u32::from(plot.width - past);
             projection.held(end).into_iter().fold(projection.from, Bytes::max)
         });
         let high = high.max(to_come.unwrap_or_default());
-        // The graph of a GPU that is at least half full reaches up to its capacity.
-        let end = capacity.filter(|capacity| is_gpu && high.0 >= capacity.0 / 2);
-        // Layers are compared by their heights, so their scale begins at zero.
-        let has_layers = is_gpu || split.is_some();
-        let scale = Scale::settle(old, low, end.map_or(high, |end| high.max(end)), has_layers, plot.height);
+        // The memory of tensors, the lowest part of a process, changes most.
+        let tensors = split.iter().flat_map(|split| split.allocated.over(&window, now)).flatten();
+        let low = tensors.map(|range| range.low).fold(low, Bytes::min);
+        let top = capacity.filter(|capacity| !is_zoomed && (is_gpu || high.0 >= capacity.0 / 4));
+        let scale = Scale::settle(
+            old.map(|old| old.scale),
+            low,
+            top.map_or(high, |top| high.max(top)),
+            !is_zoomed,
+            plot.height,
+        );
         let below = plot.y + plot.height;
         Some(Self {
             subject,
@@ -169,10 +203,13 @@ impl Panel {
             plot,
             legend: Area { x: plot.x + plot.width, width: legend, ..plot },
             events: has_events.then_some(below),
-            work: has_work.then_some(below + u16::from(has_events)),
+            load: below + u16::from(has_events),
+            load_rows,
             time: area.y + area.height - 1,
             window,
+            span,
             past,
+            past_share,
             projection,
             scale,
             capacity,
@@ -181,14 +218,13 @@ impl Panel {
 
     /// The column of a moment; `None` when the graph does not show it.
     pub(crate) fn column(&self, at: Moment) -> Option<u16> {
-        let cell = u16::try_from(self.window.place(at)? / DOTS).ok()?;
-        Some(self.plot.x + cell)
+        Some(self.plot.x + u16::try_from(self.window.place(at)?).ok()?)
     }
 
     /// The moment at which the time of a column begins; `None` outside of the past.
     pub(in crate::app) fn moment(&self, x: u16) -> Option<Moment> {
         let cell = usize::from(x.checked_sub(self.plot.x)?);
-        (cell * DOTS < self.window.parts()).then(|| self.window.moment(cell * DOTS))
+        (cell < self.window.parts()).then(|| self.window.moment(cell))
     }
 }
 

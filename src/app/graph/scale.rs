@@ -5,6 +5,8 @@ use crate::base::units::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scale {
     rows: u16,
+    /// Whether the scale must begin at 0. Otherwise it begins near the lowest amount.
+    from_zero: bool,
     /// The number of rows from one label to the next.
     stride: u16,
     unit: Unit,
@@ -35,8 +37,7 @@ impl Scale {
     pub(super) fn settle(old: Option<Self>, low: Bytes, high: Bytes, from_zero: bool, rows: u16) -> Self {
         let fresh = Self::fit(low, high, from_zero, rows);
         let stays = |old: &Self| {
-            old.rows == rows
-                && (old.low <= 0.0 || !from_zero)
+            (old.rows, old.from_zero) == (rows, from_zero)
                 && (old.holds(low) && old.holds(high) && old.unit == fresh.unit)
                 && fresh.range() > 0.4 * old.range()
         };
@@ -61,12 +62,12 @@ impl Scale {
             loop {
                 let low = (low / step).floor() * step;
                 if low + step * count >= high || !step.is_finite() {
-                    return Self { rows, stride, unit, low, step };
+                    return Self { rows, from_zero, stride, unit, low, step };
                 }
                 step = nice(step * 1.01);
             }
         });
-        let fresh = Self { rows, stride: 1, unit, low: 0.0, step: f64::INFINITY };
+        let fresh = Self { rows, from_zero, stride: 1, unit, low: 0.0, step: f64::INFINITY };
         fits.fold(fresh, |best, other| if other.range() < best.range() { other } else { best })
     }
 
@@ -82,16 +83,37 @@ impl Scale {
         (self.low..=self.top()).contains(&self.unit.count(amount))
     }
 
+    /// Whether the scale ends below an amount.
+    pub(crate) fn is_below(&self, amount: Bytes) -> bool {
+        self.unit.count(amount) > self.top()
+    }
+
     /// The height of an amount: 0 at the lower edge, 1 at the upper edge, outside of that range for amounts off the scale.
     pub(crate) fn height(&self, amount: Bytes) -> f64 {
         // An amount on a labelled edge stays there despite the rounding of the division.
         (self.unit.count(amount) - self.low) / (self.top() - self.low) + 1e-9
     }
 
+    /// The range of a scale that need not begin at 0, as in `33.9–34.1 GiB`; `None` for other scales.
+    pub(crate) fn zoomed(&self) -> Option<String> {
+        let decimals = self.decimals();
+        let Self { low, unit, .. } = self;
+        (!self.from_zero).then(|| format!("{low:.decimals$}–{:.decimals$} {}", self.top(), unit.0))
+    }
+
+    pub(crate) fn begins_at_zero(&self) -> bool {
+        self.low <= 0.0
+    }
+
+    /// The number of decimals that the labels need.
+    fn decimals(&self) -> usize {
+        let is_enough = |decimals: &i32| (self.step * 10_f64.powi(*decimals)).fract() < 1e-6;
+        (0..4).find(is_enough).and_then(|decimals| usize::try_from(decimals).ok()).unwrap_or(4)
+    }
+
     /// The labels, from the bottom: the row, counted from the bottom, on whose lower edge the amount lies.
     pub(crate) fn labels(&self) -> impl Iterator<Item = (u16, String)> {
-        let decimals = (0..4).find(|decimals| (self.step * 10_f64.powi(*decimals)).fract() < 1e-6).unwrap_or(4);
-        let decimals = usize::try_from(decimals).unwrap_or_default();
+        let decimals = self.decimals();
         (0..self.rows).step_by(usize::from(self.stride)).map(move |row| {
             let amount = self.low + self.step * f64::from(row / self.stride);
             (row, format!("{amount:.decimals$} {}", self.unit.0))

@@ -91,18 +91,50 @@ fn a_graph_without_room_below_the_lists_takes_the_whole_screen() {
 #[test]
 fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
     let mut story = GraphStory::begin();
-    assert_eq!(story.app.graph_span(), Duration::from_mins(2));
-    story.keys("[");
+    story.watch(810);
+    assert_eq!(story.app.graph_span(), Duration::from_mins(15));
+    story.keys("[[[[");
     assert_eq!(story.app.graph_span(), Duration::from_mins(1));
     story.keys("[");
     assert_eq!(story.app.graph_span(), Duration::from_mins(1));
     story.keys(&"]".repeat(20));
+    assert_eq!(story.app.graph.chosen_span, Some(WEEK));
+    story.see(story.host.later(7 * 24 * 3600));
     assert_eq!(story.app.graph_span(), WEEK);
     let window = story.panel().window;
     let shown = window.part() * u32::try_from(window.parts()).unwrap();
     assert!(shown <= WEEK && shown + window.part() > WEEK, "{window:?}");
-    // The history is shorter than that, and the present is at the right edge.
+    // The present is at the right edge.
     assert_eq!(window.place(story.host.at), Some(window.parts() - 1));
+}
+
+#[test]
+fn the_span_grows_with_the_history_and_the_graph_has_no_blank_part() {
+    let mut story = GraphStory::begin();
+    let began = story.model().history().began().unwrap();
+    let mut spans = vec![story.app.graph_span().as_secs()];
+    for _ in 0..1000 {
+        story.watch(1);
+        spans.push(story.app.graph_span().as_secs());
+        assert!(story.panel().window.start() >= began);
+    }
+    spans.dedup();
+    assert_eq!(spans, [90, 120, 180, 240, 300, 420, 600, 900]);
+}
+
+#[test]
+fn the_scale_begins_at_zero_unless_the_user_zooms_in() {
+    let mut story = GraphStory::begin();
+    let capacity = story.panel().capacity.unwrap();
+    assert!(story.panel().scale.begins_at_zero() && !story.panel().scale.is_below(capacity));
+    story.keys("z");
+    assert!(!story.panel().scale.begins_at_zero() && story.panel().scale.is_below(capacity));
+    assert_eq!(story.panel().scale.zoomed().as_deref(), Some("19.95–20.13 GiB"));
+    story.keys("z");
+    assert!(story.panel().scale.begins_at_zero());
+    // A process with less than a quarter of the capacity has a scale of its own.
+    story.keys("↓");
+    assert!(story.panel().scale.begins_at_zero() && story.panel().scale.is_below(capacity));
 }
 
 #[test]
@@ -110,7 +142,8 @@ fn the_graph_stands_still_under_its_cursor_and_comes_back_to_now() {
     let mut story = GraphStory::begin();
     story.keys("←←←");
     let cursor = story.app.graph.cursor().unwrap();
-    assert_eq!(story.host.at.since(cursor), Duration::from_secs(6));
+    // Three steps of 60 in a minute and a half.
+    assert_eq!(story.host.at.since(cursor), Duration::from_millis(4500));
     let window = story.panel().window;
     story.watch(30);
     assert_eq!((story.panel().window, story.app.graph.cursor()), (window, Some(cursor)));
@@ -141,14 +174,15 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
 }
 
 #[test]
-fn a_group_has_no_graph_and_a_notice_says_so() {
+fn the_graph_of_a_group_is_that_of_its_gpu_or_of_its_first_process() {
     let mut story = GraphStory::begin();
+    story.keys("b");
+    let is_group = |story: &GraphStory| story.app.processes.rows[0].process().is_none();
+    let subject = |story: &GraphStory| story.app.subject().map(|subject| subject.subject);
+    assert!(is_group(&story) && matches!(subject(&story), Some(GpuOrProcess::Gpu(_))));
     story.keys("bb");
-    assert!(story.app.processes.rows[0].process().is_none() && story.app.subject().is_none());
+    assert!(is_group(&story) && matches!(subject(&story), Some(GpuOrProcess::Process(_))));
     story.keys("g");
-    let words = "there is nothing here to draw: move to a process, or with Tab to a GPU";
-    assert_eq!((story.app.modes.current().key_context(), story.app.notice.text()), (KeyContext::List, Some(words)));
-    story.keys("↓g");
     assert!(matches!(story.app.modes.current(), Mode::Graph(_)));
 }
 
@@ -177,13 +211,17 @@ fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
 #[test]
 fn letters_of_a_marks_name_are_no_keys() {
     let mut story = GraphStory::begin();
-    story.keys("mquit gx");
-    assert!(matches!(story.app.modes.current(), Mode::Mark(_)));
+    story.keys("m");
+    assert!(matches!(story.app.modes.current(), Mode::List));
+    assert_eq!(story.app.marks.list[0].name.as_str(), "mark 1");
+    story.keys("'quit gx");
+    assert!(matches!(story.app.modes.current(), Mode::MarkName(_)));
     story.keys("\n");
     assert!(matches!(story.app.modes.current(), Mode::List));
     assert_eq!(story.app.marks.list[0].name.as_str(), "quit gx");
-    story.keys("mno\u{1b}");
-    assert_eq!((story.app.marks.list.len(), story.app.modes.current().key_context()), (1, KeyContext::List));
+    story.keys("'no\u{1b}");
+    assert_eq!(story.app.marks.list[0].name.as_str(), "quit gx");
+    assert_eq!(story.app.modes.current().key_context(), KeyContext::List);
 }
 
 #[test]

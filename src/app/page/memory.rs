@@ -41,14 +41,10 @@ pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Proce
     }
 }
 
-/// The legends of the bars. A line never breaks between a sign and its word.
-const OF_PROCESS: &str = "━\u{a0}allocated ┅\u{a0}unallocated ═\u{a0}not\u{a0}PyTorch's";
-const OF_GPU: &str = "━\u{a0}allocated ┅\u{a0}unallocated ═\u{a0}in\u{a0}use\u{a0}beside ─\u{a0}free";
-
 /// Writes the driver's figure for this many GPUs, and the part that is not PyTorch's.
 fn of_driver(writer: &mut Writer, whole: &Breakdown, gpus: usize) {
-    writer.lines.push(PageLine::Bar(whole.clone()));
-    amounts(writer, "driver's figure", signed(whole.whole), OF_PROCESS);
+    writer.lines.extend([PageLine::Bar(whole.clone()), PageLine::Legend]);
+    amounts(writer, "driver's figure", signed(whole.whole), "what nvidia-smi shows: all of the lines below");
     let outside = whole.part(MemoryPart::Outside);
     let contexts = CONTEXT.saturating_mul(i64::try_from(gpus).unwrap_or(1));
     let meaning = match outside {
@@ -113,7 +109,7 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     let Some(snapshot) = model.latest() else { return };
     let Ok(whole) = Breakdown::of_gpu(snapshot, gpu, model.unaccounted()) else { return };
     writer.head("Where it is");
-    writer.lines.push(PageLine::Bar(whole.clone()));
+    writer.lines.extend([PageLine::Bar(whole.clone()), PageLine::Legend]);
     for (part, bytes) in &whole.parts {
         let (name, meaning) = words(*part);
         let meaning = match part {
@@ -123,9 +119,7 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
         };
         amounts(writer, name, *bytes, meaning);
     }
-    let has_parts = whole.parts.iter().any(|part| part.0 == MemoryPart::Allocated);
-    let all = if has_parts { OF_GPU } else { "all of these" };
-    amounts(writer, "total", signed(whole.whole), all);
+    amounts(writer, "total", signed(whole.whole), "all of these");
 }
 
 fn words(part: MemoryPart) -> (&'static str, &'static str) {

@@ -111,6 +111,7 @@ fn tags_and_groups_are_of_one_host() {
     assert_eq!(app.processes.tagged, []);
     // Groups by job, and tags of a whole job, hold members of one host only.
     letter(&mut app, 'b');
+    letter(&mut app, 'b');
     press(&mut app, KeyCode::End);
     letter(&mut app, 'c');
     assert!(app.processes.tagged.iter().all(|process| process.host == SECOND), "{:?}", app.processes.tagged);
@@ -161,7 +162,7 @@ fn a_page_takes_the_answer_of_its_own_host() {
     press(&mut app, KeyCode::End);
     let uuid = app.fleet().host(SECOND).unwrap().latest().unwrap().gpus[1].uuid.clone();
     let detail = |gpu| vec![Command::Detail { gpu }];
-    assert_eq!(press(&mut app, KeyCode::Enter), Some(commands_to(SECOND, detail(Some(uuid)))));
+    assert_eq!(letter(&mut app, 'i'), Some(commands_to(SECOND, detail(Some(uuid)))));
     // A restarted agent of the first host is not asked about a GPU of the second.
     let mut restarted = three();
     restarted.sequence = 700;
@@ -202,11 +203,10 @@ fn the_end_of_a_watched_process_is_reported_for_its_host_only() {
 fn marks_and_graphs_show_the_memory_of_their_host() {
     let mut app = two_hosts(&three());
     letter(&mut app, 'm');
-    press(&mut app, KeyCode::Enter);
     app.update(full(SECOND, &larger(103)(three().later(1))));
     let changes = [HostKey::FIRST, SECOND].map(|host| {
         let lines = app.marks.lines(app.fleet().host(host).unwrap(), &on(host, 103).into());
-        lines.last().unwrap().since_last
+        lines.last().unwrap().change(|memory| memory.held)
     });
     assert_eq!(changes, [Some(0), Some(30 << 30)]);
     // A host that was booted again loses its part of the mark, and the other keeps its own.

@@ -13,6 +13,9 @@ use rustix::process::geteuid;
 
 use crate::protocol::snapshot::GpuUuid;
 
+/// For tests: the prefix of the plain files that stand in for GPUs. Their locks have a folder beside them.
+const DEVICES_VARIABLE: &str = "GPUTOP_DEVICES";
+
 /// The locked file of a GPU. Not closed on exec: the command inherits the file and its lock.
 pub(super) type GpuLock = OwnedFd;
 
@@ -23,19 +26,12 @@ pub(super) struct LockFolder(OwnedFd);
 impl LockFolder {
     /// Opens the folder, and waits while another `gputop free` chooses, which takes microseconds.
     pub(super) fn open() -> Result<Self, String> {
-        let user = geteuid().as_raw();
-        let runtime = env::var_os("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join("gputop"));
-        let temporary = env::temp_dir().join(format!("gputop-{user}"));
-        // The runtime folder does not exist where nobody has logged in, such as in a container.
-        let opened = match runtime.map(|folder| private_folder(&folder)) {
-            Some(Ok(folder)) => Ok(folder),
-            _ => private_folder(&temporary),
-        };
-        let locked = opened.and_then(|folder| {
+        let path = path();
+        let locked = private_folder(&path).and_then(|folder| {
             fs::flock(&folder, FlockOperation::LockExclusive)?;
             Ok(folder)
         });
-        locked.map(Self).map_err(|error| format!("{}: {error}", temporary.display()))
+        locked.map(Self).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// Locks a GPU. Returns `None` if another `gputop free` or its command has the lock.
@@ -50,6 +46,18 @@ impl LockFolder {
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Returns the path of the folder, which is the same in all sessions of a user. Variables such as `XDG_RUNTIME_DIR` and `TMPDIR`
+/// are set in some of them only, and a folder of the login does not outlive it, as a job may.
+fn path() -> PathBuf {
+    match env::var_os(DEVICES_VARIABLE) {
+        Some(mut prefix) => {
+            prefix.push("-locks");
+            prefix.into()
+        }
+        None => format!("/tmp/gputop-{}", geteuid().as_raw()).into(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The GPUs that `-i` chooses, by index, UUID or PCI address.
 
+use super::print_error;
+use super::watch::HostState;
 use crate::base::text::Text;
 use crate::protocol::snapshot::{Gpu, Snapshot};
 
@@ -13,6 +15,17 @@ pub(crate) fn is_chosen(snapshot: &Snapshot, gpu: &Gpu, ids: &[String]) -> bool 
 pub(crate) fn unknown(snapshots: &[&Snapshot], ids: &[String]) -> Vec<String> {
     let gpus = || snapshots.iter().flat_map(|snapshot| &snapshot.gpus).filter(|gpu| gpu.facts.parent.is_none());
     ids.iter().filter(|id| !gpus().any(|gpu| has_id(gpu, id.trim()))).cloned().collect()
+}
+
+/// Prints the IDs that no GPU of these hosts has. Returns whether there are any; false if no host was read.
+pub(crate) fn print_unknown(hosts: &[HostState<'_>], ids: &[String]) -> bool {
+    let snapshots: Vec<&Snapshot> = hosts.iter().filter_map(|host| Some(host.seen?.1)).collect();
+    let unknown = unknown(&snapshots, ids);
+    let is_any = !unknown.is_empty() && !snapshots.is_empty();
+    if is_any {
+        print_error(&no_such_gpu(&unknown));
+    }
+    is_any
 }
 
 /// Returns the sentence about IDs that no GPU has.

@@ -10,20 +10,23 @@ use super::HostReport;
 use crate::app::columns::{Align, Columns, ListColumn};
 use crate::app::gpu_cells;
 use crate::app::gpu_columns::GpuColumn;
-use crate::app::labels::{self, has_cache};
+use crate::app::labels;
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::ProcessColumn;
 use crate::app::unread_stats;
 use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::base::units::Bytes;
-use crate::model::{ProcessTotal, Total};
+use crate::model::ProcessTotal;
 use crate::protocol::snapshot::{
     Gpu, GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Reading, Snapshot,
 };
 
+/// The narrowest table with columns that may be empty on every line.
+const WIDE_TABLE: u16 = 120;
+
 /// A file or a pipe gets the columns of a screen of this width: those that are useful on most hosts.
-const PIPE_WIDTH: u16 = 120;
+const PIPE_WIDTH: u16 = 140;
 
 /// The columns that the user chose, for both lists; `None` shows those that the terminal has room for.
 #[derive(Debug, Clone, Default)]
@@ -76,8 +79,10 @@ pub(super) fn format(
     let cells = gpus.map(|(host, gpu)| columns.iter().map(|column| gpu_cell(*column, host, gpu)).collect::<Vec<_>>());
     rows(&mut text, width, &headings(&columns), cells);
     text.push('\n');
-    let has_cache = hosts.iter().any(|host| has_cache(host.model));
-    let shown = Columns::<ProcessColumn>::shown(chosen.processes.as_ref(), screen, false, has_cache, has_hosts);
+    // Scripts count columns, so a wide table has them all.
+    let has_values =
+        |column| screen >= WIDE_TABLE || hosts.iter().any(|host| process_cells::has_values(column, host.model));
+    let shown = Columns::<ProcessColumn>::shown(chosen.processes.as_ref(), screen, false, has_values, has_hosts);
     let columns = once(shown, chosen.processes.is_some());
     let cells: Vec<Vec<String>> = hosts.iter().flat_map(|host| process_rows(host, &columns)).collect();
     if cells.is_empty() {
@@ -100,7 +105,7 @@ fn headings<C: ListColumn>(columns: &[C]) -> Vec<Heading> {
 fn gpu_cell(column: GpuColumn, host: &HostReport<'_>, gpu: &Gpu) -> String {
     match column {
         GpuColumn::Health if gpu.trouble.is_some() => host.model.health(gpu).phrase,
-        _ => gpu_cells::cell(column, host.name, host.model, gpu, "").text,
+        _ => gpu_cells::cell(column, host.name, host.model, gpu).text,
     }
 }
 
@@ -123,9 +128,7 @@ fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<Str
                 allocator: None,
             };
             let process = snapshot.process(id).unwrap_or(&unlisted);
-            let total = Total::of([gpu_process.memory].into_iter());
-            let capacity = Total::of([gpu.load.memory_total].into_iter());
-            let on_gpu = ProcessTotal { process: id, gpus: vec![place], memory: total, capacity, sm: gpu_process.sm };
+            let on_gpu = ProcessTotal::on_gpu(gpu_process, gpu, place);
             let process_line = ProcessLine {
                 process_total: Some(&on_gpu),
                 history_width: HISTORY_WIDTH,
@@ -264,10 +267,10 @@ mod tests {
                 "0  H100 80GB HBM3  20.0/80.0G  50%  50°C   300W  ok",
                 "1  H100 80GB HBM3  32.0/80.0G  50%  50°C   300W  ok",
                 "",
-                "GPU  PID  USER     MEM  CACHE   SM  CPU   RSS    TIME  S  VERDICT  COMMAND",
-                "0    100  alice  20.0G      -  40%  99%  3.0G  16m39s  S  ok       python train.py",
-                "1    100  alice  30.0G      -  40%  99%  3.0G  16m39s  S  ok       python train.py",
-                "1    200  alice   2.0G      -  40%  99%  3.0G  16m38s  S  ok       python eval.py",
+                "GPU  PID  USER     MEM  CACHE   SM  CPU   RSS    TIME  VERDICT  COMMAND",
+                "0    100  alice  20.0G      -  40%  99%  3.0G  16m39s  ok       python train.py",
+                "1    100  alice  30.0G      -  40%  99%  3.0G  16m39s  ok       python train.py",
+                "1    200  alice   2.0G      -  40%  99%  3.0G  16m38s  ok       python eval.py",
             ],
         );
     }
@@ -286,8 +289,8 @@ mod tests {
                 "#  GPU             MEMORY       SM  TEMP  POWER  HEALTH",
                 "0  H100 80GB HBM3  20.0/80.0G  50%  50°C   300W  ok",
                 "",
-                "GPU  PID  USER    MEM  CACHE   SM  CPU  RSS    TIME  S  VERDICT  COMMAND",
-                "0    100  N/A   20.0G      -  40%  N/A  N/A  16m39s  ?  -        N/A",
+                "GPU  PID  USER    MEM  CACHE   SM  CPU  RSS    TIME  VERDICT  COMMAND",
+                "0    100  N/A   20.0G      -  40%  N/A  N/A  16m39s  -        N/A",
             ],
         );
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::buckets::BucketLevels;
-use super::{Evidence, LeakDetector, LeakVerdict, to_bytes, trend};
+use super::{Evidence, LeakDetector, LeakVerdict, Rate, to_bytes, trend};
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
@@ -24,7 +24,7 @@ impl LeakVerdict {
             Self::TooSoon => "…",
             Self::Steady => "steady",
             Self::WarmingUp => "warm-up",
-            Self::Suspect => "grows?",
+            Self::Suspect => "growing?",
             Self::Leak => "LEAK",
         }
     }
@@ -43,17 +43,23 @@ impl LeakVerdict {
     }
 }
 
+/// `+30 MiB/min`; a slow growth is easier to read per hour.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, unit) = if self.0 * 60.0 >= LEAST_PER_MINUTE { (60.0, "min") } else { (3600.0, "h") };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a growth has a positive rate")]
+        let amount = Bytes((self.0 * seconds).max(0.0) as u64).to_string().replace(".0 ", " ");
+        write!(f, "+{amount}/{unit}")
+    }
+}
+
 /// `+30 MiB/min for 12 min (38 new highs, 1 expected by chance); out of memory in 3 h 10 min (2 h 50 to 3 h 40)`
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A slow growth is easier to read per hour.
-        let (seconds, unit) = if self.rate.0 * 60.0 >= LEAST_PER_MINUTE { (60.0, "min") } else { (3600.0, "h") };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a growth has a positive rate")]
-        let amount = Bytes((self.rate.0 * seconds).max(0.0) as u64).to_string().replace(".0 ", " ");
         let span = RoughSpan(Duration::try_from_secs_f64(self.span).unwrap_or(Duration::ZERO));
         let highs = if self.maxima == 1 { "high" } else { "highs" };
         let chance = self.chance.round().max(1.0);
-        write!(f, "+{amount}/{unit} for {span} ({} new {highs}, {chance} expected by chance)", self.maxima)?;
+        write!(f, "{} for {span} ({} new {highs}, {chance} expected by chance)", self.rate, self.maxima)?;
         if let Some(end) = self.forecast {
             let (likely, low, high) = (RoughSpan(end.likely), RoughSpan(end.low), RoughSpan(end.high));
             write!(f, "; out of memory in {likely} ({low:#} to {high:#})")?;

@@ -60,6 +60,17 @@ impl Window {
         Self { start: signed(end).saturating_sub(signed(part.saturating_mul(parts as u64))), part, parts }
     }
 
+    /// Returns the window from one moment to another, in parts as short as the history has for a window of this length.
+    pub(crate) fn between(start: Moment, end: Moment) -> Self {
+        let span = u64::try_from(end.since(start).as_millis()).unwrap_or(u64::MAX);
+        let resolutions = [Resolution::SECONDS, Resolution::TENS];
+        let fits = |resolution: &Resolution| span <= resolution.width * u64::from(resolution.kept);
+        let part = resolutions.into_iter().find(fits).unwrap_or(Resolution::FIVE_MINUTES).width;
+        let start = start.0 / part * part;
+        let parts = usize::try_from(end.0.saturating_sub(start) / part).unwrap_or(usize::MAX).saturating_add(1);
+        Self { start: signed(start), part, parts }
+    }
+
     pub(crate) fn parts(&self) -> usize {
         self.parts
     }

@@ -40,14 +40,19 @@ pub(crate) struct HistoryEvent {
 
 /// The latest events, in the order in which they were seen.
 #[derive(Debug, Clone, Default)]
-pub(super) struct EventLog(VecDeque<HistoryEvent>);
+pub(super) struct EventLog {
+    events: VecDeque<HistoryEvent>,
+    /// The number of events so far, those that were dropped included.
+    added: u64,
+}
 
 impl EventLog {
     pub(super) fn add(&mut self, event: HistoryEvent) {
-        if self.0.len() == REMEMBERED {
-            self.0.pop_front();
+        if self.events.len() == REMEMBERED {
+            self.events.pop_front();
         }
-        self.0.push_back(event);
+        self.events.push_back(event);
+        self.added += 1;
     }
 
     pub(super) fn add_xids(&mut self, snapshot: &Snapshot) {
@@ -57,7 +62,7 @@ impl EventLog {
                 let is_known = |event: &HistoryEvent| {
                     (event.at, event.kind) == (xid.at, kind) && event.gpu.as_ref() == Some(&gpu.uuid)
                 };
-                if !self.0.iter().any(is_known) {
+                if !self.events.iter().any(is_known) {
                     self.add(HistoryEvent { at: xid.at, kind, gpu: Some(gpu.uuid.clone()), process: None });
                 }
             }
@@ -65,7 +70,13 @@ impl EventLog {
     }
 
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &HistoryEvent> {
-        self.0.iter()
+        self.events.iter()
+    }
+
+    /// Returns the events after the first `seen` ones.
+    pub(super) fn after(&self, seen: u64) -> impl Iterator<Item = &HistoryEvent> {
+        let new = usize::try_from(self.added.saturating_sub(seen)).unwrap_or(usize::MAX);
+        self.events.iter().skip(self.events.len().saturating_sub(new))
     }
 }
 

@@ -8,7 +8,8 @@
 //! b. the parent, or the parent of the helper that the process comes from, adopts orphans, or did not start the process;
 //! c. the leader of the process group is gone;
 //! d. the process that was to be served is gone;
-//! e. the process is a rank of `torchrun`, and no agent of `torchrun` is among its ancestors.
+//! e. the environment shows that a launcher started the process and waits for its end (`torchrun`, `accelerate`,
+//!    `DeepSpeed`), and that launcher is not among the ancestors.
 //!
 //! The kind of process decides how many signs are enough:
 //! 1. A launcher (rule 4) is an orphan with (a), unless one of its descendants computes; a helper with (a), (b) or (d).
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 use super::process_records::{Activity, LostParent, ProcessRecord, ProcessView};
 use super::{OrphanEvidence, OrphanSign, ProcessEnd, VerdictKind};
-use crate::base::text::Argv;
+use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::model::process_role::ProcessRole;
 use crate::protocol::snapshot::{Process, ProcessFacts, ProcessId, Reading};
@@ -82,16 +83,16 @@ pub(super) fn judge(view: ProcessView<'_>, at: usize, is_listed: bool, is_on_gpu
     let signs = signs(view, at, lost_creator);
     let has = |is_one: fn(&OrphanSign) -> bool| signs.iter().any(is_one);
     let has_ended = lost_creator.is_some();
-    // Where the creator lives, a missing group leader or agent is a sign about the creator.
+    // Where the creator lives, a missing group leader or launcher is a sign about the creator.
     if signs.is_empty() || serves(record) && !has_ended && creator(view, at).is_some() {
         return None;
     }
     let was_left = has(|sign| matches!(sign, OrphanSign::Left { .. }));
     let served = has(|sign| matches!(sign, OrphanSign::ServedGone(_)));
-    let elastic = has(|sign| matches!(sign, OrphanSign::NoElasticAgent(_)));
+    let launched = has(|sign| matches!(sign, OrphanSign::LauncherGone(_)));
     let waited =
         lost_creator.is_some_and(|creator| matches!(creator.role, ProcessRole::Launcher | ProcessRole::Server));
-    let depends = served || elastic || waited;
+    let depends = served || launched || waited;
     let top = top(view, at);
     let was_adopted = view.tree.parent_of(top).is_some_and(|parent| did_not_start(view, parent, top));
     let proves = has_ended || was_adopted || signs.len() >= 2;
@@ -105,7 +106,7 @@ pub(super) fn judge(view: ProcessView<'_>, at: usize, is_listed: bool, is_on_gpu
         // Kind 2
         _ if serves(record) => Some(if proves { OrphanAnswer::Yes } else { OrphanAnswer::Maybe }),
         // Kind 5
-        role if !(has_ended || elastic || role.is_python() && (is_on_gpu || served)) => None,
+        role if !(has_ended || launched || role.is_python() && (is_on_gpu || served)) => None,
         // Kinds 3 and 4
         _ => match record.activity {
             _ if depends && proves => Some(OrphanAnswer::Yes),
@@ -169,7 +170,7 @@ fn signs(view: ProcessView<'_>, at: usize, lost_creator: Option<&LostParent>) ->
         left(view, top(view, at)),
         group_leader_gone(view, process),
         process.facts.ended_served.ok().map(OrphanSign::ServedGone),
-        no_elastic_agent(view, at, process),
+        launcher_gone(view, at, process),
     ];
     signs.into_iter().flatten().collect()
 }
@@ -196,17 +197,27 @@ fn group_leader_gone(view: ProcessView<'_>, process: &Process) -> Option<OrphanS
         .then_some(OrphanSign::GroupLeaderGone(group))
 }
 
-/// Sign (e): the agent of `torchrun` is gone.
-fn no_elastic_agent(view: ProcessView<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
-    let run = process.facts.elastic_run.as_ref().ok()?;
-    let parent = process.facts.parent.ok()?;
-    let is_agent = |ancestor: usize| {
-        // A program may itself run the agent. Ranks pass the variable on to their own workers.
-        let facts = &view.facts(ancestor);
-        view.role(ancestor).runs_python() && facts.elastic_run.as_ref().ok() != Some(run)
+/// Sign (e): the launcher that waits for the end of the process is gone.
+fn launcher_gone(view: ProcessView<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
+    let facts = &process.facts;
+    let parent = facts.parent.ok()?;
+    // Except `torchrun`, launchers start programs in their own process group. Programs pass the variables on: one that leads
+    // a group or was forked as a daemon is independent of the launcher.
+    let is_in_its_group = || facts.forked == Ok(false) && facts.group.is_ok_and(|group| group != process.id.pid);
+    let (launcher, mark): (Text, fn(&ProcessFacts) -> Option<&Text>) = match (&facts.elastic_run, &facts.launcher) {
+        (Ok(run), _) => (format!("torchrun (run {run})").into(), |facts| facts.elastic_run.as_ref().ok()),
+        (_, Ok(name)) if is_in_its_group() => {
+            (format!("launcher ({name})").into(), |facts| facts.launcher.as_ref().ok())
+        }
+        _ => return None,
+    };
+    let is_launcher = |ancestor: usize| {
+        // A program may itself run the launcher. Programs pass the variables on to their workers and to other launchers.
+        let role = view.role(ancestor);
+        role == ProcessRole::Launcher || role.runs_python() && mark(view.facts(ancestor)) != mark(facts)
     };
     let is_complete = parent <= 1 || view.tree.parent_of(at).is_some();
-    (is_complete && !view.tree.ancestors_of(at).any(is_agent)).then(|| OrphanSign::NoElasticAgent(run.clone()))
+    (is_complete && !view.tree.ancestors_of(at).any(is_launcher)).then_some(OrphanSign::LauncherGone(launcher))
 }
 
 /// Returns the processes that most likely keep the memory of a ghost. `found` have one of its GPUs open without being

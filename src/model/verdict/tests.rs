@@ -161,6 +161,7 @@ impl VerdictStory {
                 (facts.session, facts.group) = (Ok(pid), Ok(pid));
             }
             ["run", run] => self.at(pid).facts_mut().elastic_run = Ok(run.into()),
+            ["launcher", launcher] => self.at(pid).facts_mut().launcher = Ok(launcher.into()),
             ["origin", ref words @ ..] => self.at(pid).facts_mut().origin = Ok(words.join(" ").into()),
             ["frozen", file] => self.at(pid).facts_mut().frozen_by = Ok(file.into()),
             ["thawed"] => self.at(pid).facts_mut().frozen_by = Err(Missing::Unsupported),
@@ -361,7 +362,7 @@ proptest! {
                 prop_assert!(!orphaned.signs.is_empty());
                 let is_more = |sign: &OrphanSign| match sign {
                     OrphanSign::CreatorEnded(ended) => ended.process.relation == "launcher",
-                    OrphanSign::NoElasticAgent(_) | OrphanSign::ServedGone(_) => true,
+                    OrphanSign::LauncherGone(_) | OrphanSign::ServedGone(_) => true,
                     OrphanSign::Left { .. } | OrphanSign::GroupLeaderGone(_) => false,
                 };
                 prop_assert!(!orphaned.computes || orphaned.serves || orphaned.signs.iter().any(is_more), "{verdict:?}");

@@ -16,7 +16,7 @@ impl Verdict {
         match self.kind {
             VerdictKind::MaybeOrphan(_) => "orphan?",
             VerdictKind::StuckInDriver { .. } => "stuck",
-            VerdictKind::Launcher => "launch",
+            VerdictKind::Launcher => "launcher",
             VerdictKind::Active { .. } => "ok",
             VerdictKind::TooSoon => "…",
             _ => self.name(),
@@ -235,7 +235,7 @@ impl OrphanEvidence {
             OrphanSign::Left { to } => format!("its parent exited (now under {to})"),
             OrphanSign::GroupLeaderGone(leader) => format!("its process group leader {leader} is gone"),
             OrphanSign::ServedGone(served) => format!("the process that it served ({served}) is gone"),
-            OrphanSign::NoElasticAgent(run) => format!("its torchrun (run {run}) is gone"),
+            OrphanSign::LauncherGone(launcher) => format!("its {launcher} is gone"),
         }
     }
 }

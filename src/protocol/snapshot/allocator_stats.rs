@@ -70,9 +70,10 @@ pub enum AllocatorUnreadable {
     /// The stats are a stale copy of another process's, from a fork.
     #[strum(to_string = "its allocator stats are a stale copy of another process's, made by a fork")]
     Copied,
-    /// The process was forked, and its parent has ended: the stats may be a stale copy, until the process allocates.
+    /// The process was forked, and its parent has ended or has no such stats: these may be a stale copy, until the process
+    /// allocates.
     #[strum(
-        to_string = "it was forked by a process that has ended: whether its allocator stats are its own shows when it \
+        to_string = "it was forked, and its parent has no such allocator stats: whether they are its own shows when it \
              allocates"
     )]
     MaybeCopied,

@@ -339,6 +339,9 @@ reading_groups! {
         frozen_by: Text = "freezer_file",
         /// `TORCHELASTIC_RUN_ID`: the `torchrun` run of the process. Unsupported when it is not set.
         elastic_run: Text = "torchelastic_run_id",
+        /// The launcher that started the process and waits for its end, as the environment shows: `accelerate`,
+        /// `deepspeed`. Unsupported when it shows none.
+        launcher: Text = "waiting_launcher",
         /// `RANK`, or else `LOCAL_RANK`, of a distributed run. Unsupported when neither is set.
         rank: Text = "rank",
         /// Whether the process was forked and has called no `exec` since: its memory began as a copy of its creator's.

@@ -24,6 +24,11 @@ pub struct Trouble {
 }
 
 impl Trouble {
+    /// Whether the first pass is not complete.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.cause == Cause::Starting
+    }
+
     /// Returns whether the cause is a call that has not returned, or a first pass that is not complete.
     pub fn is_silence(&self) -> bool {
         matches!(self.cause, Cause::Starting | Cause::Hung)

@@ -15,6 +15,8 @@ pub(crate) struct SessionOptions {
     pub sources: Vec<Source>,
     pub app: AppOptions,
     pub settings: Settings,
+    /// The filter with which the process list begins; empty for none.
+    pub filter: String,
     /// The theme, before the settings choose its colours.
     pub theme: Theme,
     pub mouse: bool,
@@ -26,13 +28,25 @@ pub(crate) struct SessionOptions {
     pub settings_files: SettingsFiles,
 }
 
+/// The files of a saved screen.
+#[derive(Debug)]
+pub(crate) struct ScreenFiles {
+    /// The name of the files without an ending.
+    pub name: String,
+    pub svg: String,
+    /// The series of the graph; `None` when there is none.
+    pub csv: Option<String>,
+}
+
 /// Saves settings for the next run, within the given time.
 pub(crate) type SaveChanges = Box<dyn Fn(&Settings, Duration)>;
 
-/// Writes settings into files. `write_config` blocks while the home directory hangs.
+/// Writes settings and screens into files. `write_config` and `save_screen` block while the file system hangs.
 pub(crate) struct SettingsFiles {
     /// Writes settings into `config.toml` and returns a sentence that says where, or why it failed.
     pub write_config: Arc<dyn Fn(&Settings) -> String + Send + Sync>,
+    /// Saves a screen in new files and returns a sentence that says where, or why it failed.
+    pub save_screen: Arc<dyn Fn(&ScreenFiles) -> String + Send + Sync>,
     /// The sentence for a write that takes longer than `patience`.
     pub late: String,
     pub patience: Duration,

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::SessionInput;
-use super::options::SettingsFiles;
+use super::options::{ScreenFiles, SettingsFiles};
 use crate::app::settings::Settings;
 use crate::base::text::Text;
 
@@ -36,16 +36,36 @@ impl<'a> SettingsWriter<'a> {
     ///
     /// When the last write still runs, or no thread can be started: one sentence.
     pub(super) fn write(&mut self, settings: &Settings) -> Result<(), Text> {
+        let (write, settings) = (Arc::clone(&self.files.write_config), settings.clone());
+        self.start("settings were not written", self.files.late.clone(), move || write(&settings))
+    }
+
+    /// Starts to save a screen in new files. The result comes as a [`SessionInput::SettingsWritten`].
+    ///
+    /// # Errors
+    ///
+    /// When the last write still runs, or no thread can be started: one sentence.
+    pub(super) fn write_screen(&mut self, files: ScreenFiles) -> Result<(), Text> {
+        let save = Arc::clone(&self.files.save_screen);
+        let late = "the file system does not respond: the screen may not have been saved".to_owned();
+        self.start("the screen was not saved", late, move || save(&files))
+    }
+
+    fn start(
+        &mut self,
+        failure: &str,
+        late: String,
+        write: impl FnOnce() -> String + Send + 'static,
+    ) -> Result<(), Text> {
         if self.write_task.as_ref().is_some_and(|task| !task.is_finished()) {
-            return Err("settings were not written: the last write has not ended yet".into());
+            return Err(format!("{failure}: the last write has not ended yet").into());
         }
         let (sender, mut result) = oneshot::channel::<String>();
-        let (write, settings) = (Arc::clone(&self.files.write_config), settings.clone());
         thread::Builder::new()
             .name("settings".to_owned())
-            .spawn(move || _ = sender.send(write(&settings)))
-            .map_err(|error| Text::from(format!("settings were not written: {error}")))?;
-        let (inputs, late, patience) = (self.inputs.clone(), self.files.late.clone(), self.files.patience);
+            .spawn(move || _ = sender.send(write()))
+            .map_err(|error| Text::from(format!("{failure}: {error}")))?;
+        let (inputs, patience) = (self.inputs.clone(), self.files.patience);
         // Nothing receives the sentence once the session is over.
         let send = move |sentence: String| _ = inputs.send(SessionInput::SettingsWritten(sentence.into()));
         self.write_task = Some(tokio::spawn(async move {

@@ -1,18 +1,17 @@
-//! Draws everything around a curve: amounts at the left, levels, the time axis, the projection of a leak, GPU use, marks and
-//! events.
+//! Draws what is around areas: amounts at the left, levels, marks and events.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
+use unicode_width::UnicodeWidthStr;
 
-use super::dots::Dots;
+use super::areas::draw_over;
 use super::name_of;
 use crate::app::columns::Align;
 use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
 use crate::app::marks::Mark;
-use crate::app::process_cells::block;
-use crate::base::units::{Bytes, Moment};
-use crate::model::{Curve, GpuOrProcess, HistoryEvent, HistoryEventKind, HostModel, LeakDetector};
+use crate::base::units::Bytes;
+use crate::model::{GpuOrProcess, HistoryEvent, HistoryEventKind, HostModel, LeakDetector};
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
@@ -24,29 +23,61 @@ pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
             pen.cell(label, usize::from(AXIS) - 1, Align::Right, theme.dim());
         }
     }
+    if !panel.scale.begins_at_zero()
+        && let Some(mut pen) = Pen::at(buffer, left, panel.plot.height - 1)
+    {
+        pen.tab_from_end(1).put("≈", theme.notable());
+    }
+}
+
+/// Says at the top right that the capacity is above the scale.
+pub(super) fn capacity_above(buffer: &mut Buffer, theme: Theme, panel: &Panel, capacity: Bytes) {
+    let words = format!("capacity {capacity} ↑");
+    let width = u16::try_from(words.chars().count()).unwrap_or(u16::MAX);
+    if let Some(room) = panel.plot.width.checked_sub(width) {
+        write_over(buffer, (panel.plot.x + room, panel.plot.y), &words, theme.dim());
+    }
+}
+
+/// Writes over areas, which stay visible behind the words.
+pub(super) fn write_over(buffer: &mut Buffer, (x, y): (u16, u16), words: &str, style: Style) {
+    let width = u16::try_from(UnicodeWidthStr::width(words)).unwrap_or(u16::MAX);
+    for x in x..x.saturating_add(width) {
+        draw_over(&mut buffer[(x, y)], ' ', style);
+    }
+    buffer.set_string(x, y, words, style);
 }
 
 /// An amount with a name, such as the capacity.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Level {
     pub(super) amount: Bytes,
-    pub(super) name: &'static str,
+    pub(super) name: String,
+    pub(super) is_capacity: bool,
     pub(super) style: Style,
 }
 
 impl Level {
-    fn row(&self, panel: &Panel) -> Option<u16> {
+    pub(super) fn row(&self, panel: &Panel) -> Option<u16> {
         let rows = panel.plot.height;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
         let from_bottom = ((panel.scale.height(self.amount) * f64::from(rows)).max(0.0) as u16).min(rows - 1);
         panel.scale.holds(self.amount).then(|| panel.plot.y + rows - 1 - from_bottom)
     }
 
-    pub(super) fn line(&self, buffer: &mut Buffer, panel: &Panel) {
+    /// Draws the line where nothing else is, and the capacity also over areas.
+    pub(super) fn line(&self, buffer: &mut Buffer, panel: &Panel, plot: Area) {
         let Some(row) = self.row(panel) else { return };
-        for x in (0..panel.plot.width).step_by(2) {
-            buffer[(panel.plot.x + x, row)].set_char('╌').set_style(self.style);
+        for x in (plot.x..plot.x + plot.width).step_by(2) {
+            let cell = &mut buffer[(x, row)];
+            if self.is_free(cell.symbol()) {
+                draw_over(cell, '╌', self.style);
+            }
         }
+    }
+
+    fn is_free(&self, symbol: &str) -> bool {
+        matches!(symbol, " " | "╌") || self.is_capacity && symbol == "█"
     }
 
     /// Draws the name of the level on its line, where the line is visible and has room for the whole name.
@@ -54,11 +85,13 @@ impl Level {
         let Some(row) = self.row(panel) else { return };
         let width = u16::try_from(self.name.len()).unwrap_or(u16::MAX);
         let end = panel.plot.x + panel.plot.width;
-        let is_free = |x: u16| (x - 1..=x + width).all(|x| matches!(buffer[(x, row)].symbol(), " " | "╌"));
-        let places = (panel.plot.x + 2..end.saturating_sub(width)).step_by(2);
-        if let Some(x) = places.into_iter().find(|x| is_free(*x)) {
+        let has_room = |x: &u16| (x - 1..=x + width).all(|x| self.is_free(buffer[(x, row)].symbol()));
+        let free = (panel.plot.x + 2..end.saturating_sub(width)).step_by(2).find(has_room);
+        // The upper edge of an area hides a line in its row. The name of the capacity says that memory is almost full.
+        let last = end.checked_sub(width + 1).filter(|x| self.is_capacity && *x > panel.plot.x);
+        if let Some(x) = free.or(last) {
             // Blanks separate the name from the line.
-            buffer.set_string(x - 1, row, format!(" {} ", self.name), self.style);
+            write_over(buffer, (x - 1, row), &format!(" {} ", self.name), self.style);
         }
     }
 }
@@ -66,127 +99,52 @@ impl Level {
 pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) {
     for y in panel.plot.y..panel.plot.y + panel.plot.height {
         let cell = &mut buffer[(x, y)];
-        if matches!(cell.symbol(), " " | "╌") {
-            cell.set_char('┊').set_style(style);
+        // A cell with the upper edge of an area has no room for a line.
+        if matches!(cell.symbol(), " " | "╌" | "█" | "▒" | "░") {
+            draw_over(cell, '┊', style);
         }
     }
 }
 
 pub(super) fn marks(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
     for x in marks.iter().filter_map(|mark| panel.column(mark.at(panel.subject.host)?)) {
-        upright(buffer, theme.notable(), panel, x);
+        upright(buffer, theme.accent(), panel, x);
     }
 }
 
-/// Draws the names of marks beside their lines, each as high as the names of later marks allow.
+/// Draws the names of marks beside their lines, each as high as other texts allow.
 pub(super) fn names(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
-    const ROWS: usize = 3;
-    let left = panel.plot.x;
-    let mut ends = [left + panel.plot.width; ROWS];
-    for (x, mark) in marks.iter().rev().filter_map(|mark| Some((panel.column(mark.at(panel.subject.host)?)?, mark))) {
+    let Area { x: left, y: top, width, height } = panel.plot;
+    for (line, mark) in marks.iter().rev().filter_map(|mark| Some((panel.column(mark.at(panel.subject.host)?)?, mark)))
+    {
         let name = mark.name.as_str();
-        let width = u16::try_from(unicode_width::UnicodeWidthStr::width(name)).unwrap_or(u16::MAX);
-        for (row, end) in (0..panel.plot.height).zip(&mut ends) {
-            let place = match () {
-                () if x + 1 + width <= *end => x + 1,
-                () if x <= *end && x >= left + width => x - width,
-                () => continue,
-            };
-            buffer.set_string(place, panel.plot.y + row, name, theme.notable());
-            *end = place.min(x);
-            break;
+        let name_width = u16::try_from(UnicodeWidthStr::width(name)).unwrap_or(u16::MAX);
+        let is_free = |(x, y): &(u16, u16)| {
+            let end = x.saturating_add(name_width);
+            let is_inside = *x >= left && end <= left + width;
+            // A blank, or another line, is between two names.
+            let mut cells = x.saturating_sub(1)..=end.min(left + width - 1);
+            is_inside && cells.all(|x| x == line || is_background(buffer[(x, *y)].symbol()))
+        };
+        let places = (top..top + height).flat_map(|y| [(line + 1, y), (line.saturating_sub(name_width), y)]);
+        if let Some(place) = places.into_iter().find(is_free) {
+            write_over(buffer, place, name, theme.accent());
         }
     }
 }
 
-/// Draws round times before now below the graph.
-pub(super) fn time(buffer: &mut Buffer, theme: Theme, panel: &Panel, now: Moment) {
-    const STEPS: [u64; 17] =
-        [5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800];
-    const APART: u64 = 12;
-    let row = Area { y: panel.time, height: 1, ..panel.plot };
-    let cell = 2 * u64::try_from(panel.window.part().as_millis()).unwrap_or(u64::MAX);
-    let steps = STEPS.into_iter().map(|seconds| seconds * 1000);
-    let step = steps.into_iter().find(|step| step / cell >= APART).unwrap_or(345_600_000);
-    // The present is always in the last column of a graph that follows the present.
-    let last = panel.window.end().0.saturating_sub(cell);
-    let behind = now.0.saturating_sub(last) / cell * cell;
-    let (past, width) = (u64::from(panel.past), u64::from(panel.plot.width));
-    // A label is below its moment, and stays within the graph.
-    let mut put = |column: u64, label: String| {
-        let half = label.len() as u64 / 2;
-        let place = column.saturating_sub(half).min(width.saturating_sub(label.len() as u64));
-        if column >= half
-            && let Some(mut pen) = Pen::at(buffer, row, 0)
-        {
-            pen.skip(usize::try_from(place).unwrap_or(0)).put(label, theme.dim());
-        }
-    };
-    let first = behind.div_ceil(step) * step;
-    for at in (0..).map(|number| first + number * step) {
-        let Some(column) = (past - 1).checked_sub((at - behind) / cell) else { break };
-        put(column, if at == 0 { "now".to_owned() } else { format!("-{}", words(at / 1000)) });
-    }
-    for at in (1..).map(|number| number * step) {
-        let column = past - 1 + at / cell;
-        if column + 4 > width {
-            break;
-        }
-        put(column, format!("+{}", words(at / 1000)));
-    }
-}
-
-/// Draws the projection: the likeliest path, and the earliest and the latest one.
-pub(super) fn projection(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
-    let Some(projection) = panel.projection else { return };
-    let mut dots = Dots::new(panel.plot);
-    let past = usize::from(panel.past) * 2;
-    let mut before = dots.row(panel.scale.height(projection.from));
-    for x in past..usize::from(panel.plot.width) * 2 {
-        let after = panel.window.part() * u32::try_from(x - past + 1).unwrap_or(u32::MAX);
-        let rows = projection.held(after).map(|bytes| dots.row(panel.scale.height(bytes)));
-        for row in [rows[0], rows[2]].into_iter().filter(|_| x % 4 < 2) {
-            dots.line(x, (row, row), theme.dim());
-        }
-        // Neighbouring columns are joined, however steep the path is.
-        dots.line(x, (before, rows[1]), theme.alarm_line());
-        before = rows[1];
-    }
-    dots.draw(buffer);
-}
-
-/// Formats a time: `40s`, `5m`, `1h30m`, `2d`.
-pub(super) fn words(seconds: u64) -> String {
-    let part = |amount: u64, unit: &str| if amount > 0 { format!("{amount}{unit}") } else { String::new() };
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => part(seconds / 60, "m") + &part(seconds % 60, "s"),
-        3600..86_400 => part(seconds / 3600, "h") + &part(seconds / 60 % 60, "m"),
-        _ => part(seconds / 86_400, "d") + &part(seconds / 3600 % 24, "h"),
-    }
-}
-
-pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Curve, now: Moment) {
-    let Some(y) = panel.work else { return };
-    let left = Area { x: panel.area.x, y, width: AXIS, height: 1 };
-    if let Some(mut pen) = Pen::at(buffer, left, 0) {
-        pen.cell("SM", usize::from(AXIS) - 1, Align::Right, theme.dim());
-    }
-    let parts = curve.over(&panel.window, now);
-    let steps: String = parts
-        .chunks(2)
-        .map(|cell| cell.iter().flatten().map(|range| range.high).max())
-        .map(|percent| percent.map_or(' ', |percent| block(percent.into(), 100)))
-        .collect();
-    buffer.set_stringn(panel.plot.x, y, steps, usize::from(panel.past), theme.good());
+/// Whether a cell has neither text, an upright line, nor the upper edge of an area.
+fn is_background(symbol: &str) -> bool {
+    let is_background = |letter: char| letter != '┊' && !('▁'..='▇').contains(&letter) && !letter.is_alphanumeric();
+    symbol.chars().all(is_background)
 }
 
 pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
     match what {
-        HistoryEventKind::Began => ('▲', theme.good()),
+        HistoryEventKind::Began => ('▲', theme.text()),
         HistoryEventKind::Ended(_) => ('▼', theme.dim()),
-        HistoryEventKind::Signalled(_) => ('✕', theme.notable()),
-        HistoryEventKind::Dropped { .. } => ('↘', theme.notable()),
+        HistoryEventKind::Signalled(_) => ('✕', theme.accent()),
+        HistoryEventKind::Dropped { .. } => ('↘', theme.text()),
         HistoryEventKind::Xid(_) => ('!', theme.alarm()),
     }
 }

@@ -2,30 +2,41 @@
 //! tensors and the other memory that PyTorch reserved. The rest is on top.
 
 use ratatui::buffer::Buffer;
-use ratatui::style::Style;
 
-use super::dots::{self, Dots, FILL_COUNT};
+use super::areas::{self, Areas};
 use super::name_of;
 use crate::app::columns::Align;
 use crate::app::graph::panel::Panel;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{AllocatorHistory, HostModel, MemoryHistory, MinMax, ProcessHistory, Window};
+use crate::model::{AllocatorHistory, HostModel, MemoryHistory, ProcessHistory};
 use crate::protocol::snapshot::GpuUuid;
 use crate::view::pen::Pen;
-use crate::view::theme::Theme;
+use crate::view::theme::{Fill, Theme};
 
 /// The number of processes with a layer of their own. The others are part of the rest.
-const MOST: usize = FILL_COUNT;
+const MOST: usize = Fill::PROCESSES;
 
-const OTHER: &str = "other";
-
-/// One layer: its name, its amount in each column of dots, and its amount at the cursor, or now without a cursor.
+/// One layer: its name, its amount in each column, and its amount at the cursor, or now without a cursor.
 struct Layer {
     name: String,
+    fill: Fill,
     amounts: Vec<Option<Bytes>>,
     held: Option<Bytes>,
     /// Whether a missing amount is unknown. Otherwise it means that the process was not there.
     may_be_unknown: bool,
+}
+
+/// Layers from the bottom, and the rest of the memory on top of them.
+struct Stack<'a> {
+    whole: &'a MemoryHistory,
+    layers: Vec<Layer>,
+    /// The name and the fill of the rest.
+    rest: (&'static str, Fill),
+}
+
+/// Returns the highest amount in each column.
+fn amounts(series: &MemoryHistory, panel: &Panel, now: Moment) -> Vec<Option<Bytes>> {
+    series.over(&panel.window, now).into_iter().map(|range| range.map(|range| range.high)).collect()
 }
 
 /// The layers of a GPU from the bottom, in the order of their first appearance.
@@ -34,17 +45,25 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
     let is_shown = |series: &MemoryHistory| {
         series.end() >= panel.window.start() && series.began().is_some_and(|began| began < panel.window.end())
     };
-    let mut shown: Vec<_> = model.history().gpu_processes(gpu).into_iter().filter(|(_, _, it)| is_shown(it)).collect();
-    let mut peaks: Vec<Option<Bytes>> = shown.iter().map(|(_, _, it)| it.peak).collect();
+    let on_gpu = model.history().gpu_processes(gpu).into_iter().enumerate();
+    let mut shown: Vec<_> = on_gpu.filter(|(_, (_, _, series))| is_shown(series)).collect();
+    let mut peaks: Vec<Option<Bytes>> = shown.iter().map(|(_, (_, _, series))| series.peak).collect();
     if peaks.len() > MOST {
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         let least = peaks[MOST - 1];
-        shown.retain(|(_, _, it)| it.peak >= least);
+        shown.retain(|(_, (_, _, series))| series.peak >= least);
         shown.truncate(MOST);
     }
-    let layer = |(id, process, series): (_, &ProcessHistory, &MemoryHistory)| Layer {
+    // The fill of a process depends on its rank among all, so that it stays when another process leaves the graph.
+    let mut free: Vec<usize> = (0..MOST).collect();
+    let mut fill = |rank: usize| {
+        let place = free.iter().position(|fill| *fill >= rank % MOST).unwrap_or(0);
+        Fill::Process(free.remove(place))
+    };
+    let layer = |(rank, (id, process, series)): (usize, (_, &ProcessHistory, &MemoryHistory))| Layer {
         name: name_of(id, &process.name),
-        amounts: series.over(&panel.window, now).into_iter().map(|range| range.map(|range| range.high)).collect(),
+        fill: fill(rank),
+        amounts: amounts(series, panel, now),
         held: match cursor {
             Some(at) => series.at(at, now).map(|range| range.high),
             None => process.gone.is_none().then(|| series.latest()).flatten(),
@@ -55,7 +74,7 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
 }
 
 /// Draws the layers of a GPU, and their names at the right where there is room.
-pub(super) fn draw(
+pub(super) fn draw_gpu(
     buffer: &mut Buffer,
     theme: Theme,
     model: &HostModel,
@@ -68,118 +87,62 @@ pub(super) fn draw(
     // The rest is `unaccounted`, as in the list, if the graph shows the present and every process has a layer.
     let is_unaccounted =
         cursor.is_none() && layers.len() < MOST && model.unaccounted().iter().any(|memory| memory.gpu == *gpu);
-    let rest = if is_unaccounted { "unaccounted" } else { OTHER };
-    draw_stack(buffer, theme, model.now(), panel, &Stack { whole: series, layers, rest }, cursor);
+    let rest = if is_unaccounted { "unaccounted" } else { "other" };
+    draw(buffer, theme, model.now(), panel, &Stack { whole: series, layers, rest: (rest, Fill::Other) }, cursor);
 }
 
-/// Draws the memory of tensors, the other memory that PyTorch reserved, and the rest. Where the parts are not known, only the
-/// whole is drawn.
-pub(super) fn draw_parts(
+/// Draws the memory of a process: that of tensors, the other memory that PyTorch reserved, and the rest. Where the parts are
+/// not known, only the whole is drawn.
+pub(super) fn draw_process(
     buffer: &mut Buffer,
     theme: Theme,
-    model: &HostModel,
+    now: Moment,
     panel: &Panel,
-    series: &MemoryHistory,
-    split: &AllocatorHistory,
+    (series, split): (&MemoryHistory, Option<&AllocatorHistory>),
     cursor: Option<Moment>,
 ) {
-    let now = model.now();
-    let high = |series: &MemoryHistory, window: &Window| -> Vec<Option<Bytes>> {
-        series.over(window, now).into_iter().map(|range| range.map(|range| range.high)).collect()
+    let Some(split) = split else {
+        let stack = Stack { whole: series, layers: Vec::new(), rest: ("", Fill::Allocated) };
+        return draw(buffer, theme, now, panel, &stack, cursor);
     };
     let less = |a: Option<Bytes>, b: Option<Bytes>| Some(a?.saturating_sub(b?));
     let held = |series: &MemoryHistory| match cursor {
         Some(at) => series.at(at, now).map(|range| range.high),
         None => series.latest(),
     };
-    let (allocated, reserved) = (high(&split.allocated, &panel.window), high(&split.reserved, &panel.window));
-    let unallocated = reserved.into_iter().zip(&allocated).map(|(a, b)| less(a, *b)).collect();
+    let (allocated, reserved) = (amounts(&split.allocated, panel, now), amounts(&split.reserved, panel, now));
+    let cached = reserved.into_iter().zip(&allocated).map(|(a, b)| less(a, *b)).collect();
+    let layer =
+        |name: &str, fill, amounts, held| Layer { name: name.to_owned(), fill, amounts, held, may_be_unknown: true };
     let layers = vec![
-        Layer { name: "allocated".to_owned(), amounts: allocated, held: held(&split.allocated), may_be_unknown: true },
-        Layer {
-            name: "unallocated".to_owned(),
-            amounts: unallocated,
-            held: less(held(&split.reserved), held(&split.allocated)),
-            may_be_unknown: true,
-        },
+        layer("allocated", Fill::Allocated, allocated, held(&split.allocated)),
+        layer("cached", Fill::Cached, cached, less(held(&split.reserved), held(&split.allocated))),
     ];
-    draw_stack(buffer, theme, now, panel, &Stack { whole: series, layers, rest: OTHER }, cursor);
+    draw(buffer, theme, now, panel, &Stack { whole: series, layers, rest: ("other", Fill::Other) }, cursor);
 }
 
-struct Stack<'a> {
-    whole: &'a MemoryHistory,
-    layers: Vec<Layer>,
-    rest: &'static str,
-}
-
-fn draw_stack(
-    buffer: &mut Buffer,
-    theme: Theme,
-    now: Moment,
-    panel: &Panel,
-    stack: &Stack<'_>,
-    cursor: Option<Moment>,
-) {
+fn draw(buffer: &mut Buffer, theme: Theme, now: Moment, panel: &Panel, stack: &Stack<'_>, cursor: Option<Moment>) {
     let layers = stack.layers.as_slice();
-    let whole = stack.whole.over(&panel.window, now);
-    let mut dots = Dots::new(panel.plot);
-    let mut before: Option<Vec<usize>> = None;
-    for (x, whole) in whole.into_iter().enumerate() {
+    let fills = layers.iter().map(|layer| Some(layer.fill)).chain([Some(stack.rest.1), None]);
+    let mut areas = Areas::new(fills.collect());
+    for (x, whole) in amounts(stack.whole, panel, now).into_iter().enumerate() {
+        let Some(whole) = whole else {
+            areas.push(panel.plot, std::iter::empty());
+            continue;
+        };
         let is_known = layers.iter().all(|layer| !layer.may_be_unknown || layer.amounts[x].is_some());
-        let layers = if is_known { layers } else { &[] };
-        before = whole.map(|whole| column(&mut dots, theme, panel, layers, x, whole, before.as_deref()));
+        let mut sum = Bytes(0);
+        let tops = layers.iter().map(|layer| {
+            sum = layer.amounts[x].filter(|_| is_known).map_or(sum, |amount| sum + amount);
+            sum
+        });
+        // The rest ends at the memory in use. The layers may be higher, because they were read a moment later.
+        let ends = [if is_known { whole } else { Bytes(0) }, whole];
+        areas.push(panel.plot, tops.chain(ends).map(|amount| panel.scale.height(amount)));
     }
-    dots.draw(buffer);
+    areas.draw(buffer, theme, panel.plot);
     let used = cursor.map_or(stack.whole.latest(), |at| stack.whole.at(at, now).map(|range| range.high));
     legend(buffer, theme, panel, stack, used);
-}
-
-fn style(theme: Theme, layers: &[Layer], at: usize) -> Style {
-    if at < layers.len() { theme.layer(at) } else { theme.dim() }
-}
-
-/// Draws one column of dots: each layer filled up to its edge. Returns the rows of the edges.
-fn column(
-    dots: &mut Dots,
-    theme: Theme,
-    panel: &Panel,
-    layers: &[Layer],
-    x: usize,
-    whole: MinMax<Bytes>,
-    before: Option<&[usize]>,
-) -> Vec<usize> {
-    let mut sum = Bytes(0);
-    let mut floor = dots.height();
-    let mut edges = Vec::with_capacity(layers.len() + 1);
-    for at in 0..=layers.len() {
-        // The rest ends at the memory in use. The layers may be higher, because they were read a moment later.
-        sum = layers
-            .get(at)
-            .map_or(Bytes(whole.high.0.max(sum.0)), |layer| Bytes(sum.0 + layer.amounts[x].map_or(0, |bytes| bytes.0)));
-        let edge = dots.row(panel.scale.height(sum));
-        edges.push(edge);
-        if edge < floor {
-            if at < layers.len() {
-                dots.fill(x, edge..floor, at, style(theme, layers, at));
-            }
-            floor = edge;
-        }
-    }
-    // From the bottom to the top, so that the edge of the whole covers the others. A layer without height has no edge.
-    let mut floor = dots.height();
-    for (at, edge) in edges.iter().enumerate() {
-        let is_there = *edge + 1 < floor || at == layers.len();
-        if is_there {
-            let is_top = at == layers.len();
-            // An edge that was unknown in the column before is not joined to it.
-            let from = before.filter(|before| is_top || before.len() == edges.len());
-            let from = from.and_then(|before| if is_top { before.last() } else { before.get(at) }).unwrap_or(edge);
-            let style = if is_top { theme.accent() } else { style(theme, layers, at) };
-            dots.line(x, (*from, *edge), style);
-            floor = *edge;
-        }
-    }
-    edges
 }
 
 /// Draws the names of the layers, each at the height of its layer.
@@ -191,40 +154,46 @@ fn legend(buffer: &mut Buffer, theme: Theme, panel: &Panel, stack: &Stack<'_>, u
     let known: Bytes = layers.iter().filter_map(|layer| layer.held).sum();
     let is_known = layers.iter().all(|layer| !layer.may_be_unknown || layer.held.is_some());
     let rest = used.map(|used| used.saturating_sub(known)).filter(|_| is_known);
-    let mut entries: Vec<(f64, usize, String, Option<Bytes>)> = Vec::new();
+    let mut entries: Vec<LegendEntry<'_>> = Vec::new();
     let mut sum = Bytes(0);
-    for (at, layer) in layers.iter().enumerate() {
-        let Some(amount) = layer.held else { continue };
-        let middle = panel.scale.height(Bytes(sum.0 + amount.0 / 2));
-        entries.push((middle, at, layer.name.clone(), Some(amount)));
-        sum = Bytes(sum.0 + amount.0);
+    let named = layers.iter().map(|layer| (layer.name.as_str(), layer.fill, layer.held));
+    // A small rest is rounding, and the memory that every CUDA context takes.
+    let rest = rest.filter(|rest| *rest >= Bytes::from_mib(256));
+    for (name, fill, amount) in named.chain([(stack.rest.0, stack.rest.1, rest)]) {
+        let Some(amount) = amount else { continue };
+        entries.push(LegendEntry { height: panel.scale.height(Bytes(sum.0 + amount.0 / 2)), name, fill, amount });
+        sum = sum + amount;
     }
-    if let Some(rest) = rest.filter(|rest| *rest >= Bytes::from_mib(256)) {
-        let middle = panel.scale.height(Bytes(sum.0 + rest.0 / 2));
-        entries.push((middle, layers.len(), stack.rest.to_owned(), Some(rest)));
-    }
-    for (row, (_, at, name, amount)) in places(&entries, panel.plot.height) {
+    for (row, entry) in places(entries, panel.plot.height) {
         let Some(mut pen) = Pen::at(buffer, panel.legend, row) else { continue };
-        let sample = if at < layers.len() { dots::sample(at) } else { ' ' };
-        pen.skip(1).put(sample.to_string(), style(theme, layers, at)).skip(1);
-        let amount = amount.map_or_else(String::new, |amount| amount.to_string());
+        let sample = areas::glyph(theme, Some(entry.fill));
+        pen.skip(1).put(sample.to_string(), theme.fill(entry.fill, 1.0)).skip(1);
         let room = pen.room().saturating_sub(Bytes::WIDTH + 1);
-        pen.cell(name, room, Align::Left, style(theme, layers, at)).skip(1);
-        pen.cell(amount, Bytes::WIDTH, Align::Right, theme.text());
+        pen.cell(entry.name, room, Align::Left, theme.edge(entry.fill)).skip(1);
+        pen.cell(entry.amount, Bytes::WIDTH, Align::Right, theme.text());
     }
 }
 
-/// Places names in rows, as near to their layers as the others allow. The lowest name is the first.
-fn places<T: Clone>(entries: &[(f64, usize, String, T)], rows: u16) -> Vec<(u16, (f64, usize, String, T))> {
+/// A line of the legend, and the height of the middle of its layer.
+struct LegendEntry<'a> {
+    height: f64,
+    name: &'a str,
+    fill: Fill,
+    amount: Bytes,
+}
+
+/// Places entries in rows, as near to their layers as the others allow. The lowest is the first.
+fn places(entries: Vec<LegendEntry<'_>>, rows: u16) -> Vec<(u16, LegendEntry<'_>)> {
     let mut free = rows;
     let mut placed = Vec::new();
-    for (left, entry) in entries.iter().enumerate().map(|(at, it)| (entries.len() - 1 - at, it)) {
+    let count = entries.len();
+    for (at, entry) in entries.into_iter().enumerate() {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
-        let wanted = rows.saturating_sub(1 + (entry.0.clamp(0.0, 1.0) * f64::from(rows)) as u16);
-        let above = u16::try_from(left).unwrap_or(u16::MAX);
+        let wanted = rows.saturating_sub(1 + (entry.height.clamp(0.0, 1.0) * f64::from(rows)) as u16);
+        let above = u16::try_from(count - 1 - at).unwrap_or(u16::MAX);
         let Some(lowest) = free.checked_sub(1) else { break };
         let row = wanted.max(above).min(lowest);
-        placed.push((row, entry.clone()));
+        placed.push((row, entry));
         free = row;
     }
     placed

@@ -10,6 +10,7 @@ use super::*;
 use crate::app::AppOptions;
 use crate::app::event::Event;
 use crate::app::graph::panel::Projection;
+use crate::base::terminal::ColourDepth;
 use crate::model::{Forecast, Rate, Window};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -65,23 +66,22 @@ fn shows(screen: &str, parts: &[&str]) {
 
 #[test]
 fn a_process_has_round_amounts_and_times_its_peak_and_its_baseline() {
-    let screen = screen(Theme::new(false, true), &app("g"));
-    shows(&screen, &["100 python memory  now 44.6 GiB", "peak 44.6 GiB", "baseline 30.0 GiB", "out of memory in "]);
-    shows(&screen, &[" 30 GiB", " 40 GiB", " 50 GiB", "-4m", "-1m", "now", "+1m", "  SM ▃▃▃"]);
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("g"));
+    shows(&screen, &["100 python memory  now 44.6 GiB", "peak 44.6 GiB", "baseline 30.0 GiB", "OOM 22:"]);
+    shows(&screen, &["  0 GiB", " 40 GiB", " 80 GiB", " -5m ", " 22:16 ", " now ", " 22:20 ", "+10m", "  SM  40% ▃▃▃"]);
 }
 
 #[test]
 fn a_gpu_shows_its_processes_on_each_other_with_and_without_colour() {
     let app = app("\tg");
-    for theme in [Theme::new(false, true), Theme::new(false, false)] {
+    for theme in [Theme::new(false, ColourDepth::Sixteen), Theme::new(false, ColourDepth::None)] {
         shows(&screen(theme, &app), &["100 python", "44.6 GiB", "200 python", "12.0 GiB", "capacity", "  0 GiB"]);
     }
-    let poor = screen(Theme::new(true, false), &app);
+    let poor = screen(Theme::new(true, ColourDepth::None), &app);
     shows(&poor, &["100 python", "44.6 GiB", "capacity"]);
     assert!(poor.is_ascii(), "{poor}");
-    // The fills differ.
-    let fills: Vec<char> = (0..6).map(dots::sample).collect();
-    assert!((0..6).all(|at| fills.iter().filter(|it| **it == fills[at]).count() == 1), "{fills:?}");
+    // Without colour, layers beside each other have different glyphs.
+    shows(&screen(Theme::new(false, ColourDepth::None), &app), &["█ 100 python", "▒ 200 python"]);
 }
 
 /// A process of 40 GiB, of which PyTorch reserved 36. Tensors hold 10 GiB, and 50 MiB more each second. The parts are
@@ -109,21 +109,19 @@ fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
 fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
     let graph = KeyCode::Char('g');
     let app = with_parts(&[graph], SIZE);
-    let colours = screen(Theme::new(false, true), &app);
-    // Tensors held 10.0 GiB at first. The rest of the 36 GiB that PyTorch reserved is unallocated.
-    shows(&colours, &["allocated", "24.6 GiB", "unallocated", "11.4 GiB", "other", "4.0 GiB"]);
-    shows(&screen(Theme::new(true, false), &app), &["allocated", "unallocated", "other"]);
-    // `cached` would be mistaken for the list's column CACHE, which has a smaller amount.
-    assert!(!colours.contains("cached"), "{colours}");
+    let colours = screen(Theme::new(false, ColourDepth::Sixteen), &app);
+    // Tensors held 10.0 GiB at first. The rest of the 36 GiB that PyTorch reserved is cached.
+    shows(&colours, &["█ allocated", "24.6 GiB", "█ cached", "11.4 GiB", "█ other", "4.0 GiB"]);
+    shows(&screen(Theme::new(true, ColourDepth::None), &app), &["# allocated", "% cached", ": other"]);
     // Where the parts are not known, only the whole is drawn, and no part is shown as 0.
-    let row: Vec<char> = colours.lines().find(|it| it.contains(" 30 GiB")).unwrap().chars().collect();
-    let blanks = row[12..80].iter().collect::<String>();
-    assert!(blanks.starts_with(&" ".repeat(10)) && blanks.contains(&" ".repeat(5)) && blanks.contains('⠅'), "{blanks}");
-    assert!(!colours.contains(['⡇', '⢸']), "{colours}");
+    let row = colours.lines().find(|it| it.contains(" 20 GiB")).unwrap();
+    assert!(row.contains("█░░░░") && row.contains("░░░░█"), "{row}");
     // Without room for a legend, the figures under the cursor have the names.
-    let narrow = with_parts(&[graph, KeyCode::Left], (80, 40));
-    let mut terminal = Terminal::new(TestBackend::new(80, 40)).unwrap();
-    terminal.draw(|frame| crate::view::draw(frame.buffer_mut(), &Theme::new(false, true), &narrow)).unwrap();
+    let narrow = with_parts(&[graph, KeyCode::Left], (75, 40));
+    let mut terminal = Terminal::new(TestBackend::new(75, 40)).unwrap();
+    terminal
+        .draw(|frame| crate::view::draw(frame.buffer_mut(), &Theme::new(false, ColourDepth::Sixteen), &narrow))
+        .unwrap();
     shows(&terminal.backend().to_string(), &["allocated 24."]);
 }
 
@@ -137,29 +135,32 @@ fn unaccounted_memory_has_the_same_name_in_graph_and_list() {
     for key in [KeyCode::Tab, KeyCode::Char('g')] {
         app.update(Event::Key(KeyEvent::from(key)));
     }
-    shows(&screen(Theme::new(false, true), &app), &["unaccounted       9.0 GiB"]);
+    shows(&screen(Theme::new(false, ColourDepth::Sixteen), &app), &["unaccounted       9.0 GiB"]);
 }
 
 #[test]
-fn layers_begin_at_nothing() {
-    // If the scale began higher, the tensors' 10 of 40 GiB would look like a sixth.
-    shows(&screen(Theme::new(false, true), &with_parts(&[KeyCode::Char('g')], SIZE)), &["  0 GiB", " 40 GiB"]);
-    // A process without parts is drawn as a curve, whose scale may begin above 0.
-    assert!(!screen(Theme::new(false, true), &app("g")).contains("  0 GiB"));
+fn a_scale_that_does_not_begin_at_zero_says_so() {
+    let theme = Theme::new(false, ColourDepth::Sixteen);
+    for keys in ["g", "\tg"] {
+        shows(&screen(theme, &app(keys)), &["  0 GiB", "╌ capacity 80.0 GiB ╌"]);
+        shows(&screen(theme, &app(&format!("{keys}z"))), &["zoomed: ", " GiB≈", "capacity 80.0 GiB ↑"]);
+    }
+    // A zoomed graph shows the changes of every part.
+    shows(&screen(theme, &with_parts(&[KeyCode::Char('g'), KeyCode::Char('z')], SIZE)), &["zoomed: 1", "allocated"]);
 }
 
 #[test]
 fn a_level_is_named_where_its_line_is_seen_or_not_at_all() {
-    let shown = screen(Theme::new(false, true), &app("g"));
+    let shown = screen(Theme::new(false, ColourDepth::Sixteen), &app("g"));
     // The name has no amount: the label beside the line is that of the axis.
-    shows(&shown, &["╌ baseline  ╌"]);
-    let is_dots = |it: Option<char>| it.is_some_and(|it| ('\u{2801}'..='\u{28ff}').contains(&it));
+    shows(&shown, &["╌ peak  ╌"]);
+    let is_area = |it: Option<char>| it.is_some_and(|it| ('▁'..='▓').contains(&it));
     for keys in ["g", "g[", "g[[", "\tg", "\tg[["] {
-        let shown = screen(Theme::new(false, true), &app(keys));
+        let shown = screen(Theme::new(false, ColourDepth::Sixteen), &app(keys));
         for line in shown.lines().skip(2).take(24) {
-            for part in ["ine", "eak", "ity", "bas", "pea", "cap"] {
+            for part in ["eak", "ity", "pea", "cap"] {
                 let cut = line.split_once(part).is_some_and(|(before, after)| {
-                    is_dots(before.chars().next_back()) || is_dots(after.chars().next())
+                    is_area(before.chars().next_back()) || is_area(after.chars().next())
                 });
                 assert!(!cut, "{line}\n{shown}");
             }
@@ -169,8 +170,8 @@ fn a_level_is_named_where_its_line_is_seen_or_not_at_all() {
 
 #[test]
 fn ended_processes_are_listed_and_marked_on_the_axis() {
-    let screen = screen(Theme::new(false, true), &app("\tg"));
-    shows(&screen, &["▼ 300 python ended, held 6.0 GiB"]);
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("\tg"));
+    shows(&screen, &["▼ 300 python ended, held 6.0 GiB", "22:18:21      -0s ▼ 300 python"]);
 }
 
 #[test]
@@ -180,7 +181,7 @@ fn a_living_process_without_memory_has_not_ended() {
     let mut idle = host.clone().without(200);
     idle.processes = host.processes;
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(idle)))));
-    shows(&screen(Theme::new(false, true), &app), &["200 python let go of 12.0 GiB"]);
+    shows(&screen(Theme::new(false, ColourDepth::Sixteen), &app), &["200 python let go of 12.0 GiB"]);
 }
 
 #[test]
@@ -191,23 +192,34 @@ fn words_on_the_axis_cover_no_letter_of_an_earlier_event() {
     for host in [host.clone(), host.later(12).without(200)] {
         app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     }
-    let screen = screen(Theme::new(false, true), &app);
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app);
     assert!(screen.lines().any(|line| line.contains('!') && line.contains('▼')), "{screen}");
 }
 
 #[test]
 fn marks_are_drawn_in_the_graph_and_listed_with_the_change_of_memory() {
-    let screen = screen(Theme::new(false, true), &app("gmepoch 3\nmafter eval\n"));
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("gm'epoch 3\nm'after eval\n"));
     let in_list = |name: &str| screen.lines().rfind(|it| it.contains(name)).unwrap().to_owned();
-    shows(&in_list("epoch 3"), &["-0s", "44.6 GiB", "+14.6 GiB"]);
-    shows(&in_list("after eval"), &["+0", "+14.6 GiB"]);
-    assert!(screen.matches("epoch 3").count() >= 2, "{screen}");
+    shows(&in_list("epoch 3"), &["22:18:21", "-0s", "44.6 GiB"]);
+    shows(&in_list("after eval"), &["44.6 GiB", "+0"]);
+    // Both names are in the graph too, beside the line of both, and the latest is in the head.
+    assert!(screen.matches("epoch 3").count() == 2 && screen.matches("after eval").count() == 3, "{screen}");
     shows(&screen, &["┊"]);
 }
 
 #[test]
+fn power_and_temperature_are_rows_below_the_graph_on_request() {
+    let theme = Theme::new(false, ColourDepth::Sixteen);
+    for keys in ["gv", "\tgv"] {
+        shows(&screen(theme, &app(keys)), &["   SM  ", "0% ", "     300 W ▃▃▃", "      50°C ▄▄▄"]);
+    }
+    let without = screen(theme, &app("gvv"));
+    assert!(!without.contains("300 W") && !without.contains("SM  "), "{without}");
+}
+
+#[test]
 fn the_cursor_shows_the_figures_of_its_moment() {
-    let screen = screen(Theme::new(false, true), &app("\tg←←←←←←←←←←"));
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("\tg←←←←←←←←←←"));
     shows(
         &screen,
         &["at -", "SM 50%", "300 W", "50°C", "100 python       42.3 GiB", "200 python       12.0 GiB", "Esc: now"],
@@ -223,13 +235,12 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
     panel.projection =
         Some(Projection { rate: Rate(5e7), from: Bytes::from_gib(44), limit: panel.capacity, full: Some(full) });
     panel.past = panel.plot.width * 3 / 4;
-    panel.window =
-        Window::until(app.fleet().host(HostKey::FIRST).unwrap().now(), minutes(5), usize::from(panel.past) * 2);
-    let theme = Theme::new(false, true);
+    panel.window = Window::until(app.fleet().host(HostKey::FIRST).unwrap().now(), minutes(5), usize::from(panel.past));
+    let theme = Theme::new(false, ColourDepth::Sixteen);
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
     terminal.draw(|frame| draw_one(frame.buffer_mut(), theme, &app, &panel)).unwrap();
     let screen = terminal.backend().to_string();
-    shows(&screen, &["out of memory in 3m00s (2m00s to 5m00s)", "+1m", "now"]);
+    shows(&screen, &["OOM 22:21, in 3m00s (2m00s to 5m00s)", "+1m", "now"]);
     let beyond = usize::from(panel.plot.x + panel.past);
     let drawn = screen.lines().skip(1).take(usize::from(panel.plot.height));
     let dots = drawn.flat_map(|it| it.chars().skip(beyond + 1)).filter(|it| ('\u{2801}'..='\u{28ff}').contains(it));
@@ -248,12 +259,12 @@ fn a_steep_projection_has_no_gaps() {
     panel.window = Window::until(
         app.fleet().host(HostKey::FIRST).unwrap().now(),
         Duration::from_hours(1),
-        usize::from(panel.past) * 2,
+        usize::from(panel.past),
     );
     panel.capacity = None;
-    let theme = Theme::new(false, true);
+    let theme = Theme::new(false, ColourDepth::Sixteen);
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
-    terminal.draw(|frame| axes::projection(frame.buffer_mut(), theme, &panel)).unwrap();
+    terminal.draw(|frame| forecast::draw(frame.buffer_mut(), theme, &panel, None, Moment(0))).unwrap();
     // The projection reaches its limit in the first column, which joins the limit to the memory now.
     let at = |gib| panel.plot.y + panel.plot.height - 1 - row_of(&panel, Bytes::from_gib(gib));
     let buffer = terminal.backend().buffer();

@@ -1,17 +1,21 @@
 //! Draws the headings of the process list, and marks the columns that it is sorted by.
 
-use super::ColumnWidths;
+use std::collections::HashSet;
+
 use crate::app::App;
 use crate::app::columns::{Align, ListColumn};
 use crate::app::process_cells::recent;
 use crate::app::process_columns::ProcessColumn;
+use crate::app::process_widths::ProcessWidths;
+use crate::app::rows::Row;
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
 /// Draws the headings, and at the end how many lines of the list are below the screen.
-pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnWidths, below: usize) {
+pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ProcessWidths, below: usize) {
     let mut more = if below > 0 { format!(" {below} more below") } else { String::new() };
     let sort = app.processes.sort;
+    pen.band(theme);
     for column in &columns.shown {
         let mark = match sort.then {
             _ if *column == sort.column => Some(if sort.descending { '▼' } else { '▲' }),
@@ -25,7 +29,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnW
             text.truncate(columns.width(*column) - 1);
         }
         text.extend(mark);
-        let style = if *column == sort.column { theme.accent() } else { theme.head() };
+        let style = if *column == sort.column { theme.head().patch(theme.accent()) } else { theme.head() };
         let (width, align) = if is_last {
             // The last heading shares its cell with the number of lines below. Where both do not fit, the word `below`
             // is left out, then the heading.
@@ -38,29 +42,37 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnW
             }
             (name, Align::Left)
         } else {
-            (columns.width(*column), column.spec().align)
+            // Above the amounts of memory, also where a bar follows them.
+            let align = if *column == ProcessColumn::Memory && columns.memory_bar > 0 {
+                Align::Left
+            } else {
+                column.spec().align
+            };
+            (columns.width(*column), align)
         };
         pen.cell(text, width, align, style).skip(1);
     }
-    pen.over_end(more.len()).put(more, theme.notable());
+    pen.over_end(more.len()).put(more, theme.accent());
 }
 
-fn title(column: ProcessColumn, app: &App, columns: &ColumnWidths) -> String {
+fn title(column: ProcessColumn, app: &App, columns: &ProcessWidths) -> String {
     match column {
         ProcessColumn::Memory if columns.memory_bar > 0 => "MEMORY".to_owned(),
         ProcessColumn::History => {
             let longest = app.fleet().hosts().map(|(_, model)| recent(model)).max().unwrap_or_default();
-            let minutes = longest.as_secs() / 60;
-            if columns.history > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") }
+            let span = match longest.as_secs() {
+                seconds @ 0..60 => format!("{seconds} S"),
+                seconds => format!("{} MIN", seconds / 60),
+            };
+            if columns.history > 8 { format!("LAST {span}") } else { span }
         }
         ProcessColumn::Command => {
             let mut text = if app.processes.view.suspects { "WHY" } else { column.spec().title }.to_owned();
-            if !app.processes.filter.value().is_empty() || app.processes.view.mine {
-                text = format!(
-                    "{text} ({}/{})",
-                    app.processes.rows.len(),
-                    app.fleet().hosts().map(|(_, model)| model.process_totals().len()).sum::<usize>()
-                );
+            let view = &app.processes.view;
+            if !app.processes.filter.value().is_empty() || view.mine || view.gpu.is_some() {
+                let shown = app.processes.rows.iter().filter_map(Row::process).collect::<HashSet<_>>().len();
+                let all = app.fleet().hosts().map(|(_, model)| model.process_totals().len()).sum::<usize>();
+                text = format!("{text} ({shown}/{all})");
             }
             if app.processes.command_offset > 0 {
                 text = format!("{text} from {}", app.processes.command_offset + 1);

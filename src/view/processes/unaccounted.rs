@@ -1,19 +1,19 @@
 //! Draws the row of the unaccounted memory of a GPU.
 
 use super::super::pen::Pen;
-use super::super::theme::Theme;
-use super::ColumnWidths;
-use crate::app::App;
+use super::super::theme::Fill;
+use super::RowPainter;
 use crate::app::columns::Align;
 use crate::app::labels::{gpu_label, short};
-use crate::app::process_columns::{BYTES_WIDTH, ProcessColumn};
-use crate::model::HostGpu;
+use crate::app::process_columns::ProcessColumn;
+use crate::app::process_widths::MEMORY;
+use crate::model::{HostGpu, HostModel};
 use crate::protocol::snapshot::ProcessId;
 
-pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnWidths, gpu: &HostGpu) {
-    let Some(model) = app.fleet().host(gpu.host) else { return };
-    let Some(snapshot) = model.latest() else { return };
-    let Some(unaccounted) = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.gpu) else { return };
+pub(super) fn draw(pen: &mut Pen<'_>, painter: &RowPainter<'_>, gpu: &HostGpu) {
+    let RowPainter { theme, app, columns, largest } = *painter;
+    let Some(snapshot) = app.fleet().host(gpu.host).and_then(HostModel::latest) else { return };
+    let Some(unaccounted) = super::unaccounted(app, gpu) else { return };
     let label = snapshot.gpu(&gpu.gpu).map(gpu_label).unwrap_or_default();
     // The cells up to the amount stay in their columns; words follow.
     let until = columns.shown.iter().position(|column| *column == ProcessColumn::Memory);
@@ -30,13 +30,15 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnW
         pen.cell(text, columns.width(*column), align, style).skip(1);
     }
     if until.is_some() {
-        pen.skip(columns.memory_bar + 1)
-            .cell(short(unaccounted.memory), BYTES_WIDTH, Align::Right, theme.notable())
-            .skip(1);
+        pen.cell(short(unaccounted.memory), MEMORY, Align::Right, theme.edge(Fill::Other)).skip(1);
+        if columns.memory_bar > 0 {
+            let part = [(unaccounted.memory, Fill::Other)];
+            pen.amounts(theme, part, largest, columns.memory_bar, theme.text()).skip(1);
+        }
     } else {
-        pen.put(format!("{} on GPU {label} ", unaccounted.memory), theme.notable());
+        pen.put(format!("{} on GPU {label} ", unaccounted.memory), theme.edge(Fill::Other));
     }
-    pen.put("unaccounted", theme.notable()).skip(1);
+    pen.put("unaccounted", theme.edge(Fill::Other)).skip(1);
     let comm = |id: &ProcessId| match snapshot.process(*id).map(|process| &process.facts.comm) {
         Some(Ok(comm)) => format!("{} {comm}", id.pid),
         _ => id.pid.to_string(),

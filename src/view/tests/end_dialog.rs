@@ -8,7 +8,7 @@ fn the_dialog_asks_for_the_pid_before_it_announces_the_effect_of_enter() {
     let process = app.modes.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
     let outcome = Outcome::Held { caution: Some("it is the display server".into()) };
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
-    let screen_of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
+    let screen_of = |app: &App| screen(Theme::new(false, ColourDepth::Sixteen), app, 80, 24);
     let before = screen_of(&app);
     assert!(before.contains(&format!("Type {} first: then", process.pid)), "{before}");
     for digit in process.pid.to_string().chars() {
@@ -24,10 +24,10 @@ fn the_dialog_says_that_a_target_runs_another_program_now() {
     let mut app = app_with(&before, 80, Settings::default());
     app.update(Event::Key(KeyEvent::from(KeyCode::F(9))));
     let before_exec = app.planned_end();
-    assert!(!screen(Theme::new(false, true), &app, 80, 24).contains("before"));
+    assert!(!screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24).contains("before"));
     let after = host(1).with(7, "bash save.sh", 0, Bytes::from_gib(3));
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(after)))));
-    let text = screen(Theme::new(false, true), &app, 80, 24);
+    let text = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24);
     assert!(
         text.contains("│bash save.sh ") && text.contains("it ran something else before: python train.py"),
         "{text}"
@@ -46,7 +46,7 @@ fn only_a_process_that_signals_reach_may_ignore_them() {
         let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).related(8, 7, "python worker.py");
         let mut app = app_with(&host, 80, Settings::default());
         let key = |app: &mut App, key| _ = app.update(Event::Key(KeyEvent::from(key)));
-        let screen_of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
+        let screen_of = |app: &App| screen(Theme::new(false, ColourDepth::Sixteen), app, 80, 24);
         key(&mut app, KeyCode::F(9));
         let process = app.modes.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
         let hear = |app: &mut App, outcome| {

@@ -9,7 +9,7 @@ use crate::protocol::host_key::HostKey;
 fn no_word_above_a_list_is_cut() {
     for width in 60..200 {
         let head = line_of(&app_of_size(&[], width, 24), width, " PID ");
-        let words = "GPU PID USER MEMORY▼ CACHE GROWN SM CPU RSS TIME THR S LAST MIN ORIGIN VERDICT COMMAND more below";
+        let words = "GPU PID USER MEMORY▼ CACHE GROWTH SM CPU RSS TIME LAST S MIN ORIGIN VERDICT COMMAND more below";
         let is_whole = |word: &str| words.split(' ').any(|it| it == word) || word.parse::<u32>().is_ok();
         assert!(head.split_whitespace().all(is_whole), "{width}: {head}");
     }
@@ -85,7 +85,7 @@ fn advice_about_a_lost_gpu_is_shown_once_on_its_line_or_below_the_list() {
         if is_old {
             app.update(Event::Tick(ViewerTime::new(Duration::from_secs(30))));
         }
-        let text = screen(Theme::new(false, true), &app, width, 24);
+        let text = screen(Theme::new(false, ColourDepth::Sixteen), &app, width, 24);
         assert_eq!(words(&text).matches(sentence).count(), 1, "{width}: {text}");
         // The age is shown only if there is a figure.
         assert_eq!(text.contains("figures 30s old"), is_old && was_read, "{width}: {text}");
@@ -107,7 +107,7 @@ fn a_list_of_own_processes_only_does_not_call_the_gpus_unused() {
     let text = |host: &Snapshot, keys: &str| {
         let mut app = app_with(host, 80, Settings::default());
         keys.chars().for_each(|key| _ = app.update(Event::Key(KeyEvent::from(KeyCode::Char(key)))));
-        screen(Theme::new(false, true), &app, 80, 24)
+        screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24)
     };
     for keys in ["u", "uo"] {
         assert!(
@@ -136,7 +136,8 @@ fn figures_that_are_read_stand_beside_what_is_wrong() {
     for width in [80, 120, 200] {
         let line = line_of(&app_with(&host, width, Settings::default()), width, "H100");
         assert!(["50%", "50°C", "300W", "failed 0s"].iter().all(|it| line.contains(it)), "{width}: {line}");
-        let text = screen(Theme::new(false, true), &app_with(&host, width, Settings::default()), width, 24);
+        let text =
+            screen(Theme::new(false, ColourDepth::Sixteen), &app_with(&host, width, Settings::default()), width, 24);
         let words = |it: &str| it.split(['"', ' ', '\n']).filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
         assert!(words(&text).contains(sentence), "{width}: {text}");
     }
@@ -153,7 +154,7 @@ fn figures_that_are_read_stand_beside_what_is_wrong() {
 fn without_a_gpu_there_is_no_list_of_processes() {
     let mut host = host(0);
     host.processes.clear();
-    let text = screen(Theme::new(false, true), &app_with(&host, 120, Settings::default()), 120, 24);
+    let text = screen(Theme::new(false, ColourDepth::Sixteen), &app_with(&host, 120, Settings::default()), 120, 24);
     assert!(text.contains("finds no GPU on this host") && !text.contains("COMMAND"), "{text}");
     assert!(text.contains("`gputop doctor`") && text.contains("`gputop --demo`"), "{text}");
 }
@@ -219,7 +220,7 @@ fn the_figures_of_the_host_line_keep_their_columns() {
 
 #[test]
 fn the_column_that_sorts_is_marked_at_any_width() {
-    for (name, mark) in [("cache", "▼"), ("state", "▲"), ("sm", "▼"), ("-time", "")] {
+    for (name, mark) in [("memory", "▼"), ("user", "▲"), ("sm", "▼"), ("-time", "")] {
         let settings = Settings { sort: name.parse().ok(), ..Settings::default() };
         let head = line_of(&app_with(&busy(), 200, settings), 200, " PID ");
         assert!(head.contains(mark) && (head.contains('▼') || head.contains('▲')), "{name}: {head}");
@@ -230,7 +231,7 @@ fn the_column_that_sorts_is_marked_at_any_width() {
 #[test]
 fn settings_are_cut_between_words() {
     let app = app_of_size(&[KeyCode::F(2)], 50, 24);
-    let text = screen(Theme::new(false, true), &app, 50, 24);
+    let text = screen(Theme::new(false, ColourDepth::Sixteen), &app, 50, 24);
     let help: Vec<&str> = text.lines().filter(|it| it.contains("[x]") || it.contains("[ ]")).collect();
     assert!(help.iter().any(|it| it.contains("only processes of the user…")), "{text}");
 }
@@ -246,7 +247,7 @@ fn a_refusal_stands_below_the_process_that_it_is_about() {
         let outcome = Outcome::Refused { reason: reason.into() };
         app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
     }
-    let text = screen(Theme::new(false, true), &app, 80, 24);
+    let text = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24);
     let rows: Vec<&str> = text.lines().filter(|it| it.contains("permission") || it.contains("root (`")).collect();
     assert_eq!(rows.len(), 4, "{text}");
     // The text continues below the command, and not below the PID.
@@ -257,10 +258,10 @@ fn a_refusal_stands_below_the_process_that_it_is_about() {
 #[test]
 fn two_marks_and_the_present_are_listed_below_a_graph() {
     use KeyCode::{Char, Enter};
-    let keys = [Char('g'), Char('g'), Char('m'), Char('a'), Enter, Char('m'), Char('b'), Enter];
-    let text = screen(Theme::new(false, true), &app(80, 24, &keys), 80, 24);
+    let keys = [Char('g'), Char('g'), Char('m'), Char('\''), Char('a'), Enter, Char('m')];
+    let text = screen(Theme::new(false, ColourDepth::Sixteen), &app(80, 24, &keys), 80, 24);
     let listed = |name: &str| text.lines().any(|it| it.starts_with(&format!("\"{name} ")));
-    assert!(listed("a") && listed("b") && listed("now"), "{text}");
+    assert!(listed("a") && listed("mark 2") && listed("now"), "{text}");
 }
 
 #[test]
@@ -277,15 +278,16 @@ fn the_evidence_of_a_leak_is_on_the_first_screenful_of_a_small_screen() {
         app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
     }
     app.update(Event::Key(KeyEvent::from(KeyCode::Enter)));
-    let screen = screen(Theme::new(false, true), &app, 80, 24);
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24);
     assert!(screen.contains("LEAK: not PyTorch's +") && screen.contains("out of memory in"), "{screen}");
 }
 
 #[test]
 fn the_bar_of_a_gpu_is_split_as_those_of_its_processes() {
-    for (theme, glyphs) in
-        [(Theme::new(false, true), ['━', '┅', '═', '─']), (Theme::new(true, false), ['=', ':', '%', '-'])]
-    {
+    for (theme, glyphs) in [
+        (Theme::new(false, ColourDepth::None), ['█', '▒', '░', '─']),
+        (Theme::new(true, ColourDepth::Sixteen), ['#', '%', ':', '-']),
+    ] {
         let screen = screen(theme, &with_allocator(160, &[]), 160, 60);
         let (line, _) = screen.lines().find_map(|line| line.split_once("40.0/80.0G")).unwrap();
         let cells: Vec<char> = line.chars().filter(|it| glyphs.contains(it)).collect();
@@ -300,7 +302,8 @@ fn the_bar_of_a_gpu_is_split_as_those_of_its_processes() {
 fn the_header_of_a_recording_says_so_and_says_that_it_ended() {
     let mut app = App::new(AppOptions { is_recording: true, ..AppOptions::default() });
     app.update(Event::Resized(120, 60));
-    let header = |app: &App| screen(Theme::new(false, true), app, 120, 60).lines().next().unwrap().to_owned();
+    let header =
+        |app: &App| screen(Theme::new(false, ColourDepth::Sixteen), app, 120, 60).lines().next().unwrap().to_owned();
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host(1))))));
     assert!(header(&app).contains("gputop RECORDING  box"), "{}", header(&app));
     // `H` does not hide the header of a recording.
@@ -309,10 +312,10 @@ fn the_header_of_a_recording_says_so_and_says_that_it_ended() {
     app.update(Event::Tick(ViewerTime::new(Duration::from_mins(1))));
     assert!(header(&app).contains("gputop RECORDING (ended: its last line is cut off)  box"), "{}", header(&app));
     // No agent can be asked for details that the recording lacks.
-    for key in [KeyCode::Tab, KeyCode::Enter] {
+    for key in [KeyCode::Tab, KeyCode::Char('i')] {
         app.update(Event::Key(key.into()));
     }
-    let page = screen(Theme::new(false, true), &app, 120, 60);
+    let page = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 60);
     assert!(page.contains("details          not in this recording") && !page.contains("asking the driver"), "{page}");
 }
 

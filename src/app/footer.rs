@@ -1,0 +1,156 @@
+//! The last line of the screen: the badges, and the keys that matter in this place.
+
+use unicode_width::UnicodeWidthStr;
+
+use super::end_dialog::Scope;
+use super::keymap::{BINDINGS, Binding, Intent};
+use super::{App, List, Mode};
+
+/// The keys over the process list, the most useful first, each with a word. Where a word is empty, the next key has the same.
+const PROCESSES: &[(Intent, &str)] = &[
+    (Intent::Help, "help"),
+    (Intent::OpenFilter, "filter"),
+    (Intent::Suspects, "orphans"),
+    (Intent::Graph, "graph"),
+    (Intent::Open, "detail"),
+    (Intent::OpenEndDialog, "end"),
+    (Intent::OtherList, "GPUs"),
+    (Intent::Quit, "quit"),
+    (Intent::Group, "group"),
+    (Intent::OpenSortMenu, "sort"),
+    (Intent::SettingsPanel, "settings"),
+    (Intent::Pause, "pause"),
+    (Intent::Mine, "mine"),
+];
+
+const GPUS: &[(Intent, &str)] = &[
+    (Intent::Help, "help"),
+    (Intent::Open, "its processes"),
+    (Intent::Detail, "detail"),
+    (Intent::Graph, "graph"),
+    (Intent::OtherList, "processes"),
+    (Intent::Quit, "quit"),
+    (Intent::Watch, "watch"),
+    (Intent::SettingsPanel, "settings"),
+    (Intent::Pause, "pause"),
+];
+
+const SETTINGS_PANEL: &[(Intent, &str)] = &[
+    (Intent::Close, "back"),
+    (Intent::Toggle, "show or hide"),
+    (Intent::SaveSettings, "write to config.toml"),
+    (Intent::Shift(-1), ""),
+    (Intent::Shift(1), "move"),
+];
+
+const PAGE: &[(Intent, &str)] = &[
+    (Intent::Close, "back"),
+    (Intent::Move(-1), ""),
+    (Intent::Move(1), "line"),
+    (Intent::MovePage(-1), ""),
+    (Intent::MovePage(1), "page"),
+    (Intent::Quit, "quit"),
+];
+
+const HELP: &[(Intent, &str)] = &[
+    (Intent::Close, "back"),
+    (Intent::SearchPage, "search"),
+    (Intent::Move(-1), ""),
+    (Intent::Move(1), "line"),
+    (Intent::MovePage(-1), ""),
+    (Intent::MovePage(1), "page"),
+    (Intent::Quit, "quit"),
+];
+
+const GRAPH: &[(Intent, &str)] = &[
+    (Intent::Close, "back"),
+    (Intent::Back(1), "past"),
+    (Intent::Now, "now"),
+    (Intent::Zoom(-1), ""),
+    (Intent::Zoom(1), "zoom"),
+    (Intent::Mark, "mark"),
+    (Intent::Move(1), "next"),
+    (Intent::OtherList, "GPUs"),
+    (Intent::OpenEndDialog, "end"),
+    (Intent::Help, "help"),
+    (Intent::Quit, "quit"),
+];
+
+const END_DIALOG: &[(Intent, &str)] = &[
+    (Intent::Confirm, "send"),
+    (Intent::Choose(-1), ""),
+    (Intent::Choose(1), "choose"),
+    (Intent::Widen, "whole job"),
+    (Intent::Close, "close"),
+];
+
+/// A part of the footer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FooterPart {
+    Badge(String),
+    /// A key, its intent and a word for that.
+    Key(&'static str, Intent, &'static str),
+}
+
+impl FooterPart {
+    fn width(&self) -> usize {
+        match self {
+            Self::Badge(words) => words.width(),
+            Self::Key(key, _, "") => key.len(),
+            Self::Key(key, _, word) => key.len() + 1 + word.len(),
+        }
+    }
+}
+
+impl App {
+    /// The parts of the footer, each with its first column, in a line that begins at column `x`. Keys without room are left out.
+    pub(crate) fn footer(&self, mut x: usize) -> Vec<(usize, FooterPart)> {
+        let badges = self.badge_words();
+        let is_over_lists = matches!(self.modes.current(), Mode::List);
+        let leave = (is_over_lists && !badges.is_empty()).then_some((Intent::Leave, "leaves"));
+        let hints = leave.into_iter().chain(self.hints().iter().copied());
+        let keys = hints.filter_map(|(intent, word)| self.key(intent, word));
+        let mut placed: Vec<(usize, FooterPart)> = Vec::new();
+        for part in badges.into_iter().map(FooterPart::Badge).chain(keys) {
+            let end = x + part.width();
+            if matches!(part, FooterPart::Key(..)) && end > usize::from(self.size.0) {
+                break;
+            }
+            let is_joined = matches!(part, FooterPart::Key(_, _, ""));
+            placed.push((x, part));
+            x = end + if is_joined { 1 } else { 2 };
+        }
+        placed
+    }
+
+    /// The key of an intent in this place, with a word for it; `None` if there is none.
+    fn key(&self, intent: Intent, word: &'static str) -> Option<FooterPart> {
+        let dialog = self.modes.end_dialog();
+        let word = match (intent, dialog) {
+            (Intent::Widen, Some(dialog)) if !dialog.can_widen() => return None,
+            (Intent::Widen, Some(dialog)) if dialog.scope == Scope::Job => "not all of it",
+            _ => word,
+        };
+        let context = self.modes.current().key_context();
+        let is_hinted = |binding: &&Binding| binding.contexts.contains(&context) && binding.intent == intent;
+        let key = BINDINGS.iter().find(is_hinted)?.keys.split(' ').next()?;
+        Some(FooterPart::Key(key, intent, word))
+    }
+
+    fn hints(&self) -> &'static [(Intent, &'static str)] {
+        match self.modes.current() {
+            Mode::SettingsPanel(_) => SETTINGS_PANEL,
+            Mode::SortMenu(_) => &[(Intent::SortByChosen, "sort"), (Intent::Invert, "invert"), (Intent::Close, "back")],
+            Mode::List if self.focus == List::Gpus => GPUS,
+            Mode::List => PROCESSES,
+            Mode::Page(page) if page.is_typing() => &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")],
+            Mode::Filter | Mode::Search => &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")],
+            Mode::Page(page) if page.has_search() => HELP,
+            Mode::Page(_) => PAGE,
+            Mode::Graph(_) => GRAPH,
+            Mode::MarkName(_) => &[(Intent::KeepMarkName, "keep"), (Intent::Close, "no name")],
+            Mode::EndDialog(dialog) if dialog.is_over() => &[(Intent::Close, "close")],
+            Mode::EndDialog(_) => END_DIALOG,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The help: the keys, the mouse, and the words on the screen. `/` shows only the lines with some words.
+
+use strum::VariantArray;
+
+use super::{PageLine, Writer};
+use crate::app::columns::ListColumn;
+use crate::app::gpu_columns::GpuColumn;
+use crate::app::keymap::{BINDINGS, Binding, KeyContext, KeyGroup};
+use crate::app::process_columns::ProcessColumn;
+
+/// The words of the column VERDICT.
+const VERDICTS: &[(&str, &str)] = &[
+    ("ok", "no problem found"),
+    ("…", "not watched long enough to say"),
+    ("LEAK", "its memory grows without an end in sight"),
+    ("growing?", "its memory grows; too early to call it a leak"),
+    ("orphan", "its trainer or launcher is gone, and it still holds memory"),
+    ("orphan?", "some signs of an orphan, not all"),
+    ("ghost", "the driver lists memory for a process that has ended"),
+    ("zombie", "has ended, and its parent has not noticed yet"),
+    ("dying", "its main thread has ended, others still run"),
+    ("stuck", "waits in the driver: signals have no effect"),
+    ("blocked", "waits in the kernel for a disk or file system: signals have no effect"),
+    ("frozen", "frozen with its control group"),
+    ("stopped", "stopped by a signal or a debugger"),
+    ("idle", "holds memory and has computed nothing for long"),
+    ("worker", "works for another process of its job"),
+    ("launcher", "starts or serves the processes of a job"),
+    ("foreign", "of a container or another user: not visible here"),
+];
+
+/// Other words on the screen.
+const WORDS: &[(&str, &str)] = &[
+    ("unaccounted", "GPU memory in use that the driver lists for no living process"),
+    ("kept", "the memory is shown at the process that keeps it"),
+    ("shared", "several processes keep the memory, which is shown once, elsewhere"),
+    ("tagged", "chosen with Space: F9 ends all tagged processes together"),
+    ("watched", "chosen with w: gputop says when the process ends, or the GPU is free"),
+    ("job", "a launcher and all processes that it started"),
+    ("≥", "a part of the sum is not known"),
+    ("N/A", "this GPU or driver does not report it"),
+    ("perm", "only another user or root may see it"),
+    ("ERR", "reading it failed"),
+];
+
+pub(super) fn lines(width: usize, search: &str) -> Vec<PageLine> {
+    let words: Vec<String> = search.split_whitespace().map(str::to_lowercase).collect();
+    let mut writer = Writer { width, lines: Vec::new() };
+    for (head, entries) in sections() {
+        let is_found = |(name, text): &&(String, String)| {
+            let line = format!("{head} {name} {text}").to_lowercase();
+            words.iter().all(|word| line.contains(word))
+        };
+        let found: Vec<&(String, String)> = entries.iter().filter(is_found).collect();
+        if found.is_empty() {
+            continue;
+        }
+        writer.head(&head);
+        if head == MEMORY_BAR && words.is_empty() {
+            writer.lines.push(PageLine::Legend);
+        }
+        for (name, text) in found {
+            writer.field(name, text);
+        }
+    }
+    if writer.lines.is_empty() {
+        writer.head("No line of the help has these words.");
+    }
+    writer.lines
+}
+
+const MEMORY_BAR: &str = "Words: the bar of memory";
+
+/// The headings, each with its entries.
+fn sections() -> Vec<(String, Vec<(String, String)>)> {
+    let texts = |entries: &[(&str, &str)]| {
+        entries.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    };
+    let keys = |is_shown: &dyn Fn(&Binding) -> bool| {
+        let bindings = BINDINGS.iter().filter(|binding| !binding.help.is_empty() && is_shown(binding));
+        bindings.map(|binding| (binding.keys.to_owned(), binding.help.to_owned())).collect()
+    };
+    let of_lists = |group: &KeyGroup| {
+        let is_shown =
+            |binding: &Binding| binding.contexts.contains(&KeyContext::List) && binding.intent.group() == *group;
+        (format!("{}: {group}", KeyContext::List), keys(&is_shown))
+    };
+    let of_context =
+        |context: &KeyContext| (context.to_string(), keys(&|binding: &Binding| binding.contexts.contains(context)));
+    let columns = |specs: Vec<crate::app::columns::ColumnSpec>| {
+        specs.into_iter().map(|spec| (spec.title.to_owned(), spec.help.to_owned())).collect()
+    };
+    let mouse = [
+        ("wheel", "scrolls the list under it"),
+        (
+            "click",
+            "puts the cursor there; on a heading, sorts by it; on a GPU, shows its processes; on a key below, presses it",
+        ),
+        ("double click", "opens the page of the process or GPU"),
+        ("right click", "tags the process"),
+        ("Shift and drag", "selects text, as without gputop"),
+    ];
+    let memory = [
+        ("allocated", "in use by PyTorch's tensors; all memory in use where PyTorch's stats are not known"),
+        ("cached", "reserved by PyTorch, without a tensor in it"),
+        ("other", "in use beside PyTorch: CUDA contexts, libraries, unaccounted memory"),
+    ];
+    let mut sections: Vec<(String, Vec<(String, String)>)> = KeyGroup::VARIANTS.iter().map(of_lists).collect();
+    sections.push(("Mouse".to_owned(), texts(&mouse)));
+    sections.push((
+        "Words: columns of the process list".to_owned(),
+        columns(ProcessColumn::VARIANTS.iter().map(|column| column.spec()).collect()),
+    ));
+    sections.push(("Words: verdicts".to_owned(), texts(VERDICTS)));
+    sections.push((MEMORY_BAR.to_owned(), texts(&memory)));
+    sections.push((
+        "Words: columns of the GPU list".to_owned(),
+        columns(GpuColumn::VARIANTS.iter().map(|column| column.spec()).collect()),
+    ));
+    sections.push(("Words: others".to_owned(), texts(WORDS)));
+    sections.extend(KeyContext::VARIANTS.iter().filter(|context| **context != KeyContext::List).map(of_context));
+    sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(search: &str) -> String {
+        let line = |line| match line {
+            PageLine::Head(text) => text,
+            PageLine::Field(name, text) => format!("{name} {text}"),
+            PageLine::Bar(_) | PageLine::Legend | PageLine::News(_) => String::new(),
+        };
+        lines(60, search).into_iter().map(|written| line(written) + "\n").collect()
+    }
+
+    #[test]
+    fn the_help_explains_each_key_heading_and_word() {
+        let help = text("");
+        for binding in BINDINGS.iter().filter(|binding| !binding.help.is_empty()) {
+            assert!(help.contains(binding.keys), "{}", binding.keys);
+        }
+        for column in ProcessColumn::VARIANTS {
+            assert!(help.contains(column.spec().title), "{}", column.spec().title);
+        }
+    }
+
+    #[test]
+    fn a_search_leaves_the_lines_with_all_words_and_their_headings() {
+        assert_eq!(
+            text("CACHE empty"),
+            "Words: columns of the process list\nCACHE GPU memory that PyTorch keeps unused: empty_cache() gives it\n back\n"
+        );
+        assert!(text("no such words").contains("No line"));
+    }
+}

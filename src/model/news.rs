@@ -1,0 +1,306 @@
+//! The news of a host: processes that began and ended, leaks, suspects, memory that ran out, and trouble of GPUs.
+//!
+//! Every word of the news stands here. The news follow from snapshots alone, so a replay has those of the live run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::growth::Evidence;
+use super::health::{self, Severity};
+use super::history::{History, HistoryEvent, HistoryEventKind};
+use super::identity::GpuOrProcess;
+use super::process_role;
+use super::verdict::Verdict;
+use crate::base::time::WallClock;
+use crate::base::units::{Bytes, Elapsed, Moment};
+use crate::protocol::snapshot::{GpuUuid, ProcessFacts, ProcessId, Snapshot};
+
+/// The most news that are remembered. The oldest is dropped for a new one.
+const REMEMBERED: usize = 256;
+
+/// A leak that stops and starts again within this time is the same leak.
+const SAME_LEAK: Duration = Duration::from_mins(10);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NewsKind {
+    Began,
+    Ended,
+    Signalled,
+    Leak,
+    LeakOver,
+    Suspect,
+    OutOfMemory,
+    Xid,
+    GpuTrouble,
+    GpuAnswers,
+}
+
+impl NewsKind {
+    /// The word for several news of this kind in a summary; `None` for kinds that a summary leaves out.
+    pub(crate) fn summary_word(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Ended => "ended",
+            Self::Leak => "leak",
+            Self::Suspect => "suspect",
+            Self::OutOfMemory => "out of memory",
+            Self::Xid => "Xid",
+            Self::GpuTrouble => "GPU trouble",
+            Self::Began | Self::Signalled | Self::LeakOver | Self::GpuAnswers => return None,
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct NewsItem {
+    pub at: Moment,
+    pub kind: NewsKind,
+    pub severity: Severity,
+    pub sentence: String,
+}
+
+/// The facts of one pass that news follow from.
+pub(super) struct NewsSources<'a> {
+    pub snapshot: &'a Snapshot,
+    pub history: &'a History,
+    pub verdicts: &'a [Verdict],
+    /// The GPUs and processes that leak now.
+    pub leaks: Vec<(GpuOrProcess, Evidence)>,
+    pub clock: Option<WallClock>,
+}
+
+/// The latest news, in the order of data time, and the facts that decide whether something is new.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NewsLog {
+    items: VecDeque<NewsItem>,
+    /// The number of events of the history that are news already.
+    events: u64,
+    /// The last known facts of processes on GPUs, which outlive them.
+    known: BTreeMap<ProcessId, Arc<ProcessFacts>>,
+    /// Each reported leak, with the moment when it stopped; `None` while it continues.
+    leaks: Vec<(GpuOrProcess, Option<Moment>)>,
+    suspects: Vec<FoundSuspect>,
+    /// How often PyTorch ran out of memory.
+    ooms: BTreeMap<ProcessId, u64>,
+    troubled: Vec<GpuUuid>,
+}
+
+/// A suspect verdict of a process.
+#[derive(Debug, Clone)]
+struct FoundSuspect {
+    process: ProcessId,
+    /// The name of the verdict.
+    name: &'static str,
+    is_reported: bool,
+}
+
+impl FoundSuspect {
+    fn is(&self, verdict: &Verdict) -> bool {
+        (self.process, self.name) == (verdict.process, verdict.name())
+    }
+}
+
+impl NewsLog {
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &NewsItem> {
+        self.items.iter()
+    }
+
+    fn add(&mut self, at: Moment, kind: NewsKind, severity: Severity, sentence: String) {
+        if self.items.len() == REMEMBERED {
+            self.items.pop_front();
+        }
+        let place = self.items.partition_point(|item| item.at <= at);
+        self.items.insert(place, NewsItem { at, kind, severity, sentence });
+    }
+
+    pub(super) fn add_snapshot(&mut self, sources: &NewsSources<'_>) {
+        let snapshot = sources.snapshot;
+        for gpu_process in snapshot.gpus.iter().flat_map(|gpu| &gpu.processes) {
+            // A zombie has no arguments any more.
+            if let Some(process) = snapshot.process(gpu_process.process)
+                && (process.facts.argv.as_ref().is_ok_and(|argv| !argv.is_empty())
+                    || !self.known.contains_key(&process.id))
+            {
+                self.known.insert(process.id, process.facts.clone());
+            }
+        }
+        self.add_events(sources);
+        self.add_leaks(sources);
+        self.add_suspects(sources);
+        self.add_ooms(snapshot);
+        self.add_gpu_trouble(snapshot);
+        self.known.retain(|id, _| sources.history.process(*id).is_some());
+    }
+
+    fn add_events(&mut self, sources: &NewsSources<'_>) {
+        let events: Vec<&HistoryEvent> = sources.history.events_after(self.events).collect();
+        self.events += events.len() as u64;
+        // A process on several GPUs has an event on each.
+        let is_same = |a: &&HistoryEvent, b: &&HistoryEvent| {
+            a.process.is_some() && a.process == b.process && NewsKind::of(a.kind) == NewsKind::of(b.kind)
+        };
+        for same in events.chunk_by(is_same) {
+            let Some((kind, first)) = same.first().and_then(|event| Some((NewsKind::of(event.kind)?, *event))) else {
+                continue;
+            };
+            let gpus: Vec<&GpuUuid> = same.iter().filter_map(|event| event.gpu.as_ref()).collect();
+            let gpus = gpu_names(sources.snapshot, &gpus);
+            let process = first.process.as_ref().map(|(id, _)| *id);
+            let name = process.map_or_else(String::new, |id| self.name(id));
+            let (severity, sentence) = match first.kind {
+                HistoryEventKind::Began => (Severity::Fine, format!("{name} began on {gpus}")),
+                HistoryEventKind::Ended(_) => {
+                    let amount = |event: &&HistoryEvent| match event.kind {
+                        HistoryEventKind::Ended(held) => held,
+                        _ => None,
+                    };
+                    let held: Option<Bytes> = same.iter().map(amount).sum();
+                    let held = held.map_or_else(String::new, |held| format!(", held {held} on {gpus}"));
+                    let lives = process.is_some_and(|id| sources.snapshot.lives(id));
+                    let verb = if lives { "released its GPU memory" } else { "exited" };
+                    (Severity::Fine, format!("{name} {verb}{held}"))
+                }
+                HistoryEventKind::Signalled(signal) => (Severity::Notable, format!("{signal} sent to {name}")),
+                HistoryEventKind::Xid(code) => {
+                    let words = health::describe_xid(code).map_or_else(String::new, |words| format!(": {words}"));
+                    (Severity::Bad, format!("Xid {code} on {gpus}{words}"))
+                }
+                HistoryEventKind::Dropped { .. } => continue,
+            };
+            self.add(first.at, kind, severity, sentence);
+        }
+    }
+
+    fn add_leaks(&mut self, sources: &NewsSources<'_>) {
+        let now = sources.snapshot.at;
+        for (subject, stopped) in &mut self.leaks {
+            if sources.leaks.iter().any(|(leaking, _)| leaking == subject) {
+                *stopped = None;
+            } else {
+                stopped.get_or_insert(now);
+            }
+        }
+        let is_over = |stopped: Option<Moment>| stopped.is_some_and(|stopped| now.since(stopped) >= SAME_LEAK);
+        let over: Vec<_> = self.leaks.extract_if(.., |(_, stopped)| is_over(*stopped)).collect();
+        for (subject, _) in over {
+            let is_there = match &subject {
+                GpuOrProcess::Process(id) => sources.snapshot.lives(*id),
+                GpuOrProcess::Gpu(uuid) => sources.snapshot.gpu(uuid).is_some(),
+            };
+            if is_there {
+                let sentence = format!("{} no longer leaks", self.subject(&subject, sources.snapshot));
+                self.add(now, NewsKind::LeakOver, Severity::Fine, sentence);
+            }
+        }
+        for (subject, evidence) in &sources.leaks {
+            if self.leaks.iter().any(|(known, _)| known == subject) {
+                continue;
+            }
+            let full = match (evidence.forecast.map(|forecast| forecast.likely), sources.clock) {
+                (Some(left), Some(clock)) => format!(", full at {}", clock.near(now.after(left), now)),
+                (Some(left), None) => format!(", full in {}", Elapsed(left)),
+                (None, _) => String::new(),
+            };
+            let name = self.subject(subject, sources.snapshot);
+            self.add(now, NewsKind::Leak, Severity::Bad, format!("LEAK {name} {}{full}", evidence.rate));
+            self.leaks.push((subject.clone(), None));
+        }
+    }
+
+    fn add_suspects(&mut self, sources: &NewsSources<'_>) {
+        let suspects: Vec<&Verdict> =
+            sources.verdicts.iter().filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu()).collect();
+        let is_now = |found: &FoundSuspect| suspects.iter().any(|verdict| found.is(verdict));
+        let is_there = |found: &FoundSuspect| sources.snapshot.process(found.process).is_some();
+        self.suspects.retain(|found| if found.is_reported { is_there(found) } else { is_now(found) });
+        for verdict in suspects {
+            match self.suspects.iter_mut().find(|found| found.is(verdict)) {
+                Some(found) if found.is_reported => continue,
+                // The first passes lack facts, so a verdict must hold for two passes.
+                Some(found) => found.is_reported = true,
+                None => {
+                    let found = FoundSuspect { process: verdict.process, name: verdict.name(), is_reported: false };
+                    self.suspects.push(found);
+                    continue;
+                }
+            }
+            // A process that has a GPU open without being listed for it is not known yet.
+            if let Some(process) = sources.snapshot.process(verdict.process) {
+                self.known.entry(process.id).or_insert_with(|| process.facts.clone());
+            }
+            let sentence = format!("{} {}: {}", verdict.word(), self.name(verdict.process), verdict.sentence());
+            self.add(sources.snapshot.at, NewsKind::Suspect, Severity::Notable, sentence);
+        }
+    }
+
+    fn add_ooms(&mut self, snapshot: &Snapshot) {
+        self.ooms.retain(|id, _| snapshot.process(*id).is_some());
+        for process in &snapshot.processes {
+            let Some(allocator) = process.allocator.as_ref().filter(|allocator| !allocator.devices.is_empty()) else {
+                continue;
+            };
+            let ooms: Result<u64, _> = allocator.devices.iter().map(|device| device.ooms).sum();
+            let Ok(ooms) = ooms else { continue };
+            if self.ooms.insert(process.id, ooms).is_some_and(|before| ooms > before) {
+                let times = if ooms == 1 { "once" } else { &format!("{ooms} times") };
+                let sentence = format!("OUT OF MEMORY in {}, {times} so far", self.name(process.id));
+                self.add(snapshot.at, NewsKind::OutOfMemory, Severity::Bad, sentence);
+            }
+        }
+    }
+
+    fn add_gpu_trouble(&mut self, snapshot: &Snapshot) {
+        for gpu in &snapshot.gpus {
+            let place = self.troubled.iter().position(|uuid| *uuid == gpu.uuid);
+            let name = gpu_names(snapshot, &[&gpu.uuid]);
+            match (&gpu.trouble, place) {
+                (Some(trouble), None) if !trouble.is_starting() => {
+                    self.troubled.push(gpu.uuid.clone());
+                    let sentence = format!("{name}: {}", trouble.cause);
+                    self.add(snapshot.at, NewsKind::GpuTrouble, Severity::Bad, sentence);
+                }
+                (None, Some(place)) => {
+                    self.troubled.remove(place);
+                    self.add(snapshot.at, NewsKind::GpuAnswers, Severity::Fine, format!("{name} answers again"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn subject(&self, subject: &GpuOrProcess, snapshot: &Snapshot) -> String {
+        match subject {
+            GpuOrProcess::Process(id) => self.name(*id),
+            GpuOrProcess::Gpu(uuid) => gpu_names(snapshot, &[uuid]),
+        }
+    }
+
+    /// Returns `2885 train.py (alice)`.
+    fn name(&self, id: ProcessId) -> String {
+        let Some(facts) = self.known.get(&id) else { return id.pid.to_string() };
+        let user = facts.user.as_ref().map_or_else(|_| String::new(), |user| format!(" ({user})"));
+        format!("{} {}{user}", id.pid, process_role::program(facts))
+    }
+}
+
+impl NewsKind {
+    /// The kind of news that an event of the history is; `None` if it is none.
+    fn of(event: HistoryEventKind) -> Option<Self> {
+        match event {
+            HistoryEventKind::Began => Some(Self::Began),
+            HistoryEventKind::Ended(_) => Some(Self::Ended),
+            HistoryEventKind::Signalled(_) => Some(Self::Signalled),
+            HistoryEventKind::Xid(_) => Some(Self::Xid),
+            HistoryEventKind::Dropped { .. } => None,
+        }
+    }
+}
+
+/// Returns `GPU 0` or `GPU 0,2`.
+fn gpu_names(snapshot: &Snapshot, gpus: &[&GpuUuid]) -> String {
+    let labels: Vec<String> = gpus.iter().filter_map(|uuid| Some(snapshot.gpu(uuid)?.label())).collect();
+    if labels.is_empty() { "a GPU that is gone".to_owned() } else { format!("GPU {}", labels.join(",")) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! The news of hosts that are described by snapshots.
+
+use super::*;
+use crate::model::HostModel;
+use crate::protocol::snapshot::{Cause, State, Trouble, example};
+
+/// The news of a model: severity and sentence.
+fn news(model: &HostModel) -> Vec<(Severity, &str)> {
+    model.news().map(|item| (item.severity, item.sentence.as_str())).collect()
+}
+
+#[test]
+fn a_process_that_begins_and_ends_is_news_once_with_all_its_gpus() {
+    let mut model = HostModel::default();
+    let host = example::host(2);
+    for second in 0..3 {
+        model.replace(host.later(second));
+    }
+    let memory = Bytes::from_gib(10);
+    let with = host.later(3).with(101, "python train.py", 0, memory).with(101, "python train.py", 1, memory);
+    model.replace(with.clone());
+    model.replace(with.later(1));
+    model.replace(host.later(5));
+    model.replace(host.later(6));
+    let expected = [
+        (Severity::Fine, "101 train.py (alice) began on GPU 0,1"),
+        (Severity::Fine, "101 train.py (alice) exited, held 20.0 GiB on GPU 0,1"),
+    ];
+    assert_eq!(news(&model), expected);
+}
+
+#[test]
+fn a_leak_is_news_when_it_is_found_and_when_it_is_over() {
+    let mut model = HostModel::default();
+    let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
+    for pass in 0..600 {
+        host = host.later(10);
+        if pass < 200 {
+            host.gpus[0].processes[0].memory.as_mut().unwrap().0 += 80 << 20;
+        }
+        host.gpus[0].load.memory_used = host.gpus[0].processes[0].memory;
+        model.replace(host.clone());
+    }
+    let [(Severity::Bad, found), (Severity::Fine, over)] = news(&model)[..] else { panic!("{:?}", news(&model)) };
+    assert!(found.starts_with("LEAK 101 train.py (alice) +48") && found.contains(" MiB/min, full "), "{found}");
+    assert_eq!(over, "101 train.py (alice) no longer leaks");
+}
+
+#[test]
+fn trouble_of_a_gpu_and_its_end_are_news() {
+    let mut model = HostModel::default();
+    let host = example::host(2);
+    model.replace(host.clone());
+    let mut sick = host.later(1);
+    let sentence = "the driver does not answer";
+    sick.gpus[1].trouble = Some(Trouble { cause: Cause::Hung, sentence: sentence.into(), call: None, since: sick.at });
+    model.replace(sick.clone());
+    model.replace(sick.later(1));
+    model.replace(host.later(3));
+    assert_eq!(news(&model), [(Severity::Bad, "GPU 1: hung"), (Severity::Fine, "GPU 1 answers again")]);
+}
+
+#[test]
+fn memory_that_ran_out_is_news_with_the_number_of_times() {
+    let mut model = HostModel::default();
+    let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
+    for ooms in [1, 1, 3] {
+        host = host.later(1);
+        let mut stats = example::peek(None, Bytes::from_gib(6), Bytes::from_gib(4));
+        stats.devices[0].ooms = Ok(ooms);
+        host.processes[0].allocator = Some(Box::new(stats));
+        model.replace(host.clone());
+    }
+    assert_eq!(news(&model), [(Severity::Bad, "OUT OF MEMORY in 101 train.py (alice), 3 times so far")]);
+}
+
+#[test]
+fn a_suspect_is_news_once_when_its_verdict_has_held_for_two_passes() {
+    let mut model = HostModel::default();
+    let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
+    for pass in 0..5 {
+        host = host.later(1);
+        host.processes[0].load.state = Ok(if pass == 0 { State::Sleeping } else { State::Stopped });
+        model.replace(host.clone());
+        assert_eq!(news(&model).len(), usize::from(pass >= 2), "{:?}", news(&model));
+    }
+    let (severity, sentence) = news(&model)[0];
+    assert!(sentence.starts_with("stopped 101 train.py (alice): "), "{sentence}");
+    assert_eq!(severity, Severity::Notable);
+}

@@ -1,0 +1,36 @@
+//! Draws the frame around a part of the screen, with a title on its upper edge.
+
+use ratatui::buffer::Buffer;
+
+use super::pen::Pen;
+use super::theme::Theme;
+use crate::app::layout::Area;
+
+/// Draws the edges of an area. `selected` makes the frame bright.
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, area: Area, selected: bool) {
+    if area.width < 2 || area.height < 2 {
+        return;
+    }
+    let style = if selected { theme.accent() } else { theme.dim() };
+    let edge = "─".repeat(usize::from(area.width - 2));
+    for line in 0..area.height {
+        let Some(mut pen) = Pen::at(buffer, area, line) else { return };
+        if line == 0 {
+            pen.put("╭", style).put(&edge, style).put("╮", style);
+        } else if line + 1 == area.height {
+            pen.put("╰", style).put(&edge, style).put("╯", style);
+        } else {
+            pen.put("│", style).tab_from_end(1).put("│", style);
+        }
+    }
+}
+
+/// Writes a title on the upper edge of a framed area, and returns the pen after it.
+pub(super) fn title<'a>(buffer: &'a mut Buffer, theme: Theme, area: Area, text: &str) -> Option<Pen<'a>> {
+    let edge = Area { x: area.x + 2, width: area.width.checked_sub(4)?, height: 1, ..area };
+    let mut pen = Pen::at(buffer, edge, 0)?;
+    pen.put(" ", theme.text());
+    let room = pen.room().saturating_sub(1);
+    pen.words(text.chars().take(room).collect::<String>(), theme.accent()).put(" ", theme.text());
+    Some(pen)
+}

@@ -1,0 +1,226 @@
+//! Draws the GPUs as tiles: memory, use, the memory of the last minutes, and who is on the GPU.
+//!
+//! ```text
+//! ╭─ 0 H100 80GB HBM3 ──── 64°C 512/700W ─╮
+//! │ MEM ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇──────  61.2/79.6G │
+//! │ SM  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇         97% │
+//! │                            ▁▂▃▄▅▆▇ │
+//! │ ▁▁▂▂▃▃▃▄▄▄▅▅▅▆▆▆▇▇▇████████████ │
+//! │ alice 34G train.py · bob 21G serve.py  │
+//! ╰─────────────── full in 14m  power cap ─╯
+//! ```
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Line;
+use ratatui::widgets::{Paragraph, Widget, Wrap};
+use unicode_width::UnicodeWidthStr;
+
+use super::is_read;
+use crate::app::columns::Align;
+use crate::app::gpu_columns::{GpuColumn, MEMORY_WIDTH};
+use crate::app::gpu_list::{GpuRow, gpu_rows};
+use crate::app::labels::{gpu_label, short, word};
+use crate::app::layout::{Area, TileGrid};
+use crate::app::process_cells::recent;
+use crate::app::{App, List, gpu_cells, gpu_users};
+use crate::base::units::{Bytes, Elapsed};
+use crate::model::{Breakdown, GpuOrProcess, Severity};
+use crate::protocol::snapshot::Trouble;
+use crate::view::pen::Pen;
+use crate::view::theme::{Fill, Theme};
+use crate::view::{frame, rect};
+
+/// The width of the names of the bars.
+const LABEL: usize = 4;
+
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid) {
+    for (at, row) in gpu_rows(app.fleet()).enumerate() {
+        let area = grid.tile(at);
+        let is_selected = app.focus == List::Gpus && at == app.gpus.cursor;
+        frame::draw(buffer, theme, area, is_selected);
+        head(buffer, theme, app, row, area, is_selected);
+        let inside = inside(area);
+        match row.gpu.trouble.as_ref().filter(|_| !is_read(row)) {
+            Some(trouble) => {
+                if let Some(mut pen) = Pen::at(buffer, inside, 0) {
+                    memory(&mut pen, theme, app, row);
+                }
+                let text = if has_room_for(trouble, area) {
+                    trouble.sentence.to_string()
+                } else {
+                    row.model.health(row.gpu).phrase
+                };
+                let below = Area { y: inside.y + 1, height: inside.height.saturating_sub(1), ..inside };
+                let line = Line::styled(text, theme.alarm_line());
+                Paragraph::new(line).wrap(Wrap { trim: true }).render(rect(below), buffer);
+            }
+            None => figures(buffer, theme, app, row, inside),
+        }
+    }
+}
+
+/// The area of the figures in a tile.
+fn inside(tile: Area) -> Area {
+    let inside = tile.inside();
+    Area { x: inside.x + 1, width: inside.width.saturating_sub(2), ..inside }
+}
+
+/// Whether the sentence about a GPU in trouble fits into its tile. A seventh of each line counts as lost to word wrap.
+pub(super) fn has_room_for(trouble: &Trouble, tile: Area) -> bool {
+    let inside = inside(tile);
+    trouble.sentence.as_str().len() <= usize::from(inside.width) * 6 / 7 * usize::from(inside.height - 1)
+}
+
+/// Draws what the GPU is on the upper edge, and on the lower edge what is wrong with it.
+fn head(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: Area, is_selected: bool) {
+    let GpuRow { model, gpu, .. } = row;
+    let name = gpu.facts.name.as_ref().map_or("", |name| gpu_cells::short_name(name.as_str()));
+    let host = if app.fleet().has_many() { format!("{}:", app.fleet().name(row.host)) } else { String::new() };
+    let heat = cell(app, row, GpuColumn::Temperature);
+    let power = word(gpu.load.power);
+    let right = heat.text.width() + 1 + power.width() + 2;
+    let edge = Area { height: 1, ..area };
+    let room = usize::from(area.width).saturating_sub(4 + 2);
+    let title = format!("{host}{} {name}", gpu_label(gpu));
+    // The last words of the model's name give way to temperature and power.
+    let mut short = title.as_str();
+    while short.width() > room.saturating_sub(right + 1)
+        && let Some((words, _)) = short.rsplit_once(' ')
+    {
+        short = words;
+    }
+    if let Some(mut pen) = frame::title(buffer, theme, area, short)
+        && pen.room() > right
+    {
+        pen.tab_from_end(right).put(" ", theme.text());
+        pen.put(&heat.text, theme.tone(heat.tone, theme.text(), theme.text())).put(" ", theme.text());
+        pen.put(power, theme.text()).put(" ", theme.text());
+    }
+    if is_selected {
+        theme
+            .select(buffer, Rect { x: area.x + 2, width: u16::try_from(short.width() + 2).unwrap_or(0), ..rect(edge) });
+    }
+    let health = model.health(gpu);
+    let mut notes: Vec<(String, Style)> = Vec::new();
+    if app.alerts.is_watched(&row.id().into()) {
+        notes.push(("watched".to_owned(), theme.accent()));
+    }
+    if let Some(left) = gpu_users::runs_out_in(model, gpu) {
+        notes.push((format!("full in {}", Elapsed(left)), theme.alarm_line()));
+    }
+    match model.age(gpu) {
+        Some(age) => notes.push((format!("{} old", Elapsed(age)), theme.notable())),
+        None if health.severity > Severity::Fine => {
+            let words = if health.phrase.width() <= room { health.phrase } else { health.word };
+            notes.push((words, theme.severity(health.severity)));
+        }
+        None => {}
+    }
+    let bottom = Area { x: area.x + 2, y: area.y + area.height - 1, width: area.width.saturating_sub(4), height: 1 };
+    let Some(mut pen) = Pen::at(buffer, bottom, 0) else { return };
+    let width: usize = notes.iter().map(|(words, _)| words.width() + 2).sum();
+    pen.tab_from_end(width);
+    for (words, style) in notes {
+        pen.put(" ", theme.text()).put(words, style).put(" ", theme.text());
+    }
+}
+
+fn cell(app: &App, GpuRow { host, model, gpu }: GpuRow<'_>, column: GpuColumn) -> crate::app::columns::Cell {
+    gpu_cells::cell(column, app.fleet().name(host), model, gpu)
+}
+
+fn figures(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: Area) {
+    if let Some(mut pen) = Pen::at(buffer, area, 0) {
+        memory(&mut pen, theme, app, row);
+    }
+    if let Some(mut pen) = Pen::at(buffer, area, 1) {
+        let style = if is_read(row) { theme.text() } else { theme.dim() };
+        let bar = pen.room().saturating_sub(LABEL + MEMORY_WIDTH + 1);
+        pen.cell("SM", LABEL, Align::Left, theme.dim());
+        let share = row.gpu.load.sm.ok().map(|percent| f64::from(percent.value()) / 100.0);
+        pen.gauge(theme, share, bar, Fill::Busy, style);
+        pen.skip(1).cell(cell(app, row, GpuColumn::Sm).text, MEMORY_WIDTH, Align::Right, style);
+    }
+    let above = Area { y: area.y + 2, height: area.height.saturating_sub(3), ..area };
+    history(buffer, theme, row, above);
+    if let Some(mut pen) = Pen::at(buffer, area, area.height - 1) {
+        users(&mut pen, theme, row);
+    }
+}
+
+fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
+    let GpuRow { model, gpu, .. } = row;
+    let load = &gpu.load;
+    let style = if is_read(row) { theme.text() } else { theme.dim() };
+    let bar = pen.room().saturating_sub(LABEL + MEMORY_WIDTH + 1);
+    let share = load.memory_used.ok().zip(load.memory_total.ok()).and_then(|(used, total)| used.share_of(total));
+    pen.cell("MEM", LABEL, Align::Left, theme.dim());
+    let parts = model.latest().filter(|_| is_read(row)).and_then(|snapshot| Breakdown::of_used(snapshot, gpu));
+    match parts.zip(load.memory_total.ok()) {
+        Some((parts, total)) => pen.breakdown(theme, &parts, total, bar, style),
+        None => pen.gauge(theme, share, bar, Fill::Allocated, style),
+    };
+    let figure = if is_read(row) { theme.full(share, style) } else { style };
+    pen.skip(1).cell(cell(app, row, GpuColumn::Memory).text, MEMORY_WIDTH, Align::Right, figure);
+}
+
+/// Draws the memory of the last minutes, filled up to its share of all memory.
+fn history(buffer: &mut Buffer, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, area: Area) {
+    let subject = GpuOrProcess::Gpu(gpu.uuid.clone());
+    let (Some(series), Ok(total)) = (model.series(&subject), gpu.load.memory_total) else { return };
+    let columns = series.columns(model.now(), recent(model), area.width.into());
+    for line in 0..area.height {
+        let Some(mut pen) = Pen::at(buffer, area, line) else { return };
+        let row = u64::from(area.height - 1 - line);
+        let glyph = |held: Bytes| {
+            // In eighths of a cell, of which a memory in use has at least one.
+            let eighths =
+                (held.0.saturating_mul(u64::from(area.height) * 8) / total.0.max(1)).max(u64::from(held.0 > 0));
+            usize::try_from(eighths.saturating_sub(row * 8)).map_or(8, |eighths| eighths.min(8))
+        };
+        let curve: String = columns.iter().map(|held| held.map_or(' ', |held| EIGHTHS[glyph(held)])).collect();
+        pen.put(curve, theme.fill(Fill::Allocated, f64::from(area.height - line) / f64::from(area.height)));
+    }
+}
+
+/// Blocks by their height in eighths of a cell.
+const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Draws who is on the GPU, the largest first, and how many have no room.
+fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
+    let users = gpu_users::of(row.model, row.gpu);
+    if users.is_empty() {
+        let GpuRow { model, gpu, .. } = row;
+        let unaccounted = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.uuid);
+        match unaccounted {
+            Some(unaccounted) => {
+                pen.rest(format!("{} unaccounted", short(unaccounted.memory)), theme.edge(Fill::Other));
+            }
+            None if gpu.trouble.is_some() || !gpu.failures.is_empty() => {
+                pen.rest("processes not known", theme.dim());
+            }
+            None => _ = pen.put("no process", theme.dim()),
+        }
+        return;
+    }
+    for (at, user) in users.iter().enumerate() {
+        let separator = if at > 0 { " · " } else { "" };
+        let amount = user.amount();
+        let words = [user.name.as_str(), amount.as_str(), user.program.as_str()];
+        let width: usize = words.iter().map(|word| word.width() + 1).sum::<usize>() - 1;
+        let more = format!(" +{}", users.len() - at);
+        let after = if at + 1 < users.len() { more.len() } else { 0 };
+        if at > 0 && separator.width() + width + after > pen.room() {
+            pen.put(more, theme.dim());
+            return;
+        }
+        pen.put(separator, theme.dim()).put(words[0], theme.dim()).skip(1).put(words[1], theme.text()).skip(1);
+        if words[2].width() <= pen.room() {
+            pen.put(words[2], theme.text());
+        } else {
+            pen.rest(words[2], theme.text());
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Filled areas on each other, with eight steps of height in each cell.
+//!
+//! In a cell that two areas share, the foreground is the lower one and the background the upper one.
+
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::style::{Color, Style};
+
+use crate::app::layout::Area;
+use crate::view::theme::{Fill, Theme};
+
+/// The steps of height in a cell.
+const STEPS: usize = 8;
+
+const BLOCKS: [char; STEPS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Areas on each other, the lowest first.
+pub(super) struct Areas {
+    /// The fill of each area; `None` for memory whose parts are not known.
+    fills: Vec<Option<Fill>>,
+    /// For each column of cells the upper edges of the areas, in steps from the bottom; none in a gap.
+    columns: Vec<Vec<usize>>,
+}
+
+impl Areas {
+    pub(super) fn new(fills: Vec<Option<Fill>>) -> Self {
+        Self { fills, columns: Vec::new() }
+    }
+
+    /// Adds a column of cells at the right. `heights` are the upper edges of the areas as shares of the plot; none in a gap.
+    pub(super) fn push(&mut self, plot: Area, heights: impl Iterator<Item = f64>) {
+        let steps = usize::from(plot.height) * STEPS;
+        let mut floor = 0;
+        let column = heights.map(|height| {
+            #[expect(clippy::cast_precision_loss, reason = "a screen has fewer than 2^52 rows")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "between 0 and the steps there are"
+            )]
+            let top = (height.clamp(0.0, 1.0) * steps as f64).round() as usize;
+            floor = floor.max(top);
+            floor
+        });
+        self.columns.push(column.collect());
+    }
+
+    pub(super) fn draw(&self, buffer: &mut Buffer, theme: Theme, plot: Area) {
+        for row in 0..plot.height {
+            let place = f64::from(row) / f64::from(plot.height.max(2) - 1);
+            let styles: Vec<Style> = self.fills.iter().map(|fill| style(theme, *fill, place)).collect();
+            for (x, tops) in (plot.x..plot.x + plot.width).zip(&self.columns) {
+                let cell = &mut buffer[(x, plot.y + plot.height - 1 - row)];
+                self.draw_cell(cell, theme, usize::from(row) * STEPS, tops, &styles);
+            }
+        }
+    }
+
+    /// Draws one cell, whose lower edge is at `from`.
+    fn draw_cell(&self, cell: &mut Cell, theme: Theme, from: usize, tops: &[usize], styles: &[Style]) {
+        let at = |step: usize| tops.iter().position(|top| step < *top);
+        let Some(lowest) = at(from) else { return };
+        let highest = at(from + STEPS - 1);
+        if highest == Some(lowest) {
+            cell.set_char(glyph(theme, self.fills[lowest])).set_style(styles[lowest]);
+            return;
+        }
+        // Only two of the areas in a cell are drawn: the highest, and the largest of the others.
+        let beginning = |area: usize| area.checked_sub(1).map_or(0, |below| tops[below]).max(from);
+        let filled = highest.map_or(*tops.last().unwrap_or(&from), beginning) - from;
+        let lower = match highest {
+            // A thin area at the top is visible along its whole length.
+            None => at((from + filled).saturating_sub(1)),
+            Some(highest) => (lowest..highest).max_by_key(|area| tops[*area].saturating_sub(beginning(*area))),
+        };
+        let Some(lower) = lower else { return };
+        let block = BLOCKS[filled.clamp(1, STEPS) - 1];
+        match highest {
+            // The top of all areas is a bright line.
+            None => cell.set_char(block).set_style(self.fills[lower].map_or(theme.dim(), |fill| theme.edge(fill))),
+            // Two hatchings cannot share a cell.
+            Some(highest) if theme.is_hatched() => {
+                let area = if 2 * filled > STEPS { lower } else { highest };
+                cell.set_char(glyph(theme, self.fills[area])).set_style(styles[area])
+            }
+            Some(highest) => {
+                cell.set_char(block).set_style(styles[lower].bg(styles[highest].fg.unwrap_or(Color::Reset)))
+            }
+        };
+    }
+}
+
+fn style(theme: Theme, fill: Option<Fill>, place: f64) -> Style {
+    fill.map_or(theme.dim(), |fill| theme.fill(fill, place))
+}
+
+/// The glyph of a filled cell.
+pub(super) fn glyph(theme: Theme, fill: Option<Fill>) -> char {
+    match fill {
+        None => '░',
+        Some(fill) if theme.is_hatched() => theme.bar_glyph(fill),
+        Some(_) => '█',
+    }
+}
+
+/// Draws a glyph over a cell. Where the cell is filled, its colour becomes the background.
+pub(super) fn draw_over(cell: &mut Cell, glyph: char, style: Style) {
+    if cell.symbol() == "█" {
+        cell.bg = cell.fg;
+    }
+    cell.set_char(glyph);
+    cell.fg = Color::Reset;
+    cell.modifier = style.add_modifier;
+    cell.set_style(style);
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::layout::Rect;
+
+    use super::*;
+    use crate::base::terminal::ColourDepth;
+
+    const PLOT: Area = Area { x: 0, y: 0, width: 4, height: 2 };
+
+    fn drawn(theme: Theme) -> Buffer {
+        let mut areas = Areas::new(vec![Some(Fill::Allocated), Some(Fill::Cached), None]);
+        for heights in [[0.25, 0.25, 0.25], [0.5, 0.75, 0.75], [0.375, 1.0, 1.0]] {
+            areas.push(PLOT, heights.into_iter());
+        }
+        areas.push(PLOT, std::iter::empty());
+        let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width: PLOT.width, height: PLOT.height });
+        areas.draw(&mut buffer, theme, PLOT);
+        buffer
+    }
+
+    fn rows(buffer: &Buffer) -> Vec<String> {
+        let cells: Vec<&str> = buffer.content.iter().map(Cell::symbol).collect();
+        cells.chunks(usize::from(PLOT.width)).map(<[&str]>::concat).collect()
+    }
+
+    #[test]
+    fn a_cell_has_eight_steps_and_the_colours_of_two_areas() {
+        let theme = Theme::new(false, ColourDepth::Sixteen);
+        let buffer = drawn(theme);
+        assert_eq!(rows(&buffer), [" ▄█ ", "▄█▆ "]);
+        let (allocated, cached) = (theme.fill(Fill::Allocated, 0.0), theme.fill(Fill::Cached, 0.0));
+        assert_eq!((Some(buffer[(2, 1)].fg), Some(buffer[(2, 1)].bg)), (allocated.fg, cached.fg));
+        assert_eq!((buffer[(1, 0)].bg, buffer[(2, 0)].bg), (Color::Reset, Color::Reset));
+    }
+
+    #[test]
+    fn without_colour_areas_are_hatched() {
+        assert_eq!(rows(&drawn(Theme::new(false, ColourDepth::None))), [" ▄▒ ", "▄██ "]);
+    }
+
+    #[test]
+    fn a_line_over_an_area_keeps_the_colour_of_the_area() {
+        let theme = Theme::new(false, ColourDepth::Sixteen);
+        let mut buffer = drawn(theme);
+        draw_over(&mut buffer[(1, 1)], '┊', theme.accent());
+        assert_eq!(Some(buffer[(1, 1)].bg), theme.fill(Fill::Allocated, 0.0).fg);
+    }
+}

@@ -1,0 +1,73 @@
+//! Draws the forecast of a leak, from now to the time at which memory ends.
+
+use std::time::Duration;
+
+use ratatui::buffer::Buffer;
+
+use super::axes::{Level, write_over};
+use super::dots::Dots;
+use crate::app::graph::panel::{Panel, Projection};
+use crate::base::time::WallClock;
+use crate::base::units::Moment;
+use crate::view::theme::Theme;
+
+/// `OOM 04:12`, the time at which memory ends; `OOM` if the wall clock is not known.
+pub(super) fn end_time(clock: Option<WallClock>, now: Moment, after: Duration) -> String {
+    clock.map_or_else(|| "OOM".to_owned(), |clock| format!("OOM {}", clock.near(now.after(after), now)))
+}
+
+/// Draws the likeliest path in red up to the line where memory ends, the earliest and the latest path dimmed, and the time at
+/// which memory ends.
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Option<WallClock>, now: Moment) {
+    let Some(projection) = panel.projection else { return };
+    let (past, width) = (panel.past, panel.plot.width);
+    let ahead = crate::app::layout::Area { x: panel.plot.x + past, width: width - past, ..panel.plot };
+    let limit = projection.limit.map(|amount| Level {
+        amount,
+        name: String::new(),
+        is_capacity: false,
+        style: theme.alarm_line(),
+    });
+    if let Some(limit) = &limit {
+        limit.line(buffer, panel, ahead);
+    }
+    let last = paths(buffer, theme, panel, projection);
+    let (Some(full), Some(limit)) = (projection.full, limit) else { return };
+    let label = end_time(clock, now, full.likely);
+    let label_width = u16::try_from(label.len()).unwrap_or(u16::MAX);
+    let column = full.likely.as_millis() / panel.window.part().as_millis().max(1);
+    let column = u16::try_from(column).unwrap_or(u16::MAX).saturating_add(past);
+    if column < width {
+        let Some(row) = limit.row(panel) else { return };
+        // After the place where the path meets the limit, or before it where there is no room.
+        let start = if column + 2 + label_width <= width { column + 2 } else { column.saturating_sub(label_width + 1) };
+        write_over(buffer, (panel.plot.x + start, row), &label, theme.alarm_line());
+    } else if let Some(start) = width.checked_sub(label_width + 2) {
+        // The path leaves the plot before it meets the limit.
+        let row = panel.plot.y + last.saturating_sub(1);
+        write_over(buffer, (panel.plot.x + start, row), &format!("{label} →"), theme.alarm_line());
+    }
+}
+
+/// Draws the paths. Returns the row of the last cell of the likeliest one, counted from the top of the plot.
+fn paths(buffer: &mut Buffer, theme: Theme, panel: &Panel, projection: Projection) -> u16 {
+    let mut dots = Dots::new(panel.plot);
+    let past = usize::from(panel.past) * 2;
+    let mut before = dots.row(panel.scale.height(projection.from));
+    for x in past..usize::from(panel.plot.width) * 2 {
+        let after = panel.window.part() * u32::try_from(x - past + 1).unwrap_or(u32::MAX) / 2;
+        let rows = projection.held(after).map(|bytes| dots.row(panel.scale.height(bytes)));
+        for row in [rows[0], rows[2]].into_iter().filter(|_| x % 4 < 2) {
+            dots.line(x, (row, row), theme.dim());
+        }
+        // Neighbouring columns are joined, however steep the path is.
+        dots.line(x, (before, rows[1]), theme.alarm_line());
+        before = rows[1];
+        // Memory has ended.
+        if projection.full.is_some_and(|full| after >= full.likely) {
+            break;
+        }
+    }
+    dots.draw(buffer);
+    u16::try_from(before / 4).unwrap_or(0)
+}

@@ -1,0 +1,52 @@
+//! Draws the latest news, below the lists and the graph.
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+
+use super::pen::Pen;
+use super::theme::Theme;
+use crate::app::App;
+use crate::app::layout::Area;
+use crate::app::news;
+use crate::model::{NewsKind, Severity};
+
+/// Draws one line for each of the latest news, in a frame if the lists have frames.
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area, has_frame: bool) {
+    if area.height == 0 {
+        return;
+    }
+    let summary = app.last_look.summary(app.fleet());
+    if has_frame {
+        super::framed(buffer, theme, area.frame(), summary.as_deref().unwrap_or("News"), false);
+    }
+    let lines = news::lines(app.fleet());
+    for (row, line) in (0..area.height).zip(&lines) {
+        let Some(mut pen) = Pen::at(buffer, area, row) else { return };
+        if let Some(summary) = summary.as_ref().filter(|_| !has_frame && row == 0) {
+            pen.rest(summary, theme.notable());
+            continue;
+        }
+        let style = style(theme, line.item.severity);
+        pen.put(line.time(app.fleet()), theme.dim()).skip(1).put(sign(line.item.kind), style).skip(1);
+        pen.rest(line.sentence(app.fleet()), style);
+    }
+}
+
+pub(super) fn style(theme: Theme, severity: Severity) -> Style {
+    match severity {
+        Severity::Fine | Severity::Unknown => theme.dim(),
+        Severity::Notable => theme.notable(),
+        Severity::Bad => theme.alarm(),
+    }
+}
+
+/// The sign before a line: up for memory that was taken, down for memory that was released.
+pub(super) fn sign(kind: NewsKind) -> &'static str {
+    match kind {
+        NewsKind::Began | NewsKind::Leak => "▲",
+        NewsKind::Ended | NewsKind::LeakOver => "▼",
+        NewsKind::Signalled => "✕",
+        NewsKind::GpuAnswers => "·",
+        NewsKind::Suspect | NewsKind::OutOfMemory | NewsKind::Xid | NewsKind::GpuTrouble => "!",
+    }
+}

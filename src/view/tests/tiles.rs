@@ -1,0 +1,55 @@
+//! The tiles of GPUs.
+
+use super::*;
+
+#[test]
+fn a_tile_shows_memory_use_history_and_who_is_on_the_gpu() {
+    let host = host(2)
+        .with(7, "python -m torch.distributed.run train.py", 0, Bytes::from_gib(12))
+        .with(8, "python train.py --lr 1", 1, Bytes::from_gib(30))
+        .with(9, "python train.py --lr 2", 1, Bytes::from_gib(4));
+    let app = app_of(&host, 100, 30, Settings::default());
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 100, 30);
+    for words in [
+        "╭─ 0 H100 80GB HBM3 ─",
+        " 50°C 300W ─╮",
+        "12.0/80.0G",
+        "alice 12.0G torch.distributed.run",
+        "34.0G 2× train.py",
+    ] {
+        assert!(screen.contains(words), "{words}\n{screen}");
+    }
+    assert!(screen.contains("╭─ Processes ─"), "{screen}");
+}
+
+#[test]
+fn a_tile_says_what_is_wrong_with_its_gpu_and_keeps_the_last_figure() {
+    let mut host = host(2);
+    let sentence = "GPU 1 fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot";
+    host.gpus[1].trouble = Some(Trouble { cause: Cause::Lost, sentence: sentence.into(), call: None, since: host.at });
+    let text = |width| {
+        let app = app_of(&host, width, 30, Settings::default());
+        screen(Theme::new(false, ColourDepth::Sixteen), &app, width, 30)
+    };
+    let wide = text(160);
+    assert!(wide.contains("may say why, and the host may") && wide.contains("│ need a reboot "), "{wide}");
+    // A tile without room for the sentence has a few words, and the sentence is below the list.
+    let narrow = text(80);
+    assert!(narrow.contains(sentence) || narrow.contains("GPU 1 fell off the bus; `dmesg"), "{narrow}");
+}
+
+#[test]
+fn a_tile_without_a_listed_process_says_whether_memory_is_unaccounted_or_processes_are_not_known() {
+    let mut host = host(2);
+    host.gpus[0].load.memory_used = Ok(Bytes::from_gib(9));
+    host.gpus[1].trouble = Some(Trouble {
+        cause: Cause::Failed,
+        sentence: "the processes of GPU 1 cannot be listed".into(),
+        call: None,
+        since: host.at,
+    });
+    let app = app_of(&host, 100, 30, Settings::default());
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 100, 30);
+    assert!(screen.contains("9.0G unaccounted") && screen.contains("processes not known"), "{screen}");
+    assert!(!screen.contains("no process  "), "{screen}");
+}
