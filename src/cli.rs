@@ -381,6 +381,13 @@ pub(crate) struct FreeArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// The command, whose PID, exit code, signals and output stay as they are. `GPUTOP_PROBE=0` runs it without the probe
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ReplayArgs {
     /// Lines as `gputop agent` or `gputop --json -l` print them; `-` for the standard input
     #[arg(value_name = "FILE")]
@@ -414,6 +421,8 @@ pub(crate) enum Task {
     Orphans(OrphansArgs),
     /// Show a recording on the same screens; nothing in it can be signalled
     Replay(ReplayArgs),
+    /// Run a Python program, or a launcher of one, and look into its GPU memory: as in `gputop run -- python train.py`
+    Run(RunArgs),
     /// Print the JSON Schema of the agent's lines
     Schema,
     /// Run one process of the simulated machine

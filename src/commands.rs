@@ -6,5 +6,8 @@ pub(crate) mod explain;
 pub mod free;
 pub mod orphans;
 mod output;
+mod private_folder;
 pub mod query;
+mod replace_program;
 pub mod report;
+pub mod run;

@@ -14,7 +14,14 @@ pub(super) fn spelled_out(args: impl Iterator<Item = OsString>) -> impl Iterator
     let mut args = args.peekable();
     let is_nvidia_smi =
         args.peek().is_some_and(|program| Path::new(program).file_name() == Some("nvidia-smi".as_ref()));
-    args.map(move |arg| match arg.to_str().and_then(|text| text.strip_prefix("-lms")) {
+    let mut is_of_command = false;
+    args.enumerate().map(move |(at, arg)| match arg.to_str().and_then(|text| text.strip_prefix("-lms")) {
+        // The rest belongs to the command that gputop runs.
+        _ if is_of_command => arg,
+        _ if arg == "--" || at == 1 && arg == "run" => {
+            is_of_command = true;
+            arg
+        }
         Some("") => "--loop-ms".into(),
         Some(value) if value.starts_with('=') => format!("--loop-ms{value}").into(),
         _ if is_nvidia_smi && arg == "--version" => "--driver-version".into(),

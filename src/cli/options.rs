@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     AgentArgs, AnalyzeArgs, Cli, ExplainArgs, FormatArgs, FreeArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs,
-    ScreenArgs, Task,
+    RunArgs, ScreenArgs, Task,
 };
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::analyze::AnalyzeOptions;
@@ -14,6 +14,7 @@ use crate::commands::free::FreeOptions;
 use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{FieldTable, Query, QueryOptions};
 use crate::commands::report::{ChosenColumns, ReadOptions, ReportFormat, ReportOptions};
+use crate::commands::run::RunOptions;
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_LOOP, SimulatedMachine};
 use crate::source::{Recording, Source, Speed};
 
@@ -197,6 +198,12 @@ impl From<&OrphansArgs> for OrphansOptions {
             ids: args.id.clone(),
             ascii: is_ascii(args.output.ascii),
         }
+    }
+}
+
+impl From<&RunArgs> for RunOptions {
+    fn from(args: &RunArgs) -> Self {
+        Self { command: args.command.clone() }
     }
 }
 

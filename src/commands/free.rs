@@ -8,14 +8,13 @@ mod gpu_locks;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::io;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use self::gpu_locks::{GpuLock, LockFolder};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent};
+use crate::commands::replace_program::replace_program;
 use crate::commands::report::{self, Exit, HostState, ReadOptions, gpu_ids};
 use crate::model::{HostModel, Total};
 use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot, Use};
@@ -55,7 +54,7 @@ pub struct FreeOptions {
 pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
     let found = find(options);
     match (&found, options.command.split_first()) {
-        (Ok(Ok(found)), Some((program, arguments))) => return replace_program(program, arguments, &found.gpus),
+        (Ok(Ok(found)), Some((program, arguments))) => return run_on(program, arguments, &found.gpus),
         (Ok(Ok(found)), None) => report::print(format!("{}{VARIABLE}={}\n", found.host, found.gpus).as_bytes())?,
         (_, Some(_)) => {}
         (_, None) => print_no_gpu()?,
@@ -80,17 +79,12 @@ pub fn print_no_gpu() -> anyhow::Result<()> {
 }
 
 /// Replaces this program by the command. Returns an exit code only if that fails.
-fn replace_program(program: &OsString, arguments: &[OsString], gpus: &str) -> anyhow::Result<ExitCode> {
-    /// The exit codes of a shell for a command that is not there, and for one that cannot be run.
-    const NOT_FOUND: u8 = 127;
-    const NOT_RUNNABLE: u8 = 126;
+fn run_on(program: &OsString, arguments: &[OsString], gpus: &str) -> anyhow::Result<ExitCode> {
     report::block_on(async {
         source::reap_agents().await;
         Ok(())
     })?;
-    let error = Command::new(program).args(arguments).env(VARIABLE, gpus).exec();
-    report::print_error(&Text::new(format!("cannot run {}: {error}", program.display())));
-    Ok(ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE }))
+    Ok(replace_program(Command::new(program).args(arguments).env(VARIABLE, gpus)))
 }
 
 /// Reads the hosts until one has enough free GPUs, or it is certain that none has.

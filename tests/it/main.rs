@@ -45,6 +45,7 @@ mod query;
 mod query_calls;
 mod readme;
 mod replay;
+mod run_program;
 mod screens;
 mod screenshot;
 mod scripts;

@@ -250,6 +250,29 @@ fn each_file_begins_with_its_purpose_and_is_short_and_well_named() {
 }
 
 #[test]
+fn every_python_file_of_the_probe_is_in_the_binary() {
+    const LIST: &str = "src/commands/run/unpack.rs";
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = fs::read_to_string(root.join(LIST)).expect("the list exists");
+    let probe = root.join("assets/probe");
+    let mut folders = vec![probe.clone()];
+    let mut missing = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+            let path = entry.path();
+            let is_python = path.extension().is_some_and(|extension| extension == "py");
+            let name = path.strip_prefix(&probe).expect("a file of the probe").display().to_string();
+            if path.is_dir() {
+                folders.push(path);
+            } else if is_python && !list.contains(&format!("\"{name}\"")) {
+                missing.push(name);
+            }
+        }
+    }
+    check(&format!("add these files of assets/probe to `probe_files!` in {LIST}, without commas"), &missing);
+}
+
+#[test]
 fn every_exception_is_needed_and_has_a_reason() {
     let is_needed = |(path, words, reason): &(&str, &str, &str)| {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap_or_default();

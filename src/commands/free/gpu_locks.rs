@@ -4,13 +4,14 @@
 //! and the kernel releases a lock when no process has the file open any more: after the command and its children have ended.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{env, io};
 
-use rustix::fs::{self, CWD, FlockOperation, Mode, OFlags};
+use rustix::fs::{self, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::commands::private_folder;
 use crate::protocol::snapshot::GpuUuid;
 
 /// For tests: the prefix of the plain files that stand in for GPUs. Their locks have a folder beside them.
@@ -27,7 +28,7 @@ impl LockFolder {
     /// Opens the folder, and waits while another `gputop free` chooses, which takes microseconds.
     pub(super) fn open() -> Result<Self, String> {
         let path = path();
-        let locked = private_folder(&path).and_then(|folder| {
+        let locked = private_folder::open(&path).and_then(|folder| {
             fs::flock(&folder, FlockOperation::LockExclusive)?;
             Ok(folder)
         });
@@ -59,20 +60,4 @@ fn path() -> PathBuf {
         }
         None => format!("/tmp/gputop-{}", geteuid().as_raw()).into(),
     }
-}
-
-/// Opens a folder that only this user may enter, and creates it if it is absent.
-fn private_folder(path: &Path) -> io::Result<OwnedFd> {
-    match fs::mkdir(path, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = fs::openat(CWD, path, flags, Mode::empty())?;
-    let stat = fs::fstat(&folder)?;
-    // Anyone may have created a folder of this name in /tmp.
-    if stat.st_uid != geteuid().as_raw() || Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO) {
-        return Err(io::Error::other("it belongs to someone else, or others may enter it"));
-    }
-    Ok(folder)
 }

@@ -1,0 +1,73 @@
+//! `gputop run`: replaces this program by a Python program, or by a launcher of one, and lets Python load gputop's probe.
+//!
+//! Python runs `sitecustomize.py` of the first folder in `PYTHONPATH` when it starts, so the program needs no change. The probe
+//! is part of this binary, and is unpacked into a private folder.
+
+mod unpack;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use super::replace_program::replace_program;
+use crate::base::text::Text;
+use crate::commands::report;
+
+/// Names the folder of the probe for gputop itself: a program that has this variable and not the folder in `PYTHONPATH` has
+/// dropped the latter.
+const FOLDER_VARIABLE: &str = "GPUTOP_PROBE_FOLDER";
+/// Turns the probe off if it is `0`.
+const SWITCH_VARIABLE: &str = "GPUTOP_PROBE";
+const PATH_VARIABLE: &str = "PYTHONPATH";
+
+/// The program to run.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// The program with its arguments; never empty.
+    pub command: Vec<OsString>,
+}
+
+/// Replaces this program by the command, so that PID, exit code, signals, terminal and output are the command's. Prints nothing,
+/// unless the probe cannot be unpacked: then the command runs without it.
+///
+/// Returns only if the command cannot be started.
+pub fn run(options: &RunOptions) -> ExitCode {
+    let [program, arguments @ ..] = options.command.as_slice() else { return report::Exit::Usage.into() };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if env::var_os(SWITCH_VARIABLE).is_none_or(|switch| switch != "0") {
+        match unpack::unpack() {
+            Ok(folder) => {
+                command.env(PATH_VARIABLE, with_first(&folder, env::var_os(PATH_VARIABLE).as_deref()));
+                command.env(FOLDER_VARIABLE, folder);
+            }
+            Err(why) => report::print_error(&Text::new(format!("the program runs without gputop's probe: {why}"))),
+        }
+    }
+    replace_program(&mut command)
+}
+
+/// Returns a value of `PYTHONPATH` that begins with this folder. An empty element would be the current folder to Python, so an
+/// empty value adds none.
+fn with_first(folder: &Path, path: Option<&OsStr>) -> OsString {
+    let mut value = folder.as_os_str().to_owned();
+    if let Some(rest) = path.filter(|path| !path.is_empty()) {
+        value.push(":");
+        value.push(rest);
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_is_first_and_no_element_is_empty() {
+        let value = |path: Option<&str>| with_first("/probe".as_ref(), path.map(OsStr::new));
+        assert_eq!(value(None), "/probe");
+        assert_eq!(value(Some("")), "/probe");
+        assert_eq!(value(Some("/a:/b")), "/probe:/a:/b");
+    }
+}

@@ -1,0 +1,111 @@
+//! Unpacks the probe, which is part of this binary, into a private folder, and checks every file there at each run.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::{env, process};
+
+use rustix::process::geteuid;
+
+use crate::commands::private_folder;
+
+/// The files of the probe: their paths in `assets/probe/`, and their contents.
+macro_rules! probe_files {
+    ($($path:literal)*) => {
+        &[$(($path, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/probe/", $path)))),*]
+    };
+}
+
+const FILES: &[(&str, &[u8])] = probe_files! {};
+
+/// Unpacks the probe where that is necessary. Returns its folder.
+///
+/// The name of the folder has a checksum of the probe, so that another version of gputop does not change the files of a running
+/// program.
+///
+/// # Errors
+///
+/// When no folder can be used. The error names the last one that was tried.
+pub(super) fn unpack() -> Result<PathBuf, String> {
+    let mut checksum = crc32fast::Hasher::new();
+    for (path, bytes) in FILES {
+        checksum.update(path.as_bytes());
+        checksum.update(bytes);
+    }
+    let name = format!("gputop-probe-{}-{:08x}", env!("CARGO_PKG_VERSION"), checksum.finalize());
+    let mut why = String::new();
+    for parent in parents() {
+        let is_shared = parent == Path::new(TEMPORARY);
+        // The names of users differ in a folder of all.
+        let folder = parent.join(if is_shared { format!("{name}-{}", geteuid().as_raw()) } else { name.clone() });
+        match unpack_into(&parent, &folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) => why = format!("cannot unpack it into {}: {error}", folder.display()),
+        }
+    }
+    Err(why)
+}
+
+const TEMPORARY: &str = "/tmp";
+
+/// Returns the folders in which the probe may be unpacked, the best first. Python may load parts of the probe long after the
+/// start, so a folder that outlives the login comes before that of the login. Containers of clusters share the home folder.
+fn parents() -> impl Iterator<Item = PathBuf> {
+    let variable = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    // A colon would end the element of PYTHONPATH.
+    let can_be_element = |path: &PathBuf| !path.as_os_str().as_encoded_bytes().contains(&b':');
+    let folders = [cache, variable("XDG_RUNTIME_DIR"), Some(TEMPORARY.into())];
+    folders.into_iter().flatten().filter(can_be_element)
+}
+
+fn unpack_into(parent: &Path, folder: &Path) -> io::Result<()> {
+    if !parent.exists() {
+        fs::DirBuilder::new().mode(0o700).create(parent)?;
+    }
+    for ancestor in fs::canonicalize(parent)?.ancestors() {
+        check_owner(ancestor)?;
+    }
+    private_folder::open(folder)?;
+    for (path, bytes) in FILES {
+        let path = folder.join(path);
+        if let Some(subfolder) = path.parent().filter(|subfolder| *subfolder != folder) {
+            private_folder::open(subfolder)?;
+        }
+        if !has_content(&path, bytes) {
+            write(&path, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails if another user may replace what is in a folder: with `sudo`, the home folder may be that of the user who called it.
+fn check_owner(folder: &Path) -> io::Result<()> {
+    const STICKY: u32 = 0o1000;
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    let metadata = fs::metadata(folder)?;
+    let is_trusted = metadata.uid() == 0 || metadata.uid() == geteuid().as_raw();
+    let is_writable = metadata.mode() & WRITABLE_BY_OTHERS != 0 && metadata.mode() & STICKY == 0;
+    if is_trusted && !is_writable {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("other users may change {}", folder.display())))
+}
+
+/// Whether a file is a plain file with exactly these bytes.
+fn has_content(path: &Path, bytes: &[u8]) -> bool {
+    let mut content = Vec::new();
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let read = file.and_then(|file| file.take(bytes.len() as u64 + 1).read_to_end(&mut content));
+    read.is_ok() && content == bytes
+}
+
+/// Writes a file under a temporary name and renames it: another `gputop run` may start a program at the same time.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension(format!("{}.tmp", process::id()));
+    let _left_over: io::Result<()> = fs::remove_file(&temporary);
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?.write_all(bytes)?;
+    fs::rename(&temporary, path)
+}
