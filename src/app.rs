@@ -13,6 +13,7 @@ pub(crate) mod footer;
 pub(crate) mod gpu_cells;
 pub(crate) mod gpu_columns;
 pub(crate) mod gpu_list;
+mod gpu_number;
 pub(crate) mod gpu_users;
 pub(crate) mod graph;
 mod intents;
@@ -52,6 +53,7 @@ use self::end_dialog::{EndDialog, PlannedEnd};
 use self::event::{Effect, Event};
 pub use self::gpu_columns::GpuColumn;
 use self::gpu_list::{GpuList, gpu_rows};
+use self::gpu_number::TypedNumber;
 use self::graph::GraphView;
 use self::graph::panel::{self, Panel};
 use self::keymap::Intent;
@@ -69,14 +71,14 @@ pub use self::process_columns::ProcessColumn;
 use self::process_list::ProcessList;
 use self::rows::RowSubject;
 use self::settings::ThemeName;
-pub(crate) use self::text_wrap::{wrap, wrap_figures};
+pub(crate) use self::text_wrap::{cut, wrap, wrap_figures};
 use crate::base::text::Text;
 use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::reply::{Outcome, Reply};
-use crate::protocol::snapshot::{ProcessId, Snapshot};
+use crate::protocol::snapshot::Snapshot;
 
 /// Shown in a replay in place of everything that needs an agent.
 const RECORDING: &str = "this is a recording";
@@ -147,6 +149,8 @@ pub struct App {
     /// The badges, the latest last.
     badges: Vec<Badge>,
     click: LatestClick,
+    /// The number of a GPU that is being typed.
+    typed_number: TypedNumber,
 }
 
 impl App {
@@ -175,6 +179,7 @@ impl App {
             modes: ModeStack::default(),
             badges: Vec::new(),
             click: LatestClick::default(),
+            typed_number: TypedNumber::default(),
         }
     }
 
@@ -272,6 +277,7 @@ impl App {
                 self.data.pass(elapsed, self.options.is_recording);
                 self.notice.pass(elapsed);
                 self.click.pass(elapsed);
+                self.typed_number.pass(elapsed);
                 self.last_look.pass(elapsed, self.data.live());
                 // No refresh is needed: time alone moves no row, and another event follows right after a tick.
                 let dialog = self.modes.end_dialog_mut()?;
@@ -351,7 +357,7 @@ impl App {
             && let Some(model) = model
             && let Some(snapshot) = model.latest()
         {
-            let job = dialog.chosen.first().map_or_else(Vec::new, |process| job(model, *process));
+            let job = dialog.chosen.first().map_or_else(Vec::new, |process| end_dialog::job(model, *process));
             dialog.add_to_job(&job, model, snapshot);
             dialog.see(snapshot);
         }
@@ -473,14 +479,6 @@ impl App {
         });
         self.host_line || self.options.is_recording || !is_fine || !self.lost.is_empty()
     }
-}
-
-/// The job of a process, its root first. Empty until every process of the host was scanned: a part of a job must not be
-/// taken for the whole.
-fn job(model: &HostModel, process: ProcessId) -> Vec<ProcessId> {
-    let Some(job) = model.job(process).filter(|_| model.is_complete()) else { return Vec::new() };
-    let others = job.members.iter().copied().filter(|id| Some(*id) != job.root);
-    job.root.into_iter().chain(others).collect()
 }
 
 fn commands(host: HostKey, commands: Vec<Command>) -> Option<Effect> {

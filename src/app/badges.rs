@@ -4,9 +4,13 @@
 use super::list_view::Grouping;
 use super::process_list::ProcessList;
 use super::rows::RowSubject;
+use super::text_wrap::cut;
 use super::{App, List, Mode, labels};
 use crate::base::units::Elapsed;
 use crate::model::{HostModel, HostProcess};
+
+/// The most characters of a filter in its badge.
+const LONGEST_FILTER: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Badge {
@@ -54,7 +58,7 @@ impl App {
 
     fn words(&self, badge: Badge) -> String {
         match badge {
-            Badge::Filter => format!("filter: {}", self.processes.filter.value()),
+            Badge::Filter => format!("filter: {}", cut(self.processes.filter.value(), LONGEST_FILTER)),
             Badge::Gpu => {
                 self.shown_gpu_label().map_or_else(|| "a GPU that is gone".to_owned(), |gpu| format!("GPU {gpu}"))
             }

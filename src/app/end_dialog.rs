@@ -101,6 +101,14 @@ pub(crate) struct EndDialog {
     pub top: usize,
 }
 
+/// The job of a process, its root first. Empty until every process of the host was scanned: a part of a job must not be
+/// taken for the whole.
+pub(super) fn job(model: &HostModel, process: ProcessId) -> Vec<ProcessId> {
+    let Some(job) = model.job(process).filter(|_| model.is_complete()) else { return Vec::new() };
+    let others = job.members.iter().copied().filter(|id| Some(*id) != job.root);
+    job.root.into_iter().chain(others).collect()
+}
+
 impl EndDialog {
     /// Opens the dialog on the processes in `chosen`. `job` is their job, root first. Also returns the first commands
     /// to the agent.

@@ -41,6 +41,7 @@ const SETTINGS_PANEL: &[(Intent, &str)] = &[
     (Intent::SaveSettings, "write to config.toml"),
     (Intent::Shift(-1), ""),
     (Intent::Shift(1), "move"),
+    (Intent::Quit, "quit"),
 ];
 
 const PAGE: &[(Intent, &str)] = &[
@@ -103,22 +104,35 @@ impl FooterPart {
 }
 
 impl App {
-    /// The parts of the footer, each with its first column, in a line that begins at column `x`. Keys without room are left out.
+    /// The parts of the footer, each with its first column, in a line that begins at column `x`. Where there is no room for all,
+    /// the earliest badges and the less useful keys are left out; the key that quits stays.
     pub(crate) fn footer(&self, mut x: usize) -> Vec<(usize, FooterPart)> {
         let badges = self.badge_words();
         let is_over_lists = matches!(self.modes.current(), Mode::List);
         let leave = (is_over_lists && !badges.is_empty()).then_some((Intent::Leave, "leaves"));
         let hints = leave.into_iter().chain(self.hints().iter().copied());
         let keys = hints.filter_map(|(intent, word)| self.key(intent, word));
-        let mut placed: Vec<(usize, FooterPart)> = Vec::new();
-        for part in badges.into_iter().map(FooterPart::Badge).chain(keys) {
-            let end = x + part.width();
-            if matches!(part, FooterPart::Key(..)) && end > usize::from(self.size.0) {
-                break;
-            }
+        let count = badges.len();
+        let parts: Vec<FooterPart> = badges.into_iter().map(FooterPart::Badge).chain(keys).collect();
+        // The keys that leave, then the badges, the latest first, then the other keys.
+        let rank = |at: &usize| match parts[*at] {
+            FooterPart::Key(_, Intent::Leave | Intent::Quit, _) => 0,
+            FooterPart::Badge(_) => count - *at,
+            FooterPart::Key(..) => count + *at,
+        };
+        let mut fitting: Vec<usize> = (0..parts.len()).collect();
+        fitting.sort_by_key(rank);
+        let mut end = x;
+        fitting.retain(|at| {
+            end += parts[*at].width() + 2;
+            end <= usize::from(self.size.0) + 2
+        });
+        let mut placed = Vec::new();
+        for (_, part) in parts.into_iter().enumerate().filter(|(at, _)| fitting.contains(at)) {
             let is_joined = matches!(part, FooterPart::Key(_, _, ""));
+            let width = part.width() + if is_joined { 1 } else { 2 };
             placed.push((x, part));
-            x = end + if is_joined { 1 } else { 2 };
+            x += width;
         }
         placed
     }
@@ -129,6 +143,7 @@ impl App {
         let word = match (intent, dialog) {
             (Intent::Widen, Some(dialog)) if !dialog.can_widen() => return None,
             (Intent::Widen, Some(dialog)) if dialog.scope == Scope::Job => "not all of it",
+            (Intent::Close, _) if matches!(self.modes.current(), Mode::Graph(_)) && self.graph.still.is_some() => "now",
             _ => word,
         };
         let context = self.modes.current().key_context();
@@ -140,7 +155,12 @@ impl App {
     fn hints(&self) -> &'static [(Intent, &'static str)] {
         match self.modes.current() {
             Mode::SettingsPanel(_) => SETTINGS_PANEL,
-            Mode::SortMenu(_) => &[(Intent::SortByChosen, "sort"), (Intent::Invert, "invert"), (Intent::Close, "back")],
+            Mode::SortMenu(_) => &[
+                (Intent::SortByChosen, "sort"),
+                (Intent::Invert, "invert"),
+                (Intent::Close, "back"),
+                (Intent::Quit, "quit"),
+            ],
             Mode::List if self.focus == List::Gpus => GPUS,
             Mode::List => PROCESSES,
             Mode::Page(page) if page.is_typing() => &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::end_dialog::EndDialog;
+use super::end_dialog::{self, EndDialog};
 use super::event::Effect;
 use super::gpu_list::gpu_rows;
 use super::keymap::Intent;
@@ -13,8 +13,8 @@ use super::mode::{MarkName, Mode};
 use super::page::{Page, PageTopic, ProcessTopic};
 use super::rows::RowSubject;
 use super::settings_panel::SettingsPanel;
-use super::{App, List, RECORDING, commands, detail_command, job};
-use crate::model::{GpuOrProcess, HostProcess, HostSubject};
+use super::{App, List, RECORDING, commands, detail_command};
+use crate::model::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 
@@ -71,6 +71,7 @@ impl App {
                 }
             }
             Intent::Open => return self.open(),
+            Intent::ShowGpu(digit) => self.show_gpu(digit),
             Intent::Detail => return self.open_detail(),
             Intent::News => self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::News)))),
             Intent::Help => self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::Help)))),
@@ -91,7 +92,7 @@ impl App {
                 self.processes.view.suspects = !self.processes.view.suspects;
             }
             Intent::Tree | Intent::Group => self.group(intent),
-            Intent::Tag | Intent::TagJob if self.focus == List::Gpus => {
+            Intent::Tag | Intent::TagJob | Intent::TagAll if self.focus == List::Gpus => {
                 self.notice.set("only processes are tagged: Tab goes to them");
             }
             Intent::Tag => {
@@ -99,6 +100,7 @@ impl App {
                 self.step(1);
             }
             Intent::TagJob => self.processes.tag(true, self.data.shown()),
+            Intent::TagAll => self.processes.tag_all(),
             Intent::Untag => self.processes.tagged.clear(),
             Intent::Watch => self.watch(),
             Intent::SettingsPanel => self.modes.open(Mode::SettingsPanel(SettingsPanel::default())),
@@ -243,14 +245,21 @@ impl App {
                 RowSubject::Process(_) | RowSubject::Heading(_) => None,
             },
         };
-        let Some(gpu) = gpu else { return self.open_detail() };
+        match gpu {
+            Some(gpu) => self.show_only(gpu),
+            None => return self.open_detail(),
+        }
+        None
+    }
+
+    /// Shows only the processes of a GPU, or those of all GPUs if it is shown alone already.
+    pub(super) fn show_only(&mut self, gpu: HostGpu) {
         if self.processes.view.gpu.as_ref() == Some(&gpu) {
             self.processes.view.gpu = None;
         } else {
             self.processes.view.gpu = Some(gpu);
             self.focus = List::Processes;
         }
-        None
     }
 
     fn open_detail(&mut self) -> Option<Effect> {
@@ -309,7 +318,7 @@ impl App {
         }
         let model = self.fleet().host(host)?;
         let chosen = chosen.into_iter().map(|process| process.process).collect();
-        let job = job(model, first.process);
+        let job = end_dialog::job(model, first.process);
         let (dialog, mut asked) = EndDialog::open(host, chosen, &job, model, model.latest()?);
         self.modes.open(Mode::EndDialog(Box::new(dialog)));
         // A scan finds members of the job that the agent has not seen yet.

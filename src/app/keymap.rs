@@ -48,6 +48,8 @@ pub enum Intent {
     Group,
     Tag,
     TagJob,
+    /// Tag all processes that are listed.
+    TagAll,
     Untag,
     Watch,
     OpenFilter,
@@ -74,6 +76,8 @@ pub enum Intent {
     KeepMarkName,
     /// Show the processes of the GPU under the cursor, or the page of the process.
     Open,
+    /// Type a digit of the number of the GPU whose processes alone are shown.
+    ShowGpu(u32),
     Detail,
     Help,
     /// Open the page of all news.
@@ -132,6 +136,7 @@ impl Intent {
             | Self::OpenSearch
             | Self::NextMatch(_)
             | Self::Leave
+            | Self::ShowGpu(_)
             | Self::Suspects
             | Self::Tree
             | Self::Group
@@ -141,6 +146,7 @@ impl Intent {
             }
             Self::Tag
             | Self::TagJob
+            | Self::TagAll
             | Self::Untag
             | Self::OpenEndDialog
             | Self::Choose(_)
@@ -218,10 +224,21 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "n", Intent::NextMatch(1), "next match of the search"),
         row(&[List], "N", Intent::NextMatch(-1), "match before"),
         row(&[List], "o", Intent::Suspects, "only processes that hold memory and should not"),
+        row(&[List], "0", Intent::ShowGpu(0), "only the processes of GPU 0, and so on; again: all"),
+        row(&[List], "1", Intent::ShowGpu(1), ""),
+        row(&[List], "2", Intent::ShowGpu(2), ""),
+        row(&[List], "3", Intent::ShowGpu(3), ""),
+        row(&[List], "4", Intent::ShowGpu(4), ""),
+        row(&[List], "5", Intent::ShowGpu(5), ""),
+        row(&[List], "6", Intent::ShowGpu(6), ""),
+        row(&[List], "7", Intent::ShowGpu(7), ""),
+        row(&[List], "8", Intent::ShowGpu(8), ""),
+        row(&[List], "9", Intent::ShowGpu(9), ""),
         row(&[List], "t F5", Intent::Tree, "processes below their parents"),
         row(&[List], "b", Intent::Group, "group by GPU, job, user, tree, not at all"),
         row(&[List], "Space", Intent::Tag, "tag, to end several processes at once"),
         row(&[List], "c", Intent::TagJob, "tag the whole job"),
+        row(&[List], "a", Intent::TagAll, "tag all that are listed: o a F9 ends all orphans"),
         row(&[List], "U", Intent::Untag, "untag all"),
         row(&[List], "w", Intent::Watch, "alert when this process ends, or this GPU is free"),
         row(&[List], "Esc", Intent::Leave, "leave the latest badge: filter, group, pause, past, tags"),

@@ -157,7 +157,7 @@ pub(crate) fn state_in_words(process: &Process, state: State) -> &'static str {
         }
         State::Running => "running",
         State::Sleeping => "sleeping",
-        State::DiskSleep => "blocked in the kernel (D): no signal reaches it until it wakes",
+        State::DiskSleep => "blocked in the kernel: no signal reaches it until it wakes",
         State::Stopped => "stopped: only SIGKILL and SIGCONT reach it",
         State::Traced => "held by a debugger: only SIGKILL reaches it",
         State::Zombie => "ended, not reaped by its parent",

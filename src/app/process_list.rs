@@ -204,6 +204,15 @@ impl ProcessList {
         }
     }
 
+    /// Tags every process in the list.
+    pub(super) fn tag_all(&mut self) {
+        for process in self.rows.iter().filter_map(Row::process) {
+            if !self.tagged.contains(&process) {
+                self.tagged.push(process);
+            }
+        }
+    }
+
     pub(super) fn scroll_commands(&mut self, steps: isize) {
         self.command_offset = self.command_offset.saturating_add_signed(steps * SCROLL_STEP).min(SCROLL_LIMIT);
     }

@@ -11,8 +11,8 @@ use crate::base::units::{Bytes, Moment};
 use crate::protocol::change::Change;
 use crate::protocol::command::Signal;
 use crate::protocol::host_key::HostKey;
-use crate::protocol::snapshot::Snapshot;
 use crate::protocol::snapshot::example::host;
+use crate::protocol::snapshot::{ProcessId, Snapshot};
 
 struct Story {
     app: App,

@@ -2,6 +2,14 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+/// Cuts a text after this many characters.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Breaks a text at spaces into lines of at most `width` columns. The caller indents the lines after the first by `indent`
 /// columns. Blanks before the first word stay. A word that is wider than a line is not cut.
 pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {

@@ -12,13 +12,16 @@ use super::theme::Theme;
 use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage};
 use crate::app::labels::{self, word};
 use crate::app::layout::Area;
-use crate::app::{App, wrap};
+use crate::app::{App, cut, wrap};
+use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
 use crate::model::{HostModel, HostProcess, Returned};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Process, State};
 
+/// The widths of the dialog for one process and for several.
 const WIDTH: u16 = 76;
+const WIDE: u16 = 112;
 
 /// The least number of processes, and the number of choices, that are shown at a time.
 const SHOWN: usize = 6;
@@ -30,8 +33,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let Some(panel) = app.modes.end_dialog() else { return };
     let Some(root) = panel.root() else { return };
     let Some(model) = app.fleet().host(panel.host) else { return };
-    let width = WIDTH.min(body.width);
     let is_one = panel.targets().nth(1).is_none();
+    let width = if is_one { WIDTH } else { WIDE }.min(body.width);
     let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
     let columns = usize::from(width.saturating_sub(2));
     let mut description =
@@ -98,16 +101,7 @@ fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = St
 
 /// The beginning of a command. The page of the process has all of it.
 fn command(process: &Process, most: usize) -> String {
-    cut(word(labels::command(process)), most)
-}
-
-/// Cuts a text after this many characters.
-fn cut(mut text: String, most: usize) -> String {
-    if let Some((cut, _)) = text.char_indices().nth(most) {
-        text.truncate(cut);
-        text.push('…');
-    }
-    text
+    cut(&word(labels::command(process)), most)
 }
 
 fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
@@ -135,7 +129,7 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
         Line::from(held),
     ];
     if let Some(ran) = member.ran().filter(|_| !has_ended) {
-        lines.push(Line::styled(format!("it ran something else before: {}", cut(ran.line(), 60)), theme.notable()));
+        lines.push(Line::styled(format!("it ran something else before: {}", cut(&ran.line(), 60)), theme.notable()));
     }
     // After the end, only the progress matters.
     if let Some(verdict) = model.verdict(member.id()).filter(|verdict| verdict.is_suspect() && !has_ended) {
@@ -164,7 +158,7 @@ fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, column
     for member in panel.targets().skip(panel.top).take(shown) {
         let (state, style) = stage(theme, member, now, panel.first_sent);
         let joined = if member.joined { "+" } else { " " };
-        let most = columns.saturating_sub(PID + 1 + STATE).clamp(8, 42);
+        let most = columns.saturating_sub(PID + 1 + STATE).max(8);
         let command = command(&member.process, most - 1);
         let target = format!("{joined}{:>7} {command:<most$.most$} ", member.id().pid);
         if PID + most + 1 + state.chars().count() <= columns {
@@ -199,7 +193,9 @@ fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (S
         Stage::Sent { alive: Some(_), .. } if member.process.facts.frozen_by.is_ok() => {
             ("frozen".to_owned(), theme.notable())
         }
-        Stage::Sent { alive: Some((state, wchan)), .. } => (alive(*state, wchan.as_ref()), theme.notable()),
+        Stage::Sent { alive: Some((state, wchan)), .. } => {
+            (alive(&member.process, *state, wchan.as_ref()), theme.notable())
+        }
         Stage::Sent { signal, at, alive: None } => (format!("{signal} {}", Elapsed(now.since(*at))), theme.text()),
         Stage::LetGo(reason) => (format!("let go on: {reason}"), theme.notable()),
         Stage::Ended { at, zombie_of: None } => (format!("ended, {}", since(*at)), theme.good()),
@@ -207,11 +203,14 @@ fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (S
     }
 }
 
-fn alive(state: State, wchan: Option<&crate::base::text::Text>) -> String {
+fn alive(process: &Process, state: State, wchan: Option<&Text>) -> String {
     match (state, wchan) {
         (State::DiskSleep, Some(wchan)) => format!("stuck in the kernel ({wchan})"),
         (State::DiskSleep, None) => "stuck in the kernel".to_owned(),
-        (state, _) => format!("still there, {}", state.letter()),
+        (state, _) => {
+            let words = labels::state_in_words(process, state);
+            format!("still there, {}", words.split(':').next().unwrap_or(words))
+        }
     }
 }
 

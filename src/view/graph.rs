@@ -111,17 +111,14 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
 fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
     let span = app.graph_span();
     let words = time_axis::words(span.as_secs());
-    let (span, style) = match (app.graph.still, app.graph.chosen_span) {
-        (Some(_), _) => (format!("{words}, still (Esc: now)"), theme.badge()),
-        (None, Some(chosen)) if span < chosen => {
-            (format!("{words} of {}", time_axis::words(chosen.as_secs())), theme.dim())
-        }
-        _ => (words, theme.dim()),
+    let span = match app.graph.chosen_span {
+        Some(chosen) if span < chosen => format!("{words} of {}", time_axis::words(chosen.as_secs())),
+        _ => words,
     };
     let width = u16::try_from(span.len() + 2).unwrap_or(u16::MAX);
     let has_room = panel.area.width > width + 30;
     if let Some(mut pen) = Pen::at(buffer, panel.area, 0).filter(|_| has_room) {
-        pen.tab_from_end(span.len()).put(span, style);
+        pen.tab_from_end(span.len()).put(span, theme.dim());
     }
     let left = Area { width: panel.area.width - if has_room { width } else { 0 }, ..panel.area };
     let Some(mut pen) = Pen::at(buffer, left, 0) else { return };

@@ -21,6 +21,15 @@ use crate::protocol::snapshot::{Reading, Snapshot};
 /// The least width of the host's name beside warnings.
 const NAME: usize = 8;
 
+const SIMULATED: &str = " SIMULATED MACHINE ";
+
+/// The widths of a clock with two spaces before it, and of its hour and minute alone.
+const CLOCK: usize = "  03:41:12".len();
+const HOUR_AND_MINUTE: usize = "03:41".len();
+
+/// A screen of this width shows the time, even if a warning is cut for it.
+const WITH_CLOCK: u16 = 80;
+
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
     pen.put("gputop", theme.accent()).skip(1);
@@ -38,22 +47,33 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put("starting…", theme.dim());
         return;
     }
-    if gpu_rows(fleet).any(|row| row.gpu.facts.simulated) {
-        pen.put(" SIMULATED MACHINE ", theme.head()).skip(2);
-    }
+    let is_simulated = gpu_rows(fleet).any(|row| row.gpu.facts.simulated);
     let warnings = warnings(theme, app);
     // A long name gives way to the warnings.
     let names: Vec<&str> = fleet.hosts().map(|(host, _)| fleet.name(host)).collect();
     let name = if fleet.has_many() { format!("{} hosts: {}", names.len(), names.join(", ")) } else { names.concat() };
     let wanted: usize = warnings.iter().map(|(words, _)| 2 + words.width()).sum();
+    let fits = |pen: &Pen<'_>, others: usize| others + NAME.min(name.width()) + wanted <= pen.room();
+    let simulated = match is_simulated {
+        true if fits(&pen, SIMULATED.len() + 2 + CLOCK) => SIMULATED,
+        true => " SIMULATED ",
+        false => "",
+    };
+    // The clock shrinks before a warning is cut, and goes last.
+    if let Some(clock) = clock(fleet) {
+        let clocks = [clock.as_str(), clock.get(..HOUR_AND_MINUTE).unwrap_or(&clock)];
+        let fitting = clocks.into_iter().find(|clock| fits(&pen, simulated.len() + 4 + clock.len()));
+        if let Some(clock) = fitting.or((area.width >= WITH_CLOCK).then_some(clocks[1])) {
+            pen.put_at_end(clock, theme.text());
+        }
+    }
+    if is_simulated {
+        pen.put(simulated, theme.head()).skip(2);
+    }
     let room = pen.room().saturating_sub(wanted).max(NAME);
     pen.cell(&name, room.min(name.width()), Align::Left, theme.text());
     for (words, style) in warnings {
-        // A figure that is cut would read as another figure.
-        match pen.skip(2).room() {
-            room if room < words.width() => pen.rest(words, style),
-            _ => pen.put(words, style),
-        };
+        pen.skip(2).words(words, style);
     }
     let mut hosts = fleet.hosts();
     if let (Some((_, model)), None) = (hosts.next(), hosts.next())
@@ -63,14 +83,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         load(&mut pen, theme, snapshot);
         driver(&mut pen, theme, snapshot);
         let every = format!("every {:?}", Duration::from_millis(snapshot.interval_ms));
-        let clock = clock(fleet);
-        let width = clock.as_ref().map_or(0, |clock| 2 + clock.len());
-        if pen.room() >= 2 + every.len() + width {
-            pen.tab_from_end(every.len() + width).put(every, theme.dim());
+        if pen.room() >= 2 + every.len() {
+            pen.put_at_end(&every, theme.dim());
         }
-    }
-    if let Some(clock) = clock(fleet).filter(|clock| pen.room() >= 2 + clock.len()) {
-        pen.tab_from_end(clock.len()).put(clock, theme.text());
     }
 }
 

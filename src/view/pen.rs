@@ -65,6 +65,14 @@ impl<'a> Pen<'a> {
         self
     }
 
+    /// Writes a text at the end of the line, which then ends two columns before it.
+    pub(super) fn put_at_end(&mut self, text: &str, style: Style) -> &mut Self {
+        let columns = u16::try_from(text.width().min(self.room())).unwrap_or(u16::MAX);
+        self.buffer.set_stringn(self.end - columns, self.y, text, columns.into(), over(style));
+        self.end = self.end.saturating_sub(columns + 2).max(self.x);
+        self
+    }
+
     /// Writes a text; where it does not fit, the line ends with `…`.
     pub(super) fn rest(&mut self, text: impl Display, style: Style) -> &mut Self {
         let room = self.room();

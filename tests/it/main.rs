@@ -51,6 +51,7 @@ mod screenshot;
 mod scripts;
 mod secrets;
 mod sources;
+mod stopwatch;
 mod stories;
 mod table;
 mod tidy;

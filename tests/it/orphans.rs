@@ -36,6 +36,10 @@ impl Drop for HostWithOrphan {
 }
 
 impl HostWithOrphan {
+    pub(crate) fn worker_pid(&self) -> u32 {
+        self.worker.pid
+    }
+
     #[track_caller]
     pub(crate) fn new() -> Self {
         let mut host = Host::new(["H100"]);

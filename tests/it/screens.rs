@@ -238,7 +238,7 @@ fn the_graph_scrolls_into_the_past_and_returns_to_now() {
     terminal.wait_for("sleep memory  now");
     terminal.wait_for_frames(20);
     terminal.keys("\x1b[D");
-    terminal.wait_for("Esc: now");
+    terminal.wait_for("s ago  Esc leaves");
     let is_back = |seconds: u32| {
         move |screen: &vt100::Screen| number_after(&screen.contents(), "at -").is_some_and(|shown| shown >= seconds)
     };
@@ -246,7 +246,7 @@ fn the_graph_scrolls_into_the_past_and_returns_to_now() {
     // The position stays constant, so its age grows.
     terminal.wait_until("two", is_back(2));
     terminal.keys(ESC);
-    terminal.wait_until_gone("Esc: now");
+    terminal.wait_until_gone("Esc leaves");
     terminal.wait_for("sleep memory  now");
     // The axis has clock times.
     terminal.wait_until("a clock time", |screen| {

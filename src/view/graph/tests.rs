@@ -222,7 +222,7 @@ fn the_cursor_shows_the_figures_of_its_moment() {
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("\tg←←←←←←←←←←"));
     shows(
         &screen,
-        &["at -", "SM 50%", "300 W", "50°C", "100 python       42.3 GiB", "200 python       12.0 GiB", "Esc: now"],
+        &["at -", "SM 50%", "300 W", "50°C", "100 python       42.3 GiB", "200 python       12.0 GiB", "graph "],
     );
 }
 

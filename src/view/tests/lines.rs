@@ -1,5 +1,7 @@
 //! Single lines of the screen at every width: nothing is cut or hidden.
 
+use unicode_width::UnicodeWidthStr;
+
 use super::*;
 use crate::app::end_dialog::Member;
 use crate::base::time::ViewerTime;
@@ -35,8 +37,41 @@ fn a_long_host_name_cuts_no_warning() {
         for width in 42..250 {
             let line = line(width);
             assert!(line.contains("  1 orphan holds 9.0 GiB"), "{width}: {line}");
-            let is_whole = |part: &str| part.ends_with('…') || whole.split("  ").any(|it| it.trim() == part);
+            let is_whole =
+                |part: &str| part.ends_with('…') || whole.split("  ").any(|it| it.trim() == part) || part == "22:13";
             assert!(line.split("  ").map(str::trim).all(is_whole), "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_clock_is_shown_beside_any_warning_from_80_columns() {
+    let mut host = left_over(1);
+    host.host.facts.name = "ip-10-12-33-121.eu-west-1.compute.internal".into();
+    host.gpus[0].facts.simulated = true;
+    for width in 80..200 {
+        let line = line_of(&app_with(&host, width, Settings::default()), width, "gputop");
+        assert!(line.contains(" SIMULATED ") && line.contains("  1 orphan holds 9.0 GiB"), "{width}: {line}");
+        assert!(
+            line.trim_end().split("  ").last().map(str::trim).is_some_and(|end| end.starts_with("22:13")),
+            "{width}: {line}"
+        );
+    }
+}
+
+#[test]
+fn the_last_line_names_the_key_that_quits_beside_any_badges() {
+    for width in 40..160 {
+        for keys in ["", "u", "/a long filter that nobody reads to its end\n", "/python\nu p"] {
+            let mut app = app_of_size(&[], width, 24);
+            for key in keys.chars() {
+                let code = if key == '\n' { KeyCode::Enter } else { KeyCode::Char(key) };
+                app.update(Event::Key(KeyEvent::from(code)));
+            }
+            let line = line_of(&app, width, "q quit");
+            let is_left = keys.is_empty() || line.contains("Esc leaves");
+            assert!(is_left && line.trim_end().width() <= usize::from(width), "{width} {keys}: {line}");
+            assert!(!keys.ends_with('p') || line.contains("PAUSED"), "{width}: {line}");
         }
     }
 }
