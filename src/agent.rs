@@ -17,6 +17,7 @@ mod host;
 mod line_writer;
 mod main_loop;
 mod nvml;
+mod probe;
 mod procfs;
 mod pytorch;
 mod sampler;

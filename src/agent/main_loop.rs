@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::host::HostReader;
 use super::line_writer::LineWriter;
+use super::probe::ProbeReader;
 use super::procfs::Processes;
 use super::procfs::device_files::DeviceFiles;
 use super::pytorch::{AllocatorReader, DeviceProof, cuda_devices};
@@ -37,12 +38,19 @@ const ACTIONS_WAIT: Duration = Duration::from_secs(1);
 /// The most GPU processes that are listed. A longer list would make keys slow and lines large, and nobody reads it.
 const MOST_LISTED: usize = 2048;
 
+/// The most groups of tensors of one process: more would be most of a line.
+const MOST_GROUPS: usize = 32;
+/// The most groups with `--detail`.
+const ALL_GROUPS: usize = 1000;
+
 struct MainLoop {
     sampler: Sampler,
     writer: LineWriter,
     processes: Processes,
     /// `None` on the simulated machine, whose processes have no PyTorch.
     allocators: Option<AllocatorReader>,
+    /// `None` on the simulated machine.
+    probes: Option<ProbeReader>,
     /// For each process with allocator stats on several GPUs: which of them its CUDA devices are.
     device_proofs: BTreeMap<ProcessId, DeviceProof>,
     scan_requests: mpsc::Sender<ScanRequest>,
@@ -81,6 +89,7 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
         writer: LineWriter::spawn(events.clone())?,
         processes: Processes::new(is_demo, DeviceFiles::of_host(), events.clone()),
         allocators: (!is_demo).then(|| AllocatorReader::new(events.clone())),
+        probes: (!is_demo).then(|| ProbeReader::new(if options.detail { ALL_GROUPS } else { MOST_GROUPS })),
         device_proofs: BTreeMap::new(),
         scan_requests: scan::spawn((!is_demo).then(DeviceFiles::of_host), events.clone())?,
         scan: None,
@@ -253,6 +262,7 @@ impl MainLoop {
         let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
         demo::add_users(&mut processes, &self.readings.simulated);
         self.add_allocators(&mut processes, &gpus);
+        self.add_probes(&mut processes, &gpus, now);
         for gpu in &mut gpus {
             add_holders(gpu, self.scan.as_deref(), &processes);
         }
@@ -303,6 +313,17 @@ impl MainLoop {
             process.allocator = result
                 .map(|(result, cuda)| cuda_devices::allocator_stats(result, process.id, gpus, cuda, &mut proof).into());
             self.device_proofs.extend(proof.map(|proof| (process.id, proof)));
+        }
+    }
+
+    /// Adds the reports of probes, except to the first line, which does not wait for a search.
+    fn add_probes(&mut self, processes: &mut [Process], gpus: &[Gpu], now: Moment) {
+        let Some(probes) = self.probes.as_mut().filter(|_| self.is_scanning) else { return };
+        let listed: Vec<ProcessId> = self.processes.listed().map(|listed| listed.id).collect();
+        let is_listed = |id| listed.binary_search(&id).is_ok();
+        probes.begin_pass(is_listed);
+        for process in processes.iter_mut().filter(|process| is_listed(process.id)) {
+            process.probe = probes.read(process, self.processes.probe_setup(process.id), gpus, now);
         }
     }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use self::device_files::DeviceFiles;
 pub(super) use self::files::{has_threads_named, is_initial_pid_namespace, read_cut};
 use self::host_procfs::HostProcfs;
-pub(super) use self::origin::CudaEnvironment;
+pub(super) use self::origin::{CudaEnvironment, ProbeSetup};
 pub(super) use self::shown_process::{ListedProcess, NvmlMemory};
 use self::shown_process::{ReadContext, ShownProcess};
 pub(super) use self::slow_files::SlowFilesMessage;
@@ -259,6 +259,12 @@ impl Processes {
     /// Returns the environment variables of a process that decide the order of CUDA's devices. `None` if it is not shown.
     pub(super) fn cuda_environment(&self, id: ProcessId) -> Option<&CudaEnvironment> {
         self.shown.get(&id.pid).filter(|shown| shown.process.id == id).map(|shown| &shown.cuda)
+    }
+
+    /// Returns whether a process was started with gputop's probe, by its environment. Missing if it is not shown.
+    pub(super) fn probe_setup(&self, id: ProcessId) -> Reading<ProbeSetup> {
+        let shown = self.shown.get(&id.pid).filter(|shown| shown.process.id == id);
+        shown.map_or(Err(Missing::NotYet), |shown| shown.probe_setup)
     }
 
     /// Starts reading the arguments of processes that only their arguments can show to be related.

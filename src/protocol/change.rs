@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{
     AllocatorStats, Driver, Failure, Gpu, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuProcess, GpuUuid, Host,
-    HostFacts, HostLoad, HostScan, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, Snapshot, Trouble,
+    HostFacts, HostLoad, HostScan, ProbeReading, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, Snapshot,
+    Trouble,
 };
 
 /// A new value, or `None` for one that did not change.
@@ -253,6 +254,9 @@ pub struct ProcessChange {
     /// PyTorch's allocator stats; `null` when they are no longer read.
     #[serde(rename = "allocator_stats", default, skip_serializing_if = "Option::is_none")]
     pub allocator: Update<Option<Box<AllocatorStats>>>,
+    /// The report of gputop's probe; `null` when it is no longer read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Update<Option<Arc<ProbeReading>>>,
 }
 
 /// A [`ProcessChange`] as serde reads it: serde's `flatten` would first copy the object into a tree.
@@ -264,28 +268,36 @@ struct ProcessChangeJson {
     load: Update<ProcessLoad>,
     #[serde(default, deserialize_with = "present")]
     allocator_stats: Update<Option<Box<AllocatorStats>>>,
+    #[serde(default, deserialize_with = "present")]
+    probe: Update<Option<Arc<ProbeReading>>>,
 }
 
 impl From<ProcessChangeJson> for ProcessChange {
     fn from(json: ProcessChangeJson) -> Self {
-        let ProcessChangeJson { pid, start_ticks, facts, load, allocator_stats: allocator } = json;
-        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator }
+        let ProcessChangeJson { pid, start_ticks, facts, load, allocator_stats: allocator, probe } = json;
+        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator, probe }
     }
 }
 
 impl ProcessChange {
     /// Returns the difference; `None` when there is none.
     fn between(old: &Process, new: &Process) -> Option<Self> {
-        let Process { id, facts, load, allocator } = new;
-        let (facts, load) = (update(&old.facts, facts), update(&old.load, load));
-        let allocator = update(&old.allocator, allocator);
-        (facts.is_some() || load.is_some() || allocator.is_some()).then_some(Self { id: *id, facts, load, allocator })
+        let Process { id, facts, load, allocator, probe } = new;
+        let change = Self {
+            id: *id,
+            facts: update(&old.facts, facts),
+            load: update(&old.load, load),
+            allocator: update(&old.allocator, allocator),
+            probe: update(&old.probe, probe),
+        };
+        let Self { facts, load, allocator, probe, .. } = &change;
+        (facts.is_some() || load.is_some() || allocator.is_some() || probe.is_some()).then_some(change)
     }
 
     fn added(process: &Process) -> Self {
-        let Process { id, facts, load, allocator } = process;
-        let allocator = allocator.clone().map(Some);
-        Self { id: *id, facts: Some(facts.clone()), load: Some(load.clone()), allocator }
+        let Process { id, facts, load, allocator, probe } = process;
+        let (allocator, probe) = (allocator.clone().map(Some), probe.clone().map(Some));
+        Self { id: *id, facts: Some(facts.clone()), load: Some(load.clone()), allocator, probe }
     }
 }
 
@@ -367,10 +379,11 @@ impl Snapshot {
                     replace(&mut process.facts, facts);
                     replace(&mut process.load, load);
                     replace(&mut process.allocator, change.allocator);
+                    replace(&mut process.probe, change.probe);
                 }
                 (Err(_), Some(facts), Some(load)) if self.processes.len() < MOST_PROCESSES => {
-                    let allocator = change.allocator.flatten();
-                    self.processes.push(Process { id: change.id, facts, load, allocator });
+                    let (allocator, probe) = (change.allocator.flatten(), change.probe.flatten());
+                    self.processes.push(Process { id: change.id, facts, load, allocator, probe });
                 }
                 // Ignores a new process without its readings, or beyond the limit: the writer is not gputop.
                 (Err(_), ..) => {}

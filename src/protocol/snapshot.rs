@@ -15,6 +15,7 @@ pub(crate) mod arbitrary;
 pub(crate) mod example;
 mod gpu_detail;
 mod gpu_process;
+mod probe;
 mod process_id;
 mod readings;
 mod trouble;
@@ -28,6 +29,10 @@ use serde::{Deserialize, Serialize};
 pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
 pub use self::gpu_process::{GpuProcess, ProcessNames};
+pub use self::probe::{
+    AllocationLines, ChangesSince, OmittedGroups, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport,
+    StackRecording, StepEnd, TensorCategory, TensorGroup, TensorLeak, TrainingSteps,
+};
 pub use self::process_id::{Identity, ProcessId, State};
 pub use self::readings::{
     DeviceAllocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad,
@@ -225,6 +230,9 @@ pub struct Process {
     /// that NVML means.
     #[serde(rename = "allocator_stats", default, skip_serializing_if = "Option::is_none")]
     pub allocator: Option<Box<AllocatorStats>>,
+    /// The report of gputop's probe; absent when the process does not run Python, or is no GPU process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Arc<ProbeReading>>,
 }
 
 /// A [`Process`] as serde reads it: serde's `flatten` would first copy the object into a tree.
@@ -235,12 +243,13 @@ struct ProcessJson {
     facts: Arc<ProcessFacts>,
     load: ProcessLoad,
     allocator_stats: Option<Box<AllocatorStats>>,
+    probe: Option<Arc<ProbeReading>>,
 }
 
 impl From<ProcessJson> for Process {
     fn from(json: ProcessJson) -> Self {
-        let ProcessJson { pid, start_ticks, facts, load, allocator_stats: allocator } = json;
-        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator }
+        let ProcessJson { pid, start_ticks, facts, load, allocator_stats: allocator, probe } = json;
+        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator, probe }
     }
 }
 

@@ -41,6 +41,7 @@ mod nvidia_smi_scripts;
 mod orphans;
 
 mod personas;
+mod probe;
 mod query;
 mod query_calls;
 mod readme;

@@ -96,7 +96,7 @@ impl DeviceFiles {
 }
 
 /// Calls `visit` with the name and target of each link in `fd`. Returns false if there are more than [`MOST_FILES`].
-fn for_each_file(directory: &Path, mut visit: impl FnMut(&CStr, &[u8])) -> Result<bool, Errno> {
+pub(in crate::agent) fn for_each_file(directory: &Path, mut visit: impl FnMut(&CStr, &[u8])) -> Result<bool, Errno> {
     let files = open_directory(&directory.join("fd"))?;
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut target = [MaybeUninit::<u8>::uninit(); 256];

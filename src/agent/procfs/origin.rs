@@ -51,6 +51,34 @@ pub(in crate::agent) struct Environment {
     /// `JPY_PARENT_PID`: the PID of the server that started a notebook's kernel.
     pub(super) notebook_server: Option<u32>,
     pub(super) cuda: CudaEnvironment,
+    pub(super) probe: ProbeSetup,
+}
+
+/// Whether `gputop run` started a process, and whether Python can load the probe there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::agent) enum ProbeSetup {
+    /// `gputop run` did not start it.
+    #[default]
+    Absent,
+    /// The probe is in `PYTHONPATH`.
+    OnPath,
+    /// `gputop run` started it, and the probe is no longer in `PYTHONPATH`.
+    PathDropped,
+    /// `GPUTOP_PROBE` is `0`.
+    TurnedOff,
+}
+
+impl ProbeSetup {
+    /// The arguments are the values of `GPUTOP_PROBE`, of the variable that `gputop run` sets, and of `PYTHONPATH`.
+    fn new(switch: Option<&[u8]>, folder: Option<&[u8]>, path: Option<&[u8]>) -> Self {
+        let is_on_path = || path.is_some_and(|path| path.split(|byte| *byte == b':').any(|part| Some(part) == folder));
+        match (switch, folder) {
+            (Some(b"0"), _) => Self::TurnedOff,
+            (_, None) => Self::Absent,
+            (_, Some(_)) if is_on_path() => Self::OnPath,
+            (_, Some(_)) => Self::PathDropped,
+        }
+    }
 }
 
 /// The variables that concern CUDA's devices and PyTorch's allocator in a process, as they were when the program started.
@@ -88,11 +116,11 @@ impl Environment {
     ];
 
     pub(super) fn parse(environ: &[u8]) -> Self {
-        let value = |name: &[u8], most: usize| {
+        let whole = |name: &[u8]| {
             let mut variables = environ.split(|byte| *byte == 0);
-            let value = variables.find_map(|variable| variable.strip_prefix(name)?.strip_prefix(b"="))?;
-            Some(Text::new(&value[..value.len().min(most)]))
+            variables.find_map(|variable| variable.strip_prefix(name)?.strip_prefix(b"="))
         };
+        let value = |name: &[u8], most: usize| whole(name).map(|value| Text::new(&value[..value.len().min(most)]));
         let get = |name: &[u8]| value(name, Self::MOST).filter(|value| !value.as_str().is_empty());
         let slurm = || get(b"SLURM_JOB_ID").map(Origin::Slurm);
         let pod = || {
@@ -115,6 +143,7 @@ impl Environment {
                 is_confined: false,
                 is_uncached: value(b"PYTORCH_NO_CUDA_MEMORY_CACHING", Self::MOST).is_some(),
             },
+            probe: ProbeSetup::new(whole(b"GPUTOP_PROBE"), whole(b"GPUTOP_PROBE_FOLDER"), whole(b"PYTHONPATH")),
         }
     }
 }
@@ -344,6 +373,16 @@ mod tests {
         assert_eq!(Environment::parse(b"LOCAL_RANK=1\0").rank, Some("1".into()));
         assert_eq!(Environment::parse(b"JPY_PARENT_PID=77\0").notebook_server, Some(77));
         assert_eq!(Environment::parse(b"\0=\0RANK"), Environment::default());
+    }
+
+    #[test]
+    fn a_dropped_path_of_the_probe_is_recognized() {
+        let setup = |environ: &str| Environment::parse(environ.replace(' ', "\0").as_bytes()).probe;
+        assert_eq!(setup("GPUTOP_PROBE_FOLDER=/p PYTHONPATH=/p:/x"), ProbeSetup::OnPath);
+        assert_eq!(setup("PYTHONPATH=/x GPUTOP_PROBE_FOLDER=/p"), ProbeSetup::PathDropped);
+        assert_eq!(setup("GPUTOP_PROBE_FOLDER=/p"), ProbeSetup::PathDropped);
+        assert_eq!(setup("PYTHONPATH=/p"), ProbeSetup::Absent);
+        assert_eq!(setup("GPUTOP_PROBE=0 GPUTOP_PROBE_FOLDER=/p PYTHONPATH=/p"), ProbeSetup::TurnedOff);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::files;
 use super::freezer::ControlGroup;
 use super::host_procfs::HostProcfs;
-use super::origin::{self, CudaEnvironment, Environment, Origin};
+use super::origin::{self, CudaEnvironment, Environment, Origin, ProbeSetup};
 use super::slow_files::{SlowFacts, SlowFiles};
 use super::stat::{self, ProcStat, living_thread};
 use crate::base::text::Text;
@@ -53,6 +53,7 @@ pub(super) struct ShownProcess {
     control_groups: Vec<Rc<ControlGroup>>,
     environment_origin: Reading<Option<Origin>>,
     pub(super) cuda: CudaEnvironment,
+    pub(super) probe_setup: Reading<ProbeSetup>,
     /// The PID that the process was started to serve.
     served: Reading<u32>,
     /// When to read the names of threads. `None` when no thread is new.
@@ -110,6 +111,7 @@ impl ShownProcess {
                 facts: ProcessFacts::missing(Identity::Unverified, Missing::NotYet).into(),
                 load: ProcessLoad::missing(Missing::NotYet),
                 allocator: None,
+                probe: None,
             },
             stat: None,
             read: Moment(0),
@@ -125,6 +127,7 @@ impl ShownProcess {
             control_groups: vec![],
             environment_origin: Err(Missing::NotYet),
             cuda: CudaEnvironment::default(),
+            probe_setup: Err(Missing::NotYet),
             served: Err(Missing::NotYet),
             threads_due: Some(Moment(0)),
             asleep: 0,
@@ -279,6 +282,7 @@ impl ShownProcess {
         facts.elastic_run = value(|environment| &environment.elastic_run);
         facts.launcher = value(|environment| &environment.launcher);
         facts.rank = value(|environment| &environment.rank);
+        self.probe_setup = environment.as_ref().map_or_else(|why| Err(*why), |environment| Ok(environment.probe));
         self.environment_origin = environment.map(|environment| {
             self.cuda = environment.cuda;
             environment.origin

@@ -71,7 +71,13 @@ impl Member {
             parent: Ok(parent.pid),
             ..ProcessFacts::missing(Identity::Sure, Missing::NotYet)
         };
-        let process = Process { id, facts: facts.into(), load: ProcessLoad::missing(Missing::NotYet), allocator: None };
+        let process = Process {
+            id,
+            facts: facts.into(),
+            load: ProcessLoad::missing(Missing::NotYet),
+            allocator: None,
+            probe: None,
+        };
         let stage = Stage::Asked(Signal::Kill);
         Self { process, gpus: Vec::new(), stage, caution: None, joined: true, parent: None, ran: None }
     }

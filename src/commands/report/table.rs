@@ -126,6 +126,7 @@ fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<Str
                 facts: ProcessFacts::missing(Identity::Unverified, Missing::Unsupported).into(),
                 load: ProcessLoad::missing(Missing::Unsupported),
                 allocator: None,
+                probe: None,
             };
             let process = snapshot.process(id).unwrap_or(&unlisted);
             let on_gpu = ProcessTotal::on_gpu(gpu_process, gpu, place);

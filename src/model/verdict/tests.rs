@@ -94,7 +94,7 @@ impl VerdictStory {
             wchan: Err(Missing::Unsupported),
         };
         let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
-        self.host.processes.push(Process { id, facts: facts.into(), load, allocator: None });
+        self.host.processes.push(Process { id, facts: facts.into(), load, allocator: None, probe: None });
     }
 
     fn ghost(&mut self, pid: u32, why: Missing) {
@@ -105,6 +105,7 @@ impl VerdictStory {
             facts: ProcessFacts::missing(Identity::Unverified, why).into(),
             load: ProcessLoad::missing(why),
             allocator: None,
+            probe: None,
         });
         for gpu_process in self
             .host

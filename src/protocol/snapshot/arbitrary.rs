@@ -1,13 +1,16 @@
 //! Random snapshots for property tests. Every field has a random value: a type or field without one does not compile.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRng;
 
 use super::{
-    AllocatorStats, AllocatorUnreadable, Cause, Driver, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity,
-    Missing, Process, ProcessId, ProcessNames, Reading, Route, Snapshot, State, Throttle, Trouble, Use, Xid,
+    AllocationLines, AllocatorStats, AllocatorUnreadable, Cause, ChangesSince, Driver, Failure, Gpu, GpuProcess,
+    GpuUuid, Host, HostFacts, Identity, Missing, OmittedGroups, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading,
+    ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, Snapshot, StackRecording, State, StepEnd,
+    TensorCategory, TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -73,6 +76,7 @@ fn processes_successor(old: &[Process], random: &mut TestRng) -> Vec<Process> {
                 facts: old_or_new(&process.facts, random),
                 load: old_or_new(&process.load, random),
                 allocator: old_or_new(&process.allocator, random),
+                probe: old_or_new(&process.probe, random),
             });
         }
     }
@@ -110,9 +114,21 @@ arbitrary_structs! {
     Gpu { uuid, facts, load, health, detail, processes, device_file_holders, trouble, failures }
     GpuProcess { process, usage, memory, sm, names }
     ProcessNames { user, command }
-    Process { id, facts, load, allocator }
+    Process { id, facts, load, allocator, probe }
     ProcessId { pid, start_ticks }
     AllocatorStats { devices, unreadable }
+    ProbeReading { report, missing }
+    ProbeReport { version, unix_time, at, torch, python, steps, devices, groups, groups_left_out, changes_since, leaks, recording, answer, trouble }
+    TrainingSteps { count, seconds, source }
+    ProbeDevice { device, gpu, moment, allocated, reserved, requested, categories, optimizer_state, floor, peak, peak_step, step_end }
+    StepEnd { step, allocated, reserved, requested, categories, optimizer_state }
+    TensorGroup { device, category, shape, dtype, block, kind, count, bytes, age_steps, count_change, bytes_change, part }
+    OmittedGroups { count, bytes }
+    ChangesSince { step, mark }
+    ProbeAnswer { id, request, ok, error, path, bytes }
+    TensorLeak { device, category, shape, dtype, bytes_per_step, count_per_step, steps, allocated_at, held_by, cause, sure, advice }
+    AllocationLines { user, inner }
+    StackRecording { state, cost_percent, steps_left }
     Trouble { cause, sentence, call, since }
     Failure { call, error, since }
     Xid { at, code }
@@ -154,6 +170,7 @@ arbitrary_values! {
     bool: |random| random.random();
     u32: |random| one_of(&[0, 1, 2, u32::MAX], random);
     u64: |random| one_of(&[0, 1, 2, u64::MAX], random);
+    i64: |random| one_of(&[-1, 0, 1, i64::MIN], random);
     i32: |random| one_of(&[-1, 0, 1, i32::MIN], random);
     f64: |random| one_of(&[0.0, 0.25, 12.5], random);
     Text: |random| one_of(&["", "python", "été", "\u{1b}[2J"], random).into();
@@ -171,6 +188,8 @@ arbitrary_values! {
     Use: |random| one_of(&[Self::Compute, Self::Graphics, Self::ComputeAndGraphics, Self::Mps], random);
     Throttle: |random| one_of(&[Self::PowerCap, Self::HardwareThermal], random);
     Cause: |random| one_of(&[Self::Hung, Self::NoLibrary, Self::Lost], random);
+    ProbeMissing: |random| one_of(&[Self::NotStarted, Self::Damaged], random);
+    TensorCategory: |random| one_of(&[Self::Parameters, Self::Activations, Self::Other], random);
     AllocatorUnreadable: |random| one_of(&[Self::NotYet, Self::PtraceScope, Self::Hung], random);
 }
 
@@ -190,6 +209,12 @@ impl<T: Arbitrary> Arbitrary for Option<T> {
 impl<T: Arbitrary> Arbitrary for Vec<T> {
     fn arbitrary(random: &mut TestRng) -> Self {
         (0..random.random_range(0..4)).map(|_| T::arbitrary(random)).collect()
+    }
+}
+
+impl<Key: Arbitrary + Ord, T: Arbitrary> Arbitrary for BTreeMap<Key, T> {
+    fn arbitrary(random: &mut TestRng) -> Self {
+        (0..random.random_range(0..4)).map(|_| (Key::arbitrary(random), T::arbitrary(random))).collect()
     }
 }
 

@@ -82,8 +82,13 @@ impl TestHandler {
     pub(in crate::agent::actions) fn list_all(&self, processes: &[ProcessId], identity: Identity) {
         let facts = Arc::new(ProcessFacts::missing(identity, Missing::NotYet));
         let load = ProcessLoad::missing(Missing::NotYet);
-        let all =
-            processes.iter().map(|id| Process { id: *id, facts: facts.clone(), load: load.clone(), allocator: None });
+        let all = processes.iter().map(|id| Process {
+            id: *id,
+            facts: facts.clone(),
+            load: load.clone(),
+            allocator: None,
+            probe: None,
+        });
         let mut all: Vec<_> = all.collect();
         all.sort_by_key(|process| process.id);
         self.targets.set(&all);

@@ -1,0 +1,153 @@
+//! Checks and parses the bytes of a report, which anyone may have written.
+
+use crate::protocol::snapshot::{OmittedGroups, ProbeMissing, ProbeReport};
+
+pub(super) const FILE_SIZE: u64 = 1 << 20;
+pub(super) const HEADER_SIZE: usize = 64;
+/// The version of the format.
+const VERSION: u32 = 1;
+const MAGIC: &[u8] = b"gputopP1";
+
+/// The process that wrote a report. A forked process has the file of its parent, with the parent's identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReportWriter {
+    /// The PID in the PID namespace of the writer.
+    pub(super) pid: u32,
+    pub(super) start_ticks: u64,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum ReportState {
+    /// The report with the known sequence number.
+    Same,
+    New(Box<ProbeReport>),
+}
+
+/// The first bytes of the file.
+#[derive(Debug, PartialEq, Eq)]
+struct Header {
+    writer: ReportWriter,
+    /// Odd while the report is being written.
+    sequence: u64,
+    length: usize,
+    checksum: u32,
+}
+
+impl Header {
+    /// `NotYet` for the header of a file without a report.
+    fn parse(bytes: &[u8; HEADER_SIZE]) -> Result<Self, ProbeMissing> {
+        if *bytes == [0; HEADER_SIZE] {
+            return Err(ProbeMissing::NotYet);
+        }
+        Self::parse_written(bytes).ok_or(ProbeMissing::Damaged)
+    }
+
+    fn parse_written(bytes: &[u8; HEADER_SIZE]) -> Option<Self> {
+        let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let short = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        if !bytes.starts_with(MAGIC) || u64::from(short(8)?) != FILE_SIZE {
+            return None;
+        }
+        Some(Self {
+            writer: ReportWriter { pid: short(12)?, start_ticks: long(16)? },
+            sequence: long(24)?,
+            length: short(32)?.try_into().ok()?,
+            checksum: short(36)?,
+        })
+    }
+}
+
+/// Whether a header is of this process, or was never written.
+pub(super) fn may_be_of(header: &[u8; HEADER_SIZE], writer: ReportWriter) -> bool {
+    match Header::parse(header) {
+        Ok(header) => header.writer == writer,
+        Err(why) => why == ProbeMissing::NotYet,
+    }
+}
+
+/// Reads a report by `read_at`, which fills its buffer from an offset and returns whether it could. Returns the report, if its
+/// sequence number is not the known one, and the sequence number. Fails if the report is damaged, or being written.
+pub(super) fn read(
+    writer: ReportWriter,
+    known: Option<u64>,
+    buffer: &mut Vec<u8>,
+    read_at: impl Fn(&mut [u8], u64) -> bool,
+) -> Result<(ReportState, u64), ProbeMissing> {
+    let read_header = || {
+        let mut bytes = [0; HEADER_SIZE];
+        let is_read = read_at(&mut bytes, 0);
+        if is_read { Header::parse(&bytes) } else { Err(ProbeMissing::Damaged) }
+    };
+    let header = read_header()?;
+    if header.sequence == 0 && header.writer == writer {
+        return Err(ProbeMissing::NotYet);
+    }
+    if known == Some(header.sequence) {
+        return Ok((ReportState::Same, header.sequence));
+    }
+    let most = usize::try_from(FILE_SIZE).unwrap_or(usize::MAX) - HEADER_SIZE;
+    if header.writer != writer || header.sequence % 2 == 1 || header.length > most {
+        return Err(ProbeMissing::Damaged);
+    }
+    buffer.resize(header.length, 0);
+    let is_read = read_at(buffer, HEADER_SIZE as u64);
+    if !is_read || read_header()? != header || crc32fast::hash(buffer) != header.checksum {
+        return Err(ProbeMissing::Damaged);
+    }
+    let report: ProbeReport = serde_json::from_slice(buffer).map_err(|_| ProbeMissing::Damaged)?;
+    // One report may be larger than all others together.
+    buffer.shrink_to(MOST_KEPT);
+    if report.version != VERSION {
+        return Err(ProbeMissing::OtherVersion);
+    }
+    Ok((ReportState::New(Box::new(report)), header.sequence))
+}
+
+/// The most bytes that the buffer keeps between two reports.
+const MOST_KEPT: usize = 64 << 10;
+
+/// Cuts the lists of a report to lengths that a viewer can show.
+pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
+    const MOST_DEVICES: usize = 64;
+    const MOST_LEAKS: usize = 32;
+    const MOST_HOLDERS: usize = 8;
+    const MOST_DIMENSIONS: usize = 16;
+    const MOST_STATES: usize = 16;
+    const MOST_TROUBLE: usize = 8;
+    report.devices.truncate(MOST_DEVICES);
+    for device in &mut report.devices {
+        let step_end = device.step_end.as_mut().map(|step_end| &mut step_end.optimizer_state);
+        for states in step_end.into_iter().chain([&mut device.optimizer_state]) {
+            while states.len() > MOST_STATES {
+                states.pop_last();
+            }
+        }
+    }
+    report.leaks.truncate(MOST_LEAKS);
+    for leak in &mut report.leaks {
+        leak.held_by.truncate(MOST_HOLDERS);
+        leak.shape.iter_mut().for_each(|shape| shape.truncate(MOST_DIMENSIONS));
+    }
+    report.trouble.truncate(MOST_TROUBLE);
+    if report.groups.len() > most_groups {
+        // A third of the places is for those that grew most.
+        let growth = |at: &usize| -> i64 { report.groups[*at].bytes_change.unwrap_or(i64::MIN) };
+        let mut order: Vec<usize> = (0..report.groups.len()).collect();
+        order.sort_by_key(|at| std::cmp::Reverse(growth(at)));
+        order[most_groups / 3..].sort_by_key(|at| std::cmp::Reverse(report.groups[*at].bytes));
+        order.truncate(most_groups);
+        let (mut at, mut left_out) = (0.., report.groups_left_out.clone().unwrap_or(OmittedGroups::NONE));
+        report.groups.retain(|group| {
+            let is_kept = at.next().is_some_and(|at| order.contains(&at));
+            if !is_kept {
+                left_out.add(group);
+            }
+            is_kept
+        });
+        report.groups_left_out = Some(left_out);
+    }
+    for group in &mut report.groups {
+        group.shape.iter_mut().for_each(|shape| shape.truncate(MOST_DIMENSIONS));
+    }
+    report.groups.sort_by_key(|group| std::cmp::Reverse(group.bytes));
+}

@@ -1,0 +1,212 @@
+//! Tests of reports that are whole, damaged or forged, and of the memory files of real processes.
+
+use std::os::fd::OwnedFd;
+
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::pwrite;
+
+use super::report_file::{ReportFile, ReportFinder};
+use super::state::{FILE_SIZE, HEADER_SIZE, ReportState, ReportWriter, limit, read};
+use crate::agent::procfs::stat;
+use crate::base::units::Bytes;
+use crate::protocol::snapshot::{ProbeMissing, ProbeReport, ProcessId, TensorCategory};
+
+const WRITER: ReportWriter = ReportWriter { pid: 42, start_ticks: 4711 };
+
+/// A report as the probe writes it.
+const REPORT: &str = r#"{"version": 1, "torch": "2.5.1", "python": "3.11.7", "time": 1700000000.0,
+    "steps": {"count": 120, "seconds": 0.21, "source": "optimizer"},
+    "devices": [{"index": 0, "uuid": "GPU-1b2c", "allocated": 700, "reserved": 1000, "requested": 690,
+        "categories": {"parameters": 400, "activations": 300, "cache": 200, "later": 100},
+        "optimizer_state": {"exp_avg": 3}, "floor": 600, "peak": 900, "peak_step": 80, "moment": "any",
+        "step_end": {"step": 118, "time": 1.5, "allocated": 600, "reserved": 1000, "categories": {"parameters": 1000}}}],
+    "groups": [{"device": 0, "category": "parameters", "shape": [512, 3], "dtype": "float32", "count": 7, "bytes": 400,
+        "age_steps": 120, "count_change": 0, "bytes_change": -5}],
+    "leaks": [{"device": 0, "category": "activations", "shape": null, "dtype": null, "bytes_per_step": 8,
+        "count_per_step": 1, "steps": 40, "allocated_at": {"user": "train.py:40 in step", "inner": null},
+        "held_by": ["list outputs, train.py:40 in main"], "cause": "kept_outputs", "sure": "likely", "advice": "del"}],
+    "recording": {"state": "off", "cost_percent": 0.4}, "trouble": ["a\u001b[2Jb"], "answer": {"id": 1}}"#;
+
+/// Returns the bytes of a file with this report.
+fn file(writer: ReportWriter, sequence: u64, report: &[u8]) -> Vec<u8> {
+    let mut bytes = b"gputopP1".to_vec();
+    bytes.extend(u32::try_from(FILE_SIZE).unwrap().to_le_bytes());
+    bytes.extend(writer.pid.to_le_bytes());
+    bytes.extend(writer.start_ticks.to_le_bytes());
+    bytes.extend(sequence.to_le_bytes());
+    bytes.extend(u32::try_from(report.len()).unwrap().to_le_bytes());
+    bytes.extend(crc32fast::hash(report).to_le_bytes());
+    bytes.resize(HEADER_SIZE, 0);
+    bytes.extend(report);
+    bytes
+}
+
+/// Reads a file of these bytes, which end early in a truncated file.
+fn read_bytes(bytes: &[u8], known: Option<u64>) -> Result<(ReportState, u64), ProbeMissing> {
+    read(WRITER, known, &mut Vec::new(), |buffer, offset| {
+        let at = usize::try_from(offset).unwrap();
+        let found = bytes.get(at..at + buffer.len());
+        found.inspect(|found| buffer.copy_from_slice(found)).is_some()
+    })
+}
+
+fn report(bytes: &[u8]) -> ProbeReport {
+    match read_bytes(bytes, None) {
+        Ok((ReportState::New(report), _)) => *report,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_whole_report_is_read() {
+    let bytes = file(WRITER, 8, REPORT.as_bytes());
+    let report = report(&bytes);
+    let device = &report.devices[0];
+    assert_eq!((device.device, device.reserved, device.peak), (0, Some(Bytes(1000)), Some(Bytes(900))));
+    assert_eq!(device.categories[&TensorCategory::Other], Bytes(100));
+    assert_eq!((report.groups[0].count, report.groups[0].bytes_change), (7, Some(-5)));
+    assert_eq!(report.leaks[0].held_by[0].as_str(), "list outputs, train.py:40 in main");
+    assert_eq!(report.trouble[0].as_str(), "a\u{FFFD}[2Jb");
+    assert_eq!(read_bytes(&bytes, Some(8)), Ok((ReportState::Same, 8)));
+}
+
+#[test]
+fn a_report_that_was_cut_is_damaged() {
+    let bytes = file(WRITER, 8, REPORT.as_bytes());
+    for length in 0..bytes.len() {
+        assert_eq!(read_bytes(&bytes[..length], None), Err(ProbeMissing::Damaged), "{length}");
+    }
+    // The header is whole, and the rest of the file is zero.
+    for length in HEADER_SIZE..bytes.len() {
+        let mut cut = bytes[..length].to_vec();
+        cut.resize(bytes.len(), 0);
+        assert_eq!(read_bytes(&cut, None), Err(ProbeMissing::Damaged), "{length}");
+    }
+}
+
+#[test]
+fn no_flipped_bit_gives_another_report() {
+    let bytes = file(WRITER, 8, REPORT.as_bytes());
+    let whole = report(&bytes);
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        if let Ok((ReportState::New(report), _)) = read_bytes(&flipped, None) {
+            // The sequence number, and the rest of the header, which is not used.
+            assert!((24..32).contains(&(bit / 8)) || (40..64).contains(&(bit / 8)), "bit {bit}");
+            assert_eq!(*report, whole, "bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_report_of_another_process_or_version_or_that_is_being_written_is_refused() {
+    let check = |bytes: &[u8], why| assert_eq!(read_bytes(bytes, None), Err(why));
+    check(&file(ReportWriter { pid: 43, ..WRITER }, 8, REPORT.as_bytes()), ProbeMissing::Damaged);
+    check(&file(ReportWriter { start_ticks: 1, ..WRITER }, 8, REPORT.as_bytes()), ProbeMissing::Damaged);
+    check(&file(WRITER, 7, REPORT.as_bytes()), ProbeMissing::Damaged);
+    check(&file(WRITER, 8, br#"{"version": 2}"#), ProbeMissing::OtherVersion);
+    check(&file(WRITER, 8, b""), ProbeMissing::Damaged);
+    check(&[0; 4096], ProbeMissing::NotYet);
+    check(&file(WRITER, 0, b""), ProbeMissing::NotYet);
+    // A length beyond the file is refused before anything is allocated.
+    for length in [u32::MAX, 1 << 20] {
+        let mut bytes = file(WRITER, 8, REPORT.as_bytes());
+        bytes[32..36].copy_from_slice(&length.to_le_bytes());
+        check(&bytes, ProbeMissing::Damaged);
+    }
+}
+
+#[test]
+fn lists_are_cut() {
+    let group = |at: u64| {
+        format!(
+            r#"{{"device": 0, "category": "cache", "shape": {:?}, "dtype": "x", "count": 1, "bytes": {at}, "bytes_change": {}}}"#,
+            vec![1; 100],
+            500 - at
+        )
+    };
+    let groups: Vec<String> = (0..500).map(group).collect();
+    let holders = vec!["\"h\""; 1000].join(",");
+    let leak = format!(r#"{{"device": 0, "category": "cache", "bytes_per_step": 1, "held_by": [{holders}]}}"#);
+    let text = format!(
+        r#"{{"version": 1, "groups": [{}], "leaks": [{}], "trouble": [{holders}]}}"#,
+        groups.join(","),
+        vec![leak.as_str(); 100].join(",")
+    );
+    let mut report = report(&file(WRITER, 8, text.as_bytes()));
+    limit(&mut report, 30);
+    let bytes: Vec<u64> = report.groups.iter().map(|group| group.bytes.0).collect();
+    let expected: Vec<u64> = (480..500).rev().chain((0..10).rev()).collect();
+    assert_eq!(bytes, expected);
+    assert!(report.groups.iter().all(|group| group.shape.as_ref().is_some_and(|shape| shape.len() == 16)));
+    assert_eq!((report.leaks.len(), report.leaks[0].held_by.len(), report.trouble.len()), (32, 8, 8));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    /// Any bytes behind a header that fits them are a report or refused.
+    #[test]
+    fn any_report_is_read_or_refused(
+        text in prop_oneof![".*", Just(REPORT.to_owned())],
+        place: prop::sample::Index,
+        inserted in prop_oneof!["[{}\\[\\]:,]{0,40}", "\\PC{0,20}", Just("[".repeat(5000)), Just("-1e999".to_owned())],
+    ) {
+        let mut text = text;
+        let places: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        text.insert_str(*place.get(&places), &inserted);
+        if let Ok((ReportState::New(mut report), _)) = read_bytes(&file(WRITER, 8, text.as_bytes()), None) {
+            limit(&mut report, 30);
+            prop_assert!(serde_json::to_string(&report).is_ok());
+        }
+    }
+}
+
+fn own_id() -> ProcessId {
+    let pid = std::process::id();
+    ProcessId { pid, start_ticks: stat::start_ticks(pid) }
+}
+
+fn own_writer() -> ReportWriter {
+    let id = own_id();
+    ReportWriter { pid: id.pid, start_ticks: id.start_ticks.unwrap() }
+}
+
+/// Makes a memory file of this process.
+fn memory_file(size: u64, seals: SealFlags, bytes: &[u8]) -> OwnedFd {
+    let file = memfd_create("gputop-probe", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, size).unwrap();
+    assert_eq!(pwrite(&file, bytes, 0), Ok(bytes.len()));
+    fcntl_add_seals(&file, seals).unwrap();
+    file
+}
+
+/// One test, since the tests of one process share its open files.
+#[test]
+fn only_a_sealed_file_of_the_process_itself_is_found() {
+    let finder = ReportFinder::new().unwrap();
+    let find = || finder.find(own_id()).unwrap();
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    let bytes = file(own_writer(), 8, REPORT.as_bytes());
+    let refused = [
+        memory_file(FILE_SIZE, SealFlags::GROW, &bytes),
+        memory_file(FILE_SIZE, SealFlags::empty(), &bytes),
+        memory_file(FILE_SIZE * 2, seals, &bytes),
+        memory_file(4096, seals, &bytes),
+        memory_file(FILE_SIZE, seals, &file(ReportWriter { pid: 1, ..own_writer() }, 8, REPORT.as_bytes())),
+        memory_file(FILE_SIZE, seals, b"gputopP2"),
+    ];
+    assert!(find().is_none());
+    let own = memory_file(FILE_SIZE, seals, &bytes);
+    let mut found: ReportFile = find().expect("the file is found among the refused ones");
+    let mut buffer = Vec::new();
+    assert!(matches!(found.read(&mut buffer), Ok(ReportState::New(_))));
+    assert_eq!(found.read(&mut buffer), Ok(ReportState::Same));
+    pwrite(&own, &file(own_writer(), 10, br#"{"version": 1}"#), 0).unwrap();
+    assert!(matches!(found.read(&mut buffer), Ok(ReportState::New(report)) if report.devices.is_empty()));
+    assert!(found.is_open_in(own_id().pid));
+    drop(own);
+    assert!(!found.is_open_in(own_id().pid));
+    drop(refused);
+}

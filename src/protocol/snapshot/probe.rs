@@ -1,0 +1,379 @@
+//! The report of gputop's probe, which runs inside a Python program that was started with `gputop run`.
+//!
+//! The probe writes the same object with shorter names: `assets/probe/FORMAT.md`. A value that the probe does not know is
+//! absent.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::GpuUuid;
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Moment};
+
+/// The last report of the probe in a process, and why there is no newer report.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ProbeReading {
+    /// The last report; absent while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<ProbeReport>,
+    /// Why there is no report, or none since the last one; absent while the probe can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<ProbeMissing>,
+}
+
+/// Why there is no report of a probe. The text of each says what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeMissing {
+    /// The process was not started with `gputop run`.
+    #[strum(
+        to_string = "start it as `gputop run -- python train.py` to see weights, gradients, activations and leaks here"
+    )]
+    NotStarted,
+    /// The process was started below `gputop run`, but its `PYTHONPATH` does not contain the probe.
+    #[strum(
+        to_string = "`gputop run` started it, but something changed PYTHONPATH on the way (a container, uv, a launcher of a \
+         cluster): put `gputop run --` directly before `python`"
+    )]
+    PathDropped,
+    /// Python was started with `-E`, `-I` or `-S`, which ignore `PYTHONPATH` or `sitecustomize`.
+    #[strum(to_string = "Python does not load the probe with -E, -I or -S: start it without")]
+    Isolated,
+    /// `GPUTOP_PROBE=0` is in the environment of the process.
+    #[strum(to_string = "GPUTOP_PROBE=0 turns the probe off there")]
+    TurnedOff,
+    /// The process was started with the probe, and has not published a report yet.
+    #[strum(to_string = "the probe waits for the program to use a GPU through PyTorch")]
+    NotYet,
+    /// The process belongs to another user.
+    #[strum(to_string = "it belongs to another user: run gputop as that user or as root")]
+    OtherUser,
+    /// The kernel refuses for another reason: the process is not dumpable, or the agent runs in a container.
+    #[strum(to_string = "the kernel lets nobody but root look into it: run gputop as root; in a container, \
+         start that with `--cap-add SYS_PTRACE`")]
+    Protected,
+    /// The report is damaged, or something other than the probe wrote it.
+    #[strum(to_string = "its report is damaged, or something other than gputop's probe wrote it")]
+    Damaged,
+    /// The probe is of another version of gputop.
+    #[strum(to_string = "its probe is of another version of gputop: start it again with this one")]
+    OtherVersion,
+}
+
+/// A report of the probe.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ProbeReport {
+    /// The version of the format: 1.
+    pub version: u32,
+    /// When the probe wrote it: seconds since 1970 (UTC).
+    #[serde(rename = "unix_time_seconds", alias = "time", default, skip_serializing_if = "Option::is_none")]
+    pub unix_time: Option<f64>,
+    /// When the agent first saw this report, in milliseconds since boot.
+    #[serde(rename = "time_ms", default)]
+    pub at: Moment,
+    /// The version of PyTorch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torch: Option<Text>,
+    /// The version of Python.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<Text>,
+    /// The training steps; absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<TrainingSteps>,
+    /// The memory on each CUDA device that PyTorch uses.
+    #[serde(default)]
+    pub devices: Vec<ProbeDevice>,
+    /// Tensors by category, shape and type: the largest groups, and those that grew most. `gputop tensors` lists more.
+    #[serde(default)]
+    pub groups: Vec<TensorGroup>,
+    /// The groups that are left out; absent when there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups_left_out: Option<OmittedGroups>,
+    /// The time that the changes of groups are counted from; absent in the first reading.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes_since: Option<ChangesSince>,
+    /// Groups of tensors that grow with each step.
+    #[serde(default)]
+    pub leaks: Vec<TensorLeak>,
+    /// Whether the stacks of allocations are recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recording: Option<StackRecording>,
+    /// The answer to the latest request; absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<ProbeAnswer>,
+    /// Sentences about what the probe cannot do here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trouble: Vec<Text>,
+}
+
+/// The training steps of a process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrainingSteps {
+    /// The number of steps so far.
+    pub count: u64,
+    /// The mean duration of the last steps in seconds; absent before the second step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// The events that are counted as steps, as in `optimizer`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Text>,
+}
+
+/// Where the memory of one CUDA device goes.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ProbeDevice {
+    /// PyTorch's number of the device: 0 for `cuda:0`.
+    #[serde(rename = "cuda_device", alias = "index")]
+    pub device: u32,
+    /// The GPU; absent when it is not known.
+    #[serde(rename = "gpu_uuid", alias = "uuid", default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuUuid>,
+    /// When the amounts were read: `step_end`, or `any` for somewhere in a step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moment: Option<Text>,
+    /// Memory of tensors: `memory_allocated`.
+    #[serde(rename = "allocated_bytes", alias = "allocated", default, skip_serializing_if = "Option::is_none")]
+    pub allocated: Option<Bytes>,
+    /// Memory taken from CUDA, in use or not: `memory_reserved`.
+    #[serde(rename = "reserved_bytes", alias = "reserved", default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Bytes>,
+    /// Memory of tensors as the program requested it, before rounding; absent before PyTorch 2.0.
+    #[serde(rename = "requested_bytes", alias = "requested", default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<Bytes>,
+    /// The parts of the reserved memory, in bytes; their sum is the reserved memory. Empty when they are not known.
+    #[serde(rename = "category_bytes", alias = "categories", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub categories: BTreeMap<TensorCategory, Bytes>,
+    /// The optimizer state by its name in the optimizer, as in `exp_avg`, in bytes.
+    #[serde(rename = "optimizer_state_bytes", alias = "optimizer_state", default)]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub optimizer_state: BTreeMap<Text, Bytes>,
+    /// Memory of tensors right after the last step.
+    #[serde(rename = "floor_bytes", alias = "floor", default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<Bytes>,
+    /// The highest memory of tensors since the program started or reset its peaks.
+    #[serde(rename = "peak_bytes", alias = "peak", default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Bytes>,
+    /// The step that last raised the peak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_step: Option<u64>,
+    /// The last reading at the end of a step; absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_end: Option<StepEnd>,
+}
+
+/// Where the memory of one CUDA device went at the end of a step.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct StepEnd {
+    /// The number of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+    /// Memory of tensors: `memory_allocated`.
+    #[serde(rename = "allocated_bytes", alias = "allocated", default, skip_serializing_if = "Option::is_none")]
+    pub allocated: Option<Bytes>,
+    /// Memory taken from CUDA, in use or not: `memory_reserved`.
+    #[serde(rename = "reserved_bytes", alias = "reserved", default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Bytes>,
+    /// Memory of tensors as the program requested it, before rounding; absent before PyTorch 2.0.
+    #[serde(rename = "requested_bytes", alias = "requested", default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<Bytes>,
+    /// The parts of the reserved memory, in bytes; their sum is the reserved memory. Empty when they are not known.
+    #[serde(rename = "category_bytes", alias = "categories", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub categories: BTreeMap<TensorCategory, Bytes>,
+    /// The optimizer state by its name in the optimizer, as in `exp_avg`, in bytes.
+    #[serde(rename = "optimizer_state_bytes", alias = "optimizer_state", default)]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub optimizer_state: BTreeMap<Text, Bytes>,
+}
+
+/// A part of the memory that PyTorch reserved.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, strum::Display,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum TensorCategory {
+    /// Weights of modules, trained or frozen.
+    Parameters,
+    /// Gradients of parameters.
+    Gradients,
+    /// Memory of optimizers, such as the moments of Adam.
+    #[strum(to_string = "optimizer state")]
+    OptimizerState,
+    /// Buffers of modules, such as the statistics of batch normalization.
+    Buffers,
+    /// Inputs and other tensors that a variable of the program names.
+    #[strum(to_string = "named tensors")]
+    NamedTensors,
+    /// Results that the autograd graph keeps for the backward pass, and temporary tensors.
+    Activations,
+    /// Memory of libraries such as cuBLAS and NCCL within the allocator.
+    Libraries,
+    /// Private pools of CUDA graphs.
+    #[strum(to_string = "CUDA graph pools")]
+    GraphPools,
+    /// Freed memory that another stream may still use.
+    Pending,
+    /// Free memory that `empty_cache` would return.
+    Cache,
+    /// Free memory in segments that are partly in use.
+    Fragmentation,
+    /// A category of a later version.
+    #[serde(other)]
+    Other,
+}
+
+/// Tensors of one category, shape and type.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TensorGroup {
+    /// PyTorch's number of the device.
+    #[serde(rename = "cuda_device", alias = "device")]
+    pub device: u32,
+    /// The category.
+    pub category: TensorCategory,
+    /// The shape; absent for memory without a Python tensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Vec<u64>>,
+    /// The type of the elements, as in `float32`; absent for memory without a Python tensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Text>,
+    /// The memory of each block without a Python tensor; absent where the shape is known.
+    #[serde(rename = "block_bytes", alias = "block", default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<Bytes>,
+    /// The name of the optimizer state, as in `exp_avg`; absent in other categories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Text>,
+    /// The number of tensors.
+    pub count: u64,
+    /// Their memory.
+    pub bytes: Bytes,
+    /// The age of the oldest in steps; absent before the first step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_steps: Option<u64>,
+    /// How many more there are than at the time of `changes_since`; absent in the first reading.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count_change: Option<i64>,
+    /// How many more bytes they have than then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_change: Option<i64>,
+    /// Whether the tensors are views of larger blocks, as the flat buffers of FSDP; the bytes are those of the blocks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub part: bool,
+}
+
+/// A group of tensors that grows with each step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TensorLeak {
+    /// PyTorch's number of the device.
+    #[serde(rename = "cuda_device", alias = "device")]
+    pub device: u32,
+    /// The category.
+    pub category: TensorCategory,
+    /// The shape; absent for memory without a Python tensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Vec<u64>>,
+    /// The type of the elements; absent for memory without a Python tensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Text>,
+    /// The growth in each step.
+    pub bytes_per_step: Bytes,
+    /// The number of tensors that each step adds; absent when it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count_per_step: Option<f64>,
+    /// For how many steps it has grown; absent when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    /// The lines that allocated the tensors; absent unless stacks were recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_at: Option<AllocationLines>,
+    /// The variables that hold the tensors, as in `list outputs, train.py:40 in main`. Empty when none was found.
+    #[serde(default)]
+    pub held_by: Vec<Text>,
+    /// The name of the probable cause, as in `kept_outputs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Text>,
+    /// How sure the cause is: `likely` or `maybe`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sure: Option<Text>,
+    /// A sentence that says what to try.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Text>,
+}
+
+/// The lines of a program that allocated memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AllocationLines {
+    /// The innermost line of the user's program, as in `train.py:40 in step`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Text>,
+    /// The innermost line outside PyTorch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner: Option<Text>,
+}
+
+/// Whether the stacks of allocations are recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StackRecording {
+    /// `off`, `on`, or `users`: the program records by itself.
+    pub state: Text,
+    /// How much longer a step takes while stacks are recorded, in percent; absent before it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_percent: Option<f64>,
+    /// After how many steps the recording ends; absent while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps_left: Option<u64>,
+}
+
+/// Groups of tensors that a report leaves out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OmittedGroups {
+    /// Their number.
+    pub count: u64,
+    /// Their memory.
+    pub bytes: Bytes,
+}
+
+impl OmittedGroups {
+    /// No group.
+    pub const NONE: Self = Self { count: 0, bytes: Bytes(0) };
+
+    /// Adds a group.
+    pub fn add(&mut self, group: &TensorGroup) {
+        self.count = self.count.saturating_add(1);
+        self.bytes = Bytes(self.bytes.0.saturating_add(group.bytes.0));
+    }
+}
+
+/// The time that the changes of groups are counted from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangesSince {
+    /// The number of the step then; absent without steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+    /// The name of the mark; absent if it is the reading before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<Text>,
+}
+
+/// The answer of the probe to a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProbeAnswer {
+    /// The number of the request.
+    pub id: u64,
+    /// The name of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Text>,
+    /// Whether the probe did what was asked.
+    #[serde(default)]
+    pub ok: bool,
+    /// Why it did not: one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Text>,
+    /// The file that it wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<Text>,
+    /// The length of that file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Bytes>,
+}
