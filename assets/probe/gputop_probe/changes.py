@@ -1,0 +1,90 @@
+"""Tensor groups as they are published, and how they changed since a mark or since the reading before."""
+
+
+MAX_GROUPS, LARGEST = 200, 120
+MAX_MARKS = 16
+
+
+def _flat(reading):
+    """Maps (device, category, kind, shape, dtype, is_part, block) to a Group."""
+    found = {}
+    for (device, label, block), group in reading.groups.items():
+        if block is not None:
+            key = (device, label, None, None, None, False, block)
+        else:
+            key = (device, label.category, label.kind, label.shape, label.dtype, label.is_part, None)
+        found[key] = group
+    return found
+
+
+class Changes:
+    def __init__(self):
+        self.marks = []
+        self._mark = None
+        self._latest = self._before = None
+        self._published = None
+
+    def mark(self, name, reading):
+        name = None if name is None else str(name)[:80]
+        self.marks.append({"name": name or "mark", "step": reading.step or 0, "time": reading.time})
+        del self.marks[:-MAX_MARKS]
+        self._mark = (name or "mark", reading)
+        self._published = None
+
+    def unmark(self):
+        self._mark = self._published = None
+
+    def publish(self, reading):
+        """The fields of the state that describe the groups of a reading."""
+        if reading is not self._latest:
+            self._before, self._latest = self._latest, reading
+            self._published = None
+        if self._published is None:
+            self._published = self._compare()
+        return self._published
+
+    def _compare(self):
+        reading = self._latest
+        name, base = self._mark if self._mark is not None else (None, self._before)
+        old = _flat(base) if base is not None else {}
+        entries = []
+        for key, group in _flat(reading).items():
+            before = old.pop(key, None)
+            count, size = (before.count, before.bytes) if before is not None else (0, 0)
+            entries.append((key, group.count, group.bytes, group.count - count, group.bytes - size, group.first_seen))
+        # Groups that are gone.
+        entries += [(key, 0, 0, -group.count, -group.bytes, None) for key, group in old.items()]
+        entries.sort(key=lambda entry: -entry[2])
+        if len(entries) > MAX_GROUPS:
+            rest = sorted(entries[LARGEST:], key=lambda entry: -abs(entry[4]))
+            entries, rest = entries[:LARGEST] + rest[: MAX_GROUPS - LARGEST], rest[MAX_GROUPS - LARGEST :]
+        else:
+            rest = []
+        found = {
+            "groups_at": {"time": reading.time, "python_tensors": reading.has_scan},
+            "groups": [_entry(reading, base is not None, *entry) for entry in entries],
+        }
+        if reading.step is not None:
+            found["groups_at"]["step"] = reading.step
+        if base is not None:
+            found["changes_since"] = {"time": base.time}
+            if base.step is not None:
+                found["changes_since"]["step"] = base.step
+            if name is not None:
+                found["changes_since"]["mark"] = name
+        if rest:
+            found["groups_left_out"] = {"count": len(rest), "bytes": sum(entry[2] for entry in rest)}
+        return found
+
+
+def _entry(reading, has_base, key, count, size, count_change, bytes_change, first_seen):
+    device, category, kind, shape, dtype, is_part, block = key
+    found = {"device": device, "category": category, "count": count, "bytes": size}
+    for name, value in (("kind", kind), ("shape", shape), ("dtype", dtype), ("block", block), ("part", is_part or None)):
+        if value is not None:
+            found[name] = value
+    if has_base:
+        found["count_change"], found["bytes_change"] = count_change, bytes_change
+    if reading.step is not None and first_seen is not None:
+        found["age_steps"] = reading.step - first_seen
+    return found

@@ -1,0 +1,405 @@
+"""The probe of one process: takes readings, answers requests, publishes.
+
+Other modules of this package take part by a function `install(probe)`: see EXTENSIONS. There they may use
+
+- `probe.requests.on(name, handler)`: handler(request) in the probe's thread, ends with request.answer(…) or request.fail(sentence);
+- `probe.in_program(function, give_up)`: function() in a thread of the program, at the end of a step or between two bytecodes of the main
+  thread, where tensors may be looked at; give_up() in the probe's thread if the program does not get there;
+- `probe.after_reading(function)`: function(reading) after each reading of tensors, in a thread of the program: return soon;
+- `probe.after_step(function)`: function(count) at the end of each step, in a thread of the program: return at once;
+- `probe.fields[name] = value`: a top-level field of the published state;
+- `probe.troubles.add(sentence)`.
+"""
+
+import _thread
+import atexit
+import importlib
+import os
+import signal
+import time
+
+from . import steps
+from .allocator import Allocator
+from .changes import Changes
+from .labels import Labels
+from .objects import TensorReader
+from .publish import REQUESTS, STATE, Memfd
+from .readings import FIRST_STEPS, History, Reading, sum_up
+from .requests import Requests
+from .state import encode
+from .trouble import Troubles, is_ours
+
+# The probe of this process, or None.
+active = None
+
+EXTENSIONS = ("holders", "lines", "leaks", "ooms")
+# Seconds between two looks for requests, between two readings, and at most without a publication.
+LOOK, INTERVAL, QUIET = 0.25, 1.0, 2.0
+# Readings, and scans of all objects, may each take one part in so many of the program's time.
+SHARE = 400
+# Seconds after which the main thread is interrupted between two bytecodes, because no step ended, and after which the probe does without.
+PATIENCE, GIVE_UP = 1.0, 5.0
+# Seconds until objects are scanned again although nothing seems to have changed.
+RESCAN = 30.0
+# Seconds between two checks that the program has not closed the memfds.
+CHECK = 10.0
+NOT_REACHED = "the program runs long outside of Python: try again"
+
+
+class Probe:
+    def __init__(self, torch):
+        self.torch = torch
+        self.pid = os.getpid()
+        self.troubles = Troubles()
+        self.requests = Requests()
+        self.steps = steps.Steps()
+        self.reader = TensorReader(torch)
+        self.allocator = Allocator(torch)
+        self.labels = Labels(torch, self.reader, self.steps)
+        self.history = History()
+        self.changes = Changes()
+        self.fields = {}
+        self.interval = _seconds_from_environment("GPUTOP_PROBE_INTERVAL", INTERVAL)
+        # The moment of the last scan, and the bytes that no tensor of Python held then.
+        self._hidden_at_scan = None
+        # By device index: its UUID; (allocated after the last step, highest allocated, step that raised it last).
+        self.uuids, self.levels = {}, {}
+        # The last readings: any, at the end of a step, and with groups.
+        self.reading = self.step_end = self.grouped = None
+        self._blocks_and_labels = None
+        self._tasks, self._after_reading, self._after_step = [], [], []
+        self._wanted_at = self._pending_since = None
+        self._next_check = self._next_levels = self._next_reading = self._next_scan = self._last_scan = 0.0
+        self._readings = 0
+        self._is_busy = self._is_stopping = False
+        # "step_end", while a step ends.
+        self._moment = "any"
+
+    # ---- in the thread of the program that starts CUDA ----
+
+    def start(self):
+        self._open()
+        self._read_uuids()
+        if _has_no_gil():
+            self.troubles.add("this Python runs without the global interpreter lock: only totals are read")
+        else:
+            try:
+                steps.watch(self.torch, self._step_ended)
+            except Exception as error:
+                self.troubles.add_error("watching optimizers", error)
+        self.requests.on("tensors", self._answer_tensors)
+        self.requests.on("mark", self._answer_mark)
+        self.requests.on("unmark", self._answer_unmark)
+        for name in EXTENSIONS:
+            self._install(name)
+        self._pending_call = _PendingCall(self)
+        self._wake = _thread.allocate_lock()
+        self._wake.acquire()
+        self._done = _thread.allocate_lock()
+        self._done.acquire()
+        # Not a threading.Thread: programs count those, or wait for them.
+        _thread.start_new_thread(self._run, ())
+        atexit.register(self._stop)
+
+    def _open(self):
+        self.state, self.inbox = Memfd(*STATE), Memfd(*REQUESTS)
+
+    def _read_uuids(self):
+        try:
+            count = self.torch.cuda.device_count()
+            self.levels = {index: (None, 0, 0) for index in range(count)}
+            for index in range(count):
+                uuid = getattr(self.torch.cuda.get_device_properties(index), "uuid", None)
+                if uuid is not None:
+                    self.uuids[index] = "GPU-%s" % uuid
+        except Exception as error:
+            self.troubles.add_error("reading the UUIDs of the GPUs", error)
+
+    def _install(self, name):
+        try:
+            module = importlib.import_module("gputop_probe." + name)
+        except ImportError:
+            return
+        try:
+            module.install(self)
+        except Exception as error:
+            self.troubles.add_error("starting %s" % name, error)
+
+    def _stop(self):
+        """At exit: a thread that needs the interpreter must not outlive it."""
+        self._is_stopping = True
+        if active is self:
+            try:
+                self._wake.release()
+            except RuntimeError:
+                pass
+            self._done.acquire(True, 0.5)
+
+    # ---- in any thread ----
+
+    def in_program(self, function, give_up=None):
+        self._tasks.append((time.monotonic(), function, give_up))
+
+    def after_reading(self, function):
+        self._after_reading.append(function)
+
+    def after_step(self, function):
+        self._after_step.append(function)
+
+    # ---- in a thread of the program ----
+
+    def _step_ended(self, optimizer):
+        if active is not self or self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            if self.steps.note(optimizer):
+                now = time.monotonic()
+                for function in self._after_step:
+                    function(self.steps.count)
+                if now >= self._next_levels:
+                    self._read_levels(True)
+                    self._next_levels = now + SHARE * (time.monotonic() - now)
+                if self._wanted_at is None and self.steps.count <= FIRST_STEPS:
+                    self._wanted_at = now
+                if self._wanted_at is not None or self._tasks:
+                    self._work("step_end")
+        except Exception as error:
+            self._fail("the end of a step", error)
+        finally:
+            self._is_busy = False
+
+    def interrupt(self):
+        """Runs between two bytecodes of the main thread."""
+        self._pending_since = None
+        if active is not self or self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            if self._wanted_at is not None or self._tasks:
+                self._work("any")
+        except Exception as error:
+            self._fail("a reading", error)
+        finally:
+            self._is_busy = False
+
+    def _work(self, moment):
+        self._moment = moment
+        if self._wanted_at is not None:
+            self.read()
+        while self._tasks:
+            _, function, _ = self._tasks.pop(0)
+            function()
+
+    def read(self, scan=False):
+        """Takes a reading with tensors; `scan` looks at all objects of the process. Call it in a thread of the program only."""
+        moment = self._moment
+        began = time.monotonic()
+        self._readings += 1
+        count = self.steps.count
+        if moment == "step_end" and self.step_end is None:
+            # From now on, the history counts steps instead of readings.
+            self.history = History()
+        scan = scan or moment == "step_end" and count <= FIRST_STEPS
+        tick = count or self._readings
+        scan = scan or self._wants_scan(began)
+        blocks = self.allocator.read()
+        labels = (self.labels.scan if scan else self.labels.light)(blocks, _thread.get_ident())
+        if moment == "step_end" or not count:
+            self.history.note(blocks, tick)
+            if scan:
+                self.history.find_libraries(blocks, labels, tick, bool(count))
+        reading = sum_up(Reading(count or None, moment, scan or self._hidden_at_scan is not None), blocks, labels, self.history, True)
+        self._blocks_and_labels = (blocks, labels)
+        self.reading = self.grouped = reading
+        if moment == "step_end":
+            self.step_end = reading
+        ended = time.monotonic()
+        self._wanted_at = None
+        self._next_reading = ended + self.interval
+        if scan:
+            self._hidden_at_scan, self._last_scan = (moment, reading.hidden), ended
+            self._next_scan = ended + SHARE * (ended - began)
+        else:
+            self._next_reading = ended + max(self.interval, SHARE * (ended - began))
+        for function in self._after_reading:
+            function(reading)
+        return reading
+
+    def _wants_scan(self, now):
+        if now < self._next_scan:
+            return False
+        if self._hidden_at_scan is None or now - self._last_scan > RESCAN:
+            return True
+        # What the last scan found stays labelled. Growth of the rest means new tensors or a longer graph.
+        last, first = self.grouped, self._hidden_at_scan
+        allocated = sum(device.allocated for device in last.devices.values())
+        return last.moment == first[0] and last.hidden > first[1] + max(1 << 16, allocated // 1000)
+
+    def _read_levels(self, is_floor):
+        for index, (floor, highest, step) in list(self.levels.items()):
+            current, peak = self.allocator.levels(index)
+            if peak != highest:
+                step = self.steps.count
+            self.levels[index] = (current if is_floor else floor, peak, step)
+
+    def mark(self, name):
+        """Called by the program."""
+        if self._is_busy or _has_no_gil():
+            return
+        self._is_busy, self._moment = True, "any"
+        try:
+            self.changes.mark(name, self.read())
+        except Exception as error:
+            self._fail("a mark", error)
+        finally:
+            self._is_busy = False
+
+    def _fail(self, doing, error):
+        """An error of the probe ends its readings. An error of the program's signal handlers is none of the probe."""
+        if not is_ours(error):
+            raise error
+        self._wanted_at = None
+        self._next_reading = self._next_scan = float("inf")
+        self.troubles.add_error(doing, error)
+
+    # ---- in the probe's thread ----
+
+    def _run(self):
+        try:
+            # Signals are for the threads of the program.
+            kept = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+            signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.valid_signals()) - kept)
+            published = 0.0
+            while not self._is_stopping and active is self:
+                try:
+                    published = self._turn(published)
+                except Exception as error:
+                    self.troubles.add_error("publishing", error)
+                    published = time.monotonic()
+                if self._wake.acquire(True, min(LOOK, self.interval)):
+                    break
+        finally:
+            self._done.release()
+
+    def _turn(self, published):
+        request = self.inbox.read_new()
+        answer = self.requests.answer
+        if request is not None:
+            self.requests.handle(request)
+        now = time.monotonic()
+        self._plan(now)
+        is_new = self.requests.answer is not answer or self._published_reading is not self.reading
+        if is_new or now - published >= QUIET:
+            self._read_levels(False)
+            if now >= self._next_check:
+                self._next_check = now + CHECK
+                if not (self.state.is_open() and self.inbox.is_open()):
+                    self._open()
+            self._published_reading = self.reading
+            self.state.write(encode(self, self.state.room()))
+            return now
+        return published
+
+    _published_reading = None
+
+    def _plan(self, now):
+        """Asks the program's threads for a reading when it is time."""
+        if _has_no_gil():
+            return self._read_without_tensors(now)
+        if self._wanted_at is None and now >= self._next_reading:
+            self._wanted_at = now
+        waiting = [began for began, _, _ in list(self._tasks)]
+        if self._wanted_at is not None:
+            waiting.append(self._wanted_at)
+        if not waiting:
+            return
+        waited = now - min(waiting)
+        mean = self.steps.seconds()
+        is_stepping = self.steps.ended_at is not None and now - self.steps.ended_at < 3 * (mean or 0)
+        if waited > PATIENCE and not (is_stepping and waited < GIVE_UP) and self._pending_since is None:
+            self._pending_since = now
+            self._pending_call.add()
+        if self._pending_since is not None and now - self._pending_since > PATIENCE and now >= self._next_reading:
+            self._read_without_tensors(now)
+        while self._tasks and now - self._tasks[0][0] > 2 * GIVE_UP:
+            _, _, give_up = self._tasks.pop(0)
+            if give_up is not None:
+                give_up()
+
+    def _read_without_tensors(self, now):
+        """The program runs long in C code. Its tensors are left alone; blocks keep the labels that they had."""
+        if now < self._next_reading:
+            return
+        blocks = self.allocator.read()
+        reading = Reading(self.steps.count or None, "any", False)
+        labels = {}
+        if self._blocks_and_labels is not None:
+            old, known = self._blocks_and_labels
+            for place, label in known.items():
+                found = blocks.place.get(old.address[place])
+                if label.category != "gradients" and found is not None and blocks.size[found] == old.size[place]:
+                    labels[found] = label
+        sum_up(reading, blocks, labels, self.history, False)
+        if self._blocks_and_labels is None:
+            for device in reading.devices.values():
+                device.categories = None
+        self.reading = reading
+        ended = time.monotonic()
+        self._next_reading = ended + max(self.interval, SHARE * (ended - now))
+
+    def _answer_tensors(self, request):
+        def read():
+            self.read(scan=True)
+            request.answer()
+
+        self.in_program(read, lambda: request.fail(NOT_REACHED))
+
+    def _answer_mark(self, request):
+        def mark():
+            self.read()
+            self.changes.mark(request.arguments.get("name"), self.reading)
+            request.answer()
+
+        self.in_program(mark, lambda: request.fail(NOT_REACHED))
+
+    def _answer_unmark(self, request):
+        self.changes.unmark()
+        request.answer()
+
+
+class _PendingCall:
+    """Makes the main thread call `Probe.interrupt` between two bytecodes.
+
+    CPython's pending calls are C functions: int function(void *). `PyObject_IsTrue` is one. It calls `__bool__` of the object, and passes
+    on exceptions, which may come from signal handlers of the program.
+    """
+
+    def __init__(self, probe):
+        self.probe = probe
+        self.function = None
+
+    def __bool__(self):
+        self.probe.interrupt()
+        return False
+
+    def add(self):
+        import ctypes
+
+        if self.function is None:
+            self.function = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+        # Returns -1 if the queue is full: `Probe._plan` goes on without.
+        ctypes.pythonapi.Py_AddPendingCall(self.function, ctypes.py_object(self))
+
+
+def _has_no_gil():
+    import sys
+
+    return not getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+def _seconds_from_environment(name, default):
+    try:
+        return max(0.01, float(os.environ[name]))
+    except (KeyError, ValueError):
+        return default

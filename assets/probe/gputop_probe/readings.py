@@ -1,0 +1,149 @@
+"""Sums up a reading of the allocator by category and by groups of equal tensors."""
+
+import time
+
+CATEGORIES = (
+    "parameters",
+    "gradients",
+    "optimizer_state",
+    "buffers",
+    "named_tensors",
+    "activations",
+    "libraries",
+    "graph_pools",
+    "pending",
+    "cache",
+    "fragmentation",
+)
+# A block without a Python tensor belongs to a library if it was there at the end of the second step. Or if it is that old, in steps,
+# and blocks of its size have not become more in that time.
+FIRST_STEPS, OLD = 2, 20
+# The same age in a program without steps, in readings.
+OLD_READINGS = 5
+
+
+class Group:
+    """Blocks with equal labels."""
+
+    __slots__ = ("count", "bytes", "first_seen")
+
+    def __init__(self):
+        self.count = self.bytes = 0
+        self.first_seen = None
+
+
+class DeviceReading:
+    def __init__(self, memory):
+        self.allocated, self.reserved, self.requested = memory.allocated, memory.reserved, memory.requested
+        self.categories = dict.fromkeys(CATEGORIES, 0)
+        self.categories.update(memory.free)
+        self.optimizer_state = {}
+
+    def publish(self):
+        found = {"allocated": self.allocated, "reserved": self.reserved}
+        if self.requested is not None:
+            found["requested"] = self.requested
+        if self.categories is not None:
+            found["categories"] = self.categories
+        if self.optimizer_state:
+            found["optimizer_state"] = self.optimizer_state
+        return found
+
+
+class Reading:
+    """The memory of all devices at one moment.
+
+    `step` is None in a program without steps. `groups` maps (device, label, size of the block) to a Group, and is None if no tensors
+    were looked at; of blocks without a tensor the label is a category, of others the size is None.
+    """
+
+    def __init__(self, step, moment, has_scan):
+        self.step, self.moment, self.has_scan = step, moment, has_scan
+        self.time = time.time()
+        self.devices = {}
+        self.groups = None
+        # Bytes that no tensor of Python holds, apart from libraries.
+        self.hidden = 0
+
+
+class History:
+    """Remembers since when blocks are there."""
+
+    def __init__(self):
+        # Address → (size of the block, step of its first reading).
+        self.first_seen = {}
+        self.libraries = {}
+        self.first_tick = None
+        # (device, size) of blocks without a tensor → (count, step since when it is not higher).
+        self.counts = {}
+
+    def note(self, blocks, tick):
+        before = self.first_seen
+        after = {}
+        for address, size in zip(blocks.address, blocks.size):
+            seen = before.get(address)
+            after[address] = seen if seen is not None and seen[0] == size else (size, tick)
+        self.first_seen = after
+
+    def find_libraries(self, blocks, labels, tick, has_steps):
+        """Call it after a scan: a block without a label belongs to no tensor of Python then."""
+        if self.first_tick is None:
+            self.first_tick = tick
+        newest, old = (self.first_tick + FIRST_STEPS - 1, OLD) if has_steps else (-1, OLD_READINGS)
+        hidden = [place for place in range(len(blocks.address)) if place not in labels and not blocks.private[place]]
+        counts = {}
+        for place in hidden:
+            key = (blocks.device[place], blocks.size[place])
+            counts[key] = counts.get(key, 0) + 1
+        for key, count in counts.items():
+            highest, since = self.counts.get(key, (0, tick))
+            self.counts[key] = (count, tick) if count > highest else (highest, since)
+        if len(self.counts) > 20000:
+            self.counts.clear()
+        libraries = {}
+        for place in hidden:
+            address, size = blocks.address[place], blocks.size[place]
+            first = self.first_seen[address][1]
+            key = (blocks.device[place], size)
+            is_settled = tick - first >= old and tick - self.counts.get(key, (0, tick))[1] >= old
+            if self.libraries.get(address) == size or first <= newest or is_settled:
+                libraries[address] = size
+        self.libraries = libraries
+
+
+def sum_up(reading, blocks, labels, history, with_groups):
+    """Fills the reading: each allocated block is counted once, in one category."""
+    devices = reading.devices = {index: DeviceReading(memory) for index, memory in blocks.devices.items()}
+    libraries, first_seen = history.libraries, history.first_seen
+    groups = {} if with_groups else None
+    for place, size in enumerate(blocks.size):
+        index = blocks.device[place]
+        device = devices[index]
+        label = labels.get(place)
+        if label is not None:
+            category = label.category
+            key = (index, label, None)
+            if category == "optimizer_state":
+                kinds = device.optimizer_state
+                kinds[label.kind] = kinds.get(label.kind, 0) + size
+        else:
+            if blocks.private[place]:
+                category = "graph_pools"
+            elif libraries.get(blocks.address[place]) == size:
+                category = "libraries"
+            else:
+                category = "activations"
+                reading.hidden += size
+            key = (index, category, size)
+        device.categories[category] += size
+        if groups is not None:
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = Group()
+            group.count += 1
+            group.bytes += size
+            first = first_seen.get(blocks.address[place])
+            if first is not None and (group.first_seen is None or first[1] < group.first_seen):
+                group.first_seen = first[1]
+    reading.groups = groups
+    return reading
