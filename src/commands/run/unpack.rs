@@ -17,7 +17,22 @@ macro_rules! probe_files {
     };
 }
 
-const FILES: &[(&str, &[u8])] = probe_files! {};
+const FILES: &[(&str, &[u8])] = probe_files! {
+    "gputop_probe/__init__.py"
+    "gputop_probe/allocator.py"
+    "gputop_probe/boot.py"
+    "gputop_probe/changes.py"
+    "gputop_probe/labels.py"
+    "gputop_probe/objects.py"
+    "gputop_probe/probe.py"
+    "gputop_probe/publish.py"
+    "gputop_probe/readings.py"
+    "gputop_probe/requests.py"
+    "gputop_probe/state.py"
+    "gputop_probe/steps.py"
+    "gputop_probe/trouble.py"
+    "sitecustomize.py"
+};
 
 /// Unpacks the probe where that is necessary. Returns its folder.
 ///
