@@ -1,5 +1,7 @@
 //! Short texts and figures about GPUs and processes that lists, pages and reports share.
 
+pub(crate) mod tensors;
+
 use std::time::Duration;
 
 use crate::base::units::Bytes;

@@ -3,6 +3,7 @@
 mod gpu;
 mod help;
 mod memory;
+mod probe;
 
 use std::fmt::Display;
 
@@ -274,6 +275,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     }
     // Growth is what most readers look for, so it is on the first screenful even of a small screen.
     describe_growth(writer, model, &GpuOrProcess::Process(process.id));
+    probe::leaks_in_short(writer, process);
     if let Some(job) = model.job(process.id).filter(|job| job.members.len() > 1) {
         let root = job.root.map_or_else(|| "its root has ended".to_owned(), |root| format!("root {}", root.pid));
         writer.field("job", format!("{}, {} processes, {root} (in the panel of F9: Tab)", job.name, job.members.len()));
@@ -303,6 +305,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
         }
     }
     memory::of_process(writer, model, process);
+    probe::describe(writer, model, process);
     if let Some(series) = model.series(&GpuOrProcess::Process(process.id))
         && let (Some(first), Some(peak)) = (series.baseline(), series.peak)
     {

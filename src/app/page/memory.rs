@@ -153,12 +153,12 @@ fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
     }
 }
 
-fn signed(bytes: Bytes) -> i64 {
+pub(super) fn signed(bytes: Bytes) -> i64 {
     bytes.0.min(1 << 60).cast_signed()
 }
 
 /// Writes an amount and its meaning, which continues below itself on a narrow screen.
-fn amounts(writer: &mut Writer, label: &str, bytes: i64, meaning: &str) {
+pub(super) fn amounts(writer: &mut Writer, label: &str, bytes: i64, meaning: &str) {
     writer.hanging(label, amount(bytes, meaning), 10 + 1 + 17 + 2);
 }
 

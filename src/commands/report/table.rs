@@ -150,6 +150,7 @@ pub(crate) fn ascii(text: &str) -> String {
             '…' => ascii.push_str("..."),
             // `64C` is understood.
             '°' => {}
+            '×' => ascii.push('x'),
             character if character.is_ascii() => ascii.push(character),
             _ => ascii.push('?'),
         }

@@ -4,6 +4,7 @@
 //! absent.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -106,6 +107,11 @@ pub struct ProbeReport {
     /// Sentences about what the probe cannot do here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trouble: Vec<Text>,
+}
+
+impl ProbeReport {
+    /// The age from which a report is old: the probe writes one every 2 seconds while it works.
+    pub const FRESH: Duration = Duration::from_secs(10);
 }
 
 /// The training steps of a process.

@@ -1,0 +1,124 @@
+//! Words for the reports of the probe: groups of tensors and steps.
+
+use crate::base::text::Text;
+use crate::base::units::Bytes;
+use crate::protocol::snapshot::{TensorCategory, TensorGroup, TensorLeak, TrainingSteps};
+
+/// `(512, 512, 3, 3) float32`, as Python prints a shape; `blocks without a tensor` if there is no shape.
+pub(crate) fn shape(shape: Option<&[u64]>, dtype: Option<&Text>) -> String {
+    let shape = match shape {
+        None => return "blocks without a tensor".to_owned(),
+        Some([one]) => format!("({one},)"),
+        Some(shape) => format!("({})", shape.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    dtype.map_or_else(|| shape.clone(), |dtype| format!("{shape} {dtype}"))
+}
+
+/// `7 × (512, 512, 3, 3) float32`.
+pub(crate) fn tensors(group: &TensorGroup) -> String {
+    let shape = match group.block {
+        Some(block) if group.shape.is_none() => format!("blocks of {block}"),
+        _ => shape(group.shape.as_deref(), group.dtype.as_ref()),
+    };
+    format!("{} × {shape}", group.count)
+}
+
+/// `parameters`, and for optimizer state its name: `optimizer state exp_avg`.
+pub(crate) fn category(group: &TensorGroup) -> String {
+    let part = if group.part { ", in flat buffers" } else { "" };
+    match &group.kind {
+        Some(kind) => format!("{} {kind}{part}", group.category),
+        None => format!("{}{part}", group.category),
+    }
+}
+
+/// `+ 7 × (512, 512, 3, 3) float32`: how the number of tensors in a group changed. `None` if nothing did, or it is not known.
+pub(crate) fn tensors_changed(group: &TensorGroup) -> Option<String> {
+    let change = group.count_change.filter(|change| *change != 0)?;
+    let sign = if change < 0 { '-' } else { '+' };
+    Some(format!("{sign} {}", tensors(&TensorGroup { count: change.unsigned_abs(), ..group.clone() })))
+}
+
+/// `2.0 MiB per step: 3 × (64, 128) float32, activations`.
+pub(crate) fn leak(leak: &TensorLeak) -> String {
+    let count = leak.count_per_step.map_or_else(String::new, |count| format!("{} × ", rounded(count)));
+    let shape = shape(leak.shape.as_deref(), leak.dtype.as_ref());
+    let category = match leak.category {
+        TensorCategory::Other => String::new(),
+        category => format!(", {category}"),
+    };
+    format!("{} per step: {count}{shape}{category}", leak.bytes_per_step)
+}
+
+/// `step 120, 4.8 steps/s`; where steps take long, `step 120, 3.5 s per step`.
+pub(crate) fn steps(steps: &TrainingSteps) -> String {
+    match steps.seconds {
+        Some(seconds) if seconds > 1.0 => format!("step {}, {} s per step", steps.count, rounded(seconds)),
+        Some(seconds) if seconds > 0.0 => format!("step {}, {} steps/s", steps.count, rounded(1.0 / seconds)),
+        _ => format!("step {}", steps.count),
+    }
+}
+
+/// Two digits, and all of a larger number: `0.21`, `4.8`, `133`.
+fn rounded(number: f64) -> String {
+    match number {
+        number if number.fract() == 0.0 || number >= 10.0 => format!("{number:.0}"),
+        number if number >= 1.0 => format!("{number:.1}"),
+        number => format!("{number:.2}"),
+    }
+}
+
+/// `31 %`; empty if the whole is 0.
+pub(crate) fn share(part: Bytes, whole: Bytes) -> String {
+    match part.share_of(whole) {
+        Some(share) if share < 0.005 && part > Bytes(0) => "< 1 %".to_owned(),
+        Some(share) => format!("{:.0} %", share * 100.0),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(shape: Option<Vec<u64>>) -> TensorGroup {
+        TensorGroup {
+            device: 0,
+            category: TensorCategory::OptimizerState,
+            dtype: shape.is_some().then(|| "float32".into()),
+            shape,
+            block: Some(Bytes::from_mib(9)),
+            kind: Some("exp_avg".into()),
+            count: 7,
+            bytes: Bytes::from_mib(63),
+            age_steps: None,
+            count_change: Some(-2),
+            bytes_change: None,
+            part: false,
+        }
+    }
+
+    #[test]
+    fn groups_read_as_python_prints_shapes() {
+        assert_eq!(tensors(&group(Some(vec![512, 3]))), "7 × (512, 3) float32");
+        assert_eq!(tensors(&group(Some(vec![512]))), "7 × (512,) float32");
+        assert_eq!(tensors(&group(Some(vec![]))), "7 × () float32");
+        assert_eq!(tensors(&group(None)), "7 × blocks of 9.0 MiB");
+        assert_eq!(tensors_changed(&group(Some(vec![1]))).as_deref(), Some("- 2 × (1,) float32"));
+        assert_eq!(category(&group(None)), "optimizer state exp_avg");
+    }
+
+    #[test]
+    fn steps_have_a_rate_or_a_duration() {
+        let words = |seconds| steps(&TrainingSteps { count: 120, seconds, source: None });
+        assert_eq!(words(Some(0.21)), "step 120, 4.8 steps/s");
+        assert_eq!(words(Some(3.5)), "step 120, 3.5 s per step");
+        assert_eq!((words(Some(0.0)), words(None)), ("step 120".to_owned(), "step 120".to_owned()));
+    }
+
+    #[test]
+    fn shares_are_whole_percents() {
+        assert_eq!(share(Bytes(31), Bytes(100)), "31 %");
+        assert_eq!((share(Bytes(1), Bytes(1000)).as_str(), share(Bytes(0), Bytes(0)).as_str()), ("< 1 %", ""));
+    }
+}
