@@ -28,8 +28,8 @@ pub(crate) use self::growth::{Evidence, Forecast, MemoryDrop, Rate, describe_evi
 pub use self::growth::{LeakDetector, LeakVerdict, PartedDetector};
 pub(crate) use self::health::Severity;
 pub(crate) use self::history::{
-    AllocatorHistory, Curve, GpuHistory, HistoryEvent, HistoryEventKind, MemoryHistory, MinMax, ProcessHistory, WEEK,
-    Window,
+    AllocatorHistory, Curve, GpuHistory, HistoryEvent, HistoryEventKind, MemoryHistory, MinMax, ProcessHistory,
+    TensorHistory, TensorLayer, WEEK, Window,
 };
 pub use self::host::HostModel;
 pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::units::Bytes;
 use crate::model::{GpuOrProcess, HostModel, reserved};
-use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State, Use};
+use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, Missing, Process, ProcessId, Reading, Snapshot, State, Use};
 
 pub(crate) fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
@@ -67,13 +67,12 @@ pub(crate) fn command(process: &Process) -> Reading<String> {
     }
 }
 
-/// The memory that `torch.cuda.empty_cache()` would give back; `None` where the allocator stats were not looked for.
+/// The memory that `torch.cuda.empty_cache()` would give back; `None` where its parts were not looked for.
 pub(crate) fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
-    let stats = process.allocator.as_ref()?;
-    Some(match stats.unreadable {
-        Some(why) => Err(why.missing()),
-        None => reserved(snapshot, process.id, None).map(|reserved| reserved.cache).ok_or(Missing::Failed),
-    })
+    let reserved = reserved(snapshot, process.id, None).map(|reserved| Ok(reserved.cache));
+    let why =
+        || Some(Err(process.allocator.as_ref()?.unreadable.map_or(Missing::Failed, AllocatorUnreadable::missing)));
+    reserved.or_else(why)
 }
 
 /// How a process's GPU memory changed since gputop first saw it, in bytes; `None` when either amount is not known.

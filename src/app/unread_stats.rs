@@ -4,13 +4,15 @@
 use std::cmp::Reverse;
 
 use crate::model::Fleet;
-use crate::protocol::snapshot::{AllocatorUnreadable, Snapshot};
+use crate::protocol::snapshot::{AllocatorUnreadable, Process, Snapshot};
 
 /// Counts the processes by the reason why their allocator stats are not known, the most frequent reason first. Leaves
 /// out reasons that need no action.
 fn reasons(snapshots: &[&Snapshot]) -> Vec<(AllocatorUnreadable, usize)> {
     let mut reasons: Vec<(AllocatorUnreadable, usize)> = Vec::new();
-    let processes = snapshots.iter().flat_map(|snapshot| &snapshot.processes);
+    // The probe's figures stand in for allocator stats.
+    let has_report = |process: &&Process| process.probe.as_ref().is_some_and(|probe| probe.report.is_some());
+    let processes = snapshots.iter().flat_map(|snapshot| &snapshot.processes).filter(|process| !has_report(process));
     for why in processes.filter_map(|process| process.allocator.as_ref()?.unreadable) {
         if matches!(why, AllocatorUnreadable::NotYet | AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied) {
             continue;

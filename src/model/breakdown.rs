@@ -11,8 +11,11 @@
 //! ```
 
 use super::{ProcessTotal, UnaccountedMemory};
-use crate::base::units::Bytes;
-use crate::protocol::snapshot::{DeviceAllocator, Gpu, GpuProcess, Missing, ProcessId, Reading, Snapshot};
+use crate::base::units::{Bytes, Moment};
+use crate::protocol::snapshot::{
+    DeviceAllocator, Gpu, GpuProcess, GpuUuid, Missing, ProbeDevice, Process, ProcessId, Reading, Snapshot,
+    TensorCategory,
+};
 
 /// A part of device memory, ordered from allocated to free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,10 +67,37 @@ impl ReservedMemory {
         })
     }
 
-    /// Returns the sum over devices; `None` where the parts of one are unknown, or there is no device.
-    pub(crate) fn of_all<'a>(devices: impl IntoIterator<Item = &'a DeviceAllocator>) -> Option<Self> {
-        let all: Vec<Self> = devices.into_iter().map(Self::of).collect::<Reading<_>>().ok()?;
-        all.into_iter().reduce(Self::plus)
+    /// Returns the parts of one device by the probe's figures, as [`ReservedMemory::of`] does.
+    fn of_probe(device: &ProbeDevice) -> Reading<Self> {
+        let known = |bytes: Option<Bytes>| bytes.ok_or(Missing::Unsupported);
+        let less = |a: Bytes, b: Bytes| a.0.checked_sub(b.0).map(Bytes).ok_or(Missing::Failed);
+        let part = |category| known(device.categories.get(&category).copied());
+        let (allocated, pending) = (known(device.allocated)?, part(TensorCategory::Pending).unwrap_or(Bytes(0)));
+        let fragmented = part(TensorCategory::Fragmentation)?;
+        Ok(Self {
+            allocated,
+            pending,
+            fragmented,
+            // The free memory of CUDA graphs is not among the probe's cache.
+            cache: less(less(known(device.reserved)?, allocated + pending)?, fragmented)?,
+            // PyTorch before 2.0 does not count what was requested.
+            rounding: less(allocated + pending, device.requested.unwrap_or(allocated + pending))?,
+        })
+    }
+
+    /// Returns the memory that PyTorch reserved in a process, on one GPU or on all: by its allocator stats, or where these
+    /// cannot be read, by a report of the probe. `None` where the parts of a device are unknown, or there is no device.
+    pub(crate) fn of_process(process: &Process, gpu: Option<&Gpu>, now: Moment) -> Option<Self> {
+        let is_on_gpu = |uuid: &Option<GpuUuid>| gpu.is_none_or(|gpu| uuid.as_ref() == Some(&gpu.uuid));
+        let stats = process.allocator.iter().flat_map(|allocator| &allocator.devices);
+        let by_stats: Vec<Reading<Self>> = stats.filter(|device| is_on_gpu(&device.gpu)).map(Self::of).collect();
+        let all = if by_stats.is_empty() {
+            let devices = process.fresh_report(now).into_iter().flat_map(|report| &report.devices);
+            devices.filter(|device| is_on_gpu(&device.gpu)).map(Self::of_probe).collect()
+        } else {
+            by_stats
+        };
+        all.into_iter().collect::<Reading<Vec<Self>>>().ok()?.into_iter().reduce(Self::plus)
     }
 
     /// The sum of the parts: `memory_reserved()`.
@@ -185,10 +215,7 @@ fn reserved_on(snapshot: &Snapshot, gpu: &Gpu) -> Option<ReservedMemory> {
 
 /// Returns the memory that PyTorch reserved in a process, on one GPU or on all; `None` where it was not read.
 pub(crate) fn reserved(snapshot: &Snapshot, process: ProcessId, gpu: Option<&Gpu>) -> Option<ReservedMemory> {
-    let allocators = &snapshot.process(process)?.allocator.as_ref()?.devices;
-    ReservedMemory::of_all(
-        allocators.iter().filter(|allocator| gpu.is_none_or(|gpu| allocator.gpu.as_ref() == Some(&gpu.uuid))),
-    )
+    ReservedMemory::of_process(snapshot.process(process)?, gpu, snapshot.at)
 }
 
 #[cfg(test)]
@@ -198,7 +225,7 @@ mod tests {
     use super::*;
     use crate::model::HostModel;
     use crate::protocol::snapshot::example::host;
-    use crate::protocol::snapshot::{AllocatorStats, GpuUuid};
+    use crate::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, ProbeReading, ProbeReport};
 
     /// Returns an allocator on the first GPU with these parts: allocated, pending, fragmented, cache, rounding.
     pub(crate) fn allocator(parts: [u64; 5]) -> DeviceAllocator {
@@ -315,6 +342,39 @@ mod tests {
         let breakdown = Breakdown::of_gpu_process(Ok(Bytes(900)), &allocator([500, 100, 200, 300, 7])).unwrap();
         assert_eq!(breakdown.parts.last(), Some(&(MemoryPart::Outside, -200)));
         assert_eq!((breakdown.part(MemoryPart::Cache), breakdown.part(MemoryPart::Free)), (300, 0));
+    }
+
+    #[test]
+    fn the_probe_stands_in_for_allocator_stats_that_cannot_be_read() {
+        let mut snapshot = host(1).with(7, "python train.py", 0, Bytes(2000));
+        let device = ProbeDevice {
+            gpu: Some(snapshot.gpus[0].uuid.clone()),
+            allocated: Some(Bytes(700)),
+            reserved: Some(Bytes(1000)),
+            categories: [(TensorCategory::Activations, Bytes(700)), (TensorCategory::Fragmentation, Bytes(100))].into(),
+            ..ProbeDevice::default()
+        };
+        let report = ProbeReport { at: snapshot.at, devices: vec![device], ..ProbeReport::default() };
+        let probe = ProbeReading { report: Some(report), missing: None };
+        snapshot.processes[0].allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::PtraceScope).into());
+        snapshot.processes[0].probe = Some(probe.into());
+        let mut model = HostModel::default();
+        model.replace(snapshot.clone());
+        let breakdown = Breakdown::of_process(&snapshot, &model.process_totals()[0]).unwrap();
+        let parts = [MemoryPart::Allocated, MemoryPart::Fragmented, MemoryPart::Cache, MemoryPart::Outside];
+        assert_eq!(parts.map(|part| breakdown.part(part)), [700, 100, 200, 1000]);
+        let id = snapshot.processes[0].id;
+        let layers: Vec<(String, Option<Bytes>)> = model
+            .tensor_history(&crate::model::GpuOrProcess::Process(id))
+            .unwrap()
+            .layers()
+            .map(|(layer, history)| (layer.to_string(), history.latest()))
+            .filter(|(_, bytes)| *bytes != Some(Bytes(0)))
+            .collect();
+        assert_eq!(layers, [("activations".to_owned(), Some(Bytes(700))), ("cached".to_owned(), Some(Bytes(100)))]);
+        // An old report is no figure of the present.
+        snapshot.at = Moment(snapshot.at.0 + 60_000);
+        assert_eq!(reserved(&snapshot, id, None), None);
     }
 
     #[test]

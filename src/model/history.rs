@@ -6,6 +6,7 @@
 
 mod curve;
 mod event;
+mod tensors;
 mod track;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use std::time::Duration;
 pub(crate) use self::curve::{Curve, MinMax, Window};
 use self::event::EventLog;
 pub(crate) use self::event::{HistoryEvent, HistoryEventKind};
+pub(crate) use self::tensors::{TensorHistory, TensorLayer};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::model::{GpuOrProcess, ProcessTotal, ReservedMemory, process_role};
@@ -195,6 +197,8 @@ pub(crate) struct ProcessHistory {
     pub gone: Option<Moment>,
     /// The history of the allocator stats; `None` where none were ever read.
     pub allocator: Option<Box<AllocatorHistory>>,
+    /// The history of the probe's categories; `None` where there was never a report.
+    pub tensors: Option<Box<TensorHistory>>,
     /// The memory on all GPUs together; `None` while the process was only on one.
     all: Option<Box<MemoryHistory>>,
 }
@@ -210,6 +214,7 @@ impl ProcessHistory {
             rss: Curve::short(),
             gone: None,
             allocator: None,
+            tensors: None,
             all: None,
         }
     }
@@ -260,9 +265,13 @@ impl ProcessHistory {
             let total = process_total.memory.ok().filter(|total| !total.lower_bound);
             all.push(at, total.map(|total| total.bytes), patience);
         }
-        let reserved = process.allocator.as_ref().and_then(|allocator| ReservedMemory::of_all(&allocator.devices));
+        let reserved = ReservedMemory::of_process(process, None, snapshot.at);
         if reserved.is_some() || self.allocator.is_some() {
             self.allocator.get_or_insert_default().push(at, reserved, patience);
+        }
+        let report = process.fresh_report(snapshot.at);
+        if report.is_some() || self.tensors.is_some() {
+            self.tensors.get_or_insert_default().push(at, report, patience);
         }
         self.sm.push(at, process_total.sm.ok().map(whole_percent), patience);
         let rss = process.load.rss.ok().map(|rss| u32::try_from(rss.0 >> 10).unwrap_or(u32::MAX));

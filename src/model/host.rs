@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::growth::{Evidence, LeakDetector, LeakDetectors, LeakVerdict, MemoryGrowth};
 use super::health::{self, HealthVerdict};
-use super::history::{AllocatorHistory, History, MemoryHistory};
+use super::history::{AllocatorHistory, History, MemoryHistory, TensorHistory};
 use super::identity::GpuOrProcess;
 use super::job::{Job, Jobs};
 use super::news::{NewsItem, NewsLog, NewsSources};
@@ -147,6 +147,12 @@ impl HostModel {
     pub(crate) fn allocator_history(&self, subject: &GpuOrProcess) -> Option<&AllocatorHistory> {
         let GpuOrProcess::Process(id) = subject else { return None };
         self.history.process(*id)?.allocator.as_deref()
+    }
+
+    /// The history of the categories in a process's memory; `None` for a GPU, and without reports of the probe.
+    pub(crate) fn tensor_history(&self, subject: &GpuOrProcess) -> Option<&TensorHistory> {
+        let GpuOrProcess::Process(id) = subject else { return None };
+        self.history.process(*id)?.tensors.as_deref()
     }
 
     pub(crate) fn history(&self) -> &History {

@@ -254,6 +254,12 @@ impl From<ProcessJson> for Process {
 }
 
 impl Process {
+    /// Returns the last report of the probe; `None` when there is none, or it is old at this moment.
+    pub fn fresh_report(&self, now: Moment) -> Option<&ProbeReport> {
+        let report = self.probe.as_ref()?.report.as_ref()?;
+        (now.since(report.at) < ProbeReport::FRESH).then_some(report)
+    }
+
     /// Returns the facts to be changed. Snapshots that share them keep the old ones.
     pub fn facts_mut(&mut self) -> &mut ProcessFacts {
         Arc::make_mut(&mut self.facts)

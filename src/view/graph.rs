@@ -78,8 +78,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     match &panel.subject.subject {
         GpuOrProcess::Gpu(uuid) => stack::draw_gpu(buffer, theme, model, uuid, panel, cursor),
         GpuOrProcess::Process(_) => {
-            let split = model.allocator_history(&panel.subject.subject);
-            stack::draw_process(buffer, theme, now, panel, (series, split), cursor);
+            stack::draw_process(buffer, theme, model, panel, series, cursor);
         }
     }
     load::draw(buffer, theme, model, panel, cursor.unwrap_or(now));

@@ -151,7 +151,7 @@ impl Panel {
         let below = 1 + u16::from(has_events) + load_rows;
         let is_gpu = matches!(subject.subject, GpuOrProcess::Gpu(_));
         let split = model.allocator_history(&subject.subject);
-        let has_layers = is_gpu || split.is_some();
+        let has_layers = is_gpu || split.is_some() || model.tensor_history(&subject.subject).is_some();
         let fits = |(_, room): &(u16, u16)| has_layers && area.width >= *room;
         let legend = LEGENDS.into_iter().find(fits).map_or(0, |(width, _)| width);
         let plot = Area {

@@ -15,7 +15,8 @@ const MORE_THAN_DRIVER: &str =
 /// Writes the allocator stats of a process, or why they are not known.
 pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     let (Some(snapshot), Some(stats)) = (model.latest(), &process.allocator) else { return };
-    if let Some(why) = stats.unreadable {
+    // The probe's figures stand in for allocator stats.
+    if let Some(why) = stats.unreadable.filter(|_| process.fresh_report(snapshot.at).is_none()) {
         writer.field("PyTorch", why);
     }
     for allocator in &stats.devices {
@@ -38,6 +39,17 @@ pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Proce
         of_driver(writer, &whole, process_total.gpus.len());
         let reserved: i64 = whole.parts.iter().filter(|part| part.0 != MemoryPart::Outside).map(|part| part.1).sum();
         amounts(writer, "- reserved", reserved, "the rest: what PyTorch took from CUDA");
+    }
+}
+
+/// Writes the driver's figure and the part that is not PyTorch's, where only the probe has figures.
+pub(super) fn of_probe(writer: &mut Writer, model: &HostModel, process: &Process) {
+    let has_stats = process.allocator.as_ref().is_some_and(|stats| !stats.devices.is_empty());
+    let process_total = model.process_total(process.id).filter(|_| !has_stats);
+    let whole =
+        process_total.and_then(|total| Some((Breakdown::of_process(model.latest()?, total)?, total.gpus.len())));
+    if let Some((whole, gpus)) = whole {
+        of_driver(writer, &whole, gpus);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The part of a process's page that the probe fills: categories of memory, steps, leaks and the largest tensors.
 
 use super::Writer;
-use super::memory::{amounts, signed};
+use super::memory::{self, amounts, signed};
 use crate::app::labels::{self, tensors};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
@@ -45,6 +45,7 @@ pub(super) fn describe(writer: &mut Writer, model: &HostModel, process: &Process
     if age >= ProbeReport::FRESH {
         writer.field("age", format!("this report came {} ago; the program may be in a long call", Elapsed(age)));
     }
+    memory::of_probe(writer, model, process);
     for device in &report.devices {
         describe_device(writer, model.latest(), report, device);
     }

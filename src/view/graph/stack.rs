@@ -1,5 +1,6 @@
-//! Draws memory as layers. The layers of a GPU are its processes, past and present; those of a process are the memory of
-//! tensors and the other memory that PyTorch reserved. The rest is on top.
+//! Draws memory as layers. The layers of a GPU are its processes, past and present. The layers of a process are the categories of
+//! its tensors, or where these are not known, the memory of all tensors and the other memory that PyTorch reserved. The rest is on
+//! top.
 
 use ratatui::buffer::Buffer;
 
@@ -8,7 +9,7 @@ use super::name_of;
 use crate::app::columns::Align;
 use crate::app::graph::panel::Panel;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{AllocatorHistory, HostModel, MemoryHistory, ProcessHistory};
+use crate::model::{AllocatorHistory, HostModel, MemoryHistory, ProcessHistory, TensorHistory, TensorLayer};
 use crate::protocol::snapshot::GpuUuid;
 use crate::view::pen::Pen;
 use crate::view::theme::{Fill, Theme};
@@ -91,34 +92,58 @@ pub(super) fn draw_gpu(
     draw(buffer, theme, model.now(), panel, &Stack { whole: series, layers, rest: (rest, Fill::Other) }, cursor);
 }
 
-/// Draws the memory of a process: that of tensors, the other memory that PyTorch reserved, and the rest. Where the parts are
-/// not known, only the whole is drawn.
+/// Draws the memory of a process: the categories of its tensors, or that of all tensors and the other memory that PyTorch
+/// reserved; and the rest. Where the parts are not known, only the whole is drawn.
 pub(super) fn draw_process(
     buffer: &mut Buffer,
     theme: Theme,
-    now: Moment,
+    model: &HostModel,
     panel: &Panel,
-    (series, split): (&MemoryHistory, Option<&AllocatorHistory>),
+    series: &MemoryHistory,
     cursor: Option<Moment>,
 ) {
-    let Some(split) = split else {
-        let stack = Stack { whole: series, layers: Vec::new(), rest: ("", Fill::Allocated) };
-        return draw(buffer, theme, now, panel, &stack, cursor);
+    let (now, subject) = (model.now(), &panel.subject.subject);
+    let layers = match (model.tensor_history(subject), model.allocator_history(subject)) {
+        (Some(tensors), _) => category_layers(tensors, panel, now, cursor),
+        (None, Some(split)) => allocator_layers(split, panel, now, cursor),
+        (None, None) => Vec::new(),
     };
-    let less = |a: Option<Bytes>, b: Option<Bytes>| Some(a?.saturating_sub(b?));
-    let held = |series: &MemoryHistory| match cursor {
+    let rest = if layers.is_empty() { ("", Fill::Allocated) } else { ("other", Fill::Other) };
+    draw(buffer, theme, now, panel, &Stack { whole: series, layers, rest }, cursor);
+}
+
+/// The amount at the cursor, or now without a cursor.
+fn held(series: &MemoryHistory, now: Moment, cursor: Option<Moment>) -> Option<Bytes> {
+    match cursor {
         Some(at) => series.at(at, now).map(|range| range.high),
         None => series.latest(),
+    }
+}
+
+/// The layers of a process whose probe reports categories. A category without memory has no layer.
+fn category_layers(tensors: &TensorHistory, panel: &Panel, now: Moment, cursor: Option<Moment>) -> Vec<Layer> {
+    let layer = |(at, (layer, series)): (usize, (TensorLayer, &MemoryHistory))| Layer {
+        name: layer.to_string(),
+        fill: if layer == TensorLayer::Cached { Fill::Cached } else { Fill::Process(at) },
+        amounts: amounts(series, panel, now),
+        held: held(series, now, cursor),
+        may_be_unknown: true,
     };
+    let used = tensors.layers().enumerate().filter(|(_, (_, series))| series.peak.is_some_and(|peak| peak > Bytes(0)));
+    used.map(layer).collect()
+}
+
+fn allocator_layers(split: &AllocatorHistory, panel: &Panel, now: Moment, cursor: Option<Moment>) -> Vec<Layer> {
+    let less = |a: Option<Bytes>, b: Option<Bytes>| Some(a?.saturating_sub(b?));
+    let held = |series: &MemoryHistory| held(series, now, cursor);
     let (allocated, reserved) = (amounts(&split.allocated, panel, now), amounts(&split.reserved, panel, now));
     let cached = reserved.into_iter().zip(&allocated).map(|(a, b)| less(a, *b)).collect();
     let layer =
         |name: &str, fill, amounts, held| Layer { name: name.to_owned(), fill, amounts, held, may_be_unknown: true };
-    let layers = vec![
+    vec![
         layer("allocated", Fill::Allocated, allocated, held(&split.allocated)),
         layer("cached", Fill::Cached, cached, less(held(&split.reserved), held(&split.allocated))),
-    ];
-    draw(buffer, theme, now, panel, &Stack { whole: series, layers, rest: ("other", Fill::Other) }, cursor);
+    ]
 }
 
 fn draw(buffer: &mut Buffer, theme: Theme, now: Moment, panel: &Panel, stack: &Stack<'_>, cursor: Option<Moment>) {

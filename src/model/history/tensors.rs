@@ -1,0 +1,79 @@
+//! The history of the categories of a process's memory that the probe reports.
+
+use std::time::Duration;
+
+use super::MemoryHistory;
+use crate::base::units::{Bytes, Moment};
+use crate::protocol::snapshot::{ProbeReport, TensorCategory};
+
+/// Categories that are one layer of a graph, from the bottom: those that stay come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+pub(crate) enum TensorLayer {
+    /// Parameters and buffers.
+    #[strum(to_string = "parameters")]
+    Parameters,
+    #[strum(to_string = "gradients")]
+    Gradients,
+    #[strum(to_string = "optimizer state")]
+    OptimizerState,
+    #[strum(to_string = "named tensors")]
+    NamedTensors,
+    #[strum(to_string = "activations")]
+    Activations,
+    /// Memory of libraries and of CUDA graphs, and categories of later versions.
+    #[strum(to_string = "libraries")]
+    Libraries,
+    /// Memory that PyTorch keeps without a tensor in it.
+    #[strum(to_string = "cached")]
+    Cached,
+}
+
+impl TensorLayer {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Parameters,
+        Self::Gradients,
+        Self::OptimizerState,
+        Self::NamedTensors,
+        Self::Activations,
+        Self::Libraries,
+        Self::Cached,
+    ];
+
+    fn of(category: TensorCategory) -> Self {
+        match category {
+            TensorCategory::Parameters | TensorCategory::Buffers => Self::Parameters,
+            TensorCategory::Gradients => Self::Gradients,
+            TensorCategory::OptimizerState => Self::OptimizerState,
+            TensorCategory::NamedTensors => Self::NamedTensors,
+            TensorCategory::Activations => Self::Activations,
+            TensorCategory::Libraries | TensorCategory::GraphPools | TensorCategory::Other => Self::Libraries,
+            TensorCategory::Pending | TensorCategory::Cache | TensorCategory::Fragmentation => Self::Cached,
+        }
+    }
+}
+
+/// The memory in each layer, on all devices of a process together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TensorHistory([MemoryHistory; TensorLayer::ALL.len()]);
+
+impl TensorHistory {
+    /// Returns each layer, from the bottom.
+    pub(crate) fn layers(&self) -> impl Iterator<Item = (TensorLayer, &MemoryHistory)> {
+        TensorLayer::ALL.into_iter().zip(&self.0)
+    }
+
+    /// Adds a report. `None` where there is none, or an old one: a gap.
+    pub(super) fn push(&mut self, at: Moment, report: Option<&ProbeReport>, patience: Duration) {
+        let is_known = |report: &&ProbeReport| {
+            !report.devices.is_empty() && report.devices.iter().all(|device| !device.categories.is_empty())
+        };
+        let report = report.filter(is_known);
+        for (layer, history) in TensorLayer::ALL.into_iter().zip(&mut self.0) {
+            let categories = |report: &ProbeReport| -> Bytes {
+                let all = report.devices.iter().flat_map(|device| &device.categories);
+                all.filter(|(category, _)| TensorLayer::of(**category) == layer).map(|(_, bytes)| *bytes).sum()
+            };
+            history.push(at, report.map(categories), patience);
+        }
+    }
+}
