@@ -199,14 +199,15 @@ impl App {
         let is_sick =
             || self.fleet().hosts().any(|(_, model)| model.latest().is_some_and(|it| it.driver.trouble.is_some()));
         let gpu_view = if is_sick() { GpuView::Rows } else { self.gpus.view };
-        let graph = self.graph.visibility;
+        let unread = unread_stats::sentences(self.fleet());
+        let reason = if self.processes.view.suspects { Layout::WITH_REASON } else { 0 };
         let layout = ScreenShape {
             width,
             height,
             gpus,
             gpu_view,
-            graph,
-            processes: self.processes.wanted,
+            graph: self.graph.visibility,
+            processes: self.processes.wanted.max(reason).saturating_add(unread_stats::rows_below(self.fleet(), width)),
             news: news::count(self.fleet()),
             is_serious: news::is_serious(self.fleet()),
             host: self.shows_host(),
@@ -215,7 +216,6 @@ impl App {
         if self.processes.view.suspects {
             return Some(layout.with_reason());
         }
-        let unread = unread_stats::sentences(self.fleet());
         let has_room = unread.is_empty() || layout.has_room_for(&unread, self.processes.rows.len());
         Some(if has_room { layout } else { layout.with_unread() })
     }

@@ -35,6 +35,7 @@ pub use self::host::HostModel;
 pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
 pub use self::job::{Job, JobKey};
 pub(crate) use self::news::{NewsItem, NewsKind};
+pub(crate) use self::process_role::{DATALOADER_WORKER, short_name};
 pub(crate) use self::process_total::{ProcessTotal, Total};
 pub(crate) use self::reclaim::{Reclaim, Returned};
 pub(crate) use self::unaccounted::UnaccountedMemory;

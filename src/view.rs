@@ -76,9 +76,9 @@ fn frames(buffer: &mut Buffer, theme: Theme, app: &App, layout: &Layout) {
     if layout.graph.height > 0 {
         let graph = layout.graph;
         // The head of the graph is on the upper edge.
-        let area = Area { x: graph.x - 1, width: graph.width + 2, height: graph.height + 1, ..graph };
+        let area = Area { x: graph.x - 2, width: graph.width + 4, height: graph.height + 1, ..graph };
         frame::draw(buffer, theme, area, false);
-        if let Some(mut pen) = Pen::at(buffer, Area { x: graph.x + 1, width: graph.width - 2, ..graph }, 0) {
+        if let Some(mut pen) = Pen::at(buffer, Area { x: graph.x - 1, width: graph.width + 2, ..graph }, 0) {
             pen.put(" ".repeat(pen.room()), theme.text());
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::labels;
 use crate::app::event::{Alert, AlertKind};
-use crate::base::units::{Elapsed, Moment};
+use crate::base::units::Moment;
 use crate::model::{Evidence, Fleet, GpuOrProcess, HostModel, HostSubject};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Gpu, Identity, ProcessId, Snapshot, State, Use};
@@ -171,7 +171,8 @@ impl Alerts {
     }
 }
 
-/// The leak that runs out of memory first, for the header: `LEAK: 4711 train.py, full in 3h10m, 2 more`; `None` while nothing leaks.
+/// The leak that runs out of memory first, for the header: `LEAK: 4711 train.py, 2 more`; `None` while nothing leaks.
+/// When its memory is full stands at the GPU.
 pub(super) fn summary(fleet: &Fleet) -> Option<String> {
     let models = fleet.hosts().filter_map(|(host, model)| Some((host, model, model.latest()?)));
     let leaks = models.flat_map(|(host, model, snapshot)| {
@@ -180,7 +181,7 @@ pub(super) fn summary(fleet: &Fleet) -> Option<String> {
     let mut leaks: Vec<_> = leaks.collect();
     let left = |evidence: &Evidence| evidence.forecast.map_or(Duration::MAX, |forecast| forecast.likely);
     leaks.sort_by_key(|(.., evidence)| left(evidence));
-    let (host, snapshot, first, evidence) = leaks.first()?;
+    let (host, snapshot, first, _) = leaks.first()?;
     let name = match first {
         GpuOrProcess::Process(id) => {
             let program =
@@ -190,12 +191,11 @@ pub(super) fn summary(fleet: &Fleet) -> Option<String> {
         GpuOrProcess::Gpu(_) => subject_name(first, snapshot),
     };
     let on_host = if fleet.has_many() { format!(" on {}", fleet.name(*host)) } else { String::new() };
-    let when = evidence.forecast.map_or_else(String::new, |forecast| format!(", full in {}", Elapsed(forecast.likely)));
     let others = match leaks.len() {
         1 => String::new(),
         count => format!(", {} more", count - 1),
     };
-    Some(format!("LEAK: {name}{on_host}{when}{others}"))
+    Some(format!("LEAK: {name}{on_host}{others}"))
 }
 
 fn about_leak(
@@ -315,7 +315,7 @@ mod tests {
         );
         let left: u64 = fact("OOM_IN_S").unwrap().parse().unwrap();
         assert!((3000..=3600).contains(&left), "{left}");
-        assert!(app.leak().is_some_and(|leak| leak.starts_with("LEAK: 101 train.py, full in ")), "{:?}", app.leak());
+        assert!(app.leak().is_some_and(|leak| leak == "LEAK: 101 train.py"), "{:?}", app.leak());
     }
 
     #[test]

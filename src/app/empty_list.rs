@@ -40,10 +40,8 @@ impl App {
         let model = self.fleet().host(gpu.host)?;
         let known = model.history().gpu_processes(&gpu.gpu).into_iter();
         let (id, process, memory) = known.max_by_key(|(_, process, memory)| (process.gone, memory.end()))?;
-        let who = match process.program_and_user() {
-            Some((program, user)) => format!("{program} ({})", word(user.as_ref())),
-            None => word(process.name.as_ref()),
-        };
+        let user = process.user().map_or_else(|_| String::new(), |user| format!(" ({user})"));
+        let who = format!("{}{user}", word(process.name()));
         let held = memory.latest().map_or_else(String::new, |bytes| format!(", held {bytes}"));
         let state = model.latest().and_then(|snapshot| Some(snapshot.process(id)?.load.state));
         let has_ended = matches!(state, None | Some(Ok(State::Zombie | State::Dead) | Err(Missing::Gone)));

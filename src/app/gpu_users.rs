@@ -1,9 +1,10 @@
-//! The users of a GPU, and when its memory runs out, in the few words of a tile.
+//! The users of a GPU, and whether a leak fills it, in the few words of a tile.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::labels::{program, short, word};
-use crate::base::units::Bytes;
+use crate::base::units::{Bytes, Elapsed};
 use crate::model::{GpuOrProcess, HostModel};
 use crate::protocol::snapshot::{Gpu, Reading};
 
@@ -44,12 +45,38 @@ pub(crate) fn of(model: &HostModel, gpu: &Gpu) -> Vec<GpuOccupant> {
     users
 }
 
-/// Returns the time until a leak fills a GPU; `None` if nothing leaks there, or nobody can tell when.
-pub(crate) fn runs_out_in(model: &HostModel, gpu: &Gpu) -> Option<Duration> {
+/// A leak on a GPU: `full in 8m45s`, or `leak` where nobody can tell when memory runs out. Short (`{:#}`): `full 8m45s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GpuLeak {
+    full_in: Option<Duration>,
+}
+
+impl fmt::Display for GpuLeak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.full_in {
+            Some(left) if f.alternate() => write!(f, "full {}", Elapsed(left)),
+            Some(left) => write!(f, "full in {}", Elapsed(left)),
+            None => f.write_str("leak"),
+        }
+    }
+}
+
+/// Returns the leak on a GPU that fills its memory first; `None` if nothing leaks there.
+pub(crate) fn leak(model: &HostModel, gpu: &Gpu) -> Option<GpuLeak> {
     let leaks = model.leaking().into_iter();
     let here = leaks.filter(|(subject, _)| match subject {
         GpuOrProcess::Gpu(uuid) => *uuid == gpu.uuid,
         GpuOrProcess::Process(id) => gpu.processes.iter().any(|process| process.process == *id),
     });
-    here.filter_map(|(_, evidence)| Some(evidence.forecast?.likely)).min()
+    let ends: Vec<Option<Duration>> = here.map(|(_, leak)| Some(leak.forecast?.likely)).collect();
+    (!ends.is_empty()).then(|| GpuLeak { full_in: ends.into_iter().flatten().min() })
+}
+
+/// Whether the GPU computes although the driver lists no process for it. `false` where the list of processes may be
+/// incomplete, and for a GPU whose instances have the processes.
+pub(crate) fn is_busy_without_process(gpu: &Gpu) -> bool {
+    /// A lower use may be that of a process that has just ended.
+    const BUSY: f32 = 10.0;
+    let is_listed = gpu.trouble.is_none() && gpu.failures.is_empty() && gpu.health.mig != Ok(true);
+    is_listed && gpu.processes.is_empty() && gpu.load.sm.is_ok_and(|sm| sm.value() >= BUSY)
 }

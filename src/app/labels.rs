@@ -4,9 +4,9 @@ pub(crate) mod tensors;
 
 use std::time::Duration;
 
-use crate::base::units::Bytes;
-use crate::model::{GpuOrProcess, HostModel, reserved};
-use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, Missing, Process, ProcessId, Reading, Snapshot, State, Use};
+use crate::base::units::{Bytes, Moment};
+use crate::model::{GpuOrProcess, HostModel, reserved, short_name};
+use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, Missing, Process, Reading, Snapshot, State, Use};
 
 pub(crate) fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
@@ -41,18 +41,9 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
 }
 
-/// The script or module that a Python process runs, else the name of its program; its name in the kernel, or its PID, where the
-/// arguments are not known.
+/// The short name of a process: its script, its module or its program; its PID where none is known.
 pub(crate) fn program(process: &Process) -> String {
-    let words: Vec<&str> = process.facts.argv.as_ref().map(|argv| argv.iter().collect()).unwrap_or_default();
-    let module = || words.iter().position(|word| *word == "-m").and_then(|at| words.get(at + 1)).copied();
-    let program = words.first().map(|path| file_name(path));
-    match (script(&words), program) {
-        (Some(script), _) => file_name(words[script]).to_owned(),
-        (None, Some(program)) if program.starts_with("python") => module().unwrap_or(program).to_owned(),
-        (None, Some(program)) => program.to_owned(),
-        (None, None) => process.facts.comm.as_ref().map_or_else(|_| process.id.pid.to_string(), ToString::to_string),
-    }
+    short_name(&process.facts).map_or_else(|_| process.id.pid.to_string(), |name| name.to_string())
 }
 
 /// The program's file name and its arguments, or `[comm]` if these are not known. Says so where no such process exists
@@ -75,13 +66,36 @@ pub(crate) fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<By
     reserved.or_else(why)
 }
 
-/// How a process's GPU memory changed since gputop first saw it, in bytes; `None` when either amount is not known.
-/// Less than a MiB counts as no change.
-pub(crate) fn growth(model: &HostModel, process: ProcessId) -> Option<i64> {
-    let series = model.series(&GpuOrProcess::Process(process))?;
-    let (first, last) = (series.baseline()?, series.latest()?);
-    let growth = last.0.cast_signed() - first.0.cast_signed();
+/// How the memory of a GPU, or the GPU memory of a process, changed in the last minutes, in bytes; since gputop first saw it,
+/// if that is later. `None` when either amount is not known. Less than a MiB counts as no change.
+pub(crate) fn growth(model: &HostModel, subject: &GpuOrProcess) -> Option<i64> {
+    let (series, now) = (model.series(subject)?, model.now());
+    let from = Moment(now.0.saturating_sub(u64::try_from(recent(model).as_millis()).unwrap_or(u64::MAX)));
+    let first = if series.began()? >= from { series.baseline()? } else { series.at(from, now)?.high };
+    let growth = series.latest()?.0.cast_signed() - first.0.cast_signed();
     Some(if growth.unsigned_abs() < 1 << 20 { 0 } else { growth })
+}
+
+/// The longest period of histories and changes in lists. A longer one in a few cells would hide short changes.
+const RECENT: Duration = Duration::from_mins(15);
+
+/// The period of histories and changes in lists: as much as was seen, in seconds or whole minutes.
+pub(crate) fn recent(model: &HostModel) -> Duration {
+    match model.span().min(RECENT).as_secs() {
+        seconds @ 0..60 => Duration::from_secs(seconds),
+        seconds => Duration::from_mins(seconds / 60),
+    }
+}
+
+/// A period in words: `40s`, `5m`, `1h30m`, `2d`.
+pub(crate) fn period(span: Duration) -> String {
+    let part = |amount: u64, unit: &str| if amount > 0 { format!("{amount}{unit}") } else { String::new() };
+    match span.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => part(seconds / 60, "m") + &part(seconds % 60, "s"),
+        seconds @ 3600..86_400 => part(seconds / 3600, "h") + &part(seconds / 60 % 60, "m"),
+        seconds => part(seconds / 86_400, "d") + &part(seconds / 3600 % 24, "h"),
+    }
 }
 
 pub(crate) fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
@@ -186,13 +200,9 @@ mod tests {
             "train.py",
         );
         check("python -W ignore /a/train.py", "python -W ignore train.py", "train.py");
-        check(
-            "python -m torch.distributed.run /a/train.py",
-            "python -m torch.distributed.run /a/train.py",
-            "torch.distributed.run",
-        );
+        check("python -m torch.distributed.run /a/train.py", "python -m torch.distributed.run /a/train.py", "train.py");
         check("python -c /a/b", "python -c /a/b", "python");
-        check("/opt/bin/trainer /a/b", "trainer /a/b", "trainer");
+        check("python -m torch.distributed.run", "python -m torch.distributed.run", "torch.distributed.run");
         check("python", "python", "python");
     }
 }

@@ -12,19 +12,19 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// The area without the cells at its edges.
+    /// The area in a frame: without the edges, and without a blank column beside each.
     pub(crate) fn inside(self) -> Self {
         Self {
-            x: self.x + 1,
+            x: self.x + 2,
             y: self.y + 1,
-            width: self.width.saturating_sub(2),
+            width: self.width.saturating_sub(4),
             height: self.height.saturating_sub(2),
         }
     }
 
-    /// The area with one more cell at each edge.
+    /// The area with the frame around it.
     pub(crate) fn frame(self) -> Self {
-        Self { x: self.x - 1, y: self.y - 1, width: self.width + 2, height: self.height + 2 }
+        Self { x: self.x - 2, y: self.y - 1, width: self.width + 4, height: self.height + 2 }
     }
 
     pub(crate) fn contains(self, x: u16, y: u16) -> bool {
@@ -126,13 +126,22 @@ pub(crate) const SMALLEST: (u16, u16) = (40, 10);
 /// The fewest rows of the list of processes beside a graph, headings included.
 const PROCESSES: u16 = 4;
 
+/// The rows that the list of processes keeps beside a graph that the user did not ask for, headings included.
+const FEWEST_BESIDE_GRAPH: u16 = 6;
+
 /// The rows of a graph: its head, its time axis, and enough between them to be readable.
 const GRAPH: std::ops::RangeInclusive<u16> = 7..=28;
 
 impl Layout {
+    /// The rows of the reason on a narrow screen.
+    const REASON: u16 = 4;
+
+    /// The fewest rows of a list of processes with the reason below.
+    pub(super) const WITH_REASON: u16 = PROCESSES + Self::REASON;
+
     /// The same layout with room for the reason below the list of suspects, if enough rows of the list remain.
     pub(super) fn with_reason(mut self) -> Self {
-        let rows = if self.processes.width < 100 { 4 } else { 3 };
+        let rows = if self.processes.width < 100 { Self::REASON } else { Self::REASON - 1 };
         if self.processes.height >= PROCESSES + rows {
             self.processes.height -= rows;
             let y = self.processes.y + self.processes.height;
@@ -141,12 +150,9 @@ impl Layout {
         self
     }
 
-    /// Whether these sentences fit below this many processes, with a blank row between. A tenth of each row counts as lost to
-    /// word wrap.
+    /// Whether these sentences fit below this many processes, with a blank row between.
     pub(super) fn has_room_for(&self, sentences: &[String], processes: usize) -> bool {
-        let width = usize::from(self.processes.width) * 9 / 10;
-        let rows: usize = sentences.iter().map(|sentence| sentence.len() / width.max(1) + 1).sum();
-        processes + 2 + rows <= usize::from(self.processes.height)
+        processes + 2 + rows_of(sentences, self.processes.width.into()) <= usize::from(self.processes.height)
     }
 
     /// The same layout with a row for the note about allocator stats, if enough rows of the list remain.
@@ -158,6 +164,11 @@ impl Layout {
         }
         self
     }
+}
+
+/// The rows of sentences on lines of this width. A tenth of each row counts as lost to word wrap.
+pub(super) fn rows_of(sentences: &[String], width: usize) -> usize {
+    sentences.iter().map(|sentence| sentence.len() / (width * 9 / 10).max(1) + 1).sum()
 }
 
 /// Whether the graph is open below the lists.
@@ -182,7 +193,7 @@ pub(crate) struct ScreenShape {
     pub gpus: usize,
     pub gpu_view: GpuView,
     pub graph: GraphVisibility,
-    /// The rows that the list of processes needs, heading included. The graph may take the others.
+    /// The rows that the list of processes needs, heading and sentences below included. The graph may take the others.
     pub processes: u16,
     /// The number of news.
     pub news: usize,
@@ -220,8 +231,7 @@ impl ScreenShape {
             GraphVisibility::Hidden => 0,
             GraphVisibility::Shown => free.saturating_sub(PROCESSES).min((free * 3 / 5).max(*GRAPH.start())),
             GraphVisibility::WhenRoomy if free > 11 + GRAPH.start() => {
-                // Some rows stay for sentences below the list.
-                let unused = free.saturating_sub(self.processes.saturating_add(3).max(10));
+                let unused = free.saturating_sub(self.processes.max(FEWEST_BESIDE_GRAPH));
                 (free - 11).min(free / 2).max(unused)
             }
             GraphVisibility::WhenRoomy => 0,
@@ -286,6 +296,11 @@ impl ScreenShape {
         // Without a GPU the area explains why in a few lines.
         let wanted = if self.gpus == 0 { 4 } else { u16::try_from(self.gpus).unwrap_or(u16::MAX).saturating_add(1) };
         let wanted = wanted.saturating_add(frame);
+        let graph = if self.graph == GraphVisibility::Shown { *GRAPH.start() } else { 0 };
+        if wanted <= between.saturating_sub(PROCESSES + frame + graph) {
+            return wanted;
+        }
+        // A list that scrolls leaves half of the screen to the processes.
         wanted.min(between / 2 - 1).max(wanted.min(3)).min(between)
     }
 }
@@ -313,8 +328,19 @@ mod tests {
         let layout = screen(80, 24, 8).divide().unwrap();
         assert_eq!((layout.gpus.height, layout.graph.height, layout.tiles), (9, 0, None));
         assert!(layout.processes.height > 10, "{layout:?}");
-        let sixteen = screen(80, 24, 16).divide().unwrap();
-        assert!(sixteen.gpus.height >= 10 && sixteen.processes.height > 10, "{sixteen:?}");
+    }
+
+    #[test]
+    fn eighty_by_twenty_four_fits_sixteen_gpus_and_more_scroll() {
+        let heights = |gpus, news, graph| {
+            let shape = ScreenShape { news, is_serious: news > 0, graph, ..screen(80, 24, gpus) };
+            let layout = shape.divide().unwrap();
+            [layout.gpus, layout.processes, layout.graph].map(|area| area.height)
+        };
+        assert_eq!(heights(16, 0, GraphVisibility::WhenRoomy), [17, 5, 0]);
+        assert_eq!(heights(16, 1, GraphVisibility::WhenRoomy), [17, 4, 0]);
+        assert_eq!(heights(32, 0, GraphVisibility::WhenRoomy), [10, 12, 0]);
+        assert_eq!(heights(16, 0, GraphVisibility::Shown), [10, 5, 7], "the user asked for a graph");
     }
 
     #[test]
@@ -329,7 +355,7 @@ mod tests {
     #[test]
     fn rows_that_no_process_needs_are_the_graph_s() {
         let graph = |processes| ScreenShape { processes, ..screen(120, 60, 4) }.divide().unwrap().graph.height;
-        assert_eq!([6, 20, 60].map(graph), [27, 22, 22]);
+        assert_eq!([6, 20, 60].map(graph), [27, 25, 22]);
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! The cells of the process list, for the screen and for `--once`, and the keys by which the list is sorted.
 
-use std::time::Duration;
-
 use super::columns::{Cell, Tone};
-use super::labels::{cache, command, elapsed, gpu_labels, growth, short, signed, word};
+use super::labels::{cache, command, elapsed, gpu_labels, growth, recent, short, signed, word};
 use super::process_columns::ProcessColumn;
 use super::row_order::SortKey;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{GpuOrProcess, HostModel, LeakVerdict, ProcessTotal, Verdict};
+use crate::model::{DATALOADER_WORKER, GpuOrProcess, HostModel, LeakVerdict, ProcessTotal, Verdict};
 use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +58,9 @@ pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
             Some(Err(Missing::Unsupported)) | None => String::new(),
             Some(cache) => word(cache.map(short)),
         }),
-        ProcessColumn::Growth => Cell::reading(growth(model, process.id).map_or_else(String::new, signed)),
+        ProcessColumn::Growth => {
+            Cell::reading(growth(model, &GpuOrProcess::Process(process.id)).map_or_else(String::new, signed))
+        }
         ProcessColumn::Sm => Cell::reading(process_total.map_or_else(String::new, |total| word(total.sm))),
         ProcessColumn::Cpu => Cell::plain(word(load.cpu)),
         ProcessColumn::Rss => Cell::plain(word(load.rss.map(short))),
@@ -103,7 +103,7 @@ pub(super) fn sort_key<'a>(column: ProcessColumn, line: &ProcessLine<'a>) -> Opt
         ProcessColumn::User => process.facts.user.as_ref().ok().map(|user| SortKey::Word(user.as_str().into())),
         ProcessColumn::Memory => process_total.and_then(|total| total.memory.ok()).map(|total| amount(total.bytes)),
         ProcessColumn::Cache => cache(snapshot, process)?.ok().map(amount),
-        ProcessColumn::Growth => growth(model, process.id).map(SortKey::Number),
+        ProcessColumn::Growth => growth(model, &GpuOrProcess::Process(process.id)).map(SortKey::Number),
         ProcessColumn::Sm => process_total.and_then(|total| total.sm.ok()).map(share),
         ProcessColumn::Cpu => process.load.cpu.ok().map(share),
         ProcessColumn::Rss => process.load.rss.ok().map(amount),
@@ -157,9 +157,6 @@ fn state_word(state: State) -> &'static str {
     }
 }
 
-/// The name that a DataLoader worker gives itself. Its arguments are those of its trainer.
-const DATALOADER_WORKER: &str = "pt_data_worker";
-
 fn reason_or_command(line: &ProcessLine<'_>) -> String {
     let ProcessLine { model, process, only_suspects, .. } = *line;
     let verdict = model.verdict(process.id).filter(|verdict| only_suspects && verdict.is_suspect());
@@ -192,13 +189,6 @@ fn kept(verdict: Option<&Verdict>) -> String {
         _ if alone().next().is_none() => "shared".to_owned(),
         _ => short(alone().map(|memory| memory.memory).sum()),
     }
-}
-
-/// The longest span of the history column: a longer one in its few cells would hide short changes.
-const RECENT: Duration = Duration::from_mins(5);
-
-pub(crate) fn recent(model: &HostModel) -> Duration {
-    model.span().min(RECENT)
 }
 
 /// A curve one line high. A gap is a blank.

@@ -38,7 +38,7 @@ pub enum ProcessColumn {
 const SCREEN_WITH_CACHE_AND_CPU: u16 = 90;
 /// The narrowest screen with more than the necessary columns.
 pub(crate) const WIDE: u16 = 110;
-/// The narrowest screen with the growth since gputop first saw a process.
+/// The narrowest screen with the growth of a process.
 const SCREEN_WITH_GROWTH: u16 = 120;
 /// The narrowest screen with columns that few users need.
 const WIDER: u16 = 140;
@@ -62,13 +62,10 @@ impl ListColumn for ProcessColumn {
             Self::Gpu => ColumnSpec::left("gpu", "GPU", 3, "the GPUs that it uses").sorted(Ascending),
             Self::Pid => ColumnSpec::right("pid", "PID", 7, "its PID").sorted(Ascending),
             Self::User => ColumnSpec::left("user", "USER", 8, "its user").sorted(Ascending),
-            Self::Memory => ColumnSpec::right(
-                "memory",
-                "MEM",
-                BYTES + 1,
-                "GPU memory, and a bar beside that of the process with most",
-            )
-            .sorted(Descending),
+            Self::Memory => {
+                ColumnSpec::right("memory", "MEM", BYTES + 1, "GPU memory; a full bar is all memory of its GPUs")
+                    .sorted(Descending)
+            }
             Self::Cache => ColumnSpec::right(
                 "cache",
                 "CACHE",
@@ -77,7 +74,7 @@ impl ListColumn for ProcessColumn {
             )
             .sorted(Descending),
             Self::Growth => {
-                ColumnSpec::right("growth", "GROWTH", BYTES + 1, "how its GPU memory changed since gputop first saw it")
+                ColumnSpec::right("growth", "GROWTH", BYTES + 1, "IN 15m: how its GPU memory changed in that time")
                     .sorted(Descending)
                     .on_screens_from(SCREEN_WITH_GROWTH)
                     .with_past()
@@ -95,7 +92,7 @@ impl ListColumn for ProcessColumn {
                     .sorted(Ascending)
                     .on_screens_from(ON_REQUEST)
             }
-            Self::History => ColumnSpec::left("history", "5 MIN", 5, "its GPU memory in the last minutes")
+            Self::History => ColumnSpec::left("history", "LAST", 5, "LAST 15m: its GPU memory in that time")
                 .on_screens_from(WIDER)
                 .with_past(),
             Self::Origin => ColumnSpec::left("origin", "ORIGIN", 14, "what started it: Slurm, a container, tmux")

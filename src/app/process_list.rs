@@ -63,8 +63,8 @@ impl Default for ProcessList {
 }
 
 /// The most rows beyond those of the processes that the list keeps. The areas of the screen move only when processes come that
-/// fit no more, or when many end.
-const SPARE: u16 = 8;
+/// fit no more, or when several end.
+const SPARE: u16 = 3;
 
 impl ProcessList {
     pub(crate) fn selected_row(&self) -> Option<&Row> {
@@ -108,7 +108,7 @@ impl ProcessList {
         self.rows = rows::rows(fleet, &self.view, self.sort, self.filter.value(), &mut self.order);
         let needed = u16::try_from(self.rows.len() + 1).unwrap_or(u16::MAX);
         if !(needed..=needed.saturating_add(SPARE)).contains(&self.wanted) {
-            self.wanted = needed.saturating_add(SPARE / 2);
+            self.wanted = needed;
         }
         self.tagged.retain(|process| fleet.process(*process).is_some());
         let place = self.selected.as_ref().and_then(|(subject, gpu)| {

@@ -24,7 +24,7 @@ impl ProcessWidths {
     pub(crate) fn new(app: &App, width: usize) -> Self {
         let (gpu, user, memory_bar, history) = match width {
             width if width >= usize::from(WIDEST) => (5, 10, 12, 12),
-            width if width >= usize::from(WIDE) => (3, 8, 8, 8),
+            width if width >= usize::from(WIDE) => (3, 8, 7, 8),
             width if width >= SCREEN_WITH_BARS => (3, 8, 6, 5),
             // The narrowest screens have no bars, but keep the amounts.
             _ => (3, 8, 0, 5),

@@ -3,6 +3,8 @@
 
 use std::cmp::Reverse;
 
+use super::gpu_list::gpu_rows;
+use super::layout;
 use crate::model::Fleet;
 use crate::protocol::snapshot::{AllocatorUnreadable, Process, Snapshot};
 
@@ -40,6 +42,15 @@ fn snapshots(fleet: &Fleet) -> Vec<&Snapshot> {
 /// A sentence for each reason on any host, without a full stop.
 pub(crate) fn sentences(fleet: &Fleet) -> Vec<String> {
     sentences_about(&snapshots(fleet))
+}
+
+/// The rows that the sentences below the list of processes take, with those about GPUs in trouble, and a blank row before.
+pub(super) fn rows_below(fleet: &Fleet, width: u16) -> u16 {
+    let troubles = gpu_rows(fleet).filter_map(|row| row.gpu.trouble.as_ref());
+    let mut sentences = sentences(fleet);
+    sentences.extend(troubles.map(|trouble| trouble.sentence.to_string()));
+    let rows = layout::rows_of(&sentences, usize::from(width).saturating_sub(4));
+    u16::try_from(rows + usize::from(rows > 0)).unwrap_or(u16::MAX)
 }
 
 pub(crate) fn sentences_about(snapshots: &[&Snapshot]) -> Vec<String> {

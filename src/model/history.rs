@@ -183,9 +183,7 @@ fn whole(value: f32) -> u32 {
 
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessHistory {
-    /// The kernel's name of the process, as last read.
-    pub name: Reading<Text>,
-    /// The facts, as last read; `None` before.
+    /// The facts, as last read with arguments, which a zombie has no more; `None` before the first.
     facts: Option<Arc<ProcessFacts>>,
     /// The memory on each GPU that the process was seen on.
     pub parts: Vec<(GpuUuid, MemoryHistory)>,
@@ -206,7 +204,6 @@ pub(crate) struct ProcessHistory {
 impl ProcessHistory {
     fn new() -> Self {
         Self {
-            name: Err(Missing::NotYet),
             facts: None,
             // Most processes are on one GPU.
             parts: Vec::with_capacity(1),
@@ -229,8 +226,8 @@ impl ProcessHistory {
         mut report: impl FnMut(&GpuUuid, Moment, HistoryEventKind),
     ) {
         self.gone = None;
-        if process.facts.comm.is_ok() || self.name.is_err() {
-            self.name.clone_from(&process.facts.comm);
+        let has_arguments = |facts: &ProcessFacts| facts.argv.as_ref().is_ok_and(|argv| !argv.is_empty());
+        if has_arguments(&process.facts) || !self.facts.as_deref().is_some_and(has_arguments) {
             self.facts = Some(Arc::clone(&process.facts));
         }
         // The sum is as old as its oldest reading.
@@ -278,10 +275,14 @@ impl ProcessHistory {
         self.rss.push(snapshot.at, rss, patience);
     }
 
-    /// Returns the short name, as in `train.py`, and the user; `None` when neither was ever read.
-    pub(crate) fn program_and_user(&self) -> Option<(String, &Reading<Text>)> {
-        let facts = self.facts.as_deref()?;
-        Some((process_role::program(facts), &facts.user))
+    /// The short name, as in `train.py`.
+    pub(crate) fn name(&self) -> Reading<Text> {
+        self.facts.as_deref().map_or(Err(Missing::NotYet), process_role::short_name)
+    }
+
+    /// The user; an error when the facts were never read.
+    pub(crate) fn user(&self) -> Reading<&Text> {
+        self.facts.as_deref().map_or(Err(Missing::NotYet), |facts| facts.user.as_ref().map_err(|why| *why))
     }
 
     /// The memory on all GPUs together; `None` before the first sample.
@@ -335,7 +336,7 @@ impl History {
             };
             known.add_readings(process, process_total, snapshot, patience, |gpu, at, kind| {
                 if kind != HistoryEventKind::Began || !(is_first || is_new(gpu, at)) {
-                    let process = Some((process.id, process.facts.comm.clone()));
+                    let process = Some((process.id, process_role::short_name(&process.facts)));
                     events.add(HistoryEvent { at, kind, gpu: Some(gpu.clone()), process });
                 }
             });
@@ -346,7 +347,7 @@ impl History {
 
     /// Records that gputop sent a signal to a process.
     pub(super) fn signalled(&mut self, process: ProcessId, signal: Signal, at: Moment) {
-        let name = self.processes.get(&process).map_or(Err(Missing::NotYet), |process| process.name.clone());
+        let name = self.processes.get(&process).map_or(Err(Missing::NotYet), |process| process.name());
         let kind = HistoryEventKind::Signalled(signal);
         self.events.add(HistoryEvent { at, kind, gpu: None, process: Some((process, name)) });
     }
@@ -364,7 +365,7 @@ impl History {
                     // The process left this GPU before it released the others: that was not its end.
                     if process.memory().is_some_and(|all| series.end() >= all.end()) {
                         let kind = HistoryEventKind::Ended(series.latest());
-                        let process = Some((*id, process.name.clone()));
+                        let process = Some((*id, process.name()));
                         self.events.add(HistoryEvent { at: now, kind, gpu: Some(gpu.clone()), process });
                     }
                 }

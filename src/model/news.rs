@@ -228,8 +228,8 @@ impl NewsLog {
             if let Some(process) = sources.snapshot.process(verdict.process) {
                 self.known.entry(process.id).or_insert_with(|| process.facts.clone());
             }
-            let sentence = format!("{} {}: {}", verdict.word(), self.name(verdict.process), verdict.sentence());
-            self.add(sources.snapshot.at, NewsKind::Suspect, Severity::Notable, sentence);
+            let sentence = verdict.news(&self.name(verdict.process));
+            self.add(sources.snapshot.at, NewsKind::Suspect, verdict.severity(), sentence);
         }
     }
 
@@ -279,7 +279,8 @@ impl NewsLog {
     fn name(&self, id: ProcessId) -> String {
         let Some(facts) = self.known.get(&id) else { return id.pid.to_string() };
         let user = facts.user.as_ref().map_or_else(|_| String::new(), |user| format!(" ({user})"));
-        format!("{} {}{user}", id.pid, process_role::program(facts))
+        let name = process_role::short_name(facts).map_or_else(|why| why.to_string(), |name| name.to_string());
+        format!("{} {name}{user}", id.pid)
     }
 }
 

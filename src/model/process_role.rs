@@ -2,7 +2,7 @@
 //! name and command of a process for sentences.
 
 use crate::base::text::{Argv, Text};
-use crate::protocol::snapshot::{Process, ProcessFacts};
+use crate::protocol::snapshot::{Process, ProcessFacts, Reading};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::model) enum ProcessRole {
@@ -107,7 +107,7 @@ fn by_name(name: &str) -> Option<ProcessRole> {
 
 fn by_comm(comm: &str) -> Option<ProcessRole> {
     match comm {
-        "pt_data_worker" => Some(ProcessRole::Worker),
+        DATALOADER_WORKER => Some(ProcessRole::Worker),
         "pt_elastic" => Some(ProcessRole::Launcher),
         _ => by_name(comm),
     }
@@ -175,6 +175,9 @@ fn arguments(facts: &ProcessFacts) -> Vec<&str> {
     facts.argv.iter().flat_map(Argv::iter).collect()
 }
 
+/// The name that a `DataLoader` worker gives itself. Its arguments are those of its trainer.
+pub(crate) const DATALOADER_WORKER: &str = "pt_data_worker";
+
 /// The short name of a program: its script, its module, or its comm.
 pub(in crate::model) fn program(facts: &ProcessFacts) -> String {
     let argv = &arguments(facts);
@@ -184,6 +187,16 @@ pub(in crate::model) fn program(facts: &ProcessFacts) -> String {
     let tool = argv.get(1).filter(|word| is_python("", argv) && !word.starts_with('-')).map(|word| name(word));
     let module = || argv.iter().copied().skip_while(|word| *word != "-m").nth(1);
     script.or(tool).or_else(module).map_or_else(|| comm(facts), str::to_owned)
+}
+
+/// The short name of a process: that of its program, unless it gave itself another; `Err` if neither its arguments nor its name
+/// in the kernel are known.
+pub(crate) fn short_name(facts: &ProcessFacts) -> Reading<Text> {
+    match &facts.comm {
+        Ok(comm) if comm.as_str() == DATALOADER_WORKER => Ok(comm.clone()),
+        Err(why) if arguments(facts).is_empty() => Err(*why),
+        _ => Ok(program(facts).into()),
+    }
 }
 
 fn comm(facts: &ProcessFacts) -> String {

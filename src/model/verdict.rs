@@ -58,7 +58,7 @@ pub enum OrphanSign {
     CreatorEnded(ProcessEnd),
     /// The parent of the process is one that adopts orphans: PID 1, a shell, a service manager, a container's shim.
     Left {
-        /// The parent, as in `init` or `bash (120)`.
+        /// The parent, as in `PID 1` or `PID 120, bash`.
         to: Text,
     },
     /// The leader of the process group, which had this PID, is gone.

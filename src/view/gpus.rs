@@ -17,7 +17,7 @@ use crate::app::gpu_columns::{GpuColumn, MEMORY_WIDTH, WIDEST_FOR_GPUS};
 use crate::app::gpu_list::{GpuRow, gpu_rows};
 use crate::app::labels::gpu_label;
 use crate::app::layout::Area;
-use crate::app::{App, List, gpu_cells};
+use crate::app::{App, List, gpu_cells, gpu_users};
 use crate::base::units::Elapsed;
 use crate::model::{Breakdown, Severity};
 use crate::protocol::host_key::HostKey;
@@ -286,6 +286,14 @@ fn draw_health(pen: &mut Pen<'_>, theme: Theme, GpuRow { model, gpu, .. }: GpuRo
         pen.put("watched", theme.accent()).skip(1);
     }
     let health = model.health(gpu);
+    // A leak ends the work on a GPU sooner than a limited clock.
+    let leak = gpu_users::leak(model, gpu).filter(|_| health.severity < Severity::Bad);
+    if let Some(leak) = leak {
+        pen.put(format!("{leak:#}"), theme.alarm_line()).skip(1);
+        if health.severity <= Severity::Fine || health.word.len() > pen.room() {
+            return;
+        }
+    }
     // The phrase explains the word where it fits.
     let words = if health.phrase.len() <= pen.room() { &health.phrase } else { &health.word };
     pen.put(words, theme.severity(health.severity));

@@ -43,7 +43,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     }
 }
 
-/// `4711 python`, or only the PID if the name is not known.
+/// `4711 train.py`, or only the PID if the name is not known.
 fn name_of(id: ProcessId, name: &Reading<Text>) -> String {
     name.as_ref().map_or_else(|_| id.pid.to_string(), |name| format!("{} {name}", id.pid))
 }
@@ -56,7 +56,7 @@ fn title(model: &HostModel, subject: &GpuOrProcess) -> Option<String> {
         }
         GpuOrProcess::Process(id) => {
             let process = model.history().process(*id)?;
-            name_of(*id, &process.name)
+            name_of(*id, &process.name())
         }
     })
 }
@@ -109,9 +109,9 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
 /// Draws the line above the graph: the subject, the most important figures, and the span of time at the right.
 fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
     let span = app.graph_span();
-    let words = time_axis::words(span.as_secs());
+    let words = labels::period(span);
     let span = match app.graph.chosen_span {
-        Some(chosen) if span < chosen => format!("{words} of {}", time_axis::words(chosen.as_secs())),
+        Some(chosen) if span < chosen => format!("{words} of {}", labels::period(chosen)),
         _ => words,
     };
     let width = u16::try_from(span.len() + 2).unwrap_or(u16::MAX);
@@ -160,9 +160,8 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
         None => figure(pen, theme, "now", &format!("{:>8}", word(series.latest())), theme.text()),
     }
     if let Some(full) = panel.projection.and_then(|projection| projection.full) {
-        let [low, likely, high] = [full.low, full.likely, full.high].map(Elapsed);
-        let end = forecast::end_time(model.wall_clock(), now, full.likely);
-        figure(pen, theme, "", &format!("{end}, in {likely} ({low} to {high})"), theme.alarm());
+        // The clock time of the likeliest end is in the plot.
+        figure(pen, theme, "", &format!("full in {} to {}", Elapsed(full.low), Elapsed(full.high)), theme.alarm());
     }
     let lines = app.marks.lines(model, &panel.subject);
     if let [.., mark, present] = lines.as_slice()
@@ -177,7 +176,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
         figure(pen, theme, "allocated", &allocated.to_string(), theme.text());
         figure(pen, theme, "cached", &reserved.saturating_sub(allocated).to_string(), theme.text());
     }
-    for (name, value) in [("peak", series.peak), ("baseline", series.baseline())] {
+    for (name, value) in [("peak", series.peak), ("at first", series.baseline())] {
         figure(pen, theme, name, &word(value), theme.text());
     }
     if let (Some(first), Some(last), Some(began)) = (series.baseline(), series.latest(), series.began()) {

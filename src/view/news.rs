@@ -28,7 +28,12 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area, has
         }
         let style = style(theme, line.item.severity);
         pen.put(line.time(app.fleet()), theme.dim()).skip(1).put(sign(line.item.kind), style).skip(1);
-        pen.rest(line.sentence(app.fleet()), style);
+        let sentence = line.sentence(app.fleet());
+        // One word in colour is enough: `LEAK`, `orphan`.
+        match sentence.split_once(' ').filter(|_| line.item.severity > Severity::Fine) {
+            Some((word, rest)) => pen.put(word, style).put(" ", style).rest(rest, theme.text()),
+            None => pen.rest(sentence, style),
+        };
     }
 }
 
@@ -40,13 +45,13 @@ pub(super) fn style(theme: Theme, severity: Severity) -> Style {
     }
 }
 
-/// The sign before a line: up for memory that was taken, down for memory that was released.
+/// The sign before a line: up for memory that was taken, down for memory that was released, `!` for what may need the user.
 pub(super) fn sign(kind: NewsKind) -> &'static str {
     match kind {
-        NewsKind::Began | NewsKind::Leak => "▲",
+        NewsKind::Began => "▲",
         NewsKind::Ended | NewsKind::LeakOver => "▼",
         NewsKind::Signalled => "✕",
         NewsKind::GpuAnswers => "·",
-        NewsKind::Suspect | NewsKind::OutOfMemory | NewsKind::Xid | NewsKind::GpuTrouble => "!",
+        NewsKind::Leak | NewsKind::Suspect | NewsKind::OutOfMemory | NewsKind::Xid | NewsKind::GpuTrouble => "!",
     }
 }

@@ -124,20 +124,7 @@ impl<'a> Pen<'a> {
             reason = "a share of 2^32"
         )]
         let filled = Bytes((share.clamp(0.0, 1.0) * WHOLE as f64) as u64);
-        self.bar(theme, [(filled, fill)], Bytes(WHOLE), width, tint, "─")
-    }
-
-    /// Draws amounts of memory as a part of the largest sum in a list. What is left of the bar is blank, since it stands for
-    /// nothing.
-    pub(super) fn amounts<const PARTS: usize>(
-        &mut self,
-        theme: Theme,
-        parts: [(Bytes, Fill); PARTS],
-        largest: Bytes,
-        width: usize,
-        tint: Style,
-    ) -> &mut Self {
-        self.bar(theme, parts, largest, width, tint, " ")
+        self.amounts(theme, [(filled, fill)], Bytes(WHOLE), width, tint)
     }
 
     /// Draws the parts of a memory breakdown as shares of `all`.
@@ -149,17 +136,17 @@ impl<'a> Pen<'a> {
         width: usize,
         tint: Style,
     ) -> &mut Self {
-        self.bar(theme, parts(breakdown), all, width, tint, "─")
+        self.amounts(theme, parts(breakdown), all, width, tint)
     }
 
-    fn bar<const PARTS: usize>(
+    /// Draws amounts of memory as shares of `all`.
+    pub(super) fn amounts<const PARTS: usize>(
         &mut self,
         theme: Theme,
         parts: [(Bytes, Fill); PARTS],
         all: Bytes,
         width: usize,
         tint: Style,
-        rest: &str,
     ) -> &mut Self {
         let cells = theme::cells(parts.map(|(amount, _)| amount), all, width);
         let mut drawn = 0;
@@ -179,7 +166,7 @@ impl<'a> Pen<'a> {
             }
             drawn += cells;
         }
-        self.put(rest.repeat(width - drawn), theme.dim())
+        self.put("─".repeat(width - drawn), theme.dim())
     }
 
     /// Gives the rest of the line the style of headings.

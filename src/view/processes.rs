@@ -29,7 +29,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         return;
     }
     let columns = ProcessWidths::new(app, usize::from(area.width));
-    let painter = RowPainter { theme, app, columns: &columns, largest: largest(app) };
+    let painter = RowPainter { theme, app, columns: &columns };
     let (cursor, top) = (app.processes.cursor, app.processes.top);
     let below = app.processes.rows.len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
@@ -130,23 +130,6 @@ fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::ProcessG
     pen.put(&group.name, theme.accent()).skip(1).put(format!("{count} {noun}, {total}"), theme.text());
 }
 
-/// The most memory that any row shows. All bars are relative to it.
-fn largest(app: &App) -> Bytes {
-    let amounts = app.processes.rows.iter().filter_map(|row| match &row.subject {
-        rows::RowSubject::Process(id) if !row.is_kept => {
-            let model = app.fleet().host(id.host)?;
-            let memory = match &row.gpu {
-                Some(gpu) => on_gpu(model.latest()?, gpu, id.process)?.memory,
-                None => model.process_total(id.process)?.memory,
-            };
-            Some(memory.ok()?.bytes)
-        }
-        rows::RowSubject::Unaccounted(gpu) => Some(unaccounted(app, gpu)?.memory),
-        _ => None,
-    });
-    amounts.max().unwrap_or(Bytes(0))
-}
-
 fn unaccounted<'a>(app: &'a App, gpu: &HostGpu) -> Option<&'a UnaccountedMemory> {
     app.fleet().host(gpu.host)?.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.gpu)
 }
@@ -156,8 +139,6 @@ struct RowPainter<'a> {
     theme: Theme,
     app: &'a App,
     columns: &'a ProcessWidths,
-    /// The amount of memory of a full bar.
-    largest: Bytes,
 }
 
 impl RowPainter<'_> {
@@ -214,19 +195,28 @@ impl RowPainter<'_> {
     }
 
     fn draw_memory(&self, pen: &mut Pen<'_>, line: &ProcessLine<'_>, reading: Style, is_dim: bool) {
-        let Self { theme, columns, largest, .. } = *self;
+        let Self { theme, columns, .. } = *self;
         pen.cell(process_cells::cell(ProcessColumn::Memory, line).text, MEMORY, Align::Right, reading).skip(1);
         if columns.memory_bar == 0 {
             return;
         }
-        let tint = if is_dim { theme.dim() } else { theme.text() };
         let total = line.process_total.filter(|_| !line.is_kept);
-        let amount = total.and_then(|total| Some(total.memory.ok()?.bytes)).unwrap_or(Bytes(0));
-        let breakdown = total.and_then(|total| Breakdown::of_process(line.snapshot, total));
-        let parts = match &breakdown {
-            Some(breakdown) => pen::parts(breakdown),
+        let capacity = total.and_then(|total| capacity(line.snapshot, total));
+        let (Some(total), Some(capacity)) = (total, capacity) else {
+            pen.skip(columns.memory_bar + 1);
+            return;
+        };
+        let amount = total.memory.map_or(Bytes(0), |memory| memory.bytes);
+        let parts = match Breakdown::of_process(line.snapshot, total) {
+            Some(breakdown) => pen::parts(&breakdown),
             None => [(amount, Fill::Allocated), (Bytes(0), Fill::Cached), (Bytes(0), Fill::Other)],
         };
-        pen.amounts(theme, parts, largest, columns.memory_bar, tint).skip(1);
+        let tint = if is_dim { theme.dim() } else { theme.text() };
+        pen.amounts(theme, parts, capacity, columns.memory_bar, tint).skip(1);
     }
+}
+
+/// All memory of the GPUs of a process: that of a full bar. `None` if the total of one is not known.
+fn capacity(snapshot: &Snapshot, process_total: &ProcessTotal) -> Option<Bytes> {
+    process_total.gpus.iter().map(|at| snapshot.gpus[*at].load.memory_total.ok()).sum()
 }

@@ -11,7 +11,7 @@ use crate::app::layout::GpuView;
 use crate::app::settings::Settings;
 use crate::app::{AppOptions, event::Event};
 use crate::base::terminal::ColourDepth;
-use crate::base::units::{Bytes, Elapsed, Moment, Watts};
+use crate::base::units::{Bytes, Elapsed, Moment, Percent, Watts};
 use crate::protocol::command::Signal;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -80,10 +80,10 @@ fn eighty_by_twenty_four_shows_eight_gpus_and_ten_processes() {
 fn a_process_shows_what_it_holds_and_how_that_grew() {
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app(120, 40, &[]), 120, 40);
     let line = screen.lines().find(|line| line.contains("88109 alice")).unwrap();
-    for part in ["36.1G", "+2.9G", "40%", "99%", "ok", "python train.py --model resnet50"] {
+    for part in ["36.1G", "+2.2G", "40%", "99%", "ok", "python train.py --model resnet50"] {
         assert!(line.contains(part), "{part} in {line}");
     }
-    assert!(screen.contains("88109 python memory"), "{screen}");
+    assert!(screen.contains("88109 train.py memory"), "{screen}");
 }
 
 #[test]
@@ -151,19 +151,19 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
 
 #[test]
 fn the_memory_bar_is_split_and_the_cache_is_a_column() {
-    // The bar has 12 cells for 40 GiB: tensors hold 6 of them, 5 are reserved and unallocated, 1 is not PyTorch's.
+    // The bar has 12 cells for 80 GiB: tensors hold 3 of them, 3 are reserved and unallocated.
     for (theme, bar) in [
-        (Theme::new(false, ColourDepth::Sixteen), "▇▇▇▇▇▇▇▇▇▇▇▇"),
-        (Theme::new(true, ColourDepth::None), "######%%%%%:"),
+        (Theme::new(false, ColourDepth::Sixteen), "▇▇▇▇▇▇──────"),
+        (Theme::new(true, ColourDepth::None), "###%%:------"),
     ] {
-        let screen = screen(theme, &with_allocator(162, &[]), 162, 60);
+        let screen = screen(theme, &with_allocator(164, &[]), 164, 60);
         let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
         assert!(line.contains(&format!("40.0G {bar} 10.0G")), "{line}");
         assert!(screen.contains("CACHE"), "{screen}");
     }
     // A narrow screen has the column too.
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &with_allocator(80, &[]), 80, 60);
-    assert!(screen.lines().any(|it| it.contains(" alice ") && it.contains("40.0G ▇▇▇▇▇▇ 10.0G")), "{screen}");
+    assert!(screen.lines().any(|it| it.contains(" alice ") && it.contains("40.0G ▇▇▇─── 10.0G")), "{screen}");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
     let app = app_with(&host, 80, Settings::default());
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24);
     let line = screen.lines().find(|line| line.contains(" 8.0G")).unwrap();
-    assert!(line.contains(" 8.0G ▎ "), "{line}");
+    assert!(line.contains(" 8.0G ▇───── "), "{line}");
 }
 
 #[test]
@@ -196,12 +196,16 @@ fn the_command_has_room_at_every_width() {
 }
 
 #[test]
-fn the_bar_of_memory_is_relative_to_the_process_with_most() {
-    let host = host(1).with(7, "python a.py", 0, Bytes::from_gib(2)).with(8, "python b.py", 0, Bytes::from_gib(1));
-    let app = app_with(&host, 120, Settings::default());
-    for (gib, cells) in [(2, 8), (1, 4)] {
-        let line = line_of(&app, 120, &format!(" {gib}.0G "));
-        assert_eq!(line.matches('▇').count(), cells, "{line}");
+fn a_full_bar_of_memory_is_all_memory_of_the_gpus_of_a_process() {
+    let gib = Bytes::from_gib;
+    let host = host(3).with(7, "python a.py", 0, gib(40)).with(8, "python b.py", 1, gib(40)).with(8, "", 2, gib(80));
+    let host = host.with(9, "python c.py", 0, gib(1));
+    let app = app_with(&host, 164, Settings::default());
+    assert!(line_of(&app, 164, " PID ").contains("MEMORY▼ OF GPU"));
+    for (amount, bar) in [(" 40.0G ", "▇▇▇▇▇▇──────"), (" 120G ", "▇▇▇▇▇▇▇▇▇───"), (" 1.0G ", "▎───────────")]
+    {
+        let line = line_of(&app, 164, amount);
+        assert!(line.contains(bar), "{line}");
     }
 }
 

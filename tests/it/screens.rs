@@ -60,13 +60,26 @@ fn gpus_are_tiles_where_there_is_room_and_rows_where_there_is_none() {
 }
 
 #[test]
-fn more_gpus_than_fit_can_be_scrolled_to() {
+fn sixteen_gpus_are_on_a_screen_of_eighty_by_twenty_four() {
     let host = Host::with_jitter(["H100"; 16]);
-    let mut terminal = Terminal::start(&host, []);
+    let mut terminal = Terminal::start_at(&host, 80, 24, []);
+    terminal.wait_until("all GPUs", |screen| {
+        let is_shown =
+            |gpu: usize| screen.contents().lines().any(|line| line.trim_start().starts_with(&format!("{gpu} H100")));
+        (0..16).all(is_shown)
+    });
+    assert!(!terminal.text().contains("Tab: "), "{}", terminal.text());
+    terminal.quit();
+}
+
+#[test]
+fn more_gpus_than_fit_can_be_scrolled_to() {
+    let host = Host::with_jitter(["H100"; 32]);
+    let mut terminal = Terminal::start_at(&host, 80, 24, []);
     terminal.wait_for("Tab: ");
     terminal.keys(TAB);
-    terminal.keys(&DOWN.repeat(15));
-    terminal.wait_until("GPU 15", |screen| screen.contents().lines().any(|line| line.starts_with("15 ")));
+    terminal.keys(&DOWN.repeat(31));
+    terminal.wait_until("GPU 31", |screen| screen.contents().lines().any(|line| line.starts_with("31 ")));
     terminal.quit();
 }
 

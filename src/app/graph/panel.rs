@@ -32,8 +32,11 @@ pub(crate) fn whole_screen(body: Area) -> (Area, Area) {
     (graph, Area { y: body.y + graph.height, height: lists, ..body })
 }
 
-/// The shares of the plot that the past takes beside a forecast, as fractions.
-const PAST_SHARES: [(u16, u16); 6] = [(3, 4), (2, 3), (1, 2), (1, 3), (1, 4), (1, 8)];
+/// The shares of the plot that the past takes beside a forecast, as fractions: what has been seen matters more.
+const PAST_SHARES: [(u16, u16); 3] = [(5, 6), (3, 4), (2, 3)];
+
+/// The place in [`PAST_SHARES`] of a forecast that ends beyond the plot.
+const BEYOND: usize = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Projection {
@@ -67,16 +70,15 @@ impl Projection {
         Some(Self { rate: evidence.rate, from, limit, full: evidence.forecast })
     }
 
-    /// Chooses one of the [`PAST_SHARES`] so that the future reaches to the end of memory, or the first if none does. The
-    /// past is `span` long, the future at most `longest`. The old choice stays while it fits.
-    fn past_share(&self, old: Option<usize>, span: Duration, longest: Duration) -> usize {
-        let Some(full) = self.full else { return 0 };
+    /// Chooses one of the [`PAST_SHARES`] so that the future reaches to the end of memory, or [`BEYOND`] if none does. The past
+    /// is `span` long. The old choice stays while it fits.
+    fn past_share(&self, old: Option<usize>, span: Duration) -> usize {
+        let Some(full) = self.full else { return BEYOND };
         let fits = |share: usize, time: Duration| {
             let (past, whole) = PAST_SHARES[share];
-            let future = span * u32::from(whole - past) / u32::from(past);
-            (time..=longest).contains(&future)
+            time <= span * u32::from(whole - past) / u32::from(past)
         };
-        let Some(fresh) = (0..PAST_SHARES.len()).find(|share| fits(*share, full.likely * 9 / 8)) else { return 0 };
+        let Some(fresh) = (0..PAST_SHARES.len()).find(|share| fits(*share, full.likely * 9 / 8)) else { return BEYOND };
         old.filter(|old| *old <= fresh + 1 && fits(*old, full.likely)).unwrap_or(fresh)
     }
 
@@ -168,10 +170,8 @@ impl Panel {
         let is_ahead = graph_view.still.is_none() && !is_zoomed;
         let projection = Projection::new(model, &subject.subject).filter(|_| is_ahead);
         let span = graph_view.span(model);
-        // Less history than the user wants to see leaves time for the future.
-        let future = (span * 2).max(graph_view.longest_span().saturating_sub(span));
         let old_share = old.map(|old| old.past_share);
-        let past_share = projection.map_or(0, |projection| projection.past_share(old_share, span, future));
+        let past_share = projection.map_or(0, |projection| projection.past_share(old_share, span));
         let (share, whole) = PAST_SHARES[past_share];
         let past = if projection.is_some() { plot.width * share / whole } else { plot.width };
         let now = model.now();

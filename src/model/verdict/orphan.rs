@@ -180,7 +180,7 @@ pub(in crate::model) fn left(view: ProcessView<'_>, at: usize) -> Option<OrphanS
     let to = match view.tree.parent_of(at) {
         Some(parent) if view.role(parent) == ProcessRole::Adopter || did_not_start(view, parent, at) => {
             let known = &view.record(parent).known;
-            format!("{} ({})", known.program(), known.id.pid).into()
+            format!("PID {}, {}", known.id.pid, known.program()).into()
         }
         None if view.facts(at).parent == Ok(1) => "PID 1".into(),
         _ => return None,

@@ -152,6 +152,18 @@ impl Verdict {
         }
     }
 
+    /// Returns the line of the news, in which the figure comes before the reason: `orphan 4711 train.py (alice) holds 11.0 GiB:
+    /// its parent exited`. `name` is that of the process.
+    pub(in crate::model) fn news(&self, name: &str) -> String {
+        let word = self.word();
+        match &self.kind {
+            VerdictKind::Orphan(orphaned) | VerdictKind::MaybeOrphan(orphaned) => {
+                format!("{word} {name} {}: {}", self.holds(), orphaned.why())
+            }
+            _ => format!("{word} {name}: {}", self.sentence()),
+        }
+    }
+
     /// The summary for the header: `3 orphans hold 41.2 GiB`. `None` when no suspect is on a GPU.
     pub fn summary<'a>(verdicts: impl IntoIterator<Item = &'a Self>) -> Option<String> {
         let suspects: Vec<&Self> =

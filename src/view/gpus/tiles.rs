@@ -1,13 +1,12 @@
 //! Draws the GPUs as tiles: memory, use, the memory of the last minutes, and who is on the GPU.
 //!
 //! ```text
-//! ╭─ 0 H100 80GB HBM3 ──── 64°C 512/700W ─╮
-//! │ MEM ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇──────  61.2/79.6G │
-//! │ SM  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇         97% │
-//! │                            ▁▂▃▄▅▆▇ │
-//! │ ▁▁▂▂▃▃▃▄▄▄▅▅▅▆▆▆▇▇▇████████████ │
-//! │ alice 34G train.py · bob 21G serve.py  │
-//! ╰─────────────── full in 14m  power cap ─╯
+//! ╭─ 0 H100 ───── full in 14m00s 64°C 512W ─╮
+//! │ MEM ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇──────── 61.2/79.6G │
+//! │ SM  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇──         97% │
+//! │     ▁▁▂▂▃▃▃▄▄▄▅▅▅▆▆▆▇▇▇█████   +9.2G/15m │
+//! │ alice 34G train.py · bob 21G serve.py   │
+//! ╰─────────────────────────────────────────╯
 //! ```
 
 use ratatui::buffer::Buffer;
@@ -21,9 +20,8 @@ use super::is_read;
 use crate::app::columns::Align;
 use crate::app::gpu_columns::{GpuColumn, MEMORY_WIDTH};
 use crate::app::gpu_list::{GpuRow, gpu_rows};
-use crate::app::labels::{gpu_label, short, word};
+use crate::app::labels::{self, gpu_label, short, word};
 use crate::app::layout::{Area, TileGrid};
-use crate::app::process_cells::recent;
 use crate::app::{App, List, gpu_cells, gpu_users};
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{Breakdown, GpuOrProcess, Severity};
@@ -33,7 +31,7 @@ use crate::view::theme::{Fill, Theme};
 use crate::view::{frame, rect};
 
 /// The width of the names of the bars.
-const LABEL: usize = 4;
+const LABEL: u16 = 4;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid) {
     for (at, row) in gpu_rows(app.fleet()).enumerate() {
@@ -41,7 +39,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid)
         let is_selected = app.focus == List::Gpus && at == app.gpus.cursor;
         frame::draw(buffer, theme, area, is_selected);
         head(buffer, theme, app, row, area, is_selected);
-        let inside = inside(area);
+        let inside = area.inside();
         match row.gpu.trouble.as_ref().filter(|_| !is_read(row)) {
             Some(trouble) => {
                 if let Some(mut pen) = Pen::at(buffer, inside, 0) {
@@ -61,70 +59,67 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid)
     }
 }
 
-/// The area of the figures in a tile.
-fn inside(tile: Area) -> Area {
-    let inside = tile.inside();
-    Area { x: inside.x + 1, width: inside.width.saturating_sub(2), ..inside }
-}
-
 /// Whether the sentence about a GPU in trouble fits into its tile. A seventh of each line counts as lost to word wrap.
 pub(super) fn has_room_for(trouble: &Trouble, tile: Area) -> bool {
-    let inside = inside(tile);
+    let inside = tile.inside();
     trouble.sentence.as_str().len() <= usize::from(inside.width) * 6 / 7 * usize::from(inside.height - 1)
 }
 
-/// Draws what the GPU is on the upper edge, and on the lower edge what is wrong with it.
+/// Draws on the upper edge what the GPU is, what is wrong with it, its temperature and its power.
 fn head(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: Area, is_selected: bool) {
-    let GpuRow { model, gpu, .. } = row;
+    let GpuRow { gpu, .. } = row;
     let name = gpu.facts.name.as_ref().map_or("", |name| gpu_cells::short_name(name.as_str()));
     let host = if app.fleet().has_many() { format!("{}:", app.fleet().name(row.host)) } else { String::new() };
+    let label = format!("{host}{}", gpu_label(gpu));
     let heat = cell(app, row, GpuColumn::Temperature);
-    let power = word(gpu.load.power);
-    let right = heat.text.width() + 1 + power.width() + 2;
-    let edge = Area { height: 1, ..area };
-    let room = usize::from(area.width).saturating_sub(4 + 2);
-    let title = format!("{host}{} {name}", gpu_label(gpu));
-    // The last words of the model's name give way to temperature and power.
+    let mut right = notes(theme, app, row);
+    right.push((heat.text, theme.tone(heat.tone, theme.text(), theme.text())));
+    right.push((word(gpu.load.power), theme.text()));
+    // Each text has a blank before it, and the last one a blank after it.
+    let width = |texts: &[(String, Style)]| texts.iter().map(|(text, _)| text.width() + 1).sum::<usize>() + 1;
+    let room = usize::from(area.width).saturating_sub(4);
+    // Power, then the temperature, gives way to what is wrong.
+    while right.len() > 1 && label.width() + 3 + width(&right) > room {
+        right.pop();
+    }
+    // The last words of the model's name give way to all of them.
+    let title = format!("{label} {name}");
     let mut short = title.as_str();
-    while short.width() > room.saturating_sub(right + 1)
+    while short.width() + 3 + width(&right) > room
         && let Some((words, _)) = short.rsplit_once(' ')
     {
         short = words;
     }
-    if let Some(mut pen) = frame::title(buffer, theme, area, short)
-        && pen.room() > right
-    {
-        pen.tab_from_end(right).put(" ", theme.text());
-        pen.put(&heat.text, theme.tone(heat.tone, theme.text(), theme.text())).put(" ", theme.text());
-        pen.put(power, theme.text()).put(" ", theme.text());
+    if let Some(mut pen) = frame::title(buffer, theme, area, short) {
+        pen.tab_from_end(width(&right));
+        for (text, style) in right {
+            pen.put(" ", theme.text()).put(text, style);
+        }
+        pen.put(" ", theme.text());
     }
     if is_selected {
-        theme
-            .select(buffer, Rect { x: area.x + 2, width: u16::try_from(short.width() + 2).unwrap_or(0), ..rect(edge) });
+        let edge = Rect { height: 1, ..rect(area) };
+        theme.select(buffer, Rect { x: area.x + 2, width: u16::try_from(short.width() + 2).unwrap_or(0), ..edge });
+    }
+}
+
+/// The words for what is wrong with a GPU, the most urgent first.
+fn notes(theme: Theme, app: &App, row: GpuRow<'_>) -> Vec<(String, Style)> {
+    let GpuRow { model, gpu, .. } = row;
+    let mut notes = Vec::new();
+    if let Some(leak) = gpu_users::leak(model, gpu) {
+        notes.push((leak.to_string(), theme.alarm_line()));
     }
     let health = model.health(gpu);
-    let mut notes: Vec<(String, Style)> = Vec::new();
+    match model.age(gpu) {
+        Some(age) => notes.push((format!("{} old", Elapsed(age)), theme.notable())),
+        None if health.severity > Severity::Fine => notes.push((health.word, theme.severity(health.severity))),
+        None => {}
+    }
     if app.alerts.is_watched(&row.id().into()) {
         notes.push(("watched".to_owned(), theme.accent()));
     }
-    if let Some(left) = gpu_users::runs_out_in(model, gpu) {
-        notes.push((format!("full in {}", Elapsed(left)), theme.alarm_line()));
-    }
-    match model.age(gpu) {
-        Some(age) => notes.push((format!("{} old", Elapsed(age)), theme.notable())),
-        None if health.severity > Severity::Fine => {
-            let words = if health.phrase.width() <= room { health.phrase } else { health.word };
-            notes.push((words, theme.severity(health.severity)));
-        }
-        None => {}
-    }
-    let bottom = Area { x: area.x + 2, y: area.y + area.height - 1, width: area.width.saturating_sub(4), height: 1 };
-    let Some(mut pen) = Pen::at(buffer, bottom, 0) else { return };
-    let width: usize = notes.iter().map(|(words, _)| words.width() + 2).sum();
-    pen.tab_from_end(width);
-    for (words, style) in notes {
-        pen.put(" ", theme.text()).put(words, style).put(" ", theme.text());
-    }
+    notes
 }
 
 fn cell(app: &App, GpuRow { host, model, gpu }: GpuRow<'_>, column: GpuColumn) -> crate::app::columns::Cell {
@@ -137,8 +132,8 @@ fn figures(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: 
     }
     if let Some(mut pen) = Pen::at(buffer, area, 1) {
         let style = if is_read(row) { theme.text() } else { theme.dim() };
-        let bar = pen.room().saturating_sub(LABEL + MEMORY_WIDTH + 1);
-        pen.cell("SM", LABEL, Align::Left, theme.dim());
+        let bar = pen.room().saturating_sub(usize::from(LABEL) + MEMORY_WIDTH + 1);
+        pen.cell("SM", LABEL.into(), Align::Left, theme.dim());
         let share = row.gpu.load.sm.ok().map(|percent| f64::from(percent.value()) / 100.0);
         pen.gauge(theme, share, bar, Fill::Busy, style);
         pen.skip(1).cell(cell(app, row, GpuColumn::Sm).text, MEMORY_WIDTH, Align::Right, style);
@@ -154,9 +149,9 @@ fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
     let GpuRow { model, gpu, .. } = row;
     let load = &gpu.load;
     let style = if is_read(row) { theme.text() } else { theme.dim() };
-    let bar = pen.room().saturating_sub(LABEL + MEMORY_WIDTH + 1);
+    let bar = pen.room().saturating_sub(usize::from(LABEL) + MEMORY_WIDTH + 1);
     let share = load.memory_used.ok().zip(load.memory_total.ok()).and_then(|(used, total)| used.share_of(total));
-    pen.cell("MEM", LABEL, Align::Left, theme.dim());
+    pen.cell("MEM", LABEL.into(), Align::Left, theme.dim());
     let parts = model.latest().filter(|_| is_read(row)).and_then(|snapshot| Breakdown::of_used(snapshot, gpu));
     match parts.zip(load.memory_total.ok()) {
         Some((parts, total)) => pen.breakdown(theme, &parts, total, bar, style),
@@ -166,24 +161,54 @@ fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
     pen.skip(1).cell(cell(app, row, GpuColumn::Memory).text, MEMORY_WIDTH, Align::Right, figure);
 }
 
-/// Draws the memory of the last minutes, filled up to its share of all memory.
+/// Draws the memory of the last minutes, the name of that period, and the change of memory in it.
 fn history(buffer: &mut Buffer, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, area: Area) {
     let subject = GpuOrProcess::Gpu(gpu.uuid.clone());
     let (Some(series), Ok(total)) = (model.series(&subject), gpu.load.memory_total) else { return };
-    let columns = series.columns(model.now(), recent(model), area.width.into());
+    let curve = Area {
+        x: area.x + LABEL,
+        width: area.width.saturating_sub(LABEL + u16::try_from(MEMORY_WIDTH).unwrap_or(0) + 1),
+        ..area
+    };
+    let period = labels::recent(model);
+    let columns = series.columns(model.now(), period, curve.width.into());
+    let known = || columns.iter().flatten().copied();
+    let lowest = known().min().unwrap_or_default();
+    // A few rows would hide growth if they stood for all memory.
+    let (base, range) = match known().max() {
+        Some(highest) if area.height < ROWS_FROM_ZERO => {
+            (lowest, highest.saturating_sub(lowest).max(Bytes(highest.0 / 20)))
+        }
+        _ => (Bytes(0), total),
+    };
     for line in 0..area.height {
-        let Some(mut pen) = Pen::at(buffer, area, line) else { return };
+        let Some(mut pen) = Pen::at(buffer, curve, line) else { return };
         let row = u64::from(area.height - 1 - line);
         let glyph = |held: Bytes| {
             // In eighths of a cell, of which a memory in use has at least one.
-            let eighths =
-                (held.0.saturating_mul(u64::from(area.height) * 8) / total.0.max(1)).max(u64::from(held.0 > 0));
+            let eighths = held.saturating_sub(base).0.saturating_mul(u64::from(area.height) * 8) / range.0.max(1);
+            let eighths = eighths.max(u64::from(held.0 > 0));
             usize::try_from(eighths.saturating_sub(row * 8)).map_or(8, |eighths| eighths.min(8))
         };
-        let curve: String = columns.iter().map(|held| held.map_or(' ', |held| EIGHTHS[glyph(held)])).collect();
-        pen.put(curve, theme.fill(Fill::Allocated, f64::from(area.height - line) / f64::from(area.height)));
+        let blocks: String = columns.iter().map(|held| held.map_or(' ', |held| EIGHTHS[glyph(held)])).collect();
+        pen.put(blocks, theme.fill(Fill::Allocated, f64::from(area.height - line) / f64::from(area.height)));
+    }
+    let label = format!("last {}", labels::period(period));
+    let change = labels::growth(model, &subject).filter(|change| *change != 0);
+    let change = change.map(|change| format!("{}/{}", labels::signed(change), labels::period(period)));
+    let texts = match change {
+        Some(change) if area.height == 1 => vec![(change, theme.text())],
+        change => vec![(label, theme.dim()), (change.unwrap_or_default(), theme.text())],
+    };
+    let above = area.height.saturating_sub(u16::try_from(texts.len()).unwrap_or(0));
+    for (line, (text, style)) in (above..).zip(texts) {
+        let Some(mut pen) = Pen::at(buffer, area, line) else { return };
+        pen.tab_from_end(MEMORY_WIDTH).cell(text, MEMORY_WIDTH, Align::Right, style);
     }
 }
+
+/// The fewest rows of a history that begins at no memory, and ends at all memory.
+const ROWS_FROM_ZERO: u16 = 3;
 
 /// Blocks by their height in eighths of a cell.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -194,15 +219,14 @@ fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
     if users.is_empty() {
         let GpuRow { model, gpu, .. } = row;
         let unaccounted = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.uuid);
-        match unaccounted {
+        _ = match unaccounted {
             Some(unaccounted) => {
-                pen.rest(format!("{} unaccounted", short(unaccounted.memory)), theme.edge(Fill::Other));
+                pen.rest(format!("{} unaccounted", short(unaccounted.memory)), theme.edge(Fill::Other))
             }
-            None if gpu.trouble.is_some() || !gpu.failures.is_empty() => {
-                pen.rest("processes not known", theme.dim());
-            }
-            None => _ = pen.put("no process", theme.dim()),
-        }
+            None if gpu.trouble.is_some() || !gpu.failures.is_empty() => pen.rest("processes not known", theme.dim()),
+            None if gpu_users::is_busy_without_process(gpu) => pen.rest("busy, no process seen", theme.notable()),
+            None => pen.put("no process", theme.dim()),
+        };
         return;
     }
     for (at, user) in users.iter().enumerate() {

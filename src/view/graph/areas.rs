@@ -10,6 +10,7 @@ use crate::view::theme::{Fill, Theme};
 
 /// The steps of height in a cell.
 const STEPS: usize = 8;
+const EIGHT: f64 = 8.0;
 
 const BLOCKS: [char; STEPS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -27,30 +28,61 @@ impl Areas {
     }
 
     /// Adds a column of cells at the right. `heights` are the upper edges of the areas as shares of the plot; none in a gap.
+    ///
+    /// The thickness of an area is rounded, and not its edges: an area of constant size must not flicker from column to column.
+    /// The thickest area takes what is left, so that all of them end at the height of the whole. Areas at the top that are
+    /// thinner than half a cell are drawn as a part of the area below: a cell has no third colour for them, and they would show
+    /// only where the top happens to be at the edge of a cell.
     pub(super) fn push(&mut self, plot: Area, heights: impl Iterator<Item = f64>) {
-        let steps = usize::from(plot.height) * STEPS;
-        let mut floor = 0;
-        let column = heights.map(|height| {
-            #[expect(clippy::cast_precision_loss, reason = "a screen has fewer than 2^52 rows")]
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "between 0 and the steps there are"
-            )]
-            let top = (height.clamp(0.0, 1.0) * steps as f64).round() as usize;
-            floor = floor.max(top);
-            floor
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and the steps there are"
+        )]
+        let steps = |share: f64| (share * f64::from(plot.height) * EIGHT).round() as usize;
+        let mut below = 0.0_f64;
+        let thickness = heights.map(|height| {
+            let bottom = below;
+            below = height.min(1.0).max(bottom);
+            steps(below - bottom)
         });
-        self.columns.push(column.collect());
+        let mut parts: Vec<usize> = thickness.collect();
+        let (whole, sum) = (steps(below), parts.iter().sum::<usize>());
+        let thickest = (0..parts.len()).max_by_key(|at| parts[*at]).unwrap_or(0);
+        if let Some(part) = parts.get_mut(thickest) {
+            *part = (*part + whole).saturating_sub(sum);
+        }
+        let top_area = parts.iter().rposition(|part| *part >= STEPS / 2).unwrap_or(thickest);
+        for above in top_area + 1..parts.len() {
+            parts[top_area] += std::mem::take(&mut parts[above]);
+        }
+        let mut top = 0;
+        for part in &mut parts {
+            top += *part;
+            *part = top;
+        }
+        self.columns.push(parts);
     }
 
     pub(super) fn draw(&self, buffer: &mut Buffer, theme: Theme, plot: Area) {
         for row in 0..plot.height {
             let place = f64::from(row) / f64::from(plot.height.max(2) - 1);
             let styles: Vec<Style> = self.fills.iter().map(|fill| style(theme, *fill, place)).collect();
+            let from = usize::from(row) * STEPS;
             for (x, tops) in (plot.x..plot.x + plot.width).zip(&self.columns) {
                 let cell = &mut buffer[(x, plot.y + plot.height - 1 - row)];
-                self.draw_cell(cell, theme, usize::from(row) * STEPS, tops, &styles);
+                match tops.last().map_or(0, |top| top.saturating_sub(from + STEPS)) {
+                    // The bright line is a cell thick: the less of it is in the cell above, the more is in this one.
+                    above @ 0..STEPS => {
+                        #[expect(clippy::cast_precision_loss, reason = "less than 8")]
+                        let place = 1.0 - (1.0 - place) * above as f64 / EIGHT;
+                        let mut styles = styles.clone();
+                        let top_area = tops.iter().position(|top| Some(top) == tops.last()).unwrap_or(0);
+                        styles[top_area] = style(theme, self.fills[top_area], place);
+                        self.draw_cell(cell, theme, from, tops, &styles);
+                    }
+                    _ => self.draw_cell(cell, theme, from, tops, &styles),
+                }
             }
         }
     }

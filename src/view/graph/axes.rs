@@ -10,8 +10,10 @@ use crate::app::columns::Align;
 use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
 use crate::app::marks::Mark;
+use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::model::{GpuOrProcess, HistoryEvent, HistoryEventKind, HostModel, LeakDetector};
+use crate::model::{GpuOrProcess, HistoryEvent, HistoryEventKind, HostModel, LeakDetector, ProcessHistory};
+use crate::protocol::snapshot::{ProcessId, Reading};
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
@@ -150,7 +152,11 @@ pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
 }
 
 pub(super) fn sentence(model: &HostModel, event: &HistoryEvent) -> String {
-    let who = event.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
+    // The name may have been read after the event.
+    let name = |(id, then): &(ProcessId, Reading<Text>)| {
+        name_of(*id, &model.history().process(*id).map_or_else(|| then.clone(), ProcessHistory::name))
+    };
+    let who = event.process.as_ref().map(name).unwrap_or_default();
     let lives =
         event.process.as_ref().is_some_and(|(id, _)| model.latest().is_some_and(|snapshot| snapshot.lives(*id)));
     match event.kind {

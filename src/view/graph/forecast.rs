@@ -60,8 +60,8 @@ fn paths(buffer: &mut Buffer, theme: Theme, panel: &Panel, projection: Projectio
         for row in [rows[0], rows[2]].into_iter().filter(|_| x % 4 < 2) {
             dots.line(x, (row, row), theme.dim());
         }
-        // Neighbouring columns are joined, however steep the path is.
-        dots.line(x, (before, rows[1]), theme.alarm_line());
+        // Neighbouring columns are joined, however steep the path is, and the line is two dots thick.
+        dots.line(x, (before.min(rows[1]).saturating_sub(1), before.max(rows[1])), theme.alarm_line());
         before = rows[1];
         // Memory has ended.
         if projection.full.is_some_and(|full| after >= full.likely) {

@@ -62,7 +62,7 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
         Fill::Process(free.remove(place))
     };
     let layer = |(rank, (id, process, series)): (usize, (_, &ProcessHistory, &MemoryHistory))| Layer {
-        name: name_of(id, &process.name),
+        name: name_of(id, &process.name()),
         fill: fill(rank),
         amounts: amounts(series, panel, now),
         held: match cursor {
@@ -227,7 +227,7 @@ fn places(entries: Vec<LegendEntry<'_>>, rows: u16) -> Vec<(u16, LegendEntry<'_>
 /// The memory of each layer at a moment, the largest first, for the line of figures.
 pub(super) fn memory_at(model: &HostModel, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes)> {
     let held = |(id, process, series): (_, &ProcessHistory, &MemoryHistory)| {
-        Some((name_of(id, &process.name), series.at(at, model.now())?.high))
+        Some((name_of(id, &process.name()), series.at(at, model.now())?.high))
     };
     let mut held: Vec<_> = model.history().gpu_processes(gpu).into_iter().filter_map(held).collect();
     held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));

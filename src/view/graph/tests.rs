@@ -65,23 +65,26 @@ fn shows(screen: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_process_has_round_amounts_and_times_its_peak_and_its_baseline() {
+fn a_process_has_round_amounts_and_times_its_peak_and_its_first_memory() {
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("g"));
-    shows(&screen, &["100 python memory  now 44.6 GiB", "peak 44.6 GiB", "baseline 30.0 GiB", "OOM 22:"]);
-    shows(&screen, &["  0 GiB", " 40 GiB", " 80 GiB", " -5m ", " 22:16 ", " now ", " 22:20 ", "+10m", "  SM  40% ▃▃▃"]);
+    shows(&screen, &["100 train.py memory  now 44.6 GiB", "peak 44.6 GiB", "at first 30.0 GiB", "OOM 22:"]);
+    shows(
+        &screen,
+        &["  0 GiB", " 40 GiB", " 80 GiB", " -5m ", " 22:16 ", " now ", " 22:17 ", "+1m40s", "  SM  40% ▃▃▃"],
+    );
 }
 
 #[test]
 fn a_gpu_shows_its_processes_on_each_other_with_and_without_colour() {
     let app = app("\tg");
     for theme in [Theme::new(false, ColourDepth::Sixteen), Theme::new(false, ColourDepth::None)] {
-        shows(&screen(theme, &app), &["100 python", "44.6 GiB", "200 python", "12.0 GiB", "capacity", "  0 GiB"]);
+        shows(&screen(theme, &app), &["100 train.py", "44.6 GiB", "200 train.py", "12.0 GiB", "capacity", "  0 GiB"]);
     }
     let poor = screen(Theme::new(true, ColourDepth::None), &app);
-    shows(&poor, &["100 python", "44.6 GiB", "capacity"]);
+    shows(&poor, &["100 train.py", "44.6 GiB", "capacity"]);
     assert!(poor.is_ascii(), "{poor}");
     // Without colour, layers beside each other have different glyphs.
-    shows(&screen(Theme::new(false, ColourDepth::None), &app), &["█ 100 python", "▒ 200 python"]);
+    shows(&screen(Theme::new(false, ColourDepth::None), &app), &["█ 100 train.py", "▒ 200 train.py"]);
 }
 
 /// A process of 40 GiB, of which PyTorch reserved 36. Tensors hold 10 GiB, and 50 MiB more each second. The parts are
@@ -171,7 +174,7 @@ fn a_level_is_named_where_its_line_is_seen_or_not_at_all() {
 #[test]
 fn ended_processes_are_listed_and_marked_on_the_axis() {
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("\tg"));
-    shows(&screen, &["▼ 300 python ended, held 6.0 GiB", "22:18:21      -0s ▼ 300 python"]);
+    shows(&screen, &["▼ 300 train.py ended, held 6.0 GiB", "22:18:21      -0s ▼ 300 train.py"]);
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn a_living_process_without_memory_has_not_ended() {
     let mut idle = host.clone().without(200);
     idle.processes = host.processes;
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(idle)))));
-    shows(&screen(Theme::new(false, ColourDepth::Sixteen), &app), &["200 python let go of 12.0 GiB"]);
+    shows(&screen(Theme::new(false, ColourDepth::Sixteen), &app), &["200 train.py let go of 12.0 GiB"]);
 }
 
 #[test]
@@ -222,7 +225,7 @@ fn the_cursor_shows_the_figures_of_its_moment() {
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("\tg←←←←←←←←←←"));
     shows(
         &screen,
-        &["at -", "SM 50%", "300 W", "50°C", "100 python       42.3 GiB", "200 python       12.0 GiB", "graph "],
+        &["at -", "SM 50%", "300 W", "50°C", "100 train.py     42.3 GiB", "200 train.py     12.0 GiB", "graph "],
     );
 }
 
@@ -240,7 +243,7 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
     terminal.draw(|frame| draw_one(frame.buffer_mut(), theme, &app, &panel)).unwrap();
     let screen = terminal.backend().to_string();
-    shows(&screen, &["OOM 22:21, in 3m00s (2m00s to 5m00s)", "+1m", "now"]);
+    shows(&screen, &["full in 2m00s to 5m00s", "OOM 22:21", "+1m", "now"]);
     let beyond = usize::from(panel.plot.x + panel.past);
     let drawn = screen.lines().skip(1).take(usize::from(panel.plot.height));
     let dots = drawn.flat_map(|it| it.chars().skip(beyond + 1)).filter(|it| ('\u{2801}'..='\u{28ff}').contains(it));

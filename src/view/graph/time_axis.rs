@@ -1,8 +1,11 @@
 //! Draws the time axis below a plot: clock times, and the time before or after now at its ends.
 
+use std::time::Duration;
+
 use ratatui::buffer::Buffer;
 
 use crate::app::graph::panel::Panel;
+use crate::app::labels::period;
 use crate::app::layout::Area;
 use crate::base::time::WallClock;
 use crate::base::units::{Elapsed, Moment};
@@ -51,7 +54,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Opti
     let is_present = window.place(now).is_some();
     let span = panel.span.as_secs();
     let (begin, end) = if is_present {
-        (format!("-{}", words(span)), "now".to_owned())
+        (format!("-{}", period(panel.span)), "now".to_owned())
     } else {
         let ago = |moment: Moment| format!("-{}", Elapsed(now.since(moment)));
         (ago(window.start()), ago(window.end()))
@@ -60,8 +63,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Opti
     labels.put(0, &begin);
     if past < width {
         let seconds = span * (width - past) / past.max(1);
-        let unit = if seconds < 600 { 1 } else { 60 };
-        let ahead = format!("+{}", words((seconds + unit / 2) / unit * unit));
+        let unit = if seconds < 60 {
+            1
+        } else if seconds < 600 {
+            10
+        } else {
+            60
+        };
+        let ahead = format!("+{}", period(Duration::from_secs((seconds + unit / 2) / unit * unit)));
         labels.put(width - ahead.len() as u64, &ahead);
     }
     let Some(clock) = clock else { return };
@@ -87,16 +96,5 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Opti
         if let Some(start) = column.checked_sub(label.len() as u64 / 2) {
             labels.put(start, &label);
         }
-    }
-}
-
-/// Formats a time: `40s`, `5m`, `1h30m`, `2d`.
-pub(super) fn words(seconds: u64) -> String {
-    let part = |amount: u64, unit: &str| if amount > 0 { format!("{amount}{unit}") } else { String::new() };
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => part(seconds / 60, "m") + &part(seconds % 60, "s"),
-        3600..86_400 => part(seconds / 3600, "h") + &part(seconds / 60 % 60, "m"),
-        _ => part(seconds / 86_400, "d") + &part(seconds / 3600 % 24, "h"),
     }
 }

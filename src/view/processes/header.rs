@@ -4,12 +4,15 @@ use std::collections::HashSet;
 
 use crate::app::App;
 use crate::app::columns::{Align, ListColumn};
-use crate::app::process_cells::recent;
+use crate::app::labels;
 use crate::app::process_columns::ProcessColumn;
-use crate::app::process_widths::ProcessWidths;
+use crate::app::process_widths::{MEMORY, ProcessWidths};
 use crate::app::rows::Row;
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
+
+/// The least width of the column of memory whose heading says what a full bar is.
+const WITH_SCALE: usize = "MEMORY▼ OF GPU".len() - "▼".len() + 1;
 
 /// Draws the headings, and at the end how many lines of the list are below the screen.
 pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ProcessWidths, below: usize) {
@@ -29,6 +32,9 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Process
             text.truncate(columns.width(*column) - 1);
         }
         text.extend(mark);
+        if *column == ProcessColumn::Memory && columns.width(*column) >= WITH_SCALE {
+            text = format!("{text:<width$}OF GPU", width = MEMORY + 2);
+        }
         let style = if *column == sort.column { theme.head().patch(theme.accent()) } else { theme.head() };
         let (width, align) = if is_last {
             // The last heading shares its cell with the number of lines below. Where both do not fit, the word `below`
@@ -58,14 +64,9 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Process
 fn title(column: ProcessColumn, app: &App, columns: &ProcessWidths) -> String {
     match column {
         ProcessColumn::Memory if columns.memory_bar > 0 => "MEMORY".to_owned(),
-        ProcessColumn::History => {
-            let longest = app.fleet().hosts().map(|(_, model)| recent(model)).max().unwrap_or_default();
-            let span = match longest.as_secs() {
-                seconds @ 0..60 => format!("{seconds} S"),
-                seconds => format!("{} MIN", seconds / 60),
-            };
-            if columns.history > 8 { format!("LAST {span}") } else { span }
-        }
+        ProcessColumn::History if columns.history > 8 => format!("LAST {}", period(app)),
+        ProcessColumn::History => period(app),
+        ProcessColumn::Growth => format!("IN {}", period(app)),
         ProcessColumn::Command => {
             let mut text = if app.processes.view.suspects { "WHY" } else { column.spec().title }.to_owned();
             let view = &app.processes.view;
@@ -81,4 +82,9 @@ fn title(column: ProcessColumn, app: &App, columns: &ProcessWidths) -> String {
         }
         _ => column.spec().title.to_owned(),
     }
+}
+
+/// The longest period that a line shows the history and the change of memory for.
+fn period(app: &App) -> String {
+    labels::period(app.fleet().hosts().map(|(_, model)| labels::recent(model)).max().unwrap_or_default())
 }

@@ -11,7 +11,7 @@ use crate::model::{HostGpu, HostModel};
 use crate::protocol::snapshot::ProcessId;
 
 pub(super) fn draw(pen: &mut Pen<'_>, painter: &RowPainter<'_>, gpu: &HostGpu) {
-    let RowPainter { theme, app, columns, largest } = *painter;
+    let RowPainter { theme, app, columns } = *painter;
     let Some(snapshot) = app.fleet().host(gpu.host).and_then(HostModel::latest) else { return };
     let Some(unaccounted) = super::unaccounted(app, gpu) else { return };
     let label = snapshot.gpu(&gpu.gpu).map(gpu_label).unwrap_or_default();
@@ -33,7 +33,10 @@ pub(super) fn draw(pen: &mut Pen<'_>, painter: &RowPainter<'_>, gpu: &HostGpu) {
         pen.cell(short(unaccounted.memory), MEMORY, Align::Right, theme.edge(Fill::Other)).skip(1);
         if columns.memory_bar > 0 {
             let part = [(unaccounted.memory, Fill::Other)];
-            pen.amounts(theme, part, largest, columns.memory_bar, theme.text()).skip(1);
+            match snapshot.gpu(&gpu.gpu).and_then(|gpu| gpu.load.memory_total.ok()) {
+                Some(total) => pen.amounts(theme, part, total, columns.memory_bar, theme.text()).skip(1),
+                None => pen.skip(columns.memory_bar + 1),
+            };
         }
     } else {
         pen.put(format!("{} on GPU {label} ", unaccounted.memory), theme.edge(Fill::Other));

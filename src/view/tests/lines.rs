@@ -11,7 +11,7 @@ use crate::protocol::host_key::HostKey;
 fn no_word_above_a_list_is_cut() {
     for width in 60..200 {
         let head = line_of(&app_of_size(&[], width, 24), width, " PID ");
-        let words = "GPU PID USER MEMORY▼ CACHE GROWTH SM CPU RSS TIME LAST S MIN ORIGIN VERDICT COMMAND more below";
+        let words = "GPU PID USER MEMORY▼ OF CACHE IN 10s SM CPU RSS TIME LAST ORIGIN VERDICT COMMAND more below";
         let is_whole = |word: &str| words.split(' ').any(|it| it == word) || word.parse::<u32>().is_ok();
         assert!(head.split_whitespace().all(is_whole), "{width}: {head}");
     }

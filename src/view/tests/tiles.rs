@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_tile_shows_memory_use_history_and_who_is_on_the_gpu() {
     let host = host(2)
-        .with(7, "python -m torch.distributed.run train.py", 0, Bytes::from_gib(12))
+        .with(7, "python -m torch.distributed.run", 0, Bytes::from_gib(12))
         .with(8, "python train.py --lr 1", 1, Bytes::from_gib(30))
         .with(9, "python train.py --lr 2", 1, Bytes::from_gib(4));
     let app = app_of(&host, 100, 30, Settings::default());
@@ -20,6 +20,30 @@ fn a_tile_shows_memory_use_history_and_who_is_on_the_gpu() {
         assert!(screen.contains(words), "{words}\n{screen}");
     }
     assert!(screen.contains("╭─ Processes ─"), "{screen}");
+}
+
+#[test]
+fn a_tile_names_the_period_of_its_history_and_says_how_much_memory_grew() {
+    let mut host = host(8).with(7, "python train.py", 0, Bytes::from_gib(12));
+    let mut app = app_of(&host, 120, 40, Settings::default());
+    for _ in 0..70 {
+        host = host.later(1);
+        host.gpus[0].load.memory_used.as_mut().unwrap().0 += 10 << 20;
+        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
+    }
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 40);
+    let line = screen.lines().find(|line| line.contains("+600M/1m")).unwrap_or_else(|| panic!("{screen}"));
+    // The growth is visible although it is small beside all memory.
+    assert!(line.contains("▁▁▂") && line.contains("██") && screen.contains("last 1m"), "{screen}");
+}
+
+#[test]
+fn a_gpu_that_computes_without_a_process_is_called_odd() {
+    let mut host = host(2);
+    host.gpus[1].load.sm = Ok(Percent::new(0.0));
+    let app = app_of(&host, 100, 30, Settings::default());
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 100, 30);
+    assert!(screen.contains("busy, no process seen") && screen.contains("no process  "), "{screen}");
 }
 
 #[test]
