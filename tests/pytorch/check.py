@@ -29,6 +29,7 @@ VERSIONS = ["2.1.2", "2.3.1", "2.5.1", "2.7.1", "2.11.0", "2.15.0"]
 NEEDED = ["numpy<2", "filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "setuptools"]
 # The packages with the headers, and with the one library that is no stub.
 CUDA = {
+    11: ["nvidia-cuda-runtime-cu11==11.7.99", "nvidia-cuda-cupti-cu11==11.7.101"],
     12: ["nvidia-cuda-runtime-cu12", "nvidia-cuda-cupti-cu12", "nvidia-cuda-nvcc-cu12"],
     13: ["nvidia-cuda-runtime", "nvidia-cuda-cupti", "nvidia-cuda-crt"],
 }
@@ -292,8 +293,8 @@ def middle(ratios):
     return f"{median:.3f} ({low:.3f}-{high:.3f})"
 
 
-def check(directory, python, version):
-    """Checks one version. Returns the number of compared values, the differences, and the cost for the trainer."""
+def prepare(directory, version):
+    """Downloads a version, and builds its fake runtime. Returns the environment for Python."""
     torch = download(directory / f"torch-{version}", f"torch=={version}")
     runtime = re.search(r"libcudart\S*\.so\.(\d+)", run("readelf", "-d", torch / "torch/lib/libc10_cuda.so"))
     major = int(runtime[1])
@@ -301,7 +302,7 @@ def check(directory, python, version):
     out = directory / f"fake-{version}"
     build(torch, out, cuda)
     real = [str(it.parent) for it in cuda.glob("nvidia/*/lib/libcupti.so*")]
-    environment = {
+    return {
         "PATH": os.environ["PATH"],
         "LD_LIBRARY_PATH": ":".join([str(out), *real]),
         "PYTHONPATH": str(torch),
@@ -312,6 +313,11 @@ def check(directory, python, version):
         # The stub of cuBLAS causes warnings.
         "PYTHONWARNINGS": "ignore",
     }
+
+
+def check(directory, python, version):
+    """Checks one version. Returns the number of compared values, the differences, and the cost for the trainer."""
+    environment, out = prepare(directory, version), directory / f"fake-{version}"
     trainer = Child([python, HERE / "train.py"], environment)
     name = trainer.read()["torch"]
     watcher = Watcher(out, trainer.process.pid)

@@ -59,7 +59,9 @@ class Probe:
         self.history = History()
         self.changes = Changes()
         self.fields = {}
+        # For tests: shorter than one second, all goes faster.
         self.interval = _seconds_from_environment("GPUTOP_PROBE_INTERVAL", INTERVAL)
+        self.share = SHARE * min(1.0, self.interval)
         # The moment of the last scan, and the bytes that no tensor of Python held then.
         self._hidden_at_scan = None
         # By device index: its UUID; (allocated after the last step, highest allocated, step that raised it last).
@@ -159,7 +161,7 @@ class Probe:
                     function(self.steps.count)
                 if now >= self._next_levels:
                     self._read_levels(True)
-                    self._next_levels = now + SHARE * (time.monotonic() - now)
+                    self._next_levels = now + self.share * (time.monotonic() - now)
                 if self._wanted_at is None and self.steps.count <= FIRST_STEPS:
                     self._wanted_at = now
                 if self._wanted_at is not None or self._tasks:
@@ -209,7 +211,9 @@ class Probe:
             self.history.note(blocks, tick)
             if scan:
                 self.history.find_libraries(blocks, labels, tick, bool(count))
-        reading = sum_up(Reading(count or None, moment, scan or self._hidden_at_scan is not None), blocks, labels, self.history, True)
+        reading = Reading(count or None, moment)
+        reading.is_scan, reading.has_scan = scan, scan or self._hidden_at_scan is not None
+        sum_up(reading, blocks, labels, self.history, True)
         self._blocks_and_labels = (blocks, labels)
         self.reading = self.grouped = reading
         if moment == "step_end":
@@ -219,9 +223,9 @@ class Probe:
         self._next_reading = ended + self.interval
         if scan:
             self._hidden_at_scan, self._last_scan = (moment, reading.hidden), ended
-            self._next_scan = ended + SHARE * (ended - began)
+            self._next_scan = ended + self.share * (ended - began)
         else:
-            self._next_reading = ended + max(self.interval, SHARE * (ended - began))
+            self._next_reading = ended + max(self.interval, self.share * (ended - began))
         for function in self._after_reading:
             function(reading)
         return reading
@@ -332,7 +336,7 @@ class Probe:
         if now < self._next_reading:
             return
         blocks = self.allocator.read()
-        reading = Reading(self.steps.count or None, "any", False)
+        reading = Reading(self.steps.count or None, "any")
         labels = {}
         if self._blocks_and_labels is not None:
             old, known = self._blocks_and_labels
@@ -346,7 +350,7 @@ class Probe:
                 device.categories = None
         self.reading = reading
         ended = time.monotonic()
-        self._next_reading = ended + max(self.interval, SHARE * (ended - now))
+        self._next_reading = ended + max(self.interval, self.share * (ended - now))
 
     def _answer_tensors(self, request):
         def read():

@@ -57,8 +57,10 @@ class Reading:
     were looked at; of blocks without a tensor the label is a category, of others the size is None.
     """
 
-    def __init__(self, step, moment, has_scan):
-        self.step, self.moment, self.has_scan = step, moment, has_scan
+    def __init__(self, step, moment):
+        self.step, self.moment = step, moment
+        # Whether all objects were scanned for this reading, and whether that was done for it or for one before.
+        self.is_scan = self.has_scan = False
         self.time = time.time()
         self.devices = {}
         self.groups = None
