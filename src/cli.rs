@@ -226,19 +226,19 @@ pub(crate) struct ScreenArgs {
     #[arg(long, value_name = "VIEW", env = "GPUTOP_GPU_VIEW", value_parser = values::one_of::<GpuView>(), hide_possible_values = true)]
     pub(crate) gpu_view: Option<GpuView>,
 
-    /// Show only your own processes
+    /// Show only your own processes, also in a report
     #[arg(long)]
     pub(crate) mine: bool,
 
-    /// Show only the processes of this user
+    /// Show only the processes of this user, also in a report
     #[arg(short = 'u', long, value_name = "USER")]
     user: Option<String>,
 
-    /// Show only these processes
+    /// Show only these processes, also in a report
     #[arg(long, value_name = "PID,…", value_delimiter = ',')]
     pid: Vec<u32>,
 
-    /// Begin with this filter: lines with all of its words, as `/` on the screen
+    /// Begin with this filter: lines with all of its words, as `/` on the screen; also in a report
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
 

@@ -86,7 +86,7 @@ impl Row {
 }
 
 pub(super) fn rows(fleet: &Fleet, view: &View, sort: Sort, filter: &str, order: &mut RowOrder) -> Vec<Row> {
-    let filter = Filter { only_mine: view.mine, gpu: view.gpu.as_ref(), ..Filter::new(fleet, filter) };
+    let filter = Filter { gpu: view.gpu.as_ref(), ..Filter::new(filter, view.mine, fleet.has_many()) };
     let mut sortable: Vec<(HostProcess, Moment, SortKeys<'_>)> = Vec::new();
     for (host, model) in fleet.hosts() {
         let Some(snapshot) = model.latest() else { continue };
@@ -98,7 +98,7 @@ pub(super) fn rows(fleet: &Fleet, view: &View, sort: Sort, filter: &str, order: 
                     if view.suspects { is_suspect(model, line.process.id) } else { line.process_total.is_some() }
                 },
             );
-        sortable.extend(listed.filter(|line| filter.matches(host, line)).map(|line| {
+        sortable.extend(listed.filter(|line| filter.is_on_gpu(host, line) && filter.matches(line)).map(|line| {
             let key = |column| sort_key(column, &line);
             let keys = [key(sort.column), sort.then.and_then(|(column, _)| key(column))];
             (HostProcess { host, process: line.process.id }, model.now(), keys)
@@ -145,8 +145,8 @@ fn leftovers(host: HostKey, host_name: &str, model: &HostModel, filter: &Filter<
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let verdicts = model.verdicts().iter().filter(|verdict| verdict.is_leftover());
     let processes = verdicts.filter_map(|verdict| snapshot.process(verdict.process));
-    let shown =
-        processes.filter(|process| filter.matches(host, &ProcessLine::new(host_name, model, snapshot, process)));
+    let lines = processes.map(|process| ProcessLine::new(host_name, model, snapshot, process));
+    let shown = lines.filter(|line| filter.is_on_gpu(host, line) && filter.matches(line)).map(|line| line.process);
     shown.map(|process| Row::of_process(HostProcess { host, process: process.id }, 0)).collect()
 }
 
@@ -282,17 +282,18 @@ fn place(snapshot: &Snapshot, gpu: &HostGpu) -> Option<usize> {
 
 /// Returns whether a process shows all words of a search, which is no match while it is empty.
 pub(super) fn matcher<'a>(fleet: &'a Fleet, search: &str) -> impl Fn(HostProcess) -> bool + 'a {
-    let filter = Filter::new(fleet, search);
+    let filter = Filter::new(search, false, fleet.has_many());
     move |process| {
         let Some(model) = fleet.host(process.host).filter(|_| !filter.terms.is_empty()) else { return false };
         let seen = model.latest().and_then(|snapshot| Some((snapshot, snapshot.process(process.process)?)));
         seen.is_some_and(|(snapshot, seen)| {
-            filter.matches(process.host, &ProcessLine::new(fleet.name(process.host), model, snapshot, seen))
+            filter.matches(&ProcessLine::new(fleet.name(process.host), model, snapshot, seen))
         })
     }
 }
 
-struct Filter<'a> {
+/// The condition for the processes that a list or a report shows.
+pub(crate) struct Filter<'a> {
     only_mine: bool,
     /// The GPU whose processes alone match.
     gpu: Option<&'a HostGpu>,
@@ -303,9 +304,10 @@ struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    fn new(fleet: &Fleet, words: &str) -> Self {
+    /// Returns the filter for lines that have all of these words. `has_hosts` says whether the lines name their hosts.
+    pub(crate) fn new(words: &str, only_mine: bool, has_hosts: bool) -> Self {
         let terms = words.split_whitespace().map(str::to_lowercase).collect();
-        Self { only_mine: false, gpu: None, terms, has_hosts: fleet.has_many() }
+        Self { only_mine, gpu: None, terms, has_hosts }
     }
 
     /// Whether memory without a process is shown.
@@ -313,18 +315,20 @@ impl Filter<'_> {
         self.terms.is_empty() && !self.only_mine
     }
 
-    fn matches(&self, host_key: HostKey, line: &ProcessLine<'_>) -> bool {
-        let ProcessLine { host, model, snapshot, process, process_total, .. } = *line;
+    /// Whether the process is on the GPU of the filter, or the filter has none.
+    fn is_on_gpu(&self, host: HostKey, line: &ProcessLine<'_>) -> bool {
+        let Some(gpu) = self.gpu else { return true };
+        // A process that the driver does not list may have the GPU open.
+        let open = line.model.verdict(line.process.id).map(|verdict| verdict.open.as_slice()).unwrap_or_default();
+        let places = line.process_total.map_or(open, |total| total.gpus.as_slice());
+        gpu.host == host && place(line.snapshot, gpu).is_some_and(|place| places.contains(&place))
+    }
+
+    /// Whether the process is of the user, if the filter asks for that, and its line has all words of the filter.
+    pub(crate) fn matches(&self, line: &ProcessLine<'_>) -> bool {
+        let ProcessLine { host, snapshot, process, process_total, .. } = *line;
         if self.only_mine && process.facts.uid != Ok(snapshot.host.facts.uid) {
             return false;
-        }
-        if let Some(gpu) = self.gpu {
-            // A process that the driver does not list may have the GPU open.
-            let open = model.verdict(process.id).map(|verdict| verdict.open.as_slice()).unwrap_or_default();
-            let places = process_total.map_or(open, |total| total.gpus.as_slice());
-            if gpu.host != host_key || place(snapshot, gpu).is_none_or(|place| !places.contains(&place)) {
-                return false;
-            }
         }
         if self.terms.is_empty() {
             return true;

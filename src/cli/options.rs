@@ -13,7 +13,7 @@ use crate::commands::explain::ExplainOptions;
 use crate::commands::free::FreeOptions;
 use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{FieldTable, Query, QueryOptions};
-use crate::commands::report::{ChosenColumns, ReadOptions, ReportFormat, ReportOptions};
+use crate::commands::report::{ChosenColumns, ChosenProcesses, ReadOptions, ReportFormat, ReportOptions};
 use crate::commands::run::RunOptions;
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_LOOP, SimulatedMachine};
 use crate::source::{Recording, Source, Speed};
@@ -42,6 +42,7 @@ impl Cli {
             ascii: is_ascii(self.screen.ascii),
             columns: ChosenColumns { processes: self.screen.columns.clone(), gpus: self.screen.gpu_columns.clone() },
             ids: self.query.id.clone(),
+            processes: self.screen.processes(),
         })
     }
 
@@ -76,6 +77,7 @@ impl Cli {
             query,
             format: args.format.clone(),
             ids: args.id.clone(),
+            processes: self.screen.processes(),
             file: args.filename.clone(),
         })
     }
@@ -125,6 +127,11 @@ impl ScreenArgs {
         let pids = self.pid.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let pids = (!pids.is_empty()).then(|| format!("pid:{pids}"));
         [self.filter.clone(), user, pids].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The processes that a report shows.
+    fn processes(&self) -> ChosenProcesses {
+        ChosenProcesses { words: self.filter(), only_mine: self.mine }
     }
 
     pub(crate) fn alert_command(&self) -> Vec<String> {

@@ -19,7 +19,7 @@ use anyhow::Context;
 pub use self::field::FieldTable;
 use self::field::QueryField;
 use crate::base::text::Text;
-use crate::commands::report::{self, Exit, ReadOptions, gpu_ids};
+use crate::commands::report::{self, ChosenProcesses, Exit, ReadOptions, gpu_ids};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL, SHORTEST_LOOP};
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
 use crate::source::Source;
@@ -41,6 +41,13 @@ pub enum Query {
     ProcessCsv,
 }
 
+impl Query {
+    /// Whether the answer has a row for each process.
+    fn has_processes(&self) -> bool {
+        matches!(self, Self::Fields(FieldTable::ComputeApps, _) | Self::ProcessCsv)
+    }
+}
+
 /// A query, its interval and the format of the answer.
 #[derive(Debug)]
 pub struct QueryOptions {
@@ -56,6 +63,8 @@ pub struct QueryOptions {
     pub format: Vec<String>,
     /// The GPUs to answer for, as index, UUID or PCI address; all if empty.
     pub ids: Vec<String>,
+    /// The processes to answer for.
+    pub processes: ChosenProcesses,
     /// The file to write to; `None` for the standard output.
     pub file: Option<PathBuf>,
 }
@@ -91,19 +100,19 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     let mut unknown_ids = Vec::new();
     let has_rates = matches!(options.query, Some(Query::ProcessCsv));
     let outcome = report::read_until(&read, has_rates, |hosts| {
-        let (_, snapshot) = hosts[0].seen?;
+        let (model, snapshot) = hosts[0].seen?;
         if answered_at.is_some_and(|answered_at| snapshot.at.since(answered_at) < shortest_pause) {
             return None;
         }
         skipped_passes += 1;
         // The scan of /proc runs beside the passes over the driver, and delivers its result a little later.
-        let has_processes =
-            matches!(options.query, Some(Query::Fields(FieldTable::ComputeApps, _) | Query::ProcessCsv));
+        let has_processes = options.query.as_ref().is_some_and(Query::has_processes);
         let lacks_rates = has_rates && is_first && rows::lacks_cpu(snapshot);
         let is_incomplete = has_processes && rows::is_incomplete(snapshot) || lacks_rates;
         if is_incomplete && skipped_passes < PATIENCE {
             return None;
         }
+        let snapshot = &*options.processes.of(hosts[0].name, model, snapshot, false);
         let gpus = chosen(snapshot, &options.ids);
         let exit = exit(snapshot, &gpus);
         if let (Exit::NoDriver | Exit::NoGpu | Exit::Nothing, None) = (exit, options.every) {
@@ -174,6 +183,11 @@ fn selected_fields(options: &QueryOptions) -> Result<Vec<QueryField>, String> {
         return Err(format!("`{other}` is no format; these are: csv, noheader, nounits"));
     }
     match &options.query {
+        Some(query) if !options.processes.is_all() && !query.has_processes() => {
+            Err("-u, --pid, --filter and --mine choose processes: they go with the screen, --once, --plain, --json, \
+                 --csv=processes and --query-compute-apps"
+                .to_owned())
+        }
         Some(Query::Fields(table, names)) => table.select(names),
         Some(_) => Ok(Vec::new()),
         None => Err("-f and --format go with --query-gpu, --query-compute-apps, -L or --csv; -i also with --once, --plain or --json; on \

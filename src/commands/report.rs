@@ -3,11 +3,13 @@
 //! Agents read the hosts, so a driver that hangs costs the timeout and no more: then the report has what was read, says what
 //! is missing, and the exit code tells scripts that it is not complete.
 
+mod chosen_processes;
 pub(crate) mod gpu_ids;
 mod plain;
 pub(crate) mod table;
 mod watch;
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
+pub use self::chosen_processes::ChosenProcesses;
 pub use self::table::ChosenColumns;
 pub use self::watch::ReadOptions;
 use self::watch::Watch;
@@ -161,6 +164,8 @@ pub struct ReportOptions {
     pub columns: ChosenColumns,
     /// The GPUs to show, as index, UUID or PCI address; all if empty.
     pub ids: Vec<String>,
+    /// The processes to show.
+    pub processes: ChosenProcesses,
 }
 
 /// The report on one host.
@@ -173,6 +178,8 @@ struct HostReport<'a> {
     reasons: Vec<Text>,
     /// The GPUs to show, as index, UUID or PCI address; all if empty.
     ids: &'a [String],
+    /// The processes that the snapshot still has.
+    processes: &'a ChosenProcesses,
 }
 
 impl<'a> HostReport<'a> {
@@ -198,7 +205,8 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
             watch.settle(timeout, |_| true).await;
             // Allocator stats and arguments take milliseconds, more on a busy host; a report without them is complete. The
             // table has no column for allocator stats.
-            if options.every.is_none() && options.format != ReportFormat::Table {
+            let is_bare_table = options.format == ReportFormat::Table && options.processes.is_all();
+            if options.every.is_none() && !is_bare_table {
                 watch.settle(timeout.saturating_sub(start.elapsed()), has_slow_facts).await;
             }
             let exit = print_once(options, &watch, timeout)?;
@@ -217,10 +225,15 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
     let (mut reports, mut unreached, mut exits, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let hosts = watch.states(timeout, |_| true);
     let has_unknown_ids = gpu_ids::print_unknown(&hosts, &options.ids);
-    for HostState { key, name, seen, trouble, .. } in &hosts {
+    let chosen = hosts.iter().map(|host| {
+        let (model, snapshot) = host.seen?;
+        Some(options.processes.of(host.name, model, snapshot, hosts.len() > 1))
+    });
+    let chosen: Vec<Option<Cow<'_, Snapshot>>> = chosen.collect();
+    for (HostState { key, name, seen, trouble, .. }, chosen) in hosts.iter().zip(&chosen) {
         let is_complete = trouble.is_none();
         let reason = trouble.as_ref().map(|trouble| sentence_on(&hosts, name, trouble));
-        let Some((model, snapshot)) = *seen else {
+        let (Some((model, _)), Some(snapshot)) = (*seen, chosen.as_deref()) else {
             exits.push(Exit::Error);
             unreached.extend(reason);
             continue;
@@ -240,7 +253,14 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
             reason.iter().for_each(print_error);
         } else {
             let reasons = reason.into_iter().chain(sentence(&failed(&shown))).collect();
-            reports.push(HostReport { name, model, snapshot, reasons, ids: &options.ids });
+            reports.push(HostReport {
+                name,
+                model,
+                snapshot,
+                reasons,
+                ids: &options.ids,
+                processes: &options.processes,
+            });
         }
     }
     if reports.is_empty() {

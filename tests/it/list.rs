@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
 
@@ -165,6 +166,39 @@ fn the_command_line_filters_by_user_pid_and_text() {
     let uid = rustix::process::getuid();
     let user = uzers::get_user_by_uid(uid.as_raw()).expect("this user has a name");
     shows(&["-u", &user.name().to_string_lossy(), "--filter", "3000"], [false, false, true]);
+}
+
+#[test]
+fn reports_show_the_processes_that_the_command_line_chooses() {
+    let (host, [first, second, third]) = three_sleepers();
+    let shown = |args: &[&str]| {
+        let output = host.run(args.iter().copied());
+        assert_eq!(output.code, 0, "{args:?}: {}", output.stderr);
+        let text = match args[0] {
+            // A GPU names the processes that have it open.
+            "--json" => format!("{} {}", json(&output)["gpus"][0]["processes"], json(&output)["gpus"][1]["processes"]),
+            _ => output.text(),
+        };
+        [first, second, third].map(|pid| text.contains(&pid.to_string()))
+    };
+    let (two, one) = (format!("{first},{third}"), second.to_string());
+    for report in ["--once", "--plain", "--json", "--csv=processes"] {
+        assert_eq!(shown(&[report, "--pid", &two]), [true, false, true], "{report}");
+        assert_eq!(shown(&[report, "--filter", "sleep 2000"]), [false, true, false], "{report}");
+        assert_eq!(shown(&[report, "-u", "no-such-user"]), [false; 3], "{report}");
+        assert_eq!(shown(&[report, "--mine"]), [true; 3], "{report}");
+    }
+    assert_eq!(shown(&["--query-compute-apps=pid", "--format=csv", "--pid", &one]), [false, true, false]);
+    let empty = host.run(["--once", "-u", "no-such-user"]).text();
+    assert!(empty.contains("no process matches the filter"), "{empty}");
+    let report = json(&host.run(["--json", "--pid", &one]));
+    assert_eq!(report["processes"].as_array().map(Vec::len), Some(1), "{report:#}");
+    assert_eq!(report["gpus"].as_array().map(Vec::len), Some(2), "{report:#}");
+    for args in [["--csv", "-u"], ["-L", "-u"], ["--query-gpu=index", "-u"]] {
+        let output = host.run(args.into_iter().chain(["alice"]));
+        assert_eq!(output.code, 2, "{args:?}: {}", output.text());
+        assert!(output.stderr.contains("choose processes: they go with the screen, --once"), "{}", output.stderr);
+    }
 }
 
 #[test]

@@ -33,13 +33,15 @@ fn format_host(report: &HostReport<'_>) -> String {
         let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
         gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
         lines.extend(gpu_processes.into_iter().map(|used| process_sentence(model, snapshot, gpu, used)));
-        if let Some(unaccounted) = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.uuid) {
+        let mut unaccounted = model.unaccounted().iter().filter(|_| report.processes.is_all());
+        if let Some(unaccounted) = unaccounted.find(|unaccounted| unaccounted.gpu == gpu.uuid) {
             let number = labels::gpu_label(gpu);
             lines.push(format!("Unaccounted on GPU {number}: {}, held by no listed process.", unaccounted.memory));
         }
     }
     if report.gpus().next().is_some() && report.gpus().all(|(_, gpu)| gpu.processes.is_empty()) {
-        lines.push("No process uses a GPU.".to_owned());
+        let is_all = report.processes.is_all();
+        lines.push(if is_all { "No process uses a GPU." } else { "No process matches the filter." }.to_owned());
     }
     lines.extend(unread_stats::sentences_about(&[*snapshot]).into_iter().map(|sentence| sentence + "."));
     lines.join("\n") + "\n"

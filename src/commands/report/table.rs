@@ -86,7 +86,8 @@ pub(super) fn format(
     let columns = once(shown, chosen.processes.is_some());
     let cells: Vec<Vec<String>> = hosts.iter().flat_map(|host| process_rows(host, &columns)).collect();
     if cells.is_empty() {
-        line(&mut text, width, "no processes on these GPUs");
+        let is_all = hosts.iter().all(|host| host.processes.is_all());
+        line(&mut text, width, if is_all { "no processes on these GPUs" } else { "no process matches the filter" });
     } else {
         rows(&mut text, width, &headings(&columns), cells.into_iter());
     }
