@@ -37,6 +37,7 @@ pub(crate) mod rows;
 pub(crate) mod settings;
 pub(crate) mod settings_panel;
 mod sort_menu;
+mod subject_pages;
 mod text_wrap;
 pub(crate) mod unread_stats;
 
@@ -71,6 +72,7 @@ pub use self::process_columns::ProcessColumn;
 use self::process_list::ProcessList;
 use self::rows::RowSubject;
 use self::settings::ThemeName;
+use self::subject_pages::detail_command;
 pub(crate) use self::text_wrap::{cut, wrap, wrap_figures};
 use crate::base::text::Text;
 use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
@@ -365,7 +367,7 @@ impl App {
             // The next line raises the same alerts, and comes soon.
             return effect;
         }
-        let alerts = self.alerts.update(host, self.data.live(), self.options.warn_before);
+        let alerts = self.alerts.update(host, self.data.live_mut(), self.options.warn_before);
         (!alerts.is_empty()).then_some(Effect::Alert(alerts))
     }
 
@@ -444,6 +446,8 @@ impl App {
     fn under_cursor(&self) -> Option<HostSubject> {
         match self.focus {
             List::Gpus => Some(self.gpus.selected_row(self.fleet())?.id().into()),
+            // The list of one GPU may be empty, and its graph shows the past.
+            List::Processes if self.processes.rows.is_empty() => self.processes.view.gpu.clone().map(HostSubject::from),
             List::Processes => match &self.processes.selected_row()?.subject {
                 RowSubject::Process(process) => Some((*process).into()),
                 // The graph of the GPU shows the unaccounted memory on top of its processes.
@@ -484,14 +488,6 @@ impl App {
 fn commands(host: HostKey, commands: Vec<Command>) -> Option<Effect> {
     let commands: Vec<_> = commands.into_iter().map(|command| (host, command)).collect();
     (!commands.is_empty()).then_some(Effect::Commands(commands))
-}
-
-/// Asks for the details of the GPU that a page is about, if it is on this host; for a MIG instance, of its parent.
-fn detail_command(page: &Page, host: HostKey, snapshot: &Snapshot) -> Option<Effect> {
-    let PageTopic::Gpu(topic, _) = &page.topic else { return None };
-    let gpu = snapshot.gpu(&topic.gpu).filter(|_| topic.host == host)?;
-    let gpu = gpu.facts.parent.as_ref().unwrap_or(&topic.gpu).clone();
-    commands(host, vec![Command::Detail { gpu: Some(gpu) }])
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use std::time::Duration;
 use self::device_files::DeviceFiles;
 pub(super) use self::files::{has_threads_named, is_initial_pid_namespace, read_cut};
 use self::host_procfs::HostProcfs;
-pub(super) use self::origin::{CudaEnvironment, ProbeSetup};
+pub(super) use self::origin::{CudaEnvironment, Environment, ProbeSetup};
 pub(super) use self::shown_process::{ListedProcess, NvmlMemory};
 use self::shown_process::{ReadContext, ShownProcess};
 pub(super) use self::slow_files::SlowFilesMessage;

@@ -1,4 +1,4 @@
-//! Replaces secrets in arguments and environment variables by `***`, before they leave the agent: pictures of
+//! Replaces secrets in arguments by `***`, before they leave the agent: pictures of
 //! the screen, recordings and reports are shared. Keeps everything else. Never decides which process a process is.
 //!
 //! Three kinds of secrets are found: values whose name says that they are secret, credentials in URLs, and tokens of
@@ -71,14 +71,6 @@ pub(super) fn mask_argv(arguments: impl Iterator<Item = Text>) -> Argv {
         if (is_value || is_wandb_key) && !text.is_empty() { MASK.into() } else { mask(argument) }
     };
     arguments.map(mask_one).collect()
-}
-
-/// Masks the secrets in a variable of the environment: `NAME=value`.
-pub(super) fn mask_variable(variable: Text) -> Text {
-    match variable.as_str().split_once('=') {
-        Some((name, value)) if !value.is_empty() && is_secret(name, value) => format!("{name}={MASK}").into(),
-        _ => mask(variable),
-    }
 }
 
 /// Masks the secrets in one argument.

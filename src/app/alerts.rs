@@ -96,12 +96,15 @@ impl Alerts {
         self.news.take_if(|news| fleet.host(news.host).is_none_or(|model| model.now().since(news.at) >= READ));
     }
 
-    pub(super) fn update(&mut self, host: HostKey, fleet: &Fleet, warn_before: Duration) -> Vec<Alert> {
+    pub(super) fn update(&mut self, host: HostKey, fleet: &mut Fleet, warn_before: Duration) -> Vec<Alert> {
         let Some(model) = fleet.host(host) else { return Vec::new() };
         let Some(snapshot) = model.latest() else { return Vec::new() };
         let mut alerts = self.leaks(host, model, snapshot, warn_before);
         let leaks = alerts.len();
-        alerts.extend(self.ended_and_free(host, model, snapshot));
+        let (subjects, watched): (Vec<HostSubject>, Vec<Alert>) = self.ended_and_free(host, model, snapshot).unzip();
+        let sentences: Vec<String> = watched.iter().map(|alert| alert.sentence.clone()).collect();
+        alerts.extend(watched);
+        let now = model.now();
         if fleet.has_many() {
             for alert in &mut alerts {
                 alert.sentence = format!("{}: {}", fleet.name(host), alert.sentence);
@@ -110,14 +113,22 @@ impl Alerts {
         }
         // A leak is no news: the header names it for as long as it lasts.
         if let Some(alert) = alerts[leaks..].last() {
-            self.news = Some(News { sentence: alert.sentence.clone(), host, at: model.now() });
+            self.news = Some(News { sentence: alert.sentence.clone(), host, at: now });
+        }
+        for (subject, sentence) in subjects.into_iter().zip(sentences) {
+            fleet.add_alert(subject, &sentence);
         }
         alerts
     }
 
     /// Returns an alert for each watched process of a host that has ended, and each watched GPU that is free. Stops
     /// watching these.
-    fn ended_and_free(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot) -> Vec<Alert> {
+    fn ended_and_free(
+        &mut self,
+        host: HostKey,
+        model: &HostModel,
+        snapshot: &Snapshot,
+    ) -> impl Iterator<Item = (HostSubject, Alert)> {
         for watched in self.watched.iter_mut().filter(|watched| watched.subject.host == host) {
             let is_over = match &watched.subject.subject {
                 // The first snapshots of a new agent lack processes.
@@ -127,19 +138,21 @@ impl Alerts {
             watched.agreeing = if is_over { watched.agreeing + 1 } else { 0 };
         }
         let over = self.watched.extract_if(.., |watched| watched.agreeing >= SURE);
-        let alerts = over.map(|Watched { subject, command, .. }| match subject.subject {
-            GpuOrProcess::Process(id) => Alert {
-                kind: AlertKind::ProcessEnded,
-                sentence: format!("{} ({command}) has ended", id.pid),
-                facts: vec![("PID", id.pid.to_string()), ("COMMAND", command)],
-            },
-            GpuOrProcess::Gpu(uuid) => Alert {
-                kind: AlertKind::GpuFree,
-                sentence: format!("{} is free", subject_name(&GpuOrProcess::Gpu(uuid.clone()), snapshot)),
-                facts: snapshot.gpu(&uuid).map(gpu_facts).unwrap_or_default(),
-            },
-        });
-        alerts.collect()
+        over.map(|Watched { subject, command, .. }| {
+            let alert = match &subject.subject {
+                GpuOrProcess::Process(id) => Alert {
+                    kind: AlertKind::ProcessEnded,
+                    sentence: format!("{} ({command}) has ended", id.pid),
+                    facts: vec![("PID", id.pid.to_string()), ("COMMAND", command)],
+                },
+                GpuOrProcess::Gpu(uuid) => Alert {
+                    kind: AlertKind::GpuFree,
+                    sentence: format!("{} is free", subject_name(&subject.subject, snapshot)),
+                    facts: snapshot.gpu(uuid).map(gpu_facts).unwrap_or_default(),
+                },
+            };
+            (subject, alert)
+        })
     }
 
     fn leaks(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot, warn_before: Duration) -> Vec<Alert> {

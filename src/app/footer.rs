@@ -63,6 +63,15 @@ const HELP: &[(Intent, &str)] = &[
     (Intent::Quit, "quit"),
 ];
 
+const NEWS: &[(Intent, &str)] = &[
+    (Intent::Close, "back"),
+    (Intent::Open, "open"),
+    (Intent::SearchPage, "search"),
+    (Intent::Move(-1), ""),
+    (Intent::Move(1), "line"),
+    (Intent::Quit, "quit"),
+];
+
 const GRAPH: &[(Intent, &str)] = &[
     (Intent::Close, "back"),
     (Intent::Back(1), "past"),
@@ -165,6 +174,7 @@ impl App {
             Mode::List => PROCESSES,
             Mode::Page(page) if page.is_typing() => &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")],
             Mode::Filter | Mode::Search => &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")],
+            Mode::Page(page) if page.news().is_some() => NEWS,
             Mode::Page(page) if page.has_search() => HELP,
             Mode::Page(_) => PAGE,
             Mode::Graph(_) => GRAPH,

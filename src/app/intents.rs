@@ -10,10 +10,11 @@ use super::labels;
 use super::layout::GraphVisibility;
 use super::list_view::Grouping;
 use super::mode::{MarkName, Mode};
-use super::page::{Page, PageTopic, ProcessTopic};
+use super::page::{NewsList, Page, PageTopic};
 use super::rows::RowSubject;
 use super::settings_panel::SettingsPanel;
-use super::{App, List, RECORDING, commands, detail_command};
+use super::subject_pages::detail_command;
+use super::{App, List, RECORDING, commands};
 use crate::model::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
@@ -73,7 +74,7 @@ impl App {
             Intent::Open => return self.open(),
             Intent::ShowGpu(digit) => self.show_gpu(digit),
             Intent::Detail => return self.open_detail(),
-            Intent::News => self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::News)))),
+            Intent::News => self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::News(NewsList::default()))))),
             Intent::Help => self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::Help)))),
             Intent::OpenEndDialog => return self.open_end_dialog(),
             Intent::Choose(by) => {
@@ -235,8 +236,14 @@ impl App {
     }
 
     /// Shows only the processes of the GPU under the cursor; those of all GPUs if it is shown alone already. Opens the page of
-    /// a process.
+    /// a process, or the subject of a line of the news. Closes another page.
     fn open(&mut self) -> Option<Effect> {
+        if let Some(page) = self.modes.page() {
+            return match page.news().and_then(NewsList::selected) {
+                Some(item) => self.open_news(item),
+                None => self.close(),
+            };
+        }
         let gpu = match self.focus {
             List::Gpus => Some(self.gpus.selected_row(self.data.shown())?.id()),
             List::Processes => match &self.processes.selected_row()?.subject {
@@ -262,7 +269,7 @@ impl App {
         }
     }
 
-    fn open_detail(&mut self) -> Option<Effect> {
+    pub(super) fn open_detail(&mut self) -> Option<Effect> {
         if self.focus == List::Gpus {
             let row = self.gpus.selected_row(self.data.shown())?;
             let page = Page::new(PageTopic::Gpu(row.id(), labels::gpu_label(row.gpu)));
@@ -271,19 +278,13 @@ impl App {
             return effect;
         }
         // The graph over the whole screen stays with a process that has ended.
-        let HostProcess { host, process } = match self.modes.graph() {
+        let process = match self.modes.graph() {
             Some(HostSubject { host, subject: GpuOrProcess::Process(process) }) => {
                 HostProcess { host: *host, process: *process }
             }
             _ => self.processes.selected_process()?,
         };
-        let Some((_, seen)) = self.fleet().process(HostProcess { host, process }) else {
-            self.notice.set("this process has ended");
-            return None;
-        };
-        let topic = ProcessTopic { host, process: seen.clone(), inspection: None };
-        self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::Process(Box::new(topic))))));
-        commands(host, vec![Command::Inspect { process }])
+        self.open_process_page(process)
     }
 
     fn open_end_dialog(&mut self) -> Option<Effect> {
@@ -337,7 +338,7 @@ impl App {
             }
             Mode::Page(page) => match &page.topic {
                 PageTopic::Process(topic) => vec![topic.id()],
-                PageTopic::Gpu(..) | PageTopic::Help | PageTopic::News => Vec::new(),
+                PageTopic::Gpu(..) | PageTopic::Help | PageTopic::News(_) => Vec::new(),
             },
             _ => Vec::new(),
         }
@@ -404,7 +405,7 @@ impl App {
             Mode::EndDialog(dialog) => commands(dialog.host, dialog.release()),
             Mode::Page(page) => match &page.topic {
                 PageTopic::Gpu(gpu, _) => commands(gpu.host, vec![Command::Detail { gpu: None }]),
-                PageTopic::Process(_) | PageTopic::Help | PageTopic::News => None,
+                PageTopic::Process(_) | PageTopic::Help | PageTopic::News(_) => None,
             },
             _ => None,
         }
@@ -425,7 +426,7 @@ impl App {
         let on_page = match self.modes.page().map(|page| &page.topic) {
             Some(PageTopic::Process(topic)) => Some(topic.id()),
             Some(PageTopic::Gpu(gpu, _)) => return Some((gpu.gpu.to_string(), gpu.gpu.to_string())),
-            Some(PageTopic::Help | PageTopic::News) | None => None,
+            Some(PageTopic::Help | PageTopic::News(_)) | None => None,
         };
         if on_page.is_none() && self.focus == List::Gpus {
             let uuid = self.gpus.selected_row(self.fleet())?.gpu.uuid.to_string();

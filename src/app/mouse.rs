@@ -7,13 +7,17 @@ use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use super::event::Effect;
 use super::footer::FooterPart;
 use super::keymap::Intent;
-use super::layout::{Area, TileGrid};
+use super::layout::{Area, Layout, TileGrid};
 use super::mode::Mode;
+use super::page::{NewsId, Page, PageLine};
 use super::process_widths::ProcessWidths;
-use super::{App, List};
+use super::{App, List, news};
 use crate::base::time::ViewerTime;
 
 const WHEEL: isize = 3;
+
+/// The rows above the lines of a page.
+const PAGE_HEAD: u16 = 2;
 
 /// The longest time between the two clicks of a double click.
 const DOUBLE_CLICK: Duration = Duration::from_millis(400);
@@ -82,8 +86,24 @@ impl App {
             }
             return self.perform(Intent::SortByChosen);
         }
+        if let Mode::Page(page) = self.modes.current() {
+            let line = usize::from(y.checked_sub(layout.body.y + PAGE_HEAD)?) + page.top;
+            let Some(PageLine::News(part)) = page.lines.get(line) else { return None };
+            let item = part.id;
+            if is_second {
+                return self.open_news(item);
+            }
+            if let Some(list) = self.modes.page_mut().and_then(Page::news_mut) {
+                list.select(item);
+            }
+            return None;
+        }
         if !matches!(self.modes.current(), Mode::List | Mode::Graph(_)) {
             return None;
+        }
+        if let (Mode::List, true) = (self.modes.current(), layout.news.contains(x, y)) {
+            let item = self.news_in_row(layout, usize::from(y - layout.news.y))?;
+            return self.open_news(item);
         }
         if let Some(panel) = self.panels().into_iter().find(|panel| panel.area.contains(x, y)) {
             let host = panel.subject.host;
@@ -114,6 +134,16 @@ impl App {
             return self.perform(Intent::Detail);
         }
         None
+    }
+
+    /// The item in a row of the news below the lists; `None` where the row has none.
+    fn news_in_row(&self, layout: Layout, row: usize) -> Option<NewsId> {
+        let fleet = self.fleet();
+        if row == 0 && !layout.has_frames && self.last_look.summary(fleet).is_some() {
+            return None;
+        }
+        let line = *news::lines(fleet).get(row)?;
+        Some((line.host, line.item.number))
     }
 
     /// Moves the cursor to the row of the process list at this place. Returns whether there is one.

@@ -3,21 +3,23 @@
 mod gpu;
 mod help;
 mod memory;
+mod news_list;
 mod probe;
 
 use std::fmt::Display;
 
 use tui_input::{Input, InputRequest};
 
+pub(crate) use self::news_list::{NewsId, NewsList, NewsPart};
 use super::labels::{self, elapsed, state_in_words, use_in_words};
-use super::news;
+use super::list_view::first_row;
 use super::text_wrap::wrap_and_cut;
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
-use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict, NewsKind, Severity};
+use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::Inspection;
-use crate::protocol::snapshot::{Identity, Missing, Process};
+use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId};
 
 /// The width of the names at the left of a page.
 pub(crate) const LABEL: usize = 16;
@@ -34,19 +36,10 @@ pub(crate) enum PageLine {
     News(NewsPart),
 }
 
-/// A line of the screen of one item of the news. The time is empty where the text of the line before continues.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NewsPart {
-    pub time: String,
-    pub kind: NewsKind,
-    pub severity: Severity,
-    pub text: String,
-}
-
 #[derive(Debug, Clone)]
 pub(crate) enum PageTopic {
     Help,
-    News,
+    News(NewsList),
     /// A GPU, and its short name in the list when the page was opened.
     Gpu(HostGpu, String),
     Process(Box<ProcessTopic>),
@@ -84,7 +77,15 @@ impl Page {
 
     /// Whether the page can show only the lines with some words.
     pub(crate) fn has_search(&self) -> bool {
-        matches!(self.topic, PageTopic::Help | PageTopic::News)
+        matches!(self.topic, PageTopic::Help | PageTopic::News(_))
+    }
+
+    pub(super) fn news(&self) -> Option<&NewsList> {
+        if let PageTopic::News(list) = &self.topic { Some(list) } else { None }
+    }
+
+    pub(super) fn news_mut(&mut self) -> Option<&mut NewsList> {
+        if let PageTopic::News(list) = &mut self.topic { Some(list) } else { None }
     }
 
     /// Whether the words of the search are being typed.
@@ -114,14 +115,17 @@ impl Page {
     pub(crate) fn title(&self) -> String {
         match &self.topic {
             PageTopic::Help => "Help".to_owned(),
-            PageTopic::News => "News".to_owned(),
+            PageTopic::News(_) => "News".to_owned(),
             PageTopic::Gpu(_, label) => format!("GPU {label}"),
             PageTopic::Process(topic) => format!("Process {}", topic.process.id.pid),
         }
     }
 
     pub(super) fn scroll(&mut self, by: isize) {
-        self.top = self.top.saturating_add_signed(by);
+        match &mut self.topic {
+            PageTopic::News(list) => list.step(by),
+            _ => self.top = self.top.saturating_add_signed(by),
+        }
     }
 
     /// Writes the lines for the latest data and for a screen of this size.
@@ -129,7 +133,10 @@ impl Page {
         let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
         match &mut self.topic {
             PageTopic::Help => writer.lines = help::lines(writer.width, self.search.value()),
-            PageTopic::News => list_news(&mut writer, fleet, self.search.value()),
+            PageTopic::News(list) => {
+                let cursor = list.write(&mut writer, fleet, self.search.value());
+                self.top = first_row(self.top, cursor, writer.lines.len(), height.saturating_sub(1));
+            }
             PageTopic::Gpu(HostGpu { host, gpu }, _) => {
                 let model = fleet.host(*host);
                 match model.and_then(|model| Some((model, model.latest()?.gpu(gpu)?))) {
@@ -157,7 +164,7 @@ impl Page {
             }
         }
         let host = match &self.topic {
-            PageTopic::Help | PageTopic::News => None,
+            PageTopic::Help | PageTopic::News(_) => None,
             PageTopic::Gpu(gpu, _) => Some(gpu.host),
             PageTopic::Process(topic) => Some(topic.host),
         };
@@ -213,25 +220,6 @@ impl Writer {
     }
 }
 
-/// Lists the news, latest first, whose line contains all words.
-fn list_news(writer: &mut Writer, fleet: &Fleet, words: &str) {
-    let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
-    for line in news::lines(fleet) {
-        let (mut time, sentence) = (line.time(fleet), line.sentence(fleet));
-        let whole = format!("{time} {sentence}").to_lowercase();
-        if !words.iter().all(|word| whole.contains(word)) {
-            continue;
-        }
-        for text in wrap_and_cut(&sentence, writer.width, 0) {
-            let (kind, severity) = (line.item.kind, line.item.severity);
-            writer.lines.push(PageLine::News(NewsPart { time: std::mem::take(&mut time), kind, severity, text }));
-        }
-    }
-    if writer.lines.is_empty() {
-        writer.field("", if words.is_empty() { "nothing happened yet" } else { "no line has these words" });
-    }
-}
-
 fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     let facts = &process.facts;
     match &facts.argv {
@@ -250,7 +238,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
         }
         writer.reading("started", elapsed(snapshot, process).map(|elapsed| format!("{} ago", Elapsed(elapsed))));
         if snapshot.process(process.id).is_none() {
-            writer.field("now", "on no GPU any more: what stands here is how it was last seen");
+            writer.field("ended", last_seen(model, process.id));
         }
     }
     writer.field(
@@ -283,10 +271,13 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     if let Ok(origin) = &facts.origin {
         writer.field("origin", origin);
     }
-    writer.reading("state", process.load.state.map(|state| state_in_words(process, state)));
-    writer.reading("threads", process.load.threads);
-    writer.reading("CPU", process.load.cpu);
-    writer.reading("host memory", process.load.rss);
+    // An ended process that was opened from the news has no readings.
+    if model.latest().is_none_or(|snapshot| snapshot.process(process.id).is_some()) || process.load.threads.is_ok() {
+        writer.reading("state", process.load.state.map(|state| state_in_words(process, state)));
+        writer.reading("threads", process.load.threads);
+        writer.reading("CPU", process.load.cpu);
+        writer.reading("host memory", process.load.rss);
+    }
     if let (Some(snapshot), Some(process_total)) = (model.latest(), model.process_total(process.id)) {
         for gpu in process_total.gpus.iter().map(|at| &snapshot.gpus[*at]) {
             let Some(gpu_process) = gpu.processes.iter().find(|gpu_process| gpu_process.process == process.id) else {
@@ -311,6 +302,15 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     {
         writer.field("memory", format!("{first} when first seen, {peak} at its peak since"));
     }
+}
+
+/// Says when a process ended, or left its GPUs, and the memory that it held.
+fn last_seen(model: &HostModel, process: ProcessId) -> String {
+    let known = model.history().process(process);
+    let ago = known.and_then(|known| known.gone).map(|gone| format!("{} ago, ", Elapsed(model.now().since(gone))));
+    let held = known.and_then(|known| known.memory()?.latest()).map(|held| format!("held {held}; "));
+    let [ago, held] = [ago, held].map(|part| part.unwrap_or_else(String::new));
+    format!("{ago}{held}the facts here are the last that were read")
 }
 
 fn describe_growth(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {

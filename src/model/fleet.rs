@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{HostModel, HostProcess};
+use super::{HostModel, HostProcess, HostSubject};
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::protocol::change::OutOfStep;
@@ -87,6 +87,13 @@ impl Fleet {
     pub fn pass(&mut self, time: ViewerTime) {
         for host in self.0.values_mut() {
             host.model.pass(time);
+        }
+    }
+
+    /// Adds an alert about a process or GPU that the user watches to the news of its host.
+    pub(crate) fn add_alert(&mut self, subject: HostSubject, sentence: &str) {
+        if let Some(host) = self.0.get_mut(&subject.host) {
+            host.model.add_alert(subject.subject, sentence);
         }
     }
 

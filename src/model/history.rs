@@ -275,6 +275,11 @@ impl ProcessHistory {
         self.rss.push(snapshot.at, rss, patience);
     }
 
+    /// The facts, as last read; `None` before.
+    pub(crate) fn facts(&self) -> Option<&Arc<ProcessFacts>> {
+        self.facts.as_ref()
+    }
+
     /// The short name, as in `train.py`.
     pub(crate) fn name(&self) -> Reading<Text> {
         self.facts.as_deref().map_or(Err(Missing::NotYet), process_role::short_name)

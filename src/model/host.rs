@@ -196,6 +196,10 @@ impl HostModel {
         self.news.iter()
     }
 
+    pub(super) fn add_alert(&mut self, subject: GpuOrProcess, sentence: &str) {
+        self.news.add_alert(self.now(), subject, sentence);
+    }
+
     /// The leak detector of the memory that NVML reports; for a process on several GPUs, the detector with the worst
     /// verdict.
     pub(crate) fn leak_detector(&self, subject: &GpuOrProcess) -> Option<&LeakDetector> {

@@ -1,6 +1,7 @@
 //! The news of a host: processes that began and ended, leaks, suspects, memory that ran out, and trouble of GPUs.
 //!
-//! Every word of the news stands here. The news follow from snapshots alone, so a replay has those of the live run.
+//! Every word of the news stands here. The news follow from snapshots, so a replay has those of the live run, and from the
+//! watches of the user.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) enum NewsKind {
     Xid,
     GpuTrouble,
     GpuAnswers,
+    /// A watched process ended, or a watched GPU is free.
+    Watched,
 }
 
 impl NewsKind {
@@ -46,6 +49,7 @@ impl NewsKind {
             Self::OutOfMemory => "out of memory",
             Self::Xid => "Xid",
             Self::GpuTrouble => "GPU trouble",
+            Self::Watched => "alert",
             Self::Began | Self::Signalled | Self::LeakOver | Self::GpuAnswers => return None,
         })
     }
@@ -53,9 +57,12 @@ impl NewsKind {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NewsItem {
+    /// The number of the item among all news of the host, from 0.
+    pub number: u64,
     pub at: Moment,
     pub kind: NewsKind,
     pub severity: Severity,
+    pub subject: GpuOrProcess,
     pub sentence: String,
 }
 
@@ -73,6 +80,8 @@ pub(super) struct NewsSources<'a> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct NewsLog {
     items: VecDeque<NewsItem>,
+    /// The number of news so far, those that were dropped included.
+    added: u64,
     /// The number of events of the history that are news already.
     events: u64,
     /// The last known facts of processes on GPUs, which outlive them.
@@ -105,12 +114,25 @@ impl NewsLog {
         self.items.iter()
     }
 
-    fn add(&mut self, at: Moment, kind: NewsKind, severity: Severity, sentence: String) {
+    fn add(&mut self, at: Moment, kind: NewsKind, severity: Severity, subject: GpuOrProcess, sentence: String) {
         if self.items.len() == REMEMBERED {
             self.items.pop_front();
         }
         let place = self.items.partition_point(|item| item.at <= at);
-        self.items.insert(place, NewsItem { at, kind, severity, sentence });
+        self.items.insert(place, NewsItem { number: self.added, at, kind, severity, subject, sentence });
+        self.added += 1;
+    }
+
+    /// Adds an alert about a process or GPU that the user watches. The end of a process is news already.
+    pub(super) fn add_alert(&mut self, at: Moment, subject: GpuOrProcess, sentence: &str) {
+        let is_end = |item: &&mut NewsItem| item.kind == NewsKind::Ended && item.subject == subject;
+        match self.items.iter_mut().rev().find(is_end) {
+            Some(end) => {
+                (end.kind, end.severity) = (NewsKind::Watched, Severity::Notable);
+                end.sentence.insert_str(0, "ALERT ");
+            }
+            None => self.add(at, NewsKind::Watched, Severity::Notable, subject, format!("ALERT {sentence}")),
+        }
     }
 
     pub(super) fn add_snapshot(&mut self, sources: &NewsSources<'_>) {
@@ -167,7 +189,9 @@ impl NewsLog {
                 }
                 HistoryEventKind::Dropped { .. } => continue,
             };
-            self.add(first.at, kind, severity, sentence);
+            let subject = process.map(GpuOrProcess::Process).or(first.gpu.clone().map(GpuOrProcess::Gpu));
+            let Some(subject) = subject else { continue };
+            self.add(first.at, kind, severity, subject, sentence);
         }
     }
 
@@ -189,7 +213,7 @@ impl NewsLog {
             };
             if is_there {
                 let sentence = format!("{} no longer leaks", self.subject(&subject, sources.snapshot));
-                self.add(now, NewsKind::LeakOver, Severity::Fine, sentence);
+                self.add(now, NewsKind::LeakOver, Severity::Fine, subject, sentence);
             }
         }
         for (subject, evidence) in &sources.leaks {
@@ -202,7 +226,8 @@ impl NewsLog {
                 (None, _) => String::new(),
             };
             let name = self.subject(subject, sources.snapshot);
-            self.add(now, NewsKind::Leak, Severity::Bad, format!("LEAK {name} {}{full}", evidence.rate));
+            let sentence = format!("LEAK {name} {}{full}", evidence.rate);
+            self.add(now, NewsKind::Leak, Severity::Bad, subject.clone(), sentence);
             self.leaks.push((subject.clone(), None));
         }
     }
@@ -228,8 +253,17 @@ impl NewsLog {
             if let Some(process) = sources.snapshot.process(verdict.process) {
                 self.known.entry(process.id).or_insert_with(|| process.facts.clone());
             }
+            let subject = GpuOrProcess::Process(verdict.process);
+            let is_known = |item: &NewsItem, word: &str| {
+                item.kind == NewsKind::Suspect && item.subject == subject && item.sentence.starts_with(word)
+            };
+            match verdict.word() {
+                "orphan" => self.items.retain(|item| !is_known(item, "orphan? ")),
+                "orphan?" if self.items.iter().any(|item| is_known(item, "orphan ")) => continue,
+                _ => {}
+            }
             let sentence = verdict.news(&self.name(verdict.process));
-            self.add(sources.snapshot.at, NewsKind::Suspect, verdict.severity(), sentence);
+            self.add(sources.snapshot.at, NewsKind::Suspect, verdict.severity(), subject, sentence);
         }
     }
 
@@ -244,7 +278,8 @@ impl NewsLog {
             if self.ooms.insert(process.id, ooms).is_some_and(|before| ooms > before) {
                 let times = if ooms == 1 { "once" } else { &format!("{ooms} times") };
                 let sentence = format!("OUT OF MEMORY in {}, {times} so far", self.name(process.id));
-                self.add(snapshot.at, NewsKind::OutOfMemory, Severity::Bad, sentence);
+                let subject = GpuOrProcess::Process(process.id);
+                self.add(snapshot.at, NewsKind::OutOfMemory, Severity::Bad, subject, sentence);
             }
         }
     }
@@ -253,15 +288,17 @@ impl NewsLog {
         for gpu in &snapshot.gpus {
             let place = self.troubled.iter().position(|uuid| *uuid == gpu.uuid);
             let name = gpu_names(snapshot, &[&gpu.uuid]);
+            let subject = GpuOrProcess::Gpu(gpu.uuid.clone());
             match (&gpu.trouble, place) {
                 (Some(trouble), None) if !trouble.is_starting() => {
                     self.troubled.push(gpu.uuid.clone());
                     let sentence = format!("{name}: {}", trouble.cause);
-                    self.add(snapshot.at, NewsKind::GpuTrouble, Severity::Bad, sentence);
+                    self.add(snapshot.at, NewsKind::GpuTrouble, Severity::Bad, subject, sentence);
                 }
                 (None, Some(place)) => {
                     self.troubled.remove(place);
-                    self.add(snapshot.at, NewsKind::GpuAnswers, Severity::Fine, format!("{name} answers again"));
+                    let sentence = format!("{name} answers again");
+                    self.add(snapshot.at, NewsKind::GpuAnswers, Severity::Fine, subject, sentence);
                 }
                 _ => {}
             }
@@ -279,8 +316,8 @@ impl NewsLog {
     fn name(&self, id: ProcessId) -> String {
         let Some(facts) = self.known.get(&id) else { return id.pid.to_string() };
         let user = facts.user.as_ref().map_or_else(|_| String::new(), |user| format!(" ({user})"));
-        let name = process_role::short_name(facts).map_or_else(|why| why.to_string(), |name| name.to_string());
-        format!("{} {name}{user}", id.pid)
+        let name = process_role::short_name(facts).map_or_else(|_| String::new(), |name| format!(" {name}"));
+        format!("{}{name}{user}", id.pid)
     }
 }
 

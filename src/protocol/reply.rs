@@ -111,7 +111,8 @@ pub struct Inspection {
     pub cwd: Option<Text>,
     /// The program file.
     pub exe: Option<Text>,
-    /// The environment: `NAME=value`, sorted by name.
+    /// The variables of the environment that gputop uses, sorted by name: `NAME=value` where the value is a fact about the job
+    /// or its GPUs, such as `CUDA_VISIBLE_DEVICES`, else `NAME`. No other variable is read out.
     pub environment: Option<Vec<Text>>,
     /// The resource limits as `/proc/PID/limits` prints them: name, soft limit and hard limit.
     pub limits: Option<Vec<(Text, Text, Text)>>,

@@ -52,6 +52,11 @@ pub(super) fn sign(kind: NewsKind) -> &'static str {
         NewsKind::Ended | NewsKind::LeakOver => "▼",
         NewsKind::Signalled => "✕",
         NewsKind::GpuAnswers => "·",
-        NewsKind::Leak | NewsKind::Suspect | NewsKind::OutOfMemory | NewsKind::Xid | NewsKind::GpuTrouble => "!",
+        NewsKind::Leak
+        | NewsKind::Suspect
+        | NewsKind::OutOfMemory
+        | NewsKind::Xid
+        | NewsKind::GpuTrouble
+        | NewsKind::Watched => "!",
     }
 }

@@ -46,7 +46,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
                 let style = news::style(theme, part.severity);
                 let sign = if part.time.is_empty() { " " } else { news::sign(part.kind) };
                 pen.skip(2).cell(&part.time, "07-14 03:41".len(), Align::Left, theme.dim()).skip(1);
-                pen.put(sign, style).skip(1).put(&part.text, style)
+                pen.put(sign, style).skip(1).put(&part.text, style);
+                if part.is_selected {
+                    pen.select(theme, Area { y: area.y + row, height: 1, ..area });
+                }
+                &mut pen
             }
             PageLine::Field(label, text) => {
                 pen.skip(2).cell(label, LABEL, Align::Left, theme.dim()).skip(1).put(text, theme.text())

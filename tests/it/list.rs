@@ -29,7 +29,7 @@ fn place(terminal: &Terminal, text: &str) -> (usize, usize) {
     found.unwrap_or_else(|| panic!("no {text} on the screen:\n{screen}"))
 }
 
-fn press_mouse(terminal: &Terminal, button: u8, text: &str) {
+pub(crate) fn press_mouse(terminal: &Terminal, button: u8, text: &str) {
     let (x, y) = place(terminal, text);
     terminal.keys(&format!("\x1b[<{button};{x};{y}M\x1b[<{button};{x};{y}m"));
 }
@@ -96,6 +96,11 @@ fn enter_on_a_gpu_shows_its_processes_and_an_empty_gpu_says_who_was_there_last()
     host.process(last).handle.signal(rustix::process::Signal::KILL);
     terminal.wait_for(&format!("GPU 1 is empty; last: {last} sleep ("));
     terminal.wait_for("), held 1.0 GiB, ended ");
+    terminal.keys("gg");
+    terminal.wait_for("GPU 1 memory");
+    terminal.wait_for(&format!("{last} sleep ended"));
+    terminal.keys("g");
+    terminal.wait_for("GPU 1 is empty");
     terminal.keys(ESC);
     terminal.wait_for("sleep 1000");
     terminal.wait_until_gone("Esc leaves");

@@ -1,7 +1,7 @@
 //! The news on the screen: processes that begin and end, and a leak.
 
 use crate::host::{GIB, Host};
-use crate::terminal::{ESC, Terminal};
+use crate::terminal::{DOWN, ENTER, ESC, TAB, Terminal};
 
 #[test]
 fn a_process_that_begins_and_ends_is_in_the_news_with_what_it_held() {
@@ -25,5 +25,73 @@ fn a_process_that_begins_and_ends_is_in_the_news_with_what_it_held() {
     terminal.wait_for(&format!("▼ {pid} sleep (root) exited, held 3.0 GiB on GPU 0"));
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
+    terminal.quit();
+}
+
+#[test]
+fn enter_on_a_line_of_the_news_opens_its_process_also_when_that_has_ended() {
+    let mut host = Host::new(["H100"; 2]);
+    let lives = host.start_sleep(1, 9 * GIB);
+    let mut terminal = Terminal::start(&host, ["--interval", "100ms", "--filter", "2000"]);
+    terminal.wait_for("no process matches");
+    terminal.wait_for_frames(5);
+    let ends = host.start_sleep(0, 3 * GIB);
+    let begins = host.start_sleep(0, GIB);
+    terminal.keys("E");
+    terminal.wait_for(&format!("▲ {begins} sleep ("));
+    host.process(ends).handle.kill();
+    host.process(ends).wait();
+    terminal.wait_for(&format!("▼ {ends} sleep ("));
+    // The latest line is under the cursor.
+    terminal.keys(ENTER);
+    terminal.wait_for(&format!("Process {ends}"));
+    terminal.wait_for("ago, held 3.0 GiB; the facts here are the last that");
+    terminal.wait_for("sleep 1000");
+    terminal.keys(ESC);
+    terminal.wait_for(&format!("{ends} sleep memory  ended"));
+    terminal.keys(ESC);
+    terminal.wait_for("no process matches");
+    terminal.keys(&format!("E{DOWN}"));
+    terminal.wait_for("Enter open");
+    terminal.keys(ENTER);
+    terminal.wait_for("sure: PID and start time were read together");
+    terminal.wait_until("a process that lives", |screen| {
+        let text = screen.contents();
+        text.contains(&format!("Process {begins}")) || text.contains(&format!("Process {ends}"))
+    });
+    terminal.keys(ESC);
+    terminal.wait_for(&lives.to_string());
+    terminal.quit();
+}
+
+#[test]
+fn a_click_on_a_line_of_the_news_opens_its_process() {
+    let mut host = Host::new(["H100"]);
+    let mut terminal = Terminal::start_at(&host, 120, 45, ["--interval", "100ms"]);
+    terminal.wait_for("no process uses a GPU");
+    terminal.wait_for_frames(5);
+    let pid = host.start_sleep(0, 3 * GIB);
+    terminal.wait_for("─ News ─");
+    crate::list::press_mouse(&terminal, 0, &format!("▲ {pid} sleep"));
+    terminal.wait_for(&format!("Process {pid}"));
+    terminal.quit();
+}
+
+#[test]
+fn alerts_about_what_is_watched_are_news() {
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, 3 * GIB);
+    let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
+    terminal.wait_for("sleep 1000");
+    terminal.keys("w");
+    terminal.wait_for(&format!("{pid} is watched"));
+    terminal.keys(&format!("{TAB}w"));
+    terminal.wait_for("GPU 0 is watched");
+    host.process(pid).handle.kill();
+    host.process(pid).wait();
+    terminal.keys("E");
+    terminal.wait_for("ALERT GPU 0 is free");
+    terminal.wait_for(&format!("ALERT {pid} sleep "));
+    assert_eq!(terminal.text().matches("exited, held 3.0 GiB").count(), 1, "{}", terminal.text());
     terminal.quit();
 }

@@ -15,8 +15,7 @@ use std::time::Duration;
 
 use super::ReplySender;
 use super::refusal::Refusal;
-use crate::agent::procfs::{files, stat};
-use crate::agent::secrets;
+use crate::agent::procfs::{Environment, files, stat};
 use crate::agent::worker::call_in_time;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
@@ -109,7 +108,7 @@ fn inspect(process: ProcessId, token: Arc<()>) -> Option<Inspection> {
         ancestors: ancestors(stat.parent),
         cwd: link(&directory.path.join("cwd")),
         exe: link(&directory.path.join("exe")),
-        environment: environment.map(|environment| parse_environment(&environment)),
+        environment: environment.map(|environment| Environment::shown(&environment)),
         limits: directory.read("limits").map(|limits| parse_limits(&limits)),
         files,
         cgroup: directory.read("cgroup").and_then(|groups| split(&groups, b'\n').pop()),
@@ -162,12 +161,6 @@ fn split(bytes: &[u8], end: u8) -> Vec<Text> {
     bytes.split(|byte| *byte == end).filter(|line| !line.is_empty()).map(Text::new).collect()
 }
 
-fn parse_environment(environment: &[u8]) -> Vec<Text> {
-    let mut variables: Vec<_> = split(environment, 0).into_iter().map(secrets::mask_variable).collect();
-    variables.sort_unstable();
-    variables
-}
-
 /// Parses the line `Pss:   1234 kB` of `smaps_rollup`.
 fn parse_pss(maps: &[u8]) -> Option<Bytes> {
     let line = maps.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Pss:"))?;
@@ -214,15 +207,6 @@ mod tests {
         ];
         assert_eq!(parse_limits(limits), expected.map(|(name, soft, hard)| (name.into(), soft.into(), hard.into())));
         assert_eq!(parse_limits(b"\xff\n\n"), []);
-    }
-
-    #[test]
-    fn an_environment_is_sorted_and_cut_at_its_limit() {
-        assert_eq!(
-            parse_environment(b"PATH=/bin\0A=\x1b[2J\0KEY=a b\0\0"),
-            ["A=\u{FFFD}[2J".into(), "KEY=***".into(), "PATH=/bin".into()]
-        );
-        assert_eq!(parse_environment(&b"A=b\0".repeat(1 << 17)).len(), 1 << 16);
     }
 
     #[test]

@@ -115,6 +115,30 @@ impl Environment {
         ("deepspeed", &[b"CROSS_RANK", b"CROSS_SIZE", b"LOCAL_SIZE", b"RANK", b"LOCAL_RANK"]),
     ];
 
+    /// The variables whose values are facts about the job and its GPUs, and those of which the name alone is shown.
+    const FACTS: &str = "CUDA_DEVICE_ORDER CUDA_VISIBLE_DEVICES JPY_PARENT_PID LOCAL_RANK POD_NAME RANK SLURM_JOB_ID \
+                         TORCHELASTIC_RUN_ID";
+    const NAMES: &str = "GPUTOP_PROBE GPUTOP_PROBE_FOLDER HOSTNAME KUBERNETES_SERVICE_HOST PYTHONPATH \
+                         PYTORCH_NO_CUDA_MEMORY_CACHING STY TMUX";
+
+    /// Returns the variables that gputop uses, sorted by name: `NAME=value` where the value is a fact about the job or its GPUs,
+    /// else the name alone. No other variable leaves the agent.
+    pub(in crate::agent) fn shown(environ: &[u8]) -> Vec<Text> {
+        let is_in = |names: &str, name: &str| names.split(' ').any(|known| known == name);
+        let shown = environ.split(|byte| *byte == 0).filter_map(|variable| {
+            let name = variable.split(|byte| *byte == b'=').next().and_then(|name| std::str::from_utf8(name).ok())?;
+            let is_launchers = || Self::LAUNCHERS.iter().any(|(_, names)| names.contains(&name.as_bytes()));
+            match () {
+                () if is_in(Self::FACTS, name) => Some(Text::new(&variable[..variable.len().min(Self::MOST_VISIBLE)])),
+                () if is_in(Self::NAMES, name) || is_launchers() => Some(name.into()),
+                () => None,
+            }
+        });
+        let mut shown: Vec<Text> = shown.collect();
+        shown.sort_unstable();
+        shown
+    }
+
     pub(super) fn parse(environ: &[u8]) -> Self {
         let whole = |name: &[u8]| {
             let mut variables = environ.split(|byte| *byte == 0);
@@ -345,6 +369,15 @@ mod tests {
         let environment = Ok(Environment::parse(environ.replace(' ', "\0").as_bytes()).origin);
         let group = from_cgroup(cgroup.replace("ID", ID).as_bytes());
         assert_eq!(origin(group.as_ref(), &environment), expected.map(Text::from), "{cgroup} {environ}");
+    }
+
+    #[test]
+    fn only_variables_that_gputop_uses_leave_the_agent() {
+        let environ = b"TOKEN=s3cr3t\0RANK=3\0TMUX=/tmp/tmux-1000\0CROSS_RANK=s3cr3t\0RANKING=s3cr3t\0CUDA_VISIBLE_DEVICES=\0\xff=1";
+        assert_eq!(
+            Environment::shown(environ),
+            ["CROSS_RANK", "CUDA_VISIBLE_DEVICES=", "RANK=3", "TMUX"].map(Text::from)
+        );
     }
 
     #[test]

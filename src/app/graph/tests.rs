@@ -6,6 +6,7 @@ use super::panel::Projection;
 use super::*;
 use crate::app::event::Event;
 use crate::app::keymap::KeyContext;
+use crate::app::page::Page;
 use crate::app::{App, AppOptions, Mode};
 use crate::base::units::Bytes;
 use crate::model::{Forecast, GpuOrProcess, MemoryPart, Rate};
@@ -196,8 +197,11 @@ fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
     story.see(next);
     assert_eq!(story.app.subject(), Some(subject.clone()));
     assert_eq!(story.panel().subject, subject);
-    // The keys for the page and for the end of a process act on no other process.
-    story.keys("\nx");
+    // The page shows the last facts about it, and the key for the end of a process acts on no other process.
+    story.keys("\n");
+    let title = story.app.modes.page().map(Page::title);
+    assert_eq!(title.as_deref(), Some("Process 100"));
+    story.keys("x\u{1b}");
     assert_eq!(
         (story.app.modes.current().key_context(), story.app.notice.text()),
         (KeyContext::Graph, Some("there is no process under the cursor"))

@@ -145,10 +145,21 @@ fn describe(reading: &Reading<impl Display>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::report::ChosenProcesses;
     use crate::protocol::snapshot::{AllocatorStats, DeviceAllocator, example};
 
     fn of_box(model: &HostModel, snapshot: &Snapshot) -> String {
-        format(&[HostReport { name: "box", model, snapshot, reasons: Vec::new(), ids: &[] }], &[])
+        format(
+            &[HostReport {
+                name: "box",
+                model,
+                snapshot,
+                reasons: Vec::new(),
+                ids: &[],
+                processes: &ChosenProcesses::default(),
+            }],
+            &[],
+        )
     }
 
     #[test]

@@ -237,6 +237,7 @@ pub(crate) fn line(text: &mut String, width: Option<usize>, line: &str) {
 mod tests {
     use super::*;
     use crate::base::units::Moment;
+    use crate::commands::report::ChosenProcesses;
     use crate::model::HostModel;
     use crate::protocol::snapshot::{Cause, Trouble, example};
 
@@ -248,7 +249,14 @@ mod tests {
         let mut model = HostModel::default();
         model.replace(snapshot);
         let snapshot = model.latest().unwrap();
-        let host = HostReport { name: "box", model: &model, snapshot, reasons: Vec::new(), ids: &[] };
+        let host = HostReport {
+            name: "box",
+            model: &model,
+            snapshot,
+            reasons: Vec::new(),
+            ids: &[],
+            processes: &ChosenProcesses::default(),
+        };
         let text = format(&[host], &[], width, &ChosenColumns::default());
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
     }

@@ -1,7 +1,7 @@
 //! The news of hosts that are described by snapshots.
 
 use super::*;
-use crate::model::HostModel;
+use crate::model::{HostModel, OrphanEvidence, OrphanSign, Total, VerdictKind};
 use crate::protocol::snapshot::{Cause, State, Trouble, example};
 
 /// The news of a model: severity and sentence.
@@ -87,4 +87,50 @@ fn a_suspect_is_news_once_when_its_verdict_has_held_for_two_passes() {
     let (severity, sentence) = news(&model)[0];
     assert!(sentence.starts_with("stopped 101 train.py (alice): "), "{sentence}");
     assert_eq!(severity, Severity::Notable);
+}
+
+#[test]
+fn an_alert_about_a_watched_process_is_the_line_about_its_end() {
+    let mut model = HostModel::default();
+    let host = example::host(1);
+    let with = host.clone().with(101, "python train.py", 0, Bytes::from_gib(4));
+    model.replace(with.clone());
+    model.replace(with.later(1));
+    model.replace(host.later(2));
+    let process = with.processes[0].id;
+    model.add_alert(GpuOrProcess::Process(process), "101 (python train.py) has ended");
+    model.add_alert(GpuOrProcess::Gpu(host.gpus[0].uuid.clone()), "GPU 0 is free");
+    let expected = [
+        (Severity::Notable, "ALERT 101 train.py (alice) exited, held 4.0 GiB on GPU 0"),
+        (Severity::Notable, "ALERT GPU 0 is free"),
+    ];
+    assert_eq!(news(&model), expected);
+}
+
+#[test]
+fn an_orphan_that_was_only_possible_before_is_one_line() {
+    let host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(4));
+    let mut log = NewsLog::default();
+    let mut words_after = |kind: fn(OrphanEvidence) -> VerdictKind| {
+        let signs = vec![OrphanSign::GroupLeaderGone(99)];
+        let verdict = Verdict {
+            process: host.processes[0].id,
+            kind: kind(OrphanEvidence { signs, serves: false, computes: false }),
+            listed: Some(Ok(Total { bytes: Bytes::from_gib(4), lower_bound: false })),
+            open: Vec::new(),
+            kept: Vec::new(),
+            rss: Ok(Bytes(0)),
+        };
+        let verdicts = [verdict];
+        let history = History::default();
+        let sources =
+            || NewsSources { snapshot: &host, history: &history, verdicts: &verdicts, leaks: Vec::new(), clock: None };
+        log.add_snapshot(&sources());
+        log.add_snapshot(&sources());
+        let word = |item: &NewsItem| item.sentence.split(' ').next().unwrap().to_owned();
+        log.iter().map(word).collect::<Vec<_>>()
+    };
+    assert_eq!(words_after(VerdictKind::MaybeOrphan), ["orphan?"]);
+    assert_eq!(words_after(VerdictKind::Orphan), ["orphan"]);
+    assert_eq!(words_after(VerdictKind::MaybeOrphan), ["orphan"]);
 }
