@@ -3,6 +3,7 @@
 mod nvidia_smi;
 mod option_order;
 mod options;
+mod probe;
 pub(crate) mod screenshot;
 mod values;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use self::probe::{RunArgs, SnapshotArgs, TensorsArgs};
 use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
 use crate::app::columns::Columns;
@@ -381,13 +383,6 @@ pub(crate) struct FreeArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct RunArgs {
-    /// The command, whose PID, exit code, signals and output stay as they are. `GPUTOP_PROBE=0` runs it without the probe
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
-}
-
-#[derive(Debug, Clone, Args)]
 pub(crate) struct ReplayArgs {
     /// Lines as `gputop agent` or `gputop --json -l` print them; `-` for the standard input
     #[arg(value_name = "FILE")]
@@ -425,6 +420,10 @@ pub(crate) enum Task {
     Run(RunArgs),
     /// Print the JSON Schema of the agent's lines
     Schema,
+    /// Write a snapshot of the GPU memory of a program of `gputop run`, for PyTorch's `memory_viz`
+    Snapshot(SnapshotArgs),
+    /// List the tensors of a program of `gputop run` by category, shape and type
+    Tensors(TensorsArgs),
     /// Run one process of the simulated machine
     #[command(hide = true)]
     DemoProcess {

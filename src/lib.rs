@@ -50,6 +50,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
+        Some(Task::Snapshot(args)) => commands::write_snapshot::run(&args.into()),
+        Some(Task::Tensors(args)) => commands::tensors::run(&args.into()),
         Some(Task::ContinueStopped) => {
             agent::continue_stopped();
             Ok(ExitCode::SUCCESS)

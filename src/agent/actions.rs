@@ -35,7 +35,7 @@ use self::held::HeldProcess;
 use self::inspect::Inspector;
 use self::refusal::Refusal;
 use super::procfs::stat;
-use super::{AgentEvent, CommandTargets, clock, leave, print_error};
+use super::{AgentEvent, CommandTargets, clock, leave, print_error, probe};
 use crate::base::text::Text;
 use crate::protocol::agent_options::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::protocol::command::Command;
@@ -176,6 +176,13 @@ impl CommandHandler {
                     self.force(&processes);
                 }
             }
+            Command::AskProbe { process, request } => {
+                let outcome = match self.check_identity(process) {
+                    Ok(()) => probe::ask(process, &request),
+                    Err(refusal) => refusal.into(),
+                };
+                self.reply(process, outcome);
+            }
             Command::Release { process } => {
                 self.held.remove(&process);
             }
@@ -202,16 +209,7 @@ impl CommandHandler {
             return Err(Refusal::ReadOnly);
         }
         self.protected.check(pid)?;
-        if process.start_ticks.is_none() {
-            return Err(Refusal::Absent(pid));
-        }
-        let (known, facts) = self.targets.get(pid).ok_or(Refusal::Unknown(pid))?;
-        match facts.identity {
-            _ if known != process => return Err(Refusal::Ended(pid)),
-            Identity::Unverified => return Err(Refusal::Unverified(pid)),
-            Identity::Fresh => return Err(Refusal::Fresh(pid)),
-            Identity::Sure => (),
-        }
+        self.check_identity(process)?;
         // A held process that has ended is opened again, so that its end is reported again.
         if self.held.get(&process).is_none_or(|held| held.running_pidfd().is_none()) {
             if self.held.len() >= self.most_held {
@@ -222,6 +220,21 @@ impl CommandHandler {
             self.update_argv(process);
         }
         Ok(self.caution(process))
+    }
+
+    /// Refuses a process that is not in the newest snapshot, or whose identity is not sure.
+    fn check_identity(&self, process: ProcessId) -> Result<(), Refusal> {
+        let pid = process.pid;
+        if process.start_ticks.is_none() {
+            return Err(Refusal::Absent(pid));
+        }
+        let (known, facts) = self.targets.get(pid).ok_or(Refusal::Unknown(pid))?;
+        match facts.identity {
+            _ if known != process => Err(Refusal::Ended(pid)),
+            Identity::Unverified => Err(Refusal::Unverified(pid)),
+            Identity::Fresh => Err(Refusal::Fresh(pid)),
+            Identity::Sure => Ok(()),
+        }
     }
 
     /// Returns why to think twice about ending a held process; `None` when there is no reason.

@@ -4,7 +4,8 @@
 //! nothing runs in the process, and nothing there waits for the agent. `assets/probe/FORMAT.md` describes the file. Everything in
 //! it may be forged: reads are bounded, and nothing is mapped.
 
-mod report_file;
+mod memory_file;
+mod request;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use self::report_file::{ReportFile, ReportFinder};
+use self::memory_file::{MemoryFiles, ReportFile};
+pub(super) use self::request::ask;
 use self::state::ReportState;
 use super::procfs::ProbeSetup;
 use crate::base::units::Moment;
@@ -42,7 +44,7 @@ const MOST_DAMAGED: u8 = 5;
 pub(super) struct ProbeReader {
     targets: BTreeMap<ProcessId, ProbeTarget>,
     /// `None` where the kernel has no memory files.
-    finder: Option<ReportFinder>,
+    files: Option<MemoryFiles>,
     searches: u32,
     /// The most groups of tensors in a snapshot.
     most_groups: usize,
@@ -64,8 +66,8 @@ struct ProbeTarget {
 
 impl ProbeReader {
     pub(super) fn new(most_groups: usize) -> Self {
-        let finder = ReportFinder::new().ok();
-        Self { targets: BTreeMap::new(), finder, searches: FIRST_SEARCHES, most_groups, buffer: Vec::new() }
+        let files = MemoryFiles::new().ok();
+        Self { targets: BTreeMap::new(), files, searches: FIRST_SEARCHES, most_groups, buffer: Vec::new() }
     }
 
     pub(super) fn begin_pass(&mut self, is_listed: impl Fn(ProcessId) -> bool) {
@@ -81,7 +83,7 @@ impl ProbeReader {
         gpus: &[Gpu],
         now: Moment,
     ) -> Option<Arc<ProbeReading>> {
-        let finder = self.finder.as_ref()?;
+        let files = self.files.as_ref()?;
         let target = self.targets.entry(process.id).or_insert_with(|| ProbeTarget::new(now));
         if now.since(target.checked) >= CHECK_INTERVAL {
             target.checked = now;
@@ -92,7 +94,7 @@ impl ProbeReader {
         }
         if target.file.is_none() && now >= target.due && self.searches > 0 {
             self.searches -= 1;
-            target.search(finder, process, setup, now);
+            target.search(files, process, setup, now);
         }
         match target.file.as_mut().map(|file| file.read(&mut self.buffer)) {
             None => {}
@@ -116,8 +118,8 @@ impl ProbeTarget {
         Self { file: None, last: Arc::default(), due: now, wait: FIRST_WAIT, checked: now, damaged: 0 }
     }
 
-    fn search(&mut self, finder: &ReportFinder, process: &Process, setup: Reading<ProbeSetup>, now: Moment) {
-        let missing = match finder.find(process.id) {
+    fn search(&mut self, files: &MemoryFiles, process: &Process, setup: Reading<ProbeSetup>, now: Moment) {
+        let missing = match files.report(process.id) {
             Ok(Some(file)) => {
                 (self.file, self.checked, self.wait, self.damaged) = (Some(file), now, FIRST_WAIT, 0);
                 return self.set_missing(Some(ProbeMissing::NotYet).filter(|_| self.last.report.is_none()));

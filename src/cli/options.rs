@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     AgentArgs, AnalyzeArgs, Cli, ExplainArgs, FormatArgs, FreeArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs,
-    RunArgs, ScreenArgs, Task,
+    ScreenArgs, Task,
 };
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::analyze::AnalyzeOptions;
@@ -14,7 +14,6 @@ use crate::commands::free::FreeOptions;
 use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{FieldTable, Query, QueryOptions};
 use crate::commands::report::{ChosenColumns, ChosenProcesses, ReadOptions, ReportFormat, ReportOptions};
-use crate::commands::run::RunOptions;
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_LOOP, SimulatedMachine};
 use crate::source::{Recording, Source, Speed};
 
@@ -208,15 +207,9 @@ impl From<&OrphansArgs> for OrphansOptions {
     }
 }
 
-impl From<&RunArgs> for RunOptions {
-    fn from(args: &RunArgs) -> Self {
-        Self { command: args.command.clone() }
-    }
-}
-
 impl ReadArgs {
     /// Returns the options. `usual` is the interval of a subcommand that has another one than the screen.
-    fn options(&self, hosts: &HostArgs, usual: Option<Duration>) -> ReadOptions {
+    pub(super) fn options(&self, hosts: &HostArgs, usual: Option<Duration>) -> ReadOptions {
         let interval = self.agent.interval.map(|Interval(interval)| interval).or(usual);
         ReadOptions {
             sources: hosts.sources(&self.agent, interval),

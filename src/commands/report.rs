@@ -21,7 +21,7 @@ pub use self::chosen_processes::ChosenProcesses;
 pub use self::table::ChosenColumns;
 pub use self::watch::ReadOptions;
 use self::watch::Watch;
-pub(crate) use self::watch::{HostState, block_on, read_once, read_until};
+pub(crate) use self::watch::{HostState, block_on, converse, read_once, read_until};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::model::HostModel;

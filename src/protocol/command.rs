@@ -7,6 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::base::text::Text;
 use crate::protocol::snapshot::{GpuUuid, ProcessId};
 
 /// A line from the viewer to the agent.
@@ -57,6 +58,45 @@ pub enum Command {
         /// The processes to end. If one of them is not held, the agent refuses the whole command, unless it has
         /// reported the end of that process.
         processes: Vec<ProcessId>,
+    },
+    /// Ask the probe in a process for something. The answer is in a later report of the probe.
+    AskProbe {
+        /// The process that the probe is in.
+        process: ProcessId,
+        /// The request.
+        request: ProbeRequest,
+    },
+}
+
+/// A request to the probe in a process: `assets/probe/FORMAT.md` describes what each does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum ProbeRequest {
+    /// Read all tensors now.
+    Tensors,
+    /// Find the variables that hold leaking tensors.
+    Holders,
+    /// Record the stacks of allocations.
+    Record {
+        /// For how many steps.
+        steps: u32,
+    },
+    /// Rebuild what the peak of a step is made of.
+    Peak {
+        /// The number of steps to record: 1 or 2.
+        steps: u32,
+    },
+    /// Count changes of tensors from now on.
+    Mark {
+        /// The name of the mark.
+        name: Text,
+    },
+    /// Count changes of tensors from the reading before.
+    Unmark,
+    /// Write a snapshot that PyTorch's `memory_viz` opens.
+    Snapshot {
+        /// The path of the new file, from the root.
+        path: Text,
     },
 }
 

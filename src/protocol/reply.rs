@@ -85,6 +85,12 @@ pub enum Outcome {
         /// Why the log could not be written: one sentence for the user.
         reason: Text,
     },
+    /// The probe was asked. Its answer comes in a report with this number, unless another request replaces this one before the
+    /// probe reads it.
+    ProbeAsked {
+        /// The number of the request.
+        id: u64,
+    },
     /// The answer to `inspect`.
     Inspected(Box<Inspection>),
     /// `inspect` failed. If the process is held, it stays held.

@@ -42,6 +42,7 @@ mod orphans;
 
 mod personas;
 mod probe;
+mod probe_commands;
 mod probe_page;
 mod query;
 mod query_calls;

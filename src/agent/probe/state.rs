@@ -2,11 +2,26 @@
 
 use crate::protocol::snapshot::{OmittedGroups, ProbeMissing, ProbeReport};
 
-pub(super) const FILE_SIZE: u64 = 1 << 20;
 pub(super) const HEADER_SIZE: usize = 64;
 /// The version of the format.
 const VERSION: u32 = 1;
-const MAGIC: &[u8] = b"gputopP1";
+
+/// One of the memory files of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileKind {
+    /// The target of the link in `/proc/PID/fd`.
+    pub(super) link: &'static str,
+    /// The size of the file, which never changes.
+    pub(super) size: u32,
+    magic: &'static [u8; 8],
+}
+
+/// The probe publishes here.
+pub(super) const REPORTS: FileKind =
+    FileKind { link: "/memfd:gputop-probe (deleted)", size: 1 << 20, magic: b"gputopP1" };
+/// The probe reads requests here.
+pub(super) const REQUESTS: FileKind =
+    FileKind { link: "/memfd:gputop-probe-requests (deleted)", size: 4 << 10, magic: b"gputopR1" };
 
 /// The process that wrote a report. A forked process has the file of its parent, with the parent's identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,27 +40,27 @@ pub(super) enum ReportState {
 
 /// The first bytes of the file.
 #[derive(Debug, PartialEq, Eq)]
-struct Header {
+pub(super) struct Header {
     writer: ReportWriter,
-    /// Odd while the report is being written.
-    sequence: u64,
+    /// Odd while the rest of the file is being written.
+    pub(super) sequence: u64,
     length: usize,
     checksum: u32,
 }
 
 impl Header {
     /// `NotYet` for the header of a file without a report.
-    fn parse(bytes: &[u8; HEADER_SIZE]) -> Result<Self, ProbeMissing> {
+    pub(super) fn parse(kind: FileKind, bytes: &[u8; HEADER_SIZE]) -> Result<Self, ProbeMissing> {
         if *bytes == [0; HEADER_SIZE] {
             return Err(ProbeMissing::NotYet);
         }
-        Self::parse_written(bytes).ok_or(ProbeMissing::Damaged)
+        Self::parse_written(kind, bytes).ok_or(ProbeMissing::Damaged)
     }
 
-    fn parse_written(bytes: &[u8; HEADER_SIZE]) -> Option<Self> {
+    fn parse_written(kind: FileKind, bytes: &[u8; HEADER_SIZE]) -> Option<Self> {
         let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let short = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        if !bytes.starts_with(MAGIC) || u64::from(short(8)?) != FILE_SIZE {
+        if !bytes.starts_with(kind.magic) || short(8)? != kind.size {
             return None;
         }
         Some(Self {
@@ -57,9 +72,23 @@ impl Header {
     }
 }
 
+/// Returns the header of a file with this content.
+pub(super) fn header(kind: FileKind, writer: ReportWriter, sequence: u64, content: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(content.len()).unwrap_or(u32::MAX);
+    let mut bytes = kind.magic.to_vec();
+    bytes.extend(kind.size.to_le_bytes());
+    bytes.extend(writer.pid.to_le_bytes());
+    bytes.extend(writer.start_ticks.to_le_bytes());
+    bytes.extend(sequence.to_le_bytes());
+    bytes.extend(length.to_le_bytes());
+    bytes.extend(crc32fast::hash(content).to_le_bytes());
+    bytes.resize(HEADER_SIZE, 0);
+    bytes
+}
+
 /// Whether a header is of this process, or was never written.
-pub(super) fn may_be_of(header: &[u8; HEADER_SIZE], writer: ReportWriter) -> bool {
-    match Header::parse(header) {
+pub(super) fn may_be_of(kind: FileKind, header: &[u8; HEADER_SIZE], writer: ReportWriter) -> bool {
+    match Header::parse(kind, header) {
         Ok(header) => header.writer == writer,
         Err(why) => why == ProbeMissing::NotYet,
     }
@@ -76,7 +105,7 @@ pub(super) fn read(
     let read_header = || {
         let mut bytes = [0; HEADER_SIZE];
         let is_read = read_at(&mut bytes, 0);
-        if is_read { Header::parse(&bytes) } else { Err(ProbeMissing::Damaged) }
+        if is_read { Header::parse(REPORTS, &bytes) } else { Err(ProbeMissing::Damaged) }
     };
     let header = read_header()?;
     if header.sequence == 0 && header.writer == writer {
@@ -85,7 +114,7 @@ pub(super) fn read(
     if known == Some(header.sequence) {
         return Ok((ReportState::Same, header.sequence));
     }
-    let most = usize::try_from(FILE_SIZE).unwrap_or(usize::MAX) - HEADER_SIZE;
+    let most = usize::try_from(REPORTS.size).unwrap_or(usize::MAX) - HEADER_SIZE;
     if header.writer != writer || header.sequence % 2 == 1 || header.length > most {
         return Err(ProbeMissing::Damaged);
     }

@@ -6,11 +6,13 @@ use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::pwrite;
 
-use super::report_file::{ReportFile, ReportFinder};
-use super::state::{FILE_SIZE, HEADER_SIZE, ReportState, ReportWriter, limit, read};
+use super::memory_file::{MemoryFiles, ReportFile};
+use super::state::{HEADER_SIZE, REPORTS, ReportState, ReportWriter, header, limit, read};
 use crate::agent::procfs::stat;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{ProbeMissing, ProbeReport, ProcessId, TensorCategory};
+
+const SIZE: u64 = REPORTS.size as u64;
 
 const WRITER: ReportWriter = ReportWriter { pid: 42, start_ticks: 4711 };
 
@@ -30,14 +32,7 @@ const REPORT: &str = r#"{"version": 1, "torch": "2.5.1", "python": "3.11.7", "ti
 
 /// Returns the bytes of a file with this report.
 fn file(writer: ReportWriter, sequence: u64, report: &[u8]) -> Vec<u8> {
-    let mut bytes = b"gputopP1".to_vec();
-    bytes.extend(u32::try_from(FILE_SIZE).unwrap().to_le_bytes());
-    bytes.extend(writer.pid.to_le_bytes());
-    bytes.extend(writer.start_ticks.to_le_bytes());
-    bytes.extend(sequence.to_le_bytes());
-    bytes.extend(u32::try_from(report.len()).unwrap().to_le_bytes());
-    bytes.extend(crc32fast::hash(report).to_le_bytes());
-    bytes.resize(HEADER_SIZE, 0);
+    let mut bytes = header(REPORTS, writer, sequence, report);
     bytes.extend(report);
     bytes
 }
@@ -185,20 +180,20 @@ fn memory_file(size: u64, seals: SealFlags, bytes: &[u8]) -> OwnedFd {
 /// One test, since the tests of one process share its open files.
 #[test]
 fn only_a_sealed_file_of_the_process_itself_is_found() {
-    let finder = ReportFinder::new().unwrap();
-    let find = || finder.find(own_id()).unwrap();
+    let finder = MemoryFiles::new().unwrap();
+    let find = || finder.report(own_id()).unwrap();
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     let bytes = file(own_writer(), 8, REPORT.as_bytes());
     let refused = [
-        memory_file(FILE_SIZE, SealFlags::GROW, &bytes),
-        memory_file(FILE_SIZE, SealFlags::empty(), &bytes),
-        memory_file(FILE_SIZE * 2, seals, &bytes),
+        memory_file(SIZE, SealFlags::GROW, &bytes),
+        memory_file(SIZE, SealFlags::empty(), &bytes),
+        memory_file(SIZE * 2, seals, &bytes),
         memory_file(4096, seals, &bytes),
-        memory_file(FILE_SIZE, seals, &file(ReportWriter { pid: 1, ..own_writer() }, 8, REPORT.as_bytes())),
-        memory_file(FILE_SIZE, seals, b"gputopP2"),
+        memory_file(SIZE, seals, &file(ReportWriter { pid: 1, ..own_writer() }, 8, REPORT.as_bytes())),
+        memory_file(SIZE, seals, b"gputopP2"),
     ];
     assert!(find().is_none());
-    let own = memory_file(FILE_SIZE, seals, &bytes);
+    let own = memory_file(SIZE, seals, &bytes);
     let mut found: ReportFile = find().expect("the file is found among the refused ones");
     let mut buffer = Vec::new();
     assert!(matches!(found.read(&mut buffer), Ok(ReportState::New(_))));

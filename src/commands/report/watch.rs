@@ -11,6 +11,7 @@ use crate::model::{Fleet, HostLabel, HostModel};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
+use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::{Cause, Gpu, Snapshot};
 use crate::source::{Source, SourceEvent, Sources, descriptors};
 
@@ -84,6 +85,15 @@ pub(crate) fn read_until<T>(
     rates: bool,
     mut see: impl FnMut(&[HostState<'_>]) -> Option<T>,
 ) -> anyhow::Result<Result<T, Text>> {
+    converse(read, rates, |hosts, _, _| see(hosts))
+}
+
+/// As [`read_until`], and lets `see` send a command to the first host. It also gets the replies since its last call.
+pub(crate) fn converse<T>(
+    read: &ReadOptions,
+    rates: bool,
+    mut see: impl FnMut(&[HostState<'_>], &[Reply], &mut Option<Command>) -> Option<T>,
+) -> anyhow::Result<Result<T, Text>> {
     let mut timeout = read.timeout;
     block_on(async {
         let mut watch = Watch::start(read.sources.clone())?;
@@ -103,9 +113,14 @@ pub(crate) fn read_until<T>(
                 watch.sources.close().await;
                 return Ok(Err(reason));
             }
-            if let Some(seen) = see(&states) {
+            let mut command = None;
+            if let Some(seen) = see(&states, &watch.replies, &mut command) {
                 watch.sources.close().await;
                 return Ok(Ok(seen));
+            }
+            watch.replies.clear();
+            if let Some(command) = command {
+                watch.sources.send(HostKey::FIRST, command);
             }
             watch.next_report(read.interval).await;
             timeout = read.interval + read.timeout;
@@ -120,6 +135,8 @@ pub(super) struct Watch {
     fleet: Fleet,
     hosts: BTreeMap<HostKey, HostProgress>,
     has_recording_ended: bool,
+    /// The replies that came since the last report.
+    replies: Vec<Reply>,
 }
 
 /// How far one host has come since its source was started.
@@ -146,7 +163,7 @@ impl Watch {
             fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
             hosts.insert(host, HostProgress::default());
         }
-        Ok(Self { sources, fleet, hosts, has_recording_ended: false })
+        Ok(Self { sources, fleet, hosts, has_recording_ended: false, replies: Vec::new() })
     }
 
     /// Waits until each host that is not late had two passes and `is_enough` accepts its snapshot, or the host has
@@ -209,6 +226,9 @@ impl Watch {
     fn apply(&mut self, host: HostKey, line: Line) {
         let before = self.snapshot(host).map(|snapshot| snapshot.sequence);
         let is_full = matches!(line, Line::Full(_));
+        if let Line::Reply(reply) = line {
+            return self.replies.push(reply);
+        }
         if self.fleet.apply(host, line).is_err() {
             self.sources.send(host, Command::Full);
             return;

@@ -1,0 +1,96 @@
+//! The command line of the subcommands about the probe in Python programs.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::options::is_ascii;
+use super::values;
+use super::{HostArgs, OutputArgs, ReadArgs};
+use crate::commands::report::ReadOptions;
+use crate::commands::run::RunOptions;
+use crate::commands::tensors::{TensorOrder, TensorsOptions};
+use crate::commands::write_snapshot::SnapshotOptions;
+use crate::source::Source;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// The command, whose PID, exit code, signals and output stay as they are. `GPUTOP_PROBE=0` runs it without the probe
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl From<&RunArgs> for RunOptions {
+    fn from(args: &RunArgs) -> Self {
+        Self { command: args.command.clone() }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TensorsArgs {
+    /// The PID of the program
+    pid: u32,
+
+    /// Only the groups with all of these words in their shape, type and category, such as `float32 parameters`
+    #[arg(value_name = "WORD")]
+    words: Vec<String>,
+
+    /// Sort by `bytes`, `count`, `age` or `change`
+    #[arg(long, value_name = "BY", default_value = "bytes", value_parser = values::one_of::<TensorOrder>(), hide_possible_values = true)]
+    sort: TensorOrder,
+
+    #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl From<&TensorsArgs> for TensorsOptions {
+    fn from(args: &TensorsArgs) -> Self {
+        Self {
+            read: read_probe(&args.read, true),
+            pid: args.pid,
+            order: args.sort,
+            words: args.words.clone(),
+            json: args.output.json,
+            ascii: is_ascii(args.output.ascii),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SnapshotArgs {
+    /// The PID of the program
+    pid: u32,
+
+    /// The new file [default: `gputop-PID-step-STEP.pickle` in the current folder]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+impl From<&SnapshotArgs> for SnapshotOptions {
+    fn from(args: &SnapshotArgs) -> Self {
+        Self { read: read_probe(&args.read, false), pid: args.pid, file: args.output.clone() }
+    }
+}
+
+/// The interval of an agent that is asked once.
+const PROBE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Returns how to read this host. With `all`, reports have all groups of tensors.
+fn read_probe(args: &ReadArgs, all: bool) -> ReadOptions {
+    let mut read = args.options(&HostArgs::default(), Some(PROBE_INTERVAL));
+    for source in &mut read.sources {
+        if let Source::LocalAgent(agent) = source {
+            // Only the processes of GPUs matter.
+            (agent.detail, agent.only) = (all, vec!["processes".to_owned()]);
+        }
+    }
+    read
+}

@@ -1,0 +1,57 @@
+//! Finds a process on this host and the report of the probe in it, for the commands that name a PID.
+
+use crate::base::text::Text;
+use crate::commands::report::{self, HostState, ReadOptions};
+use crate::protocol::command::Command;
+use crate::protocol::reply::Reply;
+use crate::protocol::snapshot::{ProbeReport, Process};
+
+/// After this number of snapshots, a process without a report will have none soon.
+const MOST_PASSES: u32 = 8;
+
+/// The process with a PID, as a snapshot shows it.
+pub(super) struct ProbedProcess<'a> {
+    pub(super) process: &'a Process,
+    pub(super) report: &'a ProbeReport,
+}
+
+/// Calls `see` with the process that has this PID, after each pass, until it returns a result. `see` also gets the replies since its
+/// last call, and may send a command. Returns a sentence when the process has no report.
+///
+/// # Errors
+///
+/// When no agent can be started.
+pub(super) fn converse<T>(
+    read: &ReadOptions,
+    pid: u32,
+    mut see: impl FnMut(ProbedProcess<'_>, &[Reply], &mut Option<Command>) -> Option<Result<T, Text>>,
+) -> anyhow::Result<Result<T, Text>> {
+    let mut passes = 0;
+    let found = report::converse(read, true, |hosts, replies, command| {
+        passes += 1;
+        let process = process(hosts, pid);
+        let probe = process.and_then(|process| process.probe.as_ref());
+        match (process, probe.and_then(|probe| probe.report.as_ref())) {
+            (Some(process), Some(report)) => see(ProbedProcess { process, report }, replies, command),
+            _ if passes < MOST_PASSES => None,
+            (Some(process), None) => Some(Err(why_missing(process))),
+            (None, _) => {
+                Some(Err(Text::new(format!("process {pid} uses no GPU here, and is related to none that does"))))
+            }
+        }
+    })?;
+    Ok(found.unwrap_or_else(Err))
+}
+
+fn process<'a>(hosts: &[HostState<'a>], pid: u32) -> Option<&'a Process> {
+    let (_, snapshot) = hosts.first()?.seen?;
+    snapshot.processes.iter().find(|process| process.id.pid == pid)
+}
+
+fn why_missing(process: &Process) -> Text {
+    let pid = process.id.pid;
+    match process.probe.as_ref().and_then(|probe| probe.missing) {
+        Some(why) => Text::new(format!("process {pid} has no report of gputop's probe: {why}")),
+        None => Text::new(format!("process {pid} does not run Python on a GPU, so it has no probe")),
+    }
+}

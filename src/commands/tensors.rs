@@ -1,0 +1,141 @@
+//! `gputop tensors`: lists the tensors of a Python program by category, shape and type, as the probe in it reports them.
+
+use std::cmp::Reverse;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use serde_json::json;
+use strum::VariantArray;
+
+use super::probed_process::{self, ProbedProcess};
+use crate::app::labels::{self, tensors};
+use crate::base::terminal;
+use crate::base::units::Bytes;
+use crate::commands::output;
+use crate::commands::report::table::{self, Heading};
+use crate::commands::report::{self, Exit, ReadOptions};
+use crate::protocol::snapshot::{ProbeReport, Process, TensorGroup};
+
+/// Which tensors to list, and how.
+#[derive(Debug)]
+pub struct TensorsOptions {
+    /// This host.
+    pub read: ReadOptions,
+    /// The PID of the program.
+    pub pid: u32,
+    /// The order of the groups.
+    pub order: TensorOrder,
+    /// Only groups whose line has all of these words; all groups if empty.
+    pub words: Vec<String>,
+    /// Whether to write JSON.
+    pub json: bool,
+    /// Whether to write only ASCII.
+    pub ascii: bool,
+}
+
+/// The order of groups of tensors: each begins with the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum TensorOrder {
+    /// By memory.
+    Bytes,
+    /// By the number of tensors.
+    Count,
+    /// By age in steps.
+    Age,
+    /// By how much memory was added since the last step or mark.
+    Change,
+}
+
+impl FromStr for TensorOrder {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::VARIANTS.iter().find(|order| <&str>::from(**order) == name);
+        found.copied().ok_or_else(|| format!("`{name}` is none of bytes, count, age and change"))
+    }
+}
+
+/// Prints the tensors of a program. Fails if no agent can be started, or if the standard output cannot be written.
+pub fn run(options: &TensorsOptions) -> anyhow::Result<ExitCode> {
+    let found = probed_process::converse(&options.read, options.pid, |ProbedProcess { process, report }, _, _| {
+        Some(Ok((process.clone(), report.clone())))
+    })?;
+    match found {
+        Ok((process, report)) => print(options, &process, report)?,
+        Err(why) => {
+            report::print_error(&why);
+            return Ok(Exit::Nothing.into());
+        }
+    }
+    Ok(Exit::Success.into())
+}
+
+fn print(options: &TensorsOptions, process: &Process, mut report: ProbeReport) -> anyhow::Result<()> {
+    sort(&mut report.groups, options.order);
+    let words: Vec<String> = options.words.iter().map(|word| word.to_lowercase()).collect();
+    let is_wanted = |group: &TensorGroup| {
+        let line = format!("{} {}", tensors::tensors(group), tensors::category(group)).to_lowercase();
+        words.iter().all(|word| line.contains(word))
+    };
+    report.groups.retain(is_wanted);
+    if options.json {
+        let (pid, start_ticks) = (process.id.pid, process.id.start_ticks);
+        return output::print_json(&json!({
+            "pid": pid, "start_ticks": start_ticks, "command": table::command(process), "report": report,
+        }));
+    }
+    let text = text(process, &report, terminal::width());
+    report::print(if options.ascii { table::ascii(&text) } else { text }.as_bytes())
+}
+
+fn sort(groups: &mut [TensorGroup], order: TensorOrder) {
+    match order {
+        TensorOrder::Bytes => groups.sort_by_key(|group| Reverse(group.bytes)),
+        TensorOrder::Count => groups.sort_by_key(|group| Reverse(group.count)),
+        TensorOrder::Age => groups.sort_by_key(|group| Reverse(group.age_steps)),
+        TensorOrder::Change => groups.sort_by_key(|group| Reverse(group.bytes_change)),
+    }
+}
+
+const COLUMNS: [Heading; 7] = [
+    ("MEMORY", true),
+    ("SHARE", true),
+    ("AGE", true),
+    ("CHANGE", true),
+    ("DEVICE", false),
+    ("TENSORS", false),
+    ("CATEGORY", false),
+];
+
+fn text(process: &Process, report: &ProbeReport, width: Option<usize>) -> String {
+    let mut text = String::new();
+    let steps = report.steps.as_ref().map_or_else(String::new, |steps| format!(", {}", tensors::steps(steps)));
+    table::line(&mut text, width, &format!("{} {}{steps}", process.id.pid, table::command(process)));
+    let reserved = |device| report.devices.iter().find(|known| known.device == device)?.reserved;
+    let cells = report.groups.iter().map(|group| {
+        [
+            group.bytes.to_string(),
+            reserved(group.device).map_or_else(String::new, |whole| tensors::share(group.bytes, whole)),
+            group.age_steps.map_or_else(|| "-".to_owned(), |age| age.to_string()),
+            group.bytes_change.filter(|change| *change != 0).map_or_else(|| "-".to_owned(), labels::change),
+            format!("cuda:{}", group.device),
+            tensors::tensors(group),
+            tensors::category(group),
+        ]
+    });
+    table::rows(&mut text, width, &COLUMNS, cells);
+    let since = report.changes_since.as_ref().map(|since| match (&since.mark, since.step) {
+        (Some(mark), _) => format!("CHANGE counts from the mark {mark}"),
+        (None, Some(step)) => format!("CHANGE counts from step {step}"),
+        (None, None) => "CHANGE counts from the reading before".to_owned(),
+    });
+    let left_out = report.groups_left_out.as_ref().filter(|left_out| left_out.count > 0);
+    let left_out =
+        left_out.map(|left_out| format!("{} smaller groups with {} are left out", left_out.count, left_out.bytes));
+    let total: Bytes = report.groups.iter().map(|group| group.bytes).sum();
+    let listed = format!("{} groups with {total}", report.groups.len());
+    let note: Vec<String> = [Some(listed), left_out, since].into_iter().flatten().collect();
+    table::line(&mut text, width, &note.join("; "));
+    text
+}
