@@ -319,7 +319,8 @@ pub(crate) struct History {
 impl History {
     pub(super) fn add_snapshot(&mut self, snapshot: &Snapshot, process_totals: &[ProcessTotal]) {
         let now = snapshot.at;
-        self.began.get_or_insert(now);
+        // A simulated machine may report its past after its first line.
+        self.began = Some(self.began.map_or(now, |began| began.min(now)));
         self.passes += 1;
         // A process in the first two passes was there before gputop started. The first pass alone is not enough: the
         // agent may not have read the identity of the process yet.

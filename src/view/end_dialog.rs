@@ -6,7 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, BorderType, Clear, Paragraph, Widget, Wrap};
+use ratatui::widgets::{Block, BorderType, Clear, Padding, Paragraph, Widget, Wrap};
 
 use super::theme::Theme;
 use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage};
@@ -20,8 +20,10 @@ use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Process, State};
 
 /// The widths of the dialog for one process and for several.
-const WIDTH: u16 = 76;
-const WIDE: u16 = 112;
+const WIDTH: u16 = 78;
+const WIDE: u16 = 114;
+/// The columns of the frame, and of a blank beside each of its edges.
+const BESIDE: u16 = 4;
 
 /// The least number of processes, and the number of choices, that are shown at a time.
 const SHOWN: usize = 6;
@@ -36,7 +38,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let is_one = panel.targets().nth(1).is_none();
     let width = if is_one { WIDTH } else { WIDE }.min(body.width);
     let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
-    let columns = usize::from(width.saturating_sub(2));
+    let columns = usize::from(width.saturating_sub(BESIDE));
     let mut description =
         if is_one { one(theme, model, panel, root) } else { many(theme, model, panel, shown, columns) };
     // The choice and the progress are always shown. The description of the targets is cut if the screen is small.
@@ -51,12 +53,12 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     status.extend(progress(theme, model, panel));
     status.extend(panel.unrecorded.as_ref().map(|reason| Line::styled(reason.to_string(), theme.notable())));
 
-    let below = rows_of(&status, width.saturating_sub(2));
+    let below = rows_of(&status, width.saturating_sub(BESIDE));
     // The PIDs of the targets are always shown.
     if !is_one && description.len() + usize::from(below) + 2 > usize::from(body.height) {
         description = briefly(theme, panel);
     }
-    let above = rows_of(&description, width.saturating_sub(2)) + 1;
+    let above = rows_of(&description, width.saturating_sub(BESIDE)) + 1;
     let height = (above + below + 2).max(15).min(body.height);
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buffer);
@@ -74,6 +76,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(theme.accent())
+        .padding(Padding::horizontal(1))
         .title(Span::styled(title + &on_host, theme.accent()));
     let inside = block.inner(area);
     block.render(area, buffer);

@@ -73,7 +73,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let room = pen.room().saturating_sub(wanted).max(NAME);
     pen.cell(&name, room.min(name.width()), Align::Left, theme.text());
     for (words, style) in warnings {
-        pen.skip(2).words(words, style);
+        // A few letters say nothing.
+        if pen.room() > 2 + NAME || pen.room() >= 2 + words.width() {
+            pen.skip(2).words(words, style);
+        }
     }
     let mut hosts = fleet.hosts();
     if let (Some((_, model)), None) = (hosts.next(), hosts.next())

@@ -28,12 +28,20 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area, has
         }
         let style = style(theme, line.item.severity);
         pen.put(line.time(app.fleet()), theme.dim()).skip(1).put(sign(line.item.kind), style).skip(1);
-        let sentence = line.sentence(app.fleet());
-        // One word in colour is enough: `LEAK`, `orphan`.
-        match sentence.split_once(' ').filter(|_| line.item.severity > Severity::Fine) {
-            Some((word, rest)) => pen.put(word, style).put(" ", style).rest(rest, theme.text()),
-            None => pen.rest(sentence, style),
-        };
+        sentence(&mut pen, theme, line.item.severity, &line.sentence(app.fleet()));
+    }
+}
+
+/// Writes a sentence. Of a serious one, a word in colour is enough: `LEAK`, `orphan`.
+pub(super) fn sentence<'a, 'b>(
+    pen: &'a mut Pen<'b>,
+    theme: Theme,
+    severity: Severity,
+    sentence: &str,
+) -> &'a mut Pen<'b> {
+    match sentence.split_once(' ').filter(|_| severity > Severity::Fine) {
+        Some((word, rest)) => pen.put(word, style(theme, severity)).skip(1).rest(rest, theme.text()),
+        None => pen.rest(sentence, style(theme, severity)),
     }
 }
 

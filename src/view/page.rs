@@ -9,6 +9,7 @@ use crate::app::App;
 use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::app::page::{LABEL, PageLine};
+use crate::model::Severity;
 
 pub(super) fn head(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, top: usize, lines: usize) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
@@ -44,9 +45,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             }
             PageLine::News(part) => {
                 let style = news::style(theme, part.severity);
-                let sign = if part.time.is_empty() { " " } else { news::sign(part.kind) };
                 pen.skip(2).cell(&part.time, "07-14 03:41".len(), Align::Left, theme.dim()).skip(1);
-                pen.put(sign, style).skip(1).put(&part.text, style);
+                // Only the first line of a sentence has a time.
+                if part.time.is_empty() {
+                    let style = if part.severity > Severity::Fine { theme.text() } else { style };
+                    pen.skip(2).put(&part.text, style);
+                } else {
+                    news::sentence(pen.put(news::sign(part.kind), style).skip(1), theme, part.severity, &part.text);
+                }
                 if part.is_selected {
                     pen.select(theme, Area { y: area.y + row, height: 1, ..area });
                 }

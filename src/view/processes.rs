@@ -89,7 +89,7 @@ pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: 
     let Some(process) = app.processes.selected_process() else { return };
     let Some(verdict) = app.fleet().host(process.host).and_then(|model| model.verdict(process.process)) else { return };
     let text = format!("{}: {}", verdict.process.pid, verdict.sentence());
-    Paragraph::new(text).style(theme.notable()).wrap(Wrap { trim: true }).render(rect(area), buffer);
+    Paragraph::new(text).style(theme.text()).wrap(Wrap { trim: true }).render(rect(area), buffer);
 }
 
 /// The chosen columns that a screen of this width has no room for.

@@ -243,7 +243,7 @@ fn stand_in(glyph: char) -> char {
         '▲' | '▴' => '^',
         '▼' | '▾' => 'v',
         '○' => 'o',
-        '≥' => '>',
+        '≥' | '→' => '>',
         '≤' => '<',
         // Braille: more than half of the dots, or fewer.
         '\u{2801}'..='\u{28FF}' if (glyph as u32 & 0xFF).count_ones() > 2 => '#',

@@ -186,7 +186,8 @@ fn history(buffer: &mut Buffer, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<
         let row = u64::from(area.height - 1 - line);
         let glyph = |held: Bytes| {
             // In eighths of a cell, of which a memory in use has at least one.
-            let eighths = held.saturating_sub(base).0.saturating_mul(u64::from(area.height) * 8) / range.0.max(1);
+            // The highest one leaves a gap to the bar above.
+            let eighths = held.saturating_sub(base).0.saturating_mul(u64::from(area.height) * 8 - 1) / range.0.max(1);
             let eighths = eighths.max(u64::from(held.0 > 0));
             usize::try_from(eighths.saturating_sub(row * 8)).map_or(8, |eighths| eighths.min(8))
         };

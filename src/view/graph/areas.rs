@@ -20,11 +20,13 @@ pub(super) struct Areas {
     fills: Vec<Option<Fill>>,
     /// For each column of cells the upper edges of the areas, in steps from the bottom; none in a gap.
     columns: Vec<Vec<usize>>,
+    /// The area at the top of the last column; `None` before the first.
+    top_area: Option<usize>,
 }
 
 impl Areas {
     pub(super) fn new(fills: Vec<Option<Fill>>) -> Self {
-        Self { fills, columns: Vec::new() }
+        Self { fills, columns: Vec::new(), top_area: None }
     }
 
     /// Adds a column of cells at the right. `heights` are the upper edges of the areas as shares of the plot; none in a gap.
@@ -52,7 +54,10 @@ impl Areas {
         if let Some(part) = parts.get_mut(thickest) {
             *part = (*part + whole).saturating_sub(sum);
         }
-        let top_area = parts.iter().rposition(|part| *part >= STEPS / 2).unwrap_or(thickest);
+        // The area at the top of the column before stays there if it is a little thinner.
+        let is_top = |at: usize| parts[at] + usize::from(self.top_area == Some(at)) >= STEPS / 2;
+        let top_area = (0..parts.len()).rev().find(|at| is_top(*at)).unwrap_or(thickest);
+        self.top_area = Some(top_area);
         for above in top_area + 1..parts.len() {
             parts[top_area] += std::mem::take(&mut parts[above]);
         }
@@ -127,11 +132,7 @@ fn style(theme: Theme, fill: Option<Fill>, place: f64) -> Style {
 
 /// The glyph of a filled cell.
 pub(super) fn glyph(theme: Theme, fill: Option<Fill>) -> char {
-    match fill {
-        None => '░',
-        Some(fill) if theme.is_hatched() => theme.bar_glyph(fill),
-        Some(_) => '█',
-    }
+    fill.map_or('░', |fill| theme.area_glyph(fill))
 }
 
 /// Draws a glyph over a cell. Where the cell is filled, its colour becomes the background.

@@ -29,7 +29,7 @@ fn the_dialog_says_that_a_target_runs_another_program_now() {
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(after)))));
     let text = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24);
     assert!(
-        text.contains("│bash save.sh ") && text.contains("it ran something else before: python train.py"),
+        text.contains("│ bash save.sh ") && text.contains("it ran something else before: python train.py"),
         "{text}"
     );
     // An Enter that was typed while the screen showed `train.py` must not confirm the end of `save.sh`.

@@ -286,8 +286,8 @@ fn a_refusal_stands_below_the_process_that_it_is_about() {
     let rows: Vec<&str> = text.lines().filter(|it| it.contains("permission") || it.contains("root (`")).collect();
     assert_eq!(rows.len(), 4, "{text}");
     // The text continues below the command, and not below the PID.
-    assert!(rows.iter().all(|it| it.contains("│         no perm") || it.contains("│         ")), "{text}");
-    assert!(rows.iter().all(|it| !it.contains("│          ")), "{text}");
+    assert!(rows.iter().all(|it| it.contains("│          no perm") || it.contains("│          ")), "{text}");
+    assert!(rows.iter().all(|it| !it.contains("│           ")), "{text}");
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn the_evidence_of_a_leak_is_on_the_first_screenful_of_a_small_screen() {
 #[test]
 fn the_bar_of_a_gpu_is_split_as_those_of_its_processes() {
     for (theme, glyphs) in [
-        (Theme::new(false, ColourDepth::None), ['█', '▒', '░', '─']),
+        (Theme::new(false, ColourDepth::None), ['▇', '▒', '░', '─']),
         (Theme::new(true, ColourDepth::Sixteen), ['#', '%', ':', '-']),
     ] {
         let screen = screen(theme, &with_allocator(160, &[]), 160, 60);

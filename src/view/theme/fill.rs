@@ -83,9 +83,17 @@ impl Theme {
         self.is_ascii || !self.has_colour() || self.name == ThemeName::Safe
     }
 
-    /// The glyph of a filled cell of a bar.
+    /// The glyph of a filled cell of a bar. Bars below each other do not touch.
     pub(in crate::view) fn bar_glyph(self, fill: Fill) -> char {
-        if self.is_hatched() { fill.hatching() } else { '▇' }
+        match self.area_glyph(fill) {
+            '█' if !self.is_ascii => '▇',
+            glyph => glyph,
+        }
+    }
+
+    /// The glyph of a filled cell of an area.
+    pub(in crate::view) fn area_glyph(self, fill: Fill) -> char {
+        if self.is_hatched() { fill.hatching() } else { '█' }
     }
 
     /// The style of a filled area at this place of its gradient, from 0 for the dark end to 1 for the bright end.
