@@ -44,6 +44,7 @@ mod personas;
 mod probe;
 mod probe_commands;
 mod probe_page;
+mod python_programs;
 mod query;
 mod query_calls;
 mod readme;

@@ -81,7 +81,7 @@ def lora():
     """Frozen weights, and a copy of a module for an average."""
     base, adapter = Net().cuda().requires_grad_(False), nn.Linear(512, 512, bias=False).cuda()
     average = copy.deepcopy(adapter)
-    optimizer = torch.optim.SGD(adapter.parameters(), momentum=0.9)
+    optimizer = torch.optim.SGD(adapter.parameters(), lr=0.1, momentum=0.9)
 
     def step():
         loss_of(lambda x: base(x) + adapter(x)).backward()
@@ -188,7 +188,7 @@ def odd_tensors():
     net = nn.Linear(512, 512, bias=False).cuda()
     net.weight = nn.Parameter(flat[: 512 * 512].view(512, 512))
     mine = torch.empty(300_000, device="cuda").as_subclass(Mine)
-    optimizer = torch.optim.SGD([*words.parameters(), *net.parameters()])
+    optimizer = torch.optim.SGD([*words.parameters(), *net.parameters()], lr=0.1)
     optimizer.state[net.weight]["history"] = [torch.empty(50_000, device="cuda")]
 
     def step():

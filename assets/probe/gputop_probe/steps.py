@@ -75,8 +75,9 @@ def watch(torch, after_step):
     if register is None:
         _wrap_steps(torch.optim.Optimizer, after_step)
         return
-    compiler = getattr(torch, "compiler", None)
-    is_compiling = getattr(compiler, "is_compiling", None) or getattr(torch._utils, "is_compiling", None)
+    # The place changed with PyTorch 2.3.
+    places = [getattr(torch, name, None) for name in ("compiler", "_utils")]
+    is_compiling = next(filter(None, (getattr(place, "is_compiling", None) for place in places)), None)
 
     def hook(optimizer, arguments, keywords):
         # torch.compile traces the hooks of a compiled `step`: there, nothing of this may remain.

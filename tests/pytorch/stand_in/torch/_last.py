@@ -1,0 +1,1 @@
+"""PyTorch imports many modules after `torch.cuda`."""
