@@ -422,3 +422,18 @@ fn only_changed_cells_are_written() {
     assert!(bytes_per_frame < 400, "{bytes_per_frame} bytes per frame");
     terminal.quit();
 }
+
+#[test]
+fn the_demo_shows_a_leak_a_forecast_orphans_and_a_job_of_four_ranks() {
+    let mut terminal = Terminal::start_at(&Host::new([]), 160, 60, ["--demo"]);
+    let lines_with = |screen: &vt100::Screen, words: [&str; 2]| {
+        screen.contents().lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    };
+    for words in ["SIMULATED MACHINE", "LEAK", "full in", "2 orphans hold", "OOM ", "alice", "bob", "carol", "dave"] {
+        terminal.wait_for(words);
+    }
+    terminal.wait_until("four ranks", |screen| lines_with(screen, ["bob", "python -u pretrain.py"]) == 4);
+    terminal.keys("t");
+    terminal.wait_until("eight workers", |screen| lines_with(screen, ["bob", "pt_data_worker"]) == 8);
+    terminal.quit();
+}

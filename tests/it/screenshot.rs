@@ -8,7 +8,7 @@ use crate::host::{GIB, Host};
 use crate::terminal::Terminal;
 
 /// The text of an SVG file, row by row.
-pub(crate) fn rows(svg: &str) -> Vec<String> {
+fn rows(svg: &str) -> Vec<String> {
     let rows = svg.split("<g transform=").skip(1);
     let text_of = |row: &str| {
         let spans = row.split("</tspan>").filter_map(|span| span.rsplit_once('>'));
@@ -68,23 +68,6 @@ fn a_screenshot_of_a_recording_shows_its_end() {
     assert!(rows(&text)[0].contains("RECORDING (ended)") && text.contains(&pid), "{text}");
     let colours: Vec<&str> = text.split("fill=\"#").skip(1).map(|rest| &rest[..6]).collect();
     assert!(colours.iter().all(|colour| ["16181d", "d4d7dd", "888a90"].contains(colour)), "{colours:?}");
-}
-
-#[test]
-fn the_demo_shows_a_leak_a_forecast_orphans_and_a_job_of_four_ranks_at_once() {
-    let host = Host::new([]);
-    let output = host.run(["--demo", "--screenshot", "-", "--size", "160x50", "--after", "10s"]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
-    let rows = rows(&output.text());
-    for words in ["SIMULATED MACHINE", "LEAK", "full in", "2 orphans hold", "OOM ", "alice", "bob", "carol", "dave"] {
-        assert!(rows.iter().any(|row| row.contains(words)), "{words}: {rows:#?}");
-    }
-    let ranks = rows.iter().filter(|row| row.contains("bob") && row.contains("python -u pretrain.py")).count();
-    assert_eq!(ranks, 4, "{rows:#?}");
-    let output = host.run(["--demo", "--screenshot", "-", "--size", "160x60", "--after", "4s", "--keys", "t"]);
-    let rows = self::rows(&output.text());
-    let workers = rows.iter().filter(|row| row.contains("pt_data_worker") && row.contains("bob")).count();
-    assert_eq!(workers, 8, "{rows:#?}");
 }
 
 #[test]
