@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use self::probe::{RunArgs, SnapshotArgs, TensorsArgs};
+use self::probe::{OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
 use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
 use crate::app::columns::Columns;
@@ -323,11 +323,15 @@ pub(crate) struct ExplainArgs {
     #[arg(value_name = "FILE|MESSAGE")]
     words: Vec<String>,
 
+    /// Describe the latest report of `gputop ooms`
+    #[arg(long, conflicts_with = "words")]
+    pub(crate) last: bool,
+
     #[command(flatten)]
     read: ReadArgs,
 
     #[command(flatten)]
-    output: OutputArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -412,6 +416,8 @@ pub(crate) enum Task {
     Explain(ExplainArgs),
     /// Run a command on free GPUs, as in `gputop free -n 2 -- python train.py`; the exit code is 11 if there are too few
     Free(FreeArgs),
+    /// List the times that programs of `gputop run` ran out of GPU memory; `gputop explain --last` describes the latest
+    Ooms(OomsArgs),
     /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there are any
     Orphans(OrphansArgs),
     /// Show a recording on the same screens; nothing in it can be signalled

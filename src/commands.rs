@@ -4,6 +4,7 @@ pub(crate) mod analyze;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub mod free;
+pub mod ooms;
 pub mod orphans;
 mod output;
 mod private_folder;

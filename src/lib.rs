@@ -42,8 +42,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Analyze(args)) => commands::analyze::run(&args.into()),
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
         Some(Task::Doctor(args)) => commands::doctor::run(&args.doctor(config::state(cli), config::audit_log())),
+        Some(Task::Explain(args)) if args.last => commands::ooms::explain_last(&(&args.output).into()),
         Some(Task::Explain(args)) => commands::explain::run(&args.into()),
         Some(Task::Free(args)) => commands::free::run(&args.into()),
+        Some(Task::Ooms(args)) => commands::ooms::run(&args.into()),
         Some(Task::Orphans(args)) => commands::orphans::run(&args.into()),
         Some(Task::Run(args)) => Ok(commands::run::run(&args.into())),
         Some(Task::Schema) => {

@@ -9,6 +9,7 @@ use clap::Args;
 use super::options::is_ascii;
 use super::values;
 use super::{HostArgs, OutputArgs, ReadArgs};
+use crate::commands::ooms::OomsOptions;
 use crate::commands::report::ReadOptions;
 use crate::commands::run::RunOptions;
 use crate::commands::tensors::{TensorOrder, TensorsOptions};
@@ -93,4 +94,22 @@ fn read_probe(args: &ReadArgs, all: bool) -> ReadOptions {
         }
     }
     read
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OomsArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl From<&OutputArgs> for OomsOptions {
+    fn from(args: &OutputArgs) -> Self {
+        Self { json: args.json, ascii: is_ascii(args.ascii) }
+    }
+}
+
+impl From<&OomsArgs> for OomsOptions {
+    fn from(args: &OomsArgs) -> Self {
+        Self::from(&args.output)
+    }
 }

@@ -38,6 +38,7 @@ mod many;
 mod matrix;
 mod news;
 mod nvidia_smi_scripts;
+mod ooms;
 mod orphans;
 
 mod personas;

@@ -67,6 +67,16 @@ fn a_whole_report_is_read() {
 }
 
 #[test]
+fn an_item_in_an_unknown_form_is_left_out() {
+    let leaks = r#"{"version": 1, "leaks": [
+        {"device": 0, "category": "fragmentation", "bytes": 12.5, "bytes_per_second": 3},
+        {"device": "cuda", "category": "activations"}, 7]}"#;
+    let report = report(&file(WRITER, 8, leaks.as_bytes()));
+    let [leak] = report.leaks.as_slice() else { panic!("{report:?}") };
+    assert_eq!((leak.bytes_per_step, leak.bytes_per_second, leak.bytes), (None, Some(Bytes(3)), Some(Bytes(12))));
+}
+
+#[test]
 fn a_report_that_was_cut_is_damaged() {
     let bytes = file(WRITER, 8, REPORT.as_bytes());
     for length in 0..bytes.len() {

@@ -39,7 +39,7 @@ pub(crate) fn tensors_changed(group: &TensorGroup) -> Option<String> {
     Some(format!("{sign} {}", tensors(&TensorGroup { count: change.unsigned_abs(), ..group.clone() })))
 }
 
-/// `2.0 MiB per step: 3 × (64, 128) float32, activations`.
+/// `2.0 MiB per step: 3 × (64, 128) float32, activations`. Without a growth per step, by the second or in all.
 pub(crate) fn leak(leak: &TensorLeak) -> String {
     let count = leak.count_per_step.map_or_else(String::new, |count| format!("{} × ", rounded(count)));
     let shape = shape(leak.shape.as_deref(), leak.dtype.as_ref());
@@ -47,7 +47,13 @@ pub(crate) fn leak(leak: &TensorLeak) -> String {
         TensorCategory::Other => String::new(),
         category => format!(", {category}"),
     };
-    format!("{} per step: {count}{shape}{category}", leak.bytes_per_step)
+    let growth = match (leak.bytes_per_step, leak.bytes_per_second, leak.bytes) {
+        (Some(step), _, _) if step > Bytes(0) => format!("{step} per step"),
+        (_, Some(second), _) if second > Bytes(0) => format!("{second} per second"),
+        (_, _, Some(all)) => format!("{all} so far"),
+        _ => "grows".to_owned(),
+    };
+    format!("{growth}: {count}{shape}{category}")
 }
 
 /// `step 120, 4.8 steps/s`; where steps take long, `step 120, 3.5 s per step`.

@@ -118,7 +118,11 @@ fn describe_leak(writer: &mut Writer, leak: &TensorLeak) {
     for holder in &leak.held_by {
         writer.field(std::mem::take(&mut label), holder);
     }
-    leak.cause.iter().for_each(|cause| writer.field("cause", cause.as_str().replace('_', " ")));
+    let cause = leak.title.as_ref().map(Text::to_string);
+    let cause = cause.or_else(|| Some(leak.cause.as_ref()?.as_str().replace('_', " ")));
+    if let Some(cause) = cause {
+        writer.field("cause", cause);
+    }
     leak.advice.iter().for_each(|advice| writer.field("what to try", advice));
 }
 

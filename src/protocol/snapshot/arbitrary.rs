@@ -126,7 +126,7 @@ arbitrary_structs! {
     OmittedGroups { count, bytes }
     ChangesSince { step, mark }
     ProbeAnswer { id, request, ok, error, path, bytes }
-    TensorLeak { device, category, shape, dtype, bytes_per_step, count_per_step, steps, allocated_at, held_by, cause, sure, advice }
+    TensorLeak { device, category, shape, dtype, bytes_per_step, bytes_per_second, bytes, count_per_step, steps, allocated_at, held_by, cause, title, sure, advice }
     AllocationLines { user, inner }
     StackRecording { state, cost_percent, steps_left }
     Trouble { cause, sentence, call, since }

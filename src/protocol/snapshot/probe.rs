@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::GpuUuid;
 use crate::base::text::Text;
@@ -87,7 +88,7 @@ pub struct ProbeReport {
     #[serde(default)]
     pub devices: Vec<ProbeDevice>,
     /// Tensors by category, shape and type: the largest groups, and those that grew most. `gputop tensors` lists more.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "known_items")]
     pub groups: Vec<TensorGroup>,
     /// The groups that are left out; absent when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +97,7 @@ pub struct ProbeReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes_since: Option<ChangesSince>,
     /// Groups of tensors that grow with each step.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "known_items")]
     pub leaks: Vec<TensorLeak>,
     /// Whether the stacks of allocations are recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,6 +113,33 @@ pub struct ProbeReport {
 impl ProbeReport {
     /// The age from which a report is old: the probe writes one every 2 seconds while it works.
     pub const FRESH: Duration = Duration::from_secs(10);
+}
+
+/// Reads an amount that may have a fraction, as a mean has.
+fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+    let bytes: Option<f64> = Option::deserialize(deserializer)?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates, and means need no precision"
+    )]
+    Ok(bytes.map(|bytes| Bytes(bytes as u64)))
+}
+
+/// Reads a list, and leaves out items that another version of the probe writes in another form.
+fn known_items<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum ListItem<T> {
+        Known(T),
+        Unknown(IgnoredAny),
+    }
+    let items: Vec<ListItem<T>> = Vec::deserialize(deserializer)?;
+    let known = |item| match item {
+        ListItem::Known(item) => Some(item),
+        ListItem::Unknown(IgnoredAny) => None,
+    };
+    Ok(items.into_iter().filter_map(known).collect())
 }
 
 /// The training steps of a process.
@@ -282,8 +310,15 @@ pub struct TensorLeak {
     /// The type of the elements; absent for memory without a Python tensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Text>,
-    /// The growth in each step.
-    pub bytes_per_step: Bytes,
+    /// The growth in each step; absent without steps, and for memory that did not grow in each.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "amount")]
+    pub bytes_per_step: Option<Bytes>,
+    /// The growth in each second; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "amount")]
+    pub bytes_per_second: Option<Bytes>,
+    /// The memory that was added so far; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "amount")]
+    pub bytes: Option<Bytes>,
     /// The number of tensors that each step adds; absent when it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count_per_step: Option<f64>,
@@ -299,6 +334,9 @@ pub struct TensorLeak {
     /// The name of the probable cause, as in `kept_outputs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Text>,
+    /// The cause as a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<Text>,
     /// How sure the cause is: `likely` or `maybe`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sure: Option<Text>,
