@@ -39,7 +39,7 @@ class _WaitForTorch(object):
                 from gputop_probe.boot import WaitForCuda
 
                 sys.meta_path[place] = WaitForCuda(_ProbePackage)
-            except Exception:
+            except (ImportError, SyntaxError, ValueError):
                 pass
         return None
 

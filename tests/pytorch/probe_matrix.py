@@ -20,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROBE = HERE.parent.parent / "assets/probe"
-DEADLINE = 60
+DEADLINE = 40
 
 # The programs begin with this. `train` makes steps until the file exists that this script makes when it has seen the probe.
 START = """
@@ -85,13 +85,12 @@ def ring(*_): raise Timeout
 signal.signal(signal.SIGALRM, ring)
 train()
 import torch
-from job import *
 parameter = torch.nn.Parameter(SHAPE)
 optimizer = torch.optim.OPTIMIZER
 caught = 0
 for _ in range(60):
-    signal.setitimer(signal.ITIMER_REAL, 0.005)
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.005)
         while True:
             optimizer.step()
     except Timeout:

@@ -391,14 +391,14 @@ def _timed(spent, name, function, argument):
         spent[name] += time.thread_time() - began
 
 
-def is_read(steps):
+def is_read(steps, calls):
     """Whether the probe read the memory after the last step, with a scan. If not, it is asked to. True without a probe."""
     try:
         from gputop_probe import probe
     except ImportError:
         return True
     last = probe.active.step_end if steps else probe.active.grouped
-    if last is not None and last.is_scan and (not steps or last.step == steps):
+    if last is not None and last.is_scan and (not steps or last.step > steps - calls):
         return True
     if not probe.active._tasks:
         probe.active.in_program(lambda: probe.active.read(scan=True))
@@ -410,7 +410,7 @@ def main():
     step, expected = globals()[scenario]()
     history, calls = [], getattr(step, "calls", 1)
     spent = began = cpu = None
-    while len(history) < count or "ONLY" not in os.environ and not is_read(len(history) * calls):
+    while len(history) < count or "ONLY" not in os.environ and not is_read(len(history) * calls, calls):
         if len(history) == 5:
             spent = costs() if "MEASURE" in os.environ else None
             began, cpu = time.monotonic(), time.process_time()

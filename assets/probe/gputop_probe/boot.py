@@ -20,7 +20,7 @@ class WaitForCuda:
         try:
             sys.meta_path[sys.meta_path.index(self)] = self.successor
             cuda._lazy_call(start)
-        except Exception:
+        except (AttributeError, TypeError, ValueError):
             pass
         return None
 
@@ -34,8 +34,10 @@ def start():
             probe.active = probe.Probe(sys.modules["torch"])
             os.register_at_fork(after_in_child=_forget)
             probe.active.start()
-    except Exception:
-        pass
+    except Exception as error:
+        from .trouble import pass_on_if_foreign
+
+        pass_on_if_foreign(error)
 
 
 def _forget():

@@ -3,6 +3,8 @@
 import gc
 from itertools import compress
 
+from .trouble import pass_on_if_foreign
+
 
 def with_subclasses(base):
     """The class and all its subclasses. Types are looked at rather than objects: `isinstance` believes proxies."""
@@ -55,9 +57,9 @@ class TensorReader:
                 # Fake tensors of torch.compile have no memory, and warn.
                 return
             address = self.data_ptr(tensor)
-        except Exception:
+        except Exception as error:
             # No storage: a wrapper, a sparse tensor, or one inside a transformation of torch.func.
-            pass
+            pass_on_if_foreign(error)
         if address:
             yield address, tensor
         elif depth:
@@ -69,7 +71,8 @@ class TensorReader:
         if type(tensor) in self.known_types:
             try:
                 return [tensor._indices(), tensor._values()] if tensor.is_sparse else []
-            except Exception:
+            except Exception as error:
+                pass_on_if_foreign(error)
                 return []
         values = list(tensor.__dict__.values()) if hasattr(tensor, "__dict__") else []
         for base in type(tensor).__mro__:

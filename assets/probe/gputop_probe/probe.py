@@ -27,7 +27,7 @@ from .publish import REQUESTS, STATE, Memfd
 from .readings import FIRST_STEPS, History, Reading, sum_up
 from .requests import Requests
 from .state import encode
-from .trouble import Troubles, is_ours
+from .trouble import Troubles, pass_on_if_foreign
 
 # The probe of this process, or None.
 active = None
@@ -88,6 +88,7 @@ class Probe:
             try:
                 steps.watch(self.torch, self._step_ended)
             except Exception as error:
+                pass_on_if_foreign(error)
                 self.troubles.add_error("watching optimizers", error)
         self.requests.on("tensors", self._answer_tensors)
         self.requests.on("mark", self._answer_mark)
@@ -115,6 +116,7 @@ class Probe:
                 if uuid is not None:
                     self.uuids[index] = "GPU-%s" % uuid
         except Exception as error:
+            pass_on_if_foreign(error)
             self.troubles.add_error("reading the UUIDs of the GPUs", error)
 
     def _install(self, name):
@@ -125,6 +127,7 @@ class Probe:
         try:
             module.install(self)
         except Exception as error:
+            pass_on_if_foreign(error)
             self.troubles.add_error("starting %s" % name, error)
 
     def _stop(self):
@@ -261,8 +264,7 @@ class Probe:
 
     def _fail(self, doing, error):
         """An error of the probe ends its readings. An error of the program's signal handlers is none of the probe."""
-        if not is_ours(error):
-            raise error
+        pass_on_if_foreign(error)
         self._wanted_at = None
         self._next_reading = self._next_scan = float("inf")
         self.troubles.add_error(doing, error)

@@ -23,15 +23,22 @@ class Steps:
         self.ended_at = None
         # Optimizers by their `id`.
         self.optimizers = {}
+        self._clean_at = 16
         self._durations = collections.deque(maxlen=20)
         self._stepped = set()
         self._previous = self._last = None
 
     def add(self, optimizer, thread=None):
+        """Remembers an optimizer, if it is new. A weak reference without a callback: Python swallows errors of callbacks."""
         key = id(optimizer)
-        if key not in self.optimizers:
-            forget = lambda _, key=key: self.optimizers.pop(key, None)
-            self.optimizers[key] = Optimizer(weakref.ref(optimizer, forget), thread)
+        known = self.optimizers.get(key)
+        if known is None or known.reference() is not optimizer:
+            self.optimizers[key] = Optimizer(weakref.ref(optimizer), thread)
+            if len(self.optimizers) > self._clean_at:
+                self.optimizers = {key: known for key, known in self.optimizers.items() if known.reference() is not None}
+                self._clean_at = 2 * len(self.optimizers) + 16
+        elif thread is not None:
+            known.thread = thread
 
     def note(self, optimizer):
         """Counts a call of `step`. Returns whether it ends a training step.
@@ -40,12 +47,7 @@ class Steps:
         parameters are updated again. They stand for the optimizer, because some programs make a new one each time. The step ends with the
         optimizer that was the last one in the step before.
         """
-        thread = get_ident()
-        known = self.optimizers.get(id(optimizer))
-        if known is None:
-            self.add(optimizer, thread)
-        else:
-            known.thread = thread
+        self.add(optimizer, get_ident())
         groups = optimizer.param_groups
         key = id(groups[0]["params"][0]) if groups and groups[0]["params"] else id(optimizer)
         if self.count == 0 or key in self._stepped:
