@@ -13,6 +13,8 @@ use crate::protocol::snapshot::{
 
 /// The label of the sentence that says why there is no report.
 const INSIDE: &str = "inside PyTorch";
+/// The age in seconds from which the page says that categories are older than the rest of the report.
+const OLD_READING: f64 = 5.0;
 /// The most groups of tensors on the page.
 const MOST_GROUPS: usize = 12;
 
@@ -87,6 +89,10 @@ fn describe_device(writer: &mut Writer, snapshot: Option<&Snapshot>, report: &Pr
     }
     if let Some(reserved) = device.reserved.filter(|_| !device.categories.is_empty()) {
         amounts(writer, "reserved", signed(reserved), "all of these");
+    }
+    let age = report.unix_time.zip(device.unix_time).map(|(report, device)| report - device);
+    if let Some(age) = age.filter(|age| *age >= OLD_READING) {
+        writer.field("read", format!("{age:.0} s before the rest of this report"));
     }
     let floor = device.floor.map(|floor| format!("{floor} after a step"));
     let peak = device.peak.map(|peak| match device.peak_step {

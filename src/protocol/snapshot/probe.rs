@@ -164,7 +164,10 @@ pub struct ProbeDevice {
     /// The GPU; absent when it is not known.
     #[serde(rename = "gpu_uuid", alias = "uuid", default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
-    /// When the amounts were read: `step_end`, or `any` for somewhere in a step.
+    /// When the amounts were read: seconds since 1970 (UTC). A report may repeat an earlier reading.
+    #[serde(rename = "unix_time_seconds", alias = "time", default, skip_serializing_if = "Option::is_none")]
+    pub unix_time: Option<f64>,
+    /// Where in a step the amounts were read: `step_end`, or `any` for somewhere in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moment: Option<Text>,
     /// Memory of tensors: `memory_allocated`.
