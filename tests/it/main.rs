@@ -44,6 +44,7 @@ mod orphans;
 mod personas;
 mod probe;
 mod probe_commands;
+mod probe_diagnosis;
 mod probe_page;
 mod python_programs;
 mod query;

@@ -293,6 +293,16 @@ def middle(ratios):
     return f"{median:.3f} ({low:.3f}-{high:.3f})"
 
 
+def python_of(directory):
+    """The Python of a virtual environment with what PyTorch needs."""
+    directory.mkdir(exist_ok=True)
+    python = directory / "venv/bin/python"
+    if not python.exists():
+        venv.create(directory / "venv", with_pip=True)
+        run(python, "-m", "pip", "install", "-q", *NEEDED)
+    return python
+
+
 def prepare(directory, version):
     """Downloads a version, and builds its fake runtime. Returns the environment for Python."""
     torch = download(directory / f"torch-{version}", f"torch=={version}")
@@ -345,11 +355,7 @@ def main():
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
     directory = Path(sys.argv[1]).resolve()
-    directory.mkdir(exist_ok=True)
-    python = directory / "venv/bin/python"
-    if not python.exists():
-        venv.create(directory / "venv", with_pip=True)
-        run(python, "-m", "pip", "install", "-q", *NEEDED)
+    python = python_of(directory)
     print(f"{'torch':<14} {'figures':>8} {'differ':>7} {'pending':>9}  step with/without, median and middle half     devices")
     failed = False
     for version in sys.argv[2:] or VERSIONS:

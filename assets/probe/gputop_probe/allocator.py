@@ -97,3 +97,7 @@ class Allocator:
         """Allocated bytes of a device: now, and at most since the start or the program's last reset."""
         figures = self.stats(device)["allocated_bytes"]["all"]
         return figures["current"], figures["peak"]
+
+    def count(self, device):
+        """The number of live blocks of a device."""
+        return self.stats(device)["allocation"]["all"]["current"]

@@ -7,6 +7,7 @@ Other modules of this package take part by a function `install(probe)`: see EXTE
   thread, where tensors may be looked at; give_up() in the probe's thread if the program does not get there;
 - `probe.after_reading(function)`: function(reading) after each reading of tensors, in a thread of the program: return soon;
 - `probe.after_step(function)`: function(count) at the end of each step, in a thread of the program: return at once;
+- `probe.each_turn(function)`: function(now) every LOOK seconds in the probe's thread, where no tensor may be looked at;
 - `probe.fields[name] = value`: a top-level field of the published state;
 - `probe.troubles.add(sentence)`.
 """
@@ -32,7 +33,7 @@ from .trouble import Troubles, pass_on_if_foreign
 # The probe of this process, or None.
 active = None
 
-EXTENSIONS = ("holders", "lines", "leaks", "ooms")
+EXTENSIONS = ("diagnosis",)
 # Seconds between two looks for requests, between two readings, and at most without a publication.
 LOOK, INTERVAL, QUIET = 0.25, 1.0, 2.0
 # Readings, and scans of all objects, may each take one part in so many of the program's time.
@@ -68,8 +69,8 @@ class Probe:
         self.uuids, self.levels = {}, {}
         # The last readings: any, at the end of a step, and with groups.
         self.reading = self.step_end = self.grouped = None
-        self._blocks_and_labels = None
-        self._tasks, self._after_reading, self._after_step = [], [], []
+        self.blocks_and_labels = None
+        self._tasks, self._after_reading, self._after_step, self._each_turn = [], [], [], []
         self._wanted_at = self._pending_since = None
         self._next_check = self._next_levels = self._next_reading = self._next_scan = self._last_scan = 0.0
         self._readings = 0
@@ -151,6 +152,9 @@ class Probe:
     def after_step(self, function):
         self._after_step.append(function)
 
+    def each_turn(self, function):
+        self._each_turn.append(function)
+
     # ---- in a thread of the program ----
 
     def _step_ended(self, optimizer):
@@ -217,7 +221,7 @@ class Probe:
         reading = Reading(count or None, moment)
         reading.is_scan, reading.has_scan = scan, scan or self._hidden_at_scan is not None
         sum_up(reading, blocks, labels, self.history, True)
-        self._blocks_and_labels = (blocks, labels)
+        self.blocks_and_labels = (blocks, labels)
         self.reading = self.grouped = reading
         if moment == "step_end":
             self.step_end = reading
@@ -294,6 +298,9 @@ class Probe:
         if request is not None:
             self.requests.handle(request)
         now = time.monotonic()
+        if not _has_no_gil():
+            for function in self._each_turn:
+                function(now)
         self._plan(now)
         is_new = self.requests.answer is not answer or self._published_reading is not self.reading
         if is_new or now - published >= QUIET:
@@ -340,14 +347,14 @@ class Probe:
         blocks = self.allocator.read()
         reading = Reading(self.steps.count or None, "any")
         labels = {}
-        if self._blocks_and_labels is not None:
-            old, known = self._blocks_and_labels
+        if self.blocks_and_labels is not None:
+            old, known = self.blocks_and_labels
             for place, label in known.items():
                 found = blocks.place.get(old.address[place])
                 if label.category != "gradients" and found is not None and blocks.size[found] == old.size[place]:
                     labels[found] = label
         sum_up(reading, blocks, labels, self.history, False)
-        if self._blocks_and_labels is None:
+        if self.blocks_and_labels is None:
             for device in reading.devices.values():
                 device.categories = None
         self.reading = reading

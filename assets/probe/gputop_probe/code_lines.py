@@ -1,0 +1,144 @@
+"""Finds the line of the user's code that fills a name, such as `outputs.append(out)` or `total += loss`, from bytecode."""
+
+import dis
+import linecache
+import os
+import re
+import sys
+import types
+
+_FILLERS = frozenset(
+    "append appendleft add extend insert update setdefault put put_nowait push register_hook register_forward_hook "
+    "register_forward_pre_hook register_full_backward_hook".split()
+)
+
+
+class Line:
+    """A line of code: file, number, function, and its text where the file can be read."""
+
+    __slots__ = ("file", "number", "function", "code")
+
+    def __init__(self, code, number):
+        self.file = code.co_filename
+        self.number = number
+        self.function = code.co_name
+        self.code = code
+
+    def __str__(self):
+        place = "%s:%d" % (os.path.basename(self.file), self.number)
+        return place if self.function == "<module>" else "%s in %s" % (place, self.function)
+
+    def text(self):
+        """The line's text without indentation and comment, at most 120 characters; empty where unknown."""
+        return linecache.getline(self.file, self.number).split("  #")[0].strip()[:120]
+
+
+def codes_in(code):
+    """Yields a code object and those nested in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_in(constant)
+
+
+def codes_of_functions(values):
+    """Yields the code objects of functions and of the methods of classes, with nested ones."""
+    for value in values:
+        value = getattr(value, "__func__", value) if type(value) in (staticmethod, classmethod) else value
+        if type(value) is property:
+            value = value.fget
+        if isinstance(value, types.FunctionType):
+            yield from codes_in(value.__code__)
+
+
+def codes_of_class(kind):
+    """Yields the code objects of the methods of a class and of its bases, the most derived first."""
+    for base in kind.__mro__:
+        if base.__module__ != "builtins":
+            yield from codes_of_functions(list(vars(base).values()))
+
+
+def codes_of_module(namespace, frames=()):
+    """Yields the code objects of a module: of running frames, functions and classes."""
+    for frame in frames:
+        if frame.f_globals is namespace:
+            yield from codes_in(frame.f_code)
+    values = list(namespace.values())
+    yield from codes_of_functions(values)
+    for value in values:
+        if type(value) is type and value.__module__ == namespace.get("__name__"):
+            yield from codes_of_functions(list(vars(value).values()))
+
+
+def _by_line(code):
+    """The instructions of a code object, grouped by line: [(line, [(operation, argument)])]."""
+    lines, line = [], code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        if sys.version_info >= (3, 11):
+            positions = instruction.positions
+            line = (positions.lineno if positions else None) or line
+        elif instruction.starts_line:
+            line = instruction.starts_line
+        if not lines or lines[-1][0] != line:
+            lines.append((line, []))
+        argument = instruction.argval
+        if instruction.opname == "KW_NAMES":
+            argument = code.co_consts[instruction.arg]
+        if type(argument) is tuple and "_FAST" in instruction.opname:
+            # Two instructions in one, such as STORE_FAST_LOAD_FAST, from Python 3.13 on.
+            verbs = re.findall("LOAD|STORE", instruction.opname)
+            lines[-1][1].extend((verb + "_FAST", name) for verb, name in zip(verbs, argument))
+        else:
+            lines[-1][1].append((instruction.opname, argument))
+    return lines
+
+
+def fill_line(codes, name):
+    """Returns the line that adds to what `name` (a variable or an attribute) refers to, or None.
+
+    Preferred in this order: a method such as append or an item assignment; an assignment from an operation (`total += loss`);
+    the last assignment that stores something computed.
+    """
+    found = [None, None, None]
+    seen = set()
+    for code in codes:
+        if code in seen:
+            continue
+        seen.add(code)
+        for number, operations in _by_line(code):
+            loads = stores = fills = computes = calls = False
+            # The value of an item assignment is loaded before the container.
+            has_loaded = is_container = False
+            for operation, argument in operations:
+                if operation.startswith("LOAD"):
+                    is_container = is_container or (has_loaded and argument == name)
+                    has_loaded = True
+                if argument == name:
+                    stores = stores or operation.startswith("STORE")
+                    loads = loads or operation.startswith("LOAD")
+                if operation in ("LOAD_METHOD", "LOAD_ATTR") and loads and argument in _FILLERS:
+                    fills = True
+                elif operation == "STORE_SUBSCR" and is_container:
+                    fills = True
+                elif operation.startswith(("INPLACE_", "BINARY_")) and "SUBSCR" not in operation:
+                    computes = True
+                elif operation.startswith("CALL"):
+                    calls = True
+            rank = 0 if fills and loads else 1 if stores and loads and computes else 2 if stores and (calls or computes) else None
+            if rank is not None and (found[rank] is None or rank == 2):
+                found[rank] = Line(code, number)
+    return found[0] or found[1] or found[2]
+
+
+def keyword_line(codes, keyword):
+    """Returns the line of a call with `keyword=`, such as `retain_graph=True`, or None."""
+    for code in codes:
+        if not any(type(it) is tuple and keyword in it for it in code.co_consts):
+            continue
+        # The names of keywords are loaded right before the call.
+        for number, operations in _by_line(code):
+            for operation, argument in operations:
+                if operation in ("LOAD_CONST", "KW_NAMES", "CALL_FUNCTION_KW", "CALL_KW") and type(argument) is tuple and keyword in argument:
+                    return Line(code, number)
+        return Line(code, code.co_firstlineno)
+    return None
