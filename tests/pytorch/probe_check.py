@@ -81,7 +81,11 @@ class Reader:
                     return None
         except OSError:
             return None
-        magic, size, pid, _, sequence, length, checksum = HEADER.unpack(os.pread(self.file, HEADER.size, 0))
+        header = os.pread(self.file, HEADER.size, 0)
+        if len(header) < HEADER.size:
+            # Just made.
+            return None
+        magic, size, pid, _, sequence, length, checksum = HEADER.unpack(header)
         payload = os.pread(self.file, length, HEADER.size)
         if not sequence or sequence % 2 or zlib.crc32(payload) != checksum:
             return None
