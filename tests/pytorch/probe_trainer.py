@@ -408,12 +408,13 @@ def is_read(steps, calls):
 
 def main():
     scenario, count = sys.argv[1], int(sys.argv[2])
+    if "MEASURE" not in os.environ:
+        # Where the program makes garbage in cycles, the moment of its collection would differ. PyTorch's own objects are left out.
+        gc.disable()
+        gc.freeze()
     step, expected = globals()[scenario]()
     history, calls = [], getattr(step, "calls", 1)
     spent = began = cpu = None
-    if "MEASURE" not in os.environ:
-        # Where the program makes garbage in cycles, the moment of its collection would differ.
-        gc.disable()
     while len(history) < count or "ONLY" not in os.environ and not is_read(len(history) * calls, calls):
         if len(history) == 5:
             spent = costs() if "MEASURE" in os.environ else None
