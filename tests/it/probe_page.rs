@@ -61,3 +61,22 @@ fn the_page_says_how_to_start_a_program_with_the_probe() {
     terminal.wait_for("inside PyTorch   `gputop run` started it, but something changed PYTHONPATH on the way");
     terminal.quit();
 }
+
+#[test]
+fn the_graph_stacks_the_categories() {
+    let mut host = host_with_gpus(1);
+    let mut probe = FakeProbe::start(&mut host, &[], &[]);
+    probe.publish(&report());
+    let mut terminal = Terminal::start_at(&host, 130, 40, ["--interval", "100ms"]);
+    terminal.wait_for(&probe.pid().to_string());
+    terminal.keys("g");
+    terminal.wait_for("memory  now");
+    // An old report has no amounts.
+    probe.request(&format!("publish {}", report()));
+    terminal.wait_until("the names and amounts of the categories", |screen| {
+        let text = screen.contents();
+        let has = |name: &str, amount: &str| text.lines().any(|line| line.contains(name) && line.contains(amount));
+        has("optimizer state", "195 MiB") && has("activations", "319 MiB") && has("cached", "62.0 MiB")
+    });
+    terminal.quit();
+}
