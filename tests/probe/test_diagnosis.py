@@ -340,6 +340,7 @@ class BlackBoxTest(unittest.TestCase):
         self.assertEqual(cause(requested=gib, free=0, total=8 * gib, stats=stats(3, 8)), "fragmentation")
         self.assertEqual(cause(requested=2 * gib, free=gib, total=16 * gib, stats=stats(4, 4)), "other_processes")
         self.assertEqual(cause(requested=6 * gib, free=gib, total=8 * gib, stats=stats(7, 7)), "too_big")
+        self.assertEqual(cause(requested=60 * gib, free=8 * gib, total=8 * gib, stats=stats(0, 0)), "too_big")
         leak = {"cause": "kept_outputs", "bytes": 5 * gib, "title": "tensors are kept", "advice": ""}
         self.assertEqual(cause(requested=gib, free=0, total=8 * gib, stats=stats(8, 8), leaks=[leak]), "kept_outputs")
 

@@ -227,6 +227,8 @@ class Diagnosis:
         self._growing = self.history.growing()
         self._leaks = [leak for leak in self._leaks if leak.group in self._growing]
         for leak in self._leaks:
+            alike = [block.size for block in self.history.blocks.values() if block.device == leak.group[0] and block.size in leak.sizes]
+            leak.fields["bytes"] = sum(alike)
             leak.addresses = {block.address for block in self._growing[leak.group].blocks if block.size in leak.sizes}
 
     def _is_pass_due(self, now):

@@ -278,6 +278,9 @@ def why(report):
     stats = report.get("stats") or {}
     requested, free, total = report["requested"], report["free"], report["total"]
     allocated, reserved = stats.get("allocated_bytes"), stats.get("reserved_bytes")
+    if requested > total:
+        sentence = "one tensor is larger than the GPU"
+        return {"cause": "too_big", "sentence": sentence, "advice": "look at the sizes in the line that allocates it"}
     leaks = [leak for leak in report.get("leaks") or () if leak.get("bytes", 0) > 0 and leak["cause"] != "fragmentation"]
     if leaks and allocated and leaks[0]["bytes"] > 0.2 * allocated:
         return {"cause": leaks[0]["cause"], "sentence": "memory leaks: " + leaks[0]["title"], "advice": leaks[0]["advice"]}
