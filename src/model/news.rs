@@ -143,7 +143,7 @@ impl NewsLog {
                 && (process.facts.argv.as_ref().is_ok_and(|argv| !argv.is_empty())
                     || !self.known.contains_key(&process.id))
             {
-                self.known.insert(process.id, process.facts.clone());
+                self.know(process.id, &process.facts);
             }
         }
         self.add_events(sources);
@@ -152,6 +152,22 @@ impl NewsLog {
         self.add_ooms(snapshot);
         self.add_gpu_trouble(snapshot);
         self.known.retain(|id, _| sources.history.process(*id).is_some());
+    }
+
+    /// Remembers the facts of a process. Its arguments and user are read after its first snapshot: older news get its name then.
+    fn know(&mut self, id: ProcessId, facts: &Arc<ProcessFacts>) {
+        if self.known.get(&id).is_some_and(|known| Arc::ptr_eq(known, facts)) {
+            return;
+        }
+        let before = self.name(id);
+        let is_new = self.known.insert(id, Arc::clone(facts)).is_none();
+        let name = self.name(id);
+        if is_new || name == before {
+            return;
+        }
+        for item in self.items.iter_mut().filter(|item| item.subject == GpuOrProcess::Process(id)) {
+            item.sentence = item.sentence.replacen(&before, &name, 1);
+        }
     }
 
     fn add_events(&mut self, sources: &NewsSources<'_>) {

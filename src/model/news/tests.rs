@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::{HostModel, OrphanEvidence, OrphanSign, Total, VerdictKind};
-use crate::protocol::snapshot::{Cause, State, Trouble, example};
+use crate::protocol::snapshot::{Cause, Missing, State, Trouble, example};
 
 /// The news of a model: severity and sentence.
 fn news(model: &HostModel) -> Vec<(Severity, &str)> {
@@ -27,6 +27,23 @@ fn a_process_that_begins_and_ends_is_news_once_with_all_its_gpus() {
         (Severity::Fine, "101 train.py (alice) exited, held 20.0 GiB on GPU 0,1"),
     ];
     assert_eq!(news(&model), expected);
+}
+
+#[test]
+fn news_get_the_name_of_a_process_whose_arguments_are_read_later() {
+    let mut model = HostModel::default();
+    let host = example::host(1);
+    for second in 0..3 {
+        model.replace(host.later(second));
+    }
+    let with = host.later(3).with(101, "python train.py", 0, Bytes::from_gib(10));
+    let mut without_arguments = with.clone();
+    let process = without_arguments.processes.iter_mut().find(|process| process.id.pid == 101).unwrap();
+    Arc::make_mut(&mut process.facts).argv = Err(Missing::NotYet);
+    model.replace(without_arguments);
+    assert_eq!(news(&model), [(Severity::Fine, "101 python (alice) began on GPU 0")]);
+    model.replace(with.later(1));
+    assert_eq!(news(&model), [(Severity::Fine, "101 train.py (alice) began on GPU 0")]);
 }
 
 #[test]
