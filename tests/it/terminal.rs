@@ -396,7 +396,7 @@ fn read_pty(shared: &SharedEmulation, master: &OwnedFd, commands: &OwnedFd) {
     }
 }
 
-/// The lines of a screen, without the frames at their ends.
+/// The lines of a screen, without the frames at their ends and the blank column after each.
 pub(crate) fn lines_in_frames(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().map(|line| line.trim_matches('│'))
+    text.lines().map(|line| line.strip_prefix("│ ").unwrap_or(line).trim_end_matches('│'))
 }
