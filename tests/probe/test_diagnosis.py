@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "assets/probe"))
 
-from gputop_probe import causes, code_lines, estimates, frames, holders, leaks, lines, ooms  # noqa: E402
+from gputop_probe import causes, code_lines, estimates, frames, graphs, holders, leaks, lines, objects, ooms  # noqa: E402
 
 
 class Allocator:
@@ -48,6 +48,78 @@ def watch(step_of, steps, census_every=1):
             is_tested = history.count % 8 == 0 or step + census_every >= steps
             found.append(history.growing().get((0, "other")) if is_tested else None)
     return found
+
+
+class Operation:
+    """An operation of an autograd graph."""
+
+    def __init__(self, *children):
+        self.next_functions = [(child, 0) for child in children]
+
+
+class Tensor:
+    """A tensor whose `grad_fn` can be read only where it is no view of memory that was modified in place, as in PyTorch."""
+
+    def __init__(self, operation=None, is_view=False, version=0, requires_grad=False):
+        self._operation, self._view, self.version, self.needs_gradient = operation, is_view, version, requires_grad
+
+    def _is_view(self):
+        return self._view
+
+    is_cuda = property(lambda self: True)
+    _version = property(lambda self: self.version)
+    requires_grad = property(lambda self: self.needs_gradient)
+
+    def data_ptr(self):
+        return 512
+
+    @property
+    def grad_fn(self):
+        if self._view and self._version:
+            raise RuntimeError("Output 0 of ViewBackward0 is a view and is being modified inplace")
+        return self._operation
+
+    @property
+    def is_leaf(self):
+        return self.grad_fn is None
+
+
+def reader():
+    """A TensorReader of tensors as above, without torch."""
+
+    class Torch:
+        class _C:
+            DisableTorchFunction = None
+
+        class nn:
+            Parameter = None
+
+    Torch.Tensor = Tensor
+    return objects.TensorReader(Torch)
+
+
+class HistoryOfTensorsTest(unittest.TestCase):
+    def test_the_history_of_a_view_that_was_modified_in_place_is_not_read(self):
+        modified = Tensor(Operation(), is_view=True, version=1, requires_grad=True)
+        self.assertIsNone(reader().grad_fn(modified))
+        self.assertTrue(reader().has_history(modified))
+        self.assertFalse(reader().has_history(Tensor(is_view=True, version=1)))
+
+    def test_a_tensor_that_cannot_be_read_does_not_hide_the_longest_history(self):
+        short, long = Tensor(Operation(), is_view=True), Tensor(Operation(Operation(Operation())), version=3)
+        chain = graphs.Chain(reader().grad_fn)
+        found = chain.take(1, [Tensor(Operation(), is_view=True, version=1), short, long, Tensor(is_view=True, version=None)])
+        self.assertIs(found, long)
+        self.assertEqual(chain.looks, [(1, 3)])
+
+
+class TrendTest(unittest.TestCase):
+    def test_one_rise_is_warm_up_and_a_steady_rise_is_not(self):
+        for counts, wanted in (([450] * 9 + [1801] * 7, False), ([450] * 2 + [1801] * 14, False), (range(16), True), ([number // 5 for number in range(16)], True)):
+            trend = leaks.Trend()
+            for count in counts:
+                trend.take(count)
+            self.assertEqual(trend.is_rising(), wanted, counts)
 
 
 class GrowthTest(unittest.TestCase):

@@ -8,6 +8,7 @@ undefined here; the amounts of memory are real.
 """
 
 import copy
+import functools
 import gc
 import json
 import os
@@ -381,6 +382,8 @@ def costs():
     active._work = lambda moment: _timed(spent, "interrupt", work, moment)
     levels = active._read_levels
     active._read_levels = lambda is_floor: _timed(spent, "_step_ended", levels, is_floor)
+    # The diagnosis.
+    active._after_step = [functools.partial(_timed, spent, "_step_ended", function) for function in active._after_step]
     return spent
 
 

@@ -5,6 +5,7 @@ tensors of the growing blocks, and who holds them.
 """
 
 import bisect
+import contextlib
 import gc
 import threading
 import time
@@ -14,13 +15,15 @@ from .objects import live_objects, with_subclasses
 from .trouble import is_ours
 
 # Passes over the objects may take one part in so many of the program's time; so may censuses; and censuses while the number of blocks rises.
-PASSES, CENSUSES, RISING = 400, 800, 100
+PASSES, CENSUSES, RISING = 600, 1000, 200
 # For a quick answer the first censuses of a rise may take more: one part in so many, up to so many seconds of CPU time in all.
-FIRST, BURST = 10, 1.0
-# Reading the number of blocks takes about 20 µs: seconds until it is read again.
-TREND = 0.05
-# After so many steps the histories of tensors are watched, even if no GPU memory grows: a sum of losses after backward() keeps host memory.
-FIRST_PASS = 20
+FIRST, BURST = 10, 0.5
+# While something grows, so many passes come soon after each other, because only several of them show whether a history grows.
+QUICK_PASSES = 12
+# Reading the number of blocks takes about 20 µs for each GPU: seconds until it is read again.
+TREND = 0.1
+# After so many steps and seconds the histories of tensors are watched, even if no GPU memory grows: a sum of losses after backward() keeps host memory.
+FIRST_PASS, FIRST_PASS_SECONDS = 20, 10.0
 # Seconds without a step after which the program is not training: then the probe's thread takes the censuses.
 IDLE = 1.0
 # Seconds between two tests for growth.
@@ -50,7 +53,7 @@ class _Pass:
                 for address, piece in reader.pieces(value):
                     self.addresses.append(address)
                     self.tensors.append(piece)
-                    if piece.grad_fn is not None:
+                    if reader.grad_fn(piece) is not None:
                         self.with_history.append(piece)
 
     def own(self):
@@ -81,6 +84,18 @@ class _Pass:
         return sum(modes) * 2 < len(modes) if modes else None
 
 
+@contextlib.contextmanager
+def _without_collections():
+    """The many small objects of a census or a pass, which soon die, would start a collection of all objects."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class Diagnosis:
     """The leaks of one process. `take` and what it calls run in a thread of the program while it trains; see `turn` for the rest."""
 
@@ -89,7 +104,7 @@ class Diagnosis:
         self.torch = probe.torch
         self.history = leaks.History()
         self.reserved = leaks.Reserved()
-        self.chain = graphs.Chain()
+        self.chain = graphs.Chain(probe.reader.grad_fn)
         self.recorder = lines.Recorder(probe)
         self.recorder.label = self._label
         self.black_box = ooms.BlackBox(probe, self.leaks)
@@ -105,8 +120,9 @@ class Diagnosis:
         # Seconds: the moment of the last census and what it took.
         self._last_census = self._cost = 0.0
         self._burst = BURST
-        self._next_trend = self._next_test = self._next_pass = 0.0
-        self._passes = 0
+        self._next_trend = self._next_test = 0.0
+        self._next_pass = time.monotonic() + FIRST_PASS_SECONDS
+        self._quick_passes = 0
         self._is_pass_wanted = False
         self._lock = threading.Lock()
         self._is_broken = False
@@ -121,6 +137,9 @@ class Diagnosis:
 
     def _after_step(self, count):
         self.recorder.after_step(count)
+        if count <= 2:
+            # The first step makes gradients and optimizer state: that is no leak.
+            self.trend = leaks.Trend()
         now = time.monotonic()
         if self._is_census_due(now):
             self.take(count, now)
@@ -188,40 +207,41 @@ class Diagnosis:
             return False
         self._next_trend = now + TREND
         self.trend.take(sum(self.probe.allocator.count(device) for device in list(self.probe.levels)))
-        is_rising = self.trend.is_rising() or bool(self._growing)
-        share = CENSUSES if not is_rising else FIRST if self._burst > 0 and not self._leaks else RISING
+        share = CENSUSES if not self._is_rising() else FIRST if self._burst > 0 and not self._leaks else RISING
         return now >= self._last_census + share * self._cost
 
     def take(self, step, now):
         """Takes a census, and tests for growth."""
         if not self._lock.acquire(False):
             return
-        # The many small objects of a census, which soon die, would start a collection of all objects.
-        was_on = gc.isenabled()
-        gc.disable()
         try:
-            began = time.thread_time()
-            blocks = self.probe.allocator.read()
-            # CUDA graphs keep their memory. Labels are no groups here: new blocks have none until the next reading.
-            entries = [
-                (device, address, size, "other")
-                for address, size, device, is_private in zip(blocks.address, blocks.size, blocks.device, blocks.private)
-                if not is_private
-            ]
-            self.history.take(step, now, entries)
-            for device, memory in blocks.devices.items():
-                self.reserved.take(device, memory.reserved, self.probe.allocator.levels(device)[1])
-            self._fragments = {device: self.reserved.gap(device) for device in blocks.devices}
-            if now >= self._next_test:
-                self._next_test = now + TEST
-                self._test()
-            self._last_census, self._cost = time.monotonic(), time.thread_time() - began
-            if self.trend.is_rising():
-                self._burst -= self._cost
+            with _without_collections():
+                self._take(step, now)
         finally:
-            if was_on:
-                gc.enable()
             self._lock.release()
+
+    def _take(self, step, now):
+        began = time.thread_time()
+        blocks = self.probe.allocator.read()
+        # CUDA graphs keep their memory. Labels are no groups here: new blocks have none until the next reading.
+        entries = [
+            (device, address, size, "other")
+            for address, size, device, is_private in zip(blocks.address, blocks.size, blocks.device, blocks.private)
+            if not is_private
+        ]
+        self.history.take(step, now, entries)
+        for device, memory in blocks.devices.items():
+            self.reserved.take(device, memory.reserved, self.probe.allocator.levels(device)[1])
+        self._fragments = {device: self.reserved.gap(device) for device in blocks.devices}
+        if now >= self._next_test:
+            self._next_test = now + TEST
+            self._test()
+        self._last_census, self._cost = time.monotonic(), time.thread_time() - began
+        if self._is_rising():
+            self._burst -= self._cost
+
+    def _is_rising(self):
+        return bool(self._growing) or self.trend.is_rising()
 
     def _test(self):
         self._growing = self.history.growing()
@@ -274,13 +294,16 @@ class Diagnosis:
     def look(self, now):
         began = time.thread_time()
         try:
-            self._diagnose(self._growing, self.probe.steps.count)
+            # A collection could run code of the program, for which the guard is not meant.
+            with _without_collections(), self.probe.reader.guard():
+                self._diagnose(self._growing, self.probe.steps.count)
         finally:
-            self._passes += 1
             rest = PASSES * (time.thread_time() - began)
-            # The first passes show whether a history grows.
             is_open = any(leak.fields["cause"] == "unknown" for leak in self._leaks)
-            self._next_pass = now + min(rest, 0.7 if self._passes < 4 else 4.0 if is_open and self._passes < 12 else rest)
+            if (is_open or self.chain.may_grow()) and self._quick_passes < QUICK_PASSES:
+                self._quick_passes += 1
+                rest = min(rest, 0.7 if self._quick_passes < 4 else 4.0)
+            self._next_pass = now + rest
 
     def _diagnose(self, growing, step):
         self._seen |= set(growing)
@@ -345,8 +368,8 @@ class Diagnosis:
         result = []
         for text, (holder, parts) in by_holder.items():
             places = [at for _, some in parts for at in some]
-            has_history = any(tensors[at].grad_fn is not None for at in _some(places, 8))
-            result.append((holder, parts[0][0], [blocks[at] for at in places], has_history, named_holders))
+            is_computed = any(self.probe.reader.has_history(tensors[at]) for at in _some(places, 8))
+            result.append((holder, parts[0][0], [blocks[at] for at in places], is_computed, named_holders))
         result.sort(key=lambda leak: (not leak[3], -sum(block.size for block in leak[2])))
         tensors = samples = None
         return self._describe(group, growth, result, hidden, scan, codes, root)
@@ -362,15 +385,15 @@ class Diagnosis:
         }
         found = []
         hidden_bytes = sum(block.size for block in hidden)
-        for at, (holder, shape, blocks, has_history, _) in enumerate(kept):
+        for at, (holder, shape, blocks, is_computed, _) in enumerate(kept):
             own = sum(block.size for block in blocks)
             # Hidden blocks belong to the kept tensors that have a history.
-            extra = hidden if has_history and at == 0 else []
+            extra = hidden if is_computed and at == 0 else []
             ratio = hidden_bytes / max(1, own) if extra else 0.0
             in_hook = bool(holder.line and holder.line.code in hook_codes)
-            known = causes.Facts(holder=holder, has_history=has_history, hidden_ratio=ratio, fills_in_hook=in_hook, category=self._owner(blocks), **facts)
+            known = causes.Facts(holder=holder, has_history=is_computed, hidden_ratio=ratio, fills_in_hook=in_hook, category=self._owner(blocks), **facts)
             found.append(_Leak(group, growth, blocks + extra, shape, known))
-        is_explained = any(has_history for _, _, _, has_history, _ in kept)
+        is_explained = any(is_computed for _, _, _, is_computed, _ in kept)
         if hidden and not is_explained and leaks.is_spread(hidden, growth):
             if not (self.chain.growth() or self.chain.is_long(len(hidden))):
                 root = None

@@ -1,4 +1,4 @@
-"""Measures autograd graphs: how many operations a tensor's history has. Only reads `grad_fn` and `next_functions`."""
+"""Measures autograd graphs: how many operations a tensor's history has. Only reads `next_functions` of operations."""
 
 import time
 
@@ -6,13 +6,10 @@ import time
 MOST = 10000
 
 
-def size(tensor, seen=None):
-    """Returns the number of operations in the history of `tensor`, at most MOST. `seen` is shared between tensors."""
-    first = tensor.grad_fn
-    if first is None:
-        return 0
+def size(first):
+    """Returns the number of operations in the history that ends with the operation `first`, at most MOST."""
     # Keeps the wrappers alive while their ids are compared.
-    seen = {} if seen is None else seen
+    seen = {}
     pending, count = [first], 0
     while pending and count < MOST:
         node = pending.pop()
@@ -26,16 +23,20 @@ def size(tensor, seen=None):
     return count
 
 
-def roots(tensors, seconds=0.05):
-    """The tensors whose operation is no part of another tensor's history, as far as the histories can be walked in `seconds`."""
+def roots(tensors, grad_fn, seconds=0.05):
+    """Returns (operation, tensor) of the tensors whose operation is no part of another tensor's history.
+
+    The histories are walked for at most `seconds`. `grad_fn` returns the operation of a tensor, or None.
+    """
     deadline = time.thread_time() + seconds
     firsts = {}
     for tensor in tensors:
-        node = tensor.grad_fn
-        firsts.setdefault(id(node), (node, tensor))
-    seen, inner = {}, set()
-    for node, _ in list(firsts.values()):
-        pending = [node]
+        node = grad_fn(tensor)
+        if node is not None:
+            firsts.setdefault(id(node), (node, tensor))
+    seen, inner, is_late = {}, set(), False
+    for node, _ in firsts.values():
+        pending = [] if is_late else [node]
         while pending:
             node = pending.pop()
             if id(node) in seen:
@@ -46,29 +47,26 @@ def roots(tensors, seconds=0.05):
                     inner.add(id(child))
                     pending.append(child)
             if len(seen) % 256 == 0 and time.thread_time() > deadline:
-                pending = firsts = None
+                is_late = True
                 break
-        if firsts is None:
-            break
-    if firsts is None:
-        return [tensor for tensor in tensors if id(tensor.grad_fn) not in inner]
-    return [tensor for key, (_, tensor) in firsts.items() if key not in inner]
+    return [pair for key, pair in firsts.items() if key not in inner]
 
 
 class Chain:
     """Watches the longest history of any tensor. It is a leak when it gets longer with every step."""
 
-    def __init__(self):
+    def __init__(self, grad_fn):
+        self.grad_fn = grad_fn
         # (step, operations) of past looks.
         self.looks = []
 
     def take(self, clock, tensors):
         """Takes a look at a moment (`clock`: a step or another counter). Returns the tensor with the longest history, or None."""
         longest, most = None, 0
-        found = roots(tensors)
+        found = roots(tensors, self.grad_fn)
         # Many roots: each output has a history of its own, and no single one grows.
-        for tensor in found[:32] + found[-32:]:
-            operations = size(tensor)
+        for first, tensor in found[:32] + found[-32:]:
+            operations = size(first)
             if operations > most:
                 longest, most = tensor, operations
         if self.looks and self.looks[-1][0] == clock:
@@ -80,6 +78,11 @@ class Chain:
     def is_long(self, blocks):
         """Whether the longest history can explain so many blocks that only a graph holds."""
         return bool(self.looks) and self.looks[-1][1] >= max(64, min(MOST, blocks) // 5)
+
+    def may_grow(self):
+        """Whether the longest history got longer between the last two looks."""
+        looks = self.looks[-2:]
+        return len(looks) == 2 and looks[0][1] < looks[1][1]
 
     def growth(self):
         """Returns operations per step when the history grew between all of the last looks, at least three; else None."""

@@ -101,7 +101,7 @@ class Labels:
             buffers += _values(members.get("_buffers"))
         module = None
         for parameter in gradients:
-            if self.reader.is_tensor(parameter) and parameter.is_leaf and parameter.requires_grad:
+            if self.reader.is_tensor(parameter) and parameter.requires_grad and not self.reader.has_history(parameter):
                 gradient = parameter.grad
                 if gradient is not None:
                     put(blocks, found, "gradients", None, gradient)
@@ -144,10 +144,10 @@ class Labels:
                 continue
             if issubclass(type(piece), self.torch.nn.Parameter):
                 category = "parameters"
-            elif piece.is_leaf:
-                category = "named_tensors"
-            else:
+            elif self.reader.has_history(piece):
                 category = "activations"
+            else:
+                category = "named_tensors"
             label = self._label(category, None, piece, blocks.requested[place])
             found[place] = label
             self.seen[blocks.address[place]] = (blocks.size[place], label)

@@ -191,7 +191,11 @@ class Trend:
 
     def is_rising(self):
         counts = list(self._counts)
-        return len(counts) >= 8 and min(counts[-4:]) > min(counts[:4])
+        if len(counts) < 8:
+            return False
+        middle = len(counts) // 2
+        # A single rise is warm-up.
+        return min(counts[:4]) < min(counts[middle - 2 : middle + 2]) < min(counts[-4:])
 
 
 class Reserved:

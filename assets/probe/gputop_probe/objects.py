@@ -41,11 +41,36 @@ class TensorReader:
         self.guard = torch._C.DisableTorchFunction
         self.is_cuda = tensor.is_cuda.__get__
         self.data_ptr = tensor.data_ptr
+        self._grad_fn, self._is_leaf = tensor.grad_fn.__get__, tensor.is_leaf.__get__
+        self._requires_grad, self._version, self._is_view = tensor.requires_grad.__get__, tensor._version.__get__, tensor._is_view
         self.known_types = {tensor, torch.nn.Parameter}
         self.dtypes = {}
 
     def is_tensor(self, value):
         return type(value) in self.known_types or issubclass(type(value), self.tensor)
+
+    def grad_fn(self, tensor):
+        """The operation that made a tensor. None: there is none, or it cannot be read."""
+        try:
+            return None if self._is_modified_view(tensor) else self._grad_fn(tensor)
+        except Exception as error:
+            pass_on_if_foreign(error)
+            return None
+
+    def has_history(self, tensor):
+        """Whether the tensor was made by an operation that backward() goes through."""
+        try:
+            return self._requires_grad(tensor) if self._is_modified_view(tensor) else not self._is_leaf(tensor)
+        except Exception as error:
+            pass_on_if_foreign(error)
+            return False
+
+    def _is_modified_view(self, tensor):
+        """Whether the tensor is a view of memory that was modified in place.
+
+        When `grad_fn` or `is_leaf` of it is read, PyTorch may make a new operation for it, or raise.
+        """
+        return self._is_view(tensor) and self._version(tensor) > 0
 
     def pieces(self, tensor, depth=3):
         """Yields (address, tensor) for each piece of GPU memory behind a tensor."""

@@ -14,9 +14,11 @@ __version__ = "2.99.0"
 
 
 class Tensor:
-    is_leaf = True
     grad = None
-    requires_grad = False
+    is_leaf = property(lambda self: True)
+    grad_fn = property(lambda self: None)
+    requires_grad = property(lambda self: False)
+    _version = property(lambda self: 0)
 
     def __init__(self, *shape, dtype="torch.float32"):
         self.shape, self.dtype = shape, dtype
@@ -28,6 +30,9 @@ class Tensor:
     @property
     def is_cuda(self):
         return True
+
+    def _is_view(self):
+        return False
 
     def data_ptr(self):
         return self._address
