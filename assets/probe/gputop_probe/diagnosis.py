@@ -18,7 +18,7 @@ from .trouble import is_ours
 PASSES, CENSUSES, RISING = 600, 1000, 200
 # For a quick answer the first censuses of a rise may take more: one part in so many, up to so many seconds of CPU time in all.
 FIRST, BURST = 10, 0.5
-# While something grows, so many passes come soon after each other, because only several of them show whether a history grows.
+# While something may grow, so many passes come soon after each other, because only several of them show whether a history grows.
 QUICK_PASSES = 12
 # Reading the number of blocks takes about 20 µs for each GPU: seconds until it is read again.
 TREND = 0.1
@@ -302,7 +302,7 @@ class Diagnosis:
             is_open = any(leak.fields["cause"] == "unknown" for leak in self._leaks)
             if (is_open or self.chain.may_grow()) and self._quick_passes < QUICK_PASSES:
                 self._quick_passes += 1
-                rest = min(rest, 0.7 if self._quick_passes < 4 else 4.0)
+                rest = min(rest, 0.7 if self._growing and self._quick_passes < 4 else 4.0)
             self._next_pass = now + rest
 
     def _diagnose(self, growing, step):

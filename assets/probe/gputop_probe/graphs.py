@@ -80,9 +80,9 @@ class Chain:
         return bool(self.looks) and self.looks[-1][1] >= max(64, min(MOST, blocks) // 5)
 
     def may_grow(self):
-        """Whether the longest history got longer between the last two looks."""
-        looks = self.looks[-2:]
-        return len(looks) == 2 and looks[0][1] < looks[1][1]
+        """Whether the longest history got longer between the last two looks, or is too long to tell, or was looked at only once."""
+        sizes = [operations for _, operations in self.looks[-2:]]
+        return len(sizes) == 1 or len(sizes) == 2 and (sizes[0] < sizes[1] or sizes[1] >= MOST)
 
     def growth(self):
         """Returns operations per step when the history grew between all of the last looks, at least three; else None."""
