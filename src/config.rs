@@ -45,6 +45,8 @@ struct Config {
     /// Whether `config.toml` exists.
     has_file: bool,
     last_run: Settings,
+    /// `screen.toml`; `None` without a home directory, and for the simulated machine, whose runs leave no traces in real ones.
+    last_run_file: Option<PathBuf>,
 }
 
 pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
@@ -136,7 +138,8 @@ impl Config {
             host: screen.no_host.then_some(false),
         };
         let file = screen.config.clone().or_else(|| home_file("XDG_CONFIG_HOME", ".config", "config.toml"));
-        let last_file = home_file("XDG_STATE_HOME", ".local/state", "screen.toml");
+        let is_simulated = AgentOptions::from(&cli.agent).demo != SimulatedMachine::None;
+        let last_run_file = home_file("XDG_STATE_HOME", ".local/state", "screen.toml").filter(|_| !is_simulated);
         // Both files are read at the same time.
         let start = |path: PathBuf| (path.clone(), in_background(move || file_action::read(&path)));
         let mut unreadable = None;
@@ -148,7 +151,7 @@ impl Config {
                 Err(io::Error::from(io::ErrorKind::TimedOut))
             })
         };
-        let (reading, last_reading) = (file.clone().map(start), last_file.map(start));
+        let (reading, last_reading) = (file.clone().map(start), last_run_file.clone().map(start));
         let text = reading.map_or_else(|| Ok(String::new()), |(path, result)| finish(&path, &result));
         let has_file = file.is_some() && text.is_ok();
         let text = match text.map_err(|error| (error.kind(), error)) {
@@ -164,7 +167,7 @@ impl Config {
         config.unreadable = unreadable;
         config.last_run = last_run.unwrap_or_default().settings;
         config.settings = flags.or(config.settings).or(config.last_run.clone());
-        (config.file, config.has_file) = (file, has_file);
+        (config.file, config.has_file, config.last_run_file) = (file, has_file, last_run_file);
         Ok(config)
     }
 
@@ -198,7 +201,7 @@ impl Config {
         if changed == Settings::default() || self.unreadable.is_some() {
             return;
         }
-        let Some(path) = home_file("XDG_STATE_HOME", ".local/state", "screen.toml") else { return };
+        let Some(path) = self.last_run_file.clone() else { return };
         let Ok(text) = merged("", &lines(&changed.or(last_run))) else { return };
         // The screen is already gone, and losing these settings costs little: a failure is not reported.
         let _late_or_lost = in_background(move || file_action::replace(&path, &text)).recv_timeout(patience);

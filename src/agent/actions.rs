@@ -55,12 +55,16 @@ pub(super) fn spawn(
     events: mpsc::Sender<AgentEvent>,
     replies: ReplySender,
     readonly: bool,
+    is_demo: bool,
 ) -> io::Result<()> {
-    let audit = Audit::new(audit::state_home(), replies.clone());
+    // The log of real endings has no simulated ones.
+    let audit = (!is_demo).then(|| Audit::new(audit::state_home(), replies.clone()));
     let mut handler = CommandHandler::new(targets, events, replies, audit, readonly);
     thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
         handler.run(stdio::stdin());
-        handler.audit.finish(AUDIT_WAIT);
+        if let Some(audit) = handler.audit {
+            audit.finish(AUDIT_WAIT);
+        }
         leave();
     })?;
     Ok(())
@@ -74,7 +78,8 @@ struct CommandHandler {
     protected: ProtectedPids,
     requester: Requester,
     inspector: Inspector,
-    audit: Audit,
+    /// `None` on the simulated machine.
+    audit: Option<Audit>,
     held: BTreeMap<ProcessId, HeldProcess>,
     reported_ended: BTreeSet<ProcessId>,
     most_held: usize,
@@ -92,7 +97,7 @@ impl CommandHandler {
         targets: CommandTargets,
         events: mpsc::Sender<AgentEvent>,
         replies: ReplySender,
-        audit: Audit,
+        audit: Option<Audit>,
         readonly: bool,
     ) -> Self {
         let descriptors = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
@@ -191,7 +196,9 @@ impl CommandHandler {
                 self.update_argv(process);
                 let outcome = match self.held.get_mut(&process) {
                     Some(held) => {
-                        self.audit.signal(held.record(signal, SignalMode::One));
+                        if let Some(audit) = &mut self.audit {
+                            audit.signal(held.record(signal, SignalMode::One));
+                        }
                         held.signal(signal, clock::now())
                     }
                     None if self.readonly => Refusal::ReadOnly.into(),
@@ -297,7 +304,9 @@ impl CommandHandler {
 
     /// Records and sends an outcome, and releases a process that has ended.
     fn report(&mut self, process: ProcessId, outcome: Outcome) {
-        self.audit.effect(process, &outcome);
+        if let Some(audit) = &mut self.audit {
+            audit.effect(process, &outcome);
+        }
         if matches!(outcome, Outcome::Ended { .. }) {
             if let Some(argv) = self.held.remove(&process).and_then(|held| held.argv) {
                 self.send_event(AgentEvent::Ended(argv));

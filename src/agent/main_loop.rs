@@ -113,7 +113,7 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
     // Commands wait for the first line, so that an agent without an input writes a line before it ends. They wait for a
     // limited time: a closed input ends the agent even when nobody reads its output.
     let actions_due = now.after(ACTIONS_WAIT);
-    let mut start_actions = Some(|| actions::spawn(targets, events, replies, options.readonly));
+    let mut start_actions = Some(|| actions::spawn(targets, events, replies, options.readonly, is_demo));
     loop {
         main_loop.on_time(clock::now())?;
         let actions_due = start_actions.as_ref().map(|_| actions_due);

@@ -1,5 +1,6 @@
 //! The end dialog on real processes, from the key to the returned memory.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
@@ -380,6 +381,9 @@ fn a_process_can_be_ended_while_the_driver_hangs() {
 #[test]
 fn a_process_of_the_simulated_machine_can_be_ended() {
     let host = Host::new([]);
+    let last_run = host.path("gputop/screen.toml");
+    fs::create_dir(host.path("gputop")).expect("/tmp has room");
+    fs::write(&last_run, "group = \"user\"\n").expect("/tmp has room");
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--demo", "--interval", "100ms"]);
     terminal.wait_for("SIMULATED MACHINE");
     terminal.wait_for("alice");
@@ -400,6 +404,14 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     terminal.wait_until_gone("End process");
     terminal.keys(ESC);
     terminal.wait_for("HEALTH");
+    assert!(!terminal.text().contains("by user"), "the demo does not begin with the settings of a real run");
+    terminal.keys("M");
+    terminal.keys("b");
+    terminal.wait_for("by GPU");
     terminal.quit();
     agent.wait_for_end();
+    let files: Vec<_> =
+        fs::read_dir(host.path("gputop")).expect("it exists").map(|file| file.unwrap().path()).collect();
+    assert_eq!(files, [last_run.as_path()], "the demo leaves no log of ended processes");
+    assert_eq!(fs::read_to_string(last_run).expect("it exists"), "group = \"user\"\n");
 }

@@ -174,7 +174,9 @@ impl<'a> ForcedEnd<'a> {
             self.stopped.push(process);
         }
         held.send(Number::STOP)?;
-        self.handler.audit.signal(held.record(Signal::Kill, mode));
+        if let Some(audit) = &mut self.handler.audit {
+            audit.signal(held.record(Signal::Kill, mode));
+        }
         // A process that was reaped has no parent, and is no member.
         if let Some((_, parent)) = held.state_and_parent() {
             self.parents.insert(process.pid, parent);

@@ -57,13 +57,13 @@ impl TestHandler {
         });
         let home = TestHome::new();
         let audit = Audit::new(Some(home.path().to_owned()), replies_to.clone());
-        let mut handler = CommandHandler::new(targets.clone(), wake, replies_to, audit, readonly);
+        let mut handler = CommandHandler::new(targets.clone(), wake, replies_to, Some(audit), readonly);
         // Other tests may keep all cores busy for seconds.
         handler.longest_stop = DEADLINE;
         let thread = thread::spawn(move || {
             prepare();
             handler.run(reader);
-            handler.audit.finish(DEADLINE);
+            handler.audit.expect("the test gave a log").finish(DEADLINE);
         });
         Self { lines: Some(writer), targets, replies, woken, thread: Some(thread), home }
     }
