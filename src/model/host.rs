@@ -50,6 +50,10 @@ impl HostModel {
             Line::Reply(reply) => {
                 if let Outcome::Sent { signal, at } = reply.outcome {
                     self.history.signalled(reply.process, signal, at);
+                    // The process may be gone in the next snapshot.
+                    if let Some(process) = self.latest.as_ref().and_then(|snapshot| snapshot.process(reply.process)) {
+                        self.news.remember(process);
+                    }
                 }
             }
         }

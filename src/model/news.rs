@@ -15,7 +15,7 @@ use super::process_role;
 use super::verdict::Verdict;
 use crate::base::time::WallClock;
 use crate::base::units::{Bytes, Elapsed, Moment};
-use crate::protocol::snapshot::{GpuUuid, ProcessFacts, ProcessId, Snapshot};
+use crate::protocol::snapshot::{GpuUuid, Process, ProcessFacts, ProcessId, Snapshot};
 
 /// The most news that are remembered. The oldest is dropped for a new one.
 const REMEMBERED: usize = 256;
@@ -133,6 +133,11 @@ impl NewsLog {
             }
             None => self.add(at, NewsKind::Watched, Severity::Notable, subject, format!("ALERT {sentence}")),
         }
+    }
+
+    /// Remembers the name and user of a process for its news in the next snapshot, unless they are known.
+    pub(super) fn remember(&mut self, process: &Process) {
+        self.known.entry(process.id).or_insert_with(|| process.facts.clone());
     }
 
     pub(super) fn add_snapshot(&mut self, sources: &NewsSources<'_>) {
@@ -267,7 +272,7 @@ impl NewsLog {
             }
             // A process that has a GPU open without being listed for it is not known yet.
             if let Some(process) = sources.snapshot.process(verdict.process) {
-                self.known.entry(process.id).or_insert_with(|| process.facts.clone());
+                self.remember(process);
             }
             let subject = GpuOrProcess::Process(verdict.process);
             let is_known = |item: &NewsItem, word: &str| {

@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::model::{HostModel, OrphanEvidence, OrphanSign, Total, VerdictKind};
+use crate::protocol::command::Signal;
+use crate::protocol::line::Line;
+use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::{Cause, Missing, State, Trouble, example};
 
 /// The news of a model: severity and sentence.
@@ -122,6 +125,19 @@ fn an_alert_about_a_watched_process_is_the_line_about_its_end() {
         (Severity::Notable, "ALERT GPU 0 is free"),
     ];
     assert_eq!(news(&model), expected);
+}
+
+#[test]
+fn a_signal_to_a_process_without_gpu_memory_names_it_and_its_user_although_it_has_ended() {
+    let mut model = HostModel::default();
+    let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(4));
+    host.gpus[0].processes.clear();
+    let process = host.processes[0].id;
+    model.replace(host.clone());
+    let outcome = Outcome::Sent { signal: Signal::Term, at: host.at };
+    model.apply(Line::Reply(Reply { process, outcome })).unwrap();
+    model.replace(host.without(101).later(1));
+    assert_eq!(news(&model), [(Severity::Notable, "SIGTERM sent to 101 train.py (alice)")]);
 }
 
 #[test]
