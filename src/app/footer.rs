@@ -11,13 +11,15 @@ const PROCESSES: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
     (Intent::OpenFilter, "filter"),
     (Intent::Suspects, "orphans"),
+    (Intent::OpenEndDialog, "end"),
     (Intent::Graph, "graph"),
     (Intent::Open, "detail"),
-    (Intent::OpenEndDialog, "end"),
     (Intent::OtherList, "GPUs"),
     (Intent::Quit, "quit"),
+    (Intent::News, "news"),
     (Intent::Group, "group"),
     (Intent::OpenSortMenu, "sort"),
+    (Intent::SaveScreen, "picture"),
     (Intent::SettingsPanel, "settings"),
     (Intent::Pause, "pause"),
     (Intent::Mine, "mine"),
@@ -31,6 +33,8 @@ const GPUS: &[(Intent, &str)] = &[
     (Intent::OtherList, "processes"),
     (Intent::Quit, "quit"),
     (Intent::Watch, "watch"),
+    (Intent::News, "news"),
+    (Intent::SaveScreen, "picture"),
     (Intent::SettingsPanel, "settings"),
     (Intent::Pause, "pause"),
 ];
@@ -51,6 +55,7 @@ const PAGE: &[(Intent, &str)] = &[
     (Intent::MovePage(-1), ""),
     (Intent::MovePage(1), "page"),
     (Intent::Quit, "quit"),
+    (Intent::SaveScreen, "picture"),
 ];
 
 const HELP: &[(Intent, &str)] = &[
@@ -84,6 +89,7 @@ const GRAPH: &[(Intent, &str)] = &[
     (Intent::OpenEndDialog, "end"),
     (Intent::Help, "help"),
     (Intent::Quit, "quit"),
+    (Intent::SaveScreen, "picture"),
 ];
 
 const END_DIALOG: &[(Intent, &str)] = &[
