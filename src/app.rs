@@ -6,6 +6,7 @@
 mod alerts;
 mod badges;
 pub(crate) mod columns;
+mod cursor;
 mod empty_list;
 pub(crate) mod end_dialog;
 pub mod event;

@@ -5,7 +5,7 @@ use super::gpu_list::gpu_rows;
 use super::labels::word;
 use super::rows;
 use crate::base::units::Elapsed;
-use crate::model::HostGpu;
+use crate::model::{HostGpu, Verdict};
 use crate::protocol::snapshot::{Missing, State};
 
 impl App {
@@ -21,10 +21,15 @@ impl App {
             _ if view.mine && rows::is_only_others(self.fleet()) => {
                 "no process of yours uses a GPU (u shows those of others)".to_owned()
             }
-            _ if view.suspects => "no process holds memory that it should not (o shows all)".to_owned(),
+            _ if view.suspects
+                && let Some(hidden) = self.hidden_suspects() =>
+            {
+                hidden
+            }
             _ if is_of_gpu_that_fails() => {
                 "no process is listed; the processes of a GPU that fails are not known".to_owned()
             }
+            _ if view.suspects => "no process holds memory that it should not (o shows all)".to_owned(),
             Some(gpu) => {
                 let label = self.shown_gpu_label().unwrap_or_default();
                 let last = self.last_user(gpu).map_or_else(String::new, |last| format!("; last: {last}"));
@@ -32,6 +37,17 @@ impl App {
             }
             None => "no process uses a GPU".to_owned(),
         }
+    }
+
+    /// Says that the list hides all suspects, and how many there are; `None` if there are none.
+    fn hidden_suspects(&self) -> Option<String> {
+        let view = &self.processes.view;
+        let summaries: Vec<String> =
+            self.fleet().hosts().filter_map(|(_, model)| Verdict::summary(model.verdicts())).collect();
+        let of_whom = if view.mine { " of yours" } else { "" };
+        let place = self.shown_gpu_label().map_or_else(String::new, |gpu| format!(" on GPU {gpu}"));
+        let hidden = format!("no orphan{of_whom}{place}; elsewhere {} (Esc shows more)", summaries.join(", "));
+        (!summaries.is_empty()).then_some(hidden)
     }
 
     /// The process that left a GPU last, as in `2885 train.py (alice), held 50.6 GiB, ended 12m ago`; `None` when gputop saw

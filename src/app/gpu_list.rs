@@ -65,6 +65,14 @@ impl GpuList {
         self.selected = self.selected_row(fleet).map(|row| row.id());
     }
 
+    /// Moves the cursor by this many rows of tiles, which are this many beside each other. Where the last row has no tile
+    /// below, the cursor goes to the last tile.
+    pub(super) fn step_row(&mut self, by: isize, columns: usize, fleet: &Fleet) {
+        let last = gpu_rows(fleet).count().saturating_sub(1);
+        let row = (self.cursor / columns).saturating_add_signed(by).min(last / columns);
+        self.select(row * columns + self.cursor % columns, fleet);
+    }
+
     pub(super) fn step(&mut self, by: isize, fleet: &Fleet) {
         self.select(self.cursor.saturating_add_signed(by), fleet);
     }

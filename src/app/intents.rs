@@ -29,6 +29,9 @@ const LIST_HEAD: u16 = 1;
 
 impl App {
     pub(super) fn perform(&mut self, intent: Intent) -> Option<Effect> {
+        if self.step_in_tiles(intent) {
+            return None;
+        }
         match intent {
             Intent::OpenEndDialog | Intent::Refresh | Intent::Interval(_) if self.options.is_recording => {
                 self.notice.set(RECORDING);
@@ -90,7 +93,11 @@ impl App {
             Intent::Confirm => return self.confirm(),
             Intent::Suspects => {
                 self.focus = List::Processes;
-                self.processes.view.suspects = !self.processes.view.suspects;
+                if self.processes.view.suspects {
+                    self.processes.view.suspects = false;
+                } else {
+                    self.show_suspects();
+                }
             }
             Intent::Tree | Intent::Group => self.group(intent),
             Intent::Tag | Intent::TagJob | Intent::TagAll if self.focus == List::Gpus => {
@@ -124,21 +131,16 @@ impl App {
         None
     }
 
-    /// Moves the cursor of the list or panel that is open by this many rows, or scrolls the open page or dialog.
-    pub(super) fn step(&mut self, by: isize) {
-        match self.modes.current_mut() {
-            Some(Mode::EndDialog(dialog)) => dialog.scroll(by.signum()),
-            Some(Mode::Page(page)) => page.scroll(by),
-            Some(Mode::SettingsPanel(_)) => self.step_settings_panel(by),
-            Some(Mode::SortMenu(_)) => self.step_sort_menu(by),
-            _ => {
-                match self.focus {
-                    List::Gpus => self.gpus.step(by, self.data.shown()),
-                    List::Processes => self.processes.step(by),
-                }
-                self.follow_cursor();
-            }
-        }
+    /// Shows the suspects of all GPUs: one on another GPU would be missed.
+    fn show_suspects(&mut self) {
+        self.processes.view.suspects = true;
+        self.processes.view.gpu = None;
+    }
+
+    /// Shows the suspects for memory whose holder is not known for certain.
+    fn show_possible_holders(&mut self) {
+        self.show_suspects();
+        self.notice.set("no single process has this GPU open, so the holder of this memory is not known for certain");
     }
 
     fn group(&mut self, intent: Intent) {
@@ -248,8 +250,11 @@ impl App {
             List::Gpus => Some(self.gpus.selected_row(self.data.shown())?.id()),
             List::Processes => match &self.processes.selected_row()?.subject {
                 RowSubject::Group(group) => group.gpu(),
-                RowSubject::Unaccounted(gpu) => Some(gpu.clone()),
-                RowSubject::Process(_) | RowSubject::Heading(_) => None,
+                RowSubject::Unaccounted(_) if self.process_under_cursor().is_none() => {
+                    self.show_possible_holders();
+                    return None;
+                }
+                RowSubject::Process(_) | RowSubject::Unaccounted(_) | RowSubject::Heading(_) => None,
             },
         };
         match gpu {
@@ -282,7 +287,7 @@ impl App {
             Some(HostSubject { host, subject: GpuOrProcess::Process(process) }) => {
                 HostProcess { host: *host, process: *process }
             }
-            _ => self.processes.selected_process()?,
+            _ => self.process_under_cursor()?,
         };
         self.open_process_page(process)
     }
@@ -304,6 +309,11 @@ impl App {
         let mut chosen = self.processes_to_end();
         chosen.retain(|process| self.fleet().process(*process).is_some());
         let Some(first) = chosen.first().copied() else {
+            let row = self.processes.selected_row().filter(|_| matches!(self.modes.current(), Mode::List));
+            if matches!(row.map(|row| &row.subject), Some(RowSubject::Unaccounted(_))) {
+                self.show_possible_holders();
+                return None;
+            }
             self.notice.set("there is no process under the cursor");
             return None;
         };
@@ -332,7 +342,7 @@ impl App {
     fn processes_to_end(&self) -> Vec<HostProcess> {
         match self.modes.current() {
             Mode::List if !self.processes.tagged.is_empty() => self.processes.tagged.clone(),
-            Mode::List => self.processes.selected_process().into_iter().collect(),
+            Mode::List => self.process_under_cursor().into_iter().collect(),
             Mode::Graph(HostSubject { host, subject: GpuOrProcess::Process(process) }) => {
                 vec![HostProcess { host: *host, process: *process }]
             }
@@ -358,6 +368,10 @@ impl App {
                 if let Some(page) = self.modes.page_mut() {
                     page.open_search();
                 }
+                return;
+            }
+            Intent::NextMatch(_) if self.processes.search.value().is_empty() => {
+                self.notice.set("n goes to the next match of a search, which F3 opens; E shows the news");
                 return;
             }
             Intent::NextMatch(by) => {

@@ -86,7 +86,8 @@ impl GpuView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TileGrid {
     area: Area,
-    columns: u16,
+    /// The number of tiles beside each other.
+    pub columns: u16,
     /// The rows of each tile.
     height: u16,
 }

@@ -15,7 +15,7 @@ use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, ProcessHandle, process_state, run};
 use crate::process_tree::audit_lines;
 use crate::ready_pipe::ReadyPipe;
-use crate::terminal::{ENTER, F9, Terminal};
+use crate::terminal::{ENTER, ESC, F9, Terminal};
 use crate::{DEADLINE, print_note};
 
 const ORPHANS_FOUND: i32 = 10;
@@ -42,7 +42,13 @@ impl HostWithOrphan {
 
     #[track_caller]
     pub(crate) fn new() -> Self {
-        let mut host = Host::new(["H100"]);
+        Self::on(["H100"])
+    }
+
+    /// The host has these GPUs; the memory is on the first.
+    #[track_caller]
+    fn on<'a>(gpus: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut host = Host::new(gpus);
         let pipe = ReadyPipe::create(&host);
         let program =
             "open_device_files()\nloader = DataLoader(Stuck(), 1)\nloader.request_items()\nsleep_as('trainer')\n";
@@ -89,6 +95,61 @@ fn an_orphan_is_listed_with_evidence_and_has_an_exit_code() {
     );
     assert_eq!(report["unaccounted"][0]["device_file_holders"][0]["pid"], worker);
     assert!(orphaned.worker.is_alive(), "a report sends no signal");
+}
+
+#[test]
+fn the_orphans_of_all_gpus_are_listed_whichever_gpu_was_shown_alone() {
+    let orphaned = HostWithOrphan::on(["H100"; 2]);
+    let mut terminal = Terminal::start(&orphaned.host, ["--interval", "100ms"]);
+    terminal.wait_for("1 orphan holds 11.0 GiB");
+    terminal.keys("1");
+    terminal.wait_for("GPU 1 is empty");
+    terminal.wait_for("GPU 1  Esc leaves");
+    terminal.wait_for("F9 end");
+    terminal.keys("o");
+    terminal.wait_for(&format!("{} ", orphaned.worker.pid));
+    terminal.wait_for("orphans only  Esc leaves");
+    terminal.wait_for("F9 end");
+    terminal.keys("1");
+    terminal.wait_for("no orphan on GPU 1; elsewhere 1 orphan holds 11.0 GiB");
+    terminal.quit();
+}
+
+#[test]
+fn the_row_of_unaccounted_memory_leads_to_the_process_that_alone_has_the_gpu_open() {
+    let orphaned = HostWithOrphan::new();
+    let worker = orphaned.worker.pid;
+    let mut terminal = Terminal::start_at(&orphaned.host, 120, 40, ["--interval", "100ms"]);
+    terminal.wait_for(&format!("unaccounted open in {worker}"));
+    terminal.keys(ENTER);
+    terminal.wait_for(&format!("Process {worker}"));
+    terminal.wait_for("sure: PID and start time were read together");
+    terminal.keys(ESC);
+    terminal.wait_until_gone("identity");
+    terminal.keys(F9);
+    terminal.wait_for(&format!("End process {worker}"));
+    terminal.wait_for("Verified: only");
+    terminal.keys(ESC);
+    terminal.wait_until_gone("End process");
+    assert!(orphaned.worker.is_alive(), "Esc cancels");
+    terminal.quit();
+}
+
+#[test]
+fn the_row_of_unaccounted_memory_without_a_known_holder_leads_to_the_orphans() {
+    let mut host = Host::new(["H100"]);
+    host.change(|world| world.gpus[0].memory.unaccounted = 5 * GIB);
+    for key in [ENTER, F9] {
+        let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
+        terminal.wait_for("unaccounted open in nobody");
+        terminal.keys(key);
+        terminal.wait_for("so the holder of this memory is not known for certain");
+        terminal.keys("n");
+        terminal.wait_for("E shows the news");
+        terminal.keys("p");
+        terminal.wait_for("orphans only  PAUSED");
+        terminal.quit();
+    }
 }
 
 #[test]

@@ -98,8 +98,7 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: Are
         pen.put(" ", theme.text());
     }
     if is_selected {
-        let edge = Rect { height: 1, ..rect(area) };
-        theme.select(buffer, Rect { x: area.x + 2, width: u16::try_from(short.width() + 2).unwrap_or(0), ..edge });
+        theme.select(buffer, Rect { height: 1, ..rect(area) });
     }
 }
 

@@ -77,3 +77,33 @@ fn a_tile_without_a_listed_process_says_whether_memory_is_unaccounted_or_process
     assert!(screen.contains("9.0G unaccounted") && screen.contains("processes not known"), "{screen}");
     assert!(!screen.contains("no process  "), "{screen}");
 }
+
+#[test]
+fn the_arrows_move_among_tiles_as_they_point() {
+    let mut app = app_of(&host(7), 120, 40, Settings::default());
+    let mut gpu_after = |code| {
+        app.update(Event::Key(KeyEvent::from(code)));
+        let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 40);
+        (app.gpus.cursor, screen)
+    };
+    let keys = [
+        (KeyCode::Tab, 0),
+        (KeyCode::Right, 1),
+        (KeyCode::Down, 5),
+        (KeyCode::Left, 4),
+        (KeyCode::Up, 0),
+        (KeyCode::Up, 0),
+        (KeyCode::Left, 0),
+        (KeyCode::Char('l'), 1),
+        (KeyCode::Char('l'), 2),
+        (KeyCode::Right, 3),
+        // There is no tile below: the last one is the nearest.
+        (KeyCode::Down, 6),
+        (KeyCode::Down, 6),
+        (KeyCode::Char('k'), 2),
+    ];
+    for (key, expected) in keys {
+        let (gpu, screen) = gpu_after(key);
+        assert_eq!(gpu, expected, "after {key:?}\n{screen}");
+    }
+}
