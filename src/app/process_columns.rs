@@ -70,7 +70,7 @@ impl ListColumn for ProcessColumn {
                 "cache",
                 "CACHE",
                 BYTES,
-                "GPU memory that PyTorch keeps unused: empty_cache() gives it back",
+                "the unallocated GPU memory that empty_cache() would give back; fragments are not in it",
             )
             .sorted(Descending),
             Self::Growth => {

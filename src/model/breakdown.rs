@@ -13,8 +13,7 @@
 use super::{ProcessTotal, UnaccountedMemory};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{
-    DeviceAllocator, Gpu, GpuProcess, GpuUuid, Missing, ProbeDevice, Process, ProcessId, Reading, Snapshot,
-    TensorCategory,
+    DeviceAllocator, Gpu, GpuUuid, Missing, ProbeDevice, Process, ProcessId, Reading, Snapshot, TensorCategory,
 };
 
 /// A part of device memory, ordered from allocated to free.
@@ -28,7 +27,9 @@ pub enum MemoryPart {
     Fragmented,
     /// Free in whole segments: `empty_cache()` returns it.
     Cache,
-    /// Not PyTorch's, or of a process whose allocator could not be read.
+    /// Of a process whose PyTorch figures are not known.
+    Undivided,
+    /// Not PyTorch's, of a process whose PyTorch figures are known, or of no process.
     Outside,
     /// In use by no listed process.
     Unaccounted,
@@ -143,10 +144,11 @@ pub(crate) struct Breakdown {
 impl Breakdown {
     /// Returns the breakdown into known parts, and `rest`.
     fn new(whole: Bytes, known: &[(MemoryPart, Bytes)], rest: MemoryPart) -> Self {
-        let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
+        /// No device has more bytes. The sum of all parts does not overflow.
+        const MOST: u64 = 1 << 58;
+        let signed = |bytes: Bytes| bytes.0.min(MOST).cast_signed();
         let mut parts: Vec<(MemoryPart, i64)> = known.iter().map(|(part, bytes)| (*part, signed(*bytes))).collect();
-        // No device has more than 2^60 bytes.
-        let whole = Bytes(whole.0.min(1 << 60));
+        let whole = Bytes(whole.0.min(MOST));
         let sum = parts.iter().fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
         parts.push((rest, signed(whole).saturating_sub(sum)));
         parts.sort_by_key(|(part, _)| *part);
@@ -171,11 +173,10 @@ impl Breakdown {
         Some(Self::new(total.bytes, &reserved(snapshot, id, gpu)?.parts(), MemoryPart::Outside))
     }
 
-    /// The breakdown of a GPU's memory in use, including MIG instances; `None` where the memory in use, or PyTorch's
-    /// part of it, is unknown.
-    pub(crate) fn of_used(snapshot: &Snapshot, gpu: &Gpu) -> Option<Self> {
-        let whole = gpu.load.memory_used.ok()?;
-        Some(Self::new(whole, &reserved_on(snapshot, gpu)?.parts(), MemoryPart::Outside))
+    /// The breakdown of a GPU's memory in use, including MIG instances. Missing where the memory in use is missing.
+    pub(crate) fn of_used(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[UnaccountedMemory]) -> Reading<Self> {
+        let (known, rest) = known_on(snapshot, gpu, unaccounted);
+        Ok(Self::new(gpu.load.memory_used?, &known, rest))
     }
 
     /// The breakdown of all memory of a GPU, including MIG instances. Missing where the total, or the memory in use, is
@@ -184,13 +185,11 @@ impl Breakdown {
         let (total, used) = (gpu.load.memory_total?, gpu.load.memory_used?);
         // Drivers before 510 do not report their own part, and count it as used.
         let own = gpu.load.memory_reserved.ok();
-        let is_here = |pool: &&UnaccountedMemory| with_instances(snapshot, gpu).any(|gpu| gpu.uuid == pool.gpu);
-        let mut known = reserved_on(snapshot, gpu).map_or_else(Vec::new, |reserved| reserved.parts().to_vec());
-        known.extend(unaccounted.iter().filter(is_here).map(|pool| (MemoryPart::Unaccounted, pool.memory)));
+        let (mut known, rest) = known_on(snapshot, gpu, unaccounted);
         known.extend(own.map(|own| (MemoryPart::Driver, own)));
         let free = total.saturating_sub(used);
         known.push((MemoryPart::Free, own.map_or(free, |own| free.saturating_sub(own))));
-        Ok(Self::new(total, &known, MemoryPart::Outside))
+        Ok(Self::new(total, &known, rest))
     }
 
     /// The bytes of one part; 0 where there is none.
@@ -204,13 +203,29 @@ pub(crate) fn with_instances<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> impl I
     snapshot.gpus.iter().filter(|other| other.uuid == gpu.uuid || other.facts.parent.as_ref() == Some(&gpu.uuid))
 }
 
-/// Returns the memory that PyTorch reserved on a GPU and its MIG instances, as far as it was read; `None` where none
-/// was.
-fn reserved_on(snapshot: &Snapshot, gpu: &Gpu) -> Option<ReservedMemory> {
-    let reserved_by = |gpu| move |gpu_process: &GpuProcess| reserved(snapshot, gpu_process.process, Some(gpu));
-    with_instances(snapshot, gpu)
-        .flat_map(|gpu| gpu.processes.iter().filter_map(reserved_by(gpu)))
-        .reduce(ReservedMemory::plus)
+/// Returns the known parts of the memory in use on a GPU and its MIG instances, and the part that the rest belongs to.
+fn known_on(
+    snapshot: &Snapshot,
+    gpu: &Gpu,
+    unaccounted: &[UnaccountedMemory],
+) -> (Vec<(MemoryPart, Bytes)>, MemoryPart) {
+    let (mut divided, mut undivided, mut rest) = (None, Bytes(0), MemoryPart::Outside);
+    for gpu in with_instances(snapshot, gpu) {
+        for gpu_process in &gpu.processes {
+            match (reserved(snapshot, gpu_process.process, Some(gpu)), gpu_process.memory) {
+                (Some(reserved), _) => divided = Some(divided.map_or(reserved, |sum| reserved.plus(sum))),
+                (None, Ok(memory)) => undivided = undivided + memory,
+                (None, Err(_)) => rest = MemoryPart::Undivided,
+            }
+        }
+    }
+    let mut known = divided.map_or_else(Vec::new, |reserved: ReservedMemory| reserved.parts().to_vec());
+    if undivided > Bytes(0) {
+        known.push((MemoryPart::Undivided, undivided));
+    }
+    let is_here = |pool: &&UnaccountedMemory| with_instances(snapshot, gpu).any(|gpu| gpu.uuid == pool.gpu);
+    known.extend(unaccounted.iter().filter(is_here).map(|pool| (MemoryPart::Unaccounted, pool.memory)));
+    (known, rest)
 }
 
 /// Returns the memory that PyTorch reserved in a process, on one GPU or on all; `None` where it was not read.
@@ -371,7 +386,10 @@ mod tests {
             .map(|(layer, history)| (layer.to_string(), history.latest()))
             .filter(|(_, bytes)| *bytes != Some(Bytes(0)))
             .collect();
-        assert_eq!(layers, [("activations".to_owned(), Some(Bytes(700))), ("cached".to_owned(), Some(Bytes(100)))]);
+        assert_eq!(
+            layers,
+            [("activations".to_owned(), Some(Bytes(700))), ("unallocated".to_owned(), Some(Bytes(100)))]
+        );
         // An old report is no figure of the present.
         snapshot.at = Moment(snapshot.at.0 + 60_000);
         assert_eq!(reserved(&snapshot, id, None), None);
@@ -393,10 +411,31 @@ mod tests {
         let peek = AllocatorStats { devices: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unreadable: None };
         snapshot.processes[0].allocator = Some(peek.into());
         let breakdown = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], &[]).unwrap();
-        let parts =
-            [MemoryPart::Allocated, MemoryPart::Fragmented, MemoryPart::Cache, MemoryPart::Outside, MemoryPart::Free]
-                .map(|part| breakdown.part(part) >> 30);
-        assert_eq!(parts, [10, 2, 6, 12, 50]);
+        let parts = [
+            MemoryPart::Allocated,
+            MemoryPart::Fragmented,
+            MemoryPart::Cache,
+            MemoryPart::Undivided,
+            MemoryPart::Outside,
+            MemoryPart::Free,
+        ];
+        assert_eq!(parts.map(|part| breakdown.part(part) >> 30), [10, 2, 6, 10, 2, 50]);
+    }
+
+    #[test]
+    fn the_memory_of_a_gpu_without_allocator_stats_is_undivided_or_unaccounted() {
+        let gib = Bytes::from_gib;
+        let mut snapshot = host(2).with(7, "program", 0, gib(20));
+        snapshot.gpus[1].load.memory_used = Ok(gib(9));
+        let mut model = HostModel::default();
+        model.replace(snapshot.clone());
+        let parts = |snapshot: &Snapshot, gpu: usize| {
+            let used = Breakdown::of_used(snapshot, &snapshot.gpus[gpu], model.unaccounted()).unwrap();
+            [MemoryPart::Undivided, MemoryPart::Outside, MemoryPart::Unaccounted].map(|part| used.part(part) >> 30)
+        };
+        assert_eq!((parts(&snapshot, 0), parts(&snapshot, 1)), ([20, 0, 0], [0, 0, 9]));
+        snapshot.gpus[0].processes[0].memory = Err(Missing::Unsupported);
+        assert_eq!(parts(&snapshot, 0), [20, 0, 0]);
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn in_bytes(kib: MinMax<u32>) -> MinMax<Bytes> {
 pub(crate) struct AllocatorHistory {
     /// Memory held by tensors.
     pub allocated: MemoryHistory,
-    /// All memory that PyTorch has taken from CUDA: allocated and cached.
+    /// All memory that PyTorch has taken from CUDA: allocated and unallocated.
     pub reserved: MemoryHistory,
 }
 

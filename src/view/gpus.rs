@@ -260,7 +260,7 @@ fn draw_cell(
             let share = load.memory_used.ok().zip(load.memory_total.ok());
             let share = share.and_then(|(used, total)| used.share_of(total));
             let latest = model.latest().filter(|_| !is_old);
-            let parts = latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu));
+            let parts = latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu, model.unaccounted()).ok());
             match parts.zip(load.memory_total.ok()) {
                 Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, style).skip(1),
                 None => pen.gauge(theme, share, columns.bar, Fill::Allocated, style).skip(1),

@@ -66,10 +66,8 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     let now = model.now();
     let Some(series) = model.series(&panel.subject.subject) else { return };
     head(buffer, theme, app, model, panel, series);
-    // Amounts beside an empty graph would look like a reading of 0.
-    if series.peak.is_some() {
-        axes::amounts(buffer, theme, panel);
-    } else if let Some(mut pen) = Pen::at(buffer, panel.plot, panel.plot.height / 2) {
+    let is_known = series.peak.is_some();
+    if let Some(mut pen) = Pen::at(buffer, panel.plot, panel.plot.height / 2).filter(|_| !is_known) {
         pen.put("its memory is not known, so there is nothing to draw", theme.dim());
     }
     let clock = model.wall_clock();
@@ -88,8 +86,12 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
         is_capacity: true,
         style: theme.text(),
     });
-    let peak =
-        series.peak.map(|amount| Level { amount, name: "peak".to_owned(), is_capacity: false, style: theme.dim() });
+    let peak = series.peak.map(|amount| Level {
+        amount,
+        name: format!("peak {amount}"),
+        is_capacity: false,
+        style: theme.dim(),
+    });
     let levels = [capacity, peak];
     let past = Area { width: panel.past, ..panel.plot };
     levels.iter().flatten().for_each(|level| level.line(buffer, panel, past));
@@ -97,7 +99,11 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     if let Some(x) = cursor.and_then(|at| panel.column(at)) {
         axes::upright(buffer, theme.accent(), panel, x);
     }
-    levels.iter().flatten().for_each(|level| level.name(buffer, panel));
+    let named_rows: Vec<u16> = levels.iter().flatten().filter_map(|level| level.name(buffer, panel)).collect();
+    // Amounts beside an empty graph would look like a reading of 0.
+    if is_known {
+        axes::amounts(buffer, theme, panel, &named_rows);
+    }
     if let Some(capacity) = panel.capacity.filter(|capacity| panel.scale.is_below(*capacity)) {
         axes::capacity_above(buffer, theme, panel, capacity);
     }
@@ -174,7 +180,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
         && let (Some(allocated), Some(reserved)) = (split.allocated.latest(), split.reserved.latest())
     {
         figure(pen, theme, "allocated", &allocated.to_string(), theme.text());
-        figure(pen, theme, "cached", &reserved.saturating_sub(allocated).to_string(), theme.text());
+        figure(pen, theme, "unallocated", &reserved.saturating_sub(allocated).to_string(), theme.text());
     }
     for (name, value) in [("peak", series.peak), ("at first", series.baseline())] {
         figure(pen, theme, name, &word(value), theme.text());
@@ -215,7 +221,7 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Pane
                 let at = |series: &MemoryHistory| series.at(at, now).map(|range| range.high);
                 if let (Some(allocated), Some(reserved)) = (at(&split.allocated), at(&split.reserved)) {
                     parts.push(held("allocated", allocated));
-                    parts.push(held("cached", reserved.saturating_sub(allocated)));
+                    parts.push(held("unallocated", reserved.saturating_sub(allocated)));
                 }
             }
             if let Some(process) = model.history().process(*id) {

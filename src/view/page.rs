@@ -37,7 +37,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             }
             PageLine::Legend => {
                 pen.skip(2 + LABEL + 1);
-                for (fill, name) in [(Fill::Allocated, "allocated"), (Fill::Cached, "cached"), (Fill::Other, "other")] {
+                for (fill, name) in
+                    [(Fill::Allocated, "allocated"), (Fill::Unallocated, "unallocated"), (Fill::Other, "other")]
+                {
                     let glyph = theme.bar_glyph(fill).to_string().repeat(2);
                     pen.put(glyph, theme.edge(fill)).skip(1).put(name, theme.text()).skip(3);
                 }

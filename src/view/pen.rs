@@ -193,8 +193,8 @@ pub(super) fn parts(breakdown: &Breakdown) -> [(Bytes, Fill); 3] {
         parts.iter().map(|part| Bytes(breakdown.part(*part).max(0).unsigned_abs())).sum::<Bytes>()
     };
     [
-        (amount(&[MemoryPart::Allocated]), Fill::Allocated),
-        (amount(&[MemoryPart::Pending, MemoryPart::Fragmented, MemoryPart::Cache]), Fill::Cached),
+        (amount(&[MemoryPart::Allocated, MemoryPart::Undivided]), Fill::Allocated),
+        (amount(&[MemoryPart::Pending, MemoryPart::Fragmented, MemoryPart::Cache]), Fill::Unallocated),
         (amount(&[MemoryPart::Outside, MemoryPart::Unaccounted, MemoryPart::Driver]), Fill::Other),
     ]
 }

@@ -209,7 +209,7 @@ impl RowPainter<'_> {
         let amount = total.memory.map_or(Bytes(0), |memory| memory.bytes);
         let parts = match Breakdown::of_process(line.snapshot, total) {
             Some(breakdown) => pen::parts(&breakdown),
-            None => [(amount, Fill::Allocated), (Bytes(0), Fill::Cached), (Bytes(0), Fill::Other)],
+            None => [(amount, Fill::Allocated), (Bytes(0), Fill::Unallocated), (Bytes(0), Fill::Other)],
         };
         let tint = if is_dim { theme.dim() } else { theme.text() };
         pen.amounts(theme, parts, capacity, columns.memory_bar, tint).skip(1);

@@ -338,12 +338,8 @@ fn the_page_says_which_parts_of_memory_are_unknown() {
     let unplaced = |it: &mut Snapshot| it.processes[0].allocator.as_mut().unwrap().devices[0].gpu = None;
     let all = ["which GPU cannot be told", "Memory on all its GPUs", "- not PyTorch's 4.0 GiB", "- reserved 36.0 GiB"];
     check(&process, &unplaced, &all);
-    check(
-        &gpu,
-        &unplaced,
-        &["other 40.0 GiB 42,949,672,960 not PyTorch's, or of processes of which it cannot be told"],
-    );
-    check(&gpu, &|it| it.processes[0].allocator = None, &["not PyTorch's, or of processes that could not be read"]);
+    check(&gpu, &unplaced, &["not split 40.0 GiB 42,949,672,960 of processes of which it cannot be told"]);
+    check(&gpu, &|it| it.processes[0].allocator = None, &["of processes that could not be read"]);
     check(&gpu, &|_| (), &["other 4.0 GiB 4,294,967,296 not PyTorch's: CUDA contexts"]);
     // A CUDA context on a GPU where the process has no tensor.
     let context = |it: &mut Snapshot, gib| {

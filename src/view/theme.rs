@@ -4,7 +4,7 @@
 //!
 //! | colour | meaning |
 //! |---|---|
-//! | bright blue | memory in use by tensors, or memory in use whose parts are not known |
+//! | bright blue | memory in use by tensors, or by a process whose PyTorch figures are not known |
 //! | dull blue | memory that PyTorch keeps without a tensor in it |
 //! | magenta | memory outside of PyTorch, and unaccounted memory |
 //! | cyan | use of the multiprocessors |

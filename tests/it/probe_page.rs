@@ -76,7 +76,7 @@ fn the_graph_stacks_the_categories() {
     terminal.wait_until("the names and amounts of the categories", |screen| {
         let text = screen.contents();
         let has = |name: &str, amount: &str| text.lines().any(|line| line.contains(name) && line.contains(amount));
-        has("optimizer state", "195 MiB") && has("activations", "319 MiB") && has("cached", "62.0 MiB")
+        has("optimizer state", "195 MiB") && has("activations", "319 MiB") && has("unallocated", "62.0 MiB")
     });
     terminal.quit();
 }

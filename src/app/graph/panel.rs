@@ -33,7 +33,7 @@ pub(crate) fn whole_screen(body: Area) -> (Area, Area) {
 }
 
 /// The shares of the plot that the past takes beside a forecast, as fractions: what has been seen matters more.
-const PAST_SHARES: [(u16, u16); 3] = [(5, 6), (3, 4), (2, 3)];
+const PAST_SHARES: [(u16, u16); 4] = [(5, 6), (3, 4), (2, 3), (1, 2)];
 
 /// The place in [`PAST_SHARES`] of a forecast that ends beyond the plot.
 const BEYOND: usize = 1;
@@ -41,8 +41,10 @@ const BEYOND: usize = 1;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Projection {
     pub rate: Rate,
-    /// The memory from which the projection starts: the memory now, or the recent maximum of the tensors' memory if
-    /// that grows.
+    /// The memory in use now.
+    pub now: Bytes,
+    /// The memory that grows, and what stays beside it: all memory in use, or if the tensors' memory grows, its recent maximum
+    /// and the memory that is not PyTorch's.
     pub from: Bytes,
     /// The amount at which memory runs out; `None` if it is not known.
     pub limit: Option<Bytes>,
@@ -63,11 +65,8 @@ impl Projection {
         // A training step runs out of memory at its peak, so the projection continues the peaks.
         let parts = split.and_then(|split| split.top(model.now()).zip(split.reserved.latest()));
         // Tensors can grow into everything that PyTorch can allocate: memory of other libraries stays.
-        let (from, limit) = match parts {
-            Some((from, reserved)) => (from, limit.map(|limit| limit.saturating_sub(held.saturating_sub(reserved)))),
-            None => (held, limit),
-        };
-        Some(Self { rate: evidence.rate, from, limit, full: evidence.forecast })
+        let from = parts.map_or(held, |(from, reserved)| from + held.saturating_sub(reserved));
+        Some(Self { rate: evidence.rate, now: held, from, limit, full: evidence.forecast })
     }
 
     /// Chooses one of the [`PAST_SHARES`] so that the future reaches to the end of memory, or [`BEYOND`] if none does. The past
@@ -82,16 +81,17 @@ impl Projection {
         old.filter(|old| *old <= fresh + 1 && fits(*old, full.likely)).unwrap_or(fresh)
     }
 
-    /// The memory after this time: by the earliest, the likeliest and the latest forecast, up to the limit.
+    /// The memory in use after this time: by the earliest, the likeliest and the latest forecast, up to the limit. It stays as it
+    /// is while tensors grow into memory that PyTorch has reserved.
     pub(crate) fn held(&self, after: Duration) -> [Bytes; 3] {
-        let now = self.from;
+        let from = self.from;
         let most = self.limit.map_or(f64::MAX, Bytes::gib);
         let grown = |rate: f64| {
-            let gib = (now.gib() + rate * after.as_secs_f64()).clamp(0.0, most.max(now.gib()));
+            let gib = (from.gib() + rate * after.as_secs_f64()).clamp(0.0, most.max(from.gib()));
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "never below 0")]
-            Bytes((gib * f64::from(1 << 30)) as u64)
+            Bytes((gib * f64::from(1 << 30)) as u64).max(self.now)
         };
-        let left = self.limit.map(|limit| limit.saturating_sub(now).gib());
+        let left = self.limit.map(|limit| limit.saturating_sub(from).gib());
         let paths = self
             .full
             .zip(left)

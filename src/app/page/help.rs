@@ -29,6 +29,20 @@ const VERDICTS: &[(&str, &str)] = &[
     ("foreign", "of a container or another user: not visible here"),
 ];
 
+/// The colours of the default theme, and which memory has them.
+const COLOURS: &[(&str, &str)] = &[
+    ("red", "wrong, or soon to be: a leak and its forecast, an orphan, memory almost full"),
+    ("yellow", "look at this: something may be wrong"),
+    ("green", "this went well"),
+    ("bright blue", "memory in tensors, or of processes whose PyTorch figures are not known"),
+    ("dull blue", "unallocated memory that PyTorch keeps"),
+    ("purple", "other memory, and unaccounted memory"),
+    ("teal", "use of the GPU (SM)"),
+    ("grey", "less important: names of figures, old or uncertain values"),
+    ("other colours", "in the graph of a GPU: one for each process; of a process: one for each kind of tensor"),
+    ("shades", "no meaning: bars get brighter to the right, and areas to the top"),
+];
+
 /// Other words on the screen.
 const WORDS: &[(&str, &str)] = &[
     ("unaccounted", "GPU memory in use that the driver lists for no living process"),
@@ -111,9 +125,9 @@ fn sections() -> Vec<(String, Vec<(String, String)>)> {
         ("Shift and drag", "selects text, as without gputop"),
     ];
     let memory = [
-        ("allocated", "in use by PyTorch's tensors; all memory in use where PyTorch's stats are not known"),
-        ("cached", "reserved by PyTorch, without a tensor in it"),
-        ("other", "in use beside PyTorch: CUDA contexts, libraries, unaccounted memory"),
+        ("allocated", "in use by PyTorch's tensors; all memory of a process whose PyTorch figures are not known"),
+        ("unallocated", "reserved by PyTorch, without a tensor in it: the cache (CACHE), fragments and pending memory"),
+        ("other", "in use beside PyTorch: CUDA contexts, libraries; also unaccounted memory"),
     ];
     let mut sections: Vec<(String, Vec<(String, String)>)> = KeyGroup::VARIANTS.iter().map(of_lists).collect();
     sections.push(("Mouse".to_owned(), texts(&mouse)));
@@ -123,6 +137,7 @@ fn sections() -> Vec<(String, Vec<(String, String)>)> {
     ));
     sections.push(("Words: verdicts".to_owned(), texts(VERDICTS)));
     sections.push((MEMORY_BAR.to_owned(), texts(&memory)));
+    sections.push(("Words: colours".to_owned(), texts(COLOURS)));
     sections.push((
         "Words: columns of the GPU list".to_owned(),
         columns(GpuColumn::VARIANTS.iter().map(|column| column.spec()).collect()),
@@ -159,8 +174,8 @@ mod tests {
     #[test]
     fn a_search_leaves_the_lines_with_all_words_and_their_headings() {
         assert_eq!(
-            text("CACHE empty"),
-            "Words: columns of the process list\nCACHE GPU memory that PyTorch keeps unused: empty_cache() gives it\n back\n"
+            text("CACHE would"),
+            "Words: columns of the process list\nCACHE the unallocated GPU memory that empty_cache() would give\n back; fragments are not in it\n"
         );
         assert!(text("no such words").contains("No line"));
     }

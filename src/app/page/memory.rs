@@ -126,7 +126,7 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
         let (name, meaning) = words(*part);
         let meaning = match part {
             MemoryPart::Outside if *bytes < 0 => MORE_THAN_DRIVER,
-            MemoryPart::Outside => others(snapshot, gpu),
+            MemoryPart::Undivided => why_undivided(snapshot, gpu),
             _ => meaning,
         };
         amounts(writer, name, *bytes, meaning);
@@ -140,16 +140,16 @@ fn words(part: MemoryPart) -> (&'static str, &'static str) {
         MemoryPart::Pending => ("pending", "freed, awaited by another stream"),
         MemoryPart::Fragmented => ("fragmented", "free, but not releasable: a part of its segment is in use"),
         MemoryPart::Cache => ("cache", "free: empty_cache() would give it back"),
-        MemoryPart::Outside => ("other", "not PyTorch's"),
+        MemoryPart::Undivided => ("not split", "of processes whose PyTorch figures are not known"),
+        MemoryPart::Outside => ("other", "not PyTorch's: CUDA contexts, kernels, other libraries"),
         MemoryPart::Unaccounted => ("unaccounted", "in use, by no listed process"),
         MemoryPart::Driver => ("driver", "kept by the driver"),
         MemoryPart::Free => ("free", "nobody's"),
     }
 }
 
-/// Explains the part of a GPU's memory that is not PyTorch's, depending on the processes whose allocator stats are not
-/// known.
-fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
+/// Explains why PyTorch's part of the memory of some processes on a GPU is not known.
+fn why_undivided(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
     let stats = |process| snapshot.process(process).and_then(|process| process.allocator.as_deref());
     let gpu_processes = || with_instances(snapshot, gpu).flat_map(|gpu| &gpu.processes);
     let all_stats = || gpu_processes().map(|gpu_process| stats(gpu_process.process));
@@ -159,9 +159,9 @@ fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
         all_stats().any(|stats| stats.is_none_or(|stats| stats.unreadable.is_some_and(|why| !needs_no_stats(why))));
     let is_unplaced = all_stats().flatten().flat_map(|stats| &stats.devices).any(|device| device.gpu.is_none());
     match (is_unread, is_unplaced) {
-        (false, false) => "not PyTorch's: CUDA contexts, kernels, other libraries",
-        (true, false) => "not PyTorch's, or of processes that could not be read",
-        (_, true) => "not PyTorch's, or of processes of which it cannot be told on which GPU they have it",
+        (false, false) => "of processes without PyTorch",
+        (true, false) => "of processes that could not be read, or without PyTorch",
+        (_, true) => "of processes of which it cannot be told on which GPU PyTorch has its memory",
     }
 }
 

@@ -24,8 +24,8 @@ pub(crate) enum TensorLayer {
     #[strum(to_string = "libraries")]
     Libraries,
     /// Memory that PyTorch keeps without a tensor in it.
-    #[strum(to_string = "cached")]
-    Cached,
+    #[strum(to_string = "unallocated")]
+    Unallocated,
 }
 
 impl TensorLayer {
@@ -36,7 +36,7 @@ impl TensorLayer {
         Self::NamedTensors,
         Self::Activations,
         Self::Libraries,
-        Self::Cached,
+        Self::Unallocated,
     ];
 
     fn of(category: TensorCategory) -> Self {
@@ -47,7 +47,7 @@ impl TensorLayer {
             TensorCategory::NamedTensors => Self::NamedTensors,
             TensorCategory::Activations => Self::Activations,
             TensorCategory::Libraries | TensorCategory::GraphPools | TensorCategory::Other => Self::Libraries,
-            TensorCategory::Pending | TensorCategory::Cache | TensorCategory::Fragmentation => Self::Cached,
+            TensorCategory::Pending | TensorCategory::Cache | TensorCategory::Fragmentation => Self::Unallocated,
         }
     }
 }

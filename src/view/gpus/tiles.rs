@@ -24,8 +24,8 @@ use crate::app::labels::{self, gpu_label, short, word};
 use crate::app::layout::{Area, TileGrid};
 use crate::app::{App, List, gpu_cells, gpu_users};
 use crate::base::units::{Bytes, Elapsed};
-use crate::model::{Breakdown, GpuOrProcess, Severity};
-use crate::protocol::snapshot::Trouble;
+use crate::model::{Breakdown, GpuOrProcess, HostModel, Severity};
+use crate::protocol::snapshot::{Gpu, Trouble};
 use crate::view::pen::Pen;
 use crate::view::theme::{Fill, Theme};
 use crate::view::{frame, rect};
@@ -151,7 +151,8 @@ fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
     let bar = pen.room().saturating_sub(usize::from(LABEL) + MEMORY_WIDTH + 1);
     let share = load.memory_used.ok().zip(load.memory_total.ok()).and_then(|(used, total)| used.share_of(total));
     pen.cell("MEM", LABEL.into(), Align::Left, theme.dim());
-    let parts = model.latest().filter(|_| is_read(row)).and_then(|snapshot| Breakdown::of_used(snapshot, gpu));
+    let latest = model.latest().filter(|_| is_read(row));
+    let parts = latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu, model.unaccounted()).ok());
     match parts.zip(load.memory_total.ok()) {
         Some((parts, total)) => pen.breakdown(theme, &parts, total, bar, style),
         None => pen.gauge(theme, share, bar, Fill::Allocated, style),
@@ -171,27 +172,21 @@ fn history(buffer: &mut Buffer, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<
     };
     let period = labels::recent(model);
     let columns = series.columns(model.now(), period, curve.width.into());
-    let known = || columns.iter().flatten().copied();
-    let lowest = known().min().unwrap_or_default();
-    // A few rows would hide growth if they stood for all memory.
-    let (base, range) = match known().max() {
-        Some(highest) if area.height < ROWS_FROM_ZERO => {
-            (lowest, highest.saturating_sub(lowest).max(Bytes(highest.0 / 20)))
-        }
-        _ => (Bytes(0), total),
-    };
+    let fill = if unaccounted(model, gpu).is_some() { Fill::Other } else { Fill::Allocated };
     for line in 0..area.height {
         let Some(mut pen) = Pen::at(buffer, curve, line) else { return };
         let row = u64::from(area.height - 1 - line);
         let glyph = |held: Bytes| {
+            // From no memory at the bottom to all memory at the top: a constant amount does not look like none.
             // In eighths of a cell, of which a memory in use has at least one.
             // The highest one leaves a gap to the bar above.
-            let eighths = held.saturating_sub(base).0.saturating_mul(u64::from(area.height) * 8 - 1) / range.0.max(1);
+            let most = u64::from(area.height) * 8 - 1;
+            let eighths = held.0.saturating_mul(most).saturating_add(total.0 / 2) / total.0.max(1);
             let eighths = eighths.max(u64::from(held.0 > 0));
             usize::try_from(eighths.saturating_sub(row * 8)).map_or(8, |eighths| eighths.min(8))
         };
         let blocks: String = columns.iter().map(|held| held.map_or(' ', |held| EIGHTHS[glyph(held)])).collect();
-        pen.put(blocks, theme.fill(Fill::Allocated, f64::from(area.height - line) / f64::from(area.height)));
+        pen.put(blocks, theme.fill(fill, f64::from(area.height - line) / f64::from(area.height)));
     }
     let label = format!("last {}", labels::period(period));
     let change = labels::growth(model, &subject).filter(|change| *change != 0);
@@ -207,22 +202,22 @@ fn history(buffer: &mut Buffer, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<
     }
 }
 
-/// The fewest rows of a history that begins at no memory, and ends at all memory.
-const ROWS_FROM_ZERO: u16 = 3;
-
 /// Blocks by their height in eighths of a cell.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The unaccounted memory of a GPU without processes; `None` if there is none, or some process uses the GPU.
+fn unaccounted(model: &HostModel, gpu: &Gpu) -> Option<Bytes> {
+    let here = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.uuid);
+    here.filter(|_| gpu.processes.is_empty()).map(|unaccounted| unaccounted.memory)
+}
 
 /// Draws who is on the GPU, the largest first, and how many have no room.
 fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
     let users = gpu_users::of(row.model, row.gpu);
     if users.is_empty() {
         let GpuRow { model, gpu, .. } = row;
-        let unaccounted = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.uuid);
-        _ = match unaccounted {
-            Some(unaccounted) => {
-                pen.rest(format!("{} unaccounted", short(unaccounted.memory)), theme.edge(Fill::Other))
-            }
+        _ = match unaccounted(model, gpu) {
+            Some(memory) => pen.rest(format!("{} unaccounted", short(memory)), theme.edge(Fill::Other)),
             None if gpu.trouble.is_some() || !gpu.failures.is_empty() => pen.rest("processes not known", theme.dim()),
             None if gpu_users::is_busy_without_process(gpu) => pen.rest("busy, no process seen", theme.notable()),
             None => pen.put("no process", theme.dim()),

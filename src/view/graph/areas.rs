@@ -156,7 +156,7 @@ mod tests {
     const PLOT: Area = Area { x: 0, y: 0, width: 4, height: 2 };
 
     fn drawn(theme: Theme) -> Buffer {
-        let mut areas = Areas::new(vec![Some(Fill::Allocated), Some(Fill::Cached), None]);
+        let mut areas = Areas::new(vec![Some(Fill::Allocated), Some(Fill::Unallocated), None]);
         for heights in [[0.25, 0.25, 0.25], [0.5, 0.75, 0.75], [0.375, 1.0, 1.0]] {
             areas.push(PLOT, heights.into_iter());
         }
@@ -176,8 +176,8 @@ mod tests {
         let theme = Theme::new(false, ColourDepth::Sixteen);
         let buffer = drawn(theme);
         assert_eq!(rows(&buffer), [" ▄█ ", "▄█▆ "]);
-        let (allocated, cached) = (theme.fill(Fill::Allocated, 0.0), theme.fill(Fill::Cached, 0.0));
-        assert_eq!((Some(buffer[(2, 1)].fg), Some(buffer[(2, 1)].bg)), (allocated.fg, cached.fg));
+        let (allocated, unallocated) = (theme.fill(Fill::Allocated, 0.0), theme.fill(Fill::Unallocated, 0.0));
+        assert_eq!((Some(buffer[(2, 1)].fg), Some(buffer[(2, 1)].bg)), (allocated.fg, unallocated.fg));
         assert_eq!((buffer[(1, 0)].bg, buffer[(2, 0)].bg), (Color::Reset, Color::Reset));
     }
 

@@ -17,10 +17,14 @@ use crate::protocol::snapshot::{ProcessId, Reading};
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
-pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
+/// Draws the amounts at the left. An amount above the lowest gives way to the name of a level in its row, which is exact.
+pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel, named_rows: &[u16]) {
     let left = Area { x: panel.area.x, width: AXIS, ..panel.plot };
-    for (row, label) in panel.scale.labels() {
-        let row = panel.plot.height - 1 - row;
+    for (from_bottom, label) in panel.scale.labels() {
+        let row = panel.plot.height - 1 - from_bottom;
+        if from_bottom > 0 && named_rows.contains(&(panel.plot.y + row)) {
+            continue;
+        }
         if let Some(mut pen) = Pen::at(buffer, left, row) {
             pen.cell(label, usize::from(AXIS) - 1, Align::Right, theme.dim());
         }
@@ -82,19 +86,20 @@ impl Level {
         matches!(symbol, " " | "╌") || self.is_capacity && symbol == "█"
     }
 
-    /// Draws the name of the level on its line, where the line is visible and has room for the whole name.
-    pub(super) fn name(&self, buffer: &mut Buffer, panel: &Panel) {
-        let Some(row) = self.row(panel) else { return };
+    /// Draws the name of the level on its line, where the line is visible and has room for the whole name. Returns the row of
+    /// the name; `None` without a name.
+    pub(super) fn name(&self, buffer: &mut Buffer, panel: &Panel) -> Option<u16> {
+        let row = self.row(panel)?;
         let width = u16::try_from(self.name.len()).unwrap_or(u16::MAX);
         let end = panel.plot.x + panel.plot.width;
         let has_room = |x: &u16| (x - 1..=x + width).all(|x| self.is_free(buffer[(x, row)].symbol()));
         let free = (panel.plot.x + 2..end.saturating_sub(width)).step_by(2).find(has_room);
         // The upper edge of an area hides a line in its row. The name of the capacity says that memory is almost full.
         let last = end.checked_sub(width + 1).filter(|x| self.is_capacity && *x > panel.plot.x);
-        if let Some(x) = free.or(last) {
-            // Blanks separate the name from the line.
-            write_over(buffer, (x - 1, row), &format!(" {} ", self.name), self.style);
-        }
+        let x = free.or(last)?;
+        // Blanks separate the name from the line.
+        write_over(buffer, (x - 1, row), &format!(" {} ", self.name), self.style);
+        Some(row)
     }
 }
 

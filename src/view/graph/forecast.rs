@@ -39,9 +39,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Opti
     let column = u16::try_from(column).unwrap_or(u16::MAX).saturating_add(past);
     if column < width {
         let Some(row) = limit.row(panel) else { return };
-        // After the place where the path meets the limit, or before it where there is no room.
-        let start = if column + 2 + label_width <= width { column + 2 } else { column.saturating_sub(label_width + 1) };
-        write_over(buffer, (panel.plot.x + start, row), &label, theme.alarm_line());
+        // After the place where the path meets the limit, or near it where the label covers no part of a path.
+        let Some(last) = width.checked_sub(label_width) else { return };
+        let x = panel.plot.x + last.min(column + 2);
+        let is_free = |y: &u16| (x..x + label_width).all(|x| matches!(buffer[(x, *y)].symbol(), " " | "╌"));
+        let above = row.checked_sub(1).filter(|above| *above >= panel.plot.y);
+        let mut rows = [row].into_iter().chain(above).chain(row + 1..panel.plot.y + panel.plot.height);
+        let row = rows.find(is_free).unwrap_or(row);
+        write_over(buffer, (x, row), &label, theme.alarm_line());
     } else if let Some(start) = width.checked_sub(label_width + 2) {
         // The path leaves the plot before it meets the limit.
         let row = panel.plot.y + last.saturating_sub(1);
@@ -53,7 +58,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Opti
 fn paths(buffer: &mut Buffer, theme: Theme, panel: &Panel, projection: Projection) -> u16 {
     let mut dots = Dots::new(panel.plot);
     let past = usize::from(panel.past) * 2;
-    let mut before = dots.row(panel.scale.height(projection.from));
+    let mut before = dots.row(panel.scale.height(projection.held(Duration::ZERO)[1]));
     for x in past..usize::from(panel.plot.width) * 2 {
         let after = panel.window.part() * u32::try_from(x - past + 1).unwrap_or(u32::MAX) / 2;
         let rows = projection.held(after).map(|bytes| dots.row(panel.scale.height(bytes)));

@@ -124,7 +124,7 @@ fn held(series: &MemoryHistory, now: Moment, cursor: Option<Moment>) -> Option<B
 fn category_layers(tensors: &TensorHistory, panel: &Panel, now: Moment, cursor: Option<Moment>) -> Vec<Layer> {
     let layer = |(at, (layer, series)): (usize, (TensorLayer, &MemoryHistory))| Layer {
         name: layer.to_string(),
-        fill: if layer == TensorLayer::Cached { Fill::Cached } else { Fill::Process(at) },
+        fill: if layer == TensorLayer::Unallocated { Fill::Unallocated } else { Fill::Process(at) },
         amounts: amounts(series, panel, now),
         held: held(series, now, cursor),
         may_be_unknown: true,
@@ -137,12 +137,12 @@ fn allocator_layers(split: &AllocatorHistory, panel: &Panel, now: Moment, cursor
     let less = |a: Option<Bytes>, b: Option<Bytes>| Some(a?.saturating_sub(b?));
     let held = |series: &MemoryHistory| held(series, now, cursor);
     let (allocated, reserved) = (amounts(&split.allocated, panel, now), amounts(&split.reserved, panel, now));
-    let cached = reserved.into_iter().zip(&allocated).map(|(a, b)| less(a, *b)).collect();
+    let unallocated = reserved.into_iter().zip(&allocated).map(|(a, b)| less(a, *b)).collect();
     let layer =
         |name: &str, fill, amounts, held| Layer { name: name.to_owned(), fill, amounts, held, may_be_unknown: true };
     vec![
         layer("allocated", Fill::Allocated, allocated, held(&split.allocated)),
-        layer("cached", Fill::Cached, cached, less(held(&split.reserved), held(&split.allocated))),
+        layer("unallocated", Fill::Unallocated, unallocated, less(held(&split.reserved), held(&split.allocated))),
     ]
 }
 

@@ -70,7 +70,18 @@ fn a_process_has_round_amounts_and_times_its_peak_and_its_first_memory() {
     shows(&screen, &["100 train.py memory  now 44.6 GiB", "peak 44.6 GiB", "at first 30.0 GiB", "OOM 22:"]);
     shows(
         &screen,
-        &["  0 GiB", " 40 GiB", " 80 GiB", " -5m ", " 22:16 ", " now ", " 22:17 ", "+1m40s", "  SM  40% ▃▃▃"],
+        &[
+            "  0 GiB",
+            " 20 GiB",
+            " 60 GiB",
+            "capacity 80.0 GiB",
+            " -5m ",
+            " 22:16 ",
+            " now ",
+            " 22:17 ",
+            "+1m40s",
+            "  SM  40% ▃▃▃",
+        ],
     );
 }
 
@@ -113,9 +124,9 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
     let graph = KeyCode::Char('g');
     let app = with_parts(&[graph], SIZE);
     let colours = screen(Theme::new(false, ColourDepth::Sixteen), &app);
-    // Tensors held 10.0 GiB at first. The rest of the 36 GiB that PyTorch reserved is cached.
-    shows(&colours, &["█ allocated", "24.6 GiB", "█ cached", "11.4 GiB", "█ other", "4.0 GiB"]);
-    shows(&screen(Theme::new(true, ColourDepth::None), &app), &["# allocated", "% cached", ": other"]);
+    // Tensors held 10.0 GiB at first. The rest of the 36 GiB that PyTorch reserved is unallocated.
+    shows(&colours, &["█ allocated", "24.6 GiB", "█ unallocated", "11.4 GiB", "█ other", "4.0 GiB"]);
+    shows(&screen(Theme::new(true, ColourDepth::None), &app), &["# allocated", "% unallocated", ": other"]);
     // Where the parts are not known, only the whole is drawn, and no part is shown as 0.
     let row = colours.lines().find(|it| it.contains(" 20 GiB")).unwrap();
     assert!(row.contains("█░░░░") && row.contains("░░░░█"), "{row}");
@@ -155,8 +166,7 @@ fn a_scale_that_does_not_begin_at_zero_says_so() {
 #[test]
 fn a_level_is_named_where_its_line_is_seen_or_not_at_all() {
     let shown = screen(Theme::new(false, ColourDepth::Sixteen), &app("g"));
-    // The name has no amount: the label beside the line is that of the axis.
-    shows(&shown, &["╌ peak  ╌"]);
+    shows(&shown, &["╌ peak 44.6 GiB ╌"]);
     let is_area = |it: Option<char>| it.is_some_and(|it| ('▁'..='▓').contains(&it));
     for keys in ["g", "g[", "g[[", "\tg", "\tg[["] {
         let shown = screen(Theme::new(false, ColourDepth::Sixteen), &app(keys));
@@ -235,8 +245,13 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
     let mut panel = app.panels().remove(0);
     let minutes = Duration::from_mins;
     let full = Forecast { low: minutes(2), likely: minutes(3), high: minutes(5) };
-    panel.projection =
-        Some(Projection { rate: Rate(5e7), from: Bytes::from_gib(44), limit: panel.capacity, full: Some(full) });
+    panel.projection = Some(Projection {
+        rate: Rate(5e7),
+        now: Bytes::from_gib(44),
+        from: Bytes::from_gib(44),
+        limit: panel.capacity,
+        full: Some(full),
+    });
     panel.past = panel.plot.width * 3 / 4;
     panel.window = Window::until(app.fleet().host(HostKey::FIRST).unwrap().now(), minutes(5), usize::from(panel.past));
     let theme = Theme::new(false, ColourDepth::Sixteen);
@@ -256,8 +271,13 @@ fn a_steep_projection_has_no_gaps() {
     let mut panel = app.panels().remove(0);
     let seconds = Duration::from_secs;
     let full = Forecast { low: seconds(9), likely: seconds(10), high: seconds(11) };
-    panel.projection =
-        Some(Projection { rate: Rate(5e9), from: Bytes::from_gib(30), limit: panel.capacity, full: Some(full) });
+    panel.projection = Some(Projection {
+        rate: Rate(5e9),
+        now: Bytes::from_gib(30),
+        from: Bytes::from_gib(30),
+        limit: panel.capacity,
+        full: Some(full),
+    });
     panel.past = panel.plot.width * 3 / 4;
     panel.window = Window::until(
         app.fleet().host(HostKey::FIRST).unwrap().now(),

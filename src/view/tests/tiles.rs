@@ -1,6 +1,7 @@
 //! The tiles of GPUs.
 
 use super::*;
+use crate::view::theme::Fill;
 
 #[test]
 fn a_tile_shows_memory_use_history_and_who_is_on_the_gpu() {
@@ -33,8 +34,8 @@ fn a_tile_names_the_period_of_its_history_and_says_how_much_memory_grew() {
     }
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 40);
     let line = screen.lines().find(|line| line.contains("+600M/1m")).unwrap_or_else(|| panic!("{screen}"));
-    // The growth is visible although it is small beside all memory.
-    assert!(line.contains("▁▁▂") && line.contains("██") && screen.contains("last 1m"), "{screen}");
+    // The height is that of 12 of 80 GiB, also on the tiles whose memory does not change.
+    assert!(line.contains("▂▂▂") && !line.contains('█') && screen.contains("last 1m"), "{screen}");
 }
 
 #[test]
@@ -105,5 +106,26 @@ fn the_arrows_move_among_tiles_as_they_point() {
     for (key, expected) in keys {
         let (gpu, screen) = gpu_after(key);
         assert_eq!(gpu, expected, "after {key:?}\n{screen}");
+    }
+}
+
+#[test]
+fn a_tile_draws_unaccounted_memory_in_its_colour_and_a_constant_history_at_its_height() {
+    let mut host = host(8);
+    host.gpus[0].load.memory_used = Ok(Bytes::from_gib(40));
+    let host = host.with(7, "program", 1, Bytes::from_gib(60));
+    let app = app_of(&host, 120, 40, Settings::default());
+    let theme = Theme::new(false, ColourDepth::Sixteen);
+    let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
+    terminal.draw(|frame| crate::view::draw(frame.buffer_mut(), &theme, &app)).unwrap();
+    let (buffer, grid) = (terminal.backend().buffer(), app.layout().unwrap().tiles.unwrap());
+    for (gpu, fill, line, height) in [(0, Fill::Other, 3, "█"), (1, Fill::Allocated, 2, "▃")] {
+        let inside = grid.tile(gpu).inside();
+        let bar = &buffer[(inside.x + 4, inside.y)];
+        assert_eq!(Some(bar.fg), theme.fill(fill, 0.0).fg, "{}", terminal.backend());
+        let columns = inside.x..inside.x + inside.width;
+        let latest = columns.rev().map(|x| &buffer[(x, inside.y + line)]).find(|cell| cell.symbol() == height);
+        let latest = latest.unwrap_or_else(|| panic!("{}", terminal.backend()));
+        assert_eq!(Some(latest.fg), theme.fill(fill, 0.0).fg, "{}", terminal.backend());
     }
 }

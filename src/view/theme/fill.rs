@@ -13,7 +13,7 @@ pub(in crate::view) enum Fill {
     /// Memory in use by tensors, or memory in use whose parts are not known.
     Allocated,
     /// Memory that PyTorch keeps without a tensor in it.
-    Cached,
+    Unallocated,
     /// Memory outside of PyTorch, and unaccounted memory.
     Other,
     /// Use of the multiprocessors.
@@ -40,7 +40,7 @@ const fn colours(sixteen: Color, indexed: u8, safe: u8, light: u8, gradient: [u3
 }
 
 const ALLOCATED: FillColours = colours(Color::LightBlue, 69, 32, 26, [0x2e_62d9, 0x69_a9ff]);
-const CACHED: FillColours = colours(Color::Blue, 60, 250, 110, [0x42_4f74, 0x61_7099]);
+const UNALLOCATED: FillColours = colours(Color::Blue, 60, 250, 110, [0x42_4f74, 0x61_7099]);
 const OTHER: FillColours = colours(Color::Magenta, 133, 175, 133, [0x8a_3fa3, 0xc6_78dd]);
 const BUSY: FillColours = colours(Color::Cyan, 37, 36, 30, [0x0f_7f8c, 0x35_cfc3]);
 const PROCESSES: [FillColours; 6] = [
@@ -59,7 +59,7 @@ impl Fill {
     fn colours(self) -> &'static FillColours {
         match self {
             Self::Allocated => &ALLOCATED,
-            Self::Cached => &CACHED,
+            Self::Unallocated => &UNALLOCATED,
             Self::Other => &OTHER,
             Self::Busy => &BUSY,
             Self::Process(at) => &PROCESSES[at % PROCESSES.len()],
@@ -70,7 +70,7 @@ impl Fill {
     fn hatching(self) -> char {
         match self {
             Self::Allocated | Self::Busy => '█',
-            Self::Cached => '▒',
+            Self::Unallocated => '▒',
             Self::Other => '░',
             Self::Process(at) => ['█', '▒', '░'][at % 3],
         }
