@@ -27,7 +27,7 @@ pub enum MemoryPart {
     Fragmented,
     /// Free in whole segments: `empty_cache()` returns it.
     Cache,
-    /// Of a process whose PyTorch figures are not known.
+    /// Memory of a process whose PyTorch figures are not known.
     Undivided,
     /// Not PyTorch's, of a process whose PyTorch figures are known, or of no process.
     Outside,

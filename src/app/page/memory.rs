@@ -122,7 +122,8 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     let Ok(whole) = Breakdown::of_gpu(snapshot, gpu, model.unaccounted()) else { return };
     writer.head("Where it is");
     writer.lines.extend([PageLine::Bar(whole.clone()), PageLine::Legend]);
-    for (part, bytes) in &whole.parts {
+    // The rest may be nothing where no process uses PyTorch.
+    for (part, bytes) in whole.parts.iter().filter(|part| **part != (MemoryPart::Outside, 0)) {
         let (name, meaning) = words(*part);
         let meaning = match part {
             MemoryPart::Outside if *bytes < 0 => MORE_THAN_DRIVER,
