@@ -117,7 +117,7 @@ fn a_tile_draws_unaccounted_memory_in_its_colour_and_a_constant_history_at_its_h
     let app = app_of(&host, 120, 40, Settings::default());
     let theme = Theme::new(false, ColourDepth::Sixteen);
     let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
-    terminal.draw(|frame| crate::view::draw(frame.buffer_mut(), &theme, &app)).unwrap();
+    terminal.draw(|frame| draw(frame.buffer_mut(), &theme, &app)).unwrap();
     let (buffer, grid) = (terminal.backend().buffer(), app.layout().unwrap().tiles.unwrap());
     for (gpu, fill, line, height) in [(0, Fill::Other, 3, "█"), (1, Fill::Allocated, 2, "▃")] {
         let inside = grid.tile(gpu).inside();
