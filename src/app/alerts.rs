@@ -347,10 +347,10 @@ mod tests {
             ["101 (python train.py) has ended"]
         );
         assert_eq!(see(&mut app, &without.later(4)), []);
-        key(&mut app, KeyCode::Down);
+        key(&mut app, KeyCode::Right);
         assert_eq!(app.alerts.news(), Some("101 (python train.py) has ended"), "nobody reads that fast");
         see(&mut app, &without.later(20));
-        key(&mut app, KeyCode::Down);
+        key(&mut app, KeyCode::Right);
         assert_eq!(app.alerts.news(), None);
     }
 
@@ -366,7 +366,7 @@ mod tests {
             "{:?}",
             app.notice.text()
         );
-        key(&mut app, KeyCode::Down);
+        key(&mut app, KeyCode::Right);
         key(&mut app, KeyCode::Char('w'));
         let without = host.clone().without(101);
         let alerts: Vec<_> = (1..5).flat_map(|second| see(&mut app, &without.later(second))).collect();
