@@ -75,10 +75,13 @@ fn frames(buffer: &mut Buffer, theme: Theme, app: &App, layout: &Layout) {
     framed(buffer, theme, processes.frame(), "Processes", app.focus == List::Processes);
     if layout.graph.height > 0 {
         let graph = layout.graph;
-        // The head of the graph is on the upper edge.
         let area = Area { x: graph.x - 2, width: graph.width + 4, height: graph.height + 1, ..graph };
         frame::draw(buffer, theme, area, false);
-        if let Some(mut pen) = Pen::at(buffer, Area { x: graph.x - 1, width: graph.width + 2, ..graph }, 0) {
+        let edge = Area { x: graph.x - 1, width: graph.width + 2, ..graph };
+        if app.subject().is_none() {
+            frame::title(buffer, theme, area, "Graph: nothing under the cursor");
+        } else if let Some(mut pen) = Pen::at(buffer, edge, 0) {
+            // The head of the graph is on the upper edge.
             pen.put(" ".repeat(pen.room()), theme.text());
         }
     }

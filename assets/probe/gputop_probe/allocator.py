@@ -4,7 +4,7 @@ import bisect
 
 
 class DeviceMemory:
-    """What the allocator holds of one device, in bytes."""
+    """The memory of one device that the allocator holds, in bytes."""
 
     __slots__ = ("allocated", "reserved", "requested", "free")
 

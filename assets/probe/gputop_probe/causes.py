@@ -64,7 +64,7 @@ TABLE = {
 
 
 class Facts:
-    """What is known about a leak. Absent facts are None or False."""
+    """The facts known about a leak. Absent facts are None or False."""
 
     def __init__(self, **facts):
         self.category = facts.get("category")

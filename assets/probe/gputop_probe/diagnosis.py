@@ -35,7 +35,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 class _Pass:
-    """What one pass over the live objects found: tensors on the GPU by address, those with history, modules. Dropped at once."""
+    """The finds of one pass over the live objects: tensors on the GPU by address, those with history, modules. Dropped at once."""
 
     def __init__(self, probe):
         torch, reader = probe.torch, probe.reader

@@ -1,4 +1,4 @@
-"""Who holds tensors: from sampled tensors up to a name that the user knows.
+"""Finds the holders of tensors: from sampled tensors up to a name that the user knows.
 
 One `gc.get_referrers` call per level covers all samples. Nothing that this module keeps refers to an object of the program:
 what it returns is text and numbers.

@@ -274,7 +274,7 @@ class BlackBox:
 
 
 def why(report):
-    """What an out-of-memory error most likely means: {"cause", "sentence", "advice"}."""
+    """The likely cause of an out-of-memory error: {"cause", "sentence", "advice"}."""
     stats = report.get("stats") or {}
     requested, free, total = report["requested"], report["free"], report["total"]
     allocated, reserved = stats.get("allocated_bytes"), stats.get("reserved_bytes")
