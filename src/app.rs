@@ -70,8 +70,7 @@ use self::notice::Notice;
 use self::page::{Page, PageTopic};
 use self::pausable::Pausable;
 pub use self::process_columns::ProcessColumn;
-use self::process_list::ProcessList;
-use self::rows::RowSubject;
+use self::process_list::{ProcessList, SelectedRow};
 use self::settings::ThemeName;
 use self::subject_pages::detail_command;
 pub(crate) use self::text_wrap::{cut, wrap, wrap_figures};
@@ -154,6 +153,8 @@ pub struct App {
     click: LatestClick,
     /// The number of a GPU that is being typed.
     typed_number: TypedNumber,
+    /// The list with the cursor, and the subject under that of the processes, before the processes of one GPU alone were shown.
+    before_gpu: Option<(List, Option<SelectedRow>)>,
 }
 
 impl App {
@@ -183,6 +184,7 @@ impl App {
             badges: Vec::new(),
             click: LatestClick::default(),
             typed_number: TypedNumber::default(),
+            before_gpu: None,
         }
     }
 
@@ -436,30 +438,6 @@ impl App {
     fn graph_model(&self) -> Option<(HostKey, &HostModel)> {
         let host = self.subject()?.host;
         Some((host, self.fleet().host(host)?))
-    }
-
-    /// Gives the graph over the whole screen the subject under the cursor of the lists, which has moved.
-    fn follow_cursor(&mut self) {
-        self.modes.set_graph(self.under_cursor());
-    }
-
-    /// The subject under the cursor of the focused list; `None` on a row that has no graph.
-    fn under_cursor(&self) -> Option<HostSubject> {
-        match self.focus {
-            List::Gpus => Some(self.gpus.selected_row(self.fleet())?.id().into()),
-            // The list of one GPU may be empty, and its graph shows the past.
-            List::Processes if self.processes.rows.is_empty() => self.processes.view.gpu.clone().map(HostSubject::from),
-            List::Processes => match &self.processes.selected_row()?.subject {
-                RowSubject::Process(process) => Some((*process).into()),
-                // The graph of the GPU shows the unaccounted memory on top of its processes.
-                RowSubject::Unaccounted(gpu) => Some(gpu.clone().into()),
-                // The first process has the most memory, unless the list is sorted by another column.
-                RowSubject::Group(group) => {
-                    group.gpu().map(HostSubject::from).or_else(|| group.processes().next().map(HostSubject::from))
-                }
-                RowSubject::Heading(_) => None,
-            },
-        }
     }
 
     pub(crate) fn panels(&self) -> Vec<Panel> {

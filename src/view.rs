@@ -79,7 +79,7 @@ fn frames(buffer: &mut Buffer, theme: Theme, app: &App, layout: &Layout) {
         frame::draw(buffer, theme, area, false);
         let edge = Area { x: graph.x - 1, width: graph.width + 2, ..graph };
         if app.subject().is_none() {
-            frame::title(buffer, theme, area, "Graph: nothing under the cursor");
+            frame::title(buffer, theme, area, "Graph");
         } else if let Some(mut pen) = Pen::at(buffer, edge, 0) {
             // The head of the graph is on the upper edge.
             pen.put(" ".repeat(pen.room()), theme.text());

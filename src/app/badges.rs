@@ -5,7 +5,7 @@ use super::list_view::Grouping;
 use super::process_list::ProcessList;
 use super::rows::RowSubject;
 use super::text_wrap::cut;
-use super::{App, List, Mode, labels};
+use super::{App, Mode, labels};
 use crate::base::units::Elapsed;
 use crate::model::{HostModel, HostProcess};
 
@@ -93,10 +93,7 @@ impl App {
         match self.badges.last() {
             None => {}
             Some(Badge::Filter) => self.processes.filter.reset(),
-            Some(Badge::Gpu) => {
-                self.processes.view.gpu = None;
-                self.focus = List::Gpus;
-            }
+            Some(Badge::Gpu) => self.show_all_gpus(),
             Some(Badge::Mine) => self.processes.view.mine = false,
             Some(Badge::Suspects) => self.processes.view.suspects = false,
             Some(Badge::Grouping) => self.processes.view.grouping = Grouping::Flat,

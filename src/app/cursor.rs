@@ -1,10 +1,10 @@
-//! Moves the cursors of the lists, and finds the process under the cursor.
+//! Moves the cursors of the lists, and finds the process or GPU under the cursor.
 
 use super::keymap::Intent;
 use super::mode::Mode;
 use super::rows::RowSubject;
 use super::{App, List};
-use crate::model::{HostGpu, HostProcess};
+use crate::model::{HostGpu, HostProcess, HostSubject};
 
 impl App {
     /// Moves the cursor of the list or panel that is open by this many rows, or scrolls the open page or dialog.
@@ -53,5 +53,31 @@ impl App {
         let holders = &unaccounted.find(|unaccounted| unaccounted.gpu == *gpu)?.device_file_holders;
         let [process] = holders[..] else { return None };
         Some(HostProcess { host: *host, process })
+    }
+
+    /// Gives the graph over the whole screen the subject under the cursor of the lists, which has moved.
+    pub(super) fn follow_cursor(&mut self) {
+        self.modes.set_graph(self.under_cursor());
+    }
+
+    /// The subject under the cursor of the focused list, or its GPU; `None` without a GPU.
+    pub(super) fn under_cursor(&self) -> Option<HostSubject> {
+        match self.focus {
+            List::Gpus => Some(self.gpus.selected_row(self.fleet())?.id().into()),
+            List::Processes => match self.processes.selected_row().map(|row| &row.subject) {
+                Some(RowSubject::Process(process)) => Some((*process).into()),
+                // The graph of the GPU shows the unaccounted memory on top of its processes.
+                Some(RowSubject::Unaccounted(gpu)) => Some(gpu.clone().into()),
+                // The first process has the most memory, unless the list is sorted by another column.
+                Some(RowSubject::Group(group)) => {
+                    group.gpu().map(HostSubject::from).or_else(|| group.processes().next().map(HostSubject::from))
+                }
+                // A GPU without processes has a graph, too: it shows the past.
+                Some(RowSubject::Heading(_)) | None => {
+                    let shown = self.processes.view.gpu.clone();
+                    shown.or_else(|| Some(self.gpus.selected_row(self.fleet())?.id())).map(HostSubject::from)
+                }
+            },
+        }
     }
 }

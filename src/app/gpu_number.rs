@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::gpu_list::gpu_rows;
 use super::{App, List};
 use crate::base::time::ViewerTime;
-use crate::model::HostProcess;
+use crate::model::{HostGpu, HostProcess};
 
 /// The longest time between two digits of one number.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -49,5 +49,24 @@ impl App {
             Some((_, gpu)) => self.show_only(gpu),
             None => self.notice.set(format!("there is no GPU {digit}")),
         }
+    }
+
+    /// Shows only the processes of a GPU, or those of all GPUs if it is shown alone already.
+    pub(super) fn show_only(&mut self, gpu: HostGpu) {
+        if self.processes.view.gpu.as_ref() == Some(&gpu) {
+            return self.show_all_gpus();
+        }
+        if self.processes.view.gpu.is_none() {
+            self.before_gpu = Some((self.focus, self.processes.selected_subject()));
+        }
+        self.processes.view.gpu = Some(gpu);
+        self.focus = List::Processes;
+    }
+
+    /// Shows the processes of all GPUs, with the cursor where it was before those of one GPU alone were shown.
+    pub(super) fn show_all_gpus(&mut self) {
+        let (list, subject) = self.before_gpu.take().unwrap_or((self.focus, None));
+        self.focus = list;
+        self.processes.show_all_gpus(subject);
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn of(model: &HostModel, gpu: &Gpu) -> Vec<GpuOccupant> {
     users
 }
 
-/// A leak on a GPU: `full in 8m45s`, or `leak` where nobody can tell when memory runs out. Short (`{:#}`): `full 8m45s`.
+/// A leak on a GPU: `full in 8m45s`, or `leak` where nobody can tell when memory runs out. Short (`{:#}`): `full in 9m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GpuLeak {
     full_in: Option<Duration>,
@@ -54,10 +54,22 @@ pub(crate) struct GpuLeak {
 impl fmt::Display for GpuLeak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.full_in {
-            Some(left) if f.alternate() => write!(f, "full {}", Elapsed(left)),
+            Some(left) if f.alternate() => write!(f, "full in {}", rounded(left)),
             Some(left) => write!(f, "full in {}", Elapsed(left)),
             None => f.write_str("leak"),
         }
+    }
+}
+
+/// A time in its largest unit: `45s`, `9m`, `3h`, `2d`.
+fn rounded(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let whole = |unit: u64| (seconds + unit / 2) / unit;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..5940 => format!("{}m", whole(60)),
+        5940..172_800 => format!("{}h", whole(3600)),
+        _ => format!("{}d", whole(86_400)),
     }
 }
 
@@ -79,4 +91,18 @@ pub(crate) fn is_busy_without_process(gpu: &Gpu) -> bool {
     const BUSY: f32 = 10.0;
     let is_listed = gpu.trouble.is_none() && gpu.failures.is_empty() && gpu.health.mig != Ok(true);
     is_listed && gpu.processes.is_empty() && gpu.load.sm.is_ok_and(|sm| sm.value() >= BUSY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_words_of_a_leak_fit_eleven_columns() {
+        let words = |seconds| format!("{:#}", GpuLeak { full_in: Some(Duration::from_secs(seconds)) });
+        assert_eq!(
+            [20, 699, 5939, 5940, 172_799, 172_800].map(words),
+            ["full in 20s", "full in 12m", "full in 99m", "full in 2h", "full in 48h", "full in 2d"]
+        );
+    }
 }

@@ -15,7 +15,7 @@ use super::rows::RowSubject;
 use super::settings_panel::SettingsPanel;
 use super::subject_pages::detail_command;
 use super::{App, List, RECORDING, commands};
-use crate::model::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
+use crate::model::{GpuOrProcess, HostProcess, HostSubject};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 
@@ -262,16 +262,6 @@ impl App {
             None => return self.open_detail(),
         }
         None
-    }
-
-    /// Shows only the processes of a GPU, or those of all GPUs if it is shown alone already.
-    pub(super) fn show_only(&mut self, gpu: HostGpu) {
-        if self.processes.view.gpu.as_ref() == Some(&gpu) {
-            self.processes.view.gpu = None;
-        } else {
-            self.processes.view.gpu = Some(gpu);
-            self.focus = List::Processes;
-        }
     }
 
     pub(super) fn open_detail(&mut self) -> Option<Effect> {

@@ -4,16 +4,17 @@ pub(crate) mod tensors;
 
 use std::time::Duration;
 
+use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{GpuOrProcess, HostModel, reserved, short_name};
-use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, Missing, Process, Reading, Snapshot, State, Use};
+use crate::model::{DATALOADER_WORKER, GpuOrProcess, HostModel, reserved, short_name};
+use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, Missing, Process, ProcessId, Reading, Snapshot, State, Use};
 
 pub(crate) fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
 }
 
 /// The program's file name and its arguments; `None` if the arguments are not known, or if there are none. Of a Python program, the
-/// script has its file name only.
+/// script has its file name only. A `DataLoader` worker, whose arguments are those of its trainer, has its own name before them.
 pub(crate) fn command_line(process: &Process) -> Option<String> {
     let mut words: Vec<&str> = process.facts.argv.as_ref().ok()?.iter().collect();
     let script = script(&words);
@@ -21,7 +22,9 @@ pub(crate) fn command_line(process: &Process) -> Option<String> {
         let word = words.get_mut(at)?;
         *word = file_name(word);
     }
-    Some(words.join(" "))
+    let is_worker = process.facts.comm.as_ref().is_ok_and(|comm| comm.as_str() == DATALOADER_WORKER);
+    let name = if is_worker { format!("[{DATALOADER_WORKER}] ") } else { String::new() };
+    Some(name + &words.join(" "))
 }
 
 /// The place of the script among the arguments of a Python program; `None` for a module, for code in an argument, and for other
@@ -44,6 +47,19 @@ fn file_name(path: &str) -> &str {
 /// The short name of a process: its script, its module or its program; its PID where none is known.
 pub(crate) fn program(process: &Process) -> String {
     short_name(&process.facts).map_or_else(|_| process.id.pid.to_string(), |name| name.to_string())
+}
+
+/// `4711 train.py`, or only the PID if the name is not known.
+pub(crate) fn name_of(id: ProcessId, name: &Reading<Text>) -> String {
+    name.as_ref().map_or_else(|_| id.pid.to_string(), |name| format!("{} {name}", id.pid))
+}
+
+/// `GPU 3`, or `4711 train.py`; `None` for a GPU that is gone, and for a process that was never seen.
+pub(crate) fn subject(model: &HostModel, subject: &GpuOrProcess) -> Option<String> {
+    match subject {
+        GpuOrProcess::Gpu(uuid) => Some(format!("GPU {}", gpu_label(model.latest()?.gpu(uuid)?))),
+        GpuOrProcess::Process(id) => Some(name_of(*id, &model.history().process(*id)?.name())),
+    }
 }
 
 /// The program's file name and its arguments, or `[comm]` if these are not known. Says so where no such process exists

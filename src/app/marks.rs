@@ -130,10 +130,15 @@ impl Marks {
         self.list.push(mark);
         let surplus = self.list.len().saturating_sub(MOST);
         self.list.drain(..surplus);
-        let lines = subject.and_then(|subject| Some(self.lines(fleet.host(subject.host)?, subject)));
+        let found = subject.and_then(|subject| {
+            let model = fleet.host(subject.host)?;
+            Some((labels::subject(model, &subject.subject)?, self.lines(model, subject)))
+        });
         // The last line is the present.
-        let sentence = match lines.as_deref() {
-            Some([.., line, _]) => format!(": {}", line.sentence()),
+        let sentence = match &found {
+            Some((subject, lines)) if lines.len() > 1 => {
+                format!(", {subject}: {}", lines[lines.len() - 2].sentence())
+            }
             _ => String::new(),
         };
         Some(format!("{name}{sentence} (' names it)"))
@@ -236,8 +241,8 @@ mod tests {
             ("now", held(15), held(10), [Some(2), Some(0)]),
         ];
         assert_eq!(found, expected);
-        let first = "mark 1: memory 10.0 GiB, allocated 5.0 GiB, reserved 12.0 GiB (' names it)";
-        let second = "mark 2: memory 14.0 GiB (+4.0 GiB), allocated 9.0 GiB (+4.0 GiB), reserved 12.0 GiB (+0), \
+        let first = "mark 1, 100 train.py: memory 10.0 GiB, allocated 5.0 GiB, reserved 12.0 GiB (' names it)";
+        let second = "mark 2, 100 train.py: memory 14.0 GiB (+4.0 GiB), allocated 9.0 GiB (+4.0 GiB), reserved 12.0 GiB (+0), \
              peak 9.0 GiB (' names it)";
         assert_eq!(notices[..2], [first, second]);
         let gpu = HostGpu { host: HostKey::FIRST, gpu: model.latest().unwrap().gpus[0].uuid.clone() };

@@ -6,7 +6,7 @@ use super::process_columns::ProcessColumn;
 use super::row_order::SortKey;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{DATALOADER_WORKER, GpuOrProcess, HostModel, LeakVerdict, ProcessTotal, Verdict};
+use crate::model::{GpuOrProcess, HostModel, LeakVerdict, ProcessTotal, Verdict};
 use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 
 #[derive(Debug, Clone, Copy)]
@@ -160,12 +160,7 @@ fn state_word(state: State) -> &'static str {
 fn reason_or_command(line: &ProcessLine<'_>) -> String {
     let ProcessLine { model, process, only_suspects, .. } = *line;
     let verdict = model.verdict(process.id).filter(|verdict| only_suspects && verdict.is_suspect());
-    let comm = process.facts.comm.as_ref().ok().filter(|comm| comm.as_str() == DATALOADER_WORKER);
-    match (verdict, comm) {
-        (Some(verdict), _) => verdict.sentence(),
-        (None, Some(comm)) => format!("[{comm}]"),
-        (None, None) => word(command(process)),
-    }
+    verdict.map_or_else(|| word(command(process)), Verdict::sentence)
 }
 
 fn memory(line: &ProcessLine<'_>) -> String {
@@ -195,13 +190,28 @@ fn kept(verdict: Option<&Verdict>) -> String {
 fn sparkline(values: &[Option<u64>]) -> String {
     let known = || values.iter().flatten().copied();
     let (low, high) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
-    // A change of less than a twentieth of the amount is drawn flat.
+    // A change of less than a twentieth of the amount is drawn flat, in the middle: on the floor it would look like no memory.
     let range = (high - low).max(high / 20).max(1);
-    values.iter().map(|value| value.map_or(' ', |value| block(value - low, range))).collect()
+    let floor = (range - (high - low)) / 2;
+    values.iter().map(|value| value.map_or(' ', |value| block(floor + (value - low), range))).collect()
 }
 
 /// A share of a whole as a block of that height.
 pub(crate) fn block(part: u64, whole: u64) -> char {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     usize::try_from(part * 7 / whole.max(1)).map_or('█', |level| BLOCKS[level.min(7)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_amount_is_drawn_in_the_middle_and_no_memory_on_the_floor() {
+        let curve = |values: &[u64]| sparkline(&values.iter().map(|value| Some(*value)).collect::<Vec<_>>());
+        assert_eq!(curve(&[50 << 30; 4]), "▄▄▄▄");
+        assert_eq!(curve(&[0; 4]), "▁▁▁▁");
+        assert_eq!(curve(&[10 << 30, 50 << 30]), "▁█");
+        assert_eq!(sparkline(&[None, Some(7 << 20)]), " ▄");
+    }
 }

@@ -15,6 +15,9 @@ const SCROLL_STEP: isize = 16;
 /// The farthest that commands are scrolled, in columns: longer than a command line that anyone reads.
 const SCROLL_LIMIT: usize = 4096;
 
+/// The subject of the row under the cursor, and the GPU of that row.
+pub(super) type SelectedRow = (RowSubject, Option<HostGpu>);
+
 #[derive(Debug)]
 pub(crate) struct ProcessList {
     pub view: View,
@@ -26,9 +29,8 @@ pub(crate) struct ProcessList {
     pub filter: Input,
     /// The text that `n` and `N` look for.
     pub search: Input,
-    /// The subject under the cursor, and the GPU of its row; `None` until the user moves the cursor, which then stays in the
-    /// first row.
-    selected: Option<(RowSubject, Option<HostGpu>)>,
+    /// `None` until the user moves the cursor, which then stays in the first row.
+    selected: Option<SelectedRow>,
     /// The filter at the last refresh.
     shown: (String, View),
     pub cursor: usize,
@@ -131,6 +133,17 @@ impl ProcessList {
     pub(super) fn select(&mut self, row: usize) {
         self.cursor = row.min(self.rows.len().saturating_sub(1));
         self.selected = self.selected_row().map(|row| (row.subject.clone(), row.gpu.clone()));
+    }
+
+    pub(super) fn selected_subject(&self) -> Option<SelectedRow> {
+        self.selected.clone()
+    }
+
+    /// Shows the processes of all GPUs, with the cursor on this subject, or in the first row.
+    pub(super) fn show_all_gpus(&mut self, selected: Option<SelectedRow>) {
+        self.view.gpu = None;
+        self.shown.1.gpu = None;
+        (self.selected, self.cursor, self.top) = (selected, 0, 0);
     }
 
     pub(super) fn step(&mut self, by: isize) {

@@ -150,6 +150,16 @@ fn when_the_process_under_the_cursor_ends_the_next_one_is_there() {
 }
 
 #[test]
+fn after_the_processes_of_one_gpu_the_cursor_is_where_it_was() {
+    for back in ["Esc", "0"] {
+        let story = story(three()).keys("Down Down").shows(&[103, 102, 101], 101).keys("0").keys("Up").keys(back);
+        assert_eq!(story.shows(&[103, 102, 101], 101).app.focus, List::Processes);
+    }
+    let story = story(three()).keys("Tab Enter").keys("Esc");
+    assert_eq!(story.app.focus, List::Gpus);
+}
+
+#[test]
 fn a_filter_matches_as_it_is_typed_and_all_its_words() {
     story(three()).keys("/").keys("ali").shows(&[103, 102, 101], 103).keys("ce").keys("Enter");
     let mut typed = story(three()).keys("/ b.py");

@@ -391,7 +391,7 @@ mod tests {
         let lines = [
             "1 orphan holds 11.0 GiB",
             "VERDICT  GPU  PID  USER    MEMORY     RSS  S  COMMAND",
-            "orphan     0  101  alice  11.0GiB  3.0GiB  S  python train.py",
+            "orphan     0  101  alice  11.0GiB  3.0GiB  S  [pt_data_worker] python train.py",
             "         its parent exited (now under PID 1); its process group leader 100 is gone, but it still computes; still \
              holds 11.0 GiB",
         ];

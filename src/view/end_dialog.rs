@@ -149,6 +149,7 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
 
 /// The width before a command in a list: a mark for processes that the agent found, and the PID.
 const PID: usize = 9;
+const USER: usize = 8;
 /// The width of the progress beside a command. A longer text continues below.
 const STATE: usize = 22;
 
@@ -161,10 +162,11 @@ fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, column
     for member in panel.targets().skip(panel.top).take(shown) {
         let (state, style) = stage(theme, member, now, panel.first_sent);
         let joined = if member.joined { "+" } else { " " };
-        let most = columns.saturating_sub(PID + 1 + STATE).max(8);
+        let user = cut(&word(member.process.facts.user.as_ref()), USER - 1);
+        let most = columns.saturating_sub(PID + USER + 1 + 1 + STATE).max(8);
         let command = command(&member.process, most - 1);
-        let target = format!("{joined}{:>7} {command:<most$.most$} ", member.id().pid);
-        if PID + most + 1 + state.chars().count() <= columns {
+        let target = format!("{joined}{:>7} {user:<USER$} {command:<most$.most$} ", member.id().pid);
+        if PID + USER + 1 + most + 1 + state.chars().count() <= columns {
             lines.push(Line::from(vec![Span::raw(target), Span::styled(state, style)]));
         } else {
             lines.push(Line::raw(target));

@@ -22,10 +22,8 @@ use crate::app::App;
 use crate::app::graph::panel::{self, Panel};
 use crate::app::labels;
 use crate::app::layout::Area;
-use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel, MemoryHistory};
-use crate::protocol::snapshot::{ProcessId, Reading};
 
 /// The least width of a graph whose head says that it shows memory.
 const HEAD_WITH_MEMORY: u16 = 76;
@@ -41,24 +39,6 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     if let Some(subject) = app.modes.graph() {
         lists::draw(buffer, theme, app, subject, panel::whole_screen(body).1);
     }
-}
-
-/// `4711 train.py`, or only the PID if the name is not known.
-fn name_of(id: ProcessId, name: &Reading<Text>) -> String {
-    name.as_ref().map_or_else(|_| id.pid.to_string(), |name| format!("{} {name}", id.pid))
-}
-
-fn title(model: &HostModel, subject: &GpuOrProcess) -> Option<String> {
-    Some(match subject {
-        GpuOrProcess::Gpu(uuid) => {
-            let gpu = model.latest()?.gpu(uuid)?;
-            format!("GPU {}", labels::gpu_label(gpu))
-        }
-        GpuOrProcess::Process(id) => {
-            let process = model.history().process(*id)?;
-            name_of(*id, &process.name())
-        }
-    })
 }
 
 fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
@@ -129,7 +109,7 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: 
     let Some(mut pen) = Pen::at(buffer, left, 0) else { return };
     let on_host =
         if app.fleet().has_many() { format!("{}: ", app.fleet().name(panel.subject.host)) } else { String::new() };
-    let title = title(model, &panel.subject.subject).unwrap_or_default();
+    let title = labels::subject(model, &panel.subject.subject).unwrap_or_default();
     let memory = if panel.area.width < HEAD_WITH_MEMORY { "" } else { " memory" };
     pen.put(format!("{on_host}{title}{memory}"), theme.accent()).skip(2);
     if let Some(range) = panel.scale.zoomed() {

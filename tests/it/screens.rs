@@ -275,7 +275,7 @@ fn memory_is_compared_between_marks() {
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
     terminal.wait_for("sleep memory  now");
     terminal.keys("m");
-    terminal.wait_for("mark 1: memory ");
+    terminal.wait_for("sleep: memory ");
     terminal.keys("'epoch 3\r");
     terminal.wait_for("since epoch 3");
     terminal.keys("g");
@@ -294,7 +294,10 @@ fn memory_is_compared_between_marks() {
     // One key shows what the time since the mark cost.
     terminal.keys("m");
     terminal.wait_until("the change", |screen| {
-        screen.contents().lines().any(|line| line.contains("mark 2: memory ") && line.contains("(+"))
+        screen
+            .contents()
+            .lines()
+            .any(|line| line.contains("mark 2, ") && line.contains(" sleep: memory ") && line.contains("(+"))
     });
     terminal.wait_until("both marks", |screen| {
         screen.contents().lines().any(|line| line.starts_with("epoch 3")) && lines_with(screen, "mark 2") >= 1

@@ -79,7 +79,7 @@ fn the_memory_that_an_evaluation_took_is_seen_with_two_keys() {
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for("sleep 1000");
     terminal.keys("m");
-    terminal.wait_for("mark 1: memory ");
+    terminal.wait_for("sleep: memory ");
     host.change(|world| world.gpus[0].processes[0].memory = Some(7 * GIB));
     terminal.wait_for("7.0G");
     host.change(|world| world.gpus[0].processes[0].memory = Some(5 * GIB));
@@ -88,8 +88,12 @@ fn the_memory_that_an_evaluation_took_is_seen_with_two_keys() {
     // The memory that is left, and the peak in between.
     terminal.wait_until("the cost", |screen| {
         let text = screen.contents();
-        text.lines()
-            .any(|line| line.contains("mark 2: memory ") && line.contains("+1.0 GiB") && line.contains("7.0 GiB"))
+        text.lines().any(|line| {
+            line.contains("mark 2, ")
+                && line.contains(" sleep: memory ")
+                && line.contains("+1.0 GiB")
+                && line.contains("7.0 GiB")
+        })
     });
     terminal.quit();
 }

@@ -1,6 +1,12 @@
 //! Checks and parses the bytes of a report, which anyone may have written.
 
-use crate::protocol::snapshot::{OmittedGroups, ProbeMissing, ProbeReport};
+use std::collections::BTreeMap;
+
+use crate::base::text::Text;
+use crate::base::units::Bytes;
+use crate::protocol::snapshot::{
+    OmittedGroups, ProbeDevice, ProbeMissing, ProbeReport, StepEnd, TensorCategory, TensorGroup, TensorLeak,
+};
 
 pub(super) const HEADER_SIZE: usize = 64;
 /// The version of the format.
@@ -129,16 +135,67 @@ pub(super) fn read(
     if report.version != VERSION {
         return Err(ProbeMissing::OtherVersion);
     }
+    if !is_plausible(&report) {
+        return Err(ProbeMissing::Damaged);
+    }
     Ok((ReportState::New(Box::new(report)), header.sequence))
 }
 
 /// The most bytes that the buffer keeps between two reports.
 const MOST_KEPT: usize = 64 << 10;
 
+/// Whether every amount, count and time of a report is one that a program may have. Others would overflow sums.
+fn is_plausible(report: &ProbeReport) -> bool {
+    /// A PiB, or as many tensors or steps.
+    const MOST: u64 = 1 << 50;
+    /// As seconds since 1970: the year 33658.
+    const MOST_SECONDS: f64 = 1e12;
+    let bytes = |amounts: &[Option<Bytes>]| amounts.iter().flatten().all(|bytes| bytes.0 <= MOST);
+    let count = |count: Option<u64>| count.is_none_or(|count| count <= MOST);
+    let change = |change: Option<i64>| count(change.map(i64::unsigned_abs));
+    let number = |number: Option<f64>| number.is_none_or(|number| (0.0..=MOST_SECONDS).contains(&number));
+    let parts = |categories: &BTreeMap<TensorCategory, Bytes>, states: &BTreeMap<Text, Bytes>| {
+        categories.values().chain(states.values()).all(|bytes| bytes.0 <= MOST)
+    };
+    let step_end = |end: &StepEnd| {
+        bytes(&[end.allocated, end.reserved, end.requested])
+            && count(end.step)
+            && parts(&end.categories, &end.optimizer_state)
+    };
+    let device = |device: &ProbeDevice| {
+        bytes(&[device.allocated, device.reserved, device.requested, device.floor, device.peak])
+            && count(device.peak_step)
+            && number(device.unix_time)
+            && parts(&device.categories, &device.optimizer_state)
+            && device.step_end.as_ref().is_none_or(step_end)
+    };
+    let group = |group: &TensorGroup| {
+        bytes(&[Some(group.bytes), group.block])
+            && [Some(group.count), group.age_steps].into_iter().all(count)
+            && [group.count_change, group.bytes_change].into_iter().all(change)
+    };
+    let leak = |leak: &TensorLeak| {
+        bytes(&[leak.bytes_per_step, leak.bytes_per_second, leak.bytes])
+            && number(leak.count_per_step)
+            && count(leak.steps)
+    };
+    let left_out = report.groups_left_out.as_ref();
+    let steps = report.steps.as_ref();
+    let recording = report.recording.as_ref();
+    number(report.unix_time)
+        && count(steps.map(|steps| steps.count))
+        && number(steps.and_then(|steps| steps.seconds))
+        && report.devices.iter().all(device)
+        && report.groups.iter().all(group)
+        && report.leaks.iter().all(leak)
+        && left_out.is_none_or(|left_out| count(Some(left_out.count)) && bytes(&[Some(left_out.bytes)]))
+        && recording.is_none_or(|recording| number(recording.cost_percent) && count(recording.steps_left))
+}
+
 /// Cuts the lists of a report to lengths that a viewer can show.
 pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
     const MOST_DEVICES: usize = 64;
-    const MOST_LEAKS: usize = 32;
+    const MOST_LEAKS: usize = 8;
     const MOST_HOLDERS: usize = 8;
     const MOST_DIMENSIONS: usize = 16;
     const MOST_STATES: usize = 16;
@@ -178,5 +235,10 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
     for group in &mut report.groups {
         group.shape.iter_mut().for_each(|shape| shape.truncate(MOST_DIMENSIONS));
     }
+    // A forged report may have had tens of thousands of items.
+    report.devices.shrink_to_fit();
+    report.groups.shrink_to_fit();
+    report.leaks.shrink_to_fit();
+    report.trouble.shrink_to_fit();
     report.groups.sort_by_key(|group| std::cmp::Reverse(group.bytes));
 }

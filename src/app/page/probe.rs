@@ -163,8 +163,9 @@ fn describe_groups(writer: &mut Writer, report: &ProbeReport) {
         let words = format!("{}  {}{age}", tensors::tensors(group), tensors::category(group));
         writer.field(&group.bytes.to_string(), words);
     }
-    let unlisted = report.groups.get(MOST_GROUPS..).map_or(0, <[_]>::len) as u64
-        + report.groups_left_out.as_ref().map_or(0, |left_out| left_out.count);
+    let unlisted = report.groups.get(MOST_GROUPS..).map_or(0, <[_]>::len) as u64;
+    let left_out = report.groups_left_out.as_ref().map_or(0, |left_out| left_out.count);
+    let unlisted = unlisted.saturating_add(left_out);
     if unlisted > 0 {
         writer.field("", format!("and {unlisted} more groups: gputop tensors PID lists them"));
     }

@@ -5,9 +5,9 @@ use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::areas::draw_over;
-use super::name_of;
 use crate::app::columns::Align;
 use crate::app::graph::panel::{AXIS, Panel};
+use crate::app::labels::name_of;
 use crate::app::layout::Area;
 use crate::app::marks::Mark;
 use crate::base::text::Text;

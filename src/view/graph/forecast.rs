@@ -7,9 +7,13 @@ use ratatui::buffer::Buffer;
 use super::axes::{Level, write_over};
 use super::dots::Dots;
 use crate::app::graph::panel::{Panel, Projection};
+use crate::app::layout::Area;
 use crate::base::time::WallClock;
-use crate::base::units::Moment;
+use crate::base::units::{Bytes, Moment};
 use crate::view::theme::Theme;
+
+/// The least memory of others that a graph mentions: less is that of the driver.
+const LEAST_OF_OTHERS: Bytes = Bytes(1 << 30);
 
 /// `OOM 04:12`, the time at which memory ends; `OOM` if the wall clock is not known.
 pub(super) fn end_time(clock: Option<WallClock>, now: Moment, after: Duration) -> String {
@@ -21,7 +25,7 @@ pub(super) fn end_time(clock: Option<WallClock>, now: Moment, after: Duration) -
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Option<WallClock>, now: Moment) {
     let Some(projection) = panel.projection else { return };
     let (past, width) = (panel.past, panel.plot.width);
-    let ahead = crate::app::layout::Area { x: panel.plot.x + past, width: width - past, ..panel.plot };
+    let ahead = Area { x: panel.plot.x + past, width: width - past, ..panel.plot };
     let limit = projection.limit.map(|amount| Level {
         amount,
         name: String::new(),
@@ -31,7 +35,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Opti
     if let Some(limit) = &limit {
         limit.line(buffer, panel, ahead);
     }
-    let last = paths(buffer, theme, panel, projection);
+    let last = paths(buffer, theme, panel, projection, limit.as_ref().and_then(|limit| limit.row(panel)));
+    // Says why the paths end below the capacity.
+    let others = panel.capacity.zip(projection.limit).map(|(capacity, limit)| capacity.saturating_sub(limit));
+    if let (Some(limit), Some(others)) = (&limit, others.filter(|others| *others >= LEAST_OF_OTHERS)) {
+        let before = Level { name: format!("others hold {others}"), style: theme.dim(), ..limit.clone() };
+        before.line(buffer, panel, Area { width: past, ..panel.plot });
+        before.name(buffer, panel);
+    }
     let (Some(full), Some(limit)) = (projection.full, limit) else { return };
     let label = end_time(clock, now, full.likely);
     let label_width = u16::try_from(label.len()).unwrap_or(u16::MAX);
@@ -54,9 +65,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Opti
     }
 }
 
-/// Draws the paths. Returns the row of the last cell of the likeliest one, counted from the top of the plot.
-fn paths(buffer: &mut Buffer, theme: Theme, panel: &Panel, projection: Projection) -> u16 {
+/// Draws the paths up to the row of the limit. Returns the row of the last cell of the likeliest one, counted from the top of the
+/// plot.
+fn paths(buffer: &mut Buffer, theme: Theme, panel: &Panel, projection: Projection, limit: Option<u16>) -> u16 {
     let mut dots = Dots::new(panel.plot);
+    let highest = limit.map_or(0, |row| usize::from(row - panel.plot.y) * 4);
     let past = usize::from(panel.past) * 2;
     let mut before = dots.row(panel.scale.height(projection.held(Duration::ZERO)[1]));
     for x in past..usize::from(panel.plot.width) * 2 {
@@ -66,7 +79,8 @@ fn paths(buffer: &mut Buffer, theme: Theme, panel: &Panel, projection: Projectio
             dots.line(x, (row, row), theme.dim());
         }
         // Neighbouring columns are joined, however steep the path is, and the line is two dots thick.
-        dots.line(x, (before.min(rows[1]).saturating_sub(1), before.max(rows[1])), theme.alarm_line());
+        let top = before.min(rows[1]).saturating_sub(1).max(highest);
+        dots.line(x, (top, before.max(rows[1])), theme.alarm_line());
         before = rows[1];
         // Memory has ended.
         if projection.full.is_some_and(|full| after >= full.likely) {

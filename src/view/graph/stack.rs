@@ -5,9 +5,9 @@
 use ratatui::buffer::Buffer;
 
 use super::areas::{self, Areas};
-use super::name_of;
 use crate::app::columns::Align;
 use crate::app::graph::panel::Panel;
+use crate::app::labels::name_of;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{AllocatorHistory, HostModel, MemoryHistory, ProcessHistory, TensorHistory, TensorLayer};
 use crate::protocol::snapshot::GpuUuid;
@@ -186,7 +186,7 @@ fn legend(buffer: &mut Buffer, theme: Theme, panel: &Panel, stack: &Stack<'_>, u
     let rest = rest.filter(|rest| *rest >= Bytes::from_mib(256));
     for (name, fill, amount) in named.chain([(stack.rest.0, stack.rest.1, rest)]) {
         let Some(amount) = amount else { continue };
-        entries.push(LegendEntry { height: panel.scale.height(Bytes(sum.0 + amount.0 / 2)), name, fill, amount });
+        entries.push(LegendEntry { height: panel.scale.height(sum + Bytes(amount.0 / 2)), name, fill, amount });
         sum = sum + amount;
     }
     for (row, entry) in places(entries, panel.plot.height) {

@@ -266,6 +266,37 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
 }
 
 #[test]
+fn a_forecast_that_ends_below_the_capacity_names_the_memory_of_others() {
+    let app = app("g");
+    let mut panel = app.panels().remove(0);
+    let minutes = Duration::from_mins;
+    let full = Forecast { low: minutes(2), likely: minutes(3), high: minutes(5) };
+    panel.past = panel.plot.width * 3 / 4;
+    panel.window = Window::until(app.fleet().host(HostKey::FIRST).unwrap().now(), minutes(15), usize::from(panel.past));
+    // Each limit is in another part of a row.
+    for limit in (60..64).map(Bytes::from_gib) {
+        panel.projection = Some(Projection {
+            rate: Rate(5e7),
+            now: Bytes::from_gib(44),
+            from: Bytes::from_gib(44),
+            limit: Some(limit),
+            full: Some(full),
+        });
+        let theme = Theme::new(false, ColourDepth::Sixteen);
+        let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
+        terminal.draw(|frame| draw_one(frame.buffer_mut(), theme, &app, &panel)).unwrap();
+        let screen = terminal.backend().to_string();
+        let others = Bytes::from_gib(80).saturating_sub(limit);
+        shows(&screen, &[&format!(" others hold {others} "), "capacity 80.0 GiB"]);
+        let is_dots = |symbol: &str| symbol.chars().any(|letter| ('\u{2801}'..='\u{28ff}').contains(&letter));
+        let buffer = terminal.backend().buffer();
+        let first = (0..SIZE.1).find(|y| (0..SIZE.0).any(|x| is_dots(buffer[(x, *y)].symbol())));
+        let row = panel.plot.y + panel.plot.height - 1 - row_of(&panel, limit);
+        assert_eq!(first, Some(row), "{limit}:\n{screen}");
+    }
+}
+
+#[test]
 fn a_steep_projection_has_no_gaps() {
     let app = app("g");
     let mut panel = app.panels().remove(0);

@@ -42,6 +42,10 @@ pub(super) fn draw(pen: &mut Pen<'_>, painter: &RowPainter<'_>, gpu: &HostGpu) {
         pen.put(format!("{} on GPU {label} ", unaccounted.memory), theme.edge(Fill::Other));
     }
     pen.put("unaccounted", theme.edge(Fill::Other)).skip(1);
+    let model = app.fleet().host(gpu.host);
+    let suspicion = |id: ProcessId| model?.verdict(id).filter(|verdict| verdict.is_suspect());
+    // An orphan among them is the likely holder.
+    let suspect = unaccounted.device_file_holders.iter().find_map(|id| suspicion(*id));
     let comm = |id: &ProcessId| match snapshot.process(*id).map(|process| &process.facts.comm) {
         Some(Ok(comm)) => format!("{} {comm}", id.pid),
         _ => id.pid.to_string(),
@@ -49,6 +53,9 @@ pub(super) fn draw(pen: &mut Pen<'_>, painter: &RowPainter<'_>, gpu: &HostGpu) {
     let mut parts: Vec<String> = unaccounted.device_file_holders.iter().take(6).map(comm).collect();
     if parts.is_empty() {
         parts.push("nobody that gputop may look at".to_owned());
+    }
+    if let Some(verdict) = suspect {
+        pen.put(format!("{}:", verdict.word()), theme.severity(verdict.severity())).skip(1);
     }
     // Nothing is written if the first name would be cut.
     if "open in ".len() + parts[0].len() > pen.room() {

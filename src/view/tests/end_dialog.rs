@@ -37,6 +37,17 @@ fn the_dialog_says_that_a_target_runs_another_program_now() {
 }
 
 #[test]
+fn several_targets_have_their_users_and_the_names_of_the_list() {
+    let mut app = app_with(&left_over(2), 120, Settings::default());
+    let screen_of = |app: &App| screen(Theme::new(false, ColourDepth::Sixteen), app, 120, 24);
+    for key in [KeyCode::Char('o'), KeyCode::Char('a'), KeyCode::F(9)] {
+        app.update(Event::Key(KeyEvent::from(key)));
+    }
+    let text = screen_of(&app);
+    assert!(text.contains("    201 alice    [pt_data_worker] python train.py"), "{text}");
+}
+
+#[test]
 fn only_a_process_that_signals_reach_may_ignore_them() {
     for (state, words) in [
         (State::Sleeping, "It is sleeping. It may ignore that; no process ignores SIGKILL."),

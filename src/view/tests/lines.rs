@@ -77,6 +77,27 @@ fn the_last_line_names_the_key_that_quits_beside_any_badges() {
 }
 
 #[test]
+fn the_last_line_of_80_columns_names_the_keys_of_news_and_picture() {
+    let line = line_of(&app(80, 24, &[]), 80, "q quit");
+    assert!(line.contains("E news  ^S picture  q quit") && line.starts_with("? help  / filter  o orphans"), "{line}");
+}
+
+#[test]
+fn without_a_process_the_graph_is_that_of_the_gpu() {
+    let idle = app_of(&host(2), 120, 40, Settings::default());
+    let drawn = screen(Theme::new(false, ColourDepth::Sixteen), &idle, 120, 40);
+    assert!(drawn.contains(" GPU 0 memory ") && drawn.contains("capacity 80.0 GiB"), "{drawn}");
+}
+
+#[test]
+fn the_row_of_unaccounted_memory_says_that_an_orphan_has_the_gpu_open() {
+    let mut app = app_with(&left_over(2), 120, Settings::default());
+    app.update(Event::Key(KeyEvent::from(KeyCode::Char('0'))));
+    let line = line_of(&app, 120, "unaccounted orphan");
+    assert!(line.contains("unaccounted orphan: open in 201 pt_data_worker, 202 pt_data_worker"), "{line}");
+}
+
+#[test]
 fn the_trouble_of_a_gpu_is_cut_with_an_ellipsis() {
     let mut host = host(1);
     host.gpus[0].trouble = Some(Trouble {
