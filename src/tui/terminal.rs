@@ -103,6 +103,8 @@ impl Tty {
 pub struct Screen {
     tty: Arc<Tty>,
     painter: Painter,
+    /// The cells of the last drawing. Kept, because new memory for each frame would take a tenth of the viewer's CPU time.
+    drawing: Buffer,
     mouse: bool,
     frames: mpsc::Sender<String>,
     written: queue::UnboundedReceiver<String>,
@@ -134,8 +136,8 @@ impl Screen {
                 }
             }
         })?;
-        let mut screen =
-            Self { tty, painter: Painter::new(screen_size()), mouse, frames, written, spare: Some(String::new()) };
+        let (painter, drawing, spare) = (Painter::new(screen_size()), Buffer::default(), Some(String::new()));
+        let mut screen = Self { tty, painter, drawing, mouse, frames, written, spare };
         screen.take()?;
         Ok(screen)
     }
@@ -207,10 +209,10 @@ impl Screen {
         if !self.is_ready() {
             return;
         }
-        // Not kept between frames: the buffer is many times larger than what the painter remembers.
-        let mut drawing = Buffer::empty(Rect::from((Position::ORIGIN, screen_size())));
-        draw(&mut drawing);
-        self.painter.paint(&mut drawing);
+        self.drawing.resize(Rect::from((Position::ORIGIN, screen_size())));
+        self.drawing.reset();
+        draw(&mut self.drawing);
+        self.painter.paint(&self.drawing);
         let painted = &mut self.painter.bytes;
         if painted.is_empty() {
             return;

@@ -12,15 +12,15 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, area: Area, selected: bool
         return;
     }
     let style = if selected { theme.accent() } else { theme.dim() };
-    let edge = "─".repeat(usize::from(area.width - 2));
+    let edge = usize::from(area.width - 2);
     for line in 0..area.height {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
         if line == 0 {
-            pen.put("╭", style).put(&edge, style).put("╮", style);
+            pen.repeat('╭', 1, style).repeat('─', edge, style).repeat('╮', 1, style);
         } else if line + 1 == area.height {
-            pen.put("╰", style).put(&edge, style).put("╯", style);
+            pen.repeat('╰', 1, style).repeat('─', edge, style).repeat('╯', 1, style);
         } else {
-            pen.put("│", style).tab_from_end(1).put("│", style);
+            pen.repeat('│', 1, style).tab_from_end(1).repeat('│', 1, style);
         }
     }
 }
