@@ -25,6 +25,7 @@ mod scan;
 mod secrets;
 mod worker;
 
+pub(crate) mod attach;
 pub mod diagnostics;
 
 pub mod demo;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use self::probe::{OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
+use self::probe::{AttachArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
 use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
 use crate::app::columns::Columns;
@@ -410,6 +410,8 @@ pub(crate) enum Task {
     Agent(AgentArgs),
     /// Find memory leaks in a log: how fast they grow, and when memory runs out
     Analyze(AnalyzeArgs),
+    /// Look into the GPU memory of a Python program that runs already, as `gputop run` does; needs Python 3.14 or later there
+    Attach(AttachArgs),
     /// Diagnose the setup and suggest fixes
     Doctor(ReadArgs),
     /// Explain an out-of-memory message of PyTorch: which processes hold the memory, why it failed, what to try first

@@ -1,6 +1,7 @@
 //! The subcommands, and the reports that gputop prints without a screen: one file or folder each.
 
 pub(crate) mod analyze;
+pub mod attach;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub mod free;
@@ -8,6 +9,7 @@ pub mod ooms;
 pub mod orphans;
 mod output;
 mod private_folder;
+mod probe_files;
 mod probed_process;
 pub mod query;
 mod replace_program;

@@ -40,6 +40,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.task {
         Some(Task::Agent(args)) => agent::run(&args.into()),
         Some(Task::Analyze(args)) => commands::analyze::run(&args.into()),
+        Some(Task::Attach(args)) => commands::attach::run(&args.into()),
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
         Some(Task::Doctor(args)) => commands::doctor::run(&args.doctor(config::state(cli), config::audit_log())),
         Some(Task::Explain(args)) if args.last => commands::ooms::explain_last(&(&args.output).into()),

@@ -42,10 +42,15 @@ impl Diagnostics {
             container: container(),
             initial_pid_namespace: is_initial_pid_namespace(),
             hidepid: read_cut("/proc/self/mounts").ok().and_then(|mounts| hidepid(&String::from_utf8_lossy(&mounts))),
-            ptrace_scope: read("/proc/sys/kernel/yama/ptrace_scope").and_then(|scope| scope.trim().parse().ok()),
+            ptrace_scope: ptrace_scope(),
             pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
         }
     }
+}
+
+/// Returns Yama's rule for reading and writing the memory of other processes. `None` without Yama.
+pub(super) fn ptrace_scope() -> Option<u8> {
+    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
 }
 
 /// Returns the first word that is a version. The words before it differ between the open and the closed kernel module.

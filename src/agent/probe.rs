@@ -35,7 +35,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait for a process that was started with the probe, which publishes when the program first uses a GPU.
 const LONGEST_WAIT: Duration = Duration::from_secs(16);
 /// The longest wait for other processes: someone may attach a probe.
-const LONGEST_WAIT_WITHOUT_PROBE: Duration = Duration::from_mins(4);
+const LONGEST_WAIT_WITHOUT_PROBE: Duration = Duration::from_secs(32);
 /// After this time without a new report, it is checked whether the process still has the file open.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// After this number of damaged readings in a row, the report counts as damaged. A single one may be half written.
@@ -176,6 +176,16 @@ impl ProbeTarget {
     }
 }
 
+/// Reads the latest report of the probe in a process. `None` if the process has no probe.
+pub(super) fn latest_report(id: ProcessId) -> Option<Result<ProbeReport, ProbeMissing>> {
+    let mut file = MemoryFiles::new().ok()?.report(id).ok()??;
+    Some(match file.read(&mut Vec::new()) {
+        Ok(ReportState::New(report)) => Ok(*report),
+        Ok(ReportState::Same) => Err(ProbeMissing::NotYet),
+        Err(why) => Err(why),
+    })
+}
+
 /// Compares UUIDs of PyTorch and NVML, which differ in the prefix.
 fn is_same_gpu(named: &GpuUuid, gpu: &GpuUuid) -> bool {
     let digits = |uuid: &GpuUuid| uuid.0.as_str().trim_start_matches("GPU-").trim_start_matches("MIG-").to_owned();
@@ -195,17 +205,19 @@ fn why_absent(process: &Process, setup: Reading<ProbeSetup>) -> ProbeMissing {
     match setup {
         Ok(ProbeSetup::TurnedOff) => ProbeMissing::TurnedOff,
         Ok(ProbeSetup::PathDropped) => ProbeMissing::PathDropped,
-        Ok(ProbeSetup::OnPath) if is_isolated(process) => ProbeMissing::Isolated,
+        Ok(ProbeSetup::OnPath) if has_isolated_python(process) => ProbeMissing::Isolated,
         Ok(ProbeSetup::OnPath) | Err(_) => ProbeMissing::NotYet,
         Ok(ProbeSetup::Absent) => ProbeMissing::NotStarted,
     }
 }
 
+fn has_isolated_python(process: &Process) -> bool {
+    process.facts.argv.as_ref().is_ok_and(|argv| is_isolated(argv.iter()))
+}
+
 /// Whether Python was started with an option that ignores `PYTHONPATH` or `sitecustomize`.
-fn is_isolated(process: &Process) -> bool {
-    let Ok(argv) = &process.facts.argv else { return false };
-    let options =
-        argv.iter().skip(1).take_while(|word| word.starts_with('-') && word.len() > 1 && !word.starts_with("--"));
+pub(super) fn is_isolated<'a>(argv: impl Iterator<Item = &'a str>) -> bool {
+    let options = argv.skip(1).take_while(|word| word.starts_with('-') && word.len() > 1 && !word.starts_with("--"));
     // The letters after `-c`, `-m`, `-W` and `-X` are an argument.
     let letters = options.flat_map(|word| word[1..].chars().take_while(|letter| !"cmWX".contains(*letter)));
     letters.into_iter().any(|letter| "EIS".contains(letter))

@@ -9,6 +9,8 @@ use clap::Args;
 use super::options::is_ascii;
 use super::values;
 use super::{HostArgs, OutputArgs, ReadArgs};
+use crate::base::units::parse_span;
+use crate::commands::attach::AttachOptions;
 use crate::commands::ooms::OomsOptions;
 use crate::commands::report::ReadOptions;
 use crate::commands::run::RunOptions;
@@ -26,6 +28,22 @@ pub(crate) struct RunArgs {
 impl From<&RunArgs> for RunOptions {
     fn from(args: &RunArgs) -> Self {
         Self { command: args.command.clone() }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AttachArgs {
+    /// The PID of the program
+    pid: u32,
+
+    /// How long to wait until the program lets the probe start
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_span)]
+    wait: Duration,
+}
+
+impl From<&AttachArgs> for AttachOptions {
+    fn from(args: &AttachArgs) -> Self {
+        Self { pid: args.pid, wait: args.wait }
     }
 }
 

@@ -3,13 +3,12 @@
 //! Python runs `sitecustomize.py` of the first folder in `PYTHONPATH` when it starts, so the program needs no change. The probe
 //! is part of this binary, and is unpacked into a private folder.
 
-mod unpack;
-
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use super::probe_files;
 use super::replace_program::replace_program;
 use crate::base::text::Text;
 use crate::commands::report;
@@ -37,7 +36,7 @@ pub fn run(options: &RunOptions) -> ExitCode {
     let mut command = Command::new(program);
     command.args(arguments);
     if env::var_os(SWITCH_VARIABLE).is_none_or(|switch| switch != "0") {
-        match unpack::unpack() {
+        match probe_files::unpack() {
             Ok(folder) => {
                 command.env(PATH_VARIABLE, with_first(&folder, env::var_os(PATH_VARIABLE).as_deref()));
                 command.env(FOLDER_VARIABLE, folder);

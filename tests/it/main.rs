@@ -17,6 +17,7 @@ mod alerts;
 mod allocator_search;
 mod allocator_stats;
 mod analyze;
+mod attach;
 mod cli;
 mod container;
 mod cuda_devices;

@@ -1,7 +1,10 @@
-"""Starts the probe where CUDA starts, and makes forked children forget it."""
+"""Starts the probe where CUDA starts, or in a program that runs already, and makes forked children forget it."""
 
 import os
 import sys
+
+# The state of an attached probe that waits for CUDA. None: there is none.
+_waiting = None
 
 
 class WaitForCuda:
@@ -25,8 +28,64 @@ class WaitForCuda:
         return None
 
 
+class _FindNothing:
+    """A finder of modules that finds none."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return None
+
+
+def attach():
+    """Starts the probe in a program that runs already. `gputop attach` makes the main thread call this between two bytecodes.
+
+    Python swallows exceptions here, also those of the program's signal handlers, such as KeyboardInterrupt. So the work is done in a
+    pending call, which passes them on.
+    """
+    import ctypes
+
+    function = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+    ctypes.pythonapi.Py_AddPendingCall(function, ctypes.py_object(_attachment))
+
+
+class _Attachment:
+    """CPython calls `__bool__` in the main thread: see `_PendingCall` in probe.py."""
+
+    def __bool__(self):
+        try:
+            _attach()
+        except Exception as error:
+            _quiet(error)
+        return False
+
+
+_attachment = _Attachment()
+
+
+def _attach():
+    global _waiting
+    from . import probe, publish
+
+    if probe.active is not None or _waiting is not None and _waiting.is_own():
+        return
+    # `gputop attach` waits for this memfd.
+    _waiting = publish.Memfd(*publish.STATE)
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is None or getattr(getattr(cuda, "__spec__", None), "_initializing", False):
+        sys.meta_path.insert(0, WaitForCuda(_FindNothing))
+    else:
+        cuda._lazy_call(start)
+
+
+def take_state():
+    """The memfd of an attached probe, at its first start in the process that it was made in. None: there is none."""
+    global _waiting
+    state, _waiting = _waiting, None
+    return state if state is not None and state.is_own() else None
+
+
 def start():
-    """Runs at the end of `torch.cuda._lazy_init()`, in the thread of the program that first used CUDA."""
+    """Runs at the end of `torch.cuda._lazy_init()`, in the thread of the program that first used CUDA; attached later, in the main thread."""
     try:
         from . import probe
 
@@ -35,9 +94,25 @@ def start():
             os.register_at_fork(after_in_child=_forget)
             probe.active.start()
     except Exception as error:
-        from .trouble import pass_on_if_foreign
+        _quiet(error)
 
-        pass_on_if_foreign(error)
+
+def _quiet(error):
+    """Tells only the agent of an error of the probe, where that is possible."""
+    from .trouble import Troubles, pass_on_if_foreign
+
+    pass_on_if_foreign(error)
+    probe = sys.modules.get("gputop_probe.probe")
+    state = take_state() or getattr(probe and probe.active, "state", None)
+    if state is not None:
+        import json
+        import time
+
+        troubles = Troubles()
+        troubles.add_error("starting the probe", error)
+        state.write(json.dumps({"version": 1, "time": time.time(), "trouble": troubles.sentences}).encode())
+        # The memfd lives as long as its memory map.
+        _abandoned.append(state)
 
 
 def _forget():

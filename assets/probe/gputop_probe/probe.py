@@ -19,7 +19,7 @@ import os
 import signal
 import time
 
-from . import steps
+from . import boot, steps
 from .allocator import Allocator
 from .changes import Changes
 from .labels import Labels
@@ -51,6 +51,8 @@ class Probe:
     def __init__(self, torch):
         self.torch = torch
         self.pid = os.getpid()
+        # Whether the program ran before the probe did.
+        self.is_attached = False
         self.troubles = Troubles()
         self.requests = Requests()
         self.steps = steps.Steps()
@@ -106,7 +108,9 @@ class Probe:
         atexit.register(self._stop)
 
     def _open(self):
-        self.state, self.inbox = Memfd(*STATE), Memfd(*REQUESTS)
+        waiting = boot.take_state()
+        self.is_attached = self.is_attached or waiting is not None
+        self.state, self.inbox = waiting or Memfd(*STATE), Memfd(*REQUESTS)
 
     def _read_uuids(self):
         try:
@@ -217,7 +221,7 @@ class Probe:
         if moment == "step_end" or not count:
             self.history.note(blocks, tick)
             if scan:
-                self.history.find_libraries(blocks, labels, tick, bool(count))
+                self.history.find_libraries(blocks, labels, tick, bool(count), self.is_attached)
         reading = Reading(count or None, moment)
         reading.is_scan, reading.has_scan = scan, scan or self._hidden_at_scan is not None
         sum_up(reading, blocks, labels, self.history, True)

@@ -68,6 +68,10 @@ class Memfd:
     def room(self):
         return self.size - HEADER.size
 
+    def is_own(self):
+        """Whether this process made the memfd, rather than a process that forked it."""
+        return self.owner[0] == os.getpid()
+
     def write(self, payload):
         """Publishes the payload, which fits into `room()` bytes."""
         self.sequence += 1

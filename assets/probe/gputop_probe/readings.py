@@ -87,11 +87,15 @@ class History:
             after[address] = seen if seen is not None and seen[0] == size else (size, tick)
         self.first_seen = after
 
-    def find_libraries(self, blocks, labels, tick, has_steps):
-        """Call it after a scan: a block without a label belongs to no tensor of Python then."""
+    def find_libraries(self, blocks, labels, tick, has_steps, is_attached):
+        """Call it after a scan: a block without a label belongs to no tensor of Python then.
+
+        In a program that ran before the probe did, a block of the first reading may belong to the graph that leaks.
+        """
         if self.first_tick is None:
             self.first_tick = tick
-        newest, old = (self.first_tick + FIRST_STEPS - 1, OLD) if has_steps else (-1, OLD_READINGS)
+        newest = self.first_tick + FIRST_STEPS - 1 if has_steps and not is_attached else -1
+        old = OLD if has_steps else OLD_READINGS
         hidden = [place for place in range(len(blocks.address)) if place not in labels and not blocks.private[place]]
         counts = {}
         for place in hidden:

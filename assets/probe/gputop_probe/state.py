@@ -36,7 +36,8 @@ def build(probe):
     }
     steps = probe.steps
     if steps.count:
-        state["steps"] = {"count": steps.count, "source": "optimizer"}
+        source = "optimizer_since_attach" if probe.is_attached else "optimizer"
+        state["steps"] = {"count": steps.count, "source": source}
         seconds = steps.seconds()
         if seconds is not None:
             state["steps"]["seconds"] = seconds

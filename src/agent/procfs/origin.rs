@@ -69,6 +69,11 @@ pub(in crate::agent) enum ProbeSetup {
 }
 
 impl ProbeSetup {
+    /// Returns the setup that an environment block has.
+    pub(in crate::agent) fn of(environ: &[u8]) -> Self {
+        Environment::parse(environ).probe
+    }
+
     /// The arguments are the values of `GPUTOP_PROBE`, of the variable that `gputop run` sets, and of `PYTHONPATH`.
     fn new(switch: Option<&[u8]>, folder: Option<&[u8]>, path: Option<&[u8]>) -> Self {
         let is_on_path = || path.is_some_and(|path| path.split(|byte| *byte == b':').any(|part| Some(part) == folder));

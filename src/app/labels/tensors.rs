@@ -56,12 +56,16 @@ pub(crate) fn leak(leak: &TensorLeak) -> String {
     format!("{growth}: {count}{shape}{category}")
 }
 
-/// `step 120, 4.8 steps/s`; where steps take long, `step 120, 3.5 s per step`.
+/// `step 120, 4.8 steps/s`; where steps take long, `step 120, 3.5 s per step`. An attached probe has not seen the first steps:
+/// `120 steps since attach, 4.8 steps/s`.
 pub(crate) fn steps(steps: &TrainingSteps) -> String {
+    let is_attached = steps.source.as_ref().is_some_and(|source| source.as_str() == "optimizer_since_attach");
+    let count =
+        if is_attached { format!("{} steps since attach", steps.count) } else { format!("step {}", steps.count) };
     match steps.seconds {
-        Some(seconds) if seconds > 1.0 => format!("step {}, {} s per step", steps.count, rounded(seconds)),
-        Some(seconds) if seconds > 0.0 => format!("step {}, {} steps/s", steps.count, rounded(1.0 / seconds)),
-        _ => format!("step {}", steps.count),
+        Some(seconds) if seconds > 1.0 => format!("{count}, {} s per step", rounded(seconds)),
+        Some(seconds) if seconds > 0.0 => format!("{count}, {} steps/s", rounded(1.0 / seconds)),
+        _ => count,
     }
 }
 
@@ -120,6 +124,8 @@ mod tests {
         assert_eq!(words(Some(0.21)), "step 120, 4.8 steps/s");
         assert_eq!(words(Some(3.5)), "step 120, 3.5 s per step");
         assert_eq!((words(Some(0.0)), words(None)), ("step 120".to_owned(), "step 120".to_owned()));
+        let source = Some("optimizer_since_attach".into());
+        assert_eq!(steps(&TrainingSteps { count: 120, seconds: None, source }), "120 steps since attach");
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub struct ProbeReading {
 pub enum ProbeMissing {
     /// The process was not started with `gputop run`.
     #[strum(
-        to_string = "start it as `gputop run -- python train.py` to see weights, gradients, activations and leaks here"
+        to_string = "start it as `gputop run -- python train.py` to see weights, gradients, activations and leaks here; \
+                     on Python 3.14 or later, `gputop attach` looks into it now"
     )]
     NotStarted,
     /// The process was started below `gputop run`, but its `PYTHONPATH` does not contain the probe.
@@ -145,12 +146,12 @@ fn known_items<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) 
 /// The training steps of a process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrainingSteps {
-    /// The number of steps so far.
+    /// The number of steps so far; of an attached probe, since it was attached.
     pub count: u64,
     /// The mean duration of the last steps in seconds; absent before the second step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// The events that are counted as steps, as in `optimizer`.
+    /// The events that are counted as steps: `optimizer`, or `optimizer_since_attach`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Text>,
 }

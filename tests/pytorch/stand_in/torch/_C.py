@@ -1,6 +1,8 @@
 """The allocator: blocks of 512 bytes or a multiple, in one segment."""
 
 BLOCKS = {}
+# The number of allocations so far.
+COUNT = [0]
 STARTS = 0x7F0000000000
 
 
@@ -19,6 +21,7 @@ def allocate(size):
             break
         address = start + _rounded(taken)
     BLOCKS[address] = size
+    COUNT[0] += 1
     return address
 
 
@@ -32,7 +35,7 @@ def _rounded(size):
 
 def _cuda_memoryStats(device):
     current = sum(map(_rounded, list(BLOCKS.values())))
-    return {"allocated_bytes": {"all": {"current": current, "peak": max(current, 1)}}}
+    return {"allocated_bytes": {"all": {"current": current, "peak": max(current, 1)}}, "allocation": {"all": {"current": len(BLOCKS), "allocated": COUNT[0]}}}
 
 
 def _cuda_memorySnapshot(arguments):

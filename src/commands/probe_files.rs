@@ -1,4 +1,4 @@
-//! Unpacks the probe, which is part of this binary, into a private folder, and checks every file there at each run.
+//! Unpacks the probe, which is part of this binary, into a private folder, and checks every file there each time.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -18,6 +18,7 @@ macro_rules! probe_files {
 }
 
 const FILES: &[(&str, &[u8])] = probe_files! {
+    "attach.py"
     "gputop_probe/__init__.py"
     "gputop_probe/allocator.py"
     "gputop_probe/boot.py"
@@ -41,8 +42,12 @@ const FILES: &[(&str, &[u8])] = probe_files! {
     "gputop_probe/state.py"
     "gputop_probe/steps.py"
     "gputop_probe/trouble.py"
+    "inject.py"
     "sitecustomize.py"
 };
+
+/// The file that begins with the name of its folder, because Python does not tell it.
+const ATTACH: &str = "attach.py";
 
 /// Unpacks the probe where that is necessary. Returns its folder.
 ///
@@ -98,11 +103,23 @@ fn unpack_into(parent: &Path, folder: &Path) -> io::Result<()> {
         if let Some(subfolder) = path.parent().filter(|subfolder| *subfolder != folder) {
             private_folder::open(subfolder)?;
         }
-        if !has_content(&path, bytes) {
-            write(&path, bytes)?;
+        let is_attach = path == folder.join(ATTACH);
+        let content = if is_attach { [folder_line(folder).as_bytes(), bytes].concat() } else { bytes.to_vec() };
+        if !has_content(&path, &content) {
+            write(&path, &content)?;
         }
     }
     Ok(())
+}
+
+/// Returns a line of Python that names a folder.
+fn folder_line(folder: &Path) -> String {
+    let escaped = folder.as_os_str().as_encoded_bytes().iter().fold(String::new(), |text, byte| match byte {
+        b'/' | b'-' | b'_' | b'.' => text + &char::from(*byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() => text + &char::from(*byte).to_string(),
+        byte => text + &format!("\\x{byte:02x}"),
+    });
+    format!("FOLDER = __import__(\"os\").fsdecode(b\"{escaped}\")\n")
 }
 
 /// Fails if another user may replace what is in a folder: with `sudo`, the home folder may be that of the user who called it.

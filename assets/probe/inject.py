@@ -1,0 +1,34 @@
+"""Makes another Python process run a file: `python -I -S inject.py PID START_TICKS FILE`.
+
+`gputop attach` runs this with the Python of that process. Prints one line: a word, and details for some words.
+"""
+
+import sys
+
+
+def inject(pid, start_ticks, script):
+    name = sys.implementation.name
+    version = ".".join(map(str, sys.version_info[:3]))
+    if name != "cpython":
+        return "other", name, version
+    if sys.version_info < (3, 14):
+        return "old", version
+    if not hasattr(sys, "remote_exec") or not sys.is_remote_debug_enabled():
+        return "built_without", version
+    with open("/proc/%s/stat" % pid, "rb") as file:
+        if file.read().rsplit(b")", 1)[1].split()[19] != start_ticks.encode():
+            return ("ended",)
+    try:
+        sys.remote_exec(int(pid), script)
+    except (PermissionError, ProcessLookupError, FileNotFoundError) as error:
+        return "ended" if not isinstance(error, PermissionError) else "denied", error
+    except Exception as error:
+        if "not enabled" in str(error):
+            return ("disabled",)
+        while error.__cause__ is not None:
+            error = error.__cause__
+        return "failed", error
+    return ("done",)
+
+
+print(*inject(*sys.argv[1:]))

@@ -1,0 +1,55 @@
+//! `gputop attach`: starts the probe in a Python program that runs already.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::probe_files;
+use super::report::{self, Exit};
+use crate::agent::attach::{AttachState, AttachTarget};
+use crate::base::text::Text;
+
+/// The program to attach to.
+#[derive(Debug)]
+pub struct AttachOptions {
+    /// The PID of the program.
+    pub pid: u32,
+    /// How long to wait until the program lets the probe start.
+    pub wait: Duration,
+}
+
+/// Starts the probe, and prints whether it is there or has to wait; or why it cannot be started.
+///
+/// # Errors
+///
+/// When the standard output cannot be written.
+pub fn run(options: &AttachOptions) -> anyhow::Result<ExitCode> {
+    match attach(options) {
+        Ok(sentence) => report::print(format!("{sentence}\n").as_bytes())?,
+        Err(why) => {
+            report::print_error(&why);
+            return Ok(Exit::Error.into());
+        }
+    }
+    Ok(Exit::Success.into())
+}
+
+fn attach(options: &AttachOptions) -> Result<String, Text> {
+    let pid = options.pid;
+    let target = AttachTarget::open(pid).map_err(|why| Text::new(why.to_string()))?;
+    let folder = probe_files::unpack().map_err(|why| Text::new(format!("the probe cannot be attached: {why}")))?;
+    target.inject(&folder).map_err(|why| Text::new(why.to_string()))?;
+    match target.wait(options.wait) {
+        AttachState::Attached => {
+            Ok(format!("attached to {pid}: press Enter on it in gputop, or run `gputop tensors {pid}`"))
+        }
+        AttachState::Waiting => {
+            Ok(format!("attached to {pid}: the probe waits for the program to use a GPU through PyTorch"))
+        }
+        AttachState::Queued => Ok(format!(
+            "queued in {pid}: the probe starts when the main thread next runs Python code; until then it is in a long call \
+             of C, such as a wait for the GPU, for input or for another thread"
+        )),
+        AttachState::Failed(why) => Err(Text::new(format!("the probe is in process {pid}, and cannot work: {why}"))),
+        AttachState::Ended => Err(Text::new(format!("process {pid} ended before the probe started"))),
+    }
+}
