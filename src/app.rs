@@ -4,6 +4,7 @@
 //! and draws nothing.
 
 mod alerts;
+mod ask_probe;
 mod badges;
 pub(crate) mod columns;
 mod cursor;
@@ -29,6 +30,7 @@ pub(crate) mod news;
 mod notice;
 pub(crate) mod page;
 mod pausable;
+pub(crate) mod probe_task;
 pub(crate) mod process_cells;
 pub(crate) mod process_columns;
 pub(crate) mod process_list;
@@ -381,7 +383,7 @@ impl App {
             match &reply.outcome {
                 Outcome::Inspected(found) => topic.inspection = Some(Ok(found.clone())),
                 Outcome::NotInspected { reason } => topic.inspection = Some(Err(reason.clone())),
-                _ => {}
+                outcome => topic.take_outcome(outcome),
             }
         }
         if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host) {

@@ -4,6 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::end_dialog::Scope;
 use super::keymap::{BINDINGS, Binding, Intent};
+use super::probe_task::ProbeTask;
 use super::{App, List, Mode};
 
 /// The keys over the process list, the most useful first, each with a word. Where a word is empty, the next key has the same.
@@ -57,6 +58,22 @@ const PAGE: &[(Intent, &str)] = &[
     (Intent::Quit, "quit"),
     (Intent::SaveScreen, "picture"),
 ];
+
+/// The keys on the page of a process with a probe.
+const PROBE: &[(Intent, &str)] = &[
+    (Intent::Close, "back"),
+    (Intent::AskProbe(ProbeTask::Peak), "peak"),
+    (Intent::AskProbe(ProbeTask::Lines), "lines"),
+    (Intent::AskProbe(ProbeTask::Holders), "holders"),
+    (Intent::AskProbe(ProbeTask::Tensors), "tensors"),
+    (Intent::AskProbe(ProbeTask::Mark), "mark"),
+    (Intent::AskProbe(ProbeTask::Snapshot), "snapshot"),
+    (Intent::Quit, "quit"),
+    (Intent::SaveScreen, "picture"),
+];
+
+/// The keys while a task of the probe waits for a confirmation.
+const PROPOSAL: &[(Intent, &str)] = &[(Intent::Open, "start"), (Intent::Close, "cancel"), (Intent::Quit, "quit")];
 
 const HELP: &[(Intent, &str)] = &[
     (Intent::Close, "back"),
@@ -182,6 +199,8 @@ impl App {
             Mode::Filter | Mode::Search => &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")],
             Mode::Page(page) if page.news().is_some() => NEWS,
             Mode::Page(page) if page.has_search() => HELP,
+            Mode::Page(page) if page.is_proposed() => PROPOSAL,
+            Mode::Page(page) if page.has_probe() => PROBE,
             Mode::Page(_) => PAGE,
             Mode::Graph(_) => GRAPH,
             Mode::MarkName(_) => &[(Intent::KeepMarkName, "keep"), (Intent::Close, "no name")],

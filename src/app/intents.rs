@@ -62,11 +62,7 @@ impl App {
             Intent::LoadRows => self.graph.load = self.graph.load.next(),
             Intent::ZoomAmounts => self.graph.is_zoomed = !self.graph.is_zoomed,
             Intent::Now => self.graph.follow_present(),
-            Intent::Mark => {
-                let subject = self.subject();
-                let notice = self.marks.add(self.data.shown(), subject.as_ref());
-                self.notice.set(notice.unwrap_or_else(|| "there is nothing to mark yet".to_owned()));
-            }
+            Intent::Mark => self.mark(),
             Intent::NameMark if self.marks.list.is_empty() => self.notice.set("there is no mark yet: m sets one"),
             Intent::NameMark => self.modes.open(Mode::MarkName(MarkName::default())),
             Intent::KeepMarkName => {
@@ -125,10 +121,17 @@ impl App {
             Intent::Close => return self.close(),
             Intent::Interval(by) => return Some(self.change_interval(by)),
             Intent::Refresh => return Some(self.refresh_hosts()),
+            Intent::AskProbe(task) => return self.ask_probe(task),
             Intent::Suspend => return Some(Effect::Suspend),
             Intent::Quit => return Some(Effect::Quit),
         }
         None
+    }
+
+    fn mark(&mut self) {
+        let subject = self.subject();
+        let notice = self.marks.add(self.data.shown(), subject.as_ref());
+        self.notice.set(notice.unwrap_or_else(|| "there is nothing to mark yet".to_owned()));
     }
 
     /// Shows the suspects of all GPUs: one on another GPU would be missed.
@@ -240,6 +243,9 @@ impl App {
     /// Shows only the processes of the GPU under the cursor; those of all GPUs if it is shown alone already. Opens the page of
     /// a process, or the subject of a line of the news. Closes another page.
     fn open(&mut self) -> Option<Effect> {
+        if self.proposal().is_some() {
+            return self.confirm_task();
+        }
         if let Some(page) = self.modes.page() {
             return match page.news().and_then(NewsList::selected) {
                 Some(item) => self.open_news(item),
@@ -403,6 +409,10 @@ impl App {
             && page.is_typing()
         {
             page.close_search(true);
+            return None;
+        }
+        if let Some(topic) = self.proposal() {
+            topic.asked = None;
             return None;
         }
         match self.modes.close()? {

@@ -4,6 +4,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use strum::VariantArray;
 
+use super::probe_task::ProbeTask;
 use super::process_columns::ProcessColumn;
 
 /// The part of the screen that keys go to, in the order of the help page; as text, its heading there.
@@ -79,6 +80,8 @@ pub enum Intent {
     /// Type a digit of the number of the GPU whose processes alone are shown.
     ShowGpu(u32),
     Detail,
+    /// Ask the probe in the process of the page.
+    AskProbe(ProbeTask),
     Help,
     /// Open the page of all news.
     News,
@@ -128,6 +131,7 @@ impl Intent {
     pub(crate) fn group(self) -> KeyGroup {
         match self {
             Self::Move(_) | Self::MovePage(_) | Self::OtherList | Self::ScrollCommand(_) => KeyGroup::Move,
+            Self::AskProbe(_) => KeyGroup::Look,
             Self::Open | Self::News | Self::Detail | Self::Watch | Self::Pause | Self::CopyPid | Self::CopyCommand => {
                 KeyGroup::Look
             }
@@ -297,6 +301,18 @@ pub const BINDINGS: &[Binding] = {
         row(&[Page], "/", Intent::SearchPage, "in the help and the news: show only the lines with these words"),
         row(&[Page], "y", Intent::CopyPid, "copy the PID, or the GPU's UUID"),
         row(&[Page], "Y", Intent::CopyCommand, "copy the command"),
+        row(&[Page], "p", Intent::AskProbe(ProbeTask::Peak), "under `gputop run`: what the peak of a step is made of"),
+        row(
+            &[Page],
+            "r",
+            Intent::AskProbe(ProbeTask::Lines),
+            "which lines allocate: records 3 steps (shows the cost first)",
+        ),
+        row(&[Page], "h", Intent::AskProbe(ProbeTask::Holders), "which variables hold what leaks"),
+        row(&[Page], "t", Intent::AskProbe(ProbeTask::Tensors), "read all tensors now"),
+        row(&[Page], "m", Intent::AskProbe(ProbeTask::Mark), "count the changes of tensors from now on"),
+        row(&[Page], "u", Intent::AskProbe(ProbeTask::Unmark), "count them from the reading before again"),
+        row(&[Page], "s", Intent::AskProbe(ProbeTask::Snapshot), "write a snapshot for PyTorch's memory_viz"),
         row(&[Graph], "Left h", Intent::Back(1), "into the past"),
         row(&[Graph], "Right l", Intent::Back(-1), "towards now"),
         row(&[Graph], "PgUp ^B H", Intent::Back(30), "half a graph into the past"),

@@ -5,6 +5,7 @@ mod help;
 mod memory;
 mod news_list;
 mod probe;
+mod probe_task;
 
 use std::fmt::Display;
 
@@ -13,6 +14,7 @@ use tui_input::{Input, InputRequest};
 pub(crate) use self::news_list::{NewsId, NewsList, NewsPart};
 use super::labels::{self, elapsed, state_in_words, use_in_words};
 use super::list_view::first_row;
+use super::probe_task::AskedTask;
 use super::text_wrap::wrap_and_cut;
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
@@ -51,9 +53,17 @@ pub(crate) struct ProcessTopic {
     pub(super) process: Process,
     /// The result of the inspection, or the reason why there is none; `None` until the agent answers.
     pub(super) inspection: Option<Result<Box<Inspection>, Text>>,
+    /// The task that the user last asked of the probe.
+    pub(super) asked: Option<AskedTask>,
+    /// Whether the page scrolls to what was asked when it is drawn next.
+    pub(super) shows_task: bool,
 }
 
 impl ProcessTopic {
+    pub(super) fn new(host: HostKey, process: Process) -> Self {
+        Self { host, process, inspection: None, asked: None, shows_task: false }
+    }
+
     pub(super) fn id(&self) -> HostProcess {
         HostProcess { host: self.host, process: self.process.id }
     }
@@ -78,6 +88,17 @@ impl Page {
     /// Whether the page can show only the lines with some words.
     pub(crate) fn has_search(&self) -> bool {
         matches!(self.topic, PageTopic::Help | PageTopic::News(_))
+    }
+
+    /// Whether the page is that of a process with a report of the probe.
+    pub(super) fn has_probe(&self) -> bool {
+        let PageTopic::Process(topic) = &self.topic else { return false };
+        topic.process.probe.as_ref().is_some_and(|probe| probe.report.is_some())
+    }
+
+    /// Whether a task of the probe waits for a confirmation.
+    pub(super) fn is_proposed(&self) -> bool {
+        matches!(&self.topic, PageTopic::Process(topic) if topic.is_proposed())
     }
 
     pub(super) fn news(&self) -> Option<&NewsList> {
@@ -151,9 +172,10 @@ impl Page {
             PageTopic::Process(topic) => {
                 if let Some((_, seen)) = fleet.process(topic.id()) {
                     topic.process.clone_from(seen);
+                    topic.take_answer();
                 }
                 if let Some(model) = fleet.host(topic.host) {
-                    describe_process(&mut writer, model, &topic.process);
+                    describe_process(&mut writer, model, topic);
                     advise(&mut writer, model, &GpuOrProcess::Process(topic.process.id));
                 }
                 match &topic.inspection {
@@ -172,6 +194,12 @@ impl Page {
             writer.lines.insert(0, PageLine::Field("host".to_owned(), fleet.name(host).to_owned()));
         }
         self.lines = writer.lines;
+        if let PageTopic::Process(topic) = &mut self.topic
+            && std::mem::take(&mut topic.shows_task)
+            && let Some(head) = self.lines.iter().position(probe_task::is_heading)
+        {
+            self.top = head;
+        }
         self.top = self.top.min(self.lines.len().saturating_sub(usize::from(height.saturating_sub(2))));
     }
 }
@@ -220,7 +248,8 @@ impl Writer {
     }
 }
 
-fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
+fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic) {
+    let process = &topic.process;
     let facts = &process.facts;
     match &facts.argv {
         Ok(argv) if !argv.is_empty() => writer.field("command", argv.line()),
@@ -296,7 +325,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
         }
     }
     memory::of_process(writer, model, process);
-    probe::describe(writer, model, process);
+    probe::describe(writer, model, process, topic.asked.as_ref());
     if let Some(series) = model.series(&GpuOrProcess::Process(process.id))
         && let (Some(first), Some(peak)) = (series.baseline(), series.peak)
     {

@@ -24,7 +24,7 @@ impl App {
     pub(super) fn open_process_page(&mut self, id: HostProcess) -> Option<Effect> {
         let HostProcess { host, process } = id;
         let topic = match self.fleet().process(id) {
-            Some((_, seen)) => ProcessTopic { host, process: seen.clone(), inspection: None },
+            Some((_, seen)) => ProcessTopic::new(host, seen.clone()),
             None => {
                 let known =
                     self.fleet().host(host).and_then(|model| model.history().process(process)?.facts().cloned());
@@ -34,7 +34,8 @@ impl App {
                 };
                 let load = ProcessLoad::missing(Missing::Gone);
                 let process = Process { id: process, facts, load, allocator: None, probe: None };
-                ProcessTopic { host, process, inspection: Some(Err("the process has ended".into())) }
+                let inspection = Some(Err("the process has ended".into()));
+                ProcessTopic { inspection, ..ProcessTopic::new(host, process) }
             }
         };
         let lives = topic.inspection.is_none();

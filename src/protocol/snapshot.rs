@@ -30,8 +30,8 @@ pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
 pub use self::gpu_process::{GpuProcess, ProcessNames};
 pub use self::probe::{
-    AllocationLines, ChangesSince, OmittedGroups, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport,
-    StackRecording, StepEnd, TensorCategory, TensorGroup, TensorLeak, TrainingSteps,
+    AllocationLines, ChangesSince, LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
+    ProbeReading, ProbeReport, StackRecording, StepEnd, TensorCategory, TensorGroup, TensorLeak, TrainingSteps,
 };
 pub use self::process_id::{Identity, ProcessId, State};
 pub use self::readings::{

@@ -1,9 +1,12 @@
 //! Reports of the probe on the screen: on the page of a process and in its graph.
 
+use serde_json::Value;
+
 use crate::allocator_stats::host_with_gpus;
 use crate::host::Host;
 use crate::probe::FakeProbe;
-use crate::terminal::{ESC, Terminal};
+use crate::process::wait_until;
+use crate::terminal::{ENTER, ESC, Terminal};
 
 /// A report of a training program that keeps its outputs.
 pub(crate) fn report() -> String {
@@ -49,6 +52,90 @@ fn the_page_shows_categories_steps_leaks_and_tensors() {
     }
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
+    terminal.quit();
+}
+
+/// Waits until the probe is asked for something else than before, answers with these fields, and returns the request.
+fn answer(probe: &mut FakeProbe, before: &Value, fields: &str) -> Value {
+    let mut request = Value::Null;
+    wait_until("the probe is asked", || {
+        request = serde_json::from_str(&probe.request("request")).expect("the request is JSON");
+        // `null` also stands for a request that is being written.
+        request != *before && request != Value::Null
+    });
+    let report = report();
+    let report = report.strip_suffix('}').expect("a report is an object");
+    let answer = format!(r#""answer": {{"id": {}, "request": {}, {fields}}}"#, request["id"], request["request"]);
+    probe.request(&format!("publish {report}, {answer}}}"));
+    request
+}
+
+#[test]
+fn the_peak_is_recorded_after_its_cost_was_confirmed() {
+    let mut host = host_with_gpus(1);
+    let mut probe = FakeProbe::start(&mut host, &[], &[]);
+    probe.publish(&report());
+    let mut terminal = open_page(&host, &probe);
+    terminal.wait_for("keys             p peak, r lines, h holders, t tensors, m mark, s snapshot");
+    for keys in ["p", "r"] {
+        terminal.keys(keys);
+        terminal.wait_for("cost             a step takes about 0.4 % longer meanwhile");
+        terminal.wait_for("Enter start  Esc cancel");
+        terminal.keys(ESC);
+        terminal.wait_for("keys             p peak");
+        assert_eq!(probe.request("request"), "null", "nothing is asked before Enter");
+    }
+    terminal.keys("p");
+    terminal.wait_for("2 ms in all");
+    terminal.keys(ENTER);
+    terminal.wait_for("recording 2 steps");
+    terminal.keys("h");
+    terminal.wait_for("the probe has not answered the key before yet");
+    let fields = r#""ok": true, "steps": 2, "peak": [{"device": 0, "peak": 2097152, "is_complete": false,
+        "categories": {"gradients": 524288, "activations": 1572864}, "lines": [
+        {"bytes": 1048576, "count": 4, "user": "train.py:40 in step", "inner": "model.py:12 in forward"}]}]"#;
+    let request = answer(&mut probe, &Value::Null, &fields.replace('\n', " "));
+    assert_eq!((&request["request"], &request["steps"]), (&Value::from("peak"), &Value::from(2)));
+    for words in [
+        "peak             2.0 MiB of cuda:0 in 2 steps, until step 120, made of:",
+        "activations         1.5 MiB         1,572,864  75 %",
+        "gradients           512 KiB           524,288  25 %",
+        "more was allocated than the recording has room for: the peak may be higher",
+        "1.0 MiB          4 × train.py:40 in step, model.py:12 in forward  50 %",
+    ] {
+        terminal.wait_for(words);
+    }
+    terminal.quit();
+}
+
+#[test]
+fn the_keys_of_the_page_ask_the_probe_and_the_page_shows_its_answer() {
+    let mut host = host_with_gpus(1);
+    let mut probe = FakeProbe::start(&mut host, &[], &[]);
+    probe.publish(&report());
+    let mut terminal = open_page(&host, &probe);
+    terminal.wait_for("directory ");
+    let mut request = Value::Null;
+    let lines = r#""ok": true, "steps": 3, "lines": [{"bytes": 4096, "count": 3, "user": "train.py:7"}, {"bytes": 512, "user": "other lines"}]"#;
+    for (keys, name, fields, words) in [
+        ("m", "mark", r#""ok": true"#, "set: the changes below count from it"),
+        ("u", "unmark", r#""ok": true"#, "ended: the changes below count from the reading before"),
+        ("t", "tensors", r#""ok": true"#, "all tensors were read"),
+        ("h", "holders", r#""ok": true"#, "looked for: see the leaks below"),
+        ("s", "snapshot", r#""ok": true, "path": "/x/new.pickle", "bytes": 2048"#, "/x/new.pickle (2 KiB): open it at"),
+        ("s", "snapshot", r#""ok": false, "error": "FileExistsError: there""#, "not done: FileExistsError: there"),
+        ("r\r", "record", lines, "4 KiB            3 × train.py:7"),
+    ] {
+        terminal.keys(keys);
+        request = answer(&mut probe, &request, fields);
+        assert_eq!(request["request"], name);
+        terminal.wait_for(words);
+    }
+    terminal.keys("s");
+    let request = answer(&mut probe, &request, r#""ok": true"#);
+    let folder = std::env::current_dir().expect("a folder");
+    let path = folder.join(format!("gputop-{}-step-120.pickle", probe.pid()));
+    assert_eq!(request["path"].as_str(), path.to_str());
     terminal.quit();
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{
-    OmittedGroups, ProbeDevice, ProbeMissing, ProbeReport, StepEnd, TensorCategory, TensorGroup, TensorLeak,
+    LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReport, StepEnd, TensorCategory,
+    TensorGroup, TensorLeak,
 };
 
 pub(super) const HEADER_SIZE: usize = 64;
@@ -179,6 +180,12 @@ fn is_plausible(report: &ProbeReport) -> bool {
             && number(leak.count_per_step)
             && count(leak.steps)
     };
+    let lines = |lines: &[LineMemory]| lines.iter().all(|line| bytes(&[Some(line.bytes)]) && count(line.count));
+    let peak =
+        |peak: &PeakParts| bytes(&[Some(peak.peak)]) && parts(&peak.categories, &BTreeMap::new()) && lines(&peak.lines);
+    let answer = |answer: &ProbeAnswer| {
+        bytes(&[answer.bytes]) && count(answer.steps) && lines(&answer.lines) && answer.peak.iter().all(peak)
+    };
     let left_out = report.groups_left_out.as_ref();
     let steps = report.steps.as_ref();
     let recording = report.recording.as_ref();
@@ -188,6 +195,7 @@ fn is_plausible(report: &ProbeReport) -> bool {
         && report.devices.iter().all(device)
         && report.groups.iter().all(group)
         && report.leaks.iter().all(leak)
+        && report.answer.as_ref().is_none_or(answer)
         && left_out.is_none_or(|left_out| count(Some(left_out.count)) && bytes(&[Some(left_out.bytes)]))
         && recording.is_none_or(|recording| number(recording.cost_percent) && count(recording.steps_left))
 }
@@ -200,6 +208,7 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
     const MOST_DIMENSIONS: usize = 16;
     const MOST_STATES: usize = 16;
     const MOST_TROUBLE: usize = 8;
+    const MOST_LINES: usize = 24;
     report.devices.truncate(MOST_DEVICES);
     for device in &mut report.devices {
         let step_end = device.step_end.as_mut().map(|step_end| &mut step_end.optimizer_state);
@@ -215,6 +224,14 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
         leak.shape.iter_mut().for_each(|shape| shape.truncate(MOST_DIMENSIONS));
     }
     report.trouble.truncate(MOST_TROUBLE);
+    if let Some(answer) = &mut report.answer {
+        answer.peak.truncate(MOST_DEVICES);
+        let peaks = answer.peak.iter_mut().map(|peak| &mut peak.lines);
+        for lines in peaks.chain([&mut answer.lines]) {
+            lines.truncate(MOST_LINES);
+            lines.shrink_to_fit();
+        }
+    }
     if report.groups.len() > most_groups {
         // A third of the places is for those that grew most.
         let growth = |at: &usize| -> i64 { report.groups[*at].bytes_change.unwrap_or(i64::MIN) };

@@ -28,7 +28,8 @@ const REPORT: &str = r#"{"version": 1, "torch": "2.5.1", "python": "3.11.7", "ti
     "leaks": [{"device": 0, "category": "activations", "shape": null, "dtype": null, "bytes_per_step": 8,
         "count_per_step": 1, "steps": 40, "allocated_at": {"user": "train.py:40 in step", "inner": null},
         "held_by": ["list outputs, train.py:40 in main"], "cause": "kept_outputs", "sure": "likely", "advice": "del"}],
-    "recording": {"state": "off", "cost_percent": 0.4}, "trouble": ["a\u001b[2Jb"], "answer": {"id": 1}}"#;
+    "recording": {"state": "off", "cost_percent": 0.4}, "trouble": ["a\u001b[2Jb"], "answer": {"id": 1, "request": "peak", "ok": true, "lines": [{"bytes": 8, "count": 2, "user": "a.py:1"}], "peak": [
+        {"device": 0, "peak": 90, "categories": {"gradients": 9}, "lines": [{"bytes": 9, "user": "b.py:2"}], "is_complete": true}]}}"#;
 
 /// Returns the bytes of a file with this report.
 fn file(writer: ReportWriter, sequence: u64, report: &[u8]) -> Vec<u8> {
@@ -61,6 +62,8 @@ fn a_whole_report_is_read() {
     assert_eq!((device.device, device.reserved, device.peak), (0, Some(Bytes(1000)), Some(Bytes(900))));
     assert_eq!(device.categories[&TensorCategory::Other], Bytes(100));
     assert_eq!((report.groups[0].count, report.groups[0].bytes_change), (7, Some(-5)));
+    let answer = report.answer.as_ref().unwrap();
+    assert_eq!((answer.lines[0].count, answer.peak[0].lines[0].bytes), (Some(2), Bytes(9)));
     assert_eq!(report.leaks[0].held_by[0].as_str(), "list outputs, train.py:40 in main");
     assert_eq!(report.trouble[0].as_str(), "a\u{FFFD}[2Jb");
     assert_eq!(read_bytes(&bytes, Some(8)), Ok((ReportState::Same, 8)));
@@ -136,6 +139,10 @@ fn a_report_with_an_amount_that_no_program_has_is_refused() {
         (r#""bytes_per_step": 8"#, r#""bytes_per_step": 1e300"#.to_owned()),
         (r#""count_per_step": 1"#, r#""count_per_step": 1e300"#.to_owned()),
         (r#""seconds": 0.21"#, r#""seconds": -1"#.to_owned()),
+        (r#""bytes": 8, "count": 2"#, format!(r#""bytes": {huge}, "count": 2"#)),
+        (r#""bytes": 9"#, format!(r#""bytes": {huge}"#)),
+        (r#""peak": 90"#, format!(r#""peak": {huge}"#)),
+        (r#""gradients": 9"#, format!(r#""gradients": {huge}"#)),
         (r#""cost_percent": 0.4"#, r#""cost_percent": 1e300"#.to_owned()),
     ];
     for (whole, forged) in forged {

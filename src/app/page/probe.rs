@@ -1,8 +1,9 @@
 //! The part of a process's page that the probe fills: categories of memory, steps, leaks and the largest tensors.
 
-use super::Writer;
 use super::memory::{self, amounts, signed};
+use super::{Writer, probe_task};
 use crate::app::labels::{self, tensors};
+use crate::app::probe_task::AskedTask;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::HostModel;
@@ -28,7 +29,7 @@ pub(super) fn leaks_in_short(writer: &mut Writer, process: &Process) {
 }
 
 /// Writes the last report of the probe, or why there is none.
-pub(super) fn describe(writer: &mut Writer, model: &HostModel, process: &Process) {
+pub(super) fn describe(writer: &mut Writer, model: &HostModel, process: &Process, asked: Option<&AskedTask>) {
     let Some(probe) = &process.probe else { return };
     let Some(report) = &probe.report else {
         let uses_torch = process.allocator.as_ref().is_some_and(|stats| {
@@ -51,6 +52,7 @@ pub(super) fn describe(writer: &mut Writer, model: &HostModel, process: &Process
     for device in &report.devices {
         describe_device(writer, model.latest(), report, device);
     }
+    probe_task::describe(writer, asked, report);
     for leak in &report.leaks {
         describe_leak(writer, leak);
     }

@@ -8,9 +8,10 @@ use proptest::test_runner::TestRng;
 
 use super::{
     AllocationLines, AllocatorStats, AllocatorUnreadable, Cause, ChangesSince, Driver, Failure, Gpu, GpuProcess,
-    GpuUuid, Host, HostFacts, Identity, Missing, OmittedGroups, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading,
-    ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, Snapshot, StackRecording, State, StepEnd,
-    TensorCategory, TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble, Use, Xid,
+    GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice,
+    ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, Snapshot,
+    StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble, Use,
+    Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -125,7 +126,9 @@ arbitrary_structs! {
     TensorGroup { device, category, shape, dtype, block, kind, count, bytes, age_steps, count_change, bytes_change, part }
     OmittedGroups { count, bytes }
     ChangesSince { step, mark }
-    ProbeAnswer { id, request, ok, error, path, bytes }
+    ProbeAnswer { id, request, ok, error, path, bytes, steps, lines, peak }
+    LineMemory { bytes, count, line }
+    PeakParts { device, peak, categories, lines, is_complete }
     TensorLeak { device, category, shape, dtype, bytes_per_step, bytes_per_second, bytes, count_per_step, steps, allocated_at, held_by, cause, title, sure, advice }
     AllocationLines { user, inner }
     StackRecording { state, cost_percent, steps_left }

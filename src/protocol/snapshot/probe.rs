@@ -424,4 +424,45 @@ pub struct ProbeAnswer {
     /// The length of that file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Bytes>,
+    /// Over how many steps stacks were recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    /// The memory that was allocated during a recording and is still in use, by line, the largest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<LineMemory>,
+    /// The parts of the highest memory during a recording, for each CUDA device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peak: Vec<PeakParts>,
+}
+
+/// The memory that one line of a program allocated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LineMemory {
+    /// The memory.
+    pub bytes: Bytes,
+    /// The number of blocks; absent for all lines that are not listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// The line.
+    #[serde(flatten)]
+    pub line: AllocationLines,
+}
+
+/// The parts of the highest memory on one CUDA device during a recording.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PeakParts {
+    /// PyTorch's number of the device.
+    #[serde(rename = "cuda_device", alias = "device")]
+    pub device: u32,
+    /// The highest memory of tensors.
+    #[serde(rename = "peak_bytes", alias = "peak")]
+    pub peak: Bytes,
+    /// Its parts, in bytes.
+    #[serde(rename = "category_bytes", alias = "categories", default)]
+    pub categories: BTreeMap<TensorCategory, Bytes>,
+    /// The part that was allocated during the recording, by line, the largest first.
+    #[serde(default)]
+    pub lines: Vec<LineMemory>,
+    /// Whether the recording had room for all allocations; otherwise the peak may have been higher.
+    pub is_complete: bool,
 }
