@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "assets/probe"))
 
-from gputop_probe import causes, code_lines, estimates, frames, graphs, holders, leaks, lines, objects, ooms  # noqa: E402
+from gputop_probe import causes, code_lines, estimates, extended, graphs, holders, leaks, objects, ooms  # noqa: E402
 
 
 class Allocator:
@@ -118,8 +118,15 @@ class TrendTest(unittest.TestCase):
         for counts, wanted in (([450] * 9 + [1801] * 7, False), ([450] * 2 + [1801] * 14, False), (range(16), True), ([number // 5 for number in range(16)], True)):
             trend = leaks.Trend()
             for count in counts:
-                trend.take(count)
+                trend.take(count, 1 << 20)
             self.assertEqual(trend.is_rising(), wanted, counts)
+
+    def test_more_bytes_in_as_many_blocks_are_a_rise(self):
+        for sizes, wanted in ((range(16), True), ([size // 3 for size in range(16)], True), ([7] * 16, False), ([1] * 8 + [9] * 8, False), ([5, 3, 8, 1] * 4, False)):
+            trend = leaks.Trend()
+            for size in sizes:
+                trend.take(450, size)
+            self.assertEqual(trend.is_rising(), wanted, sizes)
 
 
 class GrowthTest(unittest.TestCase):
@@ -144,6 +151,41 @@ class GrowthTest(unittest.TestCase):
     def test_warm_up_is_no_leak_any_more(self):
         found = watch(lambda allocator, step: step < 12 and allocator.take(1024), 200)
         self.assertFalse(any(found))
+
+    def test_a_leak_is_found_although_the_censuses_become_rare(self):
+        allocator, history, step = Allocator(), leaks.History(), 0
+        for distance in [5] * 12 + [80] * 10:
+            for _ in range(distance):
+                step += 1
+                allocator.take(1024)
+            history.take(step, step * 0.1, allocator.census())
+            if history.count >= leaks.SHORTEST:
+                self.assertIn((0, "other"), history.growing())
+
+    def test_a_leak_is_found_although_a_census_follows_at_once(self):
+        allocator, history, step = Allocator(), leaks.History(), 0
+        for distance in [20] * 8 + [1] + [20] * 9:
+            for _ in range(distance):
+                step += 1
+                if step % 5 == 0:
+                    allocator.take(1024)
+            history.take(step, step * 0.1, allocator.census())
+        self.assertIn((0, "other"), history.growing())
+
+    def test_one_block_that_gets_larger_swells_and_does_not_grow(self):
+        kept = []
+
+        def swell(allocator, step):
+            new = allocator.take(1024 * (step + 1))
+            if kept:
+                allocator.give(kept.pop())
+            kept.append(new)
+
+        allocator, history = Allocator(), leaks.History()
+        for step in range(40):
+            swell(allocator, step)
+            history.take(step, step * 0.1, allocator.census())
+        self.assertEqual((history.growing(), history.swelling()), ({}, {0}))
 
     def test_locals_of_variable_length_are_no_leak(self):
         chance, kept = random.Random(1), []
@@ -210,150 +252,38 @@ class CauseTest(unittest.TestCase):
         self.assertEqual(self.decide(local, has_history=True, is_training=True, retain_graph=line), "kept_outputs")
         self.assertEqual(self.decide(), "unknown")
 
-    def test_the_advice_has_the_users_line(self):
-        holder = keep_one()
-        title, advice = causes.explain("kept_outputs", causes.Facts(holder=holder))
-        self.assertIn("`outputs.append(Value())`", advice)
-        self.assertEqual(title, "tensors are kept")
 
+class ExtendedTest(unittest.TestCase):
+    """A tensor that gets longer, held by a local of a function as below."""
 
-class Value:
-    pass
+    def leaks(self, function, sizes):
+        found = extended.Extended()
+        line = code_lines.Line(function.__code__, function.__code__.co_firstlineno)
+        holder = holders.Holder("tensor history", "local", "history", {0}, line=line, codes=[function.__code__])
+        for step, size in enumerate(sizes):
+            places = found.candidates([(0, 4096), (0, size)])
+            found.take(step, step * 0.1, [(holder, size, {"device": 0})] if 1 in places else [])
+        return found.leaks
 
+    def concatenates(torch, history, x):
+        history = torch.cat([history, x])
+        return history
 
-history = []
+    def replaces(model, history):
+        history = model(history)
+        return history
 
+    def test_a_tensor_that_is_concatenated_and_larger_at_each_look_leaks(self):
+        (leak,) = self.leaks(ExtendedTest.concatenates, range(10000, 20000, 1000))
+        self.assertEqual((leak["cause"], leak["bytes"], leak["bytes_per_step"], leak["count_per_step"]), ("extended", 19000, 1000, 0))
+        self.assertIn("`history = torch.cat([history, x])`", leak["advice"])
 
-class Layer:
-    seen = []
+    def test_batches_that_get_longer_are_no_leak(self):
+        self.assertEqual(self.leaks(ExtendedTest.replaces, range(10000, 20000, 1000)), [])
 
-    def __init__(self):
-        self.cache = {}
-
-    def forward(self, step):
-        self.cache[step] = Value()
-
-
-class Record:
-    def __init__(self, loss):
-        self.loss = loss
-
-
-def keep_one():
-    outputs = []
-    for _ in range(4):
-        outputs.append(Value())
-    return holders.find(list(outputs))[0][0]
-
-
-def fail():
-    value = Value()
-    raise ValueError(id(value))
-
-
-class HolderTest(unittest.TestCase):
-    def test_a_list_of_a_running_function(self):
-        holder = keep_one()
-        self.assertRegex(holder.text, r"^list outputs, test_diagnosis\.py:\d+ in keep_one$")
-        self.assertEqual(holder.line.text(), "outputs.append(Value())")
-
-    def test_a_global_a_class_and_an_attribute(self):
-        layer = Layer()
-        for step in range(3):
-            history.append(Value())
-            layer.forward(step)
-            Layer.seen.append(Value())
-        texts = [holders.find(list(history))[0][0].text, holders.find(list(Layer.seen))[0][0].text]
-        texts.append(holders.find(list(layer.cache.values()))[0][0].text)
-        name = "global history" if __name__ == "__main__" else "global %s.history" % __name__
-        self.assertRegex(texts[0], "^%s, test_diagnosis" % name)
-        self.assertRegex(texts[1], r"^Layer\.seen")
-        self.assertRegex(texts[2], r"^Layer\.cache, test_diagnosis\.py:\d+ in forward$")
-
-    def test_records_are_elements_and_not_the_owner(self):
-        records = [Record(Value()) for _ in range(4)]
-        found = holders.find([record.loss for record in records])[0]
-        self.assertRegex(found[0].text, r"^list records, ")
-
-    def test_an_exception_holds_the_locals_of_its_frames(self):
-        errors, samples = [], []
-        for _ in range(3):
-            try:
-                fail()
-            except ValueError as error:
-                errors.append(error)
-        for error in errors:
-            names = frames.names_of_locals(error.__traceback__.tb_next.tb_frame)
-            self.assertIn("value", names.values())
-            samples += [value for value in all_values() if id(value) in names]
-        self.assertEqual(len(samples), 3)
-        by_name = {holder.text.split(",")[0]: holder for holder in holders.find(samples[:2])[0]}
-        self.assertIn("traceback", by_name["list errors"].via)
-
-    def test_nothing_is_kept_alive(self):
-        import weakref
-
-        outputs = [Value() for _ in range(4)]
-        references = [weakref.ref(value) for value in outputs]
-        found = holders.find(list(outputs))
-        self.assertTrue(found)
-        del outputs
-        self.assertEqual([reference() for reference in references], [None] * 4)
-
-    def test_locals_are_read_without_f_locals(self):
-        def function(argument):
-            value = Value()
-            shared = Value()
-            return frames.names_of_locals(sys._getframe()), id(argument), id(value), id(shared), lambda: shared
-
-        names, *ids, _ = function(Value())
-        self.assertEqual([names[address] for address in ids], ["argument", "value", "shared"])
-
-
-def all_values():
-    import gc
-
-    return [value for value in gc.get_objects() if type(value) is Value]
-
-
-class LineTest(unittest.TestCase):
-    def test_the_line_that_fills_a_name(self):
-        def main(model):
-            total = 0
-            plain = model()
-            kept = {}
-            for step in range(3):
-                total += plain
-                kept[step] = total
-            return kept
-
-        text = lambda name: code_lines.fill_line(code_lines.codes_in(main.__code__), name).text()
-        self.assertEqual([text("total"), text("kept"), text("plain")], ["total += plain", "kept[step] = total", "plain = model()"])
-
-    def test_a_keyword_is_found(self):
-        def main(loss):
-            loss.backward()
-            loss.backward(retain_graph=True)
-
-        self.assertEqual(code_lines.keyword_line([main.__code__], "retain_graph").text(), "loss.backward(retain_graph=True)")
-        self.assertIsNone(code_lines.keyword_line([main.__code__], "create_graph"))
-
-    def test_the_users_line_and_the_innermost_outside_torch(self):
-        stack = [
-            ("/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 114, "forward"),
-            ("/tmp/torchinductor_user/x.py", 3, "call"),
-            ("/venv/lib/python3.11/site-packages/transformers/model.py", 12, "forward"),
-            ("/home/user/train.py", 40, "step"),
-            ("/home/user/train.py", 60, "<module>"),
-        ]
-        self.assertEqual(lines.user_and_inner(stack), ("train.py:40 in step", "model.py:12 in forward"))
-        self.assertEqual(lines.user_and_inner([]), (None, None))
-
-    def test_the_peak_is_rebuilt(self):
-        live = {0: (100, "weights")}
-        events = [("alloc", 1, 50, "a"), ("alloc", 2, 70, "b"), ("free_requested", 1, 50, None), ("alloc", 1, 10, "c"), ("free_requested", 2, 70, None)]
-        most, parts = lines.rebuild_peak(live, events)
-        self.assertEqual((most, sorted(parts)), (220, [(50, "a"), (70, "b"), (100, "weights")]))
+    def test_a_tensor_of_bounded_length_is_no_leak(self):
+        self.assertEqual(self.leaks(ExtendedTest.concatenates, [10000, 11000, 12000] * 4), [])
+        self.assertEqual(self.leaks(ExtendedTest.concatenates, [10000, 11000, 12000, 13000, 14000, 15000] + [15000] * 4), [])
 
 
 class BlackBoxTest(unittest.TestCase):

@@ -23,13 +23,15 @@ import venv
 import zipfile
 from pathlib import Path
 
+import static_runtime
+
 HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")) / "debug"
 VERSIONS = ["2.1.2", "2.3.1", "2.5.1", "2.7.1", "2.11.0", "2.15.0"]
 NEEDED = ["numpy<2", "filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "setuptools"]
 # The packages with the headers, and with the one library that is no stub.
 CUDA = {
-    11: ["nvidia-cuda-runtime-cu11==11.7.99", "nvidia-cuda-cupti-cu11==11.7.101"],
+    11: ["nvidia-cuda-runtime-cu11==11.7.99", "nvidia-cuda-cupti-cu11==11.7.101", "nvidia-cuda-nvcc-cu11==11.7.99"],
     12: ["nvidia-cuda-runtime-cu12", "nvidia-cuda-cupti-cu12", "nvidia-cuda-nvcc-cu12"],
     13: ["nvidia-cuda-runtime", "nvidia-cuda-cupti", "nvidia-cuda-crt"],
 }
@@ -157,6 +159,10 @@ def build(torch, out, cuda):
         fitting = [it for it in prefixes if name.lower().startswith(it.lower())]
         return prefixes[max(fitting, key=len)] if fitting else None
 
+    inner = static_runtime.redirect(libraries)
+    for name in needed:
+        # A library of NVIDIA inside the wheel would be found first.
+        (torch / "torch/lib" / name).unlink(missing_ok=True)
     by_library = {it: {} for it in needed}
     for name, (version, kind) in wanted.items():
         library = home(name, version)
@@ -164,7 +170,7 @@ def build(torch, out, cuda):
             by_library[library].setdefault(version, {})[name] = kind
     include = [f"-I{it}" for it in cuda.glob("nvidia/*/include")]
     for library, wants in by_library.items():
-        own = library.split(".so")[0]
+        own = library.split(".so")[0].split("-")[0]
         if own == "libcupti":
             continue
         known, source = set(), ""
@@ -172,7 +178,8 @@ def build(torch, out, cuda):
             source = (HERE / "fake_cudart.c").read_text()
             properties = [it for names in wants.values() for it in names if it.startswith("cudaGetDeviceProperties")]
             source = f"#define PROPERTIES {(properties or ['cudaGetDeviceProperties'])[0]}\n{source}"
-            known = set(re.findall(r"^\w[\w *]*?\b(\w+)\([^;]*\{", source, re.M)) | set(properties)
+            known = set(re.findall(r"^\w[\w *]*?\b(\w+)\([^;]*\{", source, re.M)) | {(properties or ["cudaGetDeviceProperties"])[0]}
+            source += static_runtime.table(inner, known) if inner else ""
         elif own == "libcuda":
             source = DRIVER
             known = set(re.findall(r"^int (\w+)", source, re.M))
@@ -306,8 +313,9 @@ def python_of(directory):
 def prepare(directory, version):
     """Downloads a version, and builds its fake runtime. Returns the environment for Python."""
     torch = download(directory / f"torch-{version}", f"torch=={version}")
-    runtime = re.search(r"libcudart\S*\.so\.(\d+)", run("readelf", "-d", torch / "torch/lib/libc10_cuda.so"))
-    major = int(runtime[1])
+    libraries = [torch / "torch/lib" / name for name in ("libc10_cuda.so", "libtorch_cpu.so")]
+    runtimes = [re.search(r"libcudart\S*\.so\.(\d+)", run("readelf", "-d", it)) for it in libraries]
+    major = int(next(filter(None, runtimes))[1])
     cuda = download(directory / f"cuda-{major}", *CUDA[major])
     out = directory / f"fake-{version}"
     build(torch, out, cuda)

@@ -14,7 +14,7 @@ takes readings at many steps. This script reads them from the memfd, as the agen
 Then the same scenario runs without the probe: each step must allocate the same, to the byte, and so must the peaks. The scenario `many`
 also measures the CPU time of the probe. Prints a table. The exit code is 1 when anything differs.
 
-CUDA graphs and expandable segments need a real GPU. PyTorch 1.13 has the CUDA runtime linked into it, so no fake can replace it.
+CUDA graphs and expandable segments need a real GPU.
 """
 
 import argparse
@@ -34,23 +34,23 @@ import check
 
 HERE = Path(__file__).resolve().parent
 PROBE = HERE.parent.parent / "assets/probe"
-VERSIONS = ["2.0.1", "2.1.2", "2.5.1", "2.11.0", "2.15.0"]
+VERSIONS = ["1.13.1", "2.0.1", "2.1.2", "2.5.1", "2.11.0", "2.15.0"]
 # The first version with all that a scenario needs.
 SCENARIOS = {
-    "plain": "2.0",
-    "lora": "2.0",
-    "gan": "2.0",
+    "plain": "1.13",
+    "lora": "1.13",
+    "gan": "1.13",
     "in_backward": "2.1",
-    "recreated": "2.0",
-    "skipped": "2.0",
-    "leak": "2.0",
-    "odd_tensors": "2.0",
-    "pools": "2.0",
-    "inference": "2.0",
+    "recreated": "1.13",
+    "skipped": "1.13",
+    "leak": "1.13",
+    "odd_tensors": "1.13",
+    "pools": "1.13",
+    "inference": "1.13",
     "ddp": "2.1",
     "fsdp1": "2.1",
     "fsdp2": "2.5",
-    "many": "2.0",
+    "many": "1.13",
 }
 STEPS = 60
 # The part of the program's time that the probe may take.

@@ -98,6 +98,7 @@ class Allocator:
         figures = self.stats(device)["allocated_bytes"]["all"]
         return figures["current"], figures["peak"]
 
-    def count(self, device):
-        """The number of live blocks of a device."""
-        return self.stats(device)["allocation"]["all"]["current"]
+    def population(self, device):
+        """The number of live blocks of a device, and their bytes."""
+        figures = self.stats(device)
+        return figures["allocation"]["all"]["current"], figures["allocated_bytes"]["all"]["current"]

@@ -59,6 +59,10 @@ TABLE = {
         "old models are kept",
         "`{code}` keeps parameters of earlier models: drop them, or move them with `.cpu()`",
     ),
+    "extended": (
+        "a tensor is made longer in each step",
+        "`{code}` makes `{name}` longer each time: keep a bounded part of it, such as `{name}[-1000:]`, or collect the parts with `.detach().cpu()`",
+    ),
     "unknown": ("memory grows without a Python tensor", "record stacks to see which line allocates it"),
 }
 
@@ -82,6 +86,8 @@ class Facts:
         self.retain_graph = facts.get("retain_graph")
         # The line that fills the holder is in a function that is registered as a hook.
         self.fills_in_hook = facts.get("fills_in_hook", False)
+        # The line that makes a tensor longer, or None.
+        self.line = facts.get("line")
         # The history of one tensor gets longer with each step.
         self.chain_grows = facts.get("chain_grows", False)
 
@@ -133,7 +139,7 @@ def explain(cause, facts):
         key = "kept_outputs_with_history"
     title, advice = TABLE[key]
     holder = facts.holder
-    line = facts.retain_graph if cause == "retain_graph" else holder.line if holder else None
+    line = facts.line or (facts.retain_graph if cause == "retain_graph" else holder.line if holder else None)
     code = line.text() if line else ""
     name = holder.name if holder else "it"
     if not code:

@@ -11,6 +11,8 @@ _FILLERS = frozenset(
     "append appendleft add extend insert update setdefault put put_nowait push register_hook register_forward_hook "
     "register_forward_pre_hook register_full_backward_hook".split()
 )
+_CONCATENATIONS = frozenset("cat concat concatenate hstack vstack dstack row_stack column_stack pad".split())
+_LOADS_OF_FUNCTIONS = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FAST", "LOAD_NAME")
 
 
 class Line:
@@ -49,6 +51,10 @@ def codes_of_functions(values):
             value = value.fget
         if isinstance(value, types.FunctionType):
             yield from codes_in(value.__code__)
+            # A decorator, such as torch.no_grad(), wraps the function.
+            inner = vars(value).get("__wrapped__")
+            if isinstance(inner, types.FunctionType) and inner is not value:
+                yield from codes_of_functions([inner])
 
 
 def codes_of_class(kind):
@@ -84,12 +90,16 @@ def _by_line(code):
         argument = instruction.argval
         if instruction.opname == "KW_NAMES":
             argument = code.co_consts[instruction.arg]
+        name = instruction.opname
+        if name == "BINARY_SLICE" or name == "BINARY_OP" and instruction.argrepr == "[]":
+            # From Python 3.12 and 3.14 on.
+            name = "BINARY_SUBSCR"
         if type(argument) is tuple and "_FAST" in instruction.opname:
             # Two instructions in one, such as STORE_FAST_LOAD_FAST, from Python 3.13 on.
             verbs = re.findall("LOAD|STORE", instruction.opname)
             lines[-1][1].extend((verb + "_FAST", name) for verb, name in zip(verbs, argument))
         else:
-            lines[-1][1].append((instruction.opname, argument))
+            lines[-1][1].append((name, argument))
     return lines
 
 
@@ -97,9 +107,9 @@ def fill_line(codes, name):
     """Returns the line that adds to what `name` (a variable or an attribute) refers to, or None.
 
     Preferred in this order: a method such as append or an item assignment; an assignment from an operation (`total += loss`);
-    the last assignment that stores something computed.
+    the last assignment of something computed; the last assignment of another value; one in a constructor.
     """
-    found = [None, None, None]
+    found = [None] * 5
     seen = set()
     for code in codes:
         if code in seen:
@@ -122,12 +132,40 @@ def fill_line(codes, name):
                     fills = True
                 elif operation.startswith(("INPLACE_", "BINARY_")) and "SUBSCR" not in operation:
                     computes = True
+                elif operation in _LOADS_OF_FUNCTIONS and argument in _CONCATENATIONS:
+                    computes = True
                 elif operation.startswith("CALL"):
                     calls = True
             rank = 0 if fills and loads else 1 if stores and loads and computes else 2 if stores and (calls or computes) else None
-            if rank is not None and (found[rank] is None or rank == 2):
+            if rank is None and stores and _stores_value(operations):
+                rank = 3
+            if rank in (2, 3) and code.co_name == "__init__":
+                rank = 4
+            if rank is not None and (found[rank] is None or rank >= 2):
                 found[rank] = Line(code, number)
-    return found[0] or found[1] or found[2]
+    return next(filter(None, found), None)
+
+
+def _stores_value(operations):
+    """Whether an assignment stores a value, and no constant such as None."""
+    loads = sum(operation.startswith("LOAD") and operation != "LOAD_CONST" for operation, _ in operations)
+    return loads > any(operation == "STORE_ATTR" for operation, _ in operations)
+
+
+def concatenating_line(codes, name):
+    """Returns the line that concatenates what `name` refers to with something, as `torch.cat([name, x])`, or None."""
+    for code in codes:
+        operations = [(number, *operation) for number, line in _by_line(code) for operation in line]
+        for at, (number, operation, argument) in enumerate(operations):
+            if operation not in _LOADS_OF_FUNCTIONS or argument not in _CONCATENATIONS:
+                continue
+            # The arguments are loaded right after the function.
+            for _, load, loaded in operations[at + 1 : at + 10]:
+                if load.startswith(("STORE", "RETURN")):
+                    break
+                if load.startswith("LOAD") and loaded == name:
+                    return Line(code, number)
+    return None
 
 
 def keyword_line(codes, keyword):

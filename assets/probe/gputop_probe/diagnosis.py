@@ -10,8 +10,8 @@ import gc
 import threading
 import time
 
-from . import causes, code_lines, graphs, holders, leaks, lines, ooms
-from .objects import live_objects, with_subclasses
+from . import causes, code_lines, extended, graphs, holders, leaks, lines, ooms
+from .passes import Pass
 from .trouble import is_ours
 
 # Passes over the objects may take one part in so many of the program's time; so may censuses; and censuses while the number of blocks rises.
@@ -26,62 +26,13 @@ TREND = 0.1
 FIRST_PASS, FIRST_PASS_SECONDS = 20, 10.0
 # Seconds without a step after which the program is not training: then the probe's thread takes the censuses.
 IDLE = 1.0
+# A leak ends when so many censuses show no growth.
+PAUSE = 16
 # Seconds between two tests for growth.
 TEST = 0.2
 _SAMPLES = 4
 _GROUPS = 3
 _MOST_LEAKS = 8
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-class _Pass:
-    """The finds of one pass over the live objects: tensors on the GPU by address, those with history, modules. Dropped at once."""
-
-    def __init__(self, probe):
-        torch, reader = probe.torch, probe.reader
-        kinds = [with_subclasses(torch.Tensor), with_subclasses(torch.nn.Module)]
-        objects = live_objects(set().union(*kinds))
-        self.modules = [value for value in objects if type(value) in kinds[1]]
-        # Parallel lists.
-        self.addresses, self.tensors, self.with_history = [], [], []
-        with reader.guard():
-            for value in objects:
-                if type(value) not in kinds[0]:
-                    continue
-                # The object may belong to a tensor of C++ that its owner is about to free.
-                reader.tensor._fix_weakref(value)
-                for address, piece in reader.pieces(value):
-                    self.addresses.append(address)
-                    self.tensors.append(piece)
-                    if reader.grad_fn(piece) is not None:
-                        self.with_history.append(piece)
-
-    def own(self):
-        """The lists that refer to tensors: no holders."""
-        return (self.tensors, self.with_history)
-
-    def hook_codes(self):
-        """The code objects of all functions that are registered as hooks of modules."""
-        codes = set()
-        for module in self.modules:
-            attributes = object.__getattribute__(module, "__dict__")
-            for name in _HOOKS:
-                for hook in list((attributes.get(name) or {}).values()):
-                    hook = getattr(hook, "func", hook)
-                    hook = getattr(hook, "__func__", hook)
-                    code = getattr(hook, "__code__", None) or getattr(getattr(type(hook), "__call__", None), "__code__", None)
-                    if code is not None:
-                        codes.update(code_lines.codes_in(code))
-        return codes
-
-    def is_eval_mode(self):
-        """Whether most modules with parameters of their own are in evaluation mode. None: there are none."""
-        modes = []
-        for module in self.modules:
-            attributes = object.__getattribute__(module, "__dict__")
-            if attributes.get("_parameters"):
-                modes.append(bool(attributes.get("training", True)))
-        return sum(modes) * 2 < len(modes) if modes else None
 
 
 @contextlib.contextmanager
@@ -105,6 +56,7 @@ class Diagnosis:
         self.history = leaks.History()
         self.reserved = leaks.Reserved()
         self.chain = graphs.Chain(probe.reader.grad_fn)
+        self.extended = extended.Extended()
         self.recorder = lines.Recorder(probe)
         self.recorder.label = self._label
         self.black_box = ooms.BlackBox(probe, self.leaks)
@@ -116,6 +68,10 @@ class Diagnosis:
         # Groups that a pass has looked at.
         self._seen = set()
         self._growing = {}
+        # By group: the number of the last census that showed growth.
+        self._grew_at = {}
+        # Devices whose live bytes rise.
+        self._swelling = set()
         self.trend = leaks.Trend()
         # Seconds: the moment of the last census and what it took.
         self._last_census = self._cost = 0.0
@@ -206,7 +162,8 @@ class Diagnosis:
         if now < self._next_trend:
             return False
         self._next_trend = now + TREND
-        self.trend.take(sum(self.probe.allocator.count(device) for device in list(self.probe.levels)))
+        populations = [self.probe.allocator.population(device) for device in list(self.probe.levels)]
+        self.trend.take(sum(count for count, _ in populations), sum(size for _, size in populations))
         share = CENSUSES if not self._is_rising() else FIRST if self._burst > 0 and not self._leaks else RISING
         return now >= self._last_census + share * self._cost
 
@@ -241,31 +198,37 @@ class Diagnosis:
             self._burst -= self._cost
 
     def _is_rising(self):
-        return bool(self._growing) or self.trend.is_rising()
+        return bool(self._growing or self._swelling) or self.trend.is_rising()
 
     def _test(self):
-        self._growing = self.history.growing()
-        self._leaks = [leak for leak in self._leaks if leak.group in self._growing]
+        self._growing, self._swelling = self.history.growing(), self.history.swelling()
+        for group in self._growing:
+            self._grew_at[group] = self.history.count
+        self._leaks = [leak for leak in self._leaks if self.history.count - self._grew_at[leak.group] < PAUSE]
         for leak in self._leaks:
+            if leak.group not in self._growing:
+                continue
             alike = [block.size for block in self.history.blocks.values() if block.device == leak.group[0] and block.size in leak.sizes]
             leak.fields["bytes"] = sum(alike)
             leak.addresses = {block.address for block in self._growing[leak.group].blocks if block.size in leak.sizes}
 
     def _is_pass_due(self, now):
-        is_new = any(group not in self._seen for group in self._growing)
+        is_new = any(group not in self._seen for group in [*self._growing, *self._swelling])
         has_begun = self.probe.steps.count >= FIRST_PASS or (not self.probe.steps.count and self.history.count >= 6)
         return is_new or (now >= self._next_pass and has_begun)
 
     def leaks(self):
         """The leaks for the state, the largest first."""
-        found = sorted(self._leaks, key=lambda leak: -(leak.fields.get("bytes_per_second") or 0))
         fields = []
-        for leak in found:
+        for leak in self._leaks:
             fields.append(dict(leak.fields))
             at = self.recorder.line_of(leak.group[0], leak.addresses)
             if at:
                 fields[-1]["allocated_at"] = at
-        if self._chain_leak and not found:
+        known = {tuple(leak["held_by"]) for leak in fields}
+        fields += [leak for leak in self.extended.leaks if leak["device"] in self._swelling and tuple(leak["held_by"]) not in known]
+        fields.sort(key=lambda leak: -(leak.get("bytes_per_second") or 0))
+        if self._chain_leak and not fields:
             fields.append(dict(self._chain_leak))
         for device, gap in sorted(self._fragments.items()):
             if gap:
@@ -299,26 +262,41 @@ class Diagnosis:
                 self._diagnose(self._growing, self.probe.steps.count)
         finally:
             rest = PASSES * (time.thread_time() - began)
-            is_open = any(leak.fields["cause"] == "unknown" for leak in self._leaks)
+            is_open = any(leak.fields["cause"] == "unknown" for leak in self._leaks) or bool(self._swelling and not self._leaks)
             if (is_open or self.chain.may_grow()) and self._quick_passes < QUICK_PASSES:
                 self._quick_passes += 1
-                rest = min(rest, 0.7 if self._growing and self._quick_passes < 4 else 4.0)
+                rest = min(rest, 0.7 if (self._growing or self._swelling) and self._quick_passes < 5 else 4.0)
             self._next_pass = now + rest
 
     def _diagnose(self, growing, step):
-        self._seen |= set(growing)
-        scan = _Pass(self.probe)
+        self._seen |= set(growing) | self._swelling
+        scan = Pass(self.probe)
         codes = self._codes_of_running()
         longest = self.chain.take(step if step else self.history.count, scan.with_history)
         rate = self.chain.growth()
         found = []
         for group, growth in growing.items():
             found += self._leaks_of(group, growth, scan, codes, longest)
-        self._leaks = found
+        self._leaks = found + [leak for leak in self._leaks if leak.group not in growing]
+        self._look_for_extended(scan, step)
         self._chain_leak = None
         if rate and longest is not None and not found:
             self._chain_leak = self._chain_only(longest, rate, scan, codes, step)
         longest = None
+
+    def _look_for_extended(self, scan, step):
+        """Finds tensors that are made longer. The first look only learns the sizes."""
+        sizes = [(tensor.device.index, tensor.numel() * tensor.element_size()) for tensor in scan.tensors]
+        places = [at for at in self.extended.candidates(sizes) if sizes[at][0] in self._swelling]
+        samples, found = [scan.tensors[at] for at in places], []
+        for holder in holders.find(samples, self.torch, own=scan.own())[0] if samples else []:
+            largest = max(holder.samples, key=lambda at: sizes[places[at]][1])
+            tensor = samples[largest]
+            fields = {"device": tensor.device.index, "shape": list(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", "")}
+            fields["category"] = "activations" if self.probe.reader.has_history(tensor) else "named_tensors"
+            found.append((holder, sum(sizes[places[at]][1] for at in holder.samples), fields))
+        tensor = samples = None
+        self.extended.take(step, time.monotonic(), found)
 
     def _codes_of_running(self):
         codes, seen = [], set()

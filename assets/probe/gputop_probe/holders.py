@@ -17,6 +17,8 @@ _PACKAGE = __name__.split(".")[0]
 _LEVELS = 10
 # More objects than this on one level are not names but a data structure that everything refers to.
 _BREADTH = 400
+# An element of a list or dictionary may hold so many tensors.
+_PER_ELEMENT = 3
 _CELL = frames._CELL
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 
@@ -24,11 +26,11 @@ _CONTAINERS = (dict, list, tuple, set, frozenset)
 class Holder:
     """A name that holds some of the sampled tensors.
 
-    `kind` is local, global, attribute, class or hook. `via` has what lies between the name and the tensors: traceback,
+    `kind` is local, global, attribute, class, closure or hook. `via` has what lies between the name and the tensors: traceback,
     optimizer, hook, buffer, parameter, graph, function.
     """
 
-    def __init__(self, text, kind, name, samples, via=(), owner=None, line=None, is_module=False):
+    def __init__(self, text, kind, name, samples, via=(), owner=None, line=None, is_module=False, codes=()):
         self.text = text
         self.kind = kind
         self.name = name
@@ -37,6 +39,8 @@ class Holder:
         # The class of an attribute's owner.
         self.owner = owner
         self.line = line
+        # The code that can reach the name.
+        self.codes = list(codes)
         self.is_module = is_module
 
     def __repr__(self):
@@ -91,6 +95,10 @@ class Search:
         self.skip = {id(frame) for frame in self.running} | {id(value) for value in own}
         self.locals = [(frame, frames.names_of_locals(frame)) for frame in self.running]
         self.found = []
+        # Attributes of objects that are elements of something: the answer where that has no name.
+        self.elements = []
+        # By address: the shape of what is in a cell.
+        self.cells = {}
         self.is_complete = True
 
     def is_a(self, value, kind):
@@ -115,6 +123,10 @@ class Search:
             objects = None
             self.running = None
             self.locals = None
+        named = frozenset().union(*(holder.samples for holder in self.found))
+        for holder in self.elements:
+            if not holder.samples <= named:
+                self._name(holder)
         self.found.sort(key=lambda holder: (-len(holder.samples), holder.kind != "local", holder.text))
         return self.found
 
@@ -134,8 +146,9 @@ class Search:
             # A name of the interpreter's own, such as an argument of a library's function on the stack, says nothing.
             if name is None or _is_library(frame.f_code.co_filename):
                 continue
-            line = code_lines.fill_line(code_lines.codes_in(frame.f_code), name) or code_lines.Line(frame.f_code, frame.f_lineno)
-            self._name(Holder("%s %s, %s" % (node.shape, name, line), "local", name, node.samples, node.via, None, line))
+            codes = list(code_lines.codes_in(frame.f_code))
+            line = code_lines.fill_line(codes, name) or code_lines.Line(frame.f_code, frame.f_lineno)
+            self._name(Holder("%s %s, %s" % (node.shape, name, line), "local", name, node.samples, node.via, None, line, codes=codes))
             is_local = True
             break
         return is_local
@@ -186,18 +199,20 @@ class Search:
         kind = type(value)
         via = node.via
         if kind is dict and "__name__" in value and "__builtins__" in value and type(key) is str:
-            codes = code_lines.codes_of_module(value, self.running)
+            codes = _of_user(code_lines.codes_of_module(value, self.running))
             line = code_lines.fill_line(codes, key)
-            if _is_library(value.get("__file__") or ""):
-                line = None
             text = "global %s" % key if value["__name__"] == "__main__" else "global %s.%s" % (value["__name__"], key)
-            self._name(Holder(text + (", %s" % line if line else ""), "global", key, node.samples, via, None, line))
+            self._name(Holder(text + (", %s" % line if line else ""), "global", key, node.samples, via, None, line, codes=codes))
             return
         if kind is types.FrameType:
             self._add(value, node, via | {"frame"}, node.shape, None, above, nodes, seen)
             return
         if kind is types.TracebackType or issubclass(kind, BaseException):
             self._add(value, node, via | {"traceback"}, "exception", None, above, nodes, seen)
+            return
+        if kind is _CELL:
+            self.cells[id(value)] = node.shape
+        if kind is types.FunctionType and self._closure(value, node):
             return
         if kind in (_CELL, types.FunctionType, types.MethodType):
             function = value.__name__ if kind is types.FunctionType else None
@@ -210,9 +225,10 @@ class Search:
         if isinstance(kind, type) and issubclass(kind, type):
             if node.keys and type(node.keys[0]) is str:
                 name = node.keys[0]
-                line = code_lines.fill_line(code_lines.codes_of_class(value), name)
+                codes = _of_user(code_lines.codes_of_class(value))
+                line = code_lines.fill_line(codes, name)
                 text = "%s.%s" % (value.__name__, name)
-                self._name(Holder(text + (", %s" % line if line else ""), "class", name, node.samples, via, value.__name__, line))
+                self._name(Holder(text + (", %s" % line if line else ""), "class", name, node.samples, via, value.__name__, line, codes=codes))
             return
         name = self._attribute(value, node)
         if name is None:
@@ -229,6 +245,20 @@ class Search:
         entry[2].update(node.samples)
         entry[3].update(via)
 
+    def _closure(self, function, node):
+        """Names a variable of a closure whose function no longer runs. Returns whether there is one."""
+        code = function.__code__
+        if node.address != id(function.__closure__) or _is_library(code.co_filename):
+            return False
+        for name, cell in zip(code.co_freevars, function.__closure__):
+            if id(cell) in self.cells:
+                codes = list(code_lines.codes_in(code))
+                line = code_lines.fill_line(codes, name) or code_lines.Line(code, code.co_firstlineno)
+                text = "%s %s, %s" % (self.cells[id(cell)], name, line)
+                self._name(Holder(text, "closure", name, node.samples, node.via, None, line, codes=codes))
+                return True
+        return False
+
     def _attribute(self, value, node):
         """The name of the attribute of `value` through which it holds the object of `node`, or None."""
         found, keys = _attributes(value), ()
@@ -244,21 +274,23 @@ class Search:
     def _settle(self, attributes, above, nodes, seen):
         for (kind, name), (owners, pairs, samples, via) in attributes.items():
             is_module = bool(self.module) and issubclass(kind, self.module)
-            if len(owners) > 1 and len(owners) >= len(samples) and not is_module:
-                for value, node in pairs:
-                    self._add(value, node, node.via, kind.__name__, None, above, nodes, seen)
-                continue
             if name.startswith(("_buffers ", "_parameters ")):
                 where, name = name.split(" ", 1)
                 via = via | {"buffer" if where == "_buffers" else "parameter"}
             if name.endswith("_hooks"):
                 self._name(Holder("%s on %s" % (_words(name), kind.__name__), "hook", name, samples, via | {"hook"}, kind.__name__, None, is_module))
                 continue
-            line = code_lines.fill_line(code_lines.codes_of_class(kind), name)
-            if line and _is_library(line.file):
-                line = None
+            codes = _of_user(code_lines.codes_of_class(kind))
+            line = code_lines.fill_line(codes, name)
             text = "%s.%s" % (kind.__name__, name) + (", %s" % line if line else "")
-            self._name(Holder(text, "attribute", name, samples, via, kind.__name__, line, is_module))
+            holder = Holder(text, "attribute", name, samples, via, kind.__name__, line, is_module, codes)
+            if len(owners) > 1 and _PER_ELEMENT * len(owners) >= len(samples) and not is_module:
+                # Each has few of the samples.
+                for value, node in pairs:
+                    self._add(value, node, node.via, kind.__name__, None, above, nodes, seen)
+                self.elements.append(holder)
+            else:
+                self._name(holder)
 
     def _add(self, value, node, via, shape, key, above, nodes, seen):
         address = id(value)
@@ -283,6 +315,10 @@ def _words(name):
 def _is_library(file):
     """Whether a file belongs to Python, torch or an installed package, or is no file."""
     return not file or file.startswith("<") or "site-packages" in file or "dist-packages" in file or file.startswith((_HERE, _STANDARD)) or _TORCH in file
+
+
+def _of_user(codes):
+    return [code for code in codes if not _is_library(code.co_filename)]
 
 
 _STANDARD = os.path.dirname(os.__file__) + os.sep

@@ -135,14 +135,26 @@ class History:
                 came = [block for block in blocks if first.census < block.census <= last.census - YOUNG]
                 if not _is_steady(came, window):
                     continue
-                gained = sum(block.size for block in came)
-                before = max(entry.live.get(group, 0) for entry in window[:4])
-                after = min(entry.live.get(group, 0) for entry in window[-4:])
-                if after - before < 0.6 * gained * (len(window) - 8) / len(window):
+                # The time between censuses varies: only what came between the two ends counts.
+                start, end = window[:4], window[-4:]
+                gained = sum(block.size for block in came if start[-1].census < block.census <= end[0].census)
+                before = max(entry.live.get(group, 0) for entry in start)
+                after = min(entry.live.get(group, 0) for entry in end)
+                if after <= before or after - before < 0.6 * gained:
                     continue
                 came.sort(key=lambda block: block.census)
                 # A longer window is better evidence.
                 found[group] = Growth(came, last.census - first.census, last.step - first.step, last.time - first.time)
+        return found
+
+
+    def swelling(self):
+        """Returns the devices whose live bytes rise all along a window, whether blocks come and stay or some get larger."""
+        found = set()
+        for window in self._windows():
+            for group in window[-1].live:
+                if rises([entry.live.get(group, 0) for entry in window]):
+                    found.add(group[0])
         return found
 
 
@@ -164,7 +176,9 @@ def _is_steady(blocks, window):
             if edges[quarter].census < block.census <= edges[quarter + 1].census:
                 totals[quarter] += block.size
                 events[quarter].add(block.census)
-    if min(len(event) for event in events) < 3 or min(after - before for before, after in zip(places, places[1:])) <= 0:
+    # Two censuses may be so close to each other that nothing came between them.
+    counts = [len(event) for event in events]
+    if min(counts) < 2 or counts[3] < 3 or sum(counts) < 11 or min(after - before for before, after in zip(places, places[1:])) <= 0:
         return False
     mean = sum(totals) / (places[4] - places[0])
     return all(totals[quarter] >= STEADY * mean * (places[quarter + 1] - places[quarter]) for quarter in range(4))
@@ -180,16 +194,29 @@ def is_spread(blocks, growth):
     return len(quarters) == 4
 
 
+def rises(values):
+    """Whether the values of each quarter are larger than those before. Values that vary by chance do that once in 10^7 times.
+
+    Neighbours may be equal: the allocator rounds large blocks up to 2 MiB.
+    """
+    edges = [len(values) * quarter // 4 for quarter in range(5)]
+    quarters = [values[first:last] for first, last in zip(edges, edges[1:])]
+    return all(max(before) <= min(after) and min(before) < max(after) for before, after in zip(quarters, quarters[1:]))
+
+
 class Trend:
-    """Tells from the number of live blocks, which is cheap to read, whether a census is worth its time."""
+    """Tells from the number and the bytes of live blocks, which are cheap to read, whether a census is worth its time."""
 
     def __init__(self):
-        self._counts = deque(maxlen=16)
+        self._counts, self._bytes = deque(maxlen=16), deque(maxlen=16)
 
-    def take(self, count):
+    def take(self, count, size):
         self._counts.append(count)
+        self._bytes.append(size)
 
     def is_rising(self):
+        if len(self._bytes) == self._bytes.maxlen and rises(list(self._bytes)):
+            return True
         counts = list(self._counts)
         if len(counts) < 8:
             return False
