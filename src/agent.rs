@@ -43,8 +43,8 @@ use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{
-    Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Process, ProcessFacts, ProcessId,
-    Reading, Trouble, Use,
+    Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, ProbeReading, Process, ProcessFacts,
+    ProcessId, Reading, Trouble, Use,
 };
 
 /// The readings of one pass over the driver, or over the simulated machine.
@@ -66,6 +66,8 @@ struct SimulatedProcess {
     user: &'static str,
     /// `None` for a process without PyTorch.
     allocator: Option<pytorch::ReadOutcome>,
+    /// `None` for a process without a probe.
+    probe: Option<Arc<ProbeReading>>,
 }
 
 #[derive(Debug, Clone)]

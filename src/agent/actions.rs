@@ -183,6 +183,9 @@ impl CommandHandler {
             }
             Command::AskProbe { process, request } => {
                 let outcome = match self.check_identity(process) {
+                    Ok(()) if self.audit.is_none() => Outcome::Refused {
+                        reason: "--demo simulates the report of this program: nobody answers".into(),
+                    },
                     Ok(()) => probe::ask(process, &request),
                     Err(refusal) => refusal.into(),
                 };

@@ -6,6 +6,7 @@
 
 mod board;
 mod processes;
+mod report;
 mod scene;
 
 use std::io;
@@ -16,7 +17,7 @@ pub use self::processes::{ROLE_VARIABLE, be};
 use super::pytorch::AllocatorReading;
 use super::{NvmlProcess, Readings, SimulatedProcess, clock};
 use crate::base::units::Moment;
-use crate::protocol::snapshot::{Driver, GpuUuid, Process, Snapshot};
+use crate::protocol::snapshot::{Driver, GpuUuid, ProbeReading, Process, Snapshot};
 
 /// How long the scene has lasted when the machine starts, in milliseconds: long enough for a verdict on its leak.
 const PAST_MS: u64 = 15 * 60 * 1000;
@@ -69,6 +70,8 @@ impl Machine {
             user: actor.role.user(),
             allocator: scene::allocator(actor.role, seconds)
                 .map(|stats| Ok(AllocatorReading { devices: [stats].into(), ..AllocatorReading::default() })),
+            probe: report::report(actor.role, at, seconds)
+                .map(|report| ProbeReading { report: Some(report), missing: None }.into()),
         });
         Readings {
             driver: Driver { version: Some("demo".into()), cuda_version: None, trouble: None, failures: Vec::new() },
@@ -83,11 +86,12 @@ fn in_seconds(milliseconds: u64) -> f64 {
     Duration::from_millis(milliseconds).as_secs_f64()
 }
 
-/// Gives the processes of the simulated machine the names of their users.
-pub(super) fn add_users(processes: &mut [Process], simulated: &[SimulatedProcess]) {
+/// Gives the processes of the simulated machine the names of their users, and the reports of their probes.
+pub(super) fn add_facts(processes: &mut [Process], simulated: &[SimulatedProcess]) {
     for process in processes {
         if let Some(simulated) = simulated.iter().find(|simulated| simulated.pid == process.id.pid) {
             process.facts_mut().user = Ok(simulated.user.into());
+            process.probe.clone_from(&simulated.probe);
         }
     }
 }

@@ -260,7 +260,7 @@ impl MainLoop {
         let related = self.scan.as_ref().map_or_else(|| [].into(), |scan| scan.related.clone());
         self.processes.read_related(&related, self.is_full_scan_requested);
         let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
-        demo::add_users(&mut processes, &self.readings.simulated);
+        demo::add_facts(&mut processes, &self.readings.simulated);
         self.add_allocators(&mut processes, &gpus);
         self.add_probes(&mut processes, &gpus, now);
         for gpu in &mut gpus {
@@ -296,6 +296,7 @@ impl MainLoop {
         for readings in past {
             let mut earlier = demo::earlier(snapshot, &readings);
             self.readings = readings;
+            demo::add_facts(&mut earlier.processes, &self.readings.simulated);
             self.add_allocators(&mut earlier.processes, &earlier.gpus);
             self.writer.put_past(earlier);
         }

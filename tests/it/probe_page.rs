@@ -167,3 +167,24 @@ fn the_graph_stacks_the_categories() {
     });
     terminal.quit();
 }
+
+#[test]
+fn the_demo_shows_a_leak_with_its_line_and_holder() {
+    let host = host_with_gpus(1);
+    let mut terminal = Terminal::start_at(&host, 120, 90, ["--demo"]);
+    terminal.wait_for("python train.py");
+    terminal.keys("i");
+    for words in [
+        "held by list outputs, train.py:88 in",
+        "Inside PyTorch 2.5.1, Python 3.11.9, step ",
+        "allocated at     train.py:61 in train_step",
+        "held by          list outputs, train.py:88 in main",
+        "× (8, 1024, 1600) float32  activations",
+        "× (1600, 6400) float32  optimizer state exp_avg",
+    ] {
+        terminal.wait_for(words);
+    }
+    terminal.keys("h");
+    terminal.wait_for("holders          not done: --demo simulates the report of this program");
+    terminal.quit();
+}

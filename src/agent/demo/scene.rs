@@ -49,8 +49,22 @@ pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> Op
     Some(NvmlProcess { pid, listed: now, usage: Use::Compute, memory, sm: Ok(Percent::new(percent(sm))) })
 }
 
+/// The memory that PyTorch reserved, and its parts without a tensor, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reserved {
+    pub(super) whole: u64,
+    pub(super) cache: u64,
+    pub(super) fragmented: u64,
+}
+
 /// `None` for a role without allocator stats.
 pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<DeviceStats> {
+    let Reserved { whole, cache, fragmented } = reserved(role, seconds)?;
+    Some(DeviceStats::of_parts(whole, cache, fragmented))
+}
+
+/// `None` for a role without PyTorch.
+pub(super) fn reserved(role: DemoRole, seconds: f64) -> Option<Reserved> {
     const MIB: u64 = 1 << 20;
     /// Memory outside of PyTorch's allocator: context, kernels and libraries.
     const BESIDE: u64 = 468 * MIB;
@@ -65,15 +79,26 @@ pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<DeviceStats> {
         DemoRole::Notebook => (share(0.72), share(0.02)),
         _ => return None,
     };
-    Some(DeviceStats::of_parts(reserved, cache, fragmented))
+    Some(Reserved { whole: reserved, cache, fragmented })
 }
 
-/// Returns the memory of a job that leaks 1.5 GiB per minute, in MiB. The curve starts again before the GPU is full.
+/// The growth of the job that leaks: 1.5 GiB per minute.
+pub(super) const LEAK_MIB_PER_SECOND: f64 = 25.6;
+
+/// Returns the leaked memory of that job, in MiB. The curve starts again before the GPU is full.
+pub(super) fn leaked_mib(seconds: f64) -> f64 {
+    LEAK_MIB_PER_SECOND * seconds % 40_000.0
+}
+
+/// Returns the memory of that job, in MiB.
 fn grown_mib(seconds: f64) -> f64 {
     const FIRST: f64 = 40_000.0;
-    const LEAK: f64 = 25.6;
     // PyTorch allocates segments of 20 MiB.
-    FIRST + (LEAK * seconds % 40_000.0 / 20.0).floor() * 20.0
+    FIRST + (leaked_mib(seconds) / 20.0).floor() * 20.0
+}
+
+pub(super) fn uuid(gpu: u32) -> GpuUuid {
+    GpuUuid(format!("GPU-demo-{gpu}").into())
 }
 
 /// Returns the readings of a GPU with its living processes. The driver does not list those in `hidden`.
@@ -84,7 +109,7 @@ pub(super) fn gpu(
     processes: Vec<NvmlProcess>,
     hidden: &[NvmlProcess],
 ) -> GpuReadings {
-    let uuid = GpuUuid(format!("GPU-demo-{index}").into());
+    let uuid = uuid(index);
     // The sum of no floats is -0, so the fold starts at 0.
     let sm = processes.iter().filter_map(|process| process.sm.ok()).fold(0.0, |sum, sm| sum + sm.value());
     let sm = f64::from(sm.min(100.0));
