@@ -36,6 +36,11 @@ class Blocks:
         return None
 
 
+def complete(snapshot):
+    """A snapshot with all its parts: PyTorch 1.13 gives a list of segments."""
+    return {"segments": snapshot, "device_traces": []} if type(snapshot) is list else snapshot
+
+
 class Allocator:
     def __init__(self, torch):
         self.stats = torch._C._cuda_memoryStats
@@ -46,7 +51,7 @@ class Allocator:
     def segments(self):
         while True:
             try:
-                return self.snapshot(*self.forms[0])["segments"]
+                return complete(self.snapshot(*self.forms[0]))["segments"]
             except TypeError:
                 if len(self.forms) == 1:
                     raise

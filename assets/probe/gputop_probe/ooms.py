@@ -14,6 +14,7 @@ import sys
 import time
 
 from . import causes, holders, lines
+from .allocator import complete
 from .state import build
 
 # Reports of one process, and reports that the folder keeps.
@@ -265,7 +266,7 @@ class BlackBox:
         if blocks * _SECONDS_PER_BLOCK > SECONDS:
             raise TimeoutError("%d blocks would take too long" % blocks)
         # With the program's own recording on, its traces are what memory_viz shows best.
-        snapshot = self.torch.cuda.memory._snapshot()
+        snapshot = complete(self.torch.cuda.memory._snapshot())
         try:
             return snapshot_bytes(snapshot, deadline=deadline)
         except OverflowError:
@@ -312,7 +313,7 @@ def write_snapshot(torch, path):
     if not path or not os.path.isabs(path):
         return {"ok": False, "error": "the path of a snapshot must be absolute"}
     try:
-        content = snapshot_bytes(torch.cuda.memory._snapshot(), most=1 << 30)
+        content = snapshot_bytes(complete(torch.cuda.memory._snapshot()), most=1 << 30)
         at = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(at, "wb") as file:
             file.write(content)
