@@ -88,6 +88,8 @@ def reader():
     """A TensorReader of tensors as above, without torch."""
 
     class Torch:
+        __version__ = "2.5.1"
+
         class _C:
             DisableTorchFunction = None
 

@@ -44,7 +44,7 @@ SCENARIOS = {
     "recreated": "1.13",
     "skipped": "1.13",
     "leak": "1.13",
-    "odd_tensors": "1.13",
+    "odd_tensors": "2.0",
     "pools": "1.13",
     "inference": "1.13",
     "ddp": "2.1",

@@ -39,8 +39,7 @@ class Labels:
         objects = live_objects(set().union(*kinds))
         tensors = [value for value in objects if type(value) in kinds[2]]
         for tensor in tensors:
-            # The object may belong to a tensor of C++ that its owner is about to free.
-            self.reader.tensor._fix_weakref(tensor)
+            self.reader.claim(tensor)
         self.modules = []
         for value in objects:
             if type(value) in kinds[0]:

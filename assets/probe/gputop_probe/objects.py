@@ -1,5 +1,6 @@
 """Finds the live modules, optimizers and tensors of the program, and looks into tensors without running code of the program."""
 
+import ctypes
 import gc
 from itertools import compress
 
@@ -45,6 +46,14 @@ class TensorReader:
         self._requires_grad, self._version, self._is_view = tensor.requires_grad.__get__, tensor._version.__get__, tensor._is_view
         self.known_types = {tensor, torch.nn.Parameter}
         self.dtypes = {}
+        # In PyTorch 1.13, each call of `_fix_weakref` adds a reference that nothing takes back.
+        self._keeps_reference = str(torch.__version__).startswith("1.")
+
+    def claim(self, tensor):
+        """Makes Python the owner of a tensor: otherwise its owner in C++ could free the object that was just found."""
+        self.tensor._fix_weakref(tensor)
+        if self._keeps_reference:
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(tensor))
 
     def is_tensor(self, value):
         return type(value) in self.known_types or issubclass(type(value), self.tensor)

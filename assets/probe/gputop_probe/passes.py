@@ -20,8 +20,7 @@ class Pass:
             for value in objects:
                 if type(value) not in kinds[0]:
                     continue
-                # The object may belong to a tensor of C++ that its owner is about to free.
-                reader.tensor._fix_weakref(value)
+                reader.claim(value)
                 for address, piece in reader.pieces(value):
                     self.addresses.append(address)
                     self.tensors.append(piece)
