@@ -210,7 +210,7 @@ class Diagnosis:
                 continue
             alike = [block.size for block in self.history.blocks.values() if block.device == leak.group[0] and block.size in leak.sizes]
             leak.fields["bytes"] = sum(alike)
-            leak.addresses = {block.address for block in self._growing[leak.group].blocks if block.size in leak.sizes}
+            leak.blocks = {(block.address, block.size) for block in self._growing[leak.group].blocks if block.size in leak.sizes}
 
     def _is_pass_due(self, now):
         is_new = any(group not in self._seen for group in [*self._growing, *self._swelling])
@@ -222,7 +222,7 @@ class Diagnosis:
         fields = []
         for leak in self._leaks:
             fields.append(dict(leak.fields))
-            at = self.recorder.line_of(leak.group[0], leak.addresses)
+            at = self.recorder.line_of(leak.group[0], leak.blocks)
             if at:
                 fields[-1]["allocated_at"] = at
         known = {tuple(leak["held_by"]) for leak in fields}
@@ -423,7 +423,7 @@ class _Leak:
         cause, is_likely = causes.decide(facts)
         title, advice = causes.explain(cause, facts)
         amount = sum(block.size for block in blocks)
-        self.addresses = {block.address for block in blocks}
+        self.blocks = {(block.address, block.size) for block in blocks}
         self.sizes = {block.size for block in blocks}
         self.fields = {"device": group[0], "category": _category(facts)}
         if shape is not None:

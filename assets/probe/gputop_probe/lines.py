@@ -104,7 +104,7 @@ class Recorder:
         self.torch = probe.torch
         # The category of the block at an address, or None.
         self.label = lambda address: None
-        # Where recorded blocks that stayed were allocated: {(device, address): (user, inner)}.
+        # Where recorded blocks that stayed were allocated: {(device, address): (user, inner, size)}.
         self.places = {}
         self._job = None
         self._steps = 0
@@ -267,7 +267,7 @@ class Recorder:
                     continue
                 # The autograd engine's threads have no Python frames.
                 user = inner = "backward"
-            self.places[device, address] = (user or inner, inner)
+            self.places[device, address] = (user or inner, inner, block["size"])
             places.append((user or inner, inner, block["size"]))
         self.places = {place: line for place, line in self.places.items() if place in now}
         return {"lines": rows(places), "blocks": len(places), "steps": job["steps"]}
@@ -302,9 +302,11 @@ class Recorder:
             )
         return {"peak": devices, "steps": job["steps"]}
 
-    def line_of(self, device, addresses):
-        """Where most of the blocks were allocated, of those that a recording saw: {"user", "inner"}, or None."""
-        counts = Counter(self.places[device, address] for address in addresses if (device, address) in self.places)
+    def line_of(self, device, blocks):
+        """Where most of the blocks {(address, size)} were allocated, of those that a recording saw: {"user", "inner"}, or None."""
+        # A block of another size took the place of the recorded one.
+        known = ((self.places.get((device, address)), size) for address, size in blocks)
+        counts = Counter(place[:2] for place, size in known if place and place[2] == size)
         if not counts:
             return None
         user, inner = counts.most_common(1)[0][0]

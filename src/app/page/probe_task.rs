@@ -90,7 +90,6 @@ fn waiting(task: ProbeTask) -> String {
 }
 
 fn describe_answer(writer: &mut Writer, name: &str, task: ProbeTask, answer: &ProbeAnswer, report: &ProbeReport) {
-    let step = report.steps.as_ref().map_or_else(String::new, |steps| format!(" step {}", steps.count));
     let recorded = answer.steps.map_or_else(String::new, |steps| format!(" in {steps} steps"));
     match task {
         ProbeTask::Tensors => writer.field(name, "all tensors were read: the largest are below"),
@@ -114,9 +113,7 @@ fn describe_answer(writer: &mut Writer, name: &str, task: ProbeTask, answer: &Pr
         }
         ProbeTask::Peak if answer.peak.is_empty() => writer.field(name, format!("nothing was allocated{recorded}")),
         ProbeTask::Peak => {
-            for peak in &answer.peak {
-                describe_peak(writer, peak, &format!("{recorded}, until{step}"));
-            }
+            answer.peak.iter().for_each(|peak| describe_peak(writer, peak, &recorded));
         }
     }
 }
