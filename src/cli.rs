@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use self::probe::{AttachArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
+use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
 use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
 use crate::app::columns::Columns;
@@ -414,6 +414,8 @@ pub(crate) enum Task {
     Attach(AttachArgs),
     /// Diagnose the setup and suggest fixes
     Doctor(ReadArgs),
+    /// Estimate the GPU memory of a training step before it runs, and the largest batch that fits
+    Estimate(EstimateArgs),
     /// Explain an out-of-memory message of PyTorch: which processes hold the memory, why it failed, what to try first
     Explain(ExplainArgs),
     /// Run a command on free GPUs, as in `gputop free -n 2 -- python train.py`; the exit code is 11 if there are too few

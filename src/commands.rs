@@ -3,6 +3,7 @@
 pub(crate) mod analyze;
 pub mod attach;
 pub(crate) mod doctor;
+pub mod estimate;
 pub(crate) mod explain;
 pub mod free;
 pub mod ooms;

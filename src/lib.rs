@@ -43,6 +43,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Attach(args)) => commands::attach::run(&args.into()),
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
         Some(Task::Doctor(args)) => commands::doctor::run(&args.doctor(config::state(cli), config::audit_log())),
+        Some(Task::Estimate(args)) => commands::estimate::run(&args.into()),
         Some(Task::Explain(args)) if args.last => commands::ooms::explain_last(&(&args.output).into()),
         Some(Task::Explain(args)) => commands::explain::run(&args.into()),
         Some(Task::Free(args)) => commands::free::run(&args.into()),

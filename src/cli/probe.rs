@@ -9,8 +9,9 @@ use clap::Args;
 use super::options::is_ascii;
 use super::values;
 use super::{HostArgs, OutputArgs, ReadArgs};
-use crate::base::units::parse_span;
+use crate::base::units::{Bytes, parse_span};
 use crate::commands::attach::AttachOptions;
+use crate::commands::estimate::{EstimateOptions, EstimateSubject};
 use crate::commands::ooms::OomsOptions;
 use crate::commands::report::ReadOptions;
 use crate::commands::run::RunOptions;
@@ -44,6 +45,55 @@ pub(crate) struct AttachArgs {
 impl From<&AttachArgs> for AttachOptions {
     fn from(args: &AttachArgs) -> Self {
         Self { pid: args.pid, wait: args.wait }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EstimateArgs {
+    /// A file and a function in it, such as `model.py:build`. The function has no parameters, and returns `(model, inputs)`,
+    /// `(model, inputs, optimizer)`, or a dict with `model`, `inputs`, `optimizer`, `loss` and `batch`
+    #[arg(value_name = "FILE:FUNCTION")]
+    subject: EstimateSubject,
+
+    /// The Python that imports the file [default: of `VIRTUAL_ENV`, else the first on the PATH]
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+
+    /// Use this optimizer: `adamw`, `adam`, `sgd`, `sgd_momentum`, `rmsprop`, `adagrad` or `lion`; `none` for inference
+    /// [default: the one that the function returns, or `adamw`]
+    #[arg(long, value_name = "NAME", value_parser = OPTIMIZERS, hide_possible_values = true)]
+    optimizer: Option<String>,
+
+    /// Run training steps on the current GPU, with the whole batch and with half of it, and measure their peaks
+    #[arg(long)]
+    measure: bool,
+
+    /// Find the largest batch for a GPU with this much memory, such as `24GiB` [default: the GPUs of this host]
+    #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
+    gpu_memory: Option<Bytes>,
+
+    #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The optimizers that an estimate knows by name.
+const OPTIMIZERS: [&str; 8] = ["adamw", "adam", "sgd", "sgd_momentum", "rmsprop", "adagrad", "lion", "none"];
+
+impl From<&EstimateArgs> for EstimateOptions {
+    fn from(args: &EstimateArgs) -> Self {
+        Self {
+            subject: args.subject.clone(),
+            python: args.python.clone(),
+            optimizer: args.optimizer.clone(),
+            measure: args.measure,
+            gpu_memory: args.gpu_memory,
+            read: args.read.options(&HostArgs::default(), Some(PROBE_INTERVAL)),
+            json: args.output.json,
+            ascii: is_ascii(args.output.ascii),
+        }
     }
 }
 

@@ -19,6 +19,7 @@ macro_rules! probe_files {
 
 const FILES: &[(&str, &[u8])] = probe_files! {
     "attach.py"
+    "estimate_command.py"
     "gputop_probe/__init__.py"
     "gputop_probe/allocator.py"
     "gputop_probe/boot.py"

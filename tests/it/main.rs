@@ -25,6 +25,7 @@ mod doctor;
 mod drivers;
 mod ending_a_process;
 mod endings;
+mod estimate;
 mod explain;
 mod first_line;
 mod forks;

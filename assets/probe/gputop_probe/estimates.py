@@ -17,10 +17,11 @@ GRANULE = 512
 ASSUMPTIONS = (
     "one GPU, no CUDA graphs, no compilation; blocks are rounded up to 512 bytes",
     "the CUDA context and libraries take about 500 MiB; cuBLAS workspaces are in that",
-    "attention computes the whole matrix of weights where PyTorch would choose a fused kernel",
+    "scaled_dot_product_attention uses a fused kernel",
     "fragmentation takes 3 % of the GPU",
 )
 FRAGMENTATION = 0.03
+MAX_BATCH = 1 << 30
 # State of well-known optimizers: tensors of the parameter's size, for each parameter.
 STATES = {"sgd": 0, "sgd_momentum": 1, "adagrad": 1, "rmsprop": 1, "lion": 1, "adam": 2, "adamw": 2}
 _PARTS = ("parameters", "gradients", "optimizer_state", "buffers", "inputs", "activations", "peak")
@@ -31,11 +32,13 @@ class Estimate:
 
     def __init__(self, parts, batch=None, per_sample=None, gpu_bytes=None, largest_batch=None, assumptions=ASSUMPTIONS, measured=False):
         self.parts = parts
-        # The size of the first dimension of the inputs, and how the peak grows with each more, in bytes. None: unknown.
+        # The size of the first dimension of the inputs, and how the peak of large batches grows with each more, in bytes. None: unknown.
         self.batch = batch
         self.per_sample = per_sample
         self.gpu_bytes = gpu_bytes
         self.largest_batch = largest_batch
+        # Returns the highest amount in a step with a batch. None: a line through the peak and `per_sample`.
+        self.peak_of = None
         self.assumptions = tuple(assumptions)
         self.measured = measured
 
@@ -44,6 +47,16 @@ class Estimate:
             return self.__dict__["parts"][name]
         except KeyError:
             raise AttributeError(name) from None
+
+    def largest(self, gpu_bytes):
+        """The largest batch that fits a GPU; 0: none does. None: it is not known how the peak grows."""
+        if self.batch is None or self.per_sample is None:
+            return None
+        room = gpu_bytes * (1 - FRAGMENTATION) - CONTEXT
+        peak = self.parts["peak"]
+        if self.peak_of is not None:
+            return _largest(self.peak_of, self.batch, peak, self.per_sample, room)
+        return max(0, int(self.batch + (room - peak) / self.per_sample)) if self.per_sample > 0 else None
 
     def dictionary(self):
         found = {"bytes": dict(self.parts), "measured": self.measured, "assumptions": list(self.assumptions)}
@@ -96,26 +109,43 @@ def estimate(model, *inputs, optimizer="adamw", loss=None, batch=None, gpu_gib=N
         return _simulate(model, inputs, keywords, optimizer, loss, batch, count)
 
     parts = simulate(batch)
-    per_sample = largest = None
+    per_sample = None
     if batch:
-        per_sample = (simulate(2 * batch)["peak"] - parts["peak"]) / batch
-        if gpu_bytes is not None:
-            room = gpu_bytes * (1 - FRAGMENTATION) - CONTEXT
-            largest = _largest(lambda count: simulate(count)["peak"], batch, parts["peak"], per_sample, room)
-    return Estimate(parts, batch, None if per_sample is None else round(per_sample), gpu_bytes, largest)
+        # In a small batch, the peak may be that of the optimizer, which does not grow.
+        per_sample = (simulate(8 * batch)["peak"] - simulate(4 * batch)["peak"]) / (4 * batch)
+    found = Estimate(parts, batch, None if per_sample is None else round(per_sample), gpu_bytes)
+    found.peak_of = lambda count: simulate(count)["peak"]
+    if gpu_bytes is not None:
+        found.largest_batch = found.largest(gpu_bytes)
+    return found
 
 
 def _largest(peak_of, batch, peak, per_sample, room):
-    """The largest batch whose peak fits: guessed from the slope, then checked and corrected by simulation."""
+    """The largest batch whose peak fits. The peak grows slowly at first, where the optimizer needs more than the activations do."""
     if per_sample <= 0:
-        return batch if peak <= room else 0
-    guess = max(0, int(batch + (room - peak) / per_sample))
-    for _ in range(8):
-        if guess == 0 or peak_of(guess) <= room:
-            break
-        guess = min(guess - 1, int(guess - (peak_of(guess) - room) / per_sample))
-        guess = max(0, guess)
-    return guess
+        return None
+    # Two batches, one that fits and one that does not, move towards each other.
+    low, low_peak, high, high_peak = (batch, peak, None, None) if peak <= room else (0, None, batch, peak)
+    turn = 0
+    while high is None or high - low > 1:
+        if high is None:
+            # In 4 times the batch that the slope allows, the optimizer does not matter.
+            middle = max(2 * low, min(4 * int(low + (room - low_peak) / per_sample), MAX_BATCH))
+        elif low_peak is None or turn % 3 == 2:
+            # Where the peak does not grow, a line between the two would lead nowhere.
+            middle = (low + high) // 2
+        else:
+            middle = int(low + (high - low) * (room - low_peak) / (high_peak - low_peak))
+            middle = min(max(middle, low + 1), high - 1)
+        if low >= MAX_BATCH:
+            return None
+        turn += 1
+        found = peak_of(middle)
+        if found <= room:
+            low, low_peak = middle, found
+        else:
+            high, high_peak = middle, found
+    return low
 
 
 def measured(first, second, gpu_gib=None, gpu_bytes=None):
@@ -127,12 +157,13 @@ def measured(first, second, gpu_gib=None, gpu_bytes=None):
         gpu_bytes = int(gpu_gib * (1 << 30))
     slope = (high - low) / (many - few)
     fixed = low - slope * few
-    largest = None
-    if gpu_bytes is not None and slope > 0:
-        largest = max(0, int((gpu_bytes * (1 - FRAGMENTATION) - CONTEXT - fixed) / slope))
     parts = {"peak": high, "fixed": round(fixed)}
     assumptions = ("the peak grows evenly with the batch",) + ASSUMPTIONS[1:2] + ASSUMPTIONS[3:]
-    return Estimate(parts, many, round(slope), gpu_bytes, largest, assumptions, True)
+    found = Estimate(parts, many, slope, gpu_bytes, None, assumptions, True)
+    if gpu_bytes is not None:
+        found.largest_batch = found.largest(gpu_bytes)
+    found.per_sample = round(slope)
+    return found
 
 
 def measure(step, batches, **options):
@@ -151,6 +182,58 @@ def measure(step, batches, **options):
     if found[0][1] == found[1][1]:
         raise ValueError("the larger batch did not raise the peak: call torch.cuda.reset_peak_memory_stats() before, or use larger batches")
     return measured(found[0], found[1], **options)
+
+
+def measure_training(model, *inputs, optimizer="adamw", loss=None, batch=None, **keywords):
+    """Measures training steps of `model(*inputs, **keywords)` on the current GPU, with the whole batch and with half of it.
+
+    The arguments are those of `estimate`. The model is moved to the GPU, and trained. Peaks of the process are reset.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ValueError("no CUDA device can be used here: estimate without measuring")
+    tensors = [value for value in _tensors((inputs, keywords)) if value.dim()]
+    batch = batch or (tensors[0].shape[0] if tensors else None)
+    if not batch:
+        raise ValueError("the inputs have no batch")
+    model.to("cuda")
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    made = optimizer
+    if isinstance(optimizer, str) or callable(optimizer) and not isinstance(optimizer, torch.optim.Optimizer):
+        made, missing = _make_optimizer(optimizer, parameters)
+        if missing:
+            raise ValueError("PyTorch has no optimizer %s: return an optimizer of the model" % optimizer)
+
+    def step(count):
+        output = model(*_on_gpu(list(inputs), batch, count), **_on_gpu(dict(keywords), batch, count))
+        if made is not None:
+            made.zero_grad(set_to_none=True)
+            (loss(output) if loss else _sum(output)).backward()
+            made.step()
+
+    def peak(count):
+        # The first step makes the optimizer's state.
+        step(count)
+        torch.cuda.reset_peak_memory_stats()
+        step(count)
+        return count, torch.cuda.max_memory_allocated()
+
+    with torch.set_grad_enabled(made is not None):
+        return measured(*map(peak, (batch // 2, batch) if batch > 1 else (1, 2)))
+
+
+def _on_gpu(value, batch, count):
+    """A copy on the GPU, with another batch."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if value.dim() and value.shape[0] == batch and count != batch:
+            value = value[:count] if count < batch else torch.cat([value] * count)[:count]
+        return value.to("cuda")
+    if isinstance(value, dict):
+        return {key: _on_gpu(inner, batch, count) for key, inner in value.items()}
+    return type(value)(_on_gpu(inner, batch, count) for inner in value) if isinstance(value, (list, tuple)) else value
 
 
 def _tensors(value):
@@ -233,10 +316,37 @@ def _like_cuda(kind, parameters, options):
     return kind(parameters, **options)
 
 
-def _operations_like_cuda():
-    """A mode in which dropout saves a mask of bytes, as on a GPU."""
+def _fused_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """The fused kernel that PyTorch chooses on GPUs: half precision without a mask has another one."""
     import torch
+
+    if query.dim() != 4 or query.shape[:2] != key.shape[:2]:
+        raise ValueError("no fused kernel")
+    if attn_mask is None and query.dtype in (torch.float16, torch.bfloat16):
+        return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.empty_like(attn_mask, dtype=query.dtype)
+        attn_mask = attn_mask.expand(*query.shape[:3], key.shape[2])
+    is_training = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+    kernel = torch.ops.aten._scaled_dot_product_efficient_attention
+    return kernel(query, key, value, attn_mask, is_training, dropout_p, is_causal, scale=scale)[0]
+
+
+def _operations_like_cuda():
+    """A mode in which dropout saves a mask of bytes, and attention uses a fused kernel, as on a GPU."""
+    import torch
+    from torch.nn import functional
     from torch.overrides import TorchFunctionMode
+
+    original = functional.scaled_dot_product_attention
+
+    def attention(*arguments, **keywords):
+        try:
+            return _fused_attention(*arguments, **keywords)
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError):
+            # Shapes that no fused kernel has, or an older PyTorch: the whole matrix of weights is computed.
+            return original(*arguments, **keywords)
 
     class LikeCuda(TorchFunctionMode):
         def __torch_function__(self, function, types, arguments=(), keywords=None):
@@ -245,6 +355,15 @@ def _operations_like_cuda():
                 given = dict(zip(("input", "p", "training"), arguments), **keywords)
                 if given.get("training", True) and 0 < given.get("p", 0.5) < 1:
                     return torch.native_dropout(given["input"], given.get("p", 0.5), True)[0]
+            elif getattr(function, "__name__", "") == "scaled_dot_product_attention":
+                return attention(*arguments, **keywords)
+            elif function is functional.multi_head_attention_forward:
+                # The mode does not see calls inside of this function.
+                functional.scaled_dot_product_attention = attention
+                try:
+                    return function(*arguments, **keywords)
+                finally:
+                    functional.scaled_dot_product_attention = original
             return function(*arguments, **keywords)
 
     return LikeCuda()

@@ -1,0 +1,180 @@
+"""Runs `gputop estimate`: calls a function of the user that returns a model and inputs, and estimates a training step.
+
+    python estimate_command.py '{"file": FILE, "function": NAME, "optimizer": NAME or null, "measure": false, "gpus": [BYTES, …]}'
+
+Prints one line of JSON: the result, or {"error": SENTENCE}. All that the user's code prints goes to the standard error.
+"""
+
+import json
+import linecache
+import os
+import sys
+import traceback
+
+KEYS = ("model", "inputs", "optimizer", "loss", "batch")
+RETURNS = "(model, inputs), (model, inputs, optimizer), or a dict with %s" % ", ".join(KEYS)
+
+
+class Failure(Exception):
+    """The sentence for the user."""
+
+
+def main(options):
+    if sys.version_info < (3, 8):
+        raise Failure("%s is Python %d.%d: name one of 3.8 or later with --python" % (sys.executable, sys.version_info[0], sys.version_info[1]))
+    estimates = import_estimates()
+    check_torch()
+    arguments = call(options["file"], options["function"])
+    model, inputs, keywords, optimizer, loss, batch = understand(arguments, options["function"])
+    if options["optimizer"] is not None:
+        optimizer = None if options["optimizer"] == "none" else options["optimizer"]
+    doing = "measuring" if options["measure"] else "estimating"
+    try:
+        estimate = estimates.measure_training if options["measure"] else estimates.estimate
+        found = estimate(model, *inputs, optimizer=optimizer, loss=loss, batch=batch, **keywords)
+        result = found.dictionary()
+        result["largest_batches"] = [found.largest(memory) for memory in options["gpus"]]
+    except Exception as error:
+        hint = "; a model that looks at values of tensors needs --measure, on a GPU" if "meta" in str(error) else ""
+        raise Failure("%s a step of %s failed: %s%s" % (doing, type(model).__name__, describe(error), hint))
+    import torch
+
+    result["optimizer"] = name_of(optimizer)
+    result["torch"] = str(torch.__version__)
+    return result
+
+
+def import_estimates():
+    """Imports the module from this file's folder, which must not stay in sys.path: its files have common names."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder] + [entry for entry in sys.path if os.path.abspath(entry) != folder]
+    from gputop_probe import estimates
+
+    del sys.path[0]
+    return estimates
+
+
+def check_torch():
+    way_out = "name the Python of your environment with --python, or activate it"
+    try:
+        import torch
+    except Exception as error:
+        raise Failure("%s cannot import torch: %s: %s" % (sys.executable, first_line(error), way_out))
+    try:
+        version = tuple(int(number) for number in str(torch.__version__).split(".")[:2])
+    except (AttributeError, ValueError):
+        raise Failure("%s is not PyTorch: %s" % (getattr(torch, "__file__", "torch"), way_out))
+    if version < (2, 0):
+        raise Failure("%s has PyTorch %s, and an estimate needs 2.0 or later: %s" % (sys.executable, torch.__version__, way_out))
+
+
+def call(path, name):
+    """Imports the file, and calls its function."""
+    from importlib.machinery import SourceFileLoader
+    from importlib.util import module_from_spec, spec_from_loader
+
+    path = os.path.abspath(path)
+    stem = os.path.splitext(os.path.basename(path))[0]
+    # A module of that name may be in use, such as that of `json.py`.
+    module_name = stem if stem not in sys.modules else "estimated_" + stem
+    sys.path.insert(0, os.path.dirname(path))
+    sys.argv[:] = [path]
+    module = module_from_spec(spec_from_loader(module_name, SourceFileLoader(module_name, path)))
+    sys.modules[module_name] = module
+    file = os.path.basename(path)
+    run("importing %s" % file, module.__spec__.loader.exec_module, module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        own = [key for key, value in vars(module).items() if hasattr(value, "__code__") and value.__module__ == module_name]
+        there = ", ".join(own[:8]) if own else "none"
+        raise Failure("%s has no function %s; its functions: %s" % (file, name, there))
+    return run("%s() in %s" % (name, file), function)
+
+
+def run(doing, function, *arguments):
+    try:
+        return function(*arguments)
+    except SystemExit as error:
+        code = "" if error.code is None else error.code
+        raise Failure("%s ended the program with sys.exit(%s)%s" % (doing, code, place(error)))
+    except Exception as error:
+        raise Failure("%s failed: %s" % (doing, describe(error)))
+
+
+def understand(returned, name):
+    """The model, inputs, keyword arguments, optimizer, loss and batch that the function returned."""
+    import torch
+
+    if isinstance(returned, dict):
+        unknown = [str(key) for key in returned if key not in KEYS]
+        if unknown:
+            raise Failure("%s() returned a dict with the key %s: it may have %s" % (name, unknown[0], ", ".join(KEYS)))
+        found = returned
+    elif isinstance(returned, (tuple, list)) and 2 <= len(returned) <= 3:
+        found = dict(zip(KEYS, returned))
+    else:
+        raise Failure("%s() returned %s instead of %s" % (name, kind_of(returned), RETURNS))
+    model, inputs = found.get("model"), found.get("inputs")
+    if not isinstance(model, torch.nn.Module):
+        raise Failure("%s() returned %s as the model, which must be a torch.nn.Module: return %s" % (name, kind_of(model), RETURNS))
+    if isinstance(inputs, dict):
+        inputs, keywords = (), inputs
+    else:
+        inputs, keywords = inputs if isinstance(inputs, (tuple, list)) else (inputs,), {}
+    if not any(isinstance(value, torch.Tensor) for value in list(inputs) + list(keywords.values())):
+        raise Failure("%s() returned %s as the inputs, which must be a tensor, several, or a dict of them" % (name, kind_of(found.get("inputs"))))
+    return model, inputs, keywords, found.get("optimizer", "adamw"), found.get("loss"), found.get("batch")
+
+
+def kind_of(value):
+    if isinstance(value, (tuple, list)):
+        return "a %s of %d" % (type(value).__name__, len(value))
+    return "None" if value is None else "a value of type %s" % type(value).__name__
+
+
+def name_of(optimizer):
+    """The name of an optimizer for people. None: there is none."""
+    if optimizer is None or isinstance(optimizer, str):
+        return optimizer
+    return type(optimizer).__name__ if hasattr(optimizer, "param_groups") else getattr(optimizer, "__name__", "own")
+
+
+def first_line(error):
+    lines = str(error).strip().splitlines() if not isinstance(error, SyntaxError) else [str(error.msg)]
+    return "%s: %s" % (type(error).__name__, lines[0].rstrip(".:")) if lines else type(error).__name__
+
+
+def describe(error):
+    """The error, and the user's line that caused it."""
+    return first_line(error) + place(error)
+
+
+def place(error):
+    """` (train.py:12, in build: x = f())`: the innermost line that is not of an installed package, of Python, or of gputop."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return line(error.filename, error.lineno, None)
+    frames = [(frame.f_code.co_filename, number, frame.f_code.co_name) for frame, number in traceback.walk_tb(error.__traceback__)]
+    own = os.path.dirname(os.path.abspath(__file__))
+    library = os.path.dirname(os.__file__)
+    foreign = tuple(folder + os.sep for folder in (own, library, os.path.dirname(sys.modules["torch"].__file__)))
+    users = [frame for frame in frames if not frame[0].startswith(foreign + ("<",)) and "-packages" + os.sep not in frame[0]]
+    return line(*users[-1]) if users else ""
+
+
+def line(file, number, function):
+    text = linecache.getline(file, number or 0).strip()
+    where = "%s:%s%s" % (os.path.relpath(file) if os.path.isabs(file) else file, number, ", in %s" % function if function else "")
+    return " (%s: %s)" % (where, text) if text else " (%s)" % where
+
+
+if __name__ == "__main__":
+    # Text of the user's code must not get between the JSON.
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        printed = json.dumps(main(json.loads(sys.argv[1])))
+    except Failure as failure:
+        printed = json.dumps({"error": str(failure)})
+    sys.stdout.flush()
+    with os.fdopen(answer, "w") as output:
+        output.write(printed + "\n")

@@ -1,0 +1,228 @@
+//! `gputop estimate`: how much GPU memory a training step will need, before it runs.
+//!
+//! A script of the probe runs in the user's Python, calls a function that returns a model and inputs, and answers in JSON.
+
+mod text;
+
+use std::env;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::str::FromStr;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::output::{self, TextStyle};
+use super::probe_files;
+use crate::base::text::Text;
+use crate::base::units::Bytes;
+use crate::commands::report::{self, Exit, HostState, ReadOptions};
+
+/// The function that is estimated, and how.
+#[derive(Debug)]
+pub struct EstimateOptions {
+    /// The function that returns the model.
+    pub subject: EstimateSubject,
+    /// The Python to run; `None` for that of the environment.
+    pub python: Option<PathBuf>,
+    /// The name of an optimizer, instead of the one that the function returns.
+    pub optimizer: Option<String>,
+    /// Whether to run training steps on a GPU instead of simulating them.
+    pub measure: bool,
+    /// The memory of a GPU, instead of those of this host.
+    pub gpu_memory: Option<Bytes>,
+    /// This host.
+    pub read: ReadOptions,
+    /// Whether to write JSON.
+    pub json: bool,
+    /// Whether to write only ASCII.
+    pub ascii: bool,
+}
+
+/// A function in a file, as in `model.py:build`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EstimateSubject {
+    file: PathBuf,
+    function: String,
+}
+
+impl FromStr for EstimateSubject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.rsplit_once(':') {
+            Some((file, function)) if !file.is_empty() && !function.is_empty() => {
+                Ok(Self { file: file.into(), function: function.to_owned() })
+            }
+            _ => Err("must be a file and a function in it, such as `model.py:build`".to_owned()),
+        }
+    }
+}
+
+/// The answer of the script.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum ScriptAnswer {
+    Failed { error: String },
+    Estimated(Box<TrainingEstimate>),
+}
+
+/// The memory of a training step.
+#[derive(Debug, Clone, Deserialize)]
+struct TrainingEstimate {
+    bytes: EstimatedParts,
+    measured: bool,
+    /// The first dimension of the inputs; absent if they have none.
+    batch: Option<u64>,
+    /// How the peak of large batches grows with each more; absent if it is not known.
+    per_sample: Option<Bytes>,
+    /// For each GPU that was asked about, the largest batch that fits; absent if it is not known.
+    largest_batches: Vec<Option<u64>>,
+    /// The name of the optimizer; absent for inference.
+    optimizer: Option<String>,
+    assumptions: Vec<String>,
+    torch: String,
+}
+
+/// The parts of the memory. A measurement has only the peak and the fixed part.
+#[derive(Debug, Clone, Deserialize)]
+struct EstimatedParts {
+    parameters: Option<Bytes>,
+    gradients: Option<Bytes>,
+    optimizer_state: Option<Bytes>,
+    buffers: Option<Bytes>,
+    inputs: Option<Bytes>,
+    activations: Option<Bytes>,
+    /// The part that does not depend on the batch.
+    fixed: Option<Bytes>,
+    peak: Bytes,
+}
+
+/// GPUs of one size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct GpuKind {
+    name: String,
+    memory: Bytes,
+    count: usize,
+}
+
+/// The memory that CUDA takes besides PyTorch's, as the script assumes.
+const CONTEXT: Bytes = Bytes(500 << 20);
+
+/// Prints an estimate. Fails if the standard output cannot be written.
+pub fn run(options: &EstimateOptions) -> anyhow::Result<ExitCode> {
+    let (gpus, why_none) = match options.gpu_memory {
+        Some(memory) => (vec![GpuKind { name: "a GPU".to_owned(), memory, count: 1 }], None),
+        None => match gpus_here(&options.read)? {
+            Ok(gpus) => (gpus, None),
+            Err(why) => (Vec::new(), Some(why)),
+        },
+    };
+    match ask(options, &gpus) {
+        Ok(estimate) if options.json => output::print_json(&to_json(options, &estimate, &gpus))?,
+        Ok(estimate) => {
+            let style = TextStyle::of_stdout(options.ascii);
+            report::print(text::format(options, &estimate, &gpus, why_none.as_ref(), style).as_bytes())?;
+        }
+        Err(why) => {
+            report::print_error(&why);
+            return Ok(Exit::Error.into());
+        }
+    }
+    Ok(Exit::Success.into())
+}
+
+/// Returns the GPUs of this host, or why none is known.
+fn gpus_here(read: &ReadOptions) -> anyhow::Result<Result<Vec<GpuKind>, Text>> {
+    let kinds = report::read_until(read, false, |hosts: &[HostState<'_>]| {
+        let (_, snapshot) = hosts.first()?.seen?;
+        let mut kinds: Vec<GpuKind> = Vec::new();
+        for gpu in &snapshot.gpus {
+            let Ok(memory) = gpu.load.memory_total else { continue };
+            let name = &gpu.facts.name;
+            let name = name.as_ref().map_or_else(|_| "GPU".to_owned(), ToString::to_string);
+            match kinds.iter_mut().find(|kind| kind.name == name && kind.memory == memory) {
+                Some(kind) => kind.count += 1,
+                None => kinds.push(GpuKind { name, memory, count: 1 }),
+            }
+        }
+        Some(kinds)
+    })?;
+    Ok(kinds.and_then(|kinds| if kinds.is_empty() { Err("no GPU is found here".into()) } else { Ok(kinds) }))
+}
+
+/// Runs the script in the user's Python.
+fn ask(options: &EstimateOptions, gpus: &[GpuKind]) -> Result<TrainingEstimate, Text> {
+    let subject = &options.subject;
+    if !subject.file.is_file() {
+        return Err(Text::new(format!("there is no file {}: name it as in `model.py:build`", subject.file.display())));
+    }
+    let folder = probe_files::unpack().map_err(|why| Text::new(format!("nothing is estimated: {why}")))?;
+    let python = options.python.clone().unwrap_or_else(default_python);
+    let arguments = json!({
+        "file": subject.file, "function": subject.function, "optimizer": options.optimizer,
+        "measure": options.measure, "gpus": gpus.iter().map(|gpu| gpu.memory).collect::<Vec<_>>(),
+    });
+    let mut command = Command::new(&python);
+    command.arg(folder.join("estimate_command.py")).arg(arguments.to_string()).stdout(Stdio::piped());
+    let cannot_run = |error: io::Error| {
+        Text::new(format!(
+            "cannot run {}: {error}: name the Python of your environment with --python",
+            python.display()
+        ))
+    };
+    let mut child = command.spawn().map_err(cannot_run)?;
+    let mut line = String::new();
+    let read = child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut line));
+    let status = child.wait().map_err(cannot_run)?;
+    match serde_json::from_str(line.lines().next().filter(|_| matches!(read, Some(Ok(_)))).unwrap_or("")) {
+        Ok(ScriptAnswer::Estimated(estimate)) => Ok(*estimate),
+        Ok(ScriptAnswer::Failed { error }) => Err(Text::new(error)),
+        Err(_) => Err(Text::new(format!("{} gave no estimate, and ended with {status}", python.display()))),
+    }
+}
+
+/// Returns the Python of the active virtual environment, or else the first one on the PATH.
+fn default_python() -> PathBuf {
+    if let Some(environment) = env::var_os("VIRTUAL_ENV").filter(|folder| !folder.is_empty()) {
+        return PathBuf::from(environment).join("bin/python");
+    }
+    let path = env::var_os("PATH");
+    let is_there = |name: &str| path.iter().flat_map(env::split_paths).any(|folder| folder.join(name).is_file());
+    if is_there("python3") || !is_there("python") { "python3".into() } else { "python".into() }
+}
+
+fn to_json(options: &EstimateOptions, estimate: &TrainingEstimate, gpus: &[GpuKind]) -> serde_json::Value {
+    let gpus: Vec<_> = gpus
+        .iter()
+        .zip(&estimate.largest_batches)
+        .map(|(gpu, largest)| {
+            json!({ "name": gpu.name, "count": gpu.count, "memory_bytes": gpu.memory, "largest_batch": largest })
+        })
+        .collect();
+    let bytes = &estimate.bytes;
+    json!({
+        "file": options.subject.file, "function": options.subject.function, "torch": estimate.torch,
+        "optimizer": estimate.optimizer, "measured": estimate.measured, "batch": estimate.batch,
+        "parameters_bytes": bytes.parameters, "gradients_bytes": bytes.gradients,
+        "optimizer_state_bytes": bytes.optimizer_state, "buffers_bytes": bytes.buffers, "inputs_bytes": bytes.inputs,
+        "activations_bytes": bytes.activations, "fixed_bytes": bytes.fixed, "peak_bytes": bytes.peak,
+        "total_bytes": bytes.peak + CONTEXT, "bytes_per_sample": estimate.per_sample, "gpus": gpus,
+        "assumptions": estimate.assumptions,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_a_file_and_a_function() {
+        let subject: EstimateSubject = "a:b/model.py:build".parse().unwrap();
+        assert_eq!((subject.file, subject.function), ("a:b/model.py".into(), "build".to_owned()));
+        for wrong in ["model.py", ":build", "model.py:", ""] {
+            assert!(wrong.parse::<EstimateSubject>().is_err(), "{wrong}");
+        }
+    }
+}
