@@ -17,8 +17,8 @@ use super::list_view::first_row;
 use super::probe_task::AskedTask;
 use super::text_wrap::wrap_and_cut;
 use crate::base::text::Text;
-use crate::base::units::Elapsed;
-use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict};
+use crate::base::units::{Bytes, Elapsed};
+use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict, TensorLayer};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::Inspection;
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId};
@@ -34,6 +34,10 @@ pub(crate) enum PageLine {
     Bar(Breakdown),
     /// The names of the parts of a bar.
     Legend,
+    /// A bar of the layers of PyTorch's memory: the amount of each.
+    Layers([Bytes; TensorLayer::ALL.len()]),
+    /// A name and a text as in a field, with the colour of a layer.
+    Layer(TensorLayer, String, String),
     /// Part of a line of the news, with its time.
     News(NewsPart),
 }
@@ -176,7 +180,10 @@ impl Page {
                 }
                 if let Some(model) = fleet.host(topic.host) {
                     describe_process(&mut writer, model, topic);
-                    advise(&mut writer, model, &GpuOrProcess::Process(topic.process.id));
+                    // A leak that the probe found has its own advice.
+                    if probe::found_leaks(&topic.process).next().is_none() {
+                        advise(&mut writer, model, &GpuOrProcess::Process(topic.process.id));
+                    }
                 }
                 match &topic.inspection {
                     None => writer.field("environment", "asking the agent…"),
@@ -262,7 +269,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic
         if simulated.any(|gpu| gpu.device_file_holders.contains(&process.id)) {
             writer.field(
                 "simulated",
-                "the process is real; its user, its GPU and the time before its start belong to --demo",
+                "the process is real; its user, GPU, PyTorch and the time before its start belong to --demo",
             );
         }
         writer.reading("started", elapsed(snapshot, process).map(|elapsed| format!("{} ago", Elapsed(elapsed))));
@@ -324,8 +331,8 @@ fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic
             );
         }
     }
-    memory::of_process(writer, model, process);
     probe::describe(writer, model, process, topic.asked.as_ref());
+    memory::of_process(writer, model, process);
     if let Some(series) = model.series(&GpuOrProcess::Process(process.id))
         && let (Some(first), Some(peak)) = (series.baseline(), series.peak)
     {

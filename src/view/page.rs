@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::app::page::{LABEL, PageLine};
-use crate::model::Severity;
+use crate::model::{Severity, TensorLayer};
 
 pub(super) fn head(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, top: usize, lines: usize) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
@@ -34,6 +34,18 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             PageLine::Bar(breakdown) => {
                 let room = usize::from(area.width).saturating_sub(2 + LABEL + 1 + 1);
                 pen.skip(2 + LABEL + 1).breakdown(theme, breakdown, breakdown.whole, room, theme.text())
+            }
+            PageLine::Layers(amounts) => {
+                let room = usize::from(area.width).saturating_sub(2 + LABEL + 1 + 1);
+                let mut layers = TensorLayer::ALL.into_iter();
+                let parts = amounts.map(|bytes| (bytes, layers.next().map_or(Fill::Other, Fill::of_layer)));
+                let all = amounts.iter().copied().sum();
+                pen.skip(2 + LABEL + 1).amounts(theme, parts, all, room, theme.text())
+            }
+            PageLine::Layer(layer, label, text) => {
+                let fill = Fill::of_layer(*layer);
+                pen.put(theme.bar_glyph(fill).to_string(), theme.edge(fill)).skip(1);
+                pen.cell(label, LABEL, Align::Left, theme.dim()).skip(1).put(text, theme.text())
             }
             PageLine::Legend => {
                 pen.skip(2 + LABEL + 1);

@@ -30,9 +30,9 @@ fn the_page_shows_categories_steps_leaks_and_tensors() {
     let mut terminal = open_page(&host, &probe);
     for words in [
         "Inside PyTorch 2.5.1, Python 3.11.7, step 120, 4.8 steps/s",
-        "parameters         97.5 MiB       102,236,160  12 %",
+        "▇ parameters         97.5 MiB       102,236,160  12 %",
         "  exp_avg          97.5 MiB       102,236,160  of it",
-        "activations         319 MiB       334,154,752  39 %",
+        "▇ activations         319 MiB       334,154,752  39 %",
         "reserved            816 MiB       855,638,016  all of these",
         "435 MiB after a step; 1.1 GiB at the peak, in step 80; a step needs 717 MiB more",
         "leak             250 KiB per step: 1 × (64, 1000) float32, named tensors, held by list outputs, train.py:41 in main",
@@ -184,6 +184,7 @@ fn the_demo_shows_a_leak_with_its_line_and_holder() {
     ] {
         terminal.wait_for(words);
     }
+    assert!(!terminal.text().contains("memory alone cannot tell"), "the probe knows the cause");
     terminal.keys("h");
     terminal.wait_for("holders          not done: --demo simulates the report of this program");
     terminal.quit();

@@ -155,7 +155,7 @@ mod tests {
         let line = |line| match line {
             PageLine::Head(text) => text,
             PageLine::Field(name, text) => format!("{name} {text}"),
-            PageLine::Bar(_) | PageLine::Legend | PageLine::News(_) => String::new(),
+            _ => String::new(),
         };
         lines(60, search).into_iter().map(|written| line(written) + "\n").collect()
     }

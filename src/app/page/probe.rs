@@ -1,12 +1,12 @@
 //! The part of a process's page that the probe fills: categories of memory, steps, leaks and the largest tensors.
 
 use super::memory::{self, amounts, signed};
-use super::{Writer, probe_task};
+use super::{PageLine, Writer, probe_task};
 use crate::app::labels::{self, tensors};
 use crate::app::probe_task::AskedTask;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
-use crate::model::HostModel;
+use crate::model::{HostModel, TensorLayer};
 use crate::protocol::snapshot::{
     AllocatorUnreadable, ProbeDevice, ProbeMissing, ProbeReport, Process, Snapshot, TensorCategory, TensorGroup,
     TensorLeak,
@@ -19,10 +19,15 @@ const OLD_READING: f64 = 5.0;
 /// The most groups of tensors on the page.
 const MOST_GROUPS: usize = 12;
 
+/// The leaks that the probe of a process found.
+pub(super) fn found_leaks(process: &Process) -> impl Iterator<Item = &TensorLeak> {
+    let report = process.probe.as_ref().and_then(|probe| probe.report.as_ref());
+    report.into_iter().flat_map(|report| &report.leaks)
+}
+
 /// Writes one line for each leak, for the first screenful of the page.
 pub(super) fn leaks_in_short(writer: &mut Writer, process: &Process) {
-    let report = process.probe.as_ref().and_then(|probe| probe.report.as_ref());
-    for leak in report.into_iter().flat_map(|report| &report.leaks) {
+    for leak in found_leaks(process) {
         let held_by = leak.held_by.first().map_or_else(String::new, |holder| format!(", held by {holder}"));
         writer.field("leak", format!("{}{held_by} (more below)", tensors::leak(leak)));
     }
@@ -81,8 +86,20 @@ fn describe_device(writer: &mut Writer, snapshot: Option<&Snapshot>, report: &Pr
         writer.head(&format!("PyTorch's cuda:{}{on}", device.device));
     }
     let whole = device.reserved.unwrap_or_else(|| device.categories.values().copied().sum());
-    for (category, bytes) in device.categories.iter().filter(|(_, bytes)| **bytes > Bytes(0)) {
+    let known = || device.categories.iter().filter(|(_, bytes)| **bytes > Bytes(0));
+    if known().next().is_some() {
+        writer.lines.push(PageLine::Layers(TensorLayer::ALL.map(|layer| {
+            known().filter(|(category, _)| TensorLayer::of(**category) == layer).map(|(_, bytes)| *bytes).sum()
+        })));
+    }
+    for (category, bytes) in known() {
+        let first = writer.lines.len();
         amounts(writer, &category.to_string(), signed(*bytes), &tensors::share(*bytes, whole));
+        if let Some(line) = writer.lines.get_mut(first)
+            && let PageLine::Field(label, text) = line
+        {
+            *line = PageLine::Layer(TensorLayer::of(*category), std::mem::take(label), std::mem::take(text));
+        }
         if *category == TensorCategory::OptimizerState && device.optimizer_state.len() > 1 {
             for (kind, bytes) in &device.optimizer_state {
                 amounts(writer, &format!("  {kind}"), signed(*bytes), "of it");

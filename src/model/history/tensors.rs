@@ -39,7 +39,7 @@ impl TensorLayer {
         Self::Unallocated,
     ];
 
-    fn of(category: TensorCategory) -> Self {
+    pub(crate) fn of(category: TensorCategory) -> Self {
         match category {
             TensorCategory::Parameters | TensorCategory::Buffers => Self::Parameters,
             TensorCategory::Gradients => Self::Gradients,

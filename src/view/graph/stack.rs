@@ -122,14 +122,14 @@ fn held(series: &MemoryHistory, now: Moment, cursor: Option<Moment>) -> Option<B
 
 /// The layers of a process whose probe reports categories. A category without memory has no layer.
 fn category_layers(tensors: &TensorHistory, panel: &Panel, now: Moment, cursor: Option<Moment>) -> Vec<Layer> {
-    let layer = |(at, (layer, series)): (usize, (TensorLayer, &MemoryHistory))| Layer {
+    let layer = |(layer, series): (TensorLayer, &MemoryHistory)| Layer {
         name: layer.to_string(),
-        fill: if layer == TensorLayer::Unallocated { Fill::Unallocated } else { Fill::Process(at) },
+        fill: Fill::of_layer(layer),
         amounts: amounts(series, panel, now),
         held: held(series, now, cursor),
         may_be_unknown: true,
     };
-    let used = tensors.layers().enumerate().filter(|(_, (_, series))| series.peak.is_some_and(|peak| peak > Bytes(0)));
+    let used = tensors.layers().filter(|(_, series)| series.peak.is_some_and(|peak| peak > Bytes(0)));
     used.map(layer).collect()
 }
 

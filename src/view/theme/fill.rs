@@ -6,6 +6,7 @@ use super::Theme;
 use crate::app::settings::ThemeName;
 use crate::base::terminal::ColourDepth;
 use crate::base::units::Bytes;
+use crate::model::TensorLayer;
 
 /// The meaning of a filled area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +56,14 @@ const PROCESSES: [FillColours; 6] = [
 impl Fill {
     /// The number of processes that have fills of their own.
     pub(in crate::view) const PROCESSES: usize = PROCESSES.len();
+
+    /// The fill of a layer of PyTorch's memory.
+    pub(in crate::view) fn of_layer(layer: TensorLayer) -> Self {
+        match TensorLayer::ALL.iter().position(|other| *other == layer) {
+            Some(at) if layer != TensorLayer::Unallocated => Self::Process(at),
+            _ => Self::Unallocated,
+        }
+    }
 
     fn colours(self) -> &'static FillColours {
         match self {
