@@ -3,6 +3,7 @@
 `gputop attach` runs this with the Python of that process. Prints one line: a word, and details for some words.
 """
 
+import os
 import sys
 
 
@@ -15,6 +16,10 @@ def inject(pid, start_ticks, script):
         return "old", version
     if not hasattr(sys, "remote_exec") or not sys.is_remote_debug_enabled():
         return "built_without", version
+    # Otherwise, the program would wait while Python compiles the probe.
+    import compileall
+
+    compileall.compile_dir(os.path.dirname(script) + "/gputop_probe", quiet=2)
     with open("/proc/%s/stat" % pid, "rb") as file:
         if file.read().rsplit(b")", 1)[1].split()[19] != start_ticks.encode():
             return ("ended",)
