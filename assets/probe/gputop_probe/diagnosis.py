@@ -17,9 +17,9 @@ from .trouble import is_ours
 # Passes over the objects may take one part in so many of the program's time; so may censuses; and censuses while the number of blocks rises.
 PASSES, CENSUSES, RISING = 600, 1000, 200
 # For a quick answer the first censuses of a rise may take more: one part in so many, up to so many seconds of CPU time in all.
-FIRST, BURST = 10, 0.5
+FIRST, BURST = 10, 1.5
 # While something may grow, so many passes come soon after each other, because only several of them show whether a history grows.
-QUICK_PASSES = 12
+QUICK_PASSES, FEW_PASSES = 12, 5
 # Reading the number of blocks takes about 20 µs for each GPU: seconds until it is read again.
 TREND = 0.1
 # After so many steps and seconds the histories of tensors are watched, even if no GPU memory grows: a sum of losses after backward() keeps host memory.
@@ -231,7 +231,8 @@ class Diagnosis:
         if self._chain_leak and not fields:
             fields.append(dict(self._chain_leak))
         for device, gap in sorted(self._fragments.items()):
-            if gap:
+            # What grows may be one tensor that fits nowhere: the first passes find it.
+            if gap and not (device in self._swelling and self._quick_passes < FEW_PASSES):
                 title, advice = causes.explain("fragmentation", causes.Facts())
                 fragments = {"device": device, "category": "fragmentation", "bytes": gap, "held_by": []}
                 fragments.update(cause="fragmentation", title=title, sure="likely", advice=advice)
@@ -265,7 +266,7 @@ class Diagnosis:
             is_open = any(leak.fields["cause"] == "unknown" for leak in self._leaks) or bool(self._swelling and not self._leaks)
             if (is_open or self.chain.may_grow()) and self._quick_passes < QUICK_PASSES:
                 self._quick_passes += 1
-                rest = min(rest, 0.7 if (self._growing or self._swelling) and self._quick_passes < 5 else 4.0)
+                rest = min(rest, 0.7 if (self._growing or self._swelling) and self._quick_passes < FEW_PASSES else 4.0)
             self._next_pass = now + rest
 
     def _diagnose(self, growing, step):
