@@ -95,6 +95,14 @@ class HolderTest(unittest.TestCase):
         del first, second
         self.assertRegex(holders.find(samples)[0][0].text, r"^Record\.loss, test_holders")
 
+    def test_the_search_does_not_find_itself(self):
+        samples, levels = [Value()], []
+        search = holders.Search()
+        up = search._up
+        search._up = lambda *arguments: levels.append(up(*arguments)[0]) or (levels[-1], {id(it): None for it in levels[-1]})
+        search.run(samples)
+        self.assertEqual([len(level) for level in levels], [0])
+
     def test_records_are_elements_and_not_the_owner(self):
         records = [Record(Value()) for _ in range(4)]
         found = holders.find([record.loss for record in records])[0]

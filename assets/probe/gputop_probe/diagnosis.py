@@ -26,6 +26,8 @@ TREND = 0.1
 FIRST_PASS, FIRST_PASS_SECONDS = 20, 10.0
 # Seconds without a step after which the program is not training: then the probe's thread takes the censuses.
 IDLE = 1.0
+# CPU seconds of a search for holders, and at most, where searches did not end in that time.
+SEARCH, MOST_SEARCH = 0.3, 2.4
 # A leak ends when so many censuses show no growth.
 PAUSE = 16
 # Seconds between two tests for growth.
@@ -79,6 +81,8 @@ class Diagnosis:
         self._next_trend = self._next_test = 0.0
         self._next_pass = time.monotonic() + FIRST_PASS_SECONDS
         self._quick_passes = 0
+        # CPU seconds that a search for holders may take.
+        self._search_budget = SEARCH
         self._is_pass_wanted = False
         self._lock = threading.Lock()
         self._is_broken = False
@@ -332,12 +336,16 @@ class Diagnosis:
             for at in _some(places, _SAMPLES):
                 samples.append(tensors[at])
                 owner.append(key)
-        named_holders = holders.find(samples, self.torch, own=scan.own() + (tensors,))[0] if samples else []
+        named_holders, is_complete = holders.find(samples, self.torch, self._search_budget, scan.own() + (tensors,)) if samples else ([], True)
+        if not is_complete:
+            self._search_budget = min(MOST_SEARCH, 2 * self._search_budget)
         by_holder, unheld = {}, []
         for key, places in kept:
             indexes = {at for at, name in enumerate(owner) if name == key}
             best = max(named_holders, key=lambda holder: (len(holder.samples & indexes), -len(holder.samples)), default=None)
-            if best is None or not best.samples & indexes:
+            # A local of a running function may hold the latest one only.
+            least = 1 if is_complete else len(indexes) / 2
+            if best is None or len(best.samples & indexes) < least:
                 unheld.append((key, places))
                 continue
             by_holder.setdefault(best.text, (best, []))[1].append((key, places))

@@ -62,6 +62,15 @@ class _Node:
         self.keys = keys
 
 
+def _count_of_listed():
+    """What `sys.getrefcount` says of an object that only a list and a local refer to: that depends on the version of Python."""
+    for value in [tuple([None])]:
+        return sys.getrefcount(value)
+
+
+_ONLY_LISTED = _count_of_listed()
+
+
 def _attributes(value):
     try:
         found = object.__getattribute__(value, "__dict__")
@@ -167,9 +176,13 @@ class Search:
             frame = frame.f_back
         referrers = gc.get_referrers(*targets)
         above, nodes, attributes = [], {}, {}
+        wanted = [id(value) for value in targets]
         del targets
         for value in referrers:
             address = id(value)
+            # From Python 3.13 on, the arguments of the call above are among the referrers. Nothing else refers to them.
+            if type(value) is tuple and sys.getrefcount(value) <= _ONLY_LISTED and [id(held) for held in value] == wanted:
+                continue
             if address in skip or type(value) is types.ModuleType or type(value).__module__.startswith(_PACKAGE):
                 continue
             for hit, key in self._hits(value, level):
