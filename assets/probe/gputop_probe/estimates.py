@@ -158,7 +158,7 @@ def measured(first, second, gpu_gib=None, gpu_bytes=None):
     slope = (high - low) / (many - few)
     fixed = low - slope * few
     parts = {"peak": high, "fixed": round(fixed)}
-    assumptions = ("the peak grows evenly with the batch",) + ASSUMPTIONS[1:2] + ASSUMPTIONS[3:]
+    assumptions = ("the peak grows evenly with the batch: measure a large one, because in a small one the optimizer decides the peak",) + ASSUMPTIONS[1:2] + ASSUMPTIONS[3:]
     found = Estimate(parts, many, slope, gpu_bytes, None, assumptions, True)
     if gpu_bytes is not None:
         found.largest_batch = found.largest(gpu_bytes)
