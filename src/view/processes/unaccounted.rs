@@ -57,8 +57,12 @@ pub(super) fn draw(pen: &mut Pen<'_>, painter: &RowPainter<'_>, gpu: &HostGpu) {
     if let Some(verdict) = suspect {
         pen.put(format!("{}:", verdict.word()), theme.severity(verdict.severity())).skip(1);
     }
-    // Nothing is written if the first name would be cut.
-    if "open in ".len() + parts[0].len() > pen.room() {
+    let has_room = |pen: &Pen<'_>, part: &str| "open in ".len() + part.len() <= pen.room();
+    if !has_room(pen, &parts[0]) {
+        parts = unaccounted.device_file_holders.iter().take(1).map(|id| id.pid.to_string()).collect();
+    }
+    // Nothing is written if even the first PID would be cut.
+    if !parts.first().is_some_and(|part| has_room(pen, part)) {
         return;
     }
     pen.words(format!("open in {}", parts.join(", ")), theme.text());

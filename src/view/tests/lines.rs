@@ -95,6 +95,9 @@ fn the_row_of_unaccounted_memory_says_that_an_orphan_has_the_gpu_open() {
     app.update(Event::Key(KeyEvent::from(KeyCode::Char('0'))));
     let line = line_of(&app, 120, "unaccounted orphan");
     assert!(line.contains("unaccounted orphan: open in 201 pt_data_worker, 202 pt_data_worker"), "{line}");
+    app.update(Event::Resized(80, 24));
+    let line = line_of(&app, 80, "unaccounted orphan");
+    assert!(line.contains("unaccounted orphan: open in 201"), "{line}");
 }
 
 #[test]
