@@ -115,6 +115,23 @@ class HistoryOfTensorsTest(unittest.TestCase):
         self.assertEqual(chain.looks, [(1, 3)])
 
 
+    def looks(self, sizes):
+        """A Chain after looks at histories of these lengths, five steps apart."""
+        chain = graphs.Chain(reader().grad_fn)
+        for look, size in enumerate(sizes):
+            operation = Operation()
+            for _ in range(size - 1):
+                operation = Operation(operation)
+            chain.take(5 * look, [Tensor(operation)])
+        return chain
+
+    def test_a_history_that_gets_longer_at_a_steady_rate_grows(self):
+        self.assertEqual(self.looks([20, 40, 60]).growth(), 4.0)
+        for sizes in ([20, 40], [20, 20, 20], [20, 40, 40], [20, 40, 300]):
+            self.assertIsNone(self.looks(sizes).growth(), sizes)
+        self.assertEqual([self.looks(sizes).may_grow() for sizes in ([20], [20, 40], [20, 20])], [True, True, False])
+
+
 class TrendTest(unittest.TestCase):
     def test_one_rise_is_warm_up_and_a_steady_rise_is_not(self):
         for counts, wanted in (([450] * 9 + [1801] * 7, False), ([450] * 2 + [1801] * 14, False), (range(16), True), ([number // 5 for number in range(16)], True)):
@@ -343,6 +360,7 @@ class BlackBoxTest(unittest.TestCase):
         gib = 1 << 30
         self.assertEqual(cause(requested=gib, free=0, total=8 * gib, stats=stats(3, 8)), "fragmentation")
         self.assertEqual(cause(requested=2 * gib, free=gib, total=16 * gib, stats=stats(4, 4)), "other_processes")
+        self.assertEqual(ooms.why({"requested": 9 * gib, "free": 8 * gib, "total": 8 * gib})["sentence"], "one tensor is larger than the GPU")
         self.assertEqual(cause(requested=6 * gib, free=gib, total=8 * gib, stats=stats(7, 7)), "too_big")
         self.assertEqual(cause(requested=60 * gib, free=8 * gib, total=8 * gib, stats=stats(0, 0)), "too_big")
         leak = {"cause": "kept_outputs", "bytes": 5 * gib, "title": "tensors are kept", "advice": ""}
