@@ -85,6 +85,9 @@ class Program:
                 content = file.read()
         except OSError:
             return None
+        if len(content) < HEADER.size:
+            # Just made.
+            return None
         magic, _, _, _, sequence, length, checksum = HEADER.unpack_from(content)
         payload = content[HEADER.size : HEADER.size + length]
         if magic != b"gputopP1" or sequence % 2 or not length or zlib.crc32(payload) != checksum:
