@@ -136,7 +136,7 @@ def run(python, environment, name, variant, wanted, holder):
     try:
         if wanted is None:
             # Some programs make no steps.
-            has_ended = lambda state: time.monotonic() - began > PATIENCE / 3 and state.get("steps", {"count": HEALTHY})["count"] >= HEALTHY
+            has_ended = lambda state: time.monotonic() - began > (PATIENCE / 3 if state.get("steps", {}).get("count", 0) >= HEALTHY else PATIENCE)
             found = program.wait(lambda state: bool(state.get("leaks")) or has_ended(state), 3 * PATIENCE)
             leaks = (found or {}).get("leaks", [])
             return bool(found) and not leaks and "trouble" not in found, f"{found.get('steps', {}).get('count')} steps {leaks} {found.get('trouble', '')}" if found else "no state"
