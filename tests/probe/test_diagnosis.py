@@ -217,6 +217,27 @@ class GrowthTest(unittest.TestCase):
 
         self.assertFalse(any(watch(step_of, 400)))
 
+    def test_gradients_that_are_made_anew_in_each_step_are_no_part_of_a_leak(self):
+        chance, gradients = random.Random(3), []
+
+        def step_of(allocator, step):
+            for address in gradients:
+                allocator.give(address)
+            # Now and then, activations of the same size take some of the addresses.
+            activations = [allocator.take(4096) for _ in range(2)] if chance.randrange(10) == 0 else []
+            gradients[:] = [allocator.take(4096) for _ in range(24)]
+            for address in activations:
+                allocator.give(address)
+            allocator.take(32768)
+
+        growths = [growth for growth in watch(step_of, 300) if growth]
+        self.assertGreater(len(growths), 20)
+        for growth in growths:
+            alike = {}
+            for block in growth.blocks:
+                alike.setdefault(block.size, []).append(block)
+            self.assertEqual([size for size, blocks in alike.items() if leaks.is_spread(blocks, growth)], [32768])
+
     def test_a_queue_of_bounded_length_is_no_leak_once_it_is_full(self):
         queue = deque()
 

@@ -3,12 +3,14 @@
 A block leaks when it stays, and when blocks like it keep coming: blocks that came in every quarter of a window of censuses
 are still alive, and the group as a whole grew by as much. So nothing is reported for warm-up (nothing comes later), for
 variable lengths (nothing stays), for a buffer that replaces its oldest entry (the group does not grow), or for a cache that
-fills more and more slowly (the last quarter is too small).
+fills more and more slowly (the last quarter is too small), or for blocks that only replace others of their size, such as gradients
+(the number of blocks of that size does not grow).
 
 Pure logic: no torch, no clock, no gc.
 """
 
-from collections import deque
+from bisect import bisect
+from collections import Counter, deque
 
 # The fewest censuses that can show a leak.
 SHORTEST = 16
@@ -16,6 +18,10 @@ SHORTEST = 16
 YOUNG = 2
 # The last quarter of a window has at least this part of an average quarter's bytes.
 STEADY = 0.5
+# Live bytes grew by at least this part of the bytes that came.
+STAYED = 0.6
+# More sizes of blocks than this are not remembered once no block has them.
+MOST_SIZES = 4096
 
 
 class Block:
@@ -86,10 +92,12 @@ class History:
         # The whole past, thinned out: every `_stride`-th census.
         self._sparse = []
         self._stride = 1
+        # (device, category, size): [(census, number of live blocks)], one entry for each change of the number.
+        self._counts = {}
 
     def take(self, step, time, blocks):
         """Takes a census: (device, address, size, category) of each live block."""
-        before, now, live = self.blocks, {}, {}
+        before, now, live, counts = self.blocks, {}, {}, {}
         for device, address, size, category in blocks:
             place = (device, address)
             block = before.get(place)
@@ -98,9 +106,13 @@ class History:
             else:
                 block.category = category
             now[place] = block
-            group = (device, category)
-            live[group] = live.get(group, 0) + size
+            kind = (device, category, size)
+            counts[kind] = counts.get(kind, 0) + 1
         self.blocks = now
+        for (device, category, size), count in counts.items():
+            group = (device, category)
+            live[group] = live.get(group, 0) + count * size
+        self._note_counts(counts)
         entry = _Entry(self.count, step, time, live)
         self._recent.append(entry)
         if self.count % self._stride == 0:
@@ -109,6 +121,38 @@ class History:
                 del self._sparse[1::2]
                 self._stride *= 2
         self.count += 1
+
+    def _note_counts(self, counts):
+        """Remembers the number of live blocks of each size, where it changed."""
+        for kind in self._counts.keys() | counts.keys():
+            changes, count = self._counts.setdefault(kind, [(self.count - 1, 0)]), counts.get(kind, 0)
+            if changes[-1][1] == count:
+                continue
+            changes.append((self.count, count))
+            if len(changes) >= 16 * SHORTEST:
+                # Two old changes become one, with the higher number: growth since then is never overestimated.
+                old = changes[: 8 * SHORTEST]
+                changes[: 8 * SHORTEST] = [(first[0], max(first[1], second[1])) for first, second in zip(old[::2], old[1::2])]
+        if len(self._counts) > MOST_SIZES:
+            self._counts = {kind: changes for kind, changes in self._counts.items() if changes[-1][1]}
+
+    def _count_at(self, kind, census):
+        """The number of live blocks of a device, category and size at a past census."""
+        changes = self._counts.get(kind, [])
+        at = bisect(changes, (census, float("inf"))) - 1
+        return changes[at][1] if at >= 0 else 0
+
+    def _without_replacements(self, blocks, window):
+        """Leaves out blocks of sizes whose number did not grow in the window: a block at a new address may replace one at another."""
+        start, end = window[:4], window[-4:]
+        came = Counter((block.device, block.category, block.size) for block in blocks if start[-1].census < block.census <= end[0].census)
+        replaced = set()
+        for kind, count in came.items():
+            before = max(self._count_at(kind, entry.census) for entry in start)
+            after = min(self._count_at(kind, entry.census) for entry in end)
+            if after - before < STAYED * count:
+                replaced.add(kind)
+        return [block for block in blocks if (block.device, block.category, block.size) not in replaced]
 
     def _windows(self):
         """Windows to test, shortest first: the last censuses, then longer and longer pasts."""
@@ -133,6 +177,7 @@ class History:
             first, last = window[0], window[-1]
             for group, blocks in groups.items():
                 came = [block for block in blocks if first.census < block.census <= last.census - YOUNG]
+                came = self._without_replacements(came, window)
                 if not _is_steady(came, window):
                     continue
                 # The time between censuses varies: only what came between the two ends counts.
@@ -140,13 +185,12 @@ class History:
                 gained = sum(block.size for block in came if start[-1].census < block.census <= end[0].census)
                 before = max(entry.live.get(group, 0) for entry in start)
                 after = min(entry.live.get(group, 0) for entry in end)
-                if after <= before or after - before < 0.6 * gained:
+                if after <= before or after - before < STAYED * gained:
                     continue
                 came.sort(key=lambda block: block.census)
                 # A longer window is better evidence.
                 found[group] = Growth(came, last.census - first.census, last.step - first.step, last.time - first.time)
         return found
-
 
     def swelling(self):
         """Returns the devices whose live bytes rise all along a window, whether blocks come and stay or some get larger."""
