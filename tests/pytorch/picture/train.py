@@ -21,7 +21,7 @@ class Block(torch.nn.Module):
 def train_step(model, optimizer, x):
     output = model(x)
     loss = (output - x).square().mean()
-    optimizer.zero_grad(set_to_none=False)
+    optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     time.sleep(0.25)
