@@ -114,7 +114,7 @@ fn blank(size: Size) -> Vec<Option<(char, TerminalPen)>> {
 }
 
 fn is_character(symbol: &str, character: char) -> bool {
-    symbol.len() == character.len_utf8() && symbol.starts_with(character)
+    symbol.chars().eq([character])
 }
 
 fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
