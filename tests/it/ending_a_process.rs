@@ -391,7 +391,7 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     terminal.wait_for("train.py");
     terminal.keys(ENTER);
     terminal.wait_for("sure: PID and start time were read together");
-    terminal.wait_for("the process is real; its user, its GPU");
+    terminal.wait_for("the process is real; its user, GPU, PyTorch");
     terminal.keys(F9);
     terminal.wait_for("Verified: only");
     let agent = terminal.agent();

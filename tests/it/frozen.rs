@@ -182,7 +182,7 @@ fn a_frozen_process_is_reported_with_how_to_resume_it() {
         terminal.keys(ENTER);
         terminal.wait_for("state            frozen with its control group");
         terminal.keys(ESC);
-        terminal.wait_until_gone("control group");
+        terminal.wait_until_gone("state            frozen");
         terminal.keys(F9);
         terminal.wait_for("Verified: only");
         terminal.wait_for("frozen with its control group");

@@ -19,6 +19,11 @@ fn three_sleepers() -> (Host, [u32; 3]) {
     (host, pids)
 }
 
+fn own_user() -> String {
+    let user = uzers::get_user_by_uid(rustix::process::getuid().as_raw()).expect("this user has a name");
+    user.name().to_string_lossy().into_owned()
+}
+
 /// The place of a text on the screen, as a mouse report counts it: column and line from 1.
 fn place(terminal: &Terminal, text: &str) -> (usize, usize) {
     let screen = terminal.text();
@@ -93,6 +98,11 @@ fn enter_on_a_gpu_shows_its_processes_and_an_empty_gpu_says_who_was_there_last()
     terminal.wait_until_gone("sleep 1000");
     terminal.wait_for("sleep 3000");
     terminal.wait_for("GPU 1  Esc leaves");
+    // The names of users come later than the first rows.
+    terminal.wait_until("the user", |screen| {
+        let text = screen.contents();
+        text.lines().any(|row| row.contains(&last.to_string()) && row.contains(&own_user()))
+    });
     host.process(last).handle.signal(rustix::process::Signal::KILL);
     terminal.wait_for(&format!("GPU 1 is empty; last: {last} sleep ("));
     terminal.wait_for("), held 1.0 GiB, ended ");
@@ -168,9 +178,7 @@ fn the_command_line_filters_by_user_pid_and_text() {
     shows(&["--pid", &two], [true, false, true]);
     shows(&["--filter", "sleep 2000"], [false, true, false]);
     shows(&["-u", "no-such-user"], [false; 3]);
-    let uid = rustix::process::getuid();
-    let user = uzers::get_user_by_uid(uid.as_raw()).expect("this user has a name");
-    shows(&["-u", &user.name().to_string_lossy(), "--filter", "3000"], [false, false, true]);
+    shows(&["-u", &own_user(), "--filter", "3000"], [false, false, true]);
 }
 
 #[test]

@@ -3,14 +3,17 @@
 //! The file that `$FAKE_NVML_COUNTS` names has 256 records of 64 bytes:
 //!
 //! ```text
-//! 0        56       64
-//! | name   | count  |     name: NUL-padded, empty in unused records; count: u64, little endian
+//! 0        48       56       64
+//! | name   | hash   | count  |     name: NUL-padded, empty in unused records; hash, count: u64, little endian
 //! ```
+//!
+//! No process waits for another: one that is stopped stops no other.
 
 use std::{
     collections::BTreeMap,
     env,
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
+    hash::{DefaultHasher, Hash, Hasher},
     io,
     path::Path,
     ptr, slice,
@@ -20,23 +23,19 @@ use std::{
     },
 };
 
-use rustix::{
-    fs::{FlockOperation, flock},
-    mm::{MapFlags, ProtFlags, mmap},
-};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 const RECORDS: usize = 256;
 
 #[repr(C)]
 struct Record {
-    name: [AtomicU8; 56],
+    name: [AtomicU8; 48],
+    /// The hash of the name. The process that changes it from 0 has claimed the record.
+    hash: AtomicU64,
     count: AtomicU64,
 }
 
-struct Table {
-    file: File,
-    records: &'static [Record],
-}
+struct Table(&'static [Record]);
 
 /// The counter of a function; `None` when `$FAKE_NVML_COUNTS` is not set.
 pub fn counter(name: &str) -> Option<&'static AtomicU64> {
@@ -60,29 +59,22 @@ impl Table {
             let base = mmap(ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)?;
             slice::from_raw_parts(base.cast(), RECORDS)
         };
-        Ok(Self { file, records })
+        Ok(Self(records))
     }
 
-    /// The record with this name, or the first unused one.
+    /// The record of this name, or the first unused one.
     fn claim(&self, name: &str) -> Option<&'static AtomicU64> {
-        // Other processes claim records too, and without the lock two could claim the same one. On a file system without locks,
-        // the counts may be wrong.
-        let _unlocked = flock(&self.file, FlockOperation::LockExclusive);
-        let found = self.records.iter().find_map(|record| {
-            let found = record.name();
-            if found.is_empty() {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let hash = hasher.finish();
+        let found = self.0.iter().find(|record| match record.hash.compare_exchange(0, hash, Relaxed, Relaxed) {
+            Ok(_) => {
                 record.name.iter().zip(name.bytes()).for_each(|(to, from)| to.store(from, Relaxed));
+                true
             }
-            (found.is_empty() || found == name).then_some(&record.count)
+            Err(claimed) => claimed == hash,
         });
-        let _still_locked = flock(&self.file, FlockOperation::Unlock);
-        found
-    }
-}
-
-impl Record {
-    fn name(&self) -> String {
-        text(&self.name.each_ref().map(|byte| byte.load(Relaxed)))
+        found.map(|record| &record.count)
     }
 }
 
@@ -98,7 +90,8 @@ fn text(padded: &[u8]) -> String {
 pub fn read(path: impl AsRef<Path>) -> io::Result<BTreeMap<String, u64>> {
     let bytes = fs::read(path)?;
     let counts = bytes.chunks_exact(size_of::<Record>()).filter_map(|record| {
-        let (name, count) = record.split_last_chunk::<8>()?;
+        let (name_and_hash, count) = record.split_last_chunk::<8>()?;
+        let (name, _) = name_and_hash.split_last_chunk::<8>()?;
         Some((text(name), u64::from_le_bytes(*count))).filter(|(name, _)| !name.is_empty())
     });
     Ok(counts.collect())
