@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "assets/probe"))
 
-from gputop_probe import causes, code_lines, estimates, extended, graphs, holders, leaks, objects, ooms  # noqa: E402
+from gputop_probe import causes, code_lines, estimates, extended, graphs, holders, leaks, objects, ooms, passes  # noqa: E402
 
 
 class Allocator:
@@ -98,6 +98,26 @@ def reader():
 
     Torch.Tensor = Tensor
     return objects.TensorReader(Torch)
+
+
+class Module:
+    """A module with parameters of its own, or with other modules."""
+
+    def __init__(self, *parts):
+        self._modules = {at: part for at, part in enumerate(parts) if isinstance(part, Module)}
+        self._parameters = {at: part for at, part in enumerate(parts) if isinstance(part, Tensor)}
+
+
+class ModelsTest(unittest.TestCase):
+    def test_layers_of_one_model_are_one_model_and_kept_models_are_several(self):
+        parameters = [Tensor() for _ in range(6)]
+        layers = [Module(parameter) for parameter in parameters]
+        blocks = [Module(*layers[at : at + 2]) for at in (0, 2, 4)]
+        scan = passes.Pass.__new__(passes.Pass)
+        for models, wanted in ((blocks, 3), ([Module(*blocks)], 1)):
+            scan.modules = layers + blocks + models
+            self.assertEqual(scan.models_of(parameters), wanted)
+        self.assertEqual(scan.models_of([Tensor()]), 0)
 
 
 class HistoryOfTensorsTest(unittest.TestCase):

@@ -55,6 +55,7 @@ CASES = {
     "healthy_generation": (("",), None, None),
     "healthy_replay": (("",), None, None),
     "healthy_loader": (("",), None, None),
+    "healthy_loading": (("",), None, None),
 }
 
 

@@ -35,6 +35,8 @@ TEST = 0.2
 _SAMPLES = 4
 _GROUPS = 3
 _MOST_LEAKS = 8
+# Parameters of fewer models than this are those of models that the program uses.
+_MODELS = 4
 
 
 @contextlib.contextmanager
@@ -356,7 +358,9 @@ class Diagnosis:
         for text, (holder, parts) in by_holder.items():
             places = [at for _, some in parts for at in some]
             is_computed = any(self.probe.reader.has_history(tensors[at]) for at in _some(places, 8))
-            result.append((holder, parts[0][0], [blocks[at] for at in places], is_computed, named_holders))
+            # A model that moves to the GPU brings parameters all the time, too.
+            if not 0 < scan.models_of([tensors[at] for at in places]) < _MODELS:
+                result.append((holder, parts[0][0], [blocks[at] for at in places], is_computed, named_holders))
         result.sort(key=lambda leak: (not leak[3], -sum(block.size for block in leak[2])))
         tensors = samples = None
         return self._describe(group, growth, result, hidden, scan, codes, root)

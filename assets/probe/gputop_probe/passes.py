@@ -45,6 +45,25 @@ class Pass:
                         codes.update(code_lines.codes_in(code))
         return codes
 
+    def models_of(self, parameters):
+        """The number of models that have some of the parameters: modules that are part of no other module."""
+        wanted = {id(parameter) for parameter in parameters}
+        parents, owners = {}, []
+        for module in self.modules:
+            attributes = object.__getattribute__(module, "__dict__")
+            for child in list((attributes.get("_modules") or {}).values()):
+                parents[id(child)] = id(module)
+            if any(id(parameter) in wanted for parameter in list((attributes.get("_parameters") or {}).values())):
+                owners.append(id(module))
+        models = set()
+        for model in owners:
+            seen = set()
+            while model in parents and model not in seen:
+                seen.add(model)
+                model = parents[model]
+            models.add(model)
+        return len(models)
+
     def is_eval_mode(self):
         """Whether most modules with parameters of their own are in evaluation mode. None: there are none."""
         modes = []
