@@ -250,7 +250,7 @@ fn themes_differ_in_colours_only() {
         // The parameters of styles; those of cursor movements look alike.
         let sequences = bytes.split("\x1b[").filter_map(|rest| Some(rest.split_once('m')?.0));
         let is_style = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b';');
-        sequences.filter(is_style).map(|style| format!(";{style}\n")).collect::<String>()
+        sequences.filter(is_style).collect::<Vec<_>>().join("\n;")
     };
     assert!(colours("terminal").contains(";2\n") && !colours("terminal").contains(";5;32"));
     assert!(colours("safe").contains("5;32"), "the bars have the blue of Okabe and Ito");
