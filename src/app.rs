@@ -343,7 +343,7 @@ impl App {
                 }
                 self.lost.remove(&host);
             }
-            Line::Tick(_) => {}
+            Line::Tick(_) | Line::Checkpoint(_) => {}
             Line::Reply(reply) => self.take_reply(host, reply),
         }
         let is_reply = matches!(line, Line::Reply(_));

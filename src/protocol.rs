@@ -5,6 +5,7 @@
 
 pub mod agent_options;
 pub mod change;
+pub mod checkpoint;
 pub mod command;
 pub mod host_key;
 pub mod host_tag;

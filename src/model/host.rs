@@ -56,6 +56,8 @@ impl HostModel {
                     }
                 }
             }
+            // A checkpoint is skipped.
+            Line::Checkpoint(_) => {}
         }
         Ok(())
     }

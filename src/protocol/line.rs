@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::protocol::change::Change;
+use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::command::Command;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::Snapshot;
 
-/// A line from the agent to the viewer.
+/// A line from the agent to the viewer, or of a recording.
 ///
 /// This is version 1 of the format, and it is frozen: later versions of gputop may add properties, kinds and values of
 /// enumerations, and never change or remove any. Readers ignore what they do not know. `time_ms` and `start_time_ms` count
@@ -30,6 +31,8 @@ pub enum Line {
     Tick(Box<Change>),
     /// The result of a command, or what became of a process after it.
     Reply(Reply),
+    /// The state that was derived from the lines before: only in recordings.
+    Checkpoint(Box<Checkpoint>),
 }
 
 /// Adds the tag of the host to the schema of each kind of line.
@@ -67,6 +70,7 @@ impl Line {
             "full" => Self::Full(serde_json::from_slice(line)?),
             "tick" => Self::Tick(Box::new(serde_json::from_slice(line)?)),
             "reply" => Self::Reply(serde_json::from_slice(line)?),
+            "checkpoint" => Self::Checkpoint(Box::new(serde_json::from_slice(line)?)),
             _ => return Ok(None),
         }))
     }
@@ -105,6 +109,19 @@ pub fn schema() -> Schema {
 
 #[cfg(test)]
 mod tests {
+    use super::Line;
+
+    #[test]
+    fn the_state_of_a_checkpoint_is_kept_as_it_is_written() {
+        let line =
+            "{\"kind\":\"checkpoint\",\"version\":7,\"time_ms\":1,\"unix_time_ms\":2,\"state\":{\"a\": [1.0,  2]}}\n";
+        let parsed = Line::parse(line.as_bytes()).unwrap().unwrap();
+        assert!(matches!(&parsed, Line::Checkpoint(checkpoint) if checkpoint.version == 7));
+        let mut written = Vec::new();
+        parsed.write(&mut written).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), line);
+    }
+
     #[test]
     fn the_checked_in_schema_matches_the_types() {
         let types = serde_json::to_string_pretty(&super::schema()).unwrap() + "\n";

@@ -8,6 +8,9 @@ use crate::protocol::line::Line;
 /// The length in bytes of the longest line that is accepted. A line with 1,000 processes has one MiB.
 pub(super) const LONGEST_LINE: usize = 64 << 20;
 
+/// The length in bytes of the longest checkpoint. A week of 8 GPUs and 64 processes takes less than 8 MiB.
+const LONGEST_CHECKPOINT: usize = 32 << 20;
+
 /// Lines up to this length in bytes are parsed unchecked: an object takes two bytes at least and becomes a KiB at most,
 /// so the result stays below 32 MiB.
 const UNCHECKED_LENGTH: usize = 64 << 10;
@@ -79,7 +82,10 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Line>, String> {
     let (gpus, processes) = match &parsed {
         Some(Line::Full(snapshot)) => (snapshot.gpus.len(), snapshot.processes.len()),
         Some(Line::Tick(change)) => (change.gpus.len(), change.processes.len()),
-        Some(Line::Reply(_)) | None => (0, 0),
+        Some(Line::Checkpoint(_)) if line.len() > LONGEST_CHECKPOINT => {
+            return Err(format!("its checkpoint is longer than {} MiB", LONGEST_CHECKPOINT >> 20));
+        }
+        Some(Line::Reply(_) | Line::Checkpoint(_)) | None => (0, 0),
     };
     for (count, noun, limit) in [(gpus, "GPUs", MOST_GPUS), (processes, "processes", MOST_PROCESSES)] {
         if count > limit {
@@ -133,6 +139,16 @@ mod tests {
         let mut line = Vec::new();
         Line::Full(Box::new(example::host(1025))).write(&mut line).unwrap();
         assert_eq!(parse(&line), Err("its line has 1025 GPUs; the limit is 1024".to_owned()));
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_too_long_is_refused() {
+        let line = |length: usize| {
+            let state = " ".repeat(length);
+            format!(r#"{{"kind":"checkpoint","version":1,"time_ms":1,"unix_time_ms":1,"state":[{state}]}}"#)
+        };
+        assert!(matches!(parse(line(LONGEST_CHECKPOINT / 2).as_bytes()), Ok(Some(Line::Checkpoint(_)))));
+        check_refused(&line(LONGEST_CHECKPOINT), "its checkpoint is longer than 32 MiB");
     }
 
     #[test]

@@ -122,6 +122,8 @@ struct RecordedHost {
     at: Moment,
     /// The time from the beginning of the recording to that line.
     position: Duration,
+    /// The number of its lines that were sent.
+    lines: u64,
 }
 
 /// Sends the lines of a recording when they are due.
@@ -205,10 +207,14 @@ impl Player {
             Line::Full(snapshot) => Some(snapshot.at),
             Line::Tick(change) => Some(change.at),
             Line::Reply(_) => None,
+            // A checkpoint after the first line replaces the lines before the recording.
+            Line::Checkpoint(_) if known.is_some_and(|place| self.hosts[place].lines == 1) => None,
+            // The model derives the same from the lines before this one.
+            Line::Checkpoint(_) => return true,
         };
         if known.is_none() {
             let at = at.unwrap_or_default();
-            self.hosts.push(RecordedHost { key_in_file, at, position: self.position });
+            self.hosts.push(RecordedHost { key_in_file, at, position: self.position, lines: 0 });
             if let Some(name) = tag.and_then(|tag| tag.name)
                 && !self.reporter.send(SourceEvent::Named(host, name)).await
             {
@@ -221,6 +227,7 @@ impl Player {
         if let Some(tap) = &self.reporter.tap {
             tap.copy(host, raw);
         }
+        self.hosts[place].lines += 1;
         self.reporter.send(SourceEvent::Line(host, Box::new(parsed))).await
     }
 
@@ -341,7 +348,7 @@ pub(super) mod tests {
 
     #[test]
     fn data_time_sets_the_pace() {
-        let mut host = RecordedHost { key_in_file: None, at: Moment(10_000), position: Duration::ZERO };
+        let mut host = RecordedHost { key_in_file: None, at: Moment(10_000), position: Duration::ZERO, lines: 0 };
         let positions: Vec<u128> = [10_000, 10_300, 5_000, 5_300].map(|at| host.advance(Moment(at)).as_millis()).into();
         assert_eq!(positions, [0, 300, 300, 600]);
     }

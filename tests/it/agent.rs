@@ -90,7 +90,7 @@ impl ReceivedLines {
                 let snapshot = self.snapshot.as_mut().expect("the first line is a full line");
                 snapshot.apply(*change).expect("a tick changes the snapshot of the line before");
             }
-            Line::Reply(_) => {}
+            Line::Reply(_) | Line::Checkpoint(_) => {}
         }
     }
 

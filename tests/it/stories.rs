@@ -267,7 +267,7 @@ impl ObservedHost {
         match Line::parse(&line).expect("the line parses").expect("the kind of line is known") {
             Line::Full(full) => self.model.replace(*full),
             Line::Tick(change) => self.model.change(*change).expect("a tick changes the snapshot of the line before"),
-            Line::Reply(_) => {}
+            Line::Reply(_) | Line::Checkpoint(_) => {}
         }
     }
 

@@ -39,7 +39,7 @@ impl GputopLines {
                     return Err("a tick without the line before it".to_owned());
                 }
             }
-            Ok(Some(Line::Reply(_)) | None) => return Ok((0, Vec::new())),
+            Ok(Some(Line::Reply(_) | Line::Checkpoint(_)) | None) => return Ok((0, Vec::new())),
         }
         let Some(snapshot) = self.latest.get(&host_key) else { return Ok((0, Vec::new())) };
         let mut samples = Vec::new();
