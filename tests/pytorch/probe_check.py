@@ -188,7 +188,7 @@ def check_scenario(python, environment, scenario):
 
 def measure(python, environment):
     """The part of the program's CPU time that the probe takes."""
-    own, _, _ = run(python, dict(environment, ONLY="1", MEASURE="1"), "many", 400)
+    own, _, _ = run(python, dict(environment, ONLY="1", MEASURE="1"), "many", 1000)
     return own["spent"] / own["seconds"], own["seconds"] / (len(own["steps"]) - 5)
 
 

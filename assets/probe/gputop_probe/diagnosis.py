@@ -15,7 +15,7 @@ from .passes import Pass
 from .trouble import is_ours
 
 # Passes over the objects may take one part in so many of the program's time; so may censuses; and censuses while the number of blocks rises.
-PASSES, CENSUSES, RISING = 600, 1000, 200
+PASSES, CENSUSES, RISING = 800, 1000, 200
 # For a quick answer the first censuses of a rise may take more: one part in so many, up to so many seconds of CPU time in all.
 FIRST, BURST = 10, 1.5
 # While something may grow, so many passes come soon after each other, because only several of them show whether a history grows.

@@ -37,7 +37,7 @@ EXTENSIONS = ("diagnosis",)
 # Seconds between two looks for requests, between two readings, and at most without a publication.
 LOOK, INTERVAL, QUIET = 0.25, 1.0, 2.0
 # Readings, and scans of all objects, may each take one part in so many of the program's time.
-SHARE = 500
+SHARE = 700
 # Seconds after which the main thread is interrupted between two bytecodes, because no step ended, and after which the probe does without.
 PATIENCE, GIVE_UP = 1.0, 5.0
 # Seconds until objects are scanned again although nothing seems to have changed.
