@@ -448,6 +448,9 @@ pub(crate) enum Task {
     FileAction {
         /// The action
         action: FileAction,
+        /// With `play`: print what a replay needs to show this time, in milliseconds since 1970
+        #[arg(long, value_name = "UNIX_MS")]
+        from: Option<u64>,
         /// The path of the file
         path: PathBuf,
     },
@@ -464,8 +467,8 @@ pub(crate) enum FileAction {
     Create,
     /// Check that the file can be written
     Check,
-    /// Copy the file, of any type and length, to the standard output
-    Copy,
+    /// Print the lines of a recording
+    Play,
 }
 
 impl FileAction {
@@ -476,7 +479,7 @@ impl FileAction {
             Self::Replace => "replace",
             Self::Create => "create",
             Self::Check => "check",
-            Self::Copy => "copy",
+            Self::Play => "play",
         }
     }
 }

@@ -60,7 +60,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             agent::continue_stopped();
             Ok(ExitCode::SUCCESS)
         }
-        Some(Task::FileAction { action, path }) => Ok(config::file_action::act(*action, path)),
+        Some(Task::FileAction { action, from, path }) => Ok(config::file_action::act(*action, path, *from)),
         Some(Task::Replay(replay)) => show(&cli.with_replay(replay)),
         None => match cli.query() {
             Some(query) => commands::query::run(&query),

@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep};
 use self::connection::{Connection, ExitingProcess, ProcessKind, Reporter};
 pub use self::detach::{detach, detached_gputop};
 pub use self::event::SourceEvent;
-pub use self::recording::{Recording, Speed};
+pub use self::recording::{Recording, RecordingReader, Speed};
 pub use self::via::ViaCommand;
 use crate::base::text::Text;
 use crate::protocol::agent_options::AgentOptions;

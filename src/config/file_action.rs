@@ -1,4 +1,4 @@
-//! One file, which a process of its own reads, replaces, creates, checks or copies.
+//! One file, which a process of its own reads, replaces, creates, checks or plays.
 //!
 //! A home directory may be on a network that is down. A thread that waits for it in the kernel cannot be ended, and until it
 //! returns, the shell waits for the whole process. So gputop leaves the file to a process that it can leave behind.
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::base::text::Text;
 use crate::cli::FileAction;
 use crate::commands::report::{self, Exit};
-use crate::source::detached_gputop;
+use crate::source::{RecordingReader, detached_gputop};
 
 /// The largest settings file in MiB. All settings together fit into a few KiB.
 const LARGEST_MIB: u64 = 1;
@@ -66,13 +66,13 @@ fn ask(action: FileAction, path: &Path, input: Stdio) -> io::Result<String> {
 }
 
 /// Acts on a file in this process, which [`ask`] or a replay started.
-pub(crate) fn act(action: FileAction, path: &Path) -> ExitCode {
+pub(crate) fn act(action: FileAction, path: &Path, from: Option<u64>) -> ExitCode {
     let result = match action {
         FileAction::Read => read_here(path),
         FileAction::Replace => io::read_to_string(io::stdin()).and_then(|text| replace_here(path, &text)),
         FileAction::Create => io::read_to_string(io::stdin()).and_then(|text| create_here(path, &text)),
         FileAction::Check => check_here(path),
-        FileAction::Copy => copy_here(path),
+        FileAction::Play => play_here(path, from),
     };
     let Err(error) = result.and_then(|text| io::stdout().write_all(text.as_bytes())) else {
         return Exit::Success.into();
@@ -135,9 +135,34 @@ fn check_here(path: &Path) -> io::Result<String> {
     Ok(String::new())
 }
 
-fn copy_here(path: &Path) -> io::Result<String> {
-    io::copy(&mut File::open(path)?, &mut io::stdout())?;
-    Ok(String::new())
+/// Prints the lines of a recording, from where a replay must begin to show the moment `from` (milliseconds since 1970). At the
+/// end, the error says what is wrong with the recording.
+fn play_here(path: &Path, from: Option<u64>) -> io::Result<String> {
+    let problems = print_lines(path, from).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => error,
+        kind => io::Error::new(kind, format!("cannot read {}: {error}", path.display())),
+    })?;
+    if problems.is_empty() { Ok(String::new()) } else { Err(io::Error::other(problems.join("; "))) }
+}
+
+/// Prints the lines of a recording. Returns what is wrong with it.
+fn print_lines(path: &Path, from: Option<u64>) -> io::Result<Vec<String>> {
+    let mut reader = RecordingReader::open(path)?;
+    if let Some(from) = from {
+        reader.seek(from)?;
+    }
+    let is_pipe = reader.is_pipe();
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    while let Some(line) = reader.next_line()? {
+        out.write_all(line)?;
+        out.write_all(b"\n")?;
+        // The writer of a pipe may be slow.
+        if is_pipe {
+            out.flush()?;
+        }
+    }
+    out.flush()?;
+    Ok(reader.problems())
 }
 
 #[cfg(test)]
