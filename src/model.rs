@@ -5,6 +5,7 @@
 
 mod advice;
 mod breakdown;
+mod checkpoint;
 mod fleet;
 mod growth;
 pub(crate) mod health;
@@ -14,6 +15,7 @@ mod identity;
 mod job;
 mod leak_advice;
 mod news;
+mod pairs;
 mod process_role;
 mod process_total;
 mod process_tree;

@@ -22,6 +22,8 @@ mod tests;
 mod trend;
 mod wording;
 
+use serde::{Deserialize, Serialize};
+
 use self::buckets::BucketLevels;
 use self::forecast::GrowthPath;
 pub(crate) use self::forecast::{Forecast, Rate};
@@ -35,7 +37,7 @@ use self::trend::Trend;
 use crate::base::units::{Bytes, Moment};
 
 /// The verdict on the growth of a series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, strum::IntoStaticStr, Serialize, Deserialize)]
 #[strum(serialize_all = "snake_case")]
 pub enum LeakVerdict {
     /// Too few samples for a verdict.
@@ -52,7 +54,7 @@ pub enum LeakVerdict {
 }
 
 /// The figures behind a verdict of [`LeakVerdict::Suspect`] or [`LeakVerdict::Leak`].
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Evidence {
     pub since: Moment,
     /// The memory gained since then and not released.
@@ -69,7 +71,7 @@ pub struct Evidence {
 }
 
 /// The kind of a sudden change of the memory of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
 pub enum MemoryDrop {
     /// Memory rose again after almost nothing was left: the process started again.
     #[strum(to_string = "restarted")]
@@ -83,7 +85,7 @@ pub enum MemoryDrop {
 }
 
 /// Judges the growth of one series.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LeakDetector {
     levels: BucketLevels,
     /// `None` while the amount is constant.
@@ -112,6 +114,9 @@ pub struct LeakDetector {
     longest_given_back: f64,
 }
 
+/// A longer time in seconds than any series of a checkpoint may span.
+const LONGEST_SPAN: f64 = 1e9;
+
 /// The age of a series in seconds below which there is no verdict.
 const TOO_SOON: f64 = 60.0;
 /// The age of a series in sampling intervals below which there is no verdict.
@@ -124,6 +129,16 @@ const LONGEST_WAIT_OF_SUSPECT: f64 = 110.0;
 const RISE_CREDIT: f64 = 3.0;
 
 impl LeakDetector {
+    /// Whether a detector of a checkpoint, which may be forged, keeps the rules that its arithmetic relies on.
+    fn is_sound(&self) -> bool {
+        let last = self.last.map_or(Moment(0), |(last, _)| last);
+        (0.0..LONGEST_SPAN).contains(&self.interval)
+            && self.late_samples < 16
+            && self.levels.is_sound(last)
+            && self.steps.as_deref().is_none_or(|(steps, sawtooth)| steps.is_sound() && sawtooth.is_sound())
+            && self.suspicion.as_deref().is_none_or(Suspicion::is_sound)
+    }
+
     /// Adds a sample: the memory held at a time, and the amount at which memory runs out, where known. Ignores a sample
     /// that is not later than the last one.
     pub fn push(&mut self, at: Moment, memory: Bytes, limit: Option<Bytes>) {

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::units::{Elapsed, Moment};
 use crate::protocol::snapshot::{Gpu, Missing, Throttle};
 
 /// How much the user should care about a condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {
     /// No reading shows whether there is a problem.
     Unknown,

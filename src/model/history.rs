@@ -13,12 +13,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use self::curve::{Curve, MinMax, Window};
 use self::event::EventLog;
 pub(crate) use self::event::{HistoryEvent, HistoryEventKind};
 pub(crate) use self::tensors::{TensorHistory, TensorLayer};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
+use crate::model::pairs;
 use crate::model::{GpuOrProcess, ProcessTotal, ReservedMemory, process_role};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot};
@@ -41,7 +44,7 @@ const SPANS: [u64; 34] = [
 /// The time for which the amount of each second is kept.
 const BY_THE_SECOND: Duration = Duration::from_mins(15);
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct MemoryHistory {
     curve: Curve,
     latest: Option<Bytes>,
@@ -54,6 +57,10 @@ pub(crate) struct MemoryHistory {
 impl MemoryHistory {
     /// The resolution of floors that are older than 15 minutes.
     pub(crate) const COARSE: Duration = Duration::from_mins(5);
+
+    fn is_sound(&self) -> bool {
+        self.curve.is_sound()
+    }
 
     pub(super) fn push(&mut self, at: Moment, memory: Option<Bytes>, patience: Duration) {
         if at < self.curve.end() {
@@ -121,7 +128,7 @@ fn in_bytes(kib: MinMax<u32>) -> MinMax<Bytes> {
 }
 
 /// The memory of a process by PyTorch's own figures, on all of its devices together.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct AllocatorHistory {
     /// Memory held by tensors.
     pub allocated: MemoryHistory,
@@ -136,13 +143,17 @@ impl AllocatorHistory {
         self.allocated.columns(now, Duration::from_mins(1), 1).pop().flatten()
     }
 
+    fn is_sound(&self) -> bool {
+        self.allocated.is_sound() && self.reserved.is_sound()
+    }
+
     fn push(&mut self, at: Moment, reserved: Option<ReservedMemory>, patience: Duration) {
         self.allocated.push(at, reserved.map(|reserved| reserved.allocated), patience);
         self.reserved.push(at, reserved.map(|reserved| reserved.sum()), patience);
     }
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct GpuHistory {
     pub memory: MemoryHistory,
     /// The use of the multiprocessors, in whole percent.
@@ -156,6 +167,10 @@ pub(crate) struct GpuHistory {
 impl GpuHistory {
     /// 0 °C in kelvin, rounded.
     const ZERO_CELSIUS: i32 = 273;
+
+    fn is_sound(&self) -> bool {
+        self.memory.is_sound() && [&self.sm, &self.power, &self.temperature].into_iter().all(Curve::is_sound)
+    }
 
     fn add_readings(&mut self, gpu: &Gpu, patience: Duration) {
         let load = &gpu.load;
@@ -181,7 +196,7 @@ fn whole(value: f32) -> u32 {
     value.round() as u32
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ProcessHistory {
     /// The facts, as last read with arguments, which a zombie has no more; `None` before the first.
     facts: Option<Arc<ProcessFacts>>,
@@ -214,6 +229,14 @@ impl ProcessHistory {
             tensors: None,
             all: None,
         }
+    }
+
+    fn is_sound(&self) -> bool {
+        let whole = self.parts.iter().map(|(_, memory)| memory).chain(self.all.as_deref());
+        whole.into_iter().all(MemoryHistory::is_sound)
+            && [&self.sm, &self.rss].into_iter().all(Curve::is_sound)
+            && self.allocator.as_deref().is_none_or(AllocatorHistory::is_sound)
+            && self.tensors.as_deref().is_none_or(TensorHistory::is_sound)
     }
 
     /// Adds the latest readings, and reports the events that they show.
@@ -306,10 +329,12 @@ impl ProcessHistory {
     }
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct History {
+    #[serde(with = "pairs")]
     gpus: BTreeMap<GpuUuid, GpuHistory>,
     /// Boxed: a B-tree node has room for up to twice as many entries as it contains.
+    #[serde(with = "pairs")]
     processes: BTreeMap<ProcessId, Box<ProcessHistory>>,
     events: EventLog,
     began: Option<Moment>,
@@ -317,11 +342,18 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// Whether a history of a checkpoint, which may be forged, keeps the rules that arithmetic with it relies on.
+    pub(super) fn is_sound(&self) -> bool {
+        self.events.is_sound()
+            && self.gpus.values().all(GpuHistory::is_sound)
+            && self.processes.values().all(|process| process.is_sound())
+    }
+
     pub(super) fn add_snapshot(&mut self, snapshot: &Snapshot, process_totals: &[ProcessTotal]) {
         let now = snapshot.at;
         // A simulated machine may report its past after its first line.
         self.began = Some(self.began.map_or(now, |began| began.min(now)));
-        self.passes += 1;
+        self.passes = self.passes.saturating_add(1);
         // A process in the first two passes was there before gputop started. The first pass alone is not enough: the
         // agent may not have read the identity of the process yet.
         let is_first = self.passes <= 2;

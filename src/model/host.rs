@@ -1,8 +1,10 @@
 //! One host: its latest snapshot, and what the model derives from that and earlier snapshots.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::checkpoint::DerivedState;
 use super::growth::{Evidence, LeakDetector, LeakDetectors, LeakVerdict, MemoryGrowth};
 use super::health::{self, HealthVerdict};
 use super::history::{AllocatorHistory, History, MemoryHistory, TensorHistory};
@@ -17,6 +19,7 @@ use super::verdict::{self, Verdict};
 use crate::base::time::{ViewerTime, WallClock};
 use crate::base::units::Moment;
 use crate::protocol::change::{Change, OutOfStep};
+use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::line::Line;
 use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{Gpu, ProcessFacts, ProcessId, Snapshot};
@@ -56,8 +59,7 @@ impl HostModel {
                     }
                 }
             }
-            // A checkpoint is skipped.
-            Line::Checkpoint(_) => {}
+            Line::Checkpoint(checkpoint) => self.restore(&checkpoint),
         }
         Ok(())
     }
@@ -91,6 +93,35 @@ impl HostModel {
         self.latest.as_mut().ok_or(OutOfStep)?.apply(change)?;
         self.derive();
         Ok(())
+    }
+
+    /// Returns the state of the model as a line, with which a reader can go on from here; `None` before the first line.
+    pub fn checkpoint(&self) -> Option<Checkpoint> {
+        let latest = self.latest.as_ref()?;
+        let state = DerivedState {
+            boot_id: Cow::Borrowed(&latest.host.facts.boot_id),
+            history: Cow::Borrowed(&self.history),
+            leaks: Cow::Borrowed(&self.leaks),
+            records: Cow::Borrowed(&self.records),
+            news: Cow::Borrowed(&self.news),
+        };
+        state.to_checkpoint(latest)
+    }
+
+    /// Replaces everything derived from earlier lines by that of a checkpoint of this boot, and then adds the latest snapshot. Ignores a
+    /// checkpoint that is later than the latest snapshot, is not understood or is unsound.
+    fn restore(&mut self, checkpoint: &Checkpoint) {
+        let Some(latest) = &self.latest else { return };
+        let Some(state) = DerivedState::of(checkpoint, latest) else { return };
+        self.history = state.history.into_owned();
+        self.leaks = state.leaks.into_owned();
+        self.records = state.records.into_owned();
+        self.news = state.news.into_owned();
+        self.judge(false);
+        // A jump in a recording goes to the snapshot that the checkpoint is from.
+        if checkpoint.at < self.now() {
+            self.remember();
+        }
     }
 
     pub(crate) fn pass(&mut self, time: ViewerTime) {
@@ -260,10 +291,32 @@ impl HostModel {
     /// Updates totals, process tree, jobs, verdicts, leaks and history from the latest snapshot, and restarts the silence.
     fn derive(&mut self) {
         self.silence = ViewerTime::ZERO;
+        // The process tree and the jobs are most of the cost on a large host, and most passes do not change them.
+        let is_settled = self.latest.as_ref().is_some_and(|latest| self.records.is_settled(latest));
+        self.judge(is_settled);
+        self.remember();
+    }
+
+    /// Adds the latest snapshot to leaks, history and news.
+    fn remember(&mut self) {
+        let Some(latest) = &self.latest else { return };
+        self.leaks.add_snapshot(latest);
+        self.history.add_snapshot(latest, &self.process_totals);
+        let sources = NewsSources {
+            snapshot: latest,
+            history: &self.history,
+            verdicts: &self.verdicts,
+            leaks: self.leaking(),
+            clock: self.wall_clock(),
+        };
+        self.news.add_snapshot(&sources);
+    }
+
+    /// Updates everything that depends on the latest snapshot and the records alone. `is_settled`: the process tree and the jobs are
+    /// those of the snapshot before.
+    fn judge(&mut self, is_settled: bool) {
         let Some(latest) = &self.latest else { return };
         self.process_totals = process_totals(latest);
-        // The process tree and the jobs are most of the cost on a large host, and most passes do not change them.
-        let is_settled = self.records.is_settled(latest);
         if !is_settled {
             self.tree = ProcessTree::of(latest);
         }
@@ -276,16 +329,6 @@ impl HostModel {
         self.jobs.update_memory(&self.process_totals);
         let view = ProcessView { snapshot: latest, tree: &self.tree, records: &self.records };
         verdict::judge::judge(&mut self.verdicts, view, &self.process_totals, &self.unaccounted);
-        self.leaks.add_snapshot(latest);
-        self.history.add_snapshot(latest, &self.process_totals);
-        let sources = NewsSources {
-            snapshot: latest,
-            history: &self.history,
-            verdicts: &self.verdicts,
-            leaks: self.leaking(),
-            clock: self.wall_clock(),
-        };
-        self.news.add_snapshot(&sources);
     }
 }
 

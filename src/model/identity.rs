@@ -1,5 +1,7 @@
 //! Identities: a process or GPU within one host, and within the fleet.
 
+use serde::{Deserialize, Serialize};
+
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{GpuUuid, ProcessId};
 
@@ -19,7 +21,7 @@ pub(crate) struct HostGpu {
 }
 
 /// A GPU or a process of one host: both have a memory history.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GpuOrProcess {
     /// A GPU, or one of its MIG instances.
     Gpu(GpuUuid),

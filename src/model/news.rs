@@ -3,16 +3,21 @@
 //! Every word of the news stands here. The news follow from snapshots, so a replay has those of the live run, and from the
 //! watches of the user.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::growth::Evidence;
 use super::health::{self, Severity};
 use super::history::{History, HistoryEvent, HistoryEventKind};
 use super::identity::GpuOrProcess;
+use super::pairs;
 use super::process_role;
 use super::verdict::Verdict;
+use crate::base::text::Text;
 use crate::base::time::WallClock;
 use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::protocol::snapshot::{GpuUuid, Process, ProcessFacts, ProcessId, Snapshot};
@@ -20,10 +25,13 @@ use crate::protocol::snapshot::{GpuUuid, Process, ProcessFacts, ProcessId, Snaps
 /// The most news that are remembered. The oldest is dropped for a new one.
 const REMEMBERED: usize = 256;
 
+/// The largest number of news that a checkpoint may count: more than there can be.
+const MOST: u64 = 1 << 53;
+
 /// A leak that stops and starts again within this time is the same leak.
 const SAME_LEAK: Duration = Duration::from_mins(10);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum NewsKind {
     Began,
     Ended,
@@ -55,7 +63,7 @@ impl NewsKind {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NewsItem {
     /// The number of the item among all news of the host, from 0.
     pub number: u64,
@@ -63,7 +71,13 @@ pub(crate) struct NewsItem {
     pub kind: NewsKind,
     pub severity: Severity,
     pub subject: GpuOrProcess,
+    #[serde(deserialize_with = "sanitized")]
     pub sentence: String,
+}
+
+/// Reads a sentence of a checkpoint, which may be forged.
+fn sanitized<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Text::deserialize(deserializer)?.to_string())
 }
 
 /// The facts of one pass that news follow from.
@@ -77,7 +91,7 @@ pub(super) struct NewsSources<'a> {
 }
 
 /// The latest news, in the order of data time, and the facts that decide whether something is new.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct NewsLog {
     items: VecDeque<NewsItem>,
     /// The number of news so far, those that were dropped included.
@@ -85,33 +99,41 @@ pub(super) struct NewsLog {
     /// The number of events of the history that are news already.
     events: u64,
     /// The last known facts of processes on GPUs, which outlive them.
+    #[serde(with = "pairs")]
     known: BTreeMap<ProcessId, Arc<ProcessFacts>>,
     /// Each reported leak, with the moment when it stopped; `None` while it continues.
     leaks: Vec<(GpuOrProcess, Option<Moment>)>,
     suspects: Vec<FoundSuspect>,
     /// How often PyTorch ran out of memory.
+    #[serde(with = "pairs")]
     ooms: BTreeMap<ProcessId, u64>,
     troubled: Vec<GpuUuid>,
 }
 
 /// A suspect verdict of a process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct FoundSuspect {
     process: ProcessId,
     /// The name of the verdict.
-    name: &'static str,
+    name: Cow<'static, str>,
     is_reported: bool,
 }
 
 impl FoundSuspect {
     fn is(&self, verdict: &Verdict) -> bool {
-        (self.process, self.name) == (verdict.process, verdict.name())
+        (self.process, &*self.name) == (verdict.process, verdict.name())
     }
 }
 
 impl NewsLog {
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &NewsItem> {
         self.items.iter()
+    }
+
+    /// Whether a log of a checkpoint, which may be forged, keeps the rules that adding relies on.
+    pub(super) fn is_sound(&self) -> bool {
+        let numbers = self.items.iter().map(|item| item.number);
+        self.items.len() <= REMEMBERED && numbers.chain([self.added, self.events]).all(|number| number <= MOST)
     }
 
     fn add(&mut self, at: Moment, kind: NewsKind, severity: Severity, subject: GpuOrProcess, sentence: String) {
@@ -265,7 +287,8 @@ impl NewsLog {
                 // The first passes lack facts, so a verdict must hold for two passes.
                 Some(found) => found.is_reported = true,
                 None => {
-                    let found = FoundSuspect { process: verdict.process, name: verdict.name(), is_reported: false };
+                    let found =
+                        FoundSuspect { process: verdict.process, name: verdict.name().into(), is_reported: false };
                     self.suspects.push(found);
                     continue;
                 }

@@ -1,10 +1,14 @@
 //! The role of a process, such as a launcher, worker or shell, by its name and arguments alone, but for PID 1. Also writes the
 //! name and command of a process for sentences.
 
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
 use crate::base::text::{Argv, Text};
 use crate::protocol::snapshot::{Process, ProcessFacts, Reading};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(in crate::model) enum ProcessRole {
     /// Neither name nor arguments were read yet.
     Unknown,
@@ -92,6 +96,13 @@ impl ProcessRole {
     pub(in crate::model) fn is_outside_jobs(self) -> bool {
         matches!(self, Self::Adopter | Self::Shell | Self::Script)
     }
+}
+
+/// Reads a relation of a checkpoint; a word that is none becomes `parent`.
+pub(super) fn relation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>, D::Error> {
+    let word = Text::deserialize(deserializer)?;
+    let known = ["", "trainer", "launcher", "helper", "server", "notebook"];
+    Ok(known.into_iter().find(|known| *known == word.as_str()).unwrap_or("parent").into())
 }
 
 /// Returns the role that the name alone shows, as comm or as first argument; `None` for most names.

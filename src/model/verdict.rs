@@ -10,8 +10,11 @@ pub(super) mod process_records;
 mod tests;
 mod wording;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::base::text::Text;
 use crate::base::units::Bytes;
@@ -20,14 +23,15 @@ use crate::model::process_role;
 use crate::protocol::snapshot::{ProcessFacts, ProcessId, Reading};
 
 /// A process and its last known facts, which outlive it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownProcess {
     /// The identity of the process; without start ticks when only its PID is known.
     pub id: ProcessId,
     /// The facts when the process was last seen; `None` when it was never seen.
     facts: Option<Arc<ProcessFacts>>,
     /// The relation of the process to those that it started: `trainer`, `launcher`.
-    pub relation: &'static str,
+    #[serde(deserialize_with = "process_role::relation")]
+    pub relation: Cow<'static, str>,
 }
 
 impl KnownProcess {

@@ -6,17 +6,34 @@
 //! samples, the buckets are wider, so that each has a sample as a rule. A series that never changed needs no buckets:
 //! the memory of most processes is constant.
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::units::Moment;
 
 /// The most finished buckets that a level keeps.
 pub(super) const LENGTH: usize = 64;
 /// The width of the finest buckets in milliseconds, unless samples come less often.
 const FINEST: u64 = 8000;
+/// The width of finest buckets in milliseconds from which they are not widened any more.
+const WIDEST: u64 = 3_600_000;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(from = "(u32, u32)", into = "(u32, u32)")]
 struct Bucket {
     low: u32,
     high: u32,
+}
+
+impl From<(u32, u32)> for Bucket {
+    fn from((low, high): (u32, u32)) -> Self {
+        Self { low, high }
+    }
+}
+
+impl From<Bucket> for (u32, u32) {
+    fn from(bucket: Bucket) -> Self {
+        (bucket.low, bucket.high)
+    }
 }
 
 impl Bucket {
@@ -39,7 +56,7 @@ impl Bucket {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct BucketLevel {
     open: Bucket,
     /// The finished buckets, oldest first.
@@ -102,7 +119,7 @@ impl Points {
 }
 
 /// A series in which the amount has never changed, and no bucket is without a sample.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Constant {
     first: Moment,
     last: Moment,
@@ -123,7 +140,7 @@ impl Constant {
 }
 
 /// A series in which the amount has changed, or a bucket is without a sample.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Varying {
     /// The lowest and highest amount of the series.
     ever: Bucket,
@@ -154,7 +171,7 @@ impl Varying {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BucketLevels {
     /// The width of the finest buckets in milliseconds.
     finest: u64,
@@ -178,6 +195,17 @@ impl Default for BucketLevels {
 impl BucketLevels {
     pub(super) const COUNT: usize = 6;
 
+    /// Whether the levels of a checkpoint keep the rules that their arithmetic relies on, for a series whose last sample
+    /// was at a time.
+    pub(super) fn is_sound(&self, last: Moment) -> bool {
+        let levels = self.varying.iter().flat_map(|varying| &varying.levels);
+        (FINEST..=2 * WIDEST).contains(&self.finest)
+            && self.number <= last.0 / self.finest
+            && self.constant.is_none_or(|constant| constant.first <= constant.last && constant.last <= last)
+            && self.varying.as_ref().is_none_or(|varying| varying.levels.len() <= Self::COUNT)
+            && levels.into_iter().all(|level| level.full.len() <= LENGTH)
+    }
+
     pub(super) fn is_constant(&self) -> bool {
         self.varying.is_none()
     }
@@ -188,7 +216,7 @@ impl BucketLevels {
             let mut finest = FINEST;
             // Buckets may be a little narrower than the interval: now and then, a late sample then leaves a bucket
             // empty.
-            while Self::seconds(finest) < 0.95 * interval && finest < 3_600_000 {
+            while Self::seconds(finest) < 0.95 * interval && finest < WIDEST {
                 finest *= 2;
             }
             finest

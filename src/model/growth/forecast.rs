@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::buckets::Point;
 use super::trend::{Parabola, floor};
 
@@ -16,11 +18,11 @@ const UPPER_BOUND_SCALE: f64 = 0.75;
 const SAWTOOTH_UPPER_BOUND_SCALE: f64 = 1.5;
 
 /// A rate of growth in bytes per second.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
 pub struct Rate(pub f64);
 
 /// The time until memory runs out, counted from when the forecast was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forecast {
     pub likely: Duration,
     /// The lower bound: in at most one case in ten, memory runs out sooner.

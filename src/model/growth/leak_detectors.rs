@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{LeakDetector, LeakVerdict};
 use crate::base::units::{Bytes, Moment};
 use crate::model::ReservedMemory;
+use crate::model::pairs;
 use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
 /// The time without samples after which a detector is dropped. A hung driver or an unreadable process list may
@@ -13,7 +16,7 @@ use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 const GONE: Duration = Duration::from_mins(15);
 
 /// The detectors of the memory of one process on one GPU.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct ProcessDetectors {
     /// Fed with the memory that NVML reports.
     pub(super) held: LeakDetector,
@@ -21,17 +24,29 @@ pub(super) struct ProcessDetectors {
     pub(super) tensors: Option<Box<LeakDetector>>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct GpuDetectors {
     whole: LeakDetector,
     /// Boxed: a B-tree node has room for up to twice as many entries as it contains.
+    #[serde(with = "pairs")]
     processes: BTreeMap<ProcessId, Box<ProcessDetectors>>,
 }
 
-#[derive(Debug, Clone, Default)]
-pub(in crate::model) struct LeakDetectors(BTreeMap<GpuUuid, GpuDetectors>);
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(in crate::model) struct LeakDetectors(#[serde(with = "pairs")] BTreeMap<GpuUuid, GpuDetectors>);
 
 impl LeakDetectors {
+    /// Whether the detectors of a checkpoint, which may be forged, keep the rules that arithmetic with them relies on.
+    pub(in crate::model) fn are_sound(&self) -> bool {
+        let processes = || self.0.values().flat_map(|gpu| gpu.processes.values());
+        let wholes = self.0.values().map(|gpu| &gpu.whole);
+        let held = processes().map(|process| &process.held);
+        wholes
+            .chain(held)
+            .chain(processes().filter_map(|process| process.tensors.as_deref()))
+            .all(LeakDetector::is_sound)
+    }
+
     /// Adds the memory readings of a snapshot. A missing reading adds no sample.
     pub(in crate::model) fn add_snapshot(&mut self, snapshot: &Snapshot) {
         for gpu in &snapshot.gpus {

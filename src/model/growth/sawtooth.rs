@@ -4,6 +4,8 @@
 //! [`trend`](super::trend) would find such a growth late: when drops are minutes apart, few points of a window are on
 //! the floor.
 
+use serde::{Deserialize, Serialize};
+
 use super::buckets::Point;
 use super::steps::StepGrowth;
 use super::trend::Trend;
@@ -13,7 +15,7 @@ use crate::base::units::Moment;
 const LEAST_DROP: u32 = 64 << 10;
 
 /// The lowest amount after a drop.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Bottom {
     /// The time in seconds since boot.
     at: u32,
@@ -21,7 +23,7 @@ struct Bottom {
     low: u32,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Sawtooth {
     first: Moment,
     /// The bottoms as steps; `None` before the first drop, as in most series.
@@ -40,13 +42,17 @@ impl Sawtooth {
         Self { first, bottoms: None, most: 0, top: 0, bottom: None }
     }
 
+    pub(super) fn is_sound(&self) -> bool {
+        self.bottoms.as_deref().is_none_or(StepGrowth::is_sound)
+    }
+
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "all are positive, and came from u32")]
     pub(super) fn push(&mut self, bucket: Point) {
         let (at, low, high) = (bucket.at as u32, bucket.low as u32, bucket.high as u32);
         match self.bottom {
             // The top starts with this bucket: the highest amount in the bucket of the drop may be from before the
             // drop.
-            Some(bottom) if low > bottom.low + LEAST_DROP / 2 => {
+            Some(bottom) if low > bottom.low.saturating_add(LEAST_DROP / 2) => {
                 self.step(bottom);
                 self.bottom = None;
                 self.top = high;

@@ -3,6 +3,8 @@
 //!
 //! [`trend`] would find such a growth late: a window that covers six epochs has wide buckets.
 
+use serde::{Deserialize, Serialize};
+
 use super::buckets::Point;
 use super::trend::{self, Trend};
 use crate::base::units::Moment;
@@ -14,7 +16,7 @@ const ENOUGH: usize = 7;
 const SHORTEST: f64 = 45.0;
 
 /// An amount, and the time since which it is held.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Step {
     /// The time in seconds since boot.
     since: u32,
@@ -23,7 +25,7 @@ struct Step {
 }
 
 /// The last steps of a series, each higher than the one before.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct StepGrowth {
     /// The beginning of the series in seconds since boot.
     first: u32,
@@ -39,6 +41,12 @@ impl StepGrowth {
     /// Returns a growth without steps, for a series that begins at a time.
     pub(super) fn since(first: Moment) -> Self {
         Self { first: u32::try_from(first.0 / 1000).unwrap_or(u32::MAX), ..Self::default() }
+    }
+
+    /// Whether the steps of a checkpoint rise, one after the other.
+    pub(super) fn is_sound(&self) -> bool {
+        let Some(steps) = self.steps.get(..usize::from(self.count)) else { return false };
+        steps.is_sorted_by_key(|step| step.since) && steps.is_sorted_by_key(|step| step.held)
     }
 
     /// Adds the lowest amount of a bucket.

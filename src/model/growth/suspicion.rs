@@ -1,11 +1,13 @@
 //! A growth that is suspect or leaks: its new maxima, and how long it may pause before it counts as stopped.
 
+use serde::{Deserialize, Serialize};
+
 use super::trend::Trend;
-use super::{Evidence, LONGEST_WAIT_OF_SUSPECT, RISE_CREDIT, kib, millis, seconds};
+use super::{Evidence, LONGEST_SPAN, LONGEST_WAIT_OF_SUSPECT, RISE_CREDIT, kib, millis, seconds};
 use crate::base::units::Moment;
 
 /// A leak that stopped and may resume.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoppedLeak {
     pub(super) began: Moment,
     pub(super) at: Moment,
@@ -14,7 +16,7 @@ pub(super) struct StoppedLeak {
 }
 
 /// A growth that is suspect or leaks.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Suspicion {
     pub(super) trend: Trend,
     pub(super) since: Moment,
@@ -37,6 +39,15 @@ pub(super) struct Suspicion {
 }
 
 impl Suspicion {
+    /// Whether the figures of a checkpoint are spans of time where they should be.
+    pub(super) fn is_sound(&self) -> bool {
+        let forecast =
+            self.evidence.forecast.into_iter().flat_map(|forecast| [forecast.likely, forecast.low, forecast.high]);
+        let spans = [self.longest_rest, self.longest_pause, self.sawtooth_period, self.evidence.span];
+        let seconds = spans.into_iter().chain(forecast.map(|left| left.as_secs_f64()));
+        seconds.into_iter().all(|seconds| (0.0..=LONGEST_SPAN).contains(&seconds))
+    }
+
     /// Adds a new maximum in KiB. `seen` is the time up to which samples show no new maximum.
     pub(super) fn rise(&mut self, at: Moment, kib: u32, seen: Moment) {
         // After a growth has stopped, its maximum still rises by chance, by ever less. A rise far below the expected

@@ -1,11 +1,13 @@
 //! Finds growth that lasts to the end of a window of buckets: many steps, evenly spread, not slowing down, and fast
 //! enough to fill memory within a day. Also finds slower growth, which is reported and is no leak. Forecasts use its parabolas.
 
+use serde::{Deserialize, Serialize};
+
 use super::RISE_CREDIT;
 use super::buckets::{LENGTH, Point, Points};
 
 /// A growth found in a window.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Trend {
     /// When the growth began, in seconds since boot.
     pub(super) from: f64,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::track::{BLANK, GAP, HIGHEST, Merge, Track};
 use crate::base::units::Moment;
 
@@ -112,7 +114,7 @@ fn signed(millis: u64) -> i64 {
 }
 
 /// The coarse tracks of a curve, for times before the last 15 minutes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct CoarseTracks {
     tens: Track,
     low: Track,
@@ -146,7 +148,7 @@ impl CoarseTracks {
 const YOUNG: u64 = 60_000;
 
 /// A number over time. The default keeps a week.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Curve {
     seconds: Track,
     /// Whether to keep only 15 minutes.
@@ -188,6 +190,11 @@ impl Curve {
         self.last = at.0;
     }
 
+    /// Whether a curve of a checkpoint keeps the rules that its arithmetic relies on.
+    pub(super) fn is_sound(&self) -> bool {
+        self.first.is_none_or(|first| first <= self.last) && self.last <= Moment::LATEST.0
+    }
+
     pub(crate) fn end(&self) -> Moment {
         Moment(self.last)
     }
@@ -209,6 +216,10 @@ impl Curve {
                 // Usually the sample is in the next part; knowing that saves a division.
                 let is_next = signed(at.0) - edge < signed(window.part);
                 let part = if is_next { settled } else { window.place(at).unwrap_or(settled) };
+                if part >= parts.len() {
+                    // A forged checkpoint may have a sample after the window.
+                    return;
+                }
                 parts[settled..part].fill(held);
                 parts[part] = value;
                 settled = part + 1;

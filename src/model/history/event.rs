@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::command::Signal;
@@ -11,7 +13,10 @@ use crate::protocol::snapshot::{GpuUuid, ProcessId, Reading, Snapshot};
 /// The most events that are remembered. The oldest is dropped for a new one.
 const REMEMBERED: usize = 256;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The largest number of events that a checkpoint may count: more than there can be.
+const MOST: u64 = 1 << 53;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum HistoryEventKind {
     /// A process took memory for the first time.
     Began,
@@ -28,7 +33,7 @@ pub(crate) enum HistoryEventKind {
     Xid(u64),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HistoryEvent {
     pub at: Moment,
     pub kind: HistoryEventKind,
@@ -39,7 +44,7 @@ pub(crate) struct HistoryEvent {
 }
 
 /// The latest events, in the order in which they were seen.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct EventLog {
     events: VecDeque<HistoryEvent>,
     /// The number of events so far, those that were dropped included.
@@ -47,6 +52,11 @@ pub(super) struct EventLog {
 }
 
 impl EventLog {
+    /// Whether a log of a checkpoint keeps the rules that adding relies on.
+    pub(super) fn is_sound(&self) -> bool {
+        self.events.len() <= REMEMBERED && self.added <= MOST
+    }
+
     pub(super) fn add(&mut self, event: HistoryEvent) {
         if self.events.len() == REMEMBERED {
             self.events.pop_front();

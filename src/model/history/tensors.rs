@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::MemoryHistory;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{ProbeReport, TensorCategory};
@@ -53,13 +55,17 @@ impl TensorLayer {
 }
 
 /// The memory in each layer, on all devices of a process together.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct TensorHistory([MemoryHistory; TensorLayer::ALL.len()]);
 
 impl TensorHistory {
     /// Returns each layer, from the bottom.
     pub(crate) fn layers(&self) -> impl Iterator<Item = (TensorLayer, &MemoryHistory)> {
         TensorLayer::ALL.into_iter().zip(&self.0)
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        self.0.iter().all(MemoryHistory::is_sound)
     }
 
     /// Adds a report. `None` where there is none, or an old one: a gap.

@@ -3,6 +3,8 @@
 //! All buckets of a [`Track`] have one width, which only the owner of the track knows. A track has one slot for each
 //! bucket from its first to its last. Full blocks of slots are packed.
 
+mod text_form;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -39,9 +41,8 @@ enum Block {
 
 impl Block {
     fn pack(slots: &[u32; BLOCK]) -> Self {
+        let (base, shift) = Self::scale(slots);
         let known = || slots.iter().copied().filter(|slot| *slot <= HIGHEST);
-        let base = known().min().unwrap_or(HIGHEST);
-        let shift = known().fold(0, |bits, slot| bits | (slot - base)).trailing_zeros().min(31);
         if known().any(|slot| (slot - base) >> shift >= u32::from(BLANK_BYTE)) {
             return Self::Wide(Box::new(*slots));
         }
@@ -50,7 +51,15 @@ impl Block {
             BLANK => BLANK_BYTE,
             _ => u8::try_from((slot - base) >> shift).unwrap_or(GAP_BYTE),
         };
-        Self::Narrow { base, shift: u8::try_from(shift).unwrap_or(31), steps: Box::new(slots.map(step)) }
+        Self::Narrow { base, shift, steps: Box::new(slots.map(step)) }
+    }
+
+    /// Returns the base and the shift with which the steps of these slots are smallest.
+    fn scale(slots: &[u32]) -> (u32, u8) {
+        let known = || slots.iter().copied().filter(|slot| *slot <= HIGHEST);
+        let base = known().min().unwrap_or(HIGHEST);
+        let shift = known().fold(0, |bits, slot| bits | (slot - base)).trailing_zeros().min(31);
+        (base, u8::try_from(shift).unwrap_or(31))
     }
 
     fn len(&self) -> usize {

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::KnownProcess;
 use crate::base::text::Argv;
 use crate::base::units::{Moment, Percent};
@@ -23,7 +25,7 @@ const REMEMBERED: Duration = Duration::from_hours(1);
 const MOST_ENDED: usize = 256;
 
 /// Whether a process computes, on a GPU or a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Activity {
     /// The process or a descendant computes.
     Computes,
@@ -34,7 +36,7 @@ pub(super) enum Activity {
 }
 
 /// A parent that ended.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct LostParent {
     pub(super) process: Arc<KnownProcess>,
     pub(super) role: ProcessRole,
@@ -42,7 +44,7 @@ pub(super) struct LostParent {
 }
 
 /// The record of a living process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::model) struct ProcessRecord {
     /// The process and its last known arguments: a process that has ended no longer has any.
     pub(in crate::model) known: Arc<KnownProcess>,
@@ -70,7 +72,7 @@ pub(in crate::model) struct ProcessRecord {
 }
 
 /// A GPU process that ended.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct EndedProcess {
     pub(super) known: Arc<KnownProcess>,
     root: Option<Arc<KnownProcess>>,
@@ -131,7 +133,7 @@ impl<'a> ProcessView<'a> {
 }
 
 /// The records of one host.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(in crate::model) struct ProcessRecords {
     /// One record for each process of the latest snapshot, in its order.
     records: Vec<ProcessRecord>,
@@ -270,7 +272,7 @@ impl KnownProcess {
 impl ProcessRecord {
     fn of(process: &Process) -> Self {
         Self {
-            known: KnownProcess { id: process.id, facts: None, relation: "" }.into(),
+            known: KnownProcess { id: process.id, facts: None, relation: "".into() }.into(),
             role: ProcessRole::Unknown,
             forked: false,
             lost_parent: None,
@@ -300,7 +302,7 @@ impl ProcessRecord {
         // A tool like `vllm` is no trainer.
         let is_script = self.role == ProcessRole::Python && process_role::program(facts).strip_suffix(".py").is_some();
         let relation = if is_script { "trainer" } else { self.role.relation() };
-        self.known = KnownProcess { id: process.id, facts: Some(facts.clone()), relation }.into();
+        self.known = KnownProcess { id: process.id, facts: Some(facts.clone()), relation: relation.into() }.into();
         false
     }
 
@@ -311,7 +313,7 @@ impl ProcessRecord {
             return;
         }
         let id = ProcessId { pid, start_ticks: None };
-        let stranger = || (KnownProcess { id, facts: None, relation: "parent" }.into(), ProcessRole::Unknown);
+        let stranger = || (KnownProcess { id, facts: None, relation: "parent".into() }.into(), ProcessRole::Unknown);
         let (process, role) = self.creator.take().filter(|creator| creator.0.id.pid == pid).unwrap_or_else(stranger);
         self.lost_parent = Some(LostParent { process, role, at: now });
     }

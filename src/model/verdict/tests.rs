@@ -8,6 +8,7 @@ use crate::model::job::Jobs;
 use crate::model::process_tree::ProcessTree;
 use crate::model::verdict::process_records::ProcessView;
 use crate::model::{HostModel, Job};
+use crate::protocol::line::Line;
 use crate::protocol::snapshot::{
     GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Use, example,
 };
@@ -16,13 +17,16 @@ use crate::protocol::snapshot::{
 struct VerdictStory {
     host: Snapshot,
     model: HostModel,
+    /// Models that go on from checkpoints of the story.
+    restored: Vec<HostModel>,
     /// The memory in bytes on each GPU that the driver lists no process for.
     extra: [u64; 2],
 }
 
 impl VerdictStory {
     fn new() -> Self {
-        let mut story = Self { host: example::host(2), model: HostModel::default(), extra: [0; 2] };
+        let (host, model) = (example::host(2), HostModel::default());
+        let mut story = Self { host, model, restored: Vec::new(), extra: [0; 2] };
         for gpu in &mut story.host.gpus {
             gpu.load.memory_reserved = Ok(Bytes::from_mib(551));
         }
@@ -196,6 +200,22 @@ impl VerdictStory {
             self.host.host.scan.at = self.host.at;
             self.model.replace(self.host.clone());
             self.finds_the_same_afresh();
+            for model in &mut self.restored {
+                model.replace(self.host.clone());
+            }
+        }
+    }
+
+    /// Checks that models that go on from earlier checkpoints have the state and the verdicts of the whole story.
+    fn goes_on_from_checkpoints(&mut self) {
+        let Some(checkpoint) = self.model.checkpoint() else { return };
+        let mut model = HostModel::default();
+        model.replace(self.model.latest().unwrap().clone());
+        model.apply(Line::Checkpoint(Box::new(checkpoint.clone()))).unwrap();
+        self.restored.push(model);
+        for model in &self.restored {
+            assert_eq!(model.verdicts(), self.model.verdicts());
+            assert_eq!(model.checkpoint().unwrap(), checkpoint);
         }
     }
 
@@ -283,6 +303,7 @@ fn every_claim_of_the_stories_holds() {
             match line.strip_prefix("= ") {
                 None => story.line(line),
                 Some(claim) => {
+                    story.goes_on_from_checkpoints();
                     let (question, expected) = claim.split_once(" => ").unwrap();
                     let answer = story.answer(question);
                     if answer != expected {

@@ -240,8 +240,11 @@ impl OrphanEvidence {
         match sign {
             OrphanSign::CreatorEnded(ended) => {
                 // A process that does not serve another has a parent, not a trainer.
-                let relation =
-                    if self.serves || ended.process.relation != "trainer" { ended.process.relation } else { "parent" };
+                let relation = if self.serves || ended.process.relation != "trainer" {
+                    &*ended.process.relation
+                } else {
+                    "parent"
+                };
                 format!("its {relation} ({}) ended {} ago", ended.process, ago(ended.ago))
             }
             OrphanSign::Left { to } => format!("its parent exited (now under {to})"),
