@@ -4,6 +4,7 @@ mod nvidia_smi;
 mod option_order;
 mod options;
 mod probe;
+mod recordings;
 pub(crate) mod screenshot;
 mod values;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
+use self::recordings::{AnalyzeArgs, ReportArgs};
 use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
 use crate::app::columns::Columns;
@@ -335,22 +337,6 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct AnalyzeArgs {
-    /// Logs: CSV of `nvidia-smi --query-gpu` or `--query-compute-apps` with timestamps, in any order of columns, with or
-    /// without header and units; plain `time,bytes`; or lines of `gputop --json -l SECONDS`. Columns named
-    /// `allocated_bytes` and `reserved_bytes` are PyTorch's figures. `-` for the standard input
-    #[arg(value_name = "FILE", required = true)]
-    files: Vec<PathBuf>,
-
-    /// Memory of the GPU, such as `80GiB`, if the log does not have it
-    #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
-    capacity: Option<Bytes>,
-
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-#[derive(Debug, Clone, Args)]
 pub(crate) struct FreeArgs {
     #[command(flatten)]
     read: ReadArgs,
@@ -408,7 +394,7 @@ pub(crate) struct ReplayArgs {
 pub(crate) enum Task {
     /// Read this host and write JSON lines to the standard output
     Agent(AgentArgs),
-    /// Find memory leaks in a log: how fast they grow, and when memory runs out
+    /// Find memory leaks in a log or recording: how fast they grow, and when memory runs out
     Analyze(AnalyzeArgs),
     /// Look into the GPU memory of a Python program that runs already, as `gputop run` does; needs Python 3.14 or later there
     Attach(AttachArgs),
@@ -424,6 +410,8 @@ pub(crate) enum Task {
     Ooms(OomsArgs),
     /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there are any
     Orphans(OrphansArgs),
+    /// Write a recording as one page to attach to a bug report, as Markdown, or as a plot
+    Report(ReportArgs),
     /// Show a recording on the same screens; nothing in it can be signalled
     Replay(ReplayArgs),
     /// Run a Python program, or a launcher of one, and look into its GPU memory: as in `gputop run -- python train.py`

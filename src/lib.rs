@@ -49,6 +49,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Free(args)) => commands::free::run(&args.into()),
         Some(Task::Ooms(args)) => commands::ooms::run(&args.into()),
         Some(Task::Orphans(args)) => commands::orphans::run(&args.into()),
+        Some(Task::Report(args)) => commands::run_report::run(&args.into()),
         Some(Task::Run(args)) => Ok(commands::run::run(&args.into())),
         Some(Task::Schema) => {
             io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;

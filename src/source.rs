@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep};
 use self::connection::{Connection, ExitingProcess, ProcessKind, Reporter};
 pub use self::detach::{detach, detached_gputop};
 pub use self::event::SourceEvent;
+pub(crate) use self::limits::parse as parse_line;
 pub use self::recording::{Recording, RecordingReader, Speed};
 pub use self::via::ViaCommand;
 use crate::base::text::Text;

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    AgentArgs, AnalyzeArgs, Cli, ExplainArgs, FormatArgs, FreeArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs,
-    ScreenArgs, Task,
+    AgentArgs, Cli, ExplainArgs, FormatArgs, FreeArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs, ScreenArgs, Task,
 };
 use crate::base::terminal::{self, TerminalAbilities};
-use crate::commands::analyze::AnalyzeOptions;
 use crate::commands::doctor::{AuditLogState, DoctorOptions, SettingsState};
 use crate::commands::explain::ExplainOptions;
 use crate::commands::free::FreeOptions;
@@ -151,17 +149,6 @@ impl From<&AgentArgs> for AgentOptions {
             readonly: args.readonly,
             detail: args.detail,
             only: args.only.clone(),
-        }
-    }
-}
-
-impl From<&AnalyzeArgs> for AnalyzeOptions {
-    fn from(args: &AnalyzeArgs) -> Self {
-        Self {
-            files: args.files.clone(),
-            capacity: args.capacity,
-            json: args.output.json,
-            ascii: is_ascii(args.output.ascii),
         }
     }
 }

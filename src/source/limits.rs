@@ -73,7 +73,7 @@ fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
 ///
 /// When the line is no line of an agent or exceeds a limit: one sentence that shows the beginning of a line that is no
 /// JSON.
-pub(super) fn parse(line: &[u8]) -> Result<Option<Line>, String> {
+pub(crate) fn parse(line: &[u8]) -> Result<Option<Line>, String> {
     check_raw(line)?;
     let parsed = Line::parse(line).map_err(|error| {
         let beginning = Text::new(&line[..line.len().min(SHOWN_LENGTH)]);

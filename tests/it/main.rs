@@ -54,6 +54,7 @@ mod query_calls;
 mod readme;
 mod replay;
 mod run_program;
+mod run_report;
 mod screens;
 mod screenshot;
 mod scripts;

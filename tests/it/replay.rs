@@ -21,14 +21,14 @@ const GROWTH: u64 = 200 << 20;
 const LAST_TEMPERATURE: &str = "77°C";
 
 /// A host with one process, which its agent has read once.
-struct Recorder {
-    host: Host,
+pub(crate) struct Recorder {
+    pub(crate) host: Host,
     snapshot: Snapshot,
-    pid: u32,
+    pub(crate) pid: u32,
 }
 
 impl Recorder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut host = Host::new(["H100"]);
         let pid = host.start_sleep(0, GIB);
         let agent = Agent::start(&host);
@@ -43,7 +43,7 @@ impl Recorder {
     }
 
     /// Writes a recording of this many passes with this data time between them, in which the process leaks.
-    fn record(&self, name: &str, passes: u64, step_ms: u64) -> PathBuf {
+    pub(crate) fn record(&self, name: &str, passes: u64, step_ms: u64) -> PathBuf {
         let mut bytes = Vec::new();
         let mut snapshot = self.snapshot.clone();
         for pass in 0..passes {

@@ -60,6 +60,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "thread::sleep(",
         "NVML waits for events, and no call reports a change of the world file",
     ),
+    ("src/commands/run_report/html.rs", "'unsafe-inline'", "a word of the content security policy of a page"),
     ("src/base/terminal.rs", "rustix::", "screen and reports share the size of the terminal and the writes to it"),
     ("src/base/terminal.rs", "std::env;", "the environment describes the terminal and the locale"),
     ("src/agent/demo/processes.rs", "tokio", "a process of the simulated machine is not part of the agent"),

@@ -1,0 +1,241 @@
+//! Series of a bounded number of buckets. When there are too many, two neighbours become one, so that a day takes as much memory
+//! as an hour.
+
+/// The samples of one part of the time.
+pub(crate) trait DecimatedBucket {
+    /// Adds the samples of the next part.
+    fn merge(&mut self, later: Self);
+}
+
+/// Buckets of equal width, in the order of time. Times without a sample have none.
+#[derive(Debug, Clone)]
+pub(crate) struct Decimated<B> {
+    /// The width of a bucket in milliseconds.
+    width: u64,
+    most: usize,
+    /// Each bucket with its number: the time of its beginning is the number times the width.
+    buckets: Vec<(u64, B)>,
+}
+
+impl<B: DecimatedBucket> Decimated<B> {
+    /// The width of the first buckets in milliseconds.
+    const FINEST: u64 = 1000;
+
+    /// Returns an empty series of at most `most` buckets.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { width: Self::FINEST, most: most.max(2), buckets: Vec::new() }
+    }
+
+    /// Adds the sample at a time in milliseconds. A time before the last bucket counts as part of that.
+    pub(crate) fn push(&mut self, at: u64, sample: B) {
+        let number = at / self.width;
+        match self.buckets.last_mut() {
+            Some((last, bucket)) if *last >= number => bucket.merge(sample),
+            _ => self.buckets.push((number, sample)),
+        }
+        while self.buckets.len() > self.most {
+            self.widen();
+        }
+    }
+
+    /// Doubles the width.
+    fn widen(&mut self) {
+        self.width *= 2;
+        let mut wide: Vec<(u64, B)> = Vec::with_capacity(self.most);
+        for (number, bucket) in self.buckets.drain(..) {
+            match wide.last_mut() {
+                Some((last, before)) if *last == number / 2 => before.merge(bucket),
+                _ => wide.push((number / 2, bucket)),
+            }
+        }
+        self.buckets = wide;
+    }
+
+    /// Returns the series with at most `most` buckets.
+    pub(crate) fn reduced(&self, most: usize) -> Self
+    where
+        B: Clone,
+    {
+        let mut reduced = Self { most: most.max(2), ..self.clone() };
+        while reduced.buckets.len() > reduced.most {
+            reduced.widen();
+        }
+        reduced
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// The width of a bucket in milliseconds.
+    pub(crate) fn width(&self) -> u64 {
+        self.width
+    }
+
+    /// Returns each bucket with the time of its beginning in milliseconds.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &B)> {
+        self.buckets.iter().map(|(number, bucket)| (number * self.width, bucket))
+    }
+}
+
+/// A sample of an amount and its parts.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct AmountSample<P> {
+    /// The time in milliseconds since 1970.
+    pub(crate) at: u64,
+    /// The amount in KiB.
+    pub(crate) kib: u32,
+    /// Decides between samples of the same amount: memory of tensors in KiB.
+    pub(crate) inner_kib: u32,
+    pub(crate) parts: P,
+}
+
+/// The samples with the lowest and the highest amount. Both keep their parts, which therefore add up.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Extremes<P> {
+    pub(crate) low: AmountSample<P>,
+    pub(crate) high: AmountSample<P>,
+    /// Whether the amount was not known before the first sample: the curve is interrupted there.
+    pub(crate) after_gap: bool,
+}
+
+impl<P: Clone> Extremes<P> {
+    /// Returns the bucket of one sample.
+    pub(crate) fn of(sample: AmountSample<P>, after_gap: bool) -> Self {
+        Self { low: sample.clone(), high: sample, after_gap }
+    }
+
+    /// Returns both samples in the order of time; one if they are the same.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &AmountSample<P>> {
+        let (first, second) =
+            if self.low.at <= self.high.at { (&self.low, &self.high) } else { (&self.high, &self.low) };
+        std::iter::once(first).chain((first.at != second.at).then_some(second))
+    }
+}
+
+impl<P> Decimated<Extremes<P>> {
+    /// Returns the growth of the floor in bytes per hour, from the second quarter of the time to the last: the first quarter,
+    /// in which a program starts, does not count. `None` where there are too few samples.
+    pub(crate) fn growth_per_hour(&self) -> Option<f64> {
+        /// The shortest time in milliseconds that shows a growth.
+        const SHORTEST: f64 = 20_000.0;
+        let (second, last) = (self.floor_of_quarter(1)?, self.floor_of_quarter(3)?);
+        #[expect(clippy::cast_precision_loss, reason = "milliseconds of days")]
+        let elapsed = last.at.saturating_sub(second.at) as f64;
+        let gain = f64::from(last.inner_kib) - f64::from(second.inner_kib);
+        (elapsed >= SHORTEST).then(|| gain * 1024.0 * 3_600_000.0 / elapsed)
+    }
+
+    /// Returns the lowest amount in KiB in the second half of the time; `None` without samples.
+    pub(crate) fn floor(&self) -> Option<u32> {
+        let half = self.buckets.get(self.buckets.len() / 2..)?;
+        half.iter().map(|(_, bucket)| bucket.low.inner_kib).min()
+    }
+
+    /// Returns the sample with the lowest amount in a quarter of the buckets.
+    fn floor_of_quarter(&self, quarter: usize) -> Option<&AmountSample<P>> {
+        let edge = |quarter: usize| self.buckets.len() * quarter / 4;
+        let buckets = self.buckets.get(edge(quarter)..edge(quarter + 1))?;
+        buckets.iter().map(|(_, bucket)| &bucket.low).min_by_key(|sample| sample.inner_kib)
+    }
+}
+
+impl<P> AmountSample<P> {
+    fn rank(&self) -> (u32, u32) {
+        (self.kib, self.inner_kib)
+    }
+}
+
+impl<P> DecimatedBucket for Extremes<P> {
+    fn merge(&mut self, later: Self) {
+        if later.low.rank() < self.low.rank() {
+            self.low = later.low;
+        }
+        if later.high.rank() >= self.high.rank() {
+            self.high = later.high;
+        }
+    }
+}
+
+/// The mean and the highest of some values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Mean {
+    sum: f64,
+    count: u32,
+    pub(crate) high: f32,
+}
+
+impl Mean {
+    pub(crate) fn of(value: f32) -> Self {
+        Self { sum: f64::from(value), count: 1, high: value }
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum / f64::from(self.count.max(1))
+    }
+}
+
+impl DecimatedBucket for Mean {
+    fn merge(&mut self, later: Self) {
+        self.sum += later.sum;
+        self.count = self.count.saturating_add(later.count);
+        self.high = self.high.max(later.high);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at: u64, kib: u32) -> Extremes<()> {
+        Extremes::of(AmountSample { at, kib, inner_kib: 0, parts: () }, false)
+    }
+
+    #[test]
+    fn a_long_series_keeps_each_peak_and_floor_in_few_buckets() {
+        let mut series = Decimated::new(100);
+        for second in 0..86_400 {
+            let kib = match second {
+                40_000 => 9000,
+                50_000 => 7,
+                _ => 1000 + second % 10,
+            };
+            series.push(u64::from(second) * 1000, sample(u64::from(second) * 1000, kib));
+        }
+        let buckets: Vec<_> = series.iter().map(|(_, bucket)| bucket.clone()).collect();
+        assert!((50..=100).contains(&buckets.len()), "{}", buckets.len());
+        assert_eq!(buckets.iter().map(|bucket| bucket.high.kib).max(), Some(9000));
+        assert_eq!(buckets.iter().map(|bucket| bucket.low.kib).min(), Some(7));
+        let low = buckets.iter().find(|bucket| bucket.low.kib == 7).map(|bucket| bucket.low.at);
+        assert_eq!(low, Some(50_000_000));
+        assert!(series.reduced(20).iter().count() <= 20);
+    }
+
+    #[test]
+    fn the_growth_is_that_of_the_floor_after_the_start() {
+        let growth = |kib: fn(u32) -> u32| {
+            let mut series = Decimated::new(50);
+            for second in 0..3600 {
+                let at = u64::from(second) * 1000;
+                let sample = AmountSample { at, kib: kib(second), inner_kib: kib(second), parts: () };
+                series.push(at, Extremes::of(sample, false));
+            }
+            series.growth_per_hour().map(|bytes| bytes / 1024.0)
+        };
+        // A program that takes its memory in the first minutes, with a peak in each step.
+        assert_eq!(growth(|second| second.min(600) * 100 + second % 7 * 50), Some(0.0));
+        let leak = growth(|second| 1000 + second * 10 + second % 7 * 50).unwrap();
+        assert!((35_900.0..36_100.0).contains(&leak), "{leak}");
+        assert_eq!(Decimated::<Extremes<()>>::new(50).growth_per_hour(), None);
+    }
+
+    #[test]
+    fn a_mean_counts_each_sample_once() {
+        let mut series = Decimated::new(2);
+        for (second, value) in [(0, 10.0), (1, 20.0), (2, 30.0), (3, 40.0), (4, 100.0)] {
+            series.push(second * 1000, Mean::of(value));
+        }
+        let means: Vec<(f64, f32)> = series.iter().map(|(_, mean)| (mean.mean(), mean.high)).collect();
+        assert_eq!(means, [(25.0, 40.0), (100.0, 100.0)]);
+    }
+}
