@@ -35,11 +35,13 @@ pub(crate) mod process_cells;
 pub(crate) mod process_columns;
 pub(crate) mod process_list;
 pub(crate) mod process_widths;
+pub(crate) mod replay;
 mod row_order;
 pub(crate) mod rows;
 pub(crate) mod settings;
 pub(crate) mod settings_panel;
 mod sort_menu;
+pub(crate) mod steering;
 mod subject_pages;
 mod text_wrap;
 pub(crate) mod unread_stats;
@@ -73,6 +75,7 @@ use self::page::{Page, PageTopic};
 use self::pausable::Pausable;
 pub use self::process_columns::ProcessColumn;
 use self::process_list::{ProcessList, SelectedRow};
+use self::replay::Replay;
 use self::settings::ThemeName;
 use self::subject_pages::detail_command;
 pub(crate) use self::text_wrap::{cut, wrap, wrap_figures};
@@ -81,6 +84,7 @@ use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
+use crate::protocol::playback::{PlayerReport, Speed};
 use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::Snapshot;
 
@@ -94,6 +98,8 @@ pub struct AppOptions {
     pub readonly: bool,
     /// Whether the lines come from a recording: there is no agent that commands could go to.
     pub is_recording: bool,
+    /// How fast a recording is replayed.
+    pub speed: Speed,
     /// The time from one pass of an agent to the next.
     pub interval: Duration,
     /// The user gets an alert when a leak will exhaust the memory within this time.
@@ -105,6 +111,7 @@ impl Default for AppOptions {
         Self {
             readonly: false,
             is_recording: false,
+            speed: Speed::Times(1.0),
             interval: Duration::from_secs(1),
             warn_before: Duration::from_hours(1),
         }
@@ -139,8 +146,8 @@ pub struct App {
     host_line: bool,
     pub(crate) data: Pausable,
     lost: BTreeMap<HostKey, Text>,
-    /// The words of the header on the recording; `None` for live hosts.
-    pub(crate) recording: Option<String>,
+    /// `None` for live hosts.
+    pub(crate) replay: Option<Replay>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,
     pub(crate) last_look: LastLook,
@@ -173,7 +180,7 @@ impl App {
             host_line: true,
             data: Pausable::new(fleet),
             lost: BTreeMap::new(),
-            recording: options.is_recording.then(|| "RECORDING".to_owned()),
+            replay: options.is_recording.then(|| Replay::new(options.speed)),
             notice: Notice::default(),
             alerts: Alerts::default(),
             last_look: LastLook::default(),
@@ -242,12 +249,15 @@ impl App {
     }
 
     pub(crate) fn intent(&self, key: KeyEvent) -> Option<Intent> {
-        keymap::intent(self.modes.current().key_context(), key)
+        let context = self.modes.current().key_context();
+        let is_steered = self.options.is_recording && context.has_replay_keys();
+        let of_replay = is_steered.then(|| keymap::intent(KeyContext::Replay, key)).flatten();
+        of_replay.or_else(|| keymap::intent(context, key))
     }
 
     pub(crate) fn is_typing(&self) -> bool {
         let context = self.modes.current().key_context();
-        matches!(context, KeyContext::Filter | KeyContext::MarkName)
+        matches!(context, KeyContext::Filter | KeyContext::MarkName | KeyContext::JumpTime)
     }
 
     /// The act that Enter performs in the end-process dialog; `None` while the dialog is closed.
@@ -269,6 +279,10 @@ impl App {
     /// Changes the state for an event. Returns the effect that the event asks for, if any.
     pub fn update(&mut self, event: Event) -> Option<Effect> {
         let effect = match event {
+            Event::Line(host, line) if self.is_jumping() => {
+                self.take_line_of_jump(host, *line);
+                return None;
+            }
             Event::Line(host, line) => self.take_line(host, *line),
             Event::Key(key) => {
                 self.alerts.read(self.data.shown());
@@ -300,8 +314,15 @@ impl App {
                 None
             }
             Event::RecordingEnded(problem) => {
-                let problem = problem.map_or_else(String::new, |problem| format!(": {problem}"));
-                self.recording = Some(format!("RECORDING (ended{problem})"));
+                self.recording_ended(problem);
+                None
+            }
+            Event::Player(PlayerReport::At(unix_ms)) => {
+                self.recording_at(unix_ms);
+                return None;
+            }
+            Event::Player(report) => {
+                self.take_report(report);
                 None
             }
             Event::SourceLost(host, reason) => {
@@ -407,6 +428,9 @@ impl App {
                 self.processes.find(0, self.data.shown());
             }
             Some(Mode::Page(page)) => page.search_for(to_input_request(&crossterm::event::Event::Key(key))?),
+            Some(Mode::JumpTime(time)) => {
+                time.handle(to_input_request(&crossterm::event::Event::Key(key))?);
+            }
             Some(Mode::MarkName(name)) => name.edit(to_input_request(&crossterm::event::Event::Key(key))?),
             Some(Mode::EndDialog(dialog)) => match key.code {
                 KeyCode::Backspace => dialog.type_in(None),

@@ -5,6 +5,7 @@ mod option_order;
 mod options;
 mod probe;
 mod recordings;
+mod replay;
 pub(crate) mod screenshot;
 mod values;
 
@@ -19,6 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
 use self::recordings::{AnalyzeArgs, ReportArgs};
+use self::replay::ReplayArgs;
 use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
 use crate::app::columns::Columns;
@@ -30,7 +32,7 @@ use crate::app::settings::ThemeName;
 use crate::base::units::{Bytes, parse_span};
 use crate::commands::free;
 use crate::protocol::agent_options::Interval;
-use crate::source::{Speed, ViaCommand};
+use crate::source::ViaCommand;
 
 /// See every GPU, who holds its memory, and end the right process.
 #[derive(Debug, Clone, Parser)]
@@ -370,23 +372,6 @@ pub(crate) struct FreeArgs {
     /// `CUDA_VISIBLE_DEVICES=…`, with no GPU if too few are free
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "via")]
     command: Vec<OsString>,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ReplayArgs {
-    /// Lines as `gputop agent` or `gputop --json -l` print them; `-` for the standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-
-    /// How many times as fast as recorded, or `max`
-    #[arg(long, value_name = "NUMBER|max", default_value = "1", value_parser = Speed::from_str)]
-    speed: Speed,
-
-    #[command(flatten)]
-    format: FormatArgs,
-
-    #[command(flatten)]
-    screen: ScreenArgs,
 }
 
 /// The subcommands.

@@ -64,6 +64,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
         app: AppOptions {
             readonly: agent.readonly,
             is_recording: matches!(cli.task, Some(Task::Replay(_))),
+            speed: cli.speed(),
             interval: agent.interval,
             warn_before: cli.screen.warn_before,
         },

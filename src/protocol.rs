@@ -10,5 +10,6 @@ pub mod command;
 pub mod host_key;
 pub mod host_tag;
 pub mod line;
+pub mod playback;
 pub mod reply;
 pub mod snapshot;

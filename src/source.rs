@@ -28,12 +28,13 @@ use self::connection::{Connection, ExitingProcess, ProcessKind, Reporter};
 pub use self::detach::{detach, detached_gputop};
 pub use self::event::SourceEvent;
 pub(crate) use self::limits::parse as parse_line;
-pub use self::recording::{Recording, RecordingReader, Speed};
+pub use self::recording::{Recording, RecordingReader};
 pub use self::via::ViaCommand;
 use crate::base::text::Text;
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
+use crate::protocol::playback::PlayerCommand;
 
 /// The most events that wait for the reader. While the reader is stopped, further lines wait in the pipes, then at the
 /// agents.
@@ -187,6 +188,13 @@ impl Sources {
     pub fn send(&self, host: HostKey, command: Command) {
         if let Some((_, connection)) = self.list.get(usize::from(host.0)) {
             connection.send(command);
+        }
+    }
+
+    /// Sends a command to the player of a recording. Live hosts take none.
+    pub fn play(&self, command: PlayerCommand) {
+        for (_, connection) in &self.list {
+            connection.play(command);
         }
     }
 

@@ -96,6 +96,17 @@ impl Alerts {
         self.news.take_if(|news| fleet.host(news.host).is_none_or(|model| model.now().since(news.at) >= READ));
     }
 
+    /// Begins anew after a jump of a recording. Leaks that are known there raise no alert.
+    pub(super) fn restart(&mut self, fleet: &mut Fleet, warn_before: Duration) {
+        let watched = std::mem::take(&mut self.watched);
+        *self = Self::default();
+        let hosts: Vec<HostKey> = fleet.hosts().map(|(host, _)| host).collect();
+        for host in hosts {
+            self.update(host, fleet, warn_before);
+        }
+        self.watched = watched;
+    }
+
     pub(super) fn update(&mut self, host: HostKey, fleet: &mut Fleet, warn_before: Duration) -> Vec<Alert> {
         let Some(model) = fleet.host(host) else { return Vec::new() };
         let Some(snapshot) = model.latest() else { return Vec::new() };

@@ -1,6 +1,7 @@
 //! The states that hide or change what the lists show, such as a filter: each is a badge in the footer, and Esc leaves the
 //! latest.
 
+use super::event::Effect;
 use super::list_view::Grouping;
 use super::process_list::ProcessList;
 use super::rows::RowSubject;
@@ -36,7 +37,7 @@ impl App {
             (Badge::Suspects, view.suspects),
             (Badge::Grouping, view.grouping != Grouping::Flat),
             (Badge::Tags, !self.processes.tagged.is_empty()),
-            (Badge::Pause, self.data.paused().is_some()),
+            (Badge::Pause, self.is_paused()),
             (Badge::Past, self.graph.still.is_some()),
         ];
         let active: Vec<Badge> =
@@ -71,7 +72,8 @@ impl App {
             },
             Badge::Tags => tagged(&self.processes),
             Badge::Pause => {
-                format!("PAUSED {} ago", Elapsed(self.data.paused().unwrap_or_default()))
+                let ago = self.data.paused().filter(|_| self.replay.is_none());
+                ago.map_or_else(|| "PAUSED".to_owned(), |ago| format!("PAUSED {} ago", Elapsed(ago)))
             }
             Badge::Past => {
                 let now = self.graph_model().map(|(_, model)| model.now());
@@ -89,7 +91,7 @@ impl App {
     }
 
     /// Leaves the state of the latest badge.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn leave(&mut self) -> Option<Effect> {
         match self.badges.last() {
             None => {}
             Some(Badge::Filter) => self.processes.filter.reset(),
@@ -98,9 +100,10 @@ impl App {
             Some(Badge::Suspects) => self.processes.view.suspects = false,
             Some(Badge::Grouping) => self.processes.view.grouping = Grouping::Flat,
             Some(Badge::Tags) => self.processes.tagged.clear(),
-            Some(Badge::Pause) => self.data.resume(),
+            Some(Badge::Pause) => return self.resume(),
             Some(Badge::Past) => self.graph.follow_present(),
         }
+        None
     }
 }
 

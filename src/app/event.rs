@@ -8,6 +8,7 @@ use crate::model::HostLabel;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
+use crate::protocol::playback::{PlayerCommand, PlayerReport};
 
 /// Everything that can happen to the app.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +29,8 @@ pub enum Event {
     Done(Text),
     /// The recording has ended; with the problem if it could not be read to its end.
     RecordingEnded(Option<Text>),
+    /// The player of a recording reports its progress.
+    Player(PlayerReport),
     /// No more lines come from this host; the text says why, in one sentence.
     SourceLost(HostKey, Text),
 }
@@ -37,6 +40,8 @@ pub enum Event {
 pub enum Effect {
     /// Send each command to the agent of its host, in this order. The replies come back as lines.
     Commands(Vec<(HostKey, Command)>),
+    /// Send each command to the player of the recording, in this order.
+    Play(Vec<PlayerCommand>),
     /// Notify the user outside of the screen too.
     Alert(Vec<Alert>),
     /// Start the sources of these hosts again: they are lost or silent.

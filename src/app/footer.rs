@@ -5,6 +5,7 @@ use unicode_width::UnicodeWidthStr;
 use super::end_dialog::Scope;
 use super::keymap::{BINDINGS, Binding, Intent};
 use super::probe_task::ProbeTask;
+use super::steering::Steering;
 use super::{App, List, Mode};
 
 /// The keys over the process list, the most useful first, each with a word. Where a word is empty, the next key has the same.
@@ -203,6 +204,7 @@ impl App {
             Mode::Page(page) if page.has_probe() => PROBE,
             Mode::Page(_) => PAGE,
             Mode::Graph(_) => GRAPH,
+            Mode::JumpTime(_) => &[(Intent::Steer(Steering::Jump), "jump"), (Intent::Close, "stay")],
             Mode::MarkName(_) => &[(Intent::KeepMarkName, "keep"), (Intent::Close, "no name")],
             Mode::EndDialog(dialog) if dialog.is_over() => &[(Intent::Close, "close")],
             Mode::EndDialog(_) => END_DIALOG,

@@ -36,6 +36,7 @@ impl App {
             Intent::OpenEndDialog | Intent::Refresh | Intent::Interval(_) if self.options.is_recording => {
                 self.notice.set(RECORDING);
             }
+            Intent::Steer(steering) => return self.steer(steering),
             Intent::Move(by) => self.step(by),
             Intent::MovePage(by) => self.step(by * self.page_length().cast_signed()),
             Intent::OtherList => {
@@ -53,7 +54,7 @@ impl App {
             }
             Intent::ClearFilter => self.clear_typed(),
             Intent::OpenSearch | Intent::NextMatch(_) | Intent::SearchPage => self.search(intent),
-            Intent::Leave => self.leave(),
+            Intent::Leave => return self.leave(),
             Intent::Graph => self.toggle_graph(),
             Intent::Back(steps) if matches!(self.modes.current(), Mode::List) && self.graph_area().is_none() => {
                 self.processes.scroll_commands(-steps);

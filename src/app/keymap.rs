@@ -6,6 +6,7 @@ use strum::VariantArray;
 
 use super::probe_task::ProbeTask;
 use super::process_columns::ProcessColumn;
+use super::steering::Steering;
 
 /// The part of the screen that keys go to, in the order of the help page; as text, its heading there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, VariantArray, strum::Display)]
@@ -27,6 +28,10 @@ pub enum KeyContext {
     EndDialog,
     #[strum(serialize = "On a page")]
     Page,
+    #[strum(serialize = "In a replay")]
+    Replay,
+    #[strum(serialize = "While typing a time to jump to")]
+    JumpTime,
 }
 
 /// The user's intent with a key. Of two directions, the negative one is up, left, less, or towards the present.
@@ -93,6 +98,8 @@ pub enum Intent {
     Mine,
     HostLine,
     Pause,
+    /// Go through a recording.
+    Steer(Steering),
     /// Scroll the commands to the right by this many steps.
     ScrollCommand(isize),
     CopyPid,
@@ -131,7 +138,7 @@ impl Intent {
     pub(crate) fn group(self) -> KeyGroup {
         match self {
             Self::Move(_) | Self::MovePage(_) | Self::OtherList | Self::ScrollCommand(_) => KeyGroup::Move,
-            Self::AskProbe(_) => KeyGroup::Look,
+            Self::AskProbe(_) | Self::Steer(_) => KeyGroup::Look,
             Self::Open | Self::News | Self::Detail | Self::Watch | Self::Pause | Self::CopyPid | Self::CopyCommand => {
                 KeyGroup::Look
             }
@@ -199,7 +206,7 @@ const fn row(contexts: &'static [KeyContext], keys: &'static str, intent: Intent
 
 /// All keys and their intents.
 pub const BINDINGS: &[Binding] = {
-    use KeyContext::{EndDialog, Filter, Graph, List, MarkName, Page, SettingsPanel, SortMenu};
+    use KeyContext::{EndDialog, Filter, Graph, JumpTime, List, MarkName, Page, Replay, SettingsPanel, SortMenu};
     &[
         row(&[List, SettingsPanel, SortMenu, Page], "Up k", Intent::Move(-1), "up"),
         row(&[List, SettingsPanel, SortMenu, Page], "Down j", Intent::Move(1), "down"),
@@ -283,7 +290,7 @@ pub const BINDINGS: &[Binding] = {
         row(&[SortMenu], "Enter Space", Intent::SortByChosen, "sort by this column"),
         row(&[SortMenu], "I r", Intent::Invert, "invert the order"),
         row(&[SortMenu], "Esc F6", Intent::Close, "back"),
-        row(&[List, Graph, SettingsPanel, SortMenu, EndDialog, Page], "q ^C F10", Intent::Quit, "quit"),
+        row(&[List, Graph, SettingsPanel, SortMenu, EndDialog, Page, Replay], "q ^C F10", Intent::Quit, "quit"),
         row(&[Filter], "Enter", Intent::Close, "keep"),
         row(&[Filter], "Esc", Intent::ClearFilter, "clear"),
         row(&[Filter], "Up", Intent::Move(-1), ""),
@@ -339,10 +346,27 @@ pub const BINDINGS: &[Binding] = {
         row(&[SettingsPanel], "Esc F2", Intent::Close, "back"),
         row(&[MarkName], "Enter", Intent::KeepMarkName, "keep the name"),
         row(&[MarkName], "Esc", Intent::Close, "no name"),
-        row(&[Graph, MarkName, Filter, SettingsPanel, SortMenu, EndDialog, Page], "^Z", Intent::Suspend, ""),
-        row(&[MarkName, Filter], "^C", Intent::Quit, ""),
+        row(&[Replay], "Space p", Intent::Steer(Steering::Pause), "pause / play"),
+        row(&[Replay], ".", Intent::Steer(Steering::Step(1)), "the next pass, then pause"),
+        row(&[Replay], ",", Intent::Steer(Steering::Step(-1)), "the pass before, then pause"),
+        row(&[Replay], "+ =", Intent::Steer(Steering::Speed(1)), "play faster, up to ×1000 and as fast as possible"),
+        row(&[Replay], "-", Intent::Steer(Steering::Speed(-1)), "play slower, down to ×0.5"),
+        row(&[Replay], ")", Intent::Steer(Steering::JumpBy(1)), "a minute ahead"),
+        row(&[Replay], "(", Intent::Steer(Steering::JumpBy(-1)), "a minute back"),
+        row(&[Replay], "J :", Intent::Steer(Steering::OpenJump), "jump to a time: 03:10, 07-14 03:10, -10m, +1h"),
+        row(&[JumpTime], "Enter", Intent::Steer(Steering::Jump), "jump"),
+        row(&[JumpTime], "Esc", Intent::Close, "stay"),
+        row(&[Graph, MarkName, JumpTime, Filter, SettingsPanel, SortMenu, EndDialog, Page], "^Z", Intent::Suspend, ""),
+        row(&[MarkName, JumpTime, Filter], "^C", Intent::Quit, ""),
     ]
 };
+
+impl KeyContext {
+    /// Whether the keys of a replay come before those of this context.
+    pub(super) fn has_replay_keys(self) -> bool {
+        matches!(self, Self::List | Self::Graph | Self::Page)
+    }
+}
 
 pub(crate) fn intent(context: KeyContext, key: KeyEvent) -> Option<Intent> {
     let name = name(key)?;
@@ -394,7 +418,7 @@ mod tests {
     #[test]
     fn q_quits_wherever_no_text_is_typed() {
         for context in KeyContext::VARIANTS {
-            let is_typing = matches!(context, KeyContext::Filter | KeyContext::MarkName);
+            let is_typing = matches!(context, KeyContext::Filter | KeyContext::MarkName | KeyContext::JumpTime);
             let expected = (!is_typing).then_some(Intent::Quit);
             assert_eq!(intent(*context, KeyCode::Char('q').into()), expected, "{context:?}");
         }

@@ -19,6 +19,8 @@ pub(crate) enum Mode {
     Search,
     /// The menu of columns to sort by, with its cursor.
     SortMenu(usize),
+    /// The time to jump to is being typed.
+    JumpTime(Input),
     /// The name of the latest mark is being typed.
     MarkName(MarkName),
     /// The graph over the whole screen. Its subject stays when the process ends.
@@ -46,6 +48,7 @@ impl Mode {
             Self::List => KeyContext::List,
             Self::Filter | Self::Search => KeyContext::Filter,
             Self::Page(page) if page.is_typing() => KeyContext::Filter,
+            Self::JumpTime(_) => KeyContext::JumpTime,
             Self::SortMenu(_) => KeyContext::SortMenu,
             Self::MarkName(_) => KeyContext::MarkName,
             Self::Graph(_) => KeyContext::Graph,

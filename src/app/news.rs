@@ -92,6 +92,11 @@ impl LastLook {
         }
     }
 
+    /// Begins anew after a jump of a recording: the news up to there are seen.
+    pub(super) fn restart(&mut self, fleet: &Fleet) {
+        self.look(fleet);
+    }
+
     fn look(&mut self, fleet: &Fleet) {
         let seen = fleet.hosts().map(|(host, model)| (host, model.now())).collect();
         *self = Self { seen, ..Self::default() };

@@ -52,6 +52,11 @@ impl Pausable {
         }
     }
 
+    /// Begins a jump of a recording: lines go to a new fleet, until [`Self::resume`] shows it.
+    pub(super) fn begin_jump(&mut self) {
+        self.live = Some((Box::default(), ViewerTime::ZERO));
+    }
+
     pub(super) fn resume(&mut self) {
         if let Some((fleet, _)) = self.live.take() {
             self.shown = *fleet;

@@ -1,5 +1,6 @@
 //! Tests of the app: snapshots of a host and keys, and the effects that follow.
 
+mod replays;
 mod signals;
 mod two_hosts;
 
@@ -391,29 +392,6 @@ fn readonly_opens_no_panel() {
     story.app.options.readonly = true;
     let story = story.keys("F9").asks(&[]);
     assert!(story.app.modes.end_dialog().is_none());
-}
-
-#[test]
-fn a_recording_is_not_acted_on_and_can_be_paused() {
-    let mut story = story(three());
-    story.app.options.is_recording = true;
-    for key in ["F9", "R", "+", "-"] {
-        story = story.keys(key).asks(&[]);
-        assert_eq!(story.app.notice.text(), Some("this is a recording"), "{key}");
-        story.event(Event::Tick(ViewerTime::new(Duration::from_secs(6))));
-    }
-    assert!(story.app.modes.end_dialog().is_none());
-    // The page of a process says why the rest is not known.
-    story = story.keys("Enter").asks(&[]);
-    let lines = &story.app.modes.page().unwrap().lines;
-    assert!(lines.iter().any(|line| format!("{line:?}").contains("this is a recording")), "{lines:?}");
-    // The next tick skips a pass. A recording has no agent that could be asked for a full line.
-    story = story.keys("Esc");
-    let (second, third) = (story.host.later(1), story.host.later(1).later(1));
-    story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(Box::new(Change::between(&second, &third).unwrap())))));
-    let paused = story.asks(&[]).keys("p").pass(|host| host.without(103)).shows(&[103, 102, 101], 103);
-    assert!(paused.app.data.paused().is_some());
-    paused.keys("p").shows(&[102, 101], 102);
 }
 
 #[test]

@@ -13,7 +13,8 @@ use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{FieldTable, Query, QueryOptions};
 use crate::commands::report::{ChosenColumns, ChosenProcesses, ReadOptions, ReportFormat, ReportOptions};
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_LOOP, SimulatedMachine};
-use crate::source::{Recording, Source, Speed};
+use crate::protocol::playback::Speed;
+use crate::source::{Recording, Source};
 
 impl Cli {
     /// Returns the options of a report, or `None` if the command line asks for the screen and the standard output is a
@@ -99,6 +100,11 @@ impl Cli {
             format: replay.format.clone(),
             ..self.clone()
         }
+    }
+
+    /// The speed of a replay.
+    pub(crate) fn speed(&self) -> Speed {
+        if let Some(Task::Replay(replay)) = &self.task { replay.speed } else { Speed::Times(1.0) }
     }
 
     fn every(&self) -> Option<Duration> {

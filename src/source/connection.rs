@@ -22,6 +22,7 @@ use super::{SourceEvent, Tap, limits};
 use crate::base::text::Text;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
+use crate::protocol::playback::PlayerCommand;
 
 /// The shortest time between two notes, so that a program that writes all the time does not keep the viewer busy.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,6 +74,8 @@ pub(super) struct Connection {
     /// The number that events of this connection carry.
     pub(super) number: u64,
     commands: Option<mpsc::UnboundedSender<Command>>,
+    /// Commands to the player of a recording; `None` without a player.
+    player: Option<mpsc::UnboundedSender<PlayerCommand>>,
     /// The tasks own the pipes, and end with the connection.
     tasks: JoinSet<()>,
     process: Option<ExitingProcess>,
@@ -83,7 +86,16 @@ impl Connection {
     pub(super) fn to_task(number: u64, task: impl Future<Output = ()> + Send + 'static) -> Self {
         let mut tasks = JoinSet::new();
         tasks.spawn(task);
-        Self { number, commands: None, tasks, process: None }
+        Self { number, commands: None, player: None, tasks, process: None }
+    }
+
+    /// Returns a connection to the player of a recording.
+    pub(super) fn to_player<T: Future<Output = ()> + Send + 'static>(
+        number: u64,
+        player: impl FnOnce(mpsc::UnboundedReceiver<PlayerCommand>) -> T,
+    ) -> Self {
+        let (sender, commands) = mpsc::unbounded_channel();
+        Self { player: Some(sender), ..Self::to_task(number, player(commands)) }
     }
 
     pub(super) fn to_process(mut command: StdCommand, kind: ProcessKind, reporter: Reporter) -> io::Result<Self> {
@@ -116,6 +128,11 @@ impl Connection {
     /// event.
     pub(super) fn send(&self, command: Command) {
         let _ended = self.commands.as_ref().map(|commands| commands.send(command));
+    }
+
+    /// Sends a command to the player of a recording; does nothing without a player.
+    pub(super) fn play(&self, command: PlayerCommand) {
+        let _ended = self.player.as_ref().map(|player| player.send(command));
     }
 
     /// Closes the pipes. Returns the process if it may not have exited yet.

@@ -3,6 +3,7 @@
 use crate::base::text::Text;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
+use crate::protocol::playback::PlayerReport;
 
 /// Something that happened at a source.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,4 +18,6 @@ pub enum SourceEvent {
     Ended(HostKey, Text),
     /// All lines of a recording were sent. The text names the problem with the file; `None` when there is none.
     RecordingEnded(Option<Text>),
+    /// The player of a recording reports its progress.
+    Player(PlayerReport),
 }

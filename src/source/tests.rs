@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 
 use super::*;
+use crate::protocol::playback::Speed;
 
 /// Runs a task to its end.
 pub(super) fn run<T>(task: impl Future<Output = T>) -> T {
@@ -172,7 +173,7 @@ fn a_tap_of_a_recording_gets_each_line_of_the_file_once() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     io::Write::write_all(&mut file, (lines.join("\n") + "\n").as_bytes()).unwrap();
     run(async {
-        let mut sources = recording::player::tests::start_cat(file.path(), Speed::Max, Some(tap));
+        let mut sources = recording::player_tests::start_cat(file.path(), Speed::Max, Some(tap));
         let mut copies: Vec<Vec<u8>> = Vec::new();
         for number in 0..LINES {
             assert!(matches!(sources.next().await, SourceEvent::Line(..)));

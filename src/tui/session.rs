@@ -206,6 +206,7 @@ fn event_of_source(app: &App, event: SourceEvent) -> Event {
             Event::Host(host, HostLabel { name: Some(name), source: "a recording".into() })
         }
         SourceEvent::RecordingEnded(problem) => Event::RecordingEnded(problem),
+        SourceEvent::Player(report) => Event::Player(report),
         SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
     }
 }
@@ -377,6 +378,11 @@ impl<'a> Session<'a> {
             Effect::Commands(commands) => {
                 for (host, command) in commands {
                     self.sources.send(host, command);
+                }
+            }
+            Effect::Play(commands) => {
+                for command in commands {
+                    self.sources.play(command);
                 }
             }
             Effect::Alert(alerts) => {

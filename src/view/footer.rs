@@ -24,6 +24,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             let latest = app.marks.list.last().map_or("the mark", |mark| mark.name.as_str());
             typed(&mut pen, theme, &format!("name of {latest}: "), &name.0);
         }
+        Mode::JumpTime(time) => typed(&mut pen, theme, "jump to: ", time),
         Mode::Page(page) if page.is_typing() => typed(&mut pen, theme, "search: ", &page.search),
         _ => {}
     }

@@ -33,8 +33,8 @@ const WITH_CLOCK: u16 = 80;
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
     pen.put("gputop", theme.accent()).skip(1);
-    if let Some(recording) = &app.recording {
-        pen.put(recording, theme.badge()).skip(2);
+    if let Some(replay) = &app.replay {
+        pen.put(replay.words(), theme.badge()).skip(2);
     }
     let fleet = app.fleet();
     let troubles: Vec<String> = app.troubles().map(|(host, trouble)| trouble_words(fleet, host, trouble)).collect();

@@ -53,6 +53,7 @@ mod query;
 mod query_calls;
 mod readme;
 mod replay;
+mod replay_steering;
 mod run_program;
 mod run_report;
 mod screens;

@@ -15,7 +15,7 @@ use crate::terminal::{ESC, F9, Terminal};
 use crate::two_hosts::agent_of;
 
 /// The bytes by which the process grows from one pass to the next.
-const GROWTH: u64 = 200 << 20;
+pub(crate) const GROWTH: u64 = 200 << 20;
 
 /// The temperature of the GPU in the last pass of a recording, which no other pass has.
 const LAST_TEMPERATURE: &str = "77°C";
@@ -23,7 +23,8 @@ const LAST_TEMPERATURE: &str = "77°C";
 /// A host with one process, which its agent has read once.
 pub(crate) struct Recorder {
     pub(crate) host: Host,
-    snapshot: Snapshot,
+    /// The first pass of each recording.
+    pub(crate) snapshot: Snapshot,
     pub(crate) pid: u32,
 }
 
@@ -70,13 +71,13 @@ fn replay(path: &Path, args: &[&str]) -> Output {
     run(command.arg(path).args(args))
 }
 
-fn terminal(path: &Path, args: &[&str]) -> Terminal {
+pub(crate) fn terminal(path: &Path, args: &[&str]) -> Terminal {
     let mut command = Host::new([]).gputop(["replay"]);
     Terminal::run(command.arg(path).args(args), 120, 24)
 }
 
 /// The lists of the screen: without the first lines, which name the source, and the last, which shows notices.
-fn lists(terminal: &Terminal) -> Vec<String> {
+pub(crate) fn lists(terminal: &Terminal) -> Vec<String> {
     let text = terminal.text();
     // The emulator omits cells at the end of a line that were never drawn.
     let lines: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();
@@ -85,7 +86,7 @@ fn lists(terminal: &Terminal) -> Vec<String> {
 }
 
 /// Waits until the last pass of the recording is on the screen, then returns its lists.
-fn final_lists(terminal: &Terminal) -> Vec<String> {
+pub(crate) fn final_lists(terminal: &Terminal) -> Vec<String> {
     terminal.wait_for(LAST_TEMPERATURE);
     lists(terminal)
 }

@@ -219,7 +219,7 @@ impl Watch {
                 self.has_recording_ended = true;
                 self.hosts.entry(HostKey::FIRST).or_default().ended = problem;
             }
-            SourceEvent::Note(..) => {}
+            SourceEvent::Note(..) | SourceEvent::Player(_) => {}
         }
     }
 

@@ -1,171 +1,97 @@
-//! Replays the lines of a recording at the pace of their data time.
+//! The player: sends the lines of a recording when they are due, and obeys the user who pauses, steps and jumps.
+//!
+//! Another process reads the file. A jump starts a new reader, near the wanted time. Lines from there up to that time are sent
+//! without delay, between [`PlayerReport::JumpBegan`] and [`PlayerReport::Jumped`].
 
+use std::io;
+use std::process::{self, Child, Command, Stdio};
 use std::time::Duration;
 
-use tokio::process::ChildStdout;
+use tokio::process::{ChildStderr, ChildStdout};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::connection::Reporter;
-use super::super::line_reader::LineReader;
-use super::super::standard_error::StandardError;
-use super::super::{SourceEvent, limits};
-use super::Speed;
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
+use crate::protocol::playback::{PlayerCommand, PlayerReport, Speed};
+use crate::source::connection::Reporter;
+use crate::source::line_reader::LineReader;
+use crate::source::standard_error::StandardError;
+use crate::source::{SourceEvent, limits};
 
 const MOST_HOSTS: usize = 1024;
 
+/// A longer time between two lines is a gap: nothing was recorded. The longest interval of an agent is a minute.
+const GAP: Duration = Duration::from_mins(2);
+
+/// How long the player waits at a gap, at any speed.
+const WAIT_AT_GAP: Duration = Duration::from_secs(1);
+
+/// A host whose first line is this much later than the lines of other hosts has a clock that is ahead.
+const CLOCK_AHEAD: u64 = 60_000;
+
+/// Returns a command that prints the lines of a recording; from a little before a time in milliseconds since 1970, if one is
+/// given.
+pub(super) type ReaderCommand = Box<dyn Fn(Option<u64>) -> Command + Send + Sync>;
+
+/// The process that reads the file, and its output.
+pub(super) struct Reader {
+    process: Child,
+    pub(super) lines: LineReader<ChildStdout>,
+    /// Why the file cannot be read to its end; empty if it can.
+    standard_error: StandardError,
+    /// The number of lines that were read.
+    count: u64,
+    /// Whether a last line without a line end was taken.
+    is_rest_taken: bool,
+}
+
+impl Reader {
+    /// Takes over a process that prints lines.
+    pub(super) fn new(process: Child, stdout: process::ChildStdout, stderr: process::ChildStderr) -> io::Result<Self> {
+        Ok(Self {
+            process,
+            lines: LineReader::new(ChildStdout::from_std(stdout)?),
+            standard_error: StandardError::new(ChildStderr::from_std(stderr)?),
+            count: 0,
+            is_rest_taken: false,
+        })
+    }
+}
+
+/// Starts a process that prints lines, and returns it with its outputs.
+pub(super) fn start(command: &mut Command) -> io::Result<(Child, process::ChildStdout, process::ChildStderr)> {
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    match (process.stdout.take(), process.stderr.take()) {
+        (Some(stdout), Some(stderr)) => Ok((process, stdout, stderr)),
+        _ => Err(io::Error::other("a process was started without pipes")),
+    }
+}
+
 /// A host in a recording.
-struct RecordedHost {
+pub(super) struct RecordedHost {
     /// The key of the host in the file; `None` for lines without a tag.
-    key_in_file: Option<u64>,
+    pub(super) key_in_file: Option<u64>,
     /// The data time of its newest line.
-    at: Moment,
-    /// The time from the beginning of the recording to that line.
-    position: Duration,
-    /// The number of its lines that were sent.
+    pub(super) at: Moment,
+    /// The time from the beginning of the recording, or from the latest jump, to that line.
+    pub(super) position: Duration,
+    /// How far the clock of the host is ahead of the clocks of the other hosts, in milliseconds.
+    ahead: u64,
+    /// The number of its lines that were sent since the latest jump.
     lines: u64,
 }
 
-/// Sends the lines of a recording when they are due.
-pub(super) struct Player {
-    lines: LineReader<ChildStdout>,
-    /// Why the file cannot be read to its end; empty if it can.
-    standard_error: StandardError,
-    /// The hosts in the order of their keys, which is the order in which they appear.
-    hosts: Vec<RecordedHost>,
-    start: Instant,
-    position: Duration,
-    speed: Speed,
-    /// The reason why the first ignored line was not understood, and the number of ignored lines; `None` when there are
-    /// none.
-    ignored: Option<(String, u64)>,
-    reporter: Reporter,
-}
-
-impl Player {
-    /// Returns a player of the standard output of a process, whose standard error says what is wrong with the file.
-    pub(super) fn new(
-        lines: LineReader<ChildStdout>,
-        standard_error: StandardError,
-        speed: Speed,
-        reporter: Reporter,
-    ) -> Self {
-        let (hosts, start, position) = (Vec::new(), Instant::now(), Duration::ZERO);
-        Self { lines, standard_error, hosts, start, position, speed, ignored: None, reporter }
-    }
-
-    pub(super) async fn run(mut self) {
-        let mut number = 0_u64;
-        let outcome = loop {
-            number += 1;
-            match self.lines.next().await {
-                Ok(Some(line)) => {
-                    let line = line.to_vec();
-                    if !self.play(&line, number).await {
-                        return;
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(format!("line {number}: {error}")),
-            }
-        };
-        let rest = self.lines.rest().to_vec();
-        let has_rest = outcome.is_ok() && !rest.is_empty();
-        let is_cut_off = has_rest && !matches!(limits::parse(&rest), Ok(Some(_)));
-        if has_rest && !is_cut_off && !self.play(&rest, number).await {
-            return;
-        }
-        let problem = is_cut_off.then(|| "the last line of the recording is cut off".to_owned());
-        let reason = self.standard_error.reason().await;
-        let failure = outcome.err().or_else(|| reason.map(|reason| reason.to_string()));
-        let ignored = self.ignored.map(|(sentence, count)| match count {
-            1 => sentence,
-            count => format!("{count} lines are not understood; the first is {sentence}"),
-        });
-        let problems: Vec<String> = failure.into_iter().chain(ignored).chain(problem).collect();
-        let event = if self.hosts.is_empty() {
-            let reason = if problems.is_empty() { "there is no line in it".to_owned() } else { problems.join("; ") };
-            SourceEvent::Ended(HostKey::FIRST, Text::new(format!("the recording cannot be replayed: {reason}")))
-        } else {
-            SourceEvent::RecordingEnded((!problems.is_empty()).then(|| Text::new(problems.join("; "))))
-        };
-        self.reporter.send(event).await;
-    }
-
-    /// Sends one line when it is due. Returns whether anything still reads events.
-    async fn play(&mut self, raw: &[u8], number: u64) -> bool {
-        let parsed = match limits::parse(raw) {
-            Ok(Some(line)) => line,
-            // The recording may be from a later version, with more kinds of lines.
-            Ok(None) => return true,
-            Err(reason) => {
-                self.ignore(number, &reason);
-                return true;
-            }
-        };
-        let tag = HostTag::of(raw);
-        let key_in_file = tag.as_ref().map(|tag| tag.host_key);
-        let known = self.hosts.iter().position(|host| host.key_in_file == key_in_file);
-        if known.is_none() && self.hosts.len() == MOST_HOSTS {
-            self.ignore(number, &format!("its host is one more than {MOST_HOSTS}"));
-            return true;
-        }
-        let place = known.unwrap_or(self.hosts.len());
-        let Ok(host) = u16::try_from(place).map(HostKey) else { return true };
-        let at = match &parsed {
-            Line::Full(snapshot) => Some(snapshot.at),
-            Line::Tick(change) => Some(change.at),
-            Line::Reply(_) => None,
-            // A checkpoint after the first line replaces the lines before the recording.
-            Line::Checkpoint(_) if known.is_some_and(|place| self.hosts[place].lines == 1) => None,
-            // The model derives the same from the lines before this one.
-            Line::Checkpoint(_) => return true,
-        };
-        if known.is_none() {
-            let at = at.unwrap_or_default();
-            self.hosts.push(RecordedHost { key_in_file, at, position: self.position, lines: 0 });
-            if let Some(name) = tag.and_then(|tag| tag.name)
-                && !self.reporter.send(SourceEvent::Named(host, name)).await
-            {
-                return false;
-            }
-        }
-        if let Some(at) = at {
-            self.wait_until_due(place, at).await;
-        }
-        if let Some(tap) = &self.reporter.tap {
-            tap.copy(host, raw);
-        }
-        self.hosts[place].lines += 1;
-        self.reporter.send(SourceEvent::Line(host, Box::new(parsed))).await
-    }
-
-    fn ignore(&mut self, number: u64, reason: &str) {
-        let (_, count) = self.ignored.get_or_insert_with(|| (format!("line {number} of the recording: {reason}"), 0));
-        *count += 1;
-    }
-
-    /// Waits until the line of this host at this data time is due.
-    async fn wait_until_due(&mut self, place: usize, at: Moment) {
-        let position = self.hosts[place].advance(at);
-        self.position = self.position.max(position);
-        let Speed::Times(times) = self.speed else { return };
-        let after = Duration::try_from_secs_f64(position.as_secs_f64() / times).unwrap_or(Duration::MAX);
-        match self.start.checked_add(after) {
-            Some(due) => sleep_until(due).await,
-            // A line so far in the future is never due.
-            None => std::future::pending().await,
-        }
-    }
-}
-
 impl RecordedHost {
+    pub(super) fn new(key_in_file: Option<u64>, at: Moment, position: Duration) -> Self {
+        Self { key_in_file, at, position, ahead: 0, lines: 0 }
+    }
+
     /// Advances to the line at this data time. Returns the time from the beginning of the recording to that line.
-    fn advance(&mut self, at: Moment) -> Duration {
+    pub(super) fn advance(&mut self, at: Moment) -> Duration {
         // A smaller time is that of another boot: how much time passed is not known, so none is counted.
         let step = at.since(std::mem::replace(&mut self.at, at));
         self.position = self.position.saturating_add(step);
@@ -173,136 +99,362 @@ impl RecordedHost {
     }
 }
 
-#[cfg(test)]
-pub(in crate::source) mod tests {
-    use std::io::Write;
-    use std::path::Path;
-    use std::process::Command;
+/// A line that was read and not sent yet.
+struct PendingLine {
+    /// The place of its host among the hosts.
+    place: usize,
+    raw: Vec<u8>,
+    line: Line,
+    name: Option<Text>,
+    /// The data time and the time since 1970; `None` for a line without them.
+    times: Option<(Moment, u64)>,
+}
 
-    use super::super::super::tests::run;
-    use super::super::super::{Source, Sources, Tap};
-    use super::super::Recording;
-    use super::*;
-    use crate::protocol::snapshot::example;
+/// Whether lines are sent.
+#[derive(Debug, Clone, PartialEq)]
+enum Playing {
+    On,
+    Paused,
+    /// Holds the places of the hosts that had their pass of this step.
+    Stepping(Vec<usize>),
+}
 
-    /// Returns a full line of a pass at this time in milliseconds, with this tag.
-    fn line(at: u64, tag: Option<(u64, &str)>) -> Vec<u8> {
-        let mut snapshot = example::host(1);
-        snapshot.at = Moment(at);
-        let mut line = Vec::new();
-        Line::Full(Box::new(snapshot)).write(&mut line).unwrap();
-        if let Some((host_key, name)) = tag {
-            HostTag { host_key, name: Some(name.into()) }.append_to(&mut line);
+/// Sends the lines of a recording.
+pub(super) struct Player {
+    reader_command: ReaderCommand,
+    reader: Reader,
+    /// Readers of before the latest jumps, which have not exited yet.
+    exiting: Vec<Child>,
+    /// Why the recording cannot jump; `None` if it can.
+    cannot_jump: Option<&'static str>,
+    commands: UnboundedReceiver<PlayerCommand>,
+    /// The hosts in the order of their keys, which is the order in which they appear.
+    hosts: Vec<RecordedHost>,
+    pending: Option<PendingLine>,
+    has_ended: bool,
+    mode: Playing,
+    speed: Speed,
+    /// An instant, and the position of the recording at that instant. Both change with the speed.
+    pace: (Instant, Duration),
+    /// The position of the latest line that was sent.
+    position: Duration,
+    /// The target of the jump that is under way, in milliseconds since 1970.
+    target: Option<u64>,
+    /// The time since 1970 in milliseconds, by the clock of the host at `clock_host`; `None` until a line was sent.
+    now: Option<u64>,
+    /// The host of the first line since the latest jump.
+    clock_host: usize,
+    /// The reason why the first ignored line was not understood, and the number of ignored lines; `None` when there are
+    /// none.
+    ignored: Option<(String, u64)>,
+    reporter: Reporter,
+}
+
+impl Player {
+    pub(super) fn new(
+        reader_command: ReaderCommand,
+        reader: Reader,
+        cannot_jump: Option<&'static str>,
+        speed: Speed,
+        commands: UnboundedReceiver<PlayerCommand>,
+        reporter: Reporter,
+    ) -> Self {
+        Self {
+            cannot_jump,
+            reader_command,
+            reader,
+            exiting: Vec::new(),
+            commands,
+            hosts: Vec::new(),
+            pending: None,
+            has_ended: false,
+            mode: Playing::On,
+            speed,
+            pace: (Instant::now(), Duration::ZERO),
+            position: Duration::ZERO,
+            target: None,
+            now: None,
+            clock_host: 0,
+            ignored: None,
+            reporter,
         }
-        line
     }
 
-    /// Starts a replay of this file, which `cat` reads: these tests are not gputop.
-    pub(in crate::source) fn start_cat(path: &Path, speed: Speed, tap: Option<Tap>) -> Sources {
-        let mut sources = Sources::start(Vec::new(), tap).unwrap();
-        let recording = Recording { path: path.to_owned(), speed };
-        let reporter = sources.reporter(HostKey::FIRST);
-        let connection = recording.play_output(Command::new("cat").arg(path), reporter).unwrap();
-        sources.list.push((Source::Recording(recording), connection));
-        sources
+    /// Plays until nothing reads events any more, or the recording cannot be replayed at all.
+    pub(super) async fn run(mut self) {
+        while self.advance().await {}
     }
 
-    /// Replays these bytes. Returns each event, with the time since the start in milliseconds; a line as its host key
-    /// and data time.
-    fn replay(bytes: &[u8], speed: Speed) -> Vec<(u128, String)> {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(bytes).unwrap();
-        run(async {
-            let start = Instant::now();
-            let mut sources = start_cat(file.path(), speed, None);
-            let mut events = Vec::new();
-            loop {
-                let event = sources.next().await;
-                let is_last = matches!(event, SourceEvent::RecordingEnded(_) | SourceEvent::Ended(..));
-                let shown = match event {
-                    SourceEvent::Line(host, line) => match *line {
-                        Line::Full(snapshot) => format!("{} {}", host.0, snapshot.at.0),
-                        other => format!("{other:?}"),
-                    },
-                    SourceEvent::Named(host, name) => format!("{} is {name}", host.0),
-                    SourceEvent::RecordingEnded(None) => "end".to_owned(),
-                    SourceEvent::RecordingEnded(Some(problem)) => format!("end: {problem}"),
-                    SourceEvent::Ended(_, reason) => reason.to_string(),
-                    SourceEvent::Note(_, note) => note.to_string(),
-                };
-                events.push((start.elapsed().as_millis(), shown));
-                if is_last {
-                    return events;
+    /// Reads or sends one line, or obeys one command. Returns whether to go on.
+    async fn advance(&mut self) -> bool {
+        if let Ok(command) = self.commands.try_recv() {
+            return self.obey(command).await;
+        }
+        if self.pending.is_none() && !self.has_ended {
+            return tokio::select! {
+                biased;
+                Some(command) = self.commands.recv() => self.obey(command).await,
+                line = self.reader.lines.next() => match line {
+                    Ok(Some(line)) => {
+                        let line = line.to_vec();
+                        self.reader.count += 1;
+                        self.take(line);
+                        true
+                    }
+                    Ok(None) => self.end(None).await,
+                    Err(error) => {
+                        let error = format!("line {}: {error}", self.reader.count + 1);
+                        self.end(Some(error)).await
+                    }
                 }
+            };
+        }
+        let Some(line) = self.pending.take() else {
+            // The recording has ended.
+            return match self.commands.recv().await {
+                Some(command) => self.obey(command).await,
+                None => false,
+            };
+        };
+        if let Some(target) = self.target {
+            return if self.is_after(&line, target) { self.finish_jump(line).await } else { self.send(line).await };
+        }
+        match &mut self.mode {
+            Playing::On => {}
+            Playing::Stepping(stepped) if line.times.is_none() || !stepped.contains(&line.place) => {
+                if line.times.is_some() {
+                    stepped.push(line.place);
+                }
+                return self.send(line).await;
             }
-        })
-    }
-
-    #[track_caller]
-    fn check(bytes: &[u8], expected: &[&str]) {
-        let events: Vec<String> = replay(bytes, Speed::Max).into_iter().map(|(_, event)| event).collect();
-        assert_eq!(events, expected);
-    }
-
-    #[test]
-    fn a_speed_is_a_number_or_max() {
-        assert_eq!("max".parse(), Ok(Speed::Max));
-        assert_eq!("10".parse(), Ok(Speed::Times(10.0)));
-        assert_eq!("0.5x".parse(), Ok(Speed::Times(0.5)));
-        for text in ["", "0", "-1", "inf", "nan", "fast"] {
-            assert!(text.parse::<Speed>().is_err(), "{text}");
+            Playing::Paused | Playing::Stepping(_) => {
+                self.mode = Playing::Paused;
+                self.pending = Some(line);
+                return match self.commands.recv().await {
+                    Some(command) => self.obey(command).await,
+                    None => false,
+                };
+            }
+        }
+        let due = self.due(&line);
+        // A timer would wait for up to a millisecond more.
+        if due.is_some_and(|due| due <= Instant::now()) {
+            return self.send(line).await;
+        }
+        tokio::select! {
+            biased;
+            Some(command) = self.commands.recv() => {
+                self.pending = Some(line);
+                self.obey(command).await
+            }
+            () = wait_until(due) => self.send(line).await,
         }
     }
 
-    #[test]
-    fn hosts_have_keys_in_the_order_of_their_first_lines_whatever_the_file_says() {
-        let lines = [line(1000, Some((7, "b"))), line(1000, Some((u64::MAX, "a"))), line(2000, Some((7, "b")))];
-        check(&lines.concat(), &["0 is b", "0 1000", "1 is a", "1 1000", "0 2000", "end"]);
-        check(&[line(1000, None), line(2000, None)].concat(), &["0 1000", "0 2000", "end"]);
+    /// Takes a raw line in, which then is pending unless it is not understood.
+    fn take(&mut self, raw: Vec<u8>) {
+        let number = self.reader.count;
+        let line = match limits::parse(&raw) {
+            Ok(Some(line)) => line,
+            // The recording may be from a later version, with more kinds of lines.
+            Ok(None) => return,
+            Err(reason) => return self.ignore(number, &reason),
+        };
+        let tag = HostTag::of(&raw);
+        let key_in_file = tag.as_ref().map(|tag| tag.host_key);
+        let times = match &line {
+            Line::Full(snapshot) => Some((snapshot.at, snapshot.unix_ms)),
+            Line::Tick(change) => Some((change.at, change.unix_ms)),
+            Line::Reply(_) | Line::Checkpoint(_) => None,
+        };
+        let place = self.hosts.iter().position(|host| host.key_in_file == key_in_file).unwrap_or(self.hosts.len());
+        // A checkpoint after the first line replaces the lines before it. The model derives the same as a later checkpoint
+        // holds.
+        if matches!(line, Line::Checkpoint(_)) && self.hosts.get(place).is_none_or(|host| host.lines != 1) {
+            return;
+        }
+        if place == MOST_HOSTS {
+            return self.ignore(number, &format!("its host is one more than {MOST_HOSTS}"));
+        }
+        if place == self.hosts.len() {
+            self.hosts.push(RecordedHost::new(key_in_file, Moment::default(), Duration::ZERO));
+        }
+        self.pending = Some(PendingLine { place, raw, line, name: tag.and_then(|tag| tag.name), times });
     }
 
-    #[test]
-    fn data_time_sets_the_pace() {
-        let mut host = RecordedHost { key_in_file: None, at: Moment(10_000), position: Duration::ZERO, lines: 0 };
-        let positions: Vec<u128> = [10_000, 10_300, 5_000, 5_300].map(|at| host.advance(Moment(at)).as_millis()).into();
-        assert_eq!(positions, [0, 300, 300, 600]);
+    fn ignore(&mut self, number: u64, reason: &str) {
+        let (_, count) = self.ignored.get_or_insert_with(|| (format!("line {number} of the recording: {reason}"), 0));
+        *count += 1;
     }
 
-    #[test]
-    fn no_line_comes_before_it_is_due() {
-        let lines = [line(10_000, None), line(10_300, None)].concat();
-        for (times, due) in [(1.0, 300), (3.0, 100), (0.5, 600)] {
-            let events: Vec<u128> = replay(&lines, Speed::Times(times)).into_iter().map(|(time, _)| time).collect();
-            assert!(events[1] >= due, "{times}: {events:?}");
+    /// When a line is due; `None` for never.
+    fn due(&mut self, line: &PendingLine) -> Option<Instant> {
+        let Some((at, _)) = line.times else { return Some(Instant::now()) };
+        let host = &self.hosts[line.place];
+        // The first line of a host is due at once.
+        let step = if host.lines > 0 { at.since(host.at) } else { Duration::ZERO };
+        let position = if host.lines > 0 { host.position.saturating_add(step) } else { self.position };
+        let Speed::Times(times) = self.speed else { return Some(Instant::now()) };
+        let since_pace = position.saturating_sub(self.pace.1).as_secs_f64() / times;
+        let due = self.pace.0.checked_add(Duration::try_from_secs_f64(since_pace).unwrap_or(Duration::MAX));
+        if position.saturating_sub(self.position) < GAP {
+            return due;
+        }
+        let after_gap = Instant::now() + WAIT_AT_GAP;
+        if due.is_some_and(|due| due <= after_gap) {
+            return due;
+        }
+        self.pace = (after_gap, position);
+        Some(after_gap)
+    }
+
+    /// Sends a line. Returns whether anything still reads events.
+    async fn send(&mut self, pending: PendingLine) -> bool {
+        let PendingLine { place, raw, line, name, times } = pending;
+        let Ok(key) = u16::try_from(place).map(HostKey) else { return true };
+        let host = &mut self.hosts[place];
+        host.lines += 1;
+        if host.lines == 1 {
+            host.position = self.position;
+            host.at = times.map(|(at, _)| at).unwrap_or_default();
+            if let (Some((_, unix_ms)), Some(now)) = (times, self.now) {
+                host.ahead = Some(unix_ms.saturating_sub(now)).filter(|ahead| *ahead > CLOCK_AHEAD).unwrap_or(0);
+            }
+            if let Some(name) = name
+                && !self.reporter.send(SourceEvent::Named(key, name)).await
+            {
+                return false;
+            }
+        }
+        if let Some((at, unix_ms)) = times {
+            let host = &mut self.hosts[place];
+            self.position = self.position.max(host.advance(at));
+            let unix_ms = unix_ms.saturating_sub(host.ahead);
+            self.now = match self.now {
+                Some(now) if place != self.clock_host => Some(now.max(unix_ms)),
+                Some(_) => Some(unix_ms),
+                None => {
+                    self.clock_host = place;
+                    Some(unix_ms)
+                }
+            };
+        }
+        if let Some(tap) = &self.reporter.tap {
+            tap.copy(key, &raw);
+        }
+        self.reporter.send(SourceEvent::Line(key, Box::new(line))).await
+            && (self.target.is_some() || self.send_position().await)
+    }
+
+    async fn report(&self, report: PlayerReport) -> bool {
+        self.reporter.send(SourceEvent::Player(report)).await
+    }
+
+    async fn send_position(&mut self) -> bool {
+        match self.now {
+            Some(now) => self.report(PlayerReport::At(now)).await,
+            None => true,
         }
     }
 
-    #[test]
-    fn a_last_line_that_is_cut_off_is_reported_and_one_without_a_line_end_is_whole() {
-        let (first, second) = (line(1000, None), line(2000, None));
-        let whole = [&first[..], &second[..second.len() - 1]].concat();
-        check(&whole, &["0 1000", "0 2000", "end"]);
-        check(&whole[..whole.len() - 10], &["0 1000", "end: the last line of the recording is cut off"]);
+    /// Whether a line comes after the target of a jump. The first line of each host never does: the host would be missing.
+    fn is_after(&self, line: &PendingLine, target: u64) -> bool {
+        let host = &self.hosts[line.place];
+        line.times.is_some_and(|(_, unix_ms)| host.lines > 0 && unix_ms.saturating_sub(host.ahead) > target)
     }
 
-    #[test]
-    fn lines_that_are_not_understood_are_ignored_and_reported() {
-        let lines = [&line(1000, None)[..], b"hello\n", b"{\"kind\":\"later\"}\n", &line(2000, None), b"[]\n"].concat();
-        let problem = "end: 2 lines are not understood; the first is line 2 of the recording: its line is not understood: \
-                       expected value at line 1 column 1: hello";
-        check(&lines, &["0 1000", "0 2000", problem]);
+    /// Ends the jump before a line, which is due after the usual time.
+    async fn finish_jump(&mut self, next: PendingLine) -> bool {
+        self.pending = Some(next);
+        self.report_jump().await
     }
 
-    #[test]
-    fn a_file_without_a_line_is_an_error() {
-        check(b"", &["the recording cannot be replayed: there is no line in it"]);
-        check(b"{", &["the recording cannot be replayed: the last line of the recording is cut off"]);
+    /// Reports the end of the jump that is under way, if any.
+    async fn report_jump(&mut self) -> bool {
+        if self.target.take().is_none() {
+            return true;
+        }
+        self.pace = (Instant::now(), self.position);
+        self.send_position().await && self.report(PlayerReport::Jumped).await
     }
 
-    #[test]
-    fn times_of_a_hostile_recording_do_no_harm() {
-        let lines = [line(0, None), line(u64::MAX, None), line(0, None), line(u64::MAX, None)].concat();
-        let latest = format!("0 {}", Moment::LATEST.0);
-        check(&lines, &["0 0", &latest, "0 0", &latest, "end"]);
+    async fn obey(&mut self, command: PlayerCommand) -> bool {
+        match command {
+            PlayerCommand::Pause => self.mode = Playing::Paused,
+            PlayerCommand::Resume => self.mode = Playing::On,
+            PlayerCommand::Step => self.mode = Playing::Stepping(Vec::new()),
+            PlayerCommand::Speed(speed) => self.speed = speed,
+            PlayerCommand::Jump(target) => return self.jump(target).await,
+        }
+        self.pace = (Instant::now(), self.position);
+        true
+    }
+
+    async fn jump(&mut self, target: u64) -> bool {
+        if let Some(reason) = self.cannot_jump {
+            return self.report(PlayerReport::JumpRefused(reason.into())).await;
+        }
+        let started = start(&mut (self.reader_command)(Some(target)));
+        let reader = match started.and_then(|(process, stdout, stderr)| Reader::new(process, stdout, stderr)) {
+            Ok(reader) => reader,
+            Err(error) => {
+                let reason = Text::new(format!("cannot read the recording: {error}"));
+                return self.report(PlayerReport::JumpRefused(reason)).await;
+            }
+        };
+        let mut old = std::mem::replace(&mut self.reader, reader).process;
+        let _exited: io::Result<()> = old.kill();
+        self.exiting.push(old);
+        self.exiting.retain_mut(|process| !matches!(process.try_wait(), Ok(Some(_)) | Err(_)));
+        for host in &mut self.hosts {
+            (host.lines, host.ahead) = (0, 0);
+        }
+        (self.pending, self.has_ended, self.ignored) = (None, false, None);
+        (self.target, self.now, self.position) = (Some(target), None, Duration::ZERO);
+        if let Playing::Stepping(_) = self.mode {
+            self.mode = Playing::Paused;
+        }
+        self.report(PlayerReport::JumpBegan).await
+    }
+
+    /// Reports the end of the recording, and what is wrong with the file. Returns whether a jump could still follow.
+    async fn end(&mut self, failure: Option<String>) -> bool {
+        let rest = self.reader.lines.rest().to_vec();
+        let has_rest = failure.is_none() && !rest.is_empty();
+        let is_cut_off = has_rest && !matches!(limits::parse(&rest), Ok(Some(_)));
+        if has_rest && !is_cut_off && !self.reader.is_rest_taken {
+            self.reader.is_rest_taken = true;
+            self.reader.count += 1;
+            self.take(rest);
+            return true;
+        }
+        self.has_ended = true;
+        if !self.report_jump().await {
+            return false;
+        }
+        let problem = is_cut_off.then(|| "the last line of the recording is cut off".to_owned());
+        let reason = self.reader.standard_error.reason().await;
+        let failure = failure.or_else(|| reason.map(|reason| reason.to_string()));
+        let ignored = self.ignored.take().map(|(sentence, count)| match count {
+            1 => sentence,
+            count => format!("{count} lines are not understood; the first is {sentence}"),
+        });
+        let problems: Vec<String> = failure.into_iter().chain(ignored).chain(problem).collect();
+        if self.hosts.is_empty() {
+            let reason = if problems.is_empty() { "there is no line in it".to_owned() } else { problems.join("; ") };
+            let reason = Text::new(format!("the recording cannot be replayed: {reason}"));
+            self.reporter.send(SourceEvent::Ended(HostKey::FIRST, reason)).await;
+            return false;
+        }
+        let problem = (!problems.is_empty()).then(|| Text::new(problems.join("; ")));
+        self.reporter.send(SourceEvent::RecordingEnded(problem)).await
+    }
+}
+
+async fn wait_until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        // A line so far in the future is never due.
+        None => std::future::pending().await,
     }
 }

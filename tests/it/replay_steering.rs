@@ -1,0 +1,63 @@
+//! A replay can be paused, stepped, sped up, and moved to another time. The screens are those of playing up to there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gputop::base::time::local_time;
+use gputop::protocol::snapshot::Snapshot;
+
+use crate::replay::{GROWTH, Recorder, final_lists, lists, terminal};
+use crate::terminal::Terminal;
+
+/// The data time between two passes of the recordings here.
+const STEP_MS: u64 = 20_000;
+
+const PASSES: u64 = 181;
+
+/// Returns the clock time of a pass, as the user types it.
+fn time_of(first: &Snapshot, pass: u64) -> String {
+    let offset = first.host.facts.utc_offset.expect("the agent knows the time zone");
+    local_time(first.unix_ms + pass * STEP_MS, offset)[..19].to_owned()
+}
+
+/// Returns a recording that ends with this pass of another one.
+fn up_to(path: &Path, pass: u64) -> PathBuf {
+    let text = fs::read_to_string(path).expect("the recording exists");
+    let lines: Vec<&str> = text.lines().take(usize::try_from(pass).expect("few passes") + 1).collect();
+    let shorter = path.with_extension(format!("{pass}.jsonl"));
+    fs::write(&shorter, lines.join("\n") + "\n").expect("/tmp has room");
+    shorter
+}
+
+/// The memory of the process in a pass, as the list shows it.
+fn memory(pass: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a few GiB")]
+    let gib = ((1 << 30) + GROWTH * pass) as f64 / f64::from(1 << 30);
+    format!(" {gib:.1}G ")
+}
+
+fn wait_for_end(terminal: &Terminal) {
+    terminal.wait_for("RECORDING (ended)");
+}
+
+#[test]
+fn the_screen_after_a_jump_is_that_of_playing_up_to_there() {
+    let recorder = Recorder::new();
+    let path = recorder.record("long.jsonl", PASSES, STEP_MS);
+    let jumping = terminal(&path, &["--speed", "max"]);
+    let end = final_lists(&jumping);
+    wait_for_end(&jumping);
+    jumping.keys("p");
+    jumping.wait_for("the recording is at its end");
+    // Far back, ahead, and to the first pass. The pause holds after each jump.
+    for pass in [120, 30, 150, 0, 60] {
+        jumping.keys(&format!("J{}\r", time_of(&recorder.snapshot, pass)));
+        jumping.wait_for(&memory(pass));
+        let played = terminal(&up_to(&path, pass), &["--speed", "max"]);
+        wait_for_end(&played);
+        assert_eq!(lists(&jumping), lists(&played), "pass {pass}");
+    }
+    jumping.keys("J+9d\r");
+    wait_for_end(&jumping);
+    assert_eq!(lists(&jumping), end);
+}
