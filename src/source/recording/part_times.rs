@@ -13,6 +13,9 @@ const MOST_HOSTS: usize = 1024;
 /// A place among plain lines is not searched more closely than this number of bytes.
 const CLOSE_ENOUGH: u64 = 256 << 10;
 
+/// As many plain lines are read in a moment, and verdicts follow from all lines before.
+const READ_ANYWAY: u64 = 4 << 20;
+
 impl Part {
     /// Returns the first time in the file; `None` when nothing in it has a time.
     pub(super) fn begin_ms(&mut self) -> io::Result<Option<u64>> {
@@ -50,7 +53,9 @@ impl Part {
         }
         let earlier = |time: u64| time.saturating_sub(u64::try_from(before.as_millis()).unwrap_or(u64::MAX));
         if !self.has_frames {
-            return self.full_line_before(earlier(unix_ms)).map(Some);
+            let end = self.end_ms()?.unwrap_or(unix_ms);
+            let offset = self.full_line_before(earlier(unix_ms.min(end)))?;
+            return Ok(Some(if offset <= READ_ANYWAY { 0 } else { offset }));
         }
         let offsets = self.frames()?.to_vec();
         let (mut low, mut high) = (0, offsets.len());
