@@ -19,7 +19,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
-use self::recordings::{AnalyzeArgs, ReportArgs};
+use self::recordings::{AnalyzeArgs, DiffArgs, ExportArgs, ReportArgs};
 use self::replay::ReplayArgs;
 use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
@@ -383,12 +383,16 @@ pub(crate) enum Task {
     Analyze(AnalyzeArgs),
     /// Look into the GPU memory of a Python program that runs already, as `gputop run` does; needs Python 3.14 or later there
     Attach(AttachArgs),
+    /// Compare two recordings, or two parts of one: peak, floor, growth, step time and use
+    Diff(DiffArgs),
     /// Diagnose the setup and suggest fixes
     Doctor(ReadArgs),
     /// Estimate the GPU memory of a training step before it runs, and the largest batch that fits
     Estimate(EstimateArgs),
     /// Explain an out-of-memory message of PyTorch: which processes hold the memory, why it failed, what to try first
     Explain(ExplainArgs),
+    /// Write the samples of a recording as a table, in CSV or Parquet, for pandas or a spreadsheet
+    Export(ExportArgs),
     /// Run a command on free GPUs, as in `gputop free -n 2 -- python train.py`; the exit code is 11 if there are too few
     Free(FreeArgs),
     /// List the times that programs of `gputop run` ran out of GPU memory; `gputop explain --last` describes the latest

@@ -2,9 +2,11 @@
 
 pub(crate) mod analyze;
 pub mod attach;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub mod estimate;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub mod free;
 pub mod ooms;
 pub mod orphans;
@@ -13,7 +15,7 @@ mod private_folder;
 mod probe_files;
 mod probed_process;
 pub mod query;
-mod recorded_run;
+pub(crate) mod recorded_run;
 mod replace_program;
 pub mod report;
 pub mod run;

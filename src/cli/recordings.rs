@@ -8,6 +8,9 @@ use super::options::is_ascii;
 use super::{OutputArgs, values};
 use crate::base::units::Bytes;
 use crate::commands::analyze::AnalyzeOptions;
+use crate::commands::diff::DiffOptions;
+use crate::commands::export::{ExportFormat, ExportOptions, ExportSubject};
+use crate::commands::recorded_run::RunRange;
 use crate::commands::run_report::{RunReportFormat, RunReportOptions};
 
 #[derive(Debug, Clone, Args)]
@@ -38,10 +41,76 @@ impl From<&AnalyzeArgs> for AnalyzeOptions {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ReportArgs {
+pub(crate) struct DiffArgs {
+    /// The recording before the change. `FILE@FROM..TO` is a part of it: from and to a local time (`10:15`), a time after its
+    /// beginning (`+5m`), or a mark that the program set with `gputop_probe.mark`
+    #[arg(value_name = "A")]
+    a: String,
+
+    /// The recording after the change, or a part of it
+    #[arg(value_name = "B")]
+    b: String,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl From<&DiffArgs> for DiffOptions {
+    fn from(args: &DiffArgs) -> Self {
+        Self {
+            runs: [&args.a, &args.b].map(|run| (RunRange::parse(run), run.clone())),
+            json: args.output.json,
+            ascii: is_ascii(args.output.ascii),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ExportArgs {
     /// A recording; `-` for lines from the standard input
     #[arg(value_name = "FILE")]
     recording: PathBuf,
+
+    /// Write CSV (default): a row of text for each sample, empty where a value is not known
+    #[arg(long, conflicts_with = "parquet")]
+    csv: bool,
+
+    /// Write Parquet; also chosen by an output file that ends in `.parquet`
+    #[arg(long)]
+    parquet: bool,
+
+    /// One row for each GPU, or for each process on a GPU
+    #[arg(long, value_name = "gpus|processes", default_value = "gpus", value_parser = ["gpus", "processes"])]
+    #[arg(hide_possible_values = true)]
+    of: String,
+
+    /// Write to this file instead of the standard output
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl From<&ExportArgs> for ExportOptions {
+    fn from(args: &ExportArgs) -> Self {
+        let by_name = args.output.as_ref().and_then(|path| path.extension()).is_some_and(|ending| ending == "parquet");
+        let is_parquet = args.parquet || by_name && !args.csv;
+        Self {
+            recording: args.recording.clone(),
+            format: if is_parquet { ExportFormat::Parquet } else { ExportFormat::Csv },
+            subject: if args.of == "processes" { ExportSubject::Processes } else { ExportSubject::Gpus },
+            output: args.output.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportArgs {
+    /// A recording, or a part of it as in `gputop diff --help`; `-` for lines from the standard input
+    #[arg(value_name = "FILE")]
+    recording: String,
+
+    /// Compare with this recording, or this part of one
+    #[arg(long, value_name = "B", conflicts_with = "svg")]
+    against: Option<String>,
 
     /// Write to this file. The ending `.md` or `.svg` chooses that form
     #[arg(short = 'o', long, value_name = "FILE")]
@@ -75,7 +144,8 @@ impl From<&ReportArgs> for RunReportOptions {
             _ => RunReportFormat::Html,
         };
         Self {
-            recording: args.recording.clone(),
+            recording: RunRange::parse(&args.recording),
+            against: args.against.as_ref().map(|other| (RunRange::parse(other), other.clone())),
             format,
             output: args.output.clone(),
             pid: args.pid,

@@ -10,14 +10,17 @@ mod fold;
 mod lines;
 mod memory_layer;
 mod process_run;
+mod range;
 
 use std::collections::BTreeMap;
 
 pub(crate) use self::decimated::{Decimated, Extremes, Mean};
 pub(crate) use self::findings::{LeakFound, RunEvent, SuspectFound};
 pub(crate) use self::fold::fold;
+pub(crate) use self::lines::read as read_lines;
 pub(crate) use self::memory_layer::MemoryLayer;
 pub(crate) use self::process_run::ProcessRun;
+pub(crate) use self::range::RunRange;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{GpuUuid, ProcessId};

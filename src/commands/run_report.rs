@@ -21,7 +21,8 @@ use self::summary::Summary;
 use self::table::PageTable;
 use crate::base::terminal;
 use crate::base::text::Text;
-use crate::commands::recorded_run::{HostRun, ProcessKey, RecordedRun, fold};
+use crate::commands::diff::RunComparison;
+use crate::commands::recorded_run::{HostRun, ProcessKey, RecordedRun, RunRange, fold};
 use crate::commands::report::{self, Exit};
 
 /// The most processes of a host that have a plot of their own.
@@ -38,8 +39,9 @@ pub(crate) enum RunReportFormat {
 
 #[derive(Debug)]
 pub(crate) struct RunReportOptions {
-    /// The recording.
-    pub(crate) recording: PathBuf,
+    pub(crate) recording: RunRange,
+    /// The recording to compare with, and the words of the user for it.
+    pub(crate) against: Option<(RunRange, String)>,
     pub(crate) format: RunReportFormat,
     /// Where to write; `None` for the standard output.
     pub(crate) output: Option<PathBuf>,
@@ -64,6 +66,8 @@ struct HostPlots {
 #[derive(Debug)]
 struct PageContent<'a> {
     summary: Summary,
+    /// The name of the recording to compare with, and the figures of both.
+    comparison: Option<(Text, PageTable)>,
     hosts: Vec<(&'a HostRun, HostPlots)>,
 }
 
@@ -81,10 +85,16 @@ pub(crate) fn run(options: &RunReportOptions) -> anyhow::Result<ExitCode> {
     if let Some(label) = &options.gpu {
         ensure!(run.keep_gpu(label), "the recording has no GPU {}", Text::new(label));
     }
+    let mut content = content(&run);
+    if let Some((range, name)) = &options.against {
+        let comparison = RunComparison::of(&run, &fold(range)?);
+        content.comparison = Some((Text::new(name), table::comparison(&comparison)));
+        content.summary.compare(&comparison, name);
+    }
     let written = match options.format {
         RunReportFormat::Svg => svg(&run, options)?,
-        RunReportFormat::Html => html::page(&content(&run)),
-        RunReportFormat::Markdown => markdown::document(&content(&run)),
+        RunReportFormat::Html => html::page(&content),
+        RunReportFormat::Markdown => markdown::document(&content),
     };
     match &options.output {
         None => report::print(written.as_bytes())?,
@@ -109,7 +119,7 @@ fn content(run: &RecordedRun) -> PageContent<'_> {
         let lead = plots::leading(host, format!("h{number}lead"), resolution);
         (host, HostPlots { lead, gpus: gpus.collect(), processes: processes.collect(), ooms: Vec::new() })
     });
-    PageContent { summary: Summary::of(run), hosts: hosts.collect() }
+    PageContent { summary: Summary::of(run), comparison: None, hosts: hosts.collect() }
 }
 
 /// Returns the processes that have a plot: those with a finding first, then the largest.

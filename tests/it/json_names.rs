@@ -18,6 +18,7 @@ use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::orphans::{HostWithOrphan, end_a_process};
 use crate::process_tree::audit_lines;
+use crate::replay::Recorder;
 
 /// The types of the values at each path.
 type Paths = BTreeMap<String, BTreeSet<String>>;
@@ -198,6 +199,14 @@ fn names_of_analyze_stay() {
     fs::write(&parts, log).expect("/tmp has room");
     let output = host.run(["analyze", "--json", &logs[0], &logs[1], &parts.display().to_string()]);
     check("analyze --json", &paths_of_values("analyze --json", &[json(&output)]), Source::Values);
+}
+
+#[test]
+fn names_of_diff_stay() {
+    let recorder = Recorder::new();
+    let path = recorder.record("run.jsonl", 31, 10_000).display().to_string();
+    let output = recorder.host.run(["diff", "--json", &path, &path]);
+    check("diff --json", &paths_of_values("diff --json", &[json(&output)]), Source::Values);
 }
 
 #[test]

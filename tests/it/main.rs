@@ -27,6 +27,7 @@ mod ending_a_process;
 mod endings;
 mod estimate;
 mod explain;
+mod export;
 mod first_line;
 mod forks;
 mod free;

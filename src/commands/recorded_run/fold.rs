@@ -1,12 +1,12 @@
 //! Plays a recording through the model, and collects what a page shows.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use super::decimated::{AmountSample, Decimated, Extremes};
 use super::findings::Findings;
 use super::memory_layer::in_kib;
 use super::process_run::{Pass, ProcessRun};
+use super::range::{RangeEdge, RunRange};
 use super::{GPU_BUCKETS, GpuRun, HostRun, LoadRange, ProcessKey, RecordedRun, RunMemory, lines};
 use crate::base::text::Text;
 use crate::base::units::{Moment, Percent, Watts};
@@ -22,15 +22,15 @@ const MOST_ON_GPU: usize = 64;
 /// The data time between two looks at the findings of the model, in milliseconds.
 const LOOK_EVERY: u64 = 10_000;
 
-/// Plays the recording in a file through the model.
+/// Plays a recording through the model, and collects the part of it.
 ///
 /// # Errors
 ///
-/// When the file cannot be read, or has no line of gputop.
-pub(crate) fn fold(path: &Path) -> anyhow::Result<RecordedRun> {
+/// When the file cannot be read, has no line of gputop, or has nothing in that part.
+pub(crate) fn fold(range: &RunRange) -> anyhow::Result<RecordedRun> {
     let mut fleet = Fleet::default();
     let mut folds: BTreeMap<HostKey, HostFold> = BTreeMap::new();
-    let problems = lines::read(path, |recorded| {
+    let problems = lines::read(&range.path, |recorded| {
         let host = recorded.host;
         if let Some(name) = recorded.host_name.filter(|_| !folds.contains_key(&host)) {
             fleet.set_label(host, HostLabel { name: Some(name), source: Text::default() });
@@ -52,16 +52,23 @@ pub(crate) fn fold(path: &Path) -> anyhow::Result<RecordedRun> {
         if fleet.apply(host, recorded.line).is_ok()
             && let Some(model) = fleet.host(host)
         {
-            fold.add(model);
+            fold.add(model, range);
         }
         Ok(())
     })?;
     let mut hosts = Vec::new();
+    let marks: Vec<String> = folds.values().flat_map(|fold| fold.marks.clone()).collect();
     for (key, fold) in folds {
         let Some(model) = fleet.host(key) else { continue };
         hosts.extend(fold.finish(model, fleet.name(key)));
     }
-    anyhow::ensure!(!hosts.is_empty(), "{} has no full line: a recording begins with one", path.display());
+    if hosts.is_empty() {
+        let name = Text::new(range.path.as_os_str().as_encoded_bytes());
+        let known =
+            if marks.is_empty() { "it has no mark".to_owned() } else { format!("its marks: {}", marks.join(", ")) };
+        anyhow::ensure!(!range.is_part(), "{name} has nothing in that part; {known}");
+        anyhow::bail!("{name} has no full line: a recording begins with one");
+    }
     Ok(RecordedRun { hosts, problems })
 }
 
@@ -79,13 +86,31 @@ struct HostFold {
     processes: BTreeMap<ProcessKey, ProcessRun>,
     findings: Findings,
     next_look: u64,
+    /// When the recording began, before the part that is collected.
+    recording_began: Option<u64>,
+    /// The names of the marks so far.
+    marks: Vec<String>,
+    part: PartProgress,
+}
+
+/// Whether the part of the recording that is collected has begun and ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum PartProgress {
+    #[default]
+    Before,
+    Within,
+    After,
 }
 
 impl HostFold {
-    fn add(&mut self, model: &HostModel) {
+    fn add(&mut self, model: &HostModel, range: &RunRange) {
         let Some(latest) = model.latest() else { return };
         let gpus: Vec<&GpuUuid> = latest.gpus.iter().map(|gpu| &gpu.uuid).collect();
         let pass = self.pass(latest, &gpus);
+        self.find_part(latest, &pass, range);
+        if self.part != PartProgress::Within {
+            return;
+        }
         let (began, ended) = self.span.unwrap_or((pass.at, pass.at));
         self.span = Some((began.min(pass.at), ended.max(pass.at)));
         for gpu in &latest.gpus {
@@ -108,6 +133,35 @@ impl HostFold {
         if pass.at >= self.next_look {
             self.next_look = pass.at + LOOK_EVERY;
             self.findings.look(model, &pass);
+        }
+    }
+
+    /// Finds out whether a pass is in the part that is collected.
+    fn find_part(&mut self, latest: &Snapshot, pass: &Pass<'_>, range: &RunRange) {
+        let began = *self.recording_began.get_or_insert(pass.at);
+        if !range.is_part() {
+            self.part = PartProgress::Within;
+            return;
+        }
+        let mut set = Vec::new();
+        for process in &latest.processes {
+            let report = process.probe.as_ref().and_then(|probe| probe.report.as_ref());
+            let mark = report.and_then(|report| report.changes_since.as_ref()?.mark.as_ref());
+            if let Some(mark) = mark.filter(|mark| !self.marks.iter().any(|known| known == mark.as_str())) {
+                self.marks.push(mark.to_string());
+                set.push(mark.as_str());
+            }
+        }
+        let utc_offset = latest.host.facts.utc_offset.unwrap_or(0);
+        let is_reached = |edge: &RangeEdge| {
+            edge.time(began, utc_offset).is_some_and(|time| pass.at >= time)
+                || set.iter().any(|mark| edge.is_mark(mark))
+        };
+        if self.part == PartProgress::Before && range.from.as_ref().is_none_or(is_reached) {
+            self.part = PartProgress::Within;
+        }
+        if self.part == PartProgress::Within && range.to.as_ref().is_some_and(is_reached) {
+            self.part = PartProgress::After;
         }
     }
 
@@ -190,6 +244,9 @@ impl HostFold {
     }
 
     fn look(&mut self, model: &HostModel) {
+        if self.part != PartProgress::Within {
+            return;
+        }
         if let Some(latest) = model.latest() {
             let pass = self.pass(latest, &[]);
             self.findings.look(model, &pass);

@@ -40,6 +40,10 @@ pub(super) fn page(content: &PageContent<'_>) -> String {
             body {
                 main {
                     (summary(&content.summary))
+                    @if let Some((name, table)) = &content.comparison {
+                        h2 { "Compared with " (name) }
+                        (draw_table(table))
+                    }
                     @for (host, plots) in &content.hosts {
                         (host_section(host, plots, content.hosts.len() > 1))
                     }

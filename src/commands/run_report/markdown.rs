@@ -22,6 +22,10 @@ pub(super) fn document(content: &PageContent<'_>) -> String {
             _ => writeln!(text, "- {words}"),
         };
     }
+    if let Some((name, table)) = &content.comparison {
+        _ = write!(text, "\nCompared with {}:\n", escaped(name.as_str()));
+        write_table(&mut text, table);
+    }
     for (host, plots) in &content.hosts {
         if content.hosts.len() > 1 {
             _ = write!(text, "\n## Host {}\n", escaped(host.name.as_str()));

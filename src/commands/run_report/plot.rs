@@ -13,7 +13,7 @@ use crate::model::Severity;
 
 /// The width of the drawing, and the places of its parts, in units of SVG.
 const WIDTH: f64 = 880.0;
-const LEFT: f64 = 74.0;
+const LEFT: f64 = 84.0;
 const RIGHT: f64 = 866.0;
 const LANE: f64 = 15.0;
 const HEIGHT: f64 = 190.0;
@@ -165,7 +165,10 @@ impl Plot {
         let highest = self.points.iter().map(total).fold(1024.0, f64::max) * 1.04;
         #[expect(clippy::cast_precision_loss, reason = "places are rounded to tenths")]
         let capacity = self.capacity.map_or(0.0, |capacity| (capacity.0 >> 10) as f64 * 1.02);
-        PlotScale { span: self.span, top_kib: highest.max(capacity), top, base: top + HEIGHT }
+        // The end of a forecast within the plot is at its top.
+        let full = self.forecast.filter(|forecast| forecast.likely <= self.span.1);
+        let full = full.map_or(0.0, |forecast| f64::from(forecast.full) * 1.02);
+        PlotScale { span: self.span, top_kib: highest.max(capacity).max(full), top, base: top + HEIGHT }
     }
 
     /// Returns the entries of the legend in lines that fit the width: the place, the layer.
@@ -256,7 +259,8 @@ impl Plot {
             path.forecast d=(format!("M{from_x:.1} {from_y:.1}L{likely_x:.1} {likely_y:.1}")) {
                 title { (format!("if it grows on: full at about {time}")) }
             }
-            text.forecast-label x=(format!("{:.1}", RIGHT - 4.0)) y=(format!("{:.1}", scale.base - 6.0)) text-anchor="end" {
+            text.forecast-label x=(format!("{:.1}", likely_x.max(from_x + 110.0).min(RIGHT - 2.0)))
+                y=(format!("{:.1}", likely_y + 16.0)) text-anchor="end" {
                 (format!("full at about {time}"))
             }
         }

@@ -3,6 +3,7 @@
 use super::words;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::commands::diff::RunComparison;
 use crate::commands::recorded_run::{HostRun, LeakFound, ProcessKey, ProcessRun, RecordedRun, RunSubject};
 use crate::model::{NewsKind, Severity};
 
@@ -45,6 +46,13 @@ impl Summary {
             [first, second, rest @ ..] => format!("{first}; {second}; and {} more", rest.len()),
         };
         summary
+    }
+
+    /// Adds the answer to whether a change helped.
+    pub(super) fn compare(&mut self, comparison: &RunComparison, name: &str) {
+        if let Some(headline) = comparison.headline() {
+            self.add(Severity::Unknown, format!("This recording → {name}: {headline}."));
+        }
     }
 
     fn add(&mut self, severity: Severity, text: String) {

@@ -4,6 +4,7 @@ use super::words;
 use crate::app::labels::tensors;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::commands::diff::{Metric, RunComparison};
 use crate::commands::recorded_run::{GpuRun, HostRun, LeakFound, LoadRange, Mean, ProcessKey, ProcessRun, RunSubject};
 use crate::model::Severity;
 use crate::protocol::snapshot::TensorLeak;
@@ -44,17 +45,6 @@ fn number(text: impl Into<String>) -> PageCell {
     PageCell::Number(text.into())
 }
 
-/// Returns `+1.2 GiB/h`, `0` for less than a MiB, and `-` if it is not known.
-pub(super) fn growth(bytes_per_hour: Option<f64>) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an amount of memory")]
-    let amount = |bytes: f64| Bytes(bytes.abs() as u64);
-    match bytes_per_hour {
-        None => "-".to_owned(),
-        Some(bytes) if amount(bytes) < Bytes::from_mib(1) => "0".to_owned(),
-        Some(bytes) => format!("{}{}/h", if bytes < 0.0 { '-' } else { '+' }, amount(bytes)),
-    }
-}
-
 fn mean(range: &LoadRange, unit: &str) -> String {
     range.all.as_ref().map_or_else(|| "-".to_owned(), |all| format!("{:.0}{unit}", Mean::mean(all)))
 }
@@ -78,7 +68,7 @@ pub(super) fn gpus(host: &HostRun) -> PageTable {
             number(format!("{}{share}", words::amount(peak))),
             number(at),
             number(words::amount(gpu.memory.lowest.map(|(_, lowest)| lowest))),
-            number(growth(gpu.curve.growth_per_hour())),
+            number(Metric::GrowthBytesPerHour.format(gpu.curve.growth_per_hour())),
             number(mean(&gpu.sm, " %")),
             number(mean(&gpu.power, " W")),
             number(highest(&gpu.temperature, " °C")),
@@ -96,7 +86,7 @@ pub(super) fn processes(host: &HostRun) -> PageTable {
     let row = |(key, process): (ProcessKey, &ProcessRun)| {
         let gpus = process.gpus.iter().filter_map(|uuid| Some(host.gpu(uuid)?.label.clone()));
         let until = if process.is_there { "the end".to_owned() } else { words::time(host, process.ended) };
-        let step = process.steps.and_then(|steps| steps.seconds()).map_or_else(|| "-".to_owned(), step_time);
+        let step = Metric::StepSeconds.format(process.steps.and_then(|steps| steps.seconds()));
         let ooms = match process.ooms {
             None => number("-"),
             Some(0) => number("0"),
@@ -111,7 +101,7 @@ pub(super) fn processes(host: &HostRun) -> PageTable {
             number(words::amount(process.memory.peak.map(|(_, peak)| peak))),
             number(words::amount(process.tensors.peak.map(|(_, peak)| peak))),
             number(words::amount(process.curve.floor().map(|kib| Bytes::from_kib(kib.into())))),
-            number(growth(process.curve.growth_per_hour())),
+            number(Metric::GrowthBytesPerHour.format(process.curve.growth_per_hour())),
             number(process.mean_sm().map_or_else(|| "-".to_owned(), |sm| format!("{sm:.0} %"))),
             number(step),
             ooms,
@@ -135,11 +125,6 @@ pub(super) fn processes(host: &HostRun) -> PageTable {
         ],
         rows: host.largest_processes().into_iter().map(row).collect(),
     }
-}
-
-/// Returns `210 ms`, `3.50 s`.
-pub(super) fn step_time(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.0} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
 }
 
 /// Returns the table of leaks: those of the curves, then those that the probe found.
@@ -206,6 +191,22 @@ pub(super) fn suspects(host: &HostRun) -> PageTable {
     PageTable {
         title: "Processes that may be left over",
         headings: vec!["Process", "Verdict", "Holds", "Seen", "Why"],
+        rows: rows.collect(),
+    }
+}
+
+/// Returns the table of two recordings side by side.
+pub(super) fn comparison(comparison: &RunComparison) -> PageTable {
+    let rows = comparison.processes.iter().chain(&comparison.gpus).flat_map(|subject| {
+        subject.told().enumerate().map(|(row, metric)| {
+            let [a, b] = [metric.a, metric.b].map(|value| number(metric.metric.format(value)));
+            let name = if row == 0 { subject.name.clone() } else { String::new() };
+            vec![PageCell::Code(name), text(metric.metric.words()), a, b, number(metric.change_in_words())]
+        })
+    });
+    PageTable {
+        title: "Compared",
+        headings: vec!["Process or GPU", "Figure", "This recording", "The other", "Change"],
         rows: rows.collect(),
     }
 }
