@@ -1,17 +1,17 @@
 //! The command line of the subcommands that read recordings without a screen.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::options::is_ascii;
-use super::{OutputArgs, values};
+use super::{HostArgs, OutputArgs, ReadArgs, values};
 use crate::base::units::Bytes;
 use crate::commands::analyze::AnalyzeOptions;
 use crate::commands::diff::DiffOptions;
 use crate::commands::export::{ExportFormat, ExportOptions, ExportSubject};
 use crate::commands::recorded_run::RunRange;
-use crate::commands::run_report::{RunReportFormat, RunReportOptions};
+use crate::commands::run_report::{ReportSubject, RunReportFormat, RunReportOptions};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AnalyzeArgs {
@@ -104,9 +104,10 @@ impl From<&ExportArgs> for ExportOptions {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReportArgs {
-    /// A recording, or a part of it as in `gputop diff --help`; `-` for lines from the standard input
-    #[arg(value_name = "FILE")]
-    recording: String,
+    /// A recording, or a part of it as in `gputop diff --help`; `-` for lines from the standard input. The PID of a process
+    /// of this host: the newest recording that `gputop record` or the screen keeps of it, and a look at it now
+    #[arg(value_name = "FILE|PID")]
+    subject: String,
 
     /// Compare with this recording, or this part of one
     #[arg(long, value_name = "B", conflicts_with = "svg")]
@@ -131,6 +132,9 @@ pub(crate) struct ReportArgs {
     /// Report on this GPU and its processes only
     #[arg(long, value_name = "INDEX")]
     gpu: Option<String>,
+
+    #[command(flatten)]
+    read: ReadArgs,
 }
 
 impl From<&ReportArgs> for RunReportOptions {
@@ -143,12 +147,17 @@ impl From<&ReportArgs> for RunReportOptions {
             Some("svg") => RunReportFormat::Svg,
             _ => RunReportFormat::Html,
         };
+        let named = args.subject.parse().ok().filter(|_| !Path::new(&args.subject).exists());
+        let (subject, pid) = match named {
+            Some(named) => (ReportSubject::Process(named, args.read.options(&HostArgs::default(), None)), Some(named)),
+            None => (ReportSubject::Recording(RunRange::parse(&args.subject)), args.pid),
+        };
         Self {
-            recording: RunRange::parse(&args.recording),
+            subject,
             against: args.against.as_ref().map(|other| (RunRange::parse(other), other.clone())),
             format,
             output: args.output.clone(),
-            pid: args.pid,
+            pid,
             gpu: args.gpu.clone(),
         }
     }

@@ -1,7 +1,7 @@
 //! `gputop analyze`: judges whether memory leaks in a log, and when it runs out; for people and for scripts.
 //!
 //! Reads the CSV of `nvidia-smi --query-gpu` and `--query-compute-apps`, plain times and bytes, and the lines of
-//! `gputop --json -l SECONDS`. Each series of memory goes to the leak detector of the live view. No driver and no agent
+//! `gputop --json -l SECONDS`, and recordings. Each series of memory goes to the leak detector of the live view. No driver and no agent
 //! are used.
 //!
 //! The parts of a process's memory are judged as well if the log has them: in gputop's own lines, and in CSV whose
@@ -19,9 +19,9 @@ mod tests;
 mod text;
 mod time_order;
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -31,6 +31,7 @@ use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::{self, Exit};
+use crate::source::RecordingReader;
 
 #[derive(Debug)]
 pub(crate) struct AnalyzeOptions {
@@ -53,6 +54,12 @@ pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
             read(input.lock(), "standard input", 0, options.capacity).context("cannot read the standard input")?
         } else {
             let name = Text::new(path.to_string_lossy().as_bytes());
+            if is_zstd(path) {
+                logs.push(
+                    read_recording(path, &name, options.capacity).with_context(|| format!("cannot read {name}"))?,
+                );
+                continue;
+            }
             let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
             let size = file.metadata().map_or(0, |metadata| metadata.len());
             read(BufReader::with_capacity(1 << 16, file), name.as_str(), size, options.capacity)
@@ -71,6 +78,29 @@ pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
     Ok(if empty.len() == logs.len() { Exit::Nothing } else { Exit::Success }.into())
 }
 
+/// Whether a file begins as a recording in zstd frames does.
+fn is_zstd(path: &Path) -> bool {
+    const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
+    let mut bytes = [0; MAGIC.len()];
+    // A pipe would lose these bytes.
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+        && File::open(path).and_then(|mut file| file.read_exact(&mut bytes)).is_ok()
+        && bytes == MAGIC
+}
+
+/// Reads a recording in zstd frames, with its older parts.
+fn read_recording(path: &Path, name: &Text, capacity: Option<Bytes>) -> io::Result<(Text, AnalyzedLog)> {
+    let mut reader = RecordingReader::open(path)?;
+    let mut log = LogReader::new(capacity);
+    while let Some(line) = reader.next_line()? {
+        log.line(&String::from_utf8_lossy(line));
+    }
+    for problem in reader.problems() {
+        report::print_error(&Text::new(format!("{name}: {problem}")));
+    }
+    Ok((name.clone(), log.finish()))
+}
+
 /// Reads a log to its end, and shows the progress on a terminal. `size` is 0 if it is not known.
 fn read(mut input: impl BufRead, name: &str, size: u64, capacity: Option<Bytes>) -> io::Result<(Text, AnalyzedLog)> {
     /// Bytes between two reports of progress: some tenths of a second.
@@ -82,7 +112,7 @@ fn read(mut input: impl BufRead, name: &str, size: u64, capacity: Option<Bytes>)
     let shows_progress = io::stderr().is_terminal();
     loop {
         line.clear();
-        let length = io::Read::take(&mut input, LONGEST_LINE).read_until(b'\n', &mut line)?;
+        let length = Read::take(&mut input, LONGEST_LINE).read_until(b'\n', &mut line)?;
         if length == 0 {
             break;
         }

@@ -3,11 +3,11 @@
 //! The probe writes each report when a program runs out of memory, into a folder of the user, without an agent.
 
 use std::fs;
+use std::io;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{env, io};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::base::units::Bytes;
 use crate::commands::output::{self, StyledText, TextStyle};
+use crate::commands::private_folder::state_folder;
 use crate::commands::report::table::{self, Heading};
 use crate::commands::report::{self, Exit};
 use crate::protocol::snapshot::{AllocationLines, ProbeDevice, TensorGroup, TensorLeak, TrainingSteps};
@@ -69,6 +70,56 @@ struct OomCause {
     cause: Option<Text>,
     sentence: Text,
     advice: Option<Text>,
+}
+
+/// A report in short, for the page of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OomSummary {
+    pub(crate) unix_ms: u64,
+    pub(crate) pid: u32,
+    pub(crate) program: Text,
+    pub(crate) device: u32,
+    pub(crate) step: Option<u64>,
+    pub(crate) requested: Bytes,
+    pub(crate) free: Option<Bytes>,
+    /// The line of the program that asked for memory.
+    pub(crate) line: Option<Text>,
+    /// The parts of the memory of the device, the largest first.
+    pub(crate) parts: Vec<(String, Bytes)>,
+    /// The cause and what to try.
+    pub(crate) why: Option<String>,
+}
+
+/// Returns the reports of this user on this host, the earliest first.
+pub(crate) fn summaries() -> Vec<OomSummary> {
+    read(folder().as_deref()).into_iter().rev().map(|(_, report)| summary(&report)).collect()
+}
+
+fn summary(report: &OomReport) -> OomSummary {
+    let devices = report.devices.iter().filter(|device| device.device == report.device);
+    let parts = devices.flat_map(|device| &device.categories).filter(|(_, bytes)| **bytes > Bytes(0));
+    let mut parts: Vec<(String, Bytes)> = parts.map(|(category, bytes)| (category.to_string(), *bytes)).collect();
+    parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    OomSummary {
+        unix_ms: unix_ms(report),
+        pid: report.pid,
+        program: report.program.clone(),
+        device: report.device,
+        step: report.steps.as_ref().map(|steps| steps.count),
+        requested: report.requested,
+        free: report.free,
+        line: line(report).cloned(),
+        parts,
+        why: report.why.as_ref().map(|why| match &why.advice {
+            Some(advice) => format!("{}; try: {advice}", why.sentence),
+            None => why.sentence.to_string(),
+        }),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn unix_ms(report: &OomReport) -> u64 {
+    (report.time * 1000.0) as u64
 }
 
 /// Prints one line for each report, the latest first. Fails if the standard output cannot be written.
@@ -199,8 +250,7 @@ fn line(report: &OomReport) -> Option<&Text> {
 fn time(report: &OomReport) -> String {
     /// Length of `2026-07-14T10:12:38`.
     const SECONDS: usize = 19;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-    let time = local_time((report.time * 1000.0) as u64, 0);
+    let time = local_time(unix_ms(report), 0);
     time.get(..SECONDS).unwrap_or(&time).replace('T', " ")
 }
 
@@ -212,9 +262,7 @@ fn snapshot(path: &Path, report: &OomReport) -> Option<PathBuf> {
 }
 
 fn folder() -> Option<PathBuf> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
-    Some(state.join("gputop/ooms"))
+    Some(state_folder()?.join("gputop/ooms"))
 }
 
 /// Reads the reports in a folder, the latest first. A file that is no report is left out.

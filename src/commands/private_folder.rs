@@ -1,12 +1,19 @@
-//! Folders that only this user may enter, also below a folder that everyone may write to.
+//! Folders of this user: the folder of states, and folders that only this user may enter, also below a folder that everyone may
+//! write to.
 
-use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{env, io};
 
 use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+
+/// Returns the folder in which programs keep their state: `$XDG_STATE_HOME` or `~/.local/state`; `None` without a home.
+pub(super) fn state_folder() -> Option<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
+}
 
 /// Opens a folder that only this user may enter, and creates it if it is absent.
 pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use self::decimated::{Decimated, Extremes, Mean};
 pub(crate) use self::findings::{LeakFound, RunEvent, SuspectFound};
-pub(crate) use self::fold::fold;
+pub(crate) use self::fold::{fold, fold_with};
 pub(crate) use self::lines::read as read_lines;
 pub(crate) use self::memory_layer::MemoryLayer;
 pub(crate) use self::process_run::ProcessRun;
@@ -188,10 +188,12 @@ impl HostRun {
         processes
     }
 
-    /// Returns the process with this PID; the one with the highest memory if several had it.
+    /// Returns the process with this PID; if several had it, the one at the end of the recording, else the largest.
     pub(crate) fn process_by_pid(&self, pid: u32) -> Option<ProcessKey> {
-        let mut processes = self.largest_processes().into_iter();
-        processes.find(|(key, _)| key.id.pid == pid).map(|(key, _)| key)
+        let mut processes = self.largest_processes();
+        processes.retain(|(key, _)| key.id.pid == pid);
+        let last = processes.iter().find(|(_, process)| process.is_there).or(processes.first());
+        last.map(|(key, _)| *key)
     }
 
     /// Returns `train.py (PID 4711)`, or `GPU 0`.

@@ -1,9 +1,11 @@
 //! `gputop report`: a recording as one page, as Markdown for an issue, or as the plot of one GPU or process.
 
+mod black_boxes;
 mod html;
 mod markdown;
 mod plot;
 mod plots;
+mod running_process;
 mod summary;
 mod table;
 mod words;
@@ -23,7 +25,7 @@ use crate::base::terminal;
 use crate::base::text::Text;
 use crate::commands::diff::RunComparison;
 use crate::commands::recorded_run::{HostRun, ProcessKey, RecordedRun, RunRange, fold};
-use crate::commands::report::{self, Exit};
+use crate::commands::report::{self, Exit, ReadOptions};
 
 /// The most processes of a host that have a plot of their own.
 const MOST_PLOTS: usize = 64;
@@ -37,9 +39,17 @@ pub(crate) enum RunReportFormat {
     Svg,
 }
 
+/// The subject of a report.
+#[derive(Debug)]
+pub(crate) enum ReportSubject {
+    Recording(RunRange),
+    /// A process of this host, and how to read it.
+    Process(u32, ReadOptions),
+}
+
 #[derive(Debug)]
 pub(crate) struct RunReportOptions {
-    pub(crate) recording: RunRange,
+    pub(crate) subject: ReportSubject,
     /// The recording to compare with, and the words of the user for it.
     pub(crate) against: Option<(RunRange, String)>,
     pub(crate) format: RunReportFormat,
@@ -59,7 +69,7 @@ struct HostPlots {
     gpus: Vec<Plot>,
     processes: Vec<Plot>,
     /// Reports of the probe on memory that ran out.
-    ooms: Vec<PageTable>,
+    ooms: PageTable,
 }
 
 /// Everything that a report shows.
@@ -78,7 +88,10 @@ pub(crate) fn run(options: &RunReportOptions) -> anyhow::Result<ExitCode> {
         options.format != RunReportFormat::Html || !has_terminal,
         "a page is not for a terminal: add -o run.html, or --md"
     );
-    let mut run = fold(&options.recording)?;
+    let mut run = match &options.subject {
+        ReportSubject::Recording(range) => fold(range)?,
+        ReportSubject::Process(pid, read) => running_process::read(*pid, read)?,
+    };
     if let Some(pid) = options.pid {
         ensure!(run.keep_process(pid), "the recording has no process {pid} with GPU memory");
     }
@@ -117,7 +130,7 @@ fn content(run: &RecordedRun) -> PageContent<'_> {
         let processes = processes
             .filter_map(|(process, key)| plots::of_process(host, key, format!("h{number}p{process}"), resolution));
         let lead = plots::leading(host, format!("h{number}lead"), resolution);
-        (host, HostPlots { lead, gpus: gpus.collect(), processes: processes.collect(), ooms: Vec::new() })
+        (host, HostPlots { lead, gpus: gpus.collect(), processes: processes.collect(), ooms: black_boxes::table(host) })
     });
     PageContent { summary: Summary::of(run), comparison: None, hosts: hosts.collect() }
 }
@@ -148,6 +161,6 @@ fn svg(run: &RecordedRun, options: &RunReportOptions) -> anyhow::Result<String> 
         fullest.and_then(|(host, gpu)| plots::of_gpu(host, gpu, id(), resolution))
     };
     let plot = plot.context("the recording has no memory figure to draw")?;
-    let style = html! { style { (PreEscaped(html::STYLE)) } };
+    let style = html! { style { (PreEscaped(html::STYLE)) "svg{background:var(--bg)}" } };
     Ok(plot.draw_alone(&style).into_string())
 }

@@ -106,3 +106,26 @@ fn a_file_that_is_no_recording_is_an_error_in_one_sentence() {
         output.stderr
     );
 }
+
+#[test]
+fn a_pid_is_reported_from_the_newest_recording_of_the_host_and_a_look_now() {
+    let recorder = Recorder::new();
+    let (host, pid) = (&recorder.host, recorder.pid.to_string());
+    let output = host.run(["report", &pid, "--md"]);
+    assert_eq!(output.code, 1);
+    assert!(
+        output.stderr.contains("there is no recording of this host") && output.stderr.contains("start `gputop record`"),
+        "{}",
+        output.stderr
+    );
+    let lines = recorder.record("run.jsonl", 61, 1000);
+    let recordings = host.path("gputop/recordings");
+    fs::create_dir_all(&recordings).expect("/tmp has room");
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    // Plain lines are a recording whatever the name says.
+    fs::copy(lines, recordings.join(format!("{name}.jsonl.zst"))).expect("/tmp has room");
+    let text = host.run(["report", &pid, "--md"]).text();
+    assert!(text.contains("### Processes") && text.contains(&format!("| {pid} | `sleep 1000` |")), "{text}");
+    let absent = host.run(["report", "4000000", "--md"]);
+    assert_eq!((absent.code, absent.stderr.as_str()), (1, "gputop: process 4000000 uses no GPU of this host\n"));
+}

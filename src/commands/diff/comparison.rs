@@ -91,9 +91,11 @@ impl ComparedMetric {
         Some(self.b? - self.a?)
     }
 
-    /// The change in percent; `None` where the first value is 0 or not known, and for a growth, which may have either sign.
+    /// The change in percent; `None` where the first value is 0 or not known, for a growth, which may have either sign, and for a
+    /// value that is a percentage itself.
     pub(crate) fn change_percent(&self) -> Option<f64> {
-        let from = self.a.filter(|from| *from > 0.0 && self.metric != Metric::GrowthBytesPerHour)?;
+        let has_share = !matches!(self.metric, Metric::GrowthBytesPerHour | Metric::MeanUtilizationPercent);
+        let from = self.a.filter(|from| *from > 0.0 && has_share)?;
         Some(self.change()? / from * 100.0)
     }
 
@@ -103,7 +105,10 @@ impl ComparedMetric {
         if self.metric.format(self.a) == self.metric.format(self.b) {
             return "same".to_owned();
         }
-        let amount = self.metric.format(Some(change.abs()));
+        let amount = match self.metric {
+            Metric::MeanUtilizationPercent => format!("{:.0} points", change.abs()),
+            metric => metric.format(Some(change.abs())),
+        };
         let amount = amount.trim_start_matches('+');
         let percent = self.change_percent().filter(|percent| percent.abs() >= 0.5);
         let percent = percent.map_or_else(String::new, |percent| format!(" ({percent:+.0} %)"));
@@ -123,13 +128,20 @@ impl ComparedSubject {
 }
 
 impl RunComparison {
-    /// Compares two recordings. GPUs match by index, processes by command line, else by the name of their program.
+    /// Compares two recordings. GPUs match by index. Processes match if they are the same process, else by command line, else by
+    /// the name of their program.
     pub(crate) fn of(a: &RecordedRun, b: &RecordedRun) -> Self {
         let hosts = a.hosts.iter().zip(&b.hosts);
         let gpus = hosts.clone().flat_map(|(a, b)| compare_gpus(a, b)).collect();
         let (mut processes, mut unmatched) = (Vec::new(), [0, 0]);
         for (a, b) in hosts {
             let (mut left, mut right) = (a.largest_processes(), b.largest_processes());
+            left.retain(|one| {
+                let place = right.iter().position(|other| is_same_process(*one, *other));
+                let other = place.map(|place| right.remove(place));
+                processes.extend(other.map(|other| compare_processes(*one, other)));
+                other.is_none()
+            });
             for by in [|process: &ProcessRun| process.command.clone(), |process: &ProcessRun| Some(process.name())] {
                 left.retain(|one| {
                     let key = by(one.1);
@@ -162,6 +174,11 @@ impl RunComparison {
         });
         Some(format!("{}: {}", subject.name, told.collect::<Vec<_>>().join(", ")))
     }
+}
+
+/// Whether two recordings, or parts of one, show the same process. Start ticks of two boots are hardly ever equal.
+fn is_same_process(one: (ProcessKey, &ProcessRun), other: (ProcessKey, &ProcessRun)) -> bool {
+    one.0.id == other.0.id && one.0.id.start_ticks.is_some() && one.1.gpus == other.1.gpus
 }
 
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
@@ -244,6 +261,7 @@ mod tests {
         assert_eq!(words(Metric::GrowthBytesPerHour, 100.0, -100.0), "same");
         assert_eq!(words(Metric::StepSeconds, 0.200, 0.250), "+50 ms (+25 %)");
         assert_eq!(words(Metric::MeanUtilizationPercent, 80.2, 80.3), "same");
+        assert_eq!(words(Metric::MeanUtilizationPercent, 80.0, 90.0), "+10 points");
         assert_eq!(ComparedMetric { metric: Metric::StepSeconds, a: None, b: Some(1.0) }.change_in_words(), "-");
     }
 }

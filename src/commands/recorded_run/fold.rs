@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Context;
+
 use super::decimated::{AmountSample, Decimated, Extremes};
 use super::findings::Findings;
 use super::memory_layer::in_kib;
@@ -28,6 +30,11 @@ const LOOK_EVERY: u64 = 10_000;
 ///
 /// When the file cannot be read, has no line of gputop, or has nothing in that part.
 pub(crate) fn fold(range: &RunRange) -> anyhow::Result<RecordedRun> {
+    fold_with(range, None)
+}
+
+/// As [`fold`], and adds a snapshot of the present to the host of the same boot.
+pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Result<RecordedRun> {
     let mut fleet = Fleet::default();
     let mut folds: BTreeMap<HostKey, HostFold> = BTreeMap::new();
     let problems = lines::read(&range.path, |recorded| {
@@ -56,6 +63,18 @@ pub(crate) fn fold(range: &RunRange) -> anyhow::Result<RecordedRun> {
         }
         Ok(())
     })?;
+    if let Some(now) = now {
+        let boot_of = |model: &HostModel| model.latest().map(|latest| latest.host.facts.boot_id.clone());
+        let is_same = |(_, model): &(HostKey, &HostModel)| boot_of(model).as_ref() == Some(&now.host.facts.boot_id);
+        let host = fleet.hosts().find(is_same).map(|(host, _)| host);
+        let name = Text::new(range.path.as_os_str().as_encoded_bytes());
+        let host = host.with_context(|| format!("{name} is of another boot of this host"))?;
+        if fleet.apply(host, Line::Full(Box::new(now))).is_ok()
+            && let Some((model, fold)) = fleet.host(host).zip(folds.get_mut(&host))
+        {
+            fold.add(model, range);
+        }
+    }
     let mut hosts = Vec::new();
     let marks: Vec<String> = folds.values().flat_map(|fold| fold.marks.clone()).collect();
     for (key, fold) in folds {

@@ -86,7 +86,7 @@ fn host_section(host: &HostRun, plots: &super::HostPlots, has_many: bool) -> Mar
     html! {
         @if has_many { h2 { "Host " (host.name) } }
         @if let Some(lead) = &plots.lead { (figure(lead)) }
-        @for found in findings.iter().chain(&plots.ooms).filter(|table| !table.rows.is_empty()) {
+        @for found in findings.iter().chain([&plots.ooms]).filter(|table| !table.rows.is_empty()) {
             h2 { (found.title) }
             (draw_table(found))
         }

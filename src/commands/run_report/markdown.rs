@@ -32,7 +32,7 @@ pub(super) fn document(content: &PageContent<'_>) -> String {
         }
         let tables = [table::leaks(host), table::tensor_leaks(host), table::suspects(host)];
         let rest = [table::gpus(host), table::processes(host), table::events(host, MOST_ROWS)];
-        for table in tables.iter().chain(&plots.ooms).chain(&rest).filter(|table| !table.rows.is_empty()) {
+        for table in tables.iter().chain([&plots.ooms]).chain(&rest).filter(|table| !table.rows.is_empty()) {
             write_table(&mut text, table);
         }
     }

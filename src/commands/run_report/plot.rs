@@ -254,15 +254,17 @@ impl Plot {
             (end(forecast.low), end(forecast.likely), end(forecast.high));
         let corner = if high_x < RIGHT - 0.05 { String::new() } else { format!("L{RIGHT} {:.1}", low_y.min(likely_y)) };
         let time = ticks::clock(forecast.likely, self.utc_offset, self.span);
+        let label = format!("full at about {time}");
+        // The label is below the line, whose left end is lower.
+        let label_x = likely_x.max(from_x + event_labels::text_width(&label)).min(RIGHT - 2.0);
+        let share = event_labels::text_width(&label) / (likely_x - from_x).max(1.0);
+        let label_y = (likely_y + share.min(1.0) * (from_y - likely_y) + 16.0).min(scale.base - 4.0);
         html! {
             path.doubt d=(format!("M{from_x:.1} {from_y:.1}L{low_x:.1} {low_y:.1}{corner}L{high_x:.1} {high_y:.1}Z")) {}
             path.forecast d=(format!("M{from_x:.1} {from_y:.1}L{likely_x:.1} {likely_y:.1}")) {
                 title { (format!("if it grows on: full at about {time}")) }
             }
-            text.forecast-label x=(format!("{:.1}", likely_x.max(from_x + 110.0).min(RIGHT - 2.0)))
-                y=(format!("{:.1}", likely_y + 16.0)) text-anchor="end" {
-                (format!("full at about {time}"))
-            }
+            text.forecast-label x=(format!("{label_x:.1}")) y=(format!("{label_y:.1}")) text-anchor="end" { (label) }
         }
     }
 }
