@@ -119,10 +119,14 @@ impl<P> Decimated<Extremes<P>> {
     pub(crate) fn growth_per_hour(&self) -> Option<f64> {
         /// The shortest time in milliseconds that shows a growth.
         const SHORTEST: f64 = 20_000.0;
+        /// The smallest growth as a share of the amount.
+        const LEAST_SHARE: f64 = 0.005;
         let (second, last) = (self.floor_of_quarter(1)?, self.floor_of_quarter(3)?);
         #[expect(clippy::cast_precision_loss, reason = "milliseconds of days")]
         let elapsed = last.at.saturating_sub(second.at) as f64;
         let gain = f64::from(last.inner_kib) - f64::from(second.inner_kib);
+        // The floor of a sawtooth varies a little from sample to sample.
+        let gain = if gain.abs() < LEAST_SHARE * f64::from(second.inner_kib) { 0.0 } else { gain };
         (elapsed >= SHORTEST).then(|| gain * 1024.0 * 3_600_000.0 / elapsed)
     }
 
