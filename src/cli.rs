@@ -4,6 +4,7 @@ mod nvidia_smi;
 mod option_order;
 mod options;
 mod probe;
+mod record;
 mod recordings;
 mod replay;
 pub(crate) mod screenshot;
@@ -20,6 +21,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
 use self::recordings::{AnalyzeArgs, DiffArgs, ExportArgs, ReportArgs};
+use self::record::RecordArgs;
 use self::replay::ReplayArgs;
 use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
@@ -399,6 +401,8 @@ pub(crate) enum Task {
     Ooms(OomsArgs),
     /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there are any
     Orphans(OrphansArgs),
+    /// Record what gputop sees to a file, without a screen, until a signal such as Ctrl-C
+    Record(RecordArgs),
     /// Write a recording as one page to attach to a bug report, as Markdown, or as a plot
     Report(ReportArgs),
     /// Show a recording on the same screens; nothing in it can be signalled

@@ -16,6 +16,7 @@ mod probe_files;
 mod probed_process;
 pub mod query;
 pub(crate) mod recorded_run;
+pub mod record;
 mod replace_program;
 pub mod report;
 pub mod run;

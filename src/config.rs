@@ -96,6 +96,11 @@ fn with_past(mut sources: Vec<Source>) -> Vec<Source> {
     sources
 }
 
+/// Returns the path of a recording in the folder where recordings are kept; `None` without a home directory.
+pub(crate) fn recording_file(name: &str) -> Option<PathBuf> {
+    home_file("XDG_STATE_HOME", ".local/state", &format!("recordings/{name}"))
+}
+
 /// Returns the options of `--screenshot`, or `None` if the command line asks for none.
 pub(crate) fn screenshot_options(cli: &Cli) -> Option<ScreenshotOptions> {
     let ScreenshotArgs { file, size, after, keys } = cli.screen.screenshot.clone();

@@ -51,6 +51,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Free(args)) => commands::free::run(&args.into()),
         Some(Task::Ooms(args)) => commands::ooms::run(&args.into()),
         Some(Task::Orphans(args)) => commands::orphans::run(&args.into()),
+        Some(Task::Record(args)) => commands::record::run(&args.options(config::recording_file)),
         Some(Task::Report(args)) => commands::run_report::run(&args.into()),
         Some(Task::Run(args)) => Ok(commands::run::run(&args.into())),
         Some(Task::Schema) => {

@@ -28,7 +28,7 @@ use self::connection::{Connection, ExitingProcess, ProcessKind, Reporter};
 pub use self::detach::{detach, detached_gputop};
 pub use self::event::SourceEvent;
 pub(crate) use self::limits::parse as parse_line;
-pub use self::recording::{Recording, RecordingReader};
+pub use self::recording::{FrameStart, Recording, RecordingLimits, RecordingReader, RecordingWriter};
 pub use self::via::ViaCommand;
 use crate::base::text::Text;
 use crate::protocol::agent_options::AgentOptions;
@@ -93,8 +93,8 @@ impl Source {
     }
 }
 
-/// A function that gets each raw line before it is parsed: the host, the time of arrival, and the bytes of the line without
-/// its line end.
+/// A function that gets each raw line that was understood, before its event: the host, the time of arrival, and the bytes of the
+/// line without its line end.
 #[derive(Clone)]
 pub struct Tap(Arc<Mutex<TapFunction>>);
 

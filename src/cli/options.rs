@@ -114,7 +114,7 @@ impl Cli {
 
 impl HostArgs {
     /// Returns the sources of lines: of this host, unless there are only others.
-    fn sources(&self, agent: &AgentArgs, interval: Option<Duration>) -> Vec<Source> {
+    pub(super) fn sources(&self, agent: &AgentArgs, interval: Option<Duration>) -> Vec<Source> {
         let agent = AgentOptions::from(agent);
         let local = Source::LocalAgent(AgentOptions { interval: interval.unwrap_or(agent.interval), ..agent });
         let is_local = self.local || self.via.is_empty();

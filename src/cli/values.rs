@@ -33,6 +33,13 @@ pub(super) fn capacity(text: &str) -> Result<Bytes, String> {
     if amount == Bytes(0) { Err("must be more than 0, such as `80GiB`".to_owned()) } else { Ok(amount) }
 }
 
+pub(super) fn recording_size(text: &str) -> Result<Bytes, String> {
+    /// Room for some frames of a large host in each part.
+    const SMALLEST: Bytes = Bytes(1_000_000);
+    let amount: Bytes = text.parse()?;
+    if amount < SMALLEST { Err("must be at least 1MB".to_owned()) } else { Ok(amount) }
+}
+
 pub(super) fn count(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "must be a whole number from 1".to_owned())
 }

@@ -195,12 +195,12 @@ async fn forward_lines(
             Ok(None) => break,
             Err(error) => return Some(format!("cannot read from {subject}: {error}")),
         };
-        if let Some(tap) = &reporter.tap {
-            tap.copy(host, line);
-        }
         match limits::parse(line) {
-            Ok(Some(line)) => {
-                if !reporter.send(SourceEvent::Line(host, Box::new(line))).await {
+            Ok(Some(parsed)) => {
+                if let Some(tap) = &reporter.tap {
+                    tap.copy(host, line);
+                }
+                if !reporter.send(SourceEvent::Line(host, Box::new(parsed))).await {
                     return None;
                 }
             }

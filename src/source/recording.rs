@@ -1,7 +1,11 @@
 //! A recording: a file of lines as `gputop agent` or `gputop --json -l` print them, plain or in zstd frames, and its older
 //! parts FILE.1, FILE.2 and so on.
 
+mod folder;
 mod frame;
+mod frame_writer;
+#[cfg(test)]
+mod hostile_tests;
 mod line_head;
 mod part;
 mod part_times;
@@ -11,6 +15,10 @@ pub(super) mod player_tests;
 mod reader;
 #[cfg(test)]
 mod reader_tests;
+mod torn_end;
+mod writer;
+#[cfg(test)]
+mod writer_tests;
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -20,6 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use self::player::{Player, Reader, ReaderCommand};
 pub use self::reader::RecordingReader;
+pub use self::writer::{FrameStart, RecordingLimits, RecordingWriter};
 use super::connection::{Connection, Reporter};
 use super::detach::{detached_gputop, kill_with_this_thread};
 use crate::base::text::Text;

@@ -53,6 +53,7 @@ mod python_programs;
 mod query;
 mod query_calls;
 mod readme;
+mod record;
 mod replay;
 mod replay_steering;
 mod run_program;

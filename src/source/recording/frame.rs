@@ -35,6 +35,18 @@ pub(super) enum FrameEnd {
 /// Finds the end of the frame that begins at `offset` in the first `length` bytes of a file. Reads only the headers of the
 /// frame and of its blocks.
 pub(super) fn find_end(file: &File, offset: u64, length: u64) -> io::Result<FrameEnd> {
+    walk(file, offset, length, |_| {})
+}
+
+/// Returns the offsets at which the whole blocks of a frame end.
+pub(super) fn block_ends(file: &File, offset: u64, length: u64) -> io::Result<Vec<u64>> {
+    let mut ends = Vec::new();
+    walk(file, offset, length, |end| ends.push(end))?;
+    Ok(ends)
+}
+
+/// Finds the end of a frame. Calls `see` with the end of each whole block.
+fn walk(file: &File, offset: u64, length: u64, mut see: impl FnMut(u64)) -> io::Result<FrameEnd> {
     /// The longest header of a frame, with the header of the first block.
     const LONGEST_HEADER: usize = 18 + 3;
     let mut header = [0; LONGEST_HEADER];
@@ -72,6 +84,7 @@ pub(super) fn find_end(file: &File, offset: u64, length: u64) -> io::Result<Fram
         if is_last {
             return Ok(FrameEnd::At(end));
         }
+        see(end);
         at = end;
     }
 }
@@ -137,6 +150,11 @@ impl FrameStream {
         let mut decoder = Decoder::new()?;
         decoder.set_parameter(DParameter::WindowLogMax(LARGEST_WINDOW_LOG))?;
         Ok(Self { file, decoder, input: Vec::new(), taken: 0, offset, length, has_ended: false })
+    }
+
+    /// Reads as far as this offset from now on.
+    pub(super) fn extend_to(&mut self, length: u64) {
+        self.length = length;
     }
 
     /// Returns the offset in the file behind the frame, once all of its content was read.

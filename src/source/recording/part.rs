@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use super::frame::{FrameEnd, FrameStream, MAGIC, find_end, find_magic, read_at};
 
 /// The most older parts that a recording may have.
-const MOST_PARTS: u32 = 1000;
+pub(super) const MOST_PARTS: u32 = 1000;
 
 /// The most frames of one part: a year of them is half as many.
 const MOST_FRAMES: usize = 1 << 20;
@@ -73,16 +73,13 @@ fn file_id(file: &File) -> io::Result<(u64, u64)> {
 }
 
 impl Part {
-    fn of(file: File) -> io::Result<Self> {
+    pub(super) fn of(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if metadata.is_dir() {
             return Err(rustix::io::Errno::ISDIR.into());
         }
         let length = metadata.is_file().then_some(metadata.len());
-        let mut magic = [0; MAGIC.len()];
-        let read = length.map_or(Ok(0), |length| read_at(&file, &mut magic, 0, length))?;
-        let has_frames =
-            read == magic.len() && (magic == MAGIC || magic[0] & 0xF0 == 0x50 && magic[1..] == [0x2A, 0x4D, 0x18]);
+        let has_frames = length.map_or(Ok(false), |length| has_frames(&file, length))?;
         Ok(Self { file: Arc::new(file), length, has_frames, frames: Vec::new() })
     }
 
@@ -127,4 +124,17 @@ impl Part {
             Box::new(self.lines_from(offset)?)
         })
     }
+}
+
+/// Decides by the first bytes whether a file consists of zstd frames.
+fn has_frames(file: &File, length: u64) -> io::Result<bool> {
+    /// The bytes in which a second frame is searched when the first is damaged.
+    const SEARCHED: u64 = 4 << 20;
+    let mut first = [0; MAGIC.len()];
+    let read = read_at(file, &mut first, 0, length)?;
+    Ok(match &first[..read] {
+        [b'{', ..] => false,
+        first if first == MAGIC => true,
+        _ => find_magic(file, 0, length.min(SEARCHED))?.is_some(),
+    })
 }

@@ -8,10 +8,10 @@ use super::RecordingReader;
 use super::part::older_path;
 
 /// The time of the first line of a test.
-const START_MS: u64 = 1_784_016_758_000;
+pub(super) const START_MS: u64 = 1_784_016_758_000;
 
 /// Returns lines of one minute: a full line, then a checkpoint if asked for, then a tick for each further second.
-fn minute(number: u64, has_checkpoint: bool) -> String {
+pub(super) fn minute(number: u64, has_checkpoint: bool) -> String {
     let mut lines = String::new();
     for second in 0..60 {
         let time = START_MS + (number * 60 + second) * 1000;
@@ -24,7 +24,7 @@ fn minute(number: u64, has_checkpoint: bool) -> String {
     lines
 }
 
-fn frame(lines: &str) -> Vec<u8> {
+pub(super) fn frame(lines: &str) -> Vec<u8> {
     let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
     encoder.include_checksum(true).unwrap();
     std::io::Write::write_all(&mut encoder, lines.as_bytes()).unwrap();
@@ -51,7 +51,7 @@ fn read(path: &Path) -> (String, Vec<String>) {
     rest_of(&mut RecordingReader::open(path).unwrap())
 }
 
-fn rest_of(reader: &mut RecordingReader) -> (String, Vec<String>) {
+pub(super) fn rest_of(reader: &mut RecordingReader) -> (String, Vec<String>) {
     let mut text = String::new();
     while let Some(line) = reader.next_line().unwrap() {
         text.push_str(str::from_utf8(line).unwrap());

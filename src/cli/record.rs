@@ -1,0 +1,55 @@
+//! The command line of `gputop record`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{AgentArgs, HostArgs, values};
+use crate::base::units::Bytes;
+use crate::commands::record::RecordOptions;
+use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SimulatedMachine};
+use crate::source::RecordingLimits;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    agent: AgentArgs,
+
+    #[command(flatten)]
+    hosts: HostArgs,
+
+    /// The file to write or to append to; its older parts are FILE.1, FILE.2 and so on [default:
+    /// `$XDG_STATE_HOME/gputop/recordings/HOST.jsonl.zst` or `~/.local/state/gputop/recordings/HOST.jsonl.zst`]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Delete the oldest lines so that all parts together stay below this size
+    #[arg(long, value_name = "SIZE", default_value = "1GB", value_parser = values::recording_size)]
+    max_size: Bytes,
+
+    /// Delete lines of this age, such as `12h` or `30d`
+    #[arg(long, value_name = "TIME", default_value = "14d", value_parser = values::positive_span)]
+    max_age: Duration,
+}
+
+impl RecordArgs {
+    /// Returns the options. `place` returns the path of a file of this name in the folder of recordings.
+    pub(crate) fn options(&self, place: impl FnOnce(&str) -> Option<PathBuf>) -> RecordOptions {
+        let interval = self.agent.interval.map(|Interval(interval)| interval);
+        let is_simulated = AgentOptions::from(&self.agent).demo != SimulatedMachine::None;
+        let name = if !self.hosts.via.is_empty() {
+            "hosts".to_owned()
+        } else if is_simulated {
+            "demo".to_owned()
+        } else {
+            rustix::system::uname().nodename().to_string_lossy().replace('/', "-")
+        };
+        RecordOptions {
+            sources: self.hosts.sources(&self.agent, interval),
+            interval: interval.unwrap_or(DEFAULT_INTERVAL),
+            file: self.output.clone().or_else(|| place(&format!("{name}.jsonl.zst"))),
+            limits: RecordingLimits { max_size: self.max_size, max_age: self.max_age },
+        }
+    }
+}

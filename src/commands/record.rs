@@ -1,0 +1,209 @@
+//! `gputop record`: writes what gputop sees to a recording, without a screen, until a signal ends it.
+//!
+//! The lines of agents pass through unchanged. A model of each host is kept for the beginnings of frames: full lines, and
+//! checkpoints with which a replay can begin there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+
+use super::report::{Exit, block_on, print_error};
+use crate::base::text::Text;
+use crate::model::{Fleet, HostLabel};
+use crate::protocol::command::Command;
+use crate::protocol::host_key::HostKey;
+use crate::protocol::host_tag::HostTag;
+use crate::protocol::line::Line;
+use crate::source::{RecordingLimits, RecordingReader, RecordingWriter, Source, SourceEvent, Sources, Tap, parse_line};
+
+/// The time from the end of a source to its next start.
+const RESTART_AFTER: Duration = Duration::from_secs(10);
+
+/// The options of `gputop record`.
+#[derive(Debug)]
+pub struct RecordOptions {
+    /// The hosts.
+    pub sources: Vec<Source>,
+    /// The time from one pass of an agent to the next.
+    pub interval: Duration,
+    /// The file; `None` without a home directory and without `-o`.
+    pub file: Option<PathBuf>,
+    /// The limits of the recording.
+    pub limits: RecordingLimits,
+}
+
+/// Records until SIGINT, SIGTERM or SIGHUP.
+///
+/// # Errors
+///
+/// When the file cannot be written safely, or no source can be started.
+pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
+    let path = options.file.as_deref().ok_or_else(|| anyhow!("HOME is not set: name a file with -o"))?;
+    block_on(async {
+        let mut ends = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        let [Ok(interrupt), Ok(terminate), Ok(hangup)] = &mut ends else {
+            return Err(anyhow!("cannot wait for signals"));
+        };
+        let writer = RecordingWriter::open(path, options.limits).map_err(anyhow::Error::msg)?;
+        let mut recorder = Recorder::start(options, writer)?;
+        recorder.read_past(path);
+        print_error(&Text::new(format!("recording to {}; Ctrl-C ends it", path.display())));
+        loop {
+            recorder.print_notes();
+            let (flush, restart) = (recorder.writer.flush_due(), recorder.restarts.values().min().copied());
+            let due = flush.into_iter().chain(restart).min();
+            tokio::select! {
+                _ = interrupt.recv() => break,
+                _ = terminate.recv() => break,
+                _ = hangup.recv() => break,
+                event = recorder.sources.next() => recorder.receive(event),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => recorder.act_on_time(),
+            }
+        }
+        recorder.sources.close().await;
+        for note in recorder.writer.close(Instant::now()) {
+            print_error(&note.into());
+        }
+        Ok(Exit::Success.into())
+    })
+}
+
+/// The raw lines of each host whose events are still to come.
+type RawLines = Arc<Mutex<BTreeMap<HostKey, VecDeque<Vec<u8>>>>>;
+
+struct Recorder {
+    sources: Sources,
+    fleet: Fleet,
+    raw: RawLines,
+    writer: RecordingWriter,
+    interval: Duration,
+    /// When sources that have ended are started again.
+    restarts: BTreeMap<HostKey, Instant>,
+}
+
+impl Recorder {
+    fn start(options: &RecordOptions, writer: RecordingWriter) -> anyhow::Result<Self> {
+        let raw = RawLines::default();
+        let queue = Arc::clone(&raw);
+        let tap = Tap::new(move |host, _, line| {
+            queue.lock().unwrap_or_else(PoisonError::into_inner).entry(host).or_default().push_back(line.to_vec());
+        });
+        let sources = Sources::start(options.sources.clone(), Some(tap))?;
+        let mut fleet = Fleet::default();
+        for (host, source) in sources.hosts() {
+            fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
+        }
+        Ok(Self { sources, fleet, raw, writer, interval: options.interval, restarts: BTreeMap::new() })
+    }
+
+    /// Lets the model continue where the recording ended: its next checkpoint then covers the time before.
+    fn read_past(&mut self, path: &Path) {
+        let hosts = self.sources.hosts().count();
+        let Ok(mut reader) = RecordingReader::open(path) else { return };
+        let Ok(Some((_, last))) = reader.span() else { return };
+        if reader.seek(last).is_err() {
+            return;
+        }
+        while let Ok(Some(line)) = reader.next_line() {
+            let host = HostTag::of(line).map_or(0, |tag| tag.host_key);
+            if let (Ok(Some(parsed)), Ok(host)) = (parse_line(line), u16::try_from(host))
+                && usize::from(host) < hosts
+            {
+                // A line that does not fit is followed by a full line.
+                let _out_of_step = self.fleet.apply(HostKey(host), parsed);
+            }
+        }
+    }
+
+    fn receive(&mut self, event: SourceEvent) {
+        match event {
+            SourceEvent::Line(host, line) => {
+                let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner).entry(host).or_default().pop_front();
+                if let Some(raw) = raw {
+                    self.record(host, raw, *line);
+                }
+            }
+            SourceEvent::Ended(host, reason) => {
+                let seconds = RESTART_AFTER.as_secs();
+                let name = self.fleet.name(host);
+                print_error(&Text::new(format!("{name}: {reason}; trying again every {seconds} s")));
+                self.raw.lock().unwrap_or_else(PoisonError::into_inner).remove(&host);
+                self.restarts.insert(host, Instant::now() + RESTART_AFTER);
+            }
+            SourceEvent::Note(host, note) => print_error(&Text::new(format!("{}: {note}", self.fleet.name(host)))),
+            SourceEvent::Named(..) | SourceEvent::RecordingEnded(_) | SourceEvent::Player(_) => {}
+        }
+    }
+
+    fn record(&mut self, host: HostKey, mut raw: Vec<u8>, line: Line) {
+        let now = Instant::now();
+        let is_full = matches!(line, Line::Full(_));
+        let unix_ms = match &line {
+            Line::Full(snapshot) => Some(snapshot.unix_ms),
+            Line::Tick(change) => Some(change.unix_ms),
+            Line::Reply(_) | Line::Checkpoint(_) => None,
+        };
+        if self.fleet.apply(host, line).is_err() {
+            self.sources.send(host, Command::Full);
+        }
+        self.finish(host, &mut raw);
+        let start = unix_ms.and_then(|unix_ms| Some((self.writer.next_frame(unix_ms, is_full, now)?, unix_ms)));
+        let Some((start, unix_ms)) = start else { return self.writer.add(&raw, now) };
+        let mut lines = Vec::new();
+        for (key, model) in self.fleet.hosts() {
+            if is_full && key == host {
+                lines.append(&mut raw);
+            } else if let Some(snapshot) = model.latest() {
+                self.append(key, &Line::Full(Box::new(snapshot.clone())), &mut lines);
+            }
+        }
+        if start.has_checkpoints {
+            for (key, model) in self.fleet.hosts() {
+                if let Some(checkpoint) = model.checkpoint() {
+                    self.append(key, &Line::Checkpoint(Box::new(checkpoint)), &mut lines);
+                }
+            }
+        }
+        self.writer.begin_frame(start, &lines, unix_ms, now);
+    }
+
+    fn append(&self, host: HostKey, line: &Line, lines: &mut Vec<u8>) {
+        let mut bytes = Vec::new();
+        if line.write(&mut bytes).is_ok() {
+            bytes.pop();
+            self.finish(host, &mut bytes);
+            lines.append(&mut bytes);
+        }
+    }
+
+    /// Adds the tag of the host if there are several, and the line end.
+    fn finish(&self, host: HostKey, line: &mut Vec<u8>) {
+        if self.sources.hosts().nth(1).is_some() {
+            HostTag { host_key: host.0.into(), name: Some(self.fleet.name(host).into()) }.append_to(line);
+        }
+        line.push(b'\n');
+    }
+
+    fn act_on_time(&mut self) {
+        let now = Instant::now();
+        self.writer.flush_if_due(now);
+        let due: Vec<HostKey> = self.restarts.iter().filter(|(_, at)| **at <= now).map(|(host, _)| *host).collect();
+        for host in due {
+            self.restarts.remove(&host);
+            self.sources.restart(host, self.interval);
+        }
+        self.sources.reap();
+    }
+
+    fn print_notes(&mut self) {
+        for note in self.writer.take_notes() {
+            print_error(&note.into());
+        }
+    }
+}
