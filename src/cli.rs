@@ -20,8 +20,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
+use self::record::{ClipArgs, RecordArgs};
 use self::recordings::{AnalyzeArgs, DiffArgs, ExportArgs, ReportArgs};
-use self::record::RecordArgs;
 use self::replay::ReplayArgs;
 use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
@@ -387,6 +387,8 @@ pub(crate) enum Task {
     Attach(AttachArgs),
     /// Compare two recordings, or two parts of one: peak, floor, growth, step time and use
     Diff(DiffArgs),
+    /// Copy the time between two moments of a recording to a recording of its own
+    Clip(ClipArgs),
     /// Diagnose the setup and suggest fixes
     Doctor(ReadArgs),
     /// Estimate the GPU memory of a training step before it runs, and the largest batch that fits

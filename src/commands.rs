@@ -2,6 +2,7 @@
 
 pub(crate) mod analyze;
 pub mod attach;
+pub mod clip;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub mod estimate;
@@ -15,8 +16,9 @@ mod private_folder;
 mod probe_files;
 mod probed_process;
 pub mod query;
-pub(crate) mod recorded_run;
 pub mod record;
+pub(crate) mod recorded_run;
+mod recording_output;
 mod replace_program;
 pub mod report;
 pub mod run;

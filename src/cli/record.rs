@@ -1,4 +1,4 @@
-//! The command line of `gputop record`.
+//! The command lines of `gputop record` and `gputop clip`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::{AgentArgs, HostArgs, values};
 use crate::base::units::Bytes;
+use crate::commands::clip::ClipOptions;
 use crate::commands::record::RecordOptions;
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SimulatedMachine};
 use crate::source::RecordingLimits;
@@ -51,5 +52,32 @@ impl RecordArgs {
             file: self.output.clone().or_else(|| place(&format!("{name}.jsonl.zst"))),
             limits: RecordingLimits { max_size: self.max_size, max_age: self.max_age },
         }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClipArgs {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// The first moment: `03:10` (the last one in the recording), `2026-07-14 03:10`, RFC 3339, or `-2h` before its end [default:
+    /// its beginning]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<String>,
+
+    /// The last moment [default: the end of the recording]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<String>,
+
+    /// The new file [default: the name of FILE with `-clip`, in the current folder]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl From<&ClipArgs> for ClipOptions {
+    fn from(args: &ClipArgs) -> Self {
+        let ClipArgs { file, from, to, output } = args.clone();
+        Self { file, from, to, output }
     }
 }

@@ -1,7 +1,6 @@
 //! `gputop record`: writes what gputop sees to a recording, without a screen, until a signal ends it.
 //!
-//! The lines of agents pass through unchanged. A model of each host is kept for the beginnings of frames: full lines, and
-//! checkpoints with which a replay can begin there.
+//! The lines of agents pass through unchanged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use anyhow::anyhow;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
+use super::recording_output::RecordingOutput;
 use super::report::{Exit, block_on, print_error};
 use crate::base::text::Text;
 use crate::model::{Fleet, HostLabel};
@@ -20,7 +20,7 @@ use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
-use crate::source::{RecordingLimits, RecordingReader, RecordingWriter, Source, SourceEvent, Sources, Tap, parse_line};
+use crate::source::{RecordingLimits, RecordingReader, RecordingWriter, Source, SourceEvent, Sources, Tap};
 
 /// The time from the end of a source to its next start.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
         print_error(&Text::new(format!("recording to {}; Ctrl-C ends it", path.display())));
         loop {
             recorder.print_notes();
-            let (flush, restart) = (recorder.writer.flush_due(), recorder.restarts.values().min().copied());
+            let (flush, restart) = (recorder.output.writer.flush_due(), recorder.restarts.values().min().copied());
             let due = flush.into_iter().chain(restart).min();
             tokio::select! {
                 _ = interrupt.recv() => break,
@@ -67,7 +67,7 @@ pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
             }
         }
         recorder.sources.close().await;
-        for note in recorder.writer.close(Instant::now()) {
+        for note in recorder.output.writer.close(Instant::now()) {
             print_error(&note.into());
         }
         Ok(Exit::Success.into())
@@ -79,9 +79,8 @@ type RawLines = Arc<Mutex<BTreeMap<HostKey, VecDeque<Vec<u8>>>>>;
 
 struct Recorder {
     sources: Sources,
-    fleet: Fleet,
+    output: RecordingOutput,
     raw: RawLines,
-    writer: RecordingWriter,
     interval: Duration,
     /// When sources that have ended are started again.
     restarts: BTreeMap<HostKey, Instant>,
@@ -99,7 +98,8 @@ impl Recorder {
         for (host, source) in sources.hosts() {
             fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
         }
-        Ok(Self { sources, fleet, raw, writer, interval: options.interval, restarts: BTreeMap::new() })
+        let output = RecordingOutput::new(fleet, writer);
+        Ok(Self { sources, output, raw, interval: options.interval, restarts: BTreeMap::new() })
     }
 
     /// Lets the model continue where the recording ended: its next checkpoint then covers the time before.
@@ -112,11 +112,10 @@ impl Recorder {
         }
         while let Ok(Some(line)) = reader.next_line() {
             let host = HostTag::of(line).map_or(0, |tag| tag.host_key);
-            if let (Ok(Some(parsed)), Ok(host)) = (parse_line(line), u16::try_from(host))
+            if let Ok(host) = u16::try_from(host)
                 && usize::from(host) < hosts
             {
-                // A line that does not fit is followed by a full line.
-                let _out_of_step = self.fleet.apply(HostKey(host), parsed);
+                self.output.apply_raw(HostKey(host), line);
             }
         }
     }
@@ -131,68 +130,33 @@ impl Recorder {
             }
             SourceEvent::Ended(host, reason) => {
                 let seconds = RESTART_AFTER.as_secs();
-                let name = self.fleet.name(host);
+                let name = self.output.fleet.name(host);
                 print_error(&Text::new(format!("{name}: {reason}; trying again every {seconds} s")));
                 self.raw.lock().unwrap_or_else(PoisonError::into_inner).remove(&host);
                 self.restarts.insert(host, Instant::now() + RESTART_AFTER);
             }
-            SourceEvent::Note(host, note) => print_error(&Text::new(format!("{}: {note}", self.fleet.name(host)))),
+            SourceEvent::Note(host, note) => {
+                print_error(&Text::new(format!("{}: {note}", self.output.fleet.name(host))));
+            }
             SourceEvent::Named(..) | SourceEvent::RecordingEnded(_) | SourceEvent::Player(_) => {}
         }
     }
 
     fn record(&mut self, host: HostKey, mut raw: Vec<u8>, line: Line) {
-        let now = Instant::now();
-        let is_full = matches!(line, Line::Full(_));
-        let unix_ms = match &line {
-            Line::Full(snapshot) => Some(snapshot.unix_ms),
-            Line::Tick(change) => Some(change.unix_ms),
-            Line::Reply(_) | Line::Checkpoint(_) => None,
-        };
-        if self.fleet.apply(host, line).is_err() {
+        if self.sources.hosts().nth(1).is_some() {
+            let tag = HostTag { host_key: host.0.into(), name: Some(self.output.fleet.name(host).into()) };
+            tag.append_to(&mut raw);
+            self.output.set_tag(host, tag);
+        }
+        raw.push(b'\n');
+        if !self.output.record(host, raw, line, Instant::now()) {
             self.sources.send(host, Command::Full);
         }
-        self.finish(host, &mut raw);
-        let start = unix_ms.and_then(|unix_ms| Some((self.writer.next_frame(unix_ms, is_full, now)?, unix_ms)));
-        let Some((start, unix_ms)) = start else { return self.writer.add(&raw, now) };
-        let mut lines = Vec::new();
-        for (key, model) in self.fleet.hosts() {
-            if is_full && key == host {
-                lines.append(&mut raw);
-            } else if let Some(snapshot) = model.latest() {
-                self.append(key, &Line::Full(Box::new(snapshot.clone())), &mut lines);
-            }
-        }
-        if start.has_checkpoints {
-            for (key, model) in self.fleet.hosts() {
-                if let Some(checkpoint) = model.checkpoint() {
-                    self.append(key, &Line::Checkpoint(Box::new(checkpoint)), &mut lines);
-                }
-            }
-        }
-        self.writer.begin_frame(start, &lines, unix_ms, now);
-    }
-
-    fn append(&self, host: HostKey, line: &Line, lines: &mut Vec<u8>) {
-        let mut bytes = Vec::new();
-        if line.write(&mut bytes).is_ok() {
-            bytes.pop();
-            self.finish(host, &mut bytes);
-            lines.append(&mut bytes);
-        }
-    }
-
-    /// Adds the tag of the host if there are several, and the line end.
-    fn finish(&self, host: HostKey, line: &mut Vec<u8>) {
-        if self.sources.hosts().nth(1).is_some() {
-            HostTag { host_key: host.0.into(), name: Some(self.fleet.name(host).into()) }.append_to(line);
-        }
-        line.push(b'\n');
     }
 
     fn act_on_time(&mut self) {
         let now = Instant::now();
-        self.writer.flush_if_due(now);
+        self.output.writer.flush_if_due(now);
         let due: Vec<HostKey> = self.restarts.iter().filter(|(_, at)| **at <= now).map(|(host, _)| *host).collect();
         for host in due {
             self.restarts.remove(&host);
@@ -202,7 +166,7 @@ impl Recorder {
     }
 
     fn print_notes(&mut self) {
-        for note in self.writer.take_notes() {
+        for note in self.output.writer.take_notes() {
             print_error(&note.into());
         }
     }

@@ -35,6 +35,7 @@ mod frozen;
 mod gpu_page;
 mod hangs;
 mod hostile;
+mod hostile_recordings;
 mod json_names;
 mod list;
 mod many;

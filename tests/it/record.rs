@@ -192,3 +192,44 @@ fn a_full_disk_pauses_the_recording_until_there_is_room() {
     assert_eq!((code, messages.lines().count()), (0, 3), "{messages}");
     assert!(replayed(&file).contains("3.0G"));
 }
+
+#[test]
+fn a_clip_is_a_recording_of_the_time_between_two_moments() {
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, 3 * GIB);
+    let folder = private_folder(&host);
+    let file = folder.join("night.jsonl.zst");
+    let recorder = RunningRecorder::start(&host, &file, &["-o", &file.display().to_string()]);
+    wait_until("two seconds of lines", || play(&file).text().lines().count() > 20);
+    assert_eq!(recorder.end(Signal::INT).0, 0);
+    let clip = |args: &[&str]| run(host.gputop(["clip"]).arg(&file).args(args).current_dir(&folder));
+    let made = clip(&["--from", "-1s", "--to", "-0.3"]);
+    assert_eq!((made.code, made.stderr.as_str()), (0, ""));
+    assert!(
+        made.text().starts_with("wrote night-clip.jsonl.zst: ") && made.text().contains(" (0s, "),
+        "{}",
+        made.text()
+    );
+    let found = lines(&folder.join("night-clip.jsonl.zst"));
+    assert_eq!((&found[0]["kind"], &found[1]["kind"]), (&"full".into(), &"checkpoint".into()));
+    let times = |lines: &[Value]| -> Vec<u64> {
+        lines.iter().filter(|line| line["kind"] == "tick").filter_map(|line| line["unix_time_ms"].as_u64()).collect()
+    };
+    let (all, found) = (times(&lines(&file)), times(&found));
+    let end = all[all.len() - 1];
+    let expected: Vec<u64> = all.into_iter().filter(|time| (end - 1000..=end - 300).contains(time)).collect();
+    assert_eq!(found, expected);
+    assert!(replayed(&folder.join("night-clip.jsonl.zst")).contains("3.0G"));
+    for (args, sentence) in [
+        (&["--from", "-1s"][..], "night-clip.jsonl.zst exists: choose another file with -o"),
+        (
+            &["--from", "2001-01-01 00:00", "--to", "2001-01-01 00:01", "-o", "x"],
+            " has no lines between 2001-01-01 00:00:",
+        ),
+        (&["--from", "-1s", "--to", "-2s"], " is after --to "),
+        (&["--from", "noon"], "noon is no time: try 03:10"),
+    ] {
+        let refused = clip(args);
+        assert!(refused.code == 1 && refused.stderr.contains(sentence), "{}", refused.stderr);
+    }
+}

@@ -27,7 +27,7 @@ impl RecordedClock {
     /// # Errors
     ///
     /// When the text is no time: a sentence with examples.
-    pub(super) fn parse(self, text: &str, now: u64) -> Result<u64, String> {
+    pub(crate) fn parse(self, text: &str, now: u64) -> Result<u64, String> {
         let text = text.trim();
         self.parsed(text, now)
             .ok_or_else(|| format!("{text} is no time: try 03:10, 03:10:22, 07-14 03:10, -10m or +1h"))
