@@ -4,7 +4,7 @@ mod parquet;
 mod table;
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,6 +55,16 @@ pub(crate) fn run(options: &ExportOptions) -> anyhow::Result<ExitCode> {
         Some(path) => Box::new(File::create(path).with_context(|| format!("cannot create {name}"))?),
         None => Box::new(io::stdout().lock()),
     };
+    let written = write(options, out, &name);
+    if let (Err(_), Some(path)) = (&written, &options.output) {
+        // A part of a table is no table. The file is known to be new or empty.
+        let _gone: io::Result<()> = fs::remove_file(path);
+    }
+    written
+}
+
+/// Writes the table to an output with this name.
+fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::Result<ExitCode> {
     let columns = options.subject.columns();
     let mut writer = match options.format {
         ExportFormat::Csv => TableWriter::csv(out, columns),

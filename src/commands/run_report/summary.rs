@@ -134,8 +134,11 @@ fn leak_sentence(host: &HostRun, leak: &LeakFound) -> String {
         let known: Vec<String> = [at, holder].into_iter().flatten().collect();
         (!known.is_empty()).then(|| format!(" The tensors are {}.", known.join(", ")))
     });
+    // A forecast holds only while the memory grows.
+    let (evidence, _forecast) = leak.reason.split_once("; out of memory").unwrap_or((&leak.reason, ""));
+    let reason = if leak.is_current { &leak.reason } else { evidence };
     let since = words::time(host, leak.since);
-    format!("{name}{on} {verb}{until}, since {since}: {}.{}", leak.reason, line.as_deref().unwrap_or_default())
+    format!("{name}{on} {verb}{until}, since {since}: {}.{}", reason, line.as_deref().unwrap_or_default())
 }
 
 fn out_of_memory_sentence(host: &HostRun, key: ProcessKey, process: &ProcessRun, ooms: u64) -> String {
