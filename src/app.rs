@@ -225,6 +225,7 @@ impl App {
             news: news::count(self.fleet()),
             is_serious: news::is_serious(self.fleet()),
             host: self.shows_host(),
+            timeline: self.replay.is_some(),
         }
         .divide()?;
         if self.processes.view.suspects {
@@ -317,14 +318,10 @@ impl App {
                 self.recording_ended(problem);
                 None
             }
-            Event::Player(PlayerReport::At(unix_ms)) => {
-                self.recording_at(unix_ms);
-                return None;
-            }
-            Event::Player(report) => {
-                self.take_report(report);
-                None
-            }
+            // The bar of the timeline follows from these alone.
+            Event::Player(PlayerReport::At(unix_ms)) => return self.recording_at(unix_ms),
+            Event::Outline(part) => return self.take_outline(part),
+            Event::Player(report) => self.take_report(report),
             Event::SourceLost(host, reason) => {
                 self.lost.insert(host, reason);
                 if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host) {

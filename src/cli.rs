@@ -452,6 +452,8 @@ pub(crate) enum FileAction {
     Check,
     /// Print the lines of a recording
     Play,
+    /// Print what happened in a recording
+    Outline,
 }
 
 impl FileAction {
@@ -463,6 +465,7 @@ impl FileAction {
             Self::Create => "create",
             Self::Check => "check",
             Self::Play => "play",
+            Self::Outline => "outline",
         }
     }
 }

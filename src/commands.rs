@@ -11,6 +11,7 @@ pub(crate) mod export;
 pub mod free;
 pub mod ooms;
 pub mod orphans;
+pub(crate) mod outline;
 mod output;
 mod private_folder;
 mod probe_files;

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use self::connection::{Connection, ExitingProcess, ProcessKind, Reporter};
-pub use self::detach::{detach, detached_gputop};
+pub use self::detach::{detach, detached_gputop, short_lived_gputop};
 pub use self::event::SourceEvent;
 pub(crate) use self::limits::parse as parse_line;
 pub use self::recording::{FrameStart, Recording, RecordingLimits, RecordingReader, RecordingWriter};

@@ -16,6 +16,7 @@ mod settings_panel;
 mod sort_menu;
 mod svg;
 mod theme;
+mod timeline;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -51,6 +52,7 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
                 }
             }
             end_dialog::draw(buffer, theme, app, layout.body);
+            timeline::draw(buffer, theme, app, layout.timeline);
             footer::draw(buffer, theme, app, layout.footer);
         }
         None => {

@@ -4,7 +4,7 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
-use crate::model::HostLabel;
+use crate::model::{HostLabel, OutlinePart};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -31,6 +31,8 @@ pub enum Event {
     RecordingEnded(Option<Text>),
     /// The player of a recording reports its progress.
     Player(PlayerReport),
+    /// A part of the outline of the recording.
+    Outline(OutlinePart),
     /// No more lines come from this host; the text says why, in one sentence.
     SourceLost(HostKey, Text),
 }

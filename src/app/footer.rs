@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::end_dialog::Scope;
-use super::keymap::{BINDINGS, Binding, Intent};
+use super::keymap::{BINDINGS, Binding, Intent, KeyContext};
 use super::probe_task::ProbeTask;
 use super::steering::Steering;
 use super::{App, List, Mode};
@@ -25,6 +25,27 @@ const PROCESSES: &[(Intent, &str)] = &[
     (Intent::SettingsPanel, "settings"),
     (Intent::Pause, "pause"),
     (Intent::Mine, "mine"),
+];
+
+/// The keys over the lists and the graph in a replay.
+const REPLAY: &[(Intent, &str)] = &[
+    (Intent::Help, "help"),
+    (Intent::Steer(Steering::Pause), "pause"),
+    (Intent::Steer(Steering::Step(-1)), ""),
+    (Intent::Steer(Steering::Step(1)), "step"),
+    (Intent::Steer(Steering::NextEvent(-1)), ""),
+    (Intent::Steer(Steering::NextEvent(1)), "event"),
+    (Intent::Steer(Steering::NextAlert), "alert"),
+    (Intent::Steer(Steering::OpenJump), "jump"),
+    (Intent::Steer(Steering::Speed(-1)), ""),
+    (Intent::Steer(Steering::Speed(1)), "speed"),
+    (Intent::Quit, "quit"),
+    (Intent::Graph, "graph"),
+    (Intent::Detail, "info"),
+    (Intent::OpenFilter, "filter"),
+    (Intent::News, "news"),
+    (Intent::SaveScreen, "picture"),
+    (Intent::OtherList, "GPUs"),
 ];
 
 const GPUS: &[(Intent, &str)] = &[
@@ -180,6 +201,8 @@ impl App {
             _ => word,
         };
         let context = self.modes.current().key_context();
+        let of_replay = matches!(intent, Intent::Steer(_)) && context.has_replay_keys();
+        let context = if of_replay { KeyContext::Replay } else { context };
         let is_hinted = |binding: &&Binding| binding.contexts.contains(&context) && binding.intent == intent;
         let key = BINDINGS.iter().find(is_hinted)?.keys.split(' ').next()?;
         Some(FooterPart::Key(key, intent, word))
@@ -194,6 +217,7 @@ impl App {
                 (Intent::Close, "back"),
                 (Intent::Quit, "quit"),
             ],
+            Mode::List | Mode::Graph(_) if self.replay.is_some() => REPLAY,
             Mode::List if self.focus == List::Gpus => GPUS,
             Mode::List => PROCESSES,
             Mode::Page(page) if page.is_typing() => &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")],

@@ -50,6 +50,8 @@ pub(crate) struct Layout {
     pub graph: Area,
     /// The latest news. No rows while there are none, and on a small screen.
     pub news: Area,
+    /// The timeline of a replay, above the last row. No rows otherwise.
+    pub timeline: Area,
     /// The last row: the most useful keys, a notice, or the text being typed.
     pub footer: Area,
     pub body: Area,
@@ -202,6 +204,8 @@ pub(crate) struct ScreenShape {
     pub is_serious: bool,
     /// Whether the host line is shown.
     pub host: bool,
+    /// Whether there is a timeline.
+    pub timeline: bool,
 }
 
 impl ScreenShape {
@@ -219,7 +223,8 @@ impl ScreenShape {
             area
         };
         let host_rows = u16::from(self.host);
-        let between = height - 1 - host_rows;
+        let timeline_rows = u16::from(self.timeline);
+        let between = height - 1 - host_rows - timeline_rows;
         let news_lines = self.news_lines();
         let news_rows = if has_frames && news_lines > 0 { news_lines + 2 } else { news_lines };
         let lists = between - news_rows;
@@ -244,6 +249,7 @@ impl ScreenShape {
         let processes = take(rest - graph_rows);
         let graph = take(graph_rows);
         let news = take(news_rows);
+        let timeline = take(timeline_rows);
         let footer = take(1);
         let inside = |area: Area| if has_frames { area.inside() } else { area };
         let below = Area { height: 0, ..graph };
@@ -261,6 +267,7 @@ impl ScreenShape {
                 graph
             },
             news: if news_rows > 0 { inside(news) } else { news },
+            timeline,
             footer,
             body: Area { x: 0, y: host_rows, width, height: between },
             has_frames,
@@ -321,6 +328,7 @@ mod tests {
             news: 0,
             is_serious: false,
             host: true,
+            timeline: false,
         }
     }
 
@@ -385,10 +393,21 @@ mod tests {
                         let news = usize::from(width) % 6;
                         let is_serious = width % 2 == 0;
                         let processes = width / 4;
-                        let it =
-                            ScreenShape { width, height, gpus, gpu_view, graph, processes, news, is_serious, host }
-                                .divide()
-                                .unwrap();
+                        let timeline = width % 3 == 0;
+                        let it = ScreenShape {
+                            width,
+                            height,
+                            gpus,
+                            gpu_view,
+                            graph,
+                            processes,
+                            news,
+                            is_serious,
+                            host,
+                            timeline,
+                        }
+                        .divide()
+                        .unwrap();
                         let around = |area: Area| if it.has_frames { area.frame() } else { area };
                         let graph = Area {
                             height: it.graph.height + u16::from(it.has_frames && it.graph.height > 0),
@@ -396,7 +415,7 @@ mod tests {
                         };
                         let gpus = if it.tiles.is_some() { it.gpus } else { around(it.gpus) };
                         let news = if it.news.height > 0 { around(it.news) } else { it.news };
-                        let parts = [it.host, gpus, around(it.processes), graph, news, it.footer];
+                        let parts = [it.host, gpus, around(it.processes), graph, news, it.timeline, it.footer];
                         assert_eq!(parts.iter().map(|part| part.height).sum::<u16>(), height, "{it:?}");
                         assert!(it.processes.height >= 2, "{it:?}");
                         let below = |a: &Area, b: &Area| a.y + a.height == b.y;

@@ -76,6 +76,9 @@ impl App {
 
     fn click(&mut self, x: u16, y: u16, is_second: bool) -> Option<Effect> {
         let layout = self.layout()?;
+        if layout.timeline.contains(x, y) {
+            return self.click_timeline(x);
+        }
         if layout.footer.contains(x, y) {
             return self.click_footer(x.into());
         }

@@ -2,24 +2,45 @@
 //!
 //! A jump builds a second fleet, while the screen shows the one before. When the jump is done, the second takes its place.
 
+mod timeline;
 mod typed_time;
 
 use std::time::Duration;
 
 use tui_input::Input;
 
+pub(crate) use self::timeline::{Timeline, TimelineCell};
 pub(crate) use self::typed_time::RecordedClock;
 use super::App;
 use super::event::Effect;
 use super::mode::Mode;
 use super::steering::Steering;
 use crate::base::text::Text;
+use crate::model::OutlinePart;
 use crate::protocol::change::OutOfStep;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerCommand, PlayerReport, Speed};
 
 const AT_END: &str = "the recording is at its end: J goes to another time";
+
+const NOTHING_ACTS: &str = "nothing here acts on the machine";
+
+/// A timeline of this width has room for words.
+const WITH_WORDS: u16 = 120;
+
+/// The texts around the bar of the timeline, and the place of the bar.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TimelineBar {
+    pub begin: String,
+    pub end: String,
+    /// The time of the replay, with seconds.
+    pub position: String,
+    pub words: &'static str,
+    /// The first column of the bar on the screen.
+    pub x: u16,
+    pub width: usize,
+}
 
 /// The state of a replay.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,13 +53,22 @@ pub(crate) struct Replay {
     is_jumping: bool,
     /// Whether all lines were shown.
     has_ended: bool,
+    pub timeline: Timeline,
     /// The problem if the recording could not be read to its end.
     problem: Option<Text>,
 }
 
 impl Replay {
     pub(super) fn new(speed: Speed) -> Self {
-        Self { is_paused: false, speed, at: None, is_jumping: false, has_ended: false, problem: None }
+        Self {
+            is_paused: false,
+            speed,
+            at: None,
+            is_jumping: false,
+            has_ended: false,
+            timeline: Timeline::default(),
+            problem: None,
+        }
     }
 
     /// The words of the header.
@@ -79,10 +109,9 @@ impl App {
         }
     }
 
-    pub(super) fn recording_at(&mut self, unix_ms: u64) {
-        if let Some(replay) = &mut self.replay {
-            replay.at = Some(unix_ms);
-        }
+    pub(super) fn recording_at(&mut self, unix_ms: u64) -> Option<Effect> {
+        self.replay.as_mut()?.at = Some(unix_ms);
+        None
     }
 
     /// Takes a line on the way of a jump.
@@ -91,13 +120,14 @@ impl App {
         let _too_early: Result<(), OutOfStep> = self.data.live_mut().apply(host, line);
     }
 
-    pub(super) fn take_report(&mut self, report: PlayerReport) {
+    pub(super) fn take_report(&mut self, report: PlayerReport) -> Option<Effect> {
         match report {
-            PlayerReport::At(unix_ms) => self.recording_at(unix_ms),
+            PlayerReport::At(unix_ms) => return self.recording_at(unix_ms),
             PlayerReport::JumpBegan => self.begin_jump(),
             PlayerReport::Jumped => self.end_jump(),
             PlayerReport::JumpRefused(reason) => self.notice.set(reason.as_str()),
         }
+        None
     }
 
     fn begin_jump(&mut self) {
@@ -116,6 +146,40 @@ impl App {
         self.alerts.restart(self.data.live_mut(), self.options.warn_before);
         self.last_look.restart(self.data.live());
         self.graph.follow_present();
+    }
+
+    pub(super) fn take_outline(&mut self, part: OutlinePart) -> Option<Effect> {
+        self.replay.as_mut()?.timeline.add(part);
+        None
+    }
+
+    /// The texts around the bar of the timeline, and its width; `None` while the span of the recording is not known.
+    pub(crate) fn timeline_bar(&self) -> Option<TimelineBar> {
+        let replay = self.replay.as_ref()?;
+        let area = self.layout()?.timeline;
+        let (begin, end) = replay.timeline.span?;
+        let clock = RecordedClock::of(self.fleet());
+        let words = if area.width >= WITH_WORDS { NOTHING_ACTS } else { "read-only" };
+        let mut bar = TimelineBar {
+            begin: clock.hour_and_minute(begin, end),
+            end: clock.hour_and_minute(end, begin),
+            position: replay.at.map_or_else(String::new, |at| clock.seconds(at)),
+            words,
+            x: 0,
+            width: 0,
+        };
+        bar.x = area.x + u16::try_from(bar.begin.len()).ok()? + 1;
+        let others = bar.begin.len() + 1 + 1 + bar.end.len() + 2 + bar.position.len() + 2 + words.len();
+        bar.width = usize::from(area.width).checked_sub(others)?;
+        Some(bar)
+    }
+
+    /// Jumps to a column of the timeline that was clicked.
+    pub(super) fn click_timeline(&mut self, x: u16) -> Option<Effect> {
+        let bar = self.timeline_bar()?;
+        let column = usize::from(x.checked_sub(bar.x)?);
+        let target = self.replay.as_ref()?.timeline.target(column, bar.width)?;
+        Some(Effect::Play(vec![PlayerCommand::Jump(target)]))
     }
 
     /// Carries out an intent of the keys of a replay.
@@ -154,6 +218,17 @@ impl App {
                 let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
                 let at = replay.at?;
                 PlayerCommand::Jump(if minutes < 0 { at.saturating_sub(by) } else { at.saturating_add(by) })
+            }
+            Steering::NextEvent(_) | Steering::NextAlert => {
+                let (by, alerts) = if let Steering::NextEvent(by) = steering { (by, false) } else { (1, true) };
+                let Some((event, target)) = replay.timeline.next_event(replay.at?, by, alerts) else {
+                    let noun = if alerts { "alert" } else { "event" };
+                    let side = if by > 0 { "after" } else { "before" };
+                    self.notice.set(format!("there is no {noun} {side} this moment"));
+                    return None;
+                };
+                self.notice.set(format!("{} {}", clock.seconds(event.unix_ms), event.sentence));
+                PlayerCommand::Jump(target)
             }
             Steering::OpenJump => {
                 self.modes.open(Mode::JumpTime(Input::default()));

@@ -11,6 +11,10 @@ pub enum Steering {
     Speed(isize),
     /// Jump this many minutes.
     JumpBy(i64),
+    /// Jump this many events.
+    NextEvent(isize),
+    /// Jump to the next event that raised an alert.
+    NextAlert,
     /// Type a time to jump to.
     OpenJump,
     /// Jump to the time that was typed.

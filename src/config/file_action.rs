@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use crate::base::text::Text;
 use crate::cli::FileAction;
+use crate::commands::outline;
 use crate::commands::report::{self, Exit};
 use crate::source::{RecordingReader, detached_gputop};
 
@@ -73,6 +74,7 @@ pub(crate) fn act(action: FileAction, path: &Path, from: Option<u64>) -> ExitCod
         FileAction::Create => io::read_to_string(io::stdin()).and_then(|text| create_here(path, &text)),
         FileAction::Check => check_here(path),
         FileAction::Play => play_here(path, from),
+        FileAction::Outline => outline::print(path).map(|()| String::new()),
     };
     let Err(error) = result.and_then(|text| io::stdout().write_all(text.as_bytes())) else {
         return Exit::Success.into();

@@ -32,7 +32,7 @@ const MOST: u64 = 1 << 53;
 const SAME_LEAK: Duration = Duration::from_mins(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum NewsKind {
+pub enum NewsKind {
     Began,
     Ended,
     Signalled,

@@ -20,8 +20,15 @@ pub fn detached_gputop() -> Command {
     command
 }
 
+/// Returns a command that runs this program without gputop's terminal, and only as long as the thread that starts it.
+pub fn short_lived_gputop() -> Command {
+    let mut command = detached_gputop();
+    kill_with_this_thread(&mut command);
+    command
+}
+
 /// Makes the kernel kill the process of a command when the thread that starts it ends, even if that thread is killed.
-pub(super) fn kill_with_this_thread(command: &mut Command) -> &mut Command {
+fn kill_with_this_thread(command: &mut Command) -> &mut Command {
     // SAFETY: the closure makes one system call, allocates nothing and takes no lock.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
 }

@@ -30,7 +30,7 @@ use self::player::{Player, Reader, ReaderCommand};
 pub use self::reader::RecordingReader;
 pub use self::writer::{FrameStart, RecordingLimits, RecordingWriter};
 use super::connection::{Connection, Reporter};
-use super::detach::{detached_gputop, kill_with_this_thread};
+use super::detach::short_lived_gputop;
 use crate::base::text::Text;
 use crate::protocol::playback::Speed;
 
@@ -53,7 +53,7 @@ impl Recording {
         let path = if self.is_stdin() { PathBuf::from("/dev/stdin") } else { self.path.clone() };
         let is_stdin = self.is_stdin();
         let reader_command = move |from: Option<u64>| {
-            let mut command = detached_gputop();
+            let mut command = short_lived_gputop();
             command.args(["file-action", "play"]);
             if let Some(from) = from {
                 command.arg("--from").arg(from.to_string());
@@ -62,7 +62,6 @@ impl Recording {
             if !is_stdin {
                 command.stdin(Stdio::null());
             }
-            kill_with_this_thread(&mut command);
             command
         };
         self.play(Box::new(reader_command), reporter)
@@ -88,7 +87,8 @@ impl Recording {
         }))
     }
 
-    fn is_stdin(&self) -> bool {
+    /// Whether the recording comes from the standard input.
+    pub fn is_stdin(&self) -> bool {
         self.path.as_os_str() == "-"
     }
 }

@@ -6,6 +6,7 @@
 
 mod notify;
 mod options;
+mod outline;
 mod save_settings;
 pub(crate) mod screenshot;
 
@@ -33,7 +34,7 @@ use crate::app::keymap::Intent;
 use crate::base::terminal::size;
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
-use crate::model::{Fleet, HostLabel};
+use crate::model::{Fleet, HostLabel, OutlinePart};
 use crate::source::{SourceEvent, Sources, descriptors};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
@@ -64,6 +65,8 @@ pub(crate) fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     terminal::end_on_panic(Some(screen.tty()));
     let end = runtime.block_on(async {
         let (sender, inputs) = listen()?;
+        let outlines = sender.clone();
+        outline::start(&options.sources, move |part| outlines.send(SessionInput::Outline(part)).is_ok());
         Session::new(options, screen, sources, &sender).run(inputs).await
     })?;
     Ok(match end {
@@ -86,6 +89,8 @@ enum SessionInput {
     Signal(Signal),
     /// The program of an alert ended. Holds a sentence on what went wrong, if anything did.
     AlertProgramEnded(Option<Text>),
+    /// A part of the outline of the recording.
+    Outline(OutlinePart),
     /// A sentence on whether settings were written.
     SettingsWritten(Text),
     /// The terminal cannot be read, so not even the key that quits would work.
@@ -267,6 +272,7 @@ impl<'a> Session<'a> {
                         self.notifier.program_ended();
                         problem.and_then(|problem| self.update(Event::Done(problem)))
                     }
+                    SessionInput::Outline(part) => self.update(Event::Outline(part)),
                     SessionInput::SettingsWritten(sentence) => self.update(Event::Done(sentence)),
                     SessionInput::KeysUnreadable(error) => return Err(error).context("cannot read keys from the terminal"),
                 },

@@ -73,16 +73,19 @@ fn replay(path: &Path, args: &[&str]) -> Output {
 
 pub(crate) fn terminal(path: &Path, args: &[&str]) -> Terminal {
     let mut command = Host::new([]).gputop(["replay"]);
-    Terminal::run(command.arg(path).args(args), 120, 24)
+    // One row more than live: the timeline.
+    Terminal::run(command.arg(path).args(args), 120, 25)
 }
 
-/// The lists of the screen: without the first lines, which name the source, and the last, which shows notices.
+/// The lists of the screen: without the first lines, which name the source, the timeline of a replay, and the last line, which
+/// shows notices.
 pub(crate) fn lists(terminal: &Terminal) -> Vec<String> {
     let text = terminal.text();
     // The emulator omits cells at the end of a line that were never drawn.
     let lines: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();
     let first = lines.iter().position(|line| line.contains("HEALTH")).expect("there is a list of GPUs");
-    lines[first..lines.len() - 1].to_vec()
+    let is_timeline = |line: &String| line.ends_with("nothing here acts on the machine");
+    lines[first..lines.len() - 1].iter().filter(|line| !is_timeline(line)).cloned().collect()
 }
 
 /// Waits until the last pass of the recording is on the screen, then returns its lists.

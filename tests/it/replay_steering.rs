@@ -61,3 +61,51 @@ fn the_screen_after_a_jump_is_that_of_playing_up_to_there() {
     wait_for_end(&jumping);
     assert_eq!(lists(&jumping), end);
 }
+
+#[test]
+fn a_replay_goes_to_the_next_event_and_its_timeline_says_where_it_is() {
+    let recorder = Recorder::new();
+    let path = recorder.record("long.jsonl", PASSES, STEP_MS);
+    let replay = terminal(&path, &[]);
+    let begin = &time_of(&recorder.snapshot, 0)[11..];
+    let end = &time_of(&recorder.snapshot, PASSES - 1)[11..16];
+    replay.wait_for(&format!(" {end}  {begin}  nothing here acts on the machine"));
+    // The leak is serious, so both keys lead to it.
+    let leak = format!("LEAK {} sleep", recorder.pid);
+    replay.keys(" }");
+    replay.wait_for(&leak);
+    replay.wait_for(" LEAK: ");
+    let found = lists(&replay);
+    replay.keys("}");
+    replay.wait_for("there is no event after this moment");
+    replay.keys("J-1h\r");
+    replay.wait_until_gone(" LEAK: ");
+    replay.keys("!");
+    replay.wait_for(" LEAK: ");
+    assert_eq!(lists(&replay), found);
+    replay.keys("{");
+    replay.wait_for("there is no event before this moment");
+}
+
+#[test]
+fn a_replay_is_stepped_pass_by_pass_in_both_directions() {
+    let recorder = Recorder::new();
+    let path = recorder.record("long.jsonl", 20, STEP_MS);
+    let replay = terminal(&path, &[]);
+    replay.wait_for(&memory(0));
+    for pass in [1, 2, 3] {
+        replay.keys(".");
+        replay.wait_for(&memory(pass));
+    }
+    for pass in [2, 1] {
+        replay.keys(",");
+        replay.wait_for(&memory(pass));
+    }
+    replay.wait_for("RECORDING paused");
+    // A high speed ends the pause only with the key that plays.
+    replay.keys("+++++++++");
+    replay.wait_for("plays at ×1000");
+    replay.wait_for("RECORDING paused");
+    replay.keys(" ");
+    wait_for_end(&replay);
+}

@@ -60,6 +60,7 @@ const WORDS: &[(&str, &str)] = &[
     ("▼", "in the news and below a graph: ended, or gave its memory back"),
     ("↘", "below a graph: its memory fell"),
     ("✕", "in the news and below a graph: a signal was sent to it"),
+    ("timeline", "the line above the keys of a replay: ! is serious, ▼ an end, a blank a gap; a click jumps there"),
     ("PID 1", "the first process of the host or container; it adopts processes whose parent exited"),
     ("≥", "a part of the sum is not known"),
     ("N/A", "this GPU or driver does not report it"),

@@ -22,6 +22,20 @@ impl RecordedClock {
         Self { offset: fleet.hosts().find_map(|(_, model)| offset(model)).unwrap_or(0) }
     }
 
+    /// Returns `03:41:12`.
+    pub(crate) fn seconds(self, unix_ms: u64) -> String {
+        local_time(unix_ms, self.offset)[11..19].to_owned()
+    }
+
+    /// Returns `03:41`, with the date before it if that of `other` is another one.
+    pub(crate) fn hour_and_minute(self, unix_ms: u64, other: u64) -> String {
+        let (time, other) = (local_time(unix_ms, self.offset), local_time(other, self.offset));
+        if time[..10] == other[..10] {
+            return time[11..16].to_owned();
+        }
+        format!("{} {}", &time[5..10], &time[11..16])
+    }
+
     /// Returns a time in milliseconds since 1970 that the user typed while the recording is at `now`.
     ///
     /// # Errors
