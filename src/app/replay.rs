@@ -224,7 +224,11 @@ impl App {
                 let Some((event, target)) = replay.timeline.next_event(replay.at?, by, alerts) else {
                     let noun = if alerts { "alert" } else { "event" };
                     let side = if by > 0 { "after" } else { "before" };
-                    self.notice.set(format!("there is no {noun} {side} this moment"));
+                    self.notice.set(if replay.timeline.is_complete {
+                        format!("there is no {noun} {side} this moment")
+                    } else {
+                        format!("no {noun} {side} this moment was found yet: gputop still reads the recording")
+                    });
                     return None;
                 };
                 self.notice.set(format!("{} {}", clock.seconds(event.unix_ms), event.sentence));

@@ -32,6 +32,11 @@ const MOST_HOSTS: usize = 1024;
 ///
 /// When the file cannot be read, or nothing reads the outline any more.
 pub(crate) fn print(path: &Path) -> io::Result<()> {
+    print_parts(path)?;
+    write(&OutlinePart::Complete)
+}
+
+fn print_parts(path: &Path) -> io::Result<()> {
     let mut reader = RecordingReader::open(path)?;
     let Some((begin, end)) = reader.span()? else { return Ok(()) };
     let mut outline = Outline { known: BTreeSet::new(), hosts: Vec::new() };

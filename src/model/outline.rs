@@ -22,6 +22,8 @@ pub enum OutlinePart {
         end: u64,
     },
     Event(OutlineEvent),
+    /// Nothing follows.
+    Complete,
 }
 
 /// Something that happened in a recording.

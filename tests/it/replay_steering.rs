@@ -70,6 +70,7 @@ fn a_replay_goes_to_the_next_event_and_its_timeline_says_where_it_is() {
     let begin = &time_of(&recorder.snapshot, 0)[11..];
     let end = &time_of(&recorder.snapshot, PASSES - 1)[11..16];
     replay.wait_for(&format!(" {end}  {begin}  nothing here acts on the machine"));
+    replay.wait_until("the leak on the timeline", |screen| screen.contents().contains("─!─"));
     // The leak is serious, so both keys lead to it.
     let leak = format!("LEAK {} sleep", recorder.pid);
     replay.keys(" }");

@@ -19,6 +19,8 @@ const BEFORE_MS: u64 = 1500;
 pub(crate) struct Timeline {
     /// The times of the first and the last line, in milliseconds since 1970; `None` until they are known.
     pub span: Option<(u64, u64)>,
+    /// Whether all events are known.
+    pub(super) is_complete: bool,
     gaps: Vec<(u64, u64)>,
     /// In the order of time.
     events: Vec<OutlineEvent>,
@@ -42,6 +44,7 @@ impl Timeline {
                 let place = self.events.partition_point(|other| other.unix_ms <= event.unix_ms);
                 self.events.insert(place, event);
             }
+            OutlinePart::Complete => self.is_complete = true,
             OutlinePart::Gap { .. } | OutlinePart::Event(_) => {}
         }
     }
