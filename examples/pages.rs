@@ -105,10 +105,13 @@ fn escaped(text: &str) -> String {
 const REST: &str = r".SH FILES
 .TP
 \fI$XDG_CONFIG_HOME/gputop/config.toml\fR, \fI~/.config/gputop/config.toml\fR
-The settings of the user: \fBtheme\fR, \fBinterval\fR, \fBcolumns\fR, \fBgpu_columns\fR, \fBsort\fR, \fBgroup\fR, \fBmine\fR, \fBhost\fR, \fBmouse\fR, \fBascii\fR. \fBW\fR writes it. Flags take precedence over variables, and variables over the file. Unknown keys are reported and ignored; invalid values are errors that name the line.
+The settings of the user: \fBtheme\fR, \fBinterval\fR, \fBcolumns\fR, \fBgpu_columns\fR, \fBsort\fR, \fBgroup\fR, \fBmine\fR, \fBhost\fR, \fBmouse\fR, \fBascii\fR, \fBhistory\fR. \fBW\fR writes it. Flags take precedence over variables, and variables over the file. Unknown keys are reported and ignored; invalid values are errors that name the line.
 .TP
 \fI$XDG_STATE_HOME/gputop/screen.toml\fR, \fI~/.local/state/gputop/screen.toml\fR
 The settings changed on the screen in the last run: sorting, columns, grouping, colours. config.toml takes precedence.
+.TP
+\fI$XDG_STATE_HOME/gputop/history/\fR
+The history of each host for the next session, 64 MiB and 7 days at most. \fB\-\-no\-history\fR turns it off.
 .TP
 \fI$XDG_STATE_HOME/gputop/kills.jsonl\fR
 The audit log: one line for each signal, with its time and result.

@@ -285,6 +285,7 @@ impl App {
                 return None;
             }
             Event::Line(host, line) => self.take_line(host, *line),
+            Event::Past(host, past) => self.begin_after(host, &past),
             Event::Key(key) => {
                 self.alerts.read(self.data.shown());
                 self.last_look.press(self.data.live());

@@ -205,6 +205,10 @@ pub(crate) struct ScreenArgs {
     #[arg(long)]
     pub(crate) no_mouse: bool,
 
+    /// Neither show the history of earlier sessions nor keep that of this one
+    #[arg(long)]
+    pub(crate) no_history: bool,
+
     /// ASCII only (default in non-UTF-8 locales)
     #[arg(long)]
     pub(crate) ascii: bool,
@@ -454,6 +458,10 @@ pub(crate) enum FileAction {
     Play,
     /// Print what happened in a recording
     Outline,
+    /// Write the standard input, a full line and a checkpoint, as the history of a host
+    KeepHistory,
+    /// Print the past of a host
+    ReadHistory,
 }
 
 impl FileAction {
@@ -466,6 +474,8 @@ impl FileAction {
             Self::Check => "check",
             Self::Play => "play",
             Self::Outline => "outline",
+            Self::KeepHistory => "keep-history",
+            Self::ReadHistory => "read-history",
         }
     }
 }

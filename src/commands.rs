@@ -9,6 +9,7 @@ pub mod estimate;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub mod free;
+pub(crate) mod history;
 pub mod ooms;
 pub mod orphans;
 pub(crate) mod outline;

@@ -4,6 +4,7 @@
 //! changed on the screen are saved beside it, in `screen.toml` under `$XDG_STATE_HOME`, and have the lowest priority.
 
 pub(crate) mod file_action;
+mod history_files;
 
 use std::env;
 use std::io;
@@ -36,6 +37,7 @@ struct Config {
     settings: Settings,
     mouse: Option<bool>,
     ascii: Option<bool>,
+    history: Option<bool>,
     /// A sentence that names the unknown keys of `config.toml`.
     unknown: Option<String>,
     /// A sentence that names the file that could not be read in time.
@@ -83,6 +85,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
             patience: PATIENCE,
             save_changes: Box::new(move |settings, patience| saver.save_changes(settings, patience)),
         },
+        history_files: config.history_folder(cli).map(history_files::files),
     })
 }
 
@@ -196,6 +199,14 @@ impl Config {
         }
     }
 
+    /// The folder of histories; `None` when no history is kept.
+    fn history_folder(&self, cli: &Cli) -> Option<PathBuf> {
+        // The file of the last run has a place under the same conditions.
+        let is_kept =
+            !cli.screen.no_history && self.history.unwrap_or(true) && !matches!(cli.task, Some(Task::Replay(_)));
+        Some(self.last_run_file.as_ref().filter(|_| is_kept)?.with_file_name("history"))
+    }
+
     /// Saves the settings that were changed on the screen for the next run. Waits no longer than `patience`.
     fn save_changes(&self, now: &Settings, patience: Duration) {
         // Which processes are shown, and the interval, are for one run only.
@@ -280,6 +291,7 @@ fn set(config: &mut Config, key: &str, value: &DeValue<'_>) -> Result<bool, Stri
     match key {
         "mouse" => config.mouse = Some(flag(value)?),
         "ascii" => config.ascii = Some(flag(value)?),
+        "history" => config.history = Some(flag(value)?),
         key => match Settings::form(key) {
             Some(SettingForm::Flag) => config.settings.set(key, &flag(value)?.to_string())?,
             Some(SettingForm::Text | SettingForm::List) => config.settings.set(key, &text(value)?)?,

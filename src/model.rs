@@ -17,6 +17,7 @@ mod leak_advice;
 mod news;
 mod outline;
 mod pairs;
+mod past;
 mod process_role;
 mod process_total;
 mod process_tree;
@@ -39,6 +40,7 @@ pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject}
 pub use self::job::{Job, JobKey};
 pub(crate) use self::news::{NewsItem, NewsKind};
 pub(crate) use self::outline::{OutlineEvent, OutlinePart, events as outline_events};
+pub use self::past::Past;
 pub(crate) use self::process_role::{DATALOADER_WORKER, short_name};
 pub(crate) use self::process_total::{ProcessTotal, Total};
 pub(crate) use self::reclaim::{Reclaim, Returned};

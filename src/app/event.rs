@@ -4,7 +4,7 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
-use crate::model::{HostLabel, OutlinePart};
+use crate::model::{HostLabel, OutlinePart, Past};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -17,6 +17,8 @@ pub enum Event {
     Host(HostKey, HostLabel),
     /// A line arrived from this host.
     Line(HostKey, Box<Line>),
+    /// The past of this host was read from a file.
+    Past(HostKey, Box<Past>),
     /// A key was pressed.
     Key(KeyEvent),
     /// The mouse was clicked, or its wheel turned.

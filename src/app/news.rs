@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::App;
+use super::event::Effect;
 use crate::base::time::ViewerTime;
 use crate::base::units::{Elapsed, Moment};
-use crate::model::{Fleet, NewsItem, Severity};
+use crate::model::{Fleet, HostModel, NewsItem, Past, Severity};
 use crate::protocol::host_key::HostKey;
 
 /// A user who presses no key for this long does not look.
@@ -74,6 +76,19 @@ pub(crate) struct LastLook {
 }
 
 impl LastLook {
+    /// Counts the time since an earlier viewer of the host ended as time in which the user did not look.
+    pub(super) fn begin_after(&mut self, host: HostKey, past: &Past, fleet: &Fleet) {
+        let Some((latest, last_look_ms)) = fleet.host(host).and_then(HostModel::latest).zip(past.last_look_ms) else {
+            return;
+        };
+        if past.boot_id != latest.host.facts.boot_id {
+            return;
+        }
+        let ago = latest.unix_ms.saturating_sub(last_look_ms);
+        self.seen.insert(host, Moment(latest.at.0.saturating_sub(ago)));
+        self.since = self.since.max(ViewerTime::new(Duration::from_millis(ago)));
+    }
+
     pub(super) fn press(&mut self, fleet: &Fleet) {
         if self.returned.is_none() && self.summary(fleet).is_some() {
             self.returned = Some(ViewerTime::ZERO);
@@ -121,6 +136,19 @@ impl LastLook {
         let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
         let ago = Elapsed(self.since.duration());
         (!counts.is_empty()).then(|| format!("News since you last looked ({ago} ago): {}", counts.join(", ")))
+    }
+}
+
+impl App {
+    /// The fleet as it is now, also while the screen is paused.
+    pub(crate) fn live_fleet(&self) -> &Fleet {
+        self.data.live()
+    }
+
+    pub(super) fn begin_after(&mut self, host: HostKey, past: &Past) -> Option<Effect> {
+        self.data.live_mut().begin_after(host, past);
+        self.last_look.begin_after(host, past, self.data.live());
+        None
     }
 }
 

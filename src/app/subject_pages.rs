@@ -51,8 +51,9 @@ impl App {
             self.modes.close();
         }
         match subject {
-            GpuOrProcess::Gpu(gpu) => self.select_gpu(&HostGpu { host, gpu }),
-            GpuOrProcess::Process(process) => self.select_process(HostProcess { host, process }),
+            Some(GpuOrProcess::Gpu(gpu)) => self.select_gpu(&HostGpu { host, gpu }),
+            Some(GpuOrProcess::Process(process)) => self.select_process(HostProcess { host, process }),
+            None => None,
         }
     }
 

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use crate::base::text::Text;
 use crate::cli::FileAction;
+use crate::commands::history;
 use crate::commands::outline;
 use crate::commands::report::{self, Exit};
 use crate::source::{RecordingReader, detached_gputop};
@@ -28,19 +29,19 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
 
 /// Replaces a file at once: a reader finds the old text or the new one. Waits while the file system hangs.
 pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
-    ask(FileAction::Replace, path, input_of(text)?).map(drop)
+    ask(FileAction::Replace, path, input_of(text.as_bytes())?).map(drop)
 }
 
 /// Writes a new file that only its owner may read. Returns its path, which has a number if the name was taken. Waits while the
 /// file system hangs.
 pub(super) fn create(path: &Path, text: &str) -> io::Result<PathBuf> {
-    ask(FileAction::Create, path, input_of(text)?).map(PathBuf::from)
+    ask(FileAction::Create, path, input_of(text.as_bytes())?).map(PathBuf::from)
 }
 
 /// The input is complete before the process starts: this process may end at any time.
-fn input_of(text: &str) -> io::Result<Stdio> {
+pub(super) fn input_of(text: &[u8]) -> io::Result<Stdio> {
     let mut input = File::from(memfd_create("input", MemfdFlags::CLOEXEC)?);
-    input.write_all(text.as_bytes())?;
+    input.write_all(text)?;
     input.rewind()?;
     Ok(input.into())
 }
@@ -51,7 +52,7 @@ pub(super) fn check(path: &Path) -> io::Result<()> {
 }
 
 /// Lets a process of its own act on a file. Returns the standard output of the process.
-fn ask(action: FileAction, path: &Path, input: Stdio) -> io::Result<String> {
+pub(super) fn ask(action: FileAction, path: &Path, input: Stdio) -> io::Result<String> {
     let mut command = detached_gputop();
     command.arg("file-action").arg(action.name()).arg("--").arg(path);
     let output = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
@@ -75,6 +76,8 @@ pub(crate) fn act(action: FileAction, path: &Path, from: Option<u64>) -> ExitCod
         FileAction::Check => check_here(path),
         FileAction::Play => play_here(path, from),
         FileAction::Outline => outline::print(path).map(|()| String::new()),
+        FileAction::KeepHistory => history::write_here(path, io::stdin().lock()).map(|()| String::new()),
+        FileAction::ReadHistory => history::read_here(path),
     };
     let Err(error) = result.and_then(|text| io::stdout().write_all(text.as_bytes())) else {
         return Exit::Success.into();

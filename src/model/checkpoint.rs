@@ -1,5 +1,9 @@
 //! The state of a host in a checkpoint: all that the model derived from earlier lines, so that a reader can go on from there.
 //!
+//! A checkpoint has all verdicts, news and events, and of each curve the 15 minutes by the second, one hour by ten seconds, one day by
+//! five minutes and the days before by the hour. So a graph shows less detail for older times than it did live: the highest and lowest
+//! amounts of five minutes instead of the peaks of ten seconds, and those of an hour for days that are over.
+//!
 //! A checkpoint may be forged, like every line: one that is not understood, or breaks a rule that the model relies on, is
 //! ignored.
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{HostModel, HostProcess, HostSubject};
+use super::{HostModel, HostProcess, HostSubject, Past};
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::protocol::change::OutOfStep;
@@ -81,6 +81,13 @@ impl Fleet {
                 host.name = Text::new(format!("{name}#{number}"));
             }
             taken.push(host.name.clone());
+        }
+    }
+
+    /// Lets a host go on from its past.
+    pub(crate) fn begin_after(&mut self, host: HostKey, past: &Past) {
+        if let Some(host) = self.0.get_mut(&host) {
+            host.model.begin_after(past);
         }
     }
 

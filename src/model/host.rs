@@ -11,13 +11,14 @@ use super::history::{AllocatorHistory, History, MemoryHistory, TensorHistory};
 use super::identity::GpuOrProcess;
 use super::job::{Job, Jobs};
 use super::news::{NewsItem, NewsLog, NewsSources};
+use super::past::Past;
 use super::process_total::{ProcessTotal, process_totals};
 use super::process_tree::ProcessTree;
 use super::unaccounted::{self, UnaccountedMemory};
 use super::verdict::process_records::{ProcessRecords, ProcessView};
 use super::verdict::{self, Verdict};
 use crate::base::time::{ViewerTime, WallClock};
-use crate::base::units::Moment;
+use crate::base::units::{Elapsed, Moment};
 use crate::protocol::change::{Change, OutOfStep};
 use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::line::Line;
@@ -44,9 +45,12 @@ pub struct HostModel {
 /// The shortest time without data that counts as overdue: the first passes may take longer than a short interval.
 const SHORTEST_OVERDUE: Duration = Duration::from_millis(500);
 
+/// The shortest time between two viewers that is news.
+const UNSEEN: Duration = Duration::from_mins(1);
+
 impl HostModel {
     /// Applies a line of this host. Fails like [`HostModel::change`].
-    pub(crate) fn apply(&mut self, line: Line) -> Result<(), OutOfStep> {
+    pub fn apply(&mut self, line: Line) -> Result<(), OutOfStep> {
         match line {
             Line::Full(snapshot) => self.replace(*snapshot),
             Line::Tick(change) => return self.change(*change),
@@ -121,6 +125,23 @@ impl HostModel {
         // A jump in a recording goes to the snapshot that the checkpoint is from.
         if checkpoint.at < self.now() {
             self.remember();
+        }
+    }
+
+    /// Goes on from what an earlier viewer or a recorder saw, and adds news of the time that nobody saw. Of a past before the last
+    /// boot, the news only name the file.
+    pub(crate) fn begin_after(&mut self, past: &Past) {
+        let Some(latest) = &self.latest else { return };
+        let (now, unix_ms) = (latest.at, latest.unix_ms);
+        if past.boot_id != latest.host.facts.boot_id {
+            let sentence = format!("the host has started anew; `gputop replay {}` shows the time before", past.path);
+            return self.news.add_unseen(now, sentence);
+        }
+        self.restore(&past.checkpoint);
+        let unseen = Duration::from_millis(unix_ms.saturating_sub(past.unix_ms));
+        if unseen >= UNSEEN && past.checkpoint.at <= now {
+            let sentence = format!("nothing was read for {}: no gputop ran", Elapsed(unseen));
+            self.news.add_unseen(past.checkpoint.at, sentence);
         }
     }
 

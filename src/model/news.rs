@@ -45,6 +45,8 @@ pub enum NewsKind {
     GpuAnswers,
     /// A watched process ended, or a watched GPU is free.
     Watched,
+    /// No viewer and no recorder read the host for some time.
+    Unseen,
 }
 
 impl NewsKind {
@@ -58,7 +60,7 @@ impl NewsKind {
             Self::Xid => "Xid",
             Self::GpuTrouble => "GPU trouble",
             Self::Watched => "alert",
-            Self::Began | Self::Signalled | Self::LeakOver | Self::GpuAnswers => return None,
+            Self::Began | Self::Signalled | Self::LeakOver | Self::GpuAnswers | Self::Unseen => return None,
         })
     }
 }
@@ -70,7 +72,8 @@ pub(crate) struct NewsItem {
     pub at: Moment,
     pub kind: NewsKind,
     pub severity: Severity,
-    pub subject: GpuOrProcess,
+    /// `None` for news of the whole host.
+    pub subject: Option<GpuOrProcess>,
     #[serde(deserialize_with = "sanitized")]
     pub sentence: String,
 }
@@ -136,18 +139,26 @@ impl NewsLog {
         self.items.len() <= REMEMBERED && numbers.chain([self.added, self.events]).all(|number| number <= MOST)
     }
 
-    fn add(&mut self, at: Moment, kind: NewsKind, severity: Severity, subject: GpuOrProcess, sentence: String) {
+    fn add(
+        &mut self,
+        at: Moment,
+        kind: NewsKind,
+        severity: Severity,
+        subject: impl Into<Option<GpuOrProcess>>,
+        sentence: String,
+    ) {
         if self.items.len() == REMEMBERED {
             self.items.pop_front();
         }
         let place = self.items.partition_point(|item| item.at <= at);
-        self.items.insert(place, NewsItem { number: self.added, at, kind, severity, subject, sentence });
+        self.items
+            .insert(place, NewsItem { number: self.added, at, kind, severity, subject: subject.into(), sentence });
         self.added += 1;
     }
 
     /// Adds an alert about a process or GPU that the user watches. The end of a process is news already.
     pub(super) fn add_alert(&mut self, at: Moment, subject: GpuOrProcess, sentence: &str) {
-        let is_end = |item: &&mut NewsItem| item.kind == NewsKind::Ended && item.subject == subject;
+        let is_end = |item: &&mut NewsItem| item.kind == NewsKind::Ended && item.subject.as_ref() == Some(&subject);
         match self.items.iter_mut().rev().find(is_end) {
             Some(end) => {
                 (end.kind, end.severity) = (NewsKind::Watched, Severity::Notable);
@@ -155,6 +166,11 @@ impl NewsLog {
             }
             None => self.add(at, NewsKind::Watched, Severity::Notable, subject, format!("ALERT {sentence}")),
         }
+    }
+
+    /// Adds that the host was not read before `at`, where the history of an earlier viewer ends or another boot began.
+    pub(super) fn add_unseen(&mut self, at: Moment, sentence: String) {
+        self.add(at, NewsKind::Unseen, Severity::Fine, None, sentence);
     }
 
     /// Remembers the name and user of a process for its news in the next snapshot, unless they are known.
@@ -192,7 +208,7 @@ impl NewsLog {
         if is_new || name == before {
             return;
         }
-        for item in self.items.iter_mut().filter(|item| item.subject == GpuOrProcess::Process(id)) {
+        for item in self.items.iter_mut().filter(|item| item.subject == Some(GpuOrProcess::Process(id))) {
             item.sentence = item.sentence.replacen(&before, &name, 1);
         }
     }
@@ -299,7 +315,9 @@ impl NewsLog {
             }
             let subject = GpuOrProcess::Process(verdict.process);
             let is_known = |item: &NewsItem, word: &str| {
-                item.kind == NewsKind::Suspect && item.subject == subject && item.sentence.starts_with(word)
+                item.kind == NewsKind::Suspect
+                    && item.subject.as_ref() == Some(&subject)
+                    && item.sentence.starts_with(word)
             };
             match verdict.word() {
                 "orphan" => self.items.retain(|item| !is_known(item, "orphan? ")),

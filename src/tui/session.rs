@@ -4,6 +4,7 @@
 //! The loop runs on one thread and never blocks. One more thread reads keys, and one watches for the end of the terminal.
 //! After a signal the exit code is 128 and the number of the signal, as in a shell.
 
+mod history;
 mod notify;
 mod options;
 mod outline;
@@ -24,8 +25,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
+use self::history::{HistoryKeeper, HistoryResult};
 use self::notify::Notifier;
-pub(crate) use self::options::{ScreenFiles, SessionOptions, SettingsFiles};
+pub(crate) use self::options::{HistoryFiles, HistoryOwner, ScreenFiles, SessionOptions, SettingsFiles};
 use self::save_settings::SettingsWriter;
 use crate::app::App;
 use crate::app::end_dialog::PlannedEnd;
@@ -35,6 +37,7 @@ use crate::base::terminal::size;
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::model::{Fleet, HostLabel, OutlinePart};
+use crate::protocol::host_key::HostKey;
 use crate::source::{SourceEvent, Sources, descriptors};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
@@ -93,6 +96,8 @@ enum SessionInput {
     Outline(OutlinePart),
     /// A sentence on whether settings were written.
     SettingsWritten(Text),
+    /// A process has read or written the history of a host.
+    History(HostKey, HistoryResult),
     /// The terminal cannot be read, so not even the key that quits would work.
     KeysUnreadable(io::Error),
 }
@@ -233,6 +238,7 @@ struct Session<'a> {
     expects_continue: bool,
     notifier: Notifier<'a>,
     settings_writer: SettingsWriter<'a>,
+    history: HistoryKeeper<'a>,
 }
 
 impl<'a> Session<'a> {
@@ -256,6 +262,7 @@ impl<'a> Session<'a> {
             expects_continue: false,
             notifier: Notifier::new(&options.alert_command, options.bell, inputs.clone()),
             settings_writer: SettingsWriter::new(&options.settings_files, inputs.clone()),
+            history: HistoryKeeper::new(options.history_files.as_ref(), inputs.clone()),
         }
     }
 
@@ -274,6 +281,9 @@ impl<'a> Session<'a> {
                     }
                     SessionInput::Outline(part) => self.update(Event::Outline(part)),
                     SessionInput::SettingsWritten(sentence) => self.update(Event::Done(sentence)),
+                    SessionInput::History(host, result) => {
+                        self.history.take(host, result).and_then(|event| self.update(event))
+                    }
                     SessionInput::KeysUnreadable(error) => return Err(error).context("cannot read keys from the terminal"),
                 },
                 () = self.screen.ready(), if is_outdated && !is_ready => None,
@@ -287,6 +297,7 @@ impl<'a> Session<'a> {
             };
         }
         self.screen.tty().restore();
+        self.history.finish(self.app.live_fleet());
         self.settings_writer.finish(&self.app.settings()).await;
         self.sources.close().await;
         end.context("the session ended without a reason")
@@ -302,6 +313,7 @@ impl<'a> Session<'a> {
     fn tick(&mut self) -> Option<SessionEnd> {
         self.sources.reap();
         let before = std::mem::replace(&mut self.now, Instant::now());
+        self.history.pass(self.app.live_fleet(), &self.sources, self.now);
         self.update(Event::Tick(ViewerTime::new(self.now - before)))
     }
 

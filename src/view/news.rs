@@ -59,7 +59,7 @@ pub(super) fn sign(kind: NewsKind) -> &'static str {
         NewsKind::Began => "▲",
         NewsKind::Ended | NewsKind::LeakOver => "▼",
         NewsKind::Signalled => "✕",
-        NewsKind::GpuAnswers => "·",
+        NewsKind::GpuAnswers | NewsKind::Unseen => "·",
         NewsKind::Leak
         | NewsKind::Suspect
         | NewsKind::OutOfMemory

@@ -34,6 +34,7 @@ mod free;
 mod frozen;
 mod gpu_page;
 mod hangs;
+mod history;
 mod hostile;
 mod hostile_recordings;
 mod json_names;

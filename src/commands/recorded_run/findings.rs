@@ -88,11 +88,13 @@ impl Findings {
             self.news.retain(|number, _| *number < oldest || kept.contains(number));
         }
         for item in model.news() {
+            // A viewer adds these to its own history; a recording has a gap there.
+            let Some(of) = &item.subject else { continue };
             let event = RunEvent {
                 at: pass.unix(item.at),
                 kind: Some(item.kind),
                 severity: item.severity,
-                subject: subject(&item.subject, pass.boot),
+                subject: subject(of, pass.boot),
                 sentence: item.sentence.clone(),
             };
             self.news.insert(item.number, event);

@@ -88,6 +88,7 @@ pub(super) fn event_label(host: &HostRun, event: &RunEvent) -> String {
         Some(NewsKind::LeakOver) => format!("leak over: {}", name()),
         Some(NewsKind::OutOfMemory) => format!("out of memory: {}", name()),
         Some(NewsKind::GpuTrouble) => format!("{} fails", name()),
+        Some(NewsKind::Unseen) => "not seen".to_owned(),
         Some(NewsKind::GpuAnswers) => format!("{} answers", name()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::track::{BLANK, GAP, HIGHEST, Merge, Track};
 use crate::base::units::Moment;
@@ -116,8 +116,11 @@ fn signed(millis: u64) -> i64 {
 /// The coarse tracks of a curve, for times before the last 15 minutes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct CoarseTracks {
+    #[serde(serialize_with = "last_hour")]
     tens: Track,
+    #[serde(serialize_with = "lowest_by_the_hour")]
     low: Track,
+    #[serde(serialize_with = "highest_by_the_hour")]
     high: Track,
 }
 
@@ -142,6 +145,25 @@ impl CoarseTracks {
         push(&mut self.low, Resolution::FIVE_MINUTES, Merge::Lowest);
         push(&mut self.high, Resolution::FIVE_MINUTES, Merge::Highest);
     }
+}
+
+/// The buckets of an hour and of a day.
+const TENS_OF_AN_HOUR: u32 = 360;
+const PARTS_OF_AN_HOUR: u32 = 12;
+const PARTS_OF_A_DAY: u32 = 288;
+
+/// Writes the last hour into a checkpoint: older times have five-minute buckets, too, and would be half of the checkpoint.
+fn last_hour<S: Serializer>(tens: &Track, serializer: S) -> Result<S::Ok, S::Error> {
+    tens.last_buckets(TENS_OF_AN_HOUR).serialize(serializer)
+}
+
+/// Writes the last day into a checkpoint as it is, and the days before by the hour.
+fn lowest_by_the_hour<S: Serializer>(low: &Track, serializer: S) -> Result<S::Ok, S::Error> {
+    low.merged(PARTS_OF_A_DAY, PARTS_OF_AN_HOUR, Merge::Lowest).serialize(serializer)
+}
+
+fn highest_by_the_hour<S: Serializer>(high: &Track, serializer: S) -> Result<S::Ok, S::Error> {
+    high.merged(PARTS_OF_A_DAY, PARTS_OF_AN_HOUR, Merge::Highest).serialize(serializer)
 }
 
 /// The age in milliseconds at which a curve gets its coarse tracks.

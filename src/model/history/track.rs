@@ -310,6 +310,40 @@ impl Track {
         (self.first + u32::try_from(begin).unwrap_or(u32::MAX), slots)
     }
 
+    /// Returns the last buckets alone.
+    pub(super) fn last_buckets(&self, kept: u32) -> Self {
+        let end = self.last().map_or(0, |last| last + 1);
+        let from = end.saturating_sub(kept);
+        let (first, slots) = self.slots(from, end);
+        Self::of(first, self.before(first), &slots)
+    }
+
+    /// Returns the track with the last `kept` buckets as they are, and one value for each `width` buckets before them.
+    pub(super) fn merged(&self, kept: u32, width: u32, keep: Merge) -> Self {
+        let (first, mut slots) = self.slots(0, u32::MAX);
+        let old = slots.len().saturating_sub(kept as usize);
+        let width = width as usize;
+        // Merged buckets begin at multiples of their width, so that a later checkpoint merges the same ones.
+        let ahead = (width - first as usize % width) % width;
+        let (head, rest) = slots[..old].split_at_mut(ahead.min(old));
+        for part in std::iter::once(head).chain(rest.chunks_mut(width)) {
+            let known = || part.iter().copied().filter(|slot| *slot <= HIGHEST);
+            let value = if keep == Merge::Highest { known().max() } else { known().min() };
+            if let Some(value) = value {
+                part.fill(value);
+            }
+        }
+        Self::of(first, self.before, &slots)
+    }
+
+    fn of(first: u32, before: Option<u32>, slots: &[u32]) -> Self {
+        let mut track = Self { first, before, ..Self::default() };
+        for slot in slots {
+            track.append(*slot, u32::MAX);
+        }
+        track
+    }
+
     /// The heap memory in bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {

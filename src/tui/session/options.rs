@@ -1,11 +1,14 @@
 //! The options of the session, and the functions that write settings.
 
 use std::fmt;
+use std::io;
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::AppOptions;
 use crate::app::settings::Settings;
+use crate::base::text::Text;
 use crate::source::Source;
 use crate::view::Theme;
 
@@ -26,6 +29,8 @@ pub(crate) struct SessionOptions {
     /// Sentences about the settings files, to show at the start.
     pub notices: Vec<String>,
     pub settings_files: SettingsFiles,
+    /// `None` when no history is kept: at the user's request, in a replay, and for the simulated machine.
+    pub history_files: Option<HistoryFiles>,
 }
 
 /// The files of a saved screen.
@@ -40,6 +45,31 @@ pub(crate) struct ScreenFiles {
 
 /// Saves settings for the next run, within the given time.
 pub(crate) type SaveChanges = Box<dyn Fn(&Settings, Duration)>;
+
+/// The host whose history a file holds, and the source of its lines.
+#[derive(Debug, Clone)]
+pub(crate) struct HistoryOwner {
+    pub name: Text,
+    pub source: Text,
+}
+
+/// Returns the past of a host as JSON; `None` when there is none. Blocks while the file system hangs.
+pub(crate) type ReadPast = Arc<dyn Fn(&HistoryOwner) -> Result<Option<String>, String> + Send + Sync>;
+
+/// Starts a process that writes lines as the history of a host on this boot.
+pub(crate) type WriteHistory = Box<dyn Fn(&HistoryOwner, &Text, &[u8]) -> io::Result<Child>>;
+
+/// Reads and writes the history of hosts.
+pub(crate) struct HistoryFiles {
+    pub read: ReadPast,
+    pub write: WriteHistory,
+}
+
+impl fmt::Debug for HistoryFiles {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("HistoryFiles").finish_non_exhaustive()
+    }
+}
 
 /// Writes settings and screens into files. `write_config` and `save_screen` block while the file system hangs.
 pub(crate) struct SettingsFiles {
