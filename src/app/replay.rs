@@ -90,7 +90,8 @@ impl App {
         self.replay.as_ref().map_or(self.data.paused().is_some(), |replay| replay.is_paused)
     }
 
-    pub(super) fn is_jumping(&self) -> bool {
+    /// Whether lines lead to the time of a jump, and are not shown.
+    pub(crate) fn is_jumping(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| replay.is_jumping)
     }
 

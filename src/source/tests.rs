@@ -145,21 +145,31 @@ fn a_command_has_no_controlling_terminal() {
     );
 }
 
+/// A recorder gets no line that a replay would not understand.
 #[test]
-fn a_tap_gets_each_raw_line_with_its_host() {
+fn a_tap_gets_each_raw_line_that_is_understood_with_its_host() {
     let (sender, lines) = channel();
     let tap = Tap::new(move |host, time, line: &[u8]| _ = sender.send((host, time, line.to_vec())));
+    let reply = |pid: u32| {
+        format!(
+            r#"{{"kind":"reply", "process":{{"pid":{pid},"start_ticks":1}},"outcome":{{"kind":"refused","reason":""}}}}"#
+        )
+    };
     run(async {
-        let sources = ["echo '{\"kind\":\"aura\"}'; echo 'two words'; exit", "echo '{\"kind\": \"b\"}'"];
-        let mut sources = Sources::start(sources.map(script).into(), Some(tap)).unwrap();
-        sources.next().await;
-        sources.next().await;
+        let left = format!("echo '{}'; echo '{{\"kind\":\"aura\"}}'; echo '{}'", reply(1), reply(2));
+        let right = format!("echo '{}'", reply(3));
+        let mut sources = Sources::start([script(&left), script(&right)].into(), Some(tap)).unwrap();
+        let mut ended = 0;
+        while ended < 2 {
+            ended += u32::from(matches!(sources.next().await, SourceEvent::Ended(..)));
+        }
     });
     let mut lines: Vec<(HostKey, SystemTime, Vec<u8>)> = lines.iter().collect();
     lines.sort_by_key(|(host, ..)| *host);
     assert!(lines.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].1 <= pair[1].1), "{lines:?}");
-    let lines: Vec<(u16, &[u8])> = lines.iter().map(|(host, _, line)| (host.0, line.as_slice())).collect();
-    assert_eq!(lines, [(0, &b"{\"kind\":\"aura\"}"[..]), (0, b"two words"), (1, b"{\"kind\": \"b\"}")]);
+    let lines: Vec<(u16, String)> =
+        lines.into_iter().map(|(host, _, line)| (host.0, String::from_utf8(line).unwrap())).collect();
+    assert_eq!(lines, [(0, reply(1)), (0, reply(2)), (1, reply(3))]);
 }
 
 /// The recorder needs each line once, as it is in the file, in order, and only when its event is sent.

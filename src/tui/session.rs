@@ -38,6 +38,7 @@ use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::model::{Fleet, HostLabel, OutlinePart};
 use crate::protocol::host_key::HostKey;
+use crate::protocol::playback::PlayerReport;
 use crate::source::{SourceEvent, Sources, descriptors};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
@@ -362,7 +363,14 @@ impl<'a> Session<'a> {
         if std::mem::take(&mut self.is_blank) {
             self.pacer.next = Instant::now();
         }
+        if let SourceEvent::Player(PlayerReport::Jumped) = event {
+            self.screen_state = ScreenState::Awaited;
+        }
         let event = event_of_source(&self.app, event);
+        if self.app.is_jumping() {
+            // The lines of a jump change nothing on the screen, and are many.
+            return self.update(event);
+        }
         self.tick().or_else(|| self.update(event))
     }
 

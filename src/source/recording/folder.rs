@@ -52,7 +52,9 @@ impl RecordingFolder {
         if ![0, geteuid().as_raw()].contains(&stat.st_uid) {
             return Err("its folder belongs to another user: choose a folder of your own".to_owned());
         }
-        if Mode::from_raw_mode(stat.st_mode).contains(Mode::WOTH) {
+        // In a sticky folder such as /tmp, nobody else can replace or remove the file.
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) {
             return Err("every user may write to its folder: choose a folder of your own".to_owned());
         }
         Ok(Self { folder, name })

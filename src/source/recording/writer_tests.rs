@@ -271,4 +271,6 @@ fn links_foreign_folders_and_other_files_are_refused() {
     check_refused(&file("folder"), "Is a directory");
     fs::set_permissions(file("folder"), Permissions::from_mode(0o777)).unwrap();
     check_refused(&file("folder/night"), "every user may write to its folder");
+    fs::set_permissions(file("folder"), Permissions::from_mode(0o1777)).unwrap();
+    assert!(RecordingWriter::open(&file("folder/night"), LIMITS).is_ok(), "a sticky folder, as /tmp");
 }
