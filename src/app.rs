@@ -261,9 +261,9 @@ impl App {
         matches!(context, KeyContext::Filter | KeyContext::MarkName | KeyContext::JumpTime)
     }
 
-    /// The act that Enter performs in the end-process dialog; `None` while the dialog is closed.
-    pub(crate) fn planned_end(&self) -> Option<PlannedEnd> {
-        self.modes.end_dialog().map(EndDialog::planned)
+    /// The effect of Enter in the end-process dialog, unless it is marked as read; `None` too while the dialog is closed.
+    pub(crate) fn unread_end(&self) -> Option<PlannedEnd> {
+        self.modes.end_dialog().filter(|dialog| !dialog.is_read()).map(EndDialog::planned)
     }
 
     /// The span of time that the graphs show; zero while there is nothing to draw.

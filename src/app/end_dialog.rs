@@ -35,7 +35,7 @@ pub(crate) enum Choice {
 
 /// Everything that decides about the effect of Enter: the host, the choice, whether a gentle end begins with the root, and each
 /// target with its arguments.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedEnd(HostKey, Choice, bool, Vec<(ProcessId, Option<Argv>)>);
 
 /// The choices for one or for many processes: from gentle to hard, then signals that do not end a process.
@@ -87,6 +87,8 @@ pub(crate) struct EndDialog {
     pub scope: Scope,
     pub choice: Choice,
     pub typed: String,
+    /// The effect of Enter that the user had time to read; `None` until then, and after each key that changes it.
+    read: Option<PlannedEnd>,
     /// The moment of the first signal; `None` before it.
     pub first_sent: Option<Moment>,
     /// The moment of the last SIGINT of a gentle end; `None` when no SIGTERM is to follow.
@@ -128,6 +130,7 @@ impl EndDialog {
             scope: Scope::Chosen,
             choice: Choice::Signal(Signal::Term),
             typed: String::new(),
+            read: None,
             first_sent: None,
             interrupted: None,
             reclaim: Reclaim::expect(chosen.clone(), snapshot),
@@ -187,6 +190,16 @@ impl EndDialog {
         )
     }
 
+    /// Records that the dialog was on the screen for long enough to be read.
+    pub(super) fn mark_as_read(&mut self) {
+        self.read = Some(self.planned());
+    }
+
+    /// Whether the user had time to read the effect that Enter would have now.
+    pub(crate) fn is_read(&self) -> bool {
+        self.read.as_ref() == Some(&self.planned())
+    }
+
     /// Whether Tab can switch between the chosen processes and their whole job: nothing was sent yet, and the job has more
     /// processes.
     pub(crate) fn can_widen(&self) -> bool {
@@ -204,6 +217,7 @@ impl EndDialog {
 
     pub(crate) fn can_send(&self) -> bool {
         self.is_settled()
+            && self.is_read()
             && self.targets().any(Member::is_held)
             && !self.targets().any(|target| matches!(target.stage, Stage::Asked(_)))
             && self.word_to_type().is_none_or(|word| word == self.typed)
@@ -238,6 +252,7 @@ impl EndDialog {
     }
 
     pub(super) fn choose(&mut self, by: isize) {
+        self.read = None;
         let choices = self.choices();
         let at = choices.iter().position(|choice| *choice == self.choice).unwrap_or(0);
         self.choice = choices[at.saturating_add_signed(by).min(choices.len() - 1)];
@@ -262,6 +277,7 @@ impl EndDialog {
         if self.first_sent.is_some() || self.members.len() == self.chosen.len() {
             return Vec::new();
         }
+        self.read = None;
         self.scope = if self.scope == Scope::Chosen { Scope::Job } else { Scope::Chosen };
         // The root comes first.
         self.members.sort_by_key(|member| self.job.iter().position(|id| *id == member.id()).unwrap_or(usize::MAX));

@@ -351,6 +351,14 @@ impl App {
         }
     }
 
+    /// Records that the end-process dialog, as it is now, was on the screen for long enough to be read. Enter sends nothing
+    /// before: it was typed for what the screen showed until then.
+    pub(crate) fn mark_end_as_read(&mut self) {
+        if let Some(dialog) = self.modes.end_dialog_mut() {
+            dialog.mark_as_read();
+        }
+    }
+
     fn confirm(&mut self) -> Option<Effect> {
         let dialog = self.modes.end_dialog_mut()?;
         if dialog.is_over() {

@@ -51,6 +51,8 @@ pub(crate) struct Replay {
     pub at: Option<u64>,
     /// Whether a jump is under way.
     is_jumping: bool,
+    /// The jump to an event that waits until the outline of the recording is known so far; `None` when none waits.
+    waiting: Option<Steering>,
     /// Whether all lines were shown.
     has_ended: bool,
     pub timeline: Timeline,
@@ -65,6 +67,7 @@ impl Replay {
             speed,
             at: None,
             is_jumping: false,
+            waiting: None,
             has_ended: false,
             timeline: Timeline::default(),
             problem: None,
@@ -150,8 +153,10 @@ impl App {
     }
 
     pub(super) fn take_outline(&mut self, part: OutlinePart) -> Option<Effect> {
-        self.replay.as_mut()?.timeline.add(part);
-        None
+        let replay = self.replay.as_mut()?;
+        replay.timeline.add(part);
+        let waiting = replay.waiting.take()?;
+        self.steer(waiting)
     }
 
     /// The texts around the bar of the timeline, and its width; `None` while the span of the recording is not known.
@@ -187,6 +192,7 @@ impl App {
     pub(super) fn steer(&mut self, steering: Steering) -> Option<Effect> {
         let clock = RecordedClock::of(self.fleet());
         let Some(replay) = &mut self.replay else { return None };
+        replay.waiting = None;
         let command = match steering {
             Steering::Step(1..) if replay.has_ended => {
                 self.notice.set(AT_END);
@@ -222,14 +228,19 @@ impl App {
             }
             Steering::NextEvent(_) | Steering::NextAlert => {
                 let (by, alerts) = if let Steering::NextEvent(by) = steering { (by, false) } else { (1, true) };
-                let Some((event, target)) = replay.timeline.next_event(replay.at?, by, alerts) else {
-                    let noun = if alerts { "alert" } else { "event" };
-                    let side = if by > 0 { "after" } else { "before" };
-                    self.notice.set(if replay.timeline.is_complete {
-                        format!("there is no {noun} {side} this moment")
-                    } else {
-                        format!("no {noun} {side} this moment was found yet: gputop still reads the recording")
-                    });
+                let noun = if alerts { "alert" } else { "event" };
+                let side = if by > 0 { "after" } else { "before" };
+                let at = replay.at?;
+                let next = replay.timeline.next_event(at, by, alerts);
+                let is_known = if by > 0 { next.is_some() } else { replay.timeline.is_known_to(at) };
+                if !is_known && !replay.timeline.is_complete {
+                    self.notice
+                        .set(format!("looking for the {noun} {side} this moment: gputop still reads the recording"));
+                    replay.waiting = Some(steering);
+                    return None;
+                }
+                let Some((event, target)) = next else {
+                    self.notice.set(format!("there is no {noun} {side} this moment"));
                     return None;
                 };
                 self.notice.set(format!("{} {}", clock.seconds(event.unix_ms), event.sentence));

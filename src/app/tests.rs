@@ -52,6 +52,8 @@ impl Story {
                     continue;
                 }
             };
+            // The user reads before pressing Enter.
+            self.app.mark_end_as_read();
             self.event(Event::Key(KeyEvent::from(code)));
         }
         self
@@ -349,6 +351,25 @@ fn the_gpu_list_tags_and_ends_no_process() {
     let on_gpu = on_gpu.keys("F9").asks(&[]);
     assert_eq!(on_gpu.app.notice.text(), Some("only processes are ended: Tab goes to them"));
     on_gpu.keys("Tab F9").asks(&[hold(103)]);
+}
+
+#[test]
+fn enter_sends_nothing_before_the_dialog_could_be_read() {
+    let mut story = story(three()).keys("F9").hears(103, Outcome::Held { caution: None }).asks(&[hold(103)]);
+    story.app.mark_end_as_read();
+    // Another signal than the one that was read.
+    let enter_after = |story: &mut Story, code: KeyCode| {
+        story.event(Event::Key(KeyEvent::from(code)));
+        story.event(Event::Key(KeyEvent::from(KeyCode::Enter)));
+    };
+    enter_after(&mut story, KeyCode::Down);
+    let mut story = story.asks(&[]);
+    // The signal that was read, but another one was shown since.
+    enter_after(&mut story, KeyCode::Up);
+    let mut story = story.asks(&[]);
+    story.app.mark_end_as_read();
+    story.event(Event::Key(KeyEvent::from(KeyCode::Enter)));
+    story.asks(&[signal(103, Signal::Term)]);
 }
 
 #[test]

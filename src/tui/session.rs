@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use crossterm::event::{self as terminal_event, KeyCode, KeyEvent};
+use crossterm::event::{self as terminal_event, KeyCode};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -32,7 +32,6 @@ use self::save_settings::SettingsWriter;
 use crate::app::App;
 use crate::app::end_dialog::PlannedEnd;
 use crate::app::event::{Effect, Event};
-use crate::app::keymap::Intent;
 use crate::base::terminal::size;
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
@@ -49,6 +48,10 @@ const TICK: Duration = Duration::from_millis(1050);
 
 /// How long the screen may stay empty at the start, until the first line arrives.
 const FIRST_FRAME: Duration = Duration::from_millis(50);
+
+/// An effect of Enter that was on the screen for a shorter time was not read: people answer later to what they see. An Enter
+/// that comes sooner was typed for what the screen showed before, by a slip or ahead of a slow connection.
+const READING_TIME: Duration = Duration::from_millis(250);
 
 /// The signals that end the session.
 const ENDING_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
@@ -231,9 +234,9 @@ struct Session<'a> {
     now: Instant,
     screen_state: ScreenState,
     pacer: FramePacer,
-    /// The effect of Enter that the end-process dialog on the screen announces; `None` while no dialog is drawn. An Enter that
-    /// was typed before the dialog was drawn sends no signal.
-    shown_end: Option<PlannedEnd>,
+    /// The effect of Enter that the end-process dialog on the screen announces, and when the user had time to read it; `None`
+    /// while no dialog is drawn, and from that time on.
+    unread_end: Option<(PlannedEnd, Instant)>,
     is_blank: bool,
     /// Whether the SIGCONT after gputop stopped itself is still to come.
     expects_continue: bool,
@@ -258,7 +261,7 @@ impl<'a> Session<'a> {
             now,
             screen_state: ScreenState::Outdated,
             pacer: FramePacer { next: now + FIRST_FRAME + FramePacer::FRAME },
-            shown_end: None,
+            unread_end: None,
             is_blank: true,
             expects_continue: false,
             notifier: Notifier::new(&options.alert_command, options.bell, inputs.clone()),
@@ -271,6 +274,7 @@ impl<'a> Session<'a> {
         let mut end = self.resized();
         while end.is_none() {
             let (is_outdated, is_ready) = (self.screen_state != ScreenState::UpToDate, self.screen.is_ready());
+            let read_at = self.unread_end.as_ref().map(|(_, read_at)| *read_at);
             end = tokio::select! {
                 biased;
                 Some(input) = inputs.recv() => match input {
@@ -293,6 +297,10 @@ impl<'a> Session<'a> {
                     self.draw();
                     None
                 }
+                () = sleep_until(read_at.unwrap_or(self.now)), if read_at.is_some() && is_ready => {
+                    self.take_end_as_read();
+                    None
+                }
                 event = self.sources.next() => self.receive(event),
                 () = sleep_until(self.now + TICK) => self.tick(),
             };
@@ -306,9 +314,20 @@ impl<'a> Session<'a> {
 
     fn draw(&mut self) {
         self.screen.draw(|buffer| view::draw(buffer, &self.theme, &self.app));
-        self.shown_end = self.app.planned_end();
+        let unread = self.app.unread_end();
+        if self.unread_end.as_ref().map(|(end, _)| end) != unread.as_ref() {
+            self.unread_end = unread.map(|end| (end, Instant::now() + READING_TIME));
+        }
         self.screen_state = ScreenState::UpToDate;
         self.pacer.drawn(Instant::now());
+    }
+
+    fn take_end_as_read(&mut self) {
+        // The dialog may have changed since it was drawn.
+        if self.unread_end.take().is_some_and(|(end, _)| self.app.unread_end() == Some(end)) {
+            self.app.mark_end_as_read();
+            self.screen_state = ScreenState::Awaited;
+        }
     }
 
     fn tick(&mut self) -> Option<SessionEnd> {
@@ -322,15 +341,11 @@ impl<'a> Session<'a> {
     fn update(&mut self, event: Event) -> Option<SessionEnd> {
         self.screen_state = self.screen_state.max(ScreenState::Outdated);
         let effect = self.app.update(event);
-        if self.app.modes.end_dialog().is_none() {
-            self.shown_end = None;
-        }
         effect.and_then(|effect| self.perform(effect))
     }
 
     fn terminal(&mut self, event: &terminal_event::Event) -> Option<SessionEnd> {
         let event = match event {
-            terminal_event::Event::Key(key) if self.is_unseen(*key) => return None,
             terminal_event::Event::Key(key) => Event::Key(*key),
             terminal_event::Event::Mouse(mouse) => Event::Mouse(*mouse),
             terminal_event::Event::Paste(text) => return self.paste(text),
@@ -341,12 +356,6 @@ impl<'a> Session<'a> {
         };
         self.screen_state = ScreenState::Awaited;
         self.tick().or_else(|| self.update(event))
-    }
-
-    /// Returns whether a key would send a signal that no dialog on the screen announces: the key was typed ahead, or the
-    /// terminal accepted no frame.
-    fn is_unseen(&self, key: KeyEvent) -> bool {
-        self.app.intent(key) == Some(Intent::Confirm) && self.shown_end != self.app.planned_end()
     }
 
     /// Takes pasted text into the filter or the name of a mark. Elsewhere its letters would be keys, so it is ignored.

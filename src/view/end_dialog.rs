@@ -256,6 +256,9 @@ fn name(choice: Choice) -> String {
 
 /// The effect of Enter and what has to be typed first, as in `Enter sends SIGTERM`.
 fn effect_of_enter(panel: &EndDialog) -> String {
+    if !panel.is_read() {
+        return "Enter waits a moment".to_owned();
+    }
     let is_rest = panel.first_sent.is_some() && panel.targets().nth(1).is_some();
     let effect = match panel.choice {
         Choice::Signal(signal) if is_rest => format!("Enter sends {signal} to the {} left", panel.left()),
@@ -307,7 +310,9 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
         _ if panel.ended().is_some() => ended(theme, model, panel),
         Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
         _ if panel.is_over() => say("Nothing can be done here.".to_owned(), theme.alarm()),
-        _ if !panel.is_settled() => say("making sure that it is still the same process…".to_owned(), theme.dim()),
+        _ if !panel.is_settled() || (panel.first_sent.is_none() && !panel.is_read()) => {
+            say("making sure that it is still the same process…".to_owned(), theme.dim())
+        }
         Some(Stage::Asked(signal)) => say(format!("sending {signal}…"), theme.dim()),
         Some(Stage::LetGo(reason)) if is_one => say(reason.to_string(), theme.alarm()),
         Some(Stage::Sent { signal, at, alive }) => {

@@ -160,7 +160,7 @@ fn sigint_lets_python_clean_up() {
     let pid = start_python(&mut host, GIB, program);
     let terminal = start_with_dialog(&host, pid);
     terminal.keys(UP);
-    terminal.wait_for("● SIGINT");
+    terminal.wait_for("Enter sends SIGINT");
     terminal.keys(ENTER);
     assert_eq!(host.process(pid).wait().code(), Some(7));
     terminal.wait_for("It ended after");
@@ -396,7 +396,7 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     terminal.wait_for("Verified: only");
     let agent = terminal.agent();
     terminal.keys(DOWN);
-    terminal.wait_for("● SIGKILL");
+    terminal.wait_for("Enter sends SIGKILL");
     terminal.keys(ENTER);
     terminal.wait_for("It ended after");
     terminal.wait_for("returned");

@@ -183,6 +183,7 @@ sleep_as('root')
     let (root, child) = (tree.pid("root"), tree.pid("child"));
     let terminal = tree.open_dialog_on_job("root", "root");
     terminal.wait_for(&format!("● gently    SIGINT to {root}, after 10 s SIGTERM to all that are left"));
+    terminal.wait_for(&format!("Enter sends SIGINT to {root}"));
     terminal.keys(ENTER);
     terminal.wait_for("SIGTERM follows in");
     terminal.wait_for("SIGTERM sent");
@@ -214,6 +215,7 @@ sleep_as('root')
     tree.processes["root"].wait_for_end();
     terminal.wait_for("Enter sends SIGINT to the 2 left, then SIGTERM to those left");
     terminal.wait_for("● gently    SIGINT to the 2 left, after 10 s SIGTERM to all that are left");
+    terminal.wait_for("Enter sends SIGINT to the 2 left");
     terminal.keys(ENTER);
     wait_until("three signals in the audit log", || tree.signalled() == [root, one, two]);
     terminal.wait_for("SIGTERM follows in");

@@ -49,6 +49,11 @@ impl Timeline {
         }
     }
 
+    /// Whether all events up to a time are known. The outline is read from the beginning of the recording.
+    pub(super) fn is_known_to(&self, unix_ms: u64) -> bool {
+        self.is_complete || self.events.last().is_some_and(|event| event.unix_ms > unix_ms)
+    }
+
     /// The time at the left edge of a column, of so many columns.
     fn edge(&self, column: usize, columns: usize) -> Option<u64> {
         let (begin, end) = self.span?;

@@ -1,6 +1,7 @@
 //! Tests of the app in a replay: nothing acts on the world, and keys steer the player.
 
 use super::*;
+use crate::model::{NewsKind, OutlineEvent, OutlinePart, Severity};
 use crate::protocol::playback::{PlayerCommand, PlayerReport, Speed};
 
 /// A replay at its first line.
@@ -60,6 +61,37 @@ fn keys_steer_the_player() {
     let story = story.keys("p").plays(&[PlayerCommand::Resume]);
     assert_eq!(story.app.replay.as_ref().unwrap().words(), "RECORDING ×2");
     story.keys("J-10m Enter").plays(&[PlayerCommand::Jump(at - 600_000)]).keys("J noon Enter J Esc").asks(&[]);
+}
+
+#[test]
+fn a_jump_to_an_event_waits_until_the_recording_is_read_so_far() {
+    let mut story = replay();
+    let at = story.host.unix_ms;
+    let event = |seconds: u64| {
+        Event::Outline(OutlinePart::Event(OutlineEvent {
+            unix_ms: at + seconds * 1000,
+            number: seconds,
+            host: "box".into(),
+            news: NewsKind::Leak,
+            severity: Severity::Bad,
+            sentence: "LEAK".into(),
+        }))
+    };
+    let jump = |seconds: u64| [PlayerCommand::Jump(at + seconds * 1000 + 500)];
+    story = story.keys("}").asks(&[]);
+    assert_eq!(
+        story.app.notice.text(),
+        Some("looking for the event after this moment: gputop still reads the recording")
+    );
+    story.event(event(10));
+    story = story.plays(&jump(10)).report(PlayerReport::At(at + 20_000)).keys("{").asks(&[]);
+    story.event(event(15));
+    story = story.asks(&[]);
+    // The events before this moment are known now.
+    story.event(event(30));
+    story = story.plays(&jump(15)).report(PlayerReport::At(at + 40_000)).keys("!").asks(&[]);
+    story.event(Event::Outline(OutlinePart::Complete));
+    assert_eq!(story.asks(&[]).app.notice.text(), Some("there is no alert after this moment"));
 }
 
 #[test]

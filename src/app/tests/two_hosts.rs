@@ -125,6 +125,7 @@ fn a_process_is_ended_on_its_host_and_replies_of_the_other_host_do_not_count() {
     let opened = press(&mut app, KeyCode::F(9));
     assert_eq!(opened, Some(commands_to(SECOND, vec![Command::Hold { process: id(103) }, Command::Scan])));
     app.update(reply(HostKey::FIRST, 103, Outcome::Held { caution: None }));
+    app.mark_end_as_read();
     assert_eq!(press(&mut app, KeyCode::Enter), None, "the other host holds its own process");
     app.update(Event::SourceLost(HostKey::FIRST, "gone".into()));
     app.update(reply(SECOND, 103, Outcome::Held { caution: None }));

@@ -101,6 +101,7 @@ impl Watcher {
                 self.update(Event::Key(*key));
                 let after_key = if is_recording { Duration::ZERO } else { AFTER_KEY };
                 self.watch(Some(after_key), screenshot.patience).await;
+                self.app.mark_end_as_read();
             }
         }
         Ok(view::svg(&options.theme, &self.app))
