@@ -3,6 +3,7 @@
 //! [`App::update`] takes each event and returns an [`Effect`] if the session is to do something. The app reads no clock
 //! and draws nothing.
 
+mod active_recording;
 mod alerts;
 mod ask_probe;
 mod badges;
@@ -18,6 +19,7 @@ pub(crate) mod gpu_list;
 mod gpu_number;
 pub(crate) mod gpu_users;
 pub(crate) mod graph;
+mod host_trouble;
 mod intents;
 pub(crate) mod keymap;
 pub(crate) mod labels;
@@ -52,6 +54,7 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use tui_input::backend::crossterm::to_input_request;
 
+use self::active_recording::ActiveRecording;
 use self::alerts::Alerts;
 use self::badges::Badge;
 pub use self::columns::ListColumn;
@@ -62,6 +65,7 @@ use self::gpu_list::{GpuList, gpu_rows};
 use self::gpu_number::TypedNumber;
 use self::graph::GraphView;
 use self::graph::panel::{self, Panel};
+pub use self::host_trouble::HostTrouble;
 use self::keymap::Intent;
 pub use self::keymap::{BINDINGS, KeyContext};
 use self::layout::{Area, GpuView, Layout, ScreenShape};
@@ -86,7 +90,6 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerReport, Speed};
 use crate::protocol::reply::{Outcome, Reply};
-use crate::protocol::snapshot::Snapshot;
 
 /// Shown in a replay in place of everything that needs an agent.
 const RECORDING: &str = "this is a recording";
@@ -118,15 +121,6 @@ impl Default for AppOptions {
     }
 }
 
-/// Why no data comes from a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostTrouble<'a> {
-    /// The source of the host has ended, for this reason.
-    Lost(&'a Text),
-    /// A line is overdue. Holds the time since the last line.
-    Silent(Duration),
-}
-
 /// One of the two lists on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum List {
@@ -148,6 +142,8 @@ pub struct App {
     lost: BTreeMap<HostKey, Text>,
     /// `None` for live hosts.
     pub(crate) replay: Option<Replay>,
+    /// The recording that the user makes now.
+    pub(crate) active_recording: Option<ActiveRecording>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,
     pub(crate) last_look: LastLook,
@@ -181,6 +177,7 @@ impl App {
             data: Pausable::new(fleet),
             lost: BTreeMap::new(),
             replay: options.is_recording.then(|| Replay::new(options.speed)),
+            active_recording: None,
             notice: Notice::default(),
             alerts: Alerts::default(),
             last_look: LastLook::default(),
@@ -233,15 +230,6 @@ impl App {
         }
         let has_room = unread.is_empty() || layout.has_room_for(&unread, self.processes.rows.len());
         Some(if has_room { layout } else { layout.with_unread() })
-    }
-
-    pub(crate) fn trouble(&self, host: HostKey) -> Option<HostTrouble<'_>> {
-        let silence = || self.data.live().host(host)?.silence().map(HostTrouble::Silent);
-        self.lost.get(&host).map(HostTrouble::Lost).or_else(silence)
-    }
-
-    pub(crate) fn troubles(&self) -> impl Iterator<Item = (HostKey, HostTrouble<'_>)> {
-        self.data.live().hosts().filter_map(|(host, _)| Some((host, self.trouble(host)?)))
     }
 
     /// The worst leak in a few words; `None` while no memory leaks.
@@ -299,6 +287,7 @@ impl App {
             Event::Tick(elapsed) => {
                 self.data.pass(elapsed, self.options.is_recording);
                 self.notice.pass(elapsed);
+                self.active_recording.iter_mut().for_each(|recording| recording.pass(elapsed));
                 self.click.pass(elapsed);
                 self.typed_number.pass(elapsed);
                 self.last_look.pass(elapsed, self.data.live());
@@ -315,6 +304,7 @@ impl App {
                 self.data.live_mut().set_label(host, label);
                 None
             }
+            Event::Recorder(report) => self.take_recorder_report(&report),
             Event::RecordingEnded(problem) => {
                 self.recording_ended(problem);
                 None
@@ -475,16 +465,6 @@ impl App {
         let layout = self.layout()?;
         let area = if self.modes.graph().is_some() { panel::whole_screen(layout.body).0 } else { layout.graph };
         (area.height > 0).then_some(area)
-    }
-
-    /// Whether the host line is shown: if the user wants it, in a replay, for simulated GPUs, and whenever a host is in
-    /// trouble.
-    fn shows_host(&self) -> bool {
-        let is_fine = self.fleet().hosts().all(|(host, model)| {
-            let is_real = |snapshot: &Snapshot| snapshot.gpus.iter().all(|gpu| !gpu.facts.simulated);
-            self.trouble(host).is_none() && model.latest().is_some_and(is_real)
-        });
-        self.host_line || self.options.is_recording || !is_fine || !self.lost.is_empty()
     }
 }
 

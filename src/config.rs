@@ -10,6 +10,7 @@ use std::env;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -24,9 +25,9 @@ use crate::cli::screenshot::ScreenshotArgs;
 use crate::cli::{Cli, Task};
 use crate::commands::doctor::{AuditLogState, SettingsState};
 use crate::protocol::agent_options::{AgentOptions, Interval, SimulatedMachine};
-use crate::source::Source;
+use crate::source::{Source, detached_gputop};
 use crate::tui::session::screenshot::ScreenshotOptions;
-use crate::tui::session::{ScreenFiles, SessionOptions, SettingsFiles};
+use crate::tui::session::{RecorderCommand, ScreenFiles, SessionOptions, SettingsFiles};
 use crate::view::Theme;
 
 /// How long to wait for a home directory, which may be on a network that is down.
@@ -86,6 +87,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
             save_changes: Box::new(move |settings, patience| saver.save_changes(settings, patience)),
         },
         history_files: config.history_folder(cli).map(history_files::files),
+        recorder_command: RecorderCommand(Box::new(recorder_command)),
     })
 }
 
@@ -102,6 +104,14 @@ fn with_past(mut sources: Vec<Source>) -> Vec<Source> {
 /// Returns the path of a recording in the folder where recordings are kept; `None` without a home directory.
 pub(crate) fn recording_file(name: &str) -> Option<PathBuf> {
     home_file("XDG_STATE_HOME", ".local/state", &format!("recordings/{name}"))
+}
+
+/// Returns a command that records the lines of a viewer to a file of this name, without an ending.
+fn recorder_command(name: &str) -> Result<Command, String> {
+    let path = recording_file(&format!("{name}.jsonl.zst")).ok_or("HOME is not set")?;
+    let mut command = detached_gputop();
+    command.args(["record", "--from-viewer", "-o"]).arg(path);
+    Ok(command)
 }
 
 /// Returns the options of `--screenshot`, or `None` if the command line asks for none.

@@ -11,5 +11,6 @@ pub mod host_key;
 pub mod host_tag;
 pub mod line;
 pub mod playback;
+pub mod recorder_report;
 pub mod reply;
 pub mod snapshot;

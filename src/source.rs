@@ -18,7 +18,7 @@ mod via;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 use tokio::sync::mpsc;
@@ -28,12 +28,14 @@ use self::connection::{Connection, ExitingProcess, ProcessKind, Reporter};
 pub use self::detach::{detach, detached_gputop, short_lived_gputop};
 pub use self::event::SourceEvent;
 pub(crate) use self::limits::parse as parse_line;
+pub(crate) use self::line_reader::LineReader;
 pub use self::recording::{FrameStart, Recording, RecordingLimits, RecordingReader, RecordingWriter};
 pub use self::via::ViaCommand;
 use crate::base::text::Text;
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
+use crate::protocol::line::Line;
 use crate::protocol::playback::PlayerCommand;
 
 /// The most events that wait for the reader. While the reader is stopped, further lines wait in the pipes, then at the
@@ -93,24 +95,22 @@ impl Source {
     }
 }
 
-/// A function that gets each raw line that was understood, before its event: the host, the time of arrival, and the bytes of the
-/// line without its line end.
+/// A function that gets each line of an agent that was understood, before its event: the host, the line, and its bytes without the
+/// line end.
 #[derive(Clone)]
 pub struct Tap(Arc<Mutex<TapFunction>>);
 
-type TapFunction = dyn FnMut(HostKey, SystemTime, &[u8]) + Send;
+type TapFunction = dyn FnMut(HostKey, &Line, &[u8]) + Send;
 
 impl Tap {
     /// Makes a tap of a function.
-    pub fn new(function: impl FnMut(HostKey, SystemTime, &[u8]) + Send + 'static) -> Self {
+    pub fn new(function: impl FnMut(HostKey, &Line, &[u8]) + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(function)))
     }
 
-    fn copy(&self, host: HostKey, line: &[u8]) {
-        #[expect(clippy::disallowed_methods, reason = "the time of arrival is not in the line")]
-        let now = SystemTime::now();
+    fn copy(&self, host: HostKey, line: &Line, raw: &[u8]) {
         if let Ok(mut function) = self.0.lock() {
-            function(host, now, line);
+            function(host, line, raw);
         }
     }
 }

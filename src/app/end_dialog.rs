@@ -419,7 +419,7 @@ impl EndDialog {
     pub(super) fn lose_agent(&mut self) {
         for member in self.members.iter_mut().filter(|member| !member.is_over()) {
             member.stage = Stage::Refused(Text::from(
-                "the agent is gone, and with it the hold on this process: close this panel, press R, and look again",
+                "the agent is gone, and with it the hold on this process: close this panel, press Ctrl-R, and look again",
             ));
         }
     }

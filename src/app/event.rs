@@ -9,6 +9,7 @@ use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerCommand, PlayerReport};
+use crate::protocol::recorder_report::RecorderReport;
 
 /// Everything that can happen to the app.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +30,8 @@ pub enum Event {
     Tick(ViewerTime),
     /// The result of an effect, in one sentence.
     Done(Text),
+    /// The process that writes a recording of this viewer reports its state.
+    Recorder(RecorderReport),
     /// The recording has ended; with the problem if it could not be read to its end.
     RecordingEnded(Option<Text>),
     /// The player of a recording reports its progress.
@@ -56,6 +59,10 @@ pub enum Effect {
     SaveScreen,
     /// Write the settings to the configuration file.
     SaveSettings,
+    /// Record what the viewer receives to a new file.
+    StartRecording,
+    /// Close the recording.
+    StopRecording,
     /// Stop and give the terminal back to the shell until `fg` (Ctrl-Z).
     Suspend,
     /// Quit gputop.

@@ -2,7 +2,7 @@
 //!
 //! The graph follows the present until the user moves its cursor. Then it stands still until the user returns to now.
 
-mod export;
+pub(super) mod export;
 pub(crate) mod panel;
 pub(crate) mod scale;
 

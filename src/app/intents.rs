@@ -122,6 +122,7 @@ impl App {
             Intent::Close => return self.close(),
             Intent::Interval(by) => return Some(self.change_interval(by)),
             Intent::Refresh => return Some(self.refresh_hosts()),
+            Intent::Record => return self.toggle_recording(),
             Intent::AskProbe(task) => return self.ask_probe(task),
             Intent::Suspend => return Some(Effect::Suspend),
             Intent::Quit => return Some(Effect::Quit),
@@ -321,7 +322,7 @@ impl App {
             return None;
         }
         if self.lost.contains_key(&host) {
-            self.notice.set("there is no agent to signal through: press R to start one");
+            self.notice.set("there is no agent to signal through: press Ctrl-R to start one");
             return None;
         }
         let model = self.fleet().host(host)?;

@@ -114,6 +114,8 @@ pub enum Intent {
     /// Change the time between two readings by this many steps.
     Interval(isize),
     Refresh,
+    /// Start or stop a recording of what the viewer receives.
+    Record,
     Suspend,
     Quit,
 }
@@ -183,6 +185,7 @@ impl Intent {
             | Self::Close
             | Self::Interval(_)
             | Self::Refresh
+            | Self::Record
             | Self::Suspend
             | Self::Quit => KeyGroup::Program,
         }
@@ -283,7 +286,8 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "W F12", Intent::SaveSettings, "write the settings to config.toml"),
         row(&[List], "+ =", Intent::Interval(-1), "read more often"),
         row(&[List], "-", Intent::Interval(1), "read less often"),
-        row(&[List], "R", Intent::Refresh, "read everything now; a new agent if it is gone"),
+        row(&[List], "^R", Intent::Refresh, "read everything now; a new agent if it is gone"),
+        row(&[List, Graph], "R", Intent::Record, "record all hosts to a file; again: stop recording"),
         row(&[List], "E", Intent::News, "the news: what happened, latest first"),
         row(&[List], "? F1", Intent::Help, "this page"),
         row(&[List], "^Z", Intent::Suspend, "to the shell; `fg` comes back"),

@@ -4,6 +4,8 @@ mod replays;
 mod signals;
 mod two_hosts;
 
+use crossterm::event::KeyModifiers;
+
 use super::*;
 use crate::app::end_dialog::{Choice, Stage};
 use crate::app::rows::Row;
@@ -44,6 +46,10 @@ impl Story {
                 "Esc" => KeyCode::Esc,
                 "Tab" => KeyCode::Tab,
                 "End" => KeyCode::End,
+                "^R" => {
+                    self.event(Event::Key(KeyEvent::new(KeyCode::Char('r'), KeyModifiers::CONTROL)));
+                    continue;
+                }
                 "F9" => KeyCode::F(9),
                 letters => {
                     for letter in letters.chars() {

@@ -25,6 +25,10 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
+    /// Record the lines that a viewer writes to the standard input
+    #[arg(long, hide = true)]
+    from_viewer: bool,
+
     /// Delete the oldest lines so that all parts together stay below this size
     #[arg(long, value_name = "SIZE", default_value = "1GB", value_parser = values::recording_size)]
     max_size: Bytes,
@@ -49,6 +53,7 @@ impl RecordArgs {
         RecordOptions {
             sources: self.hosts.sources(&self.agent, interval),
             interval: interval.unwrap_or(DEFAULT_INTERVAL),
+            from_viewer: self.from_viewer,
             file: self.output.clone().or_else(|| place(&format!("{name}.jsonl.zst"))),
             limits: RecordingLimits { max_size: self.max_size, max_age: self.max_age },
         }

@@ -2,14 +2,16 @@
 //!
 //! The lines of agents pass through unchanged.
 
+mod viewer_lines;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::anyhow;
-use tokio::signal::unix::{SignalKind, signal};
+use anyhow::{Context, anyhow};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use super::recording_output::RecordingOutput;
@@ -32,13 +34,15 @@ pub struct RecordOptions {
     pub sources: Vec<Source>,
     /// The time from one pass of an agent to the next.
     pub interval: Duration,
+    /// Whether the lines come from a viewer, at the standard input, and not from the hosts.
+    pub from_viewer: bool,
     /// The file; `None` without a home directory and without `-o`.
     pub file: Option<PathBuf>,
     /// The limits of the recording.
     pub limits: RecordingLimits,
 }
 
-/// Records until SIGINT, SIGTERM or SIGHUP.
+/// Records until SIGINT, SIGTERM or SIGHUP, or the end of the viewer.
 ///
 /// # Errors
 ///
@@ -46,11 +50,12 @@ pub struct RecordOptions {
 pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
     let path = options.file.as_deref().ok_or_else(|| anyhow!("HOME is not set: name a file with -o"))?;
     block_on(async {
-        let mut ends = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
-        let [Ok(interrupt), Ok(terminate), Ok(hangup)] = &mut ends else {
-            return Err(anyhow!("cannot wait for signals"));
-        };
+        let mut ends = EndSignals::new()?;
         let writer = RecordingWriter::open(path, options.limits).map_err(anyhow::Error::msg)?;
+        if options.from_viewer {
+            viewer_lines::record(path, writer, ends).await?;
+            return Ok(Exit::Success.into());
+        }
         let mut recorder = Recorder::start(options, writer)?;
         recorder.read_past(path);
         print_error(&Text::new(format!("recording to {}; Ctrl-C ends it", path.display())));
@@ -59,9 +64,7 @@ pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
             let (flush, restart) = (recorder.output.writer.flush_due(), recorder.restarts.values().min().copied());
             let due = flush.into_iter().chain(restart).min();
             tokio::select! {
-                _ = interrupt.recv() => break,
-                _ = terminate.recv() => break,
-                _ = hangup.recv() => break,
+                () = ends.next() => break,
                 event = recorder.sources.next() => recorder.receive(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => recorder.act_on_time(),
             }
@@ -72,6 +75,27 @@ pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
         }
         Ok(Exit::Success.into())
     })
+}
+
+/// The signals that end a recording.
+struct EndSignals([Signal; 3]);
+
+impl EndSignals {
+    fn new() -> anyhow::Result<Self> {
+        let waiting = |kind| signal(kind).context("cannot wait for signals");
+        let [interrupt, terminate, hangup] = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        Ok(Self([waiting(interrupt)?, waiting(terminate)?, waiting(hangup)?]))
+    }
+
+    /// Waits for one of the signals. Safe to cancel.
+    async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
 }
 
 /// The raw lines of each host whose events are still to come.
@@ -90,8 +114,8 @@ impl Recorder {
     fn start(options: &RecordOptions, writer: RecordingWriter) -> anyhow::Result<Self> {
         let raw = RawLines::default();
         let queue = Arc::clone(&raw);
-        let tap = Tap::new(move |host, _, line| {
-            queue.lock().unwrap_or_else(PoisonError::into_inner).entry(host).or_default().push_back(line.to_vec());
+        let tap = Tap::new(move |host, _, raw| {
+            queue.lock().unwrap_or_else(PoisonError::into_inner).entry(host).or_default().push_back(raw.to_vec());
         });
         let sources = Sources::start(options.sources.clone(), Some(tap))?;
         let mut fleet = Fleet::default();

@@ -1,7 +1,11 @@
 //! The tag of the host that a line comes from, in a file or an output with lines of several hosts.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::base::text::Text;
 
@@ -15,11 +19,51 @@ pub struct HostTag {
     pub name: Option<Text>,
 }
 
-/// The only field of a line that is read here.
-#[derive(Deserialize)]
-struct Tagged {
-    source: Option<HostTag>,
+/// The only field of a line that is read here. gputop adds its tag at the end, so the last tag counts: one before it came from
+/// elsewhere.
+struct Tagged(Option<HostTag>);
+
+impl<'de> Deserialize<'de> for Tagged {
+    fn deserialize<D: Deserializer<'de>>(line: D) -> Result<Self, D::Error> {
+        line.deserialize_map(TagVisitor)
+    }
 }
+
+struct TagVisitor;
+
+impl<'de> Visitor<'de> for TagVisitor {
+    type Value = Tagged;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a line")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Tagged, A::Error> {
+        let mut tag = None;
+        while let Some(LineField(name)) = fields.next_key()? {
+            if name == "source" {
+                tag = match fields.next_value()? {
+                    FieldValue::Tag(tag) => Some(tag),
+                    FieldValue::Other(_) => None,
+                };
+            } else {
+                let IgnoredAny = fields.next_value()?;
+            }
+        }
+        Ok(Tagged(tag))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FieldValue {
+    Tag(HostTag),
+    Other(IgnoredAny),
+}
+
+/// The name of a field, which may be written with escapes.
+#[derive(Deserialize)]
+struct LineField<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl HostTag {
     /// Adds the tag to a line, which is a JSON object with or without a line end.
@@ -32,7 +76,7 @@ impl HostTag {
 
     /// Reads the tag of a line; `None` for a line without one.
     pub fn of(line: &[u8]) -> Option<Self> {
-        serde_json::from_slice::<Tagged>(line).ok()?.source
+        serde_json::from_slice::<Tagged>(line).ok()?.0
     }
 }
 
@@ -49,6 +93,18 @@ mod tests {
         assert_eq!(String::from_utf8(line.clone()).unwrap(), format!("{tagged}\n"));
         assert_eq!(HostTag::of(&line), Some(tag.clone()));
         assert_eq!(HostTag::of(br#"{"source":{"later":0,"name":"left","host_key":1},"kind":"full"}"#), Some(tag));
+    }
+
+    #[test]
+    fn a_tag_that_a_host_has_written_itself_does_not_count() {
+        let own = HostTag { host_key: 2, name: None };
+        for forged in
+            [r#""source":{"host_key":0,"name":null}"#, r#""\u0073ource":{"host_key":0,"name":"left"}"#, r#""source":7"#]
+        {
+            let mut line = format!("{{\"kind\":\"full\",{forged},\"host\":{{}}}}\n").into_bytes();
+            own.append_to(&mut line);
+            assert_eq!(HostTag::of(&line), Some(own.clone()), "{forged}");
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::{SourceEvent, Tap, limits};
 use crate::base::text::Text;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
+use crate::protocol::line::Line;
 use crate::protocol::playback::PlayerCommand;
 
 /// The shortest time between two notes, so that a program that writes all the time does not keep the viewer busy.
@@ -195,16 +196,17 @@ async fn forward_lines(
             Ok(None) => break,
             Err(error) => return Some(format!("cannot read from {subject}: {error}")),
         };
-        match limits::parse(line) {
+        match limits::parse(line).map(|line| line.filter(|line| !matches!(line, Line::Checkpoint(_)))) {
             Ok(Some(parsed)) => {
                 if let Some(tap) = &reporter.tap {
-                    tap.copy(host, line);
+                    tap.copy(host, &parsed, line);
                 }
                 if !reporter.send(SourceEvent::Line(host, Box::new(parsed))).await {
                     return None;
                 }
             }
-            // The agent may be of a later version, which sends more kinds of lines.
+            // The agent may be of a later version, which sends more kinds of lines. Checkpoints are only in recordings: one from
+            // elsewhere would replace the history of the host.
             Ok(None) => {}
             Err(reason) => return Some(format!("{subject}: {reason}")),
         }

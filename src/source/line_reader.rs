@@ -13,21 +13,22 @@ const KEPT_ROOM: usize = 64 << 10;
 /// The bytes of buffer for one read: as many as a pipe holds.
 const READ_SIZE: usize = 64 << 10;
 
+/// Reads lines from a stream.
 #[derive(Debug)]
-pub(super) struct LineReader<R> {
+pub(crate) struct LineReader<R> {
     stream: BufReader<R>,
     /// The line returned last, with its line end; or the beginning of the next line.
     line: Vec<u8>,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    pub(super) fn new(stream: R) -> Self {
+    pub(crate) fn new(stream: R) -> Self {
         Self { stream: BufReader::with_capacity(READ_SIZE, stream), line: Vec::new() }
     }
 
     /// Returns the next line without its line end, or `None` at the end of the stream. Safe to cancel: `line` then holds
     /// what was read. A line longer than [`LONGEST_LINE`] is an error.
-    pub(super) async fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Option<&[u8]>> {
         if self.line.ends_with(b"\n") {
             self.line.clear();
             self.line.shrink_to(KEPT_ROOM);

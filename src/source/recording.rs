@@ -11,7 +11,7 @@ mod part;
 mod part_times;
 mod player;
 #[cfg(test)]
-pub(super) mod player_tests;
+mod player_tests;
 mod reader;
 #[cfg(test)]
 mod reader_tests;

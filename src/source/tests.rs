@@ -3,7 +3,6 @@
 use std::sync::mpsc::channel;
 
 use super::*;
-use crate::protocol::playback::Speed;
 
 /// Runs a task to its end.
 pub(super) fn run<T>(task: impl Future<Output = T>) -> T {
@@ -149,7 +148,7 @@ fn a_command_has_no_controlling_terminal() {
 #[test]
 fn a_tap_gets_each_raw_line_that_is_understood_with_its_host() {
     let (sender, lines) = channel();
-    let tap = Tap::new(move |host, time, line: &[u8]| _ = sender.send((host, time, line.to_vec())));
+    let tap = Tap::new(move |host, _, line: &[u8]| _ = sender.send((host, line.to_vec())));
     let reply = |pid: u32| {
         format!(
             r#"{{"kind":"reply", "process":{{"pid":{pid},"start_ticks":1}},"outcome":{{"kind":"refused","reason":""}}}}"#
@@ -164,33 +163,16 @@ fn a_tap_gets_each_raw_line_that_is_understood_with_its_host() {
             ended += u32::from(matches!(sources.next().await, SourceEvent::Ended(..)));
         }
     });
-    let mut lines: Vec<(HostKey, SystemTime, Vec<u8>)> = lines.iter().collect();
-    lines.sort_by_key(|(host, ..)| *host);
-    assert!(lines.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].1 <= pair[1].1), "{lines:?}");
-    let lines: Vec<(u16, String)> =
-        lines.into_iter().map(|(host, _, line)| (host.0, String::from_utf8(line).unwrap())).collect();
+    let mut lines: Vec<(u16, String)> =
+        lines.iter().map(|(host, line)| (host.0, String::from_utf8(line).unwrap())).collect();
+    lines.sort_by_key(|(host, _)| *host);
     assert_eq!(lines, [(0, reply(1)), (0, reply(2)), (1, reply(3))]);
 }
 
-/// The recorder needs each line once, as it is in the file, in order, and only when its event is sent.
+/// A checkpoint replaces the history of a host: no agent may do that.
 #[test]
-fn a_tap_of_a_recording_gets_each_line_of_the_file_once() {
-    const LINES: usize = 2000;
-    let (sender, tapped) = channel();
-    let tap = Tap::new(move |_, _, line: &[u8]| _ = sender.send(line.to_vec()));
-    let reply = r#"{"kind":"reply","process":{"pid":7,"start_ticks":1},"outcome":{"kind":"refused","reason":"R"}}"#;
-    let lines: Vec<String> = (0..LINES).map(|number| reply.replace('R', &number.to_string())).collect();
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    io::Write::write_all(&mut file, (lines.join("\n") + "\n").as_bytes()).unwrap();
-    run(async {
-        let mut sources = recording::player_tests::start_cat(file.path(), Speed::Max, Some(tap));
-        let mut copies: Vec<Vec<u8>> = Vec::new();
-        for number in 0..LINES {
-            assert!(matches!(sources.next().await, SourceEvent::Line(..)));
-            copies.extend(tapped.try_iter());
-            assert!((number + 1..=number + WAITING_EVENTS + 2).contains(&copies.len()), "{number}: {}", copies.len());
-        }
-        assert_eq!(sources.next().await, SourceEvent::RecordingEnded(None));
-        assert!(copies.iter().map(Vec::as_slice).eq(lines.iter().map(String::as_bytes)));
-    });
+fn a_checkpoint_of_an_agent_is_left_out() {
+    let checkpoint = r#"{"kind":"checkpoint","version":1,"time_ms":1,"unix_time_ms":1,"state":{}}"#;
+    let event = run(async { start([format!("echo '{checkpoint}'; echo over >&2").as_str()]).next().await });
+    assert_eq!(event, SourceEvent::Ended(HostKey::FIRST, "the command ended: over".into()));
 }

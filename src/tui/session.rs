@@ -4,14 +4,16 @@
 //! The loop runs on one thread and never blocks. One more thread reads keys, and one watches for the end of the terminal.
 //! After a signal the exit code is 128 and the number of the signal, as in a shell.
 
+mod frame_pacer;
 mod history;
 mod notify;
 mod options;
 mod outline;
+mod recorder;
 mod save_settings;
 pub(crate) mod screenshot;
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
@@ -25,9 +27,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
+use self::frame_pacer::{FramePacer, ScreenState};
 use self::history::{HistoryKeeper, HistoryResult};
 use self::notify::Notifier;
-pub(crate) use self::options::{HistoryFiles, HistoryOwner, ScreenFiles, SessionOptions, SettingsFiles};
+pub(crate) use self::options::{
+    HistoryFiles, HistoryOwner, RecorderCommand, ScreenFiles, SessionOptions, SettingsFiles,
+};
+use self::recorder::{RecorderQueue, SessionRecorder};
 use self::save_settings::SettingsWriter;
 use crate::app::App;
 use crate::app::end_dialog::PlannedEnd;
@@ -38,6 +44,7 @@ use crate::base::time::ViewerTime;
 use crate::model::{Fleet, HostLabel, OutlinePart};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::playback::PlayerReport;
+use crate::protocol::recorder_report::{RecorderReport, RecorderState};
 use crate::source::{SourceEvent, Sources, descriptors};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
@@ -66,16 +73,22 @@ pub(crate) fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Sources start first, because an agent needs longer for its first line than the terminal does.
     let guard = runtime.enter();
-    let sources = Sources::start(options.sources.clone(), None)?;
+    let recorder_queue = RecorderQueue::default();
+    let sources = Sources::start(options.sources.clone(), Some(recorder_queue.tap()))?;
     drop(guard);
     let screen = Screen::enter(options.mouse).context("cannot take over the terminal")?;
     terminal::end_on_panic(Some(screen.tty()));
-    let end = runtime.block_on(async {
+    let (end, recorded) = runtime.block_on(async {
         let (sender, inputs) = listen()?;
         let outlines = sender.clone();
         outline::start(&options.sources, move |part| outlines.send(SessionInput::Outline(part)).is_ok());
-        Session::new(options, screen, sources, &sender).run(inputs).await
+        let recorder = SessionRecorder::new(&options.recorder_command, sender.clone(), &recorder_queue);
+        Session::new(options, screen, sources, recorder, &sender).run(inputs).await
     })?;
+    // Only now the terminal is as before.
+    if let Some(sentence) = recorded {
+        let _no_terminal = writeln!(io::stderr(), "gputop: {sentence}");
+    }
     Ok(match end {
         SessionEnd::Quit => ExitCode::SUCCESS,
         SessionEnd::Signal(signal) => ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(1)),
@@ -100,6 +113,8 @@ enum SessionInput {
     Outline(OutlinePart),
     /// A sentence on whether settings were written.
     SettingsWritten(Text),
+    /// The process that writes a recording has reported its state.
+    Recorder(RecorderReport),
     /// A process has read or written the history of a host.
     History(HostKey, HistoryResult),
     /// The terminal cannot be read, so not even the key that quits would work.
@@ -159,43 +174,6 @@ fn watch_terminal(inputs: &queue::UnboundedSender<SessionInput>) {
     std::process::exit(128 + Signal::HUP.as_raw());
 }
 
-/// Whether the screen shows the state of the app.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum ScreenState {
-    UpToDate,
-    /// The app changed by itself.
-    Outdated,
-    /// The user acted and waits for the result.
-    Awaited,
-}
-
-/// Spaces frames out: ten a second on average, while a few frames in a row may answer the user at once.
-#[derive(Debug)]
-struct FramePacer {
-    /// When the next frame is due if frames come at the average distance.
-    next: Instant,
-}
-
-impl FramePacer {
-    const FRAME: Duration = Duration::from_millis(100);
-
-    /// Frames that may be drawn ahead of the average to answer the user.
-    const AHEAD_FOR_USER: u32 = 4;
-
-    /// Frames that may be drawn ahead of the average for lines, which may come in pairs, as the first ones do.
-    const AHEAD_FOR_LINES: u32 = 1;
-
-    fn due(&self, screen: ScreenState) -> Instant {
-        let frames = if screen == ScreenState::Awaited { Self::AHEAD_FOR_USER } else { Self::AHEAD_FOR_LINES };
-        let ahead = frames * Self::FRAME;
-        self.next.checked_sub(ahead).unwrap_or(self.next)
-    }
-
-    fn drawn(&mut self, now: Instant) {
-        self.next = self.next.max(now) + Self::FRAME;
-    }
-}
-
 /// Returns the app at the start of a session.
 fn new_app(options: &SessionOptions, sources: &Sources) -> App {
     let mut fleet = Fleet::default();
@@ -243,6 +221,7 @@ struct Session<'a> {
     notifier: Notifier<'a>,
     settings_writer: SettingsWriter<'a>,
     history: HistoryKeeper<'a>,
+    recorder: SessionRecorder<'a>,
 }
 
 impl<'a> Session<'a> {
@@ -250,6 +229,7 @@ impl<'a> Session<'a> {
         options: &'a SessionOptions,
         screen: Screen,
         sources: Sources,
+        recorder: SessionRecorder<'a>,
         inputs: &queue::UnboundedSender<SessionInput>,
     ) -> Self {
         let now = Instant::now();
@@ -267,10 +247,15 @@ impl<'a> Session<'a> {
             notifier: Notifier::new(&options.alert_command, options.bell, inputs.clone()),
             settings_writer: SettingsWriter::new(&options.settings_files, inputs.clone()),
             history: HistoryKeeper::new(options.history_files.as_ref(), inputs.clone()),
+            recorder,
         }
     }
 
-    async fn run(mut self, mut inputs: queue::UnboundedReceiver<SessionInput>) -> anyhow::Result<SessionEnd> {
+    /// Runs until the session ends. Returns why, and a sentence on a recording that ended with it.
+    async fn run(
+        mut self,
+        mut inputs: queue::UnboundedReceiver<SessionInput>,
+    ) -> anyhow::Result<(SessionEnd, Option<Text>)> {
         let mut end = self.resized();
         while end.is_none() {
             let (is_outdated, is_ready) = (self.screen_state != ScreenState::UpToDate, self.screen.is_ready());
@@ -286,6 +271,12 @@ impl<'a> Session<'a> {
                     }
                     SessionInput::Outline(part) => self.update(Event::Outline(part)),
                     SessionInput::SettingsWritten(sentence) => self.update(Event::Done(sentence)),
+                    SessionInput::Recorder(report) => {
+                        if report.state == RecorderState::Closed {
+                            self.recorder.stop();
+                        }
+                        self.update(Event::Recorder(report))
+                    }
                     SessionInput::History(host, result) => {
                         self.history.take(host, result).and_then(|event| self.update(event))
                     }
@@ -307,9 +298,10 @@ impl<'a> Session<'a> {
         }
         self.screen.tty().restore();
         self.history.finish(self.app.live_fleet());
+        let recorded = self.recorder.finish().await;
         self.settings_writer.finish(&self.app.settings()).await;
         self.sources.close().await;
-        end.context("the session ended without a reason")
+        Ok((end.context("the session ended without a reason")?, recorded))
     }
 
     fn draw(&mut self) {
@@ -374,6 +366,9 @@ impl<'a> Session<'a> {
         }
         if let SourceEvent::Player(PlayerReport::Jumped) = event {
             self.screen_state = ScreenState::Awaited;
+        }
+        if let SourceEvent::Line(host, _) = event {
+            self.recorder.name(host, self.app.live_fleet().name(host));
         }
         let event = event_of_source(&self.app, event);
         if self.app.is_jumping() {
@@ -444,6 +439,10 @@ impl<'a> Session<'a> {
                 let problem = self.settings_writer.write(&self.app.settings()).err();
                 return problem.and_then(|problem| self.update(Event::Done(problem)));
             }
+            Effect::StartRecording => {
+                self.recorder.start(&self.app.recording_name(), self.app.live_fleet(), &self.sources);
+            }
+            Effect::StopRecording => self.recorder.stop(),
             Effect::Suspend => return self.suspend(),
             Effect::Quit => return Some(SessionEnd::Quit),
         }
@@ -465,32 +464,5 @@ impl<'a> Session<'a> {
         }
         self.screen_state = ScreenState::Awaited;
         self.resized()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_is_drawn_at_once_and_the_average_stays_at_ten_frames_a_second() {
-        let start = Instant::now();
-        let mut pacer = FramePacer { next: start };
-        let mut now = start;
-        let mut frames = 0;
-        while now < start + Duration::from_secs(10) {
-            now = now.max(pacer.due(ScreenState::Awaited));
-            pacer.drawn(now);
-            frames += 1;
-        }
-        assert!((100..=105).contains(&frames), "{frames}");
-
-        // Frames for the lines of a fast agent leave room for the answer to a key.
-        let mut pacer = FramePacer { next: now };
-        for _ in 0..20 {
-            now = now.max(pacer.due(ScreenState::Outdated));
-            pacer.drawn(now);
-        }
-        assert_eq!(pacer.due(ScreenState::Awaited), pacer.due(ScreenState::Outdated) - 3 * FramePacer::FRAME);
     }
 }

@@ -36,10 +36,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if let Some(replay) = &app.replay {
         pen.put(replay.words(), theme.badge()).skip(2);
     }
+    if let Some(recording) = &app.active_recording {
+        let style = if recording.is_paused() { theme.alarm() } else { theme.badge() };
+        pen.put(recording.words(), style).skip(2);
+    }
     let fleet = app.fleet();
     let troubles: Vec<String> = app.troubles().map(|(host, trouble)| trouble_words(fleet, host, trouble)).collect();
     if !troubles.is_empty() {
-        pen.put(format!("{} (R starts a new one)", troubles.join("; ")), theme.alarm()).skip(2);
+        pen.put(format!("{} (Ctrl-R starts a new one)", troubles.join("; ")), theme.alarm()).skip(2);
         if !fleet.has_many() {
             return;
         }

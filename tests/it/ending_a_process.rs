@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::host::{GIB, Host};
 use crate::print_note;
 use crate::process::{ChildProcess, ProcessHandle, is_skipped_in_container, process_state};
-use crate::terminal::{CTRL_C, DELETE, DOWN, ENTER, ESC, F9, Terminal, UP};
+use crate::terminal::{CTRL_C, CTRL_R, DELETE, DOWN, ENTER, ESC, F9, Terminal, UP};
 
 /// Starts gputop, and opens the end dialog on the only process.
 #[track_caller]
@@ -359,7 +359,7 @@ fn an_end_dialog_whose_agent_is_gone_says_so_and_sends_nothing() {
     terminal.keys(ENTER);
     terminal.wait_until_gone("End process");
     assert_eq!(process_state(pid), Some('S'));
-    terminal.keys("R");
+    terminal.keys(CTRL_R);
     terminal.wait_until_gone("the agent ended");
     open_dialog(&terminal, pid);
     end(&terminal, &mut host, pid);

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::host::Host;
 use crate::process::{ChildProcess, exit_code, now};
-use crate::terminal::{CTRL_C, CTRL_Z, ESC, Terminal};
+use crate::terminal::{CTRL_C, CTRL_R, CTRL_Z, ESC, Terminal};
 use crate::{DEADLINE, print_note};
 
 /// A shell that runs `script` with gputop as `$0`.
@@ -170,8 +170,8 @@ fn a_killed_agent_is_reported_and_r_starts_another() {
         agent.signal(signal);
         agent.wait_for_end();
         terminal.wait_for("the agent ended");
-        terminal.wait_for("R starts a new one");
-        terminal.keys("R");
+        terminal.wait_for("Ctrl-R starts a new one");
+        terminal.keys(CTRL_R);
         terminal.wait_until_gone("the agent ended");
         terminal.wait_for("H100");
     }
@@ -186,7 +186,7 @@ fn a_stopped_agent_is_reported_and_r_starts_another() {
     let agent = terminal.agent();
     agent.signal(Signal::STOP);
     terminal.wait_for("no word from the agent for");
-    terminal.keys("R");
+    terminal.keys(CTRL_R);
     terminal.wait_until_gone("no word from the agent");
     terminal.wait_for("H100");
     terminal.quit();

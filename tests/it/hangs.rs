@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use crate::file_systems::{FrozenFileSystem, HungFileSystem};
 use crate::host::Host;
 use crate::process::{exit_code, run};
-use crate::terminal::{ESC, Terminal, count_frames};
+use crate::terminal::{CTRL_R, ESC, Terminal, count_frames};
 
 /// The longest time that a user waits for the shell after `q`. gputop waits for a quarter of a second at most.
 const PROMPTLY: Duration = Duration::from_secs(5);
@@ -91,8 +91,8 @@ fn an_agent_starts_again_while_the_folder_of_the_program_hangs() {
     let Some(_hung) = HungFileSystem::mount(&host.path("bin")) else { return };
     first.kill();
     first.wait_for_end();
-    terminal.wait_for("R starts a new one");
-    terminal.keys("R");
+    terminal.wait_for("Ctrl-R starts a new one");
+    terminal.keys(CTRL_R);
     terminal.wait_until_gone("the agent ended");
     terminal.wait_for("no process uses a GPU");
     quit_promptly(terminal);

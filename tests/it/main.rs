@@ -71,6 +71,7 @@ mod table;
 mod tidy;
 mod trees;
 mod two_hosts;
+mod viewer_recording;
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::print_note;
 use crate::process::now;
-use crate::terminal::{ESC, TAB, Terminal, lines_in_frames};
+use crate::terminal::{CTRL_R, ESC, TAB, Terminal, lines_in_frames};
 
 /// The number of cases that run at the same time. Most of their time is waiting for a deadline of gputop.
 const PARALLEL_CASES: usize = 12;
@@ -65,8 +65,8 @@ fn called_functions() -> BTreeSet<String> {
     host.start_sleep(0, GIB);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for("sleep 1000");
-    // `R` also reads what is read rarely.
-    terminal.keys("R");
+    // Ctrl-R also reads what is read rarely.
+    terminal.keys(CTRL_R);
     terminal.wait_for_frames(5);
     terminal.quit();
     host.run(["--json"]);

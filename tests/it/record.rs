@@ -54,13 +54,13 @@ fn private_folder(host: &Host) -> PathBuf {
 }
 
 /// Prints the lines of a recording as the viewer reads them.
-fn play(file: &Path) -> Output {
+pub(crate) fn play(file: &Path) -> Output {
     run(Host::new([]).gputop(["file-action", "play", "--"]).arg(file))
 }
 
 /// Returns the lines of a recording without a problem.
 #[track_caller]
-fn lines(file: &Path) -> Vec<Value> {
+pub(crate) fn lines(file: &Path) -> Vec<Value> {
     let played = play(file);
     assert_eq!((played.code, played.stderr.as_str()), (0, ""));
     played.text().lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
@@ -68,7 +68,7 @@ fn lines(file: &Path) -> Vec<Value> {
 
 /// Returns the table of `gputop replay --once`.
 #[track_caller]
-fn replayed(file: &Path) -> String {
+pub(crate) fn replayed(file: &Path) -> String {
     let table = run(Host::new([]).gputop(["replay", "--once"]).arg(file));
     assert_eq!((table.code, table.stderr.as_str()), (0, ""), "{}", table.text());
     table.text()
@@ -153,11 +153,11 @@ fn several_hosts_are_in_one_recording() {
 }
 
 /// A file system in memory with little room. Dropping it unmounts it.
-struct SmallFileSystem(PathBuf);
+pub(crate) struct SmallFileSystem(pub(crate) PathBuf);
 
 impl SmallFileSystem {
     /// Returns `None` where this user may not mount file systems.
-    fn mount(folder: &Path) -> Option<Self> {
+    pub(crate) fn mount(folder: &Path) -> Option<Self> {
         fs::create_dir(folder).expect("/tmp has room");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs"]).arg(folder);

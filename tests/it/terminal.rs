@@ -23,6 +23,7 @@ pub(crate) const TAB: &str = "\t";
 pub(crate) const F9: &str = "\x1b[20~";
 pub(crate) const DELETE: &str = "\x1b[3~";
 pub(crate) const CTRL_C: &str = "\x03";
+pub(crate) const CTRL_R: &str = "\x12";
 pub(crate) const CTRL_Z: &str = "\x1a";
 
 /// The escape sequences around a synchronized update.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::app::App;
 use crate::base::time::local_time;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel, MemoryHistory, Window};
+use crate::model::{Curve, Fleet, GpuHistory, GpuOrProcess, HostModel, MemoryHistory, Window};
+use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::GpuUuid;
 
 /// The most rows of a series.
@@ -17,13 +18,8 @@ impl App {
     pub(crate) fn saved_name(&self) -> String {
         let host = self.subject().map(|subject| subject.host).or_else(|| Some(self.fleet().hosts().next()?.0));
         let Some(host) = host else { return "gputop".to_owned() };
-        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-        let name: String = self.fleet().name(host).chars().map(plain).collect();
-        let time = self.fleet().host(host).map(|model| time_of(model, model.now()));
-        format!(
-            "gputop-{name}-{}",
-            time.unwrap_or_default().chars().take(19).filter(|it| *it != ':').collect::<String>()
-        )
+        let (name, time) = host_and_time(self.fleet(), host);
+        format!("gputop-{name}-{time}")
     }
 
     /// Returns the memory and load that the graph shows, as CSV: of the GPU or process of the graph, and of the GPUs of that
@@ -42,6 +38,14 @@ impl App {
 
 const HEADER: &str =
     "time,host,subject,memory_bytes,allocated_bytes,reserved_bytes,sm_percent,power_watts,temperature_celsius\n";
+
+/// Returns the name of a host and its time now, both fit for the name of a file.
+pub(in crate::app) fn host_and_time(fleet: &Fleet, host: HostKey) -> (String, String) {
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+    let time = fleet.host(host).map(|model| time_of(model, model.now()));
+    let time = time.into_iter().flat_map(|time| time.chars().take(19).collect::<Vec<_>>());
+    (fleet.name(host).chars().map(plain).collect(), time.filter(|letter| *letter != ':').collect())
+}
 
 fn time_of(model: &HostModel, at: Moment) -> String {
     let Some(latest) = model.latest() else { return String::new() };

@@ -30,7 +30,7 @@ impl Story {
 #[test]
 fn a_recording_is_not_acted_on() {
     let mut story = replay();
-    for key in ["F9", "R"] {
+    for key in ["F9", "^R"] {
         story = story.keys(key).asks(&[]);
         assert_eq!(story.app.notice.text(), Some("this is a recording"), "{key}");
         story.event(Event::Tick(ViewerTime::new(Duration::from_secs(6))));
@@ -45,6 +45,13 @@ fn a_recording_is_not_acted_on() {
     let (second, third) = (story.host.later(1), story.host.later(1).later(1));
     story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(Box::new(Change::between(&second, &third).unwrap())))));
     story.asks(&[]);
+}
+
+#[test]
+fn a_recording_is_not_recorded() {
+    let story = replay().keys("R").asks(&[]);
+    let notice = "a recording cannot be recorded: `gputop clip` copies a part of it";
+    assert_eq!((story.app.notice.text(), story.app.active_recording.is_none()), (Some(notice), true));
 }
 
 #[test]

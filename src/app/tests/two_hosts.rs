@@ -35,6 +35,10 @@ fn letter(app: &mut App, letter: char) -> Option<Effect> {
     press(app, KeyCode::Char(letter))
 }
 
+fn refresh(app: &mut App) -> Option<Effect> {
+    app.update(Event::Key(KeyEvent::new(KeyCode::Char('r'), KeyModifiers::CONTROL)))
+}
+
 fn reply(host: HostKey, pid: u32, outcome: Outcome) -> Event {
     Event::Line(host, Box::new(Line::Reply(Reply { process: id(pid), outcome })))
 }
@@ -248,11 +252,11 @@ fn a_lost_host_affects_only_itself() {
     let opened = press(&mut app, KeyCode::F(9));
     assert_eq!(opened, Some(commands_to(HostKey::FIRST, vec![Command::Hold { process: id(103) }, Command::Scan])));
     press(&mut app, KeyCode::Esc);
-    assert_eq!(letter(&mut app, 'R'), Some(Effect::Reconnect(vec![SECOND])));
+    assert_eq!(refresh(&mut app), Some(Effect::Reconnect(vec![SECOND])));
     app.update(full(SECOND, &three().later(5)));
     assert_eq!(app.troubles().count(), 0);
     let all = [HostKey::FIRST, SECOND].map(|host| (host, Command::Scan));
-    assert_eq!(letter(&mut app, 'R'), Some(Effect::Commands(all.to_vec())));
+    assert_eq!(refresh(&mut app), Some(Effect::Commands(all.to_vec())));
 }
 
 #[test]

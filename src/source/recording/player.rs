@@ -103,7 +103,6 @@ impl RecordedHost {
 struct PendingLine {
     /// The place of its host among the hosts.
     place: usize,
-    raw: Vec<u8>,
     line: Line,
     name: Option<Text>,
     /// The data time and the time since 1970; `None` for a line without them.
@@ -198,7 +197,7 @@ impl Player {
                     Ok(Some(line)) => {
                         let line = line.to_vec();
                         self.reader.count += 1;
-                        self.take(line);
+                        self.take(&line);
                         true
                     }
                     Ok(None) => self.end(None).await,
@@ -252,15 +251,15 @@ impl Player {
     }
 
     /// Takes a raw line in, which then is pending unless it is not understood.
-    fn take(&mut self, raw: Vec<u8>) {
+    fn take(&mut self, raw: &[u8]) {
         let number = self.reader.count;
-        let line = match limits::parse(&raw) {
+        let line = match limits::parse(raw) {
             Ok(Some(line)) => line,
             // The recording may be from a later version, with more kinds of lines.
             Ok(None) => return,
             Err(reason) => return self.ignore(number, &reason),
         };
-        let tag = HostTag::of(&raw);
+        let tag = HostTag::of(raw);
         let key_in_file = tag.as_ref().map(|tag| tag.host_key);
         let times = match &line {
             Line::Full(snapshot) => Some((snapshot.at, snapshot.unix_ms)),
@@ -279,7 +278,7 @@ impl Player {
         if place == self.hosts.len() {
             self.hosts.push(RecordedHost::new(key_in_file, Moment::default(), Duration::ZERO));
         }
-        self.pending = Some(PendingLine { place, raw, line, name: tag.and_then(|tag| tag.name), times });
+        self.pending = Some(PendingLine { place, line, name: tag.and_then(|tag| tag.name), times });
     }
 
     fn ignore(&mut self, number: u64, reason: &str) {
@@ -310,7 +309,7 @@ impl Player {
 
     /// Sends a line. Returns whether anything still reads events.
     async fn send(&mut self, pending: PendingLine) -> bool {
-        let PendingLine { place, raw, line, name, times } = pending;
+        let PendingLine { place, line, name, times } = pending;
         let Ok(key) = u16::try_from(place).map(HostKey) else { return true };
         let host = &mut self.hosts[place];
         host.lines += 1;
@@ -338,9 +337,6 @@ impl Player {
                     Some(unix_ms)
                 }
             };
-        }
-        if let Some(tap) = &self.reporter.tap {
-            tap.copy(key, &raw);
         }
         self.reporter.send(SourceEvent::Line(key, Box::new(line))).await
             && (self.target.is_some() || self.send_position().await)
@@ -425,7 +421,7 @@ impl Player {
         if has_rest && !is_cut_off && !self.reader.is_rest_taken {
             self.reader.is_rest_taken = true;
             self.reader.count += 1;
-            self.take(rest);
+            self.take(&rest);
             return true;
         }
         self.has_ended = true;

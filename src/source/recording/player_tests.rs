@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::tests::run;
-use super::super::{Source, SourceEvent, Sources, Tap};
+use super::super::{Source, SourceEvent, Sources};
 use super::Recording;
 use super::player::RecordedHost;
 use crate::base::units::Moment;
@@ -31,8 +31,8 @@ fn line(at: u64, tag: Option<(u64, &str)>) -> Vec<u8> {
 }
 
 /// Starts a replay of this file, which `cat` reads: these tests are not gputop.
-pub(in crate::source) fn start_cat(path: &Path, speed: Speed, tap: Option<Tap>) -> Sources {
-    let mut sources = Sources::start(Vec::new(), tap).unwrap();
+fn start_cat(path: &Path, speed: Speed) -> Sources {
+    let mut sources = Sources::start(Vec::new(), None).unwrap();
     let recording = Recording { path: path.to_owned(), speed };
     let reporter = sources.reporter(HostKey::FIRST);
     let file = path.to_owned();
@@ -53,7 +53,7 @@ fn replay(bytes: &[u8], speed: Speed) -> Vec<(u128, String)> {
     file.write_all(bytes).unwrap();
     run(async {
         let start = Instant::now();
-        let mut sources = start_cat(file.path(), speed, None);
+        let mut sources = start_cat(file.path(), speed);
         let mut events = Vec::new();
         loop {
             let event = sources.next().await;

@@ -13,7 +13,7 @@ use super::frame::{FrameEnd, FrameState, FrameStream, MAGIC, find_end, find_magi
 use super::line_head::LineHead;
 use super::part::{Part, open_all};
 use crate::base::time::local_time;
-use crate::base::units::Elapsed;
+use crate::base::units::{Bytes, Elapsed};
 use crate::protocol::snapshot::Snapshot;
 
 /// After as many damaged places in a row, the rest of a part is skipped.
@@ -158,6 +158,11 @@ impl RecordingReader {
     /// Whether the recording is a pipe, which has no times to seek to.
     pub fn is_pipe(&self) -> bool {
         self.parts.iter().any(|part| part.length.is_none())
+    }
+
+    /// Returns the size of all parts, as it was when they were opened. Pipes have none.
+    pub fn size(&self) -> Bytes {
+        Bytes(self.parts.iter().filter_map(|part| part.length).sum())
     }
 
     /// Returns the times of the first and the last line, in milliseconds since 1970; `None` for a recording without any. Reads

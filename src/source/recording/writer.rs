@@ -203,6 +203,11 @@ impl RecordingWriter {
         std::mem::take(&mut self.notes)
     }
 
+    /// Whether nothing is recorded, because writing failed.
+    pub fn is_paused(&self) -> bool {
+        self.pause.is_some()
+    }
+
     /// Ends the frame, and with it the recording.
     pub fn close(mut self, now: Instant) -> Vec<String> {
         self.attempt(now, Self::end_frame);

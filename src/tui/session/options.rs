@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ pub(crate) struct SessionOptions {
     pub settings_files: SettingsFiles,
     /// `None` when no history is kept: at the user's request, in a replay, and for the simulated machine.
     pub history_files: Option<HistoryFiles>,
+    pub recorder_command: RecorderCommand,
 }
 
 /// The files of a saved screen.
@@ -68,6 +69,18 @@ pub(crate) struct HistoryFiles {
 impl fmt::Debug for HistoryFiles {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("HistoryFiles").finish_non_exhaustive()
+    }
+}
+
+/// Returns the command that writes a recording with this name. The error is one phrase.
+type MakeRecorderCommand = dyn Fn(&str) -> Result<Command, String>;
+
+/// Makes the command that writes a recording.
+pub(crate) struct RecorderCommand(pub Box<MakeRecorderCommand>);
+
+impl fmt::Debug for RecorderCommand {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("RecorderCommand").finish_non_exhaustive()
     }
 }
 
