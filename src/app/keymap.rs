@@ -386,11 +386,24 @@ impl KeyContext {
 }
 
 pub(crate) fn intent(context: KeyContext, key: KeyEvent) -> Option<Intent> {
-    let name = name(key)?;
-    let is_meant = |binding: &&Binding| {
-        binding.contexts.contains(&context) && binding.keys.split(' ').any(|binding_key| binding_key == name)
-    };
-    BINDINGS.iter().find(is_meant).map(|binding| binding.intent)
+    Some(binding(context, &name(key)?)?.intent)
+}
+
+fn binding(context: KeyContext, name: &str) -> Option<&'static Binding> {
+    let is_meant =
+        |binding: &&Binding| binding.contexts.contains(&context) && binding.keys.split(' ').any(|key| key == name);
+    BINDINGS.iter().find(is_meant)
+}
+
+impl Binding {
+    /// The names of the keys that have this intent in a context, in a replay or not; empty if others come before all of them.
+    pub(super) fn keys_in(&self, context: KeyContext, is_replay: bool) -> String {
+        let is_other = |name: &&str| {
+            let of_replay = binding(KeyContext::Replay, name).filter(|_| is_replay && context.has_replay_keys());
+            of_replay.is_some_and(|binding| binding.intent != self.intent)
+        };
+        self.keys.split(' ').filter(|name| !is_other(name)).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// The name of a key as in [`BINDINGS`]; `None` for a combination with a modifier that no binding has.

@@ -157,7 +157,7 @@ impl Page {
     pub(super) fn fit(&mut self, fleet: &Fleet, (width, height): (u16, u16), is_recording: bool) {
         let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
         match &mut self.topic {
-            PageTopic::Help => writer.lines = help::lines(writer.width, self.search.value()),
+            PageTopic::Help => writer.lines = help::lines(writer.width, self.search.value(), is_recording),
             PageTopic::News(list) => {
                 let cursor = list.write(&mut writer, fleet, self.search.value());
                 self.top = first_row(self.top, cursor, writer.lines.len(), height.saturating_sub(1));

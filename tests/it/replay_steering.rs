@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use gputop::base::time::local_time;
 use gputop::protocol::snapshot::Snapshot;
 
+use crate::host::Host;
 use crate::replay::{GROWTH, Recorder, final_lists, lists, terminal};
+use crate::screenshot::rows;
 use crate::terminal::Terminal;
 
 /// The data time between two passes of the recordings here.
@@ -109,4 +111,32 @@ fn a_replay_is_stepped_pass_by_pass_in_both_directions() {
     replay.wait_for("RECORDING paused");
     replay.keys(" ");
     wait_for_end(&replay);
+}
+
+/// Returns the text of a picture of a replay after some keys.
+#[track_caller]
+fn picture(path: &Path, args: &[&str]) -> String {
+    let path = path.to_str().expect("a path of a test is text");
+    let output = Host::new([]).run([&["replay", path, "--screenshot", "-", "--size", "120x25"], args].concat());
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    rows(&output.text()).join("\n")
+}
+
+#[test]
+fn the_keys_of_a_replay_lead_a_screenshot_to_another_moment() {
+    let recorder = Recorder::new();
+    let path = recorder.record("long.jsonl", PASSES, STEP_MS);
+    let has_pass = |picture: &str, pass: u64| picture.contains(memory(pass).trim());
+    for (keys, pass) in [(". .", 2), (". . . ,", 2), ("J + 4 m Enter", 12), ("J + 4 m Enter . -", 13), (") (", 0)] {
+        let found = picture(&path, &["--after", "0s", "--keys", keys]);
+        assert!(has_pass(&found, pass), "{keys}: {found}");
+    }
+    // The recording is at its end before the first key.
+    let back = picture(&path, &["--keys", "J - 1 0 m Enter ."]);
+    assert!(has_pass(&back, PASSES - 1 - 30 + 1), "{back}");
+    let leak = format!("LEAK {} sleep", recorder.pid);
+    for keys in ["}", "!", "J + 5 0 m Enter {"] {
+        let found = picture(&path, &["--after", "0s", "--keys", keys]);
+        assert!(found.contains(&leak) && found.contains(" LEAK: "), "{keys}: {found}");
+    }
 }

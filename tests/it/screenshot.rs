@@ -8,7 +8,7 @@ use crate::host::{GIB, Host};
 use crate::terminal::Terminal;
 
 /// The text of an SVG file, row by row.
-fn rows(svg: &str) -> Vec<String> {
+pub(crate) fn rows(svg: &str) -> Vec<String> {
     let rows = svg.split("<g transform=").skip(1);
     let text_of = |row: &str| {
         let spans = row.split("</tspan>").filter_map(|span| span.rsplit_once('>'));

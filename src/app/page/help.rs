@@ -68,10 +68,11 @@ const WORDS: &[(&str, &str)] = &[
     ("ERR", "reading it failed"),
 ];
 
-pub(super) fn lines(width: usize, search: &str) -> Vec<PageLine> {
+/// Returns the lines that have all words of `search`. In a replay, some keys have another meaning.
+pub(super) fn lines(width: usize, search: &str, is_replay: bool) -> Vec<PageLine> {
     let words: Vec<String> = search.split_whitespace().map(str::to_lowercase).collect();
     let mut writer = Writer { width, lines: Vec::new() };
-    for (head, entries) in sections() {
+    for (head, entries) in sections(is_replay) {
         let is_found = |(name, text): &&(String, String)| {
             let line = format!("{head} {name} {text}").to_lowercase();
             words.iter().all(|word| line.contains(word))
@@ -97,21 +98,21 @@ pub(super) fn lines(width: usize, search: &str) -> Vec<PageLine> {
 const MEMORY_BAR: &str = "Words: the bar of memory";
 
 /// The headings, each with its entries.
-fn sections() -> Vec<(String, Vec<(String, String)>)> {
+fn sections(is_replay: bool) -> Vec<(String, Vec<(String, String)>)> {
     let texts = |entries: &[(&str, &str)]| {
         entries.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
     };
-    let keys = |is_shown: &dyn Fn(&Binding) -> bool| {
-        let bindings = BINDINGS.iter().filter(|binding| !binding.help.is_empty() && is_shown(binding));
-        bindings.map(|binding| (binding.keys.to_owned(), binding.help.to_owned())).collect()
+    let keys = |context: KeyContext, is_shown: &dyn Fn(&Binding) -> bool| -> Vec<(String, String)> {
+        let is_shown =
+            |binding: &&Binding| !binding.help.is_empty() && binding.contexts.contains(&context) && is_shown(binding);
+        let keys = BINDINGS.iter().filter(is_shown).map(|binding| (binding.keys_in(context, is_replay), binding.help));
+        keys.filter(|(keys, _)| !keys.is_empty()).map(|(keys, help)| (keys, help.to_owned())).collect()
     };
     let of_lists = |group: &KeyGroup| {
-        let is_shown =
-            |binding: &Binding| binding.contexts.contains(&KeyContext::List) && binding.intent.group() == *group;
-        (format!("{}: {group}", KeyContext::List), keys(&is_shown))
+        let is_in_group = |binding: &Binding| binding.intent.group() == *group;
+        (format!("{}: {group}", KeyContext::List), keys(KeyContext::List, &is_in_group))
     };
-    let of_context =
-        |context: &KeyContext| (context.to_string(), keys(&|binding: &Binding| binding.contexts.contains(context)));
+    let of_context = |context: &KeyContext| (context.to_string(), keys(*context, &|_| true));
     let columns = |specs: Vec<crate::app::columns::ColumnSpec>| {
         specs.into_iter().map(|spec| (spec.title.to_owned(), spec.help.to_owned())).collect()
     };
@@ -130,7 +131,10 @@ fn sections() -> Vec<(String, Vec<(String, String)>)> {
         ("unallocated", "reserved by PyTorch, without a tensor in it: the cache (CACHE), fragments and pending memory"),
         ("other", "in use beside PyTorch: CUDA contexts, libraries; also unaccounted memory"),
     ];
-    let mut sections: Vec<(String, Vec<(String, String)>)> = KeyGroup::VARIANTS.iter().map(of_lists).collect();
+    let is_first = |context: &KeyContext| is_replay && *context == KeyContext::Replay;
+    let first = KeyContext::VARIANTS.iter().filter(|context| is_first(context)).map(of_context);
+    let mut sections: Vec<(String, Vec<(String, String)>)> =
+        first.chain(KeyGroup::VARIANTS.iter().map(of_lists)).collect();
     sections.push(("Mouse".to_owned(), texts(&mouse)));
     sections.push((
         "Words: columns of the process list".to_owned(),
@@ -144,7 +148,8 @@ fn sections() -> Vec<(String, Vec<(String, String)>)> {
         columns(GpuColumn::VARIANTS.iter().map(|column| column.spec()).collect()),
     ));
     sections.push(("Words: others".to_owned(), texts(WORDS)));
-    sections.extend(KeyContext::VARIANTS.iter().filter(|context| **context != KeyContext::List).map(of_context));
+    let others = KeyContext::VARIANTS.iter().filter(|context| **context != KeyContext::List && !is_first(context));
+    sections.extend(others.map(of_context));
     sections
 }
 
@@ -153,12 +158,16 @@ mod tests {
     use super::*;
 
     fn text(search: &str) -> String {
+        help_of(search, false)
+    }
+
+    fn help_of(search: &str, is_replay: bool) -> String {
         let line = |line| match line {
             PageLine::Head(text) => text,
             PageLine::Field(name, text) => format!("{name} {text}"),
             _ => String::new(),
         };
-        lines(60, search).into_iter().map(|written| line(written) + "\n").collect()
+        lines(60, search, is_replay).into_iter().map(|written| line(written) + "\n").collect()
     }
 
     #[test]
@@ -169,6 +178,17 @@ mod tests {
         }
         for column in ProcessColumn::VARIANTS {
             assert!(help.contains(column.spec().title), "{}", column.spec().title);
+        }
+    }
+
+    #[test]
+    fn in_a_replay_a_key_has_only_the_meaning_that_it_has_there() {
+        let help = help_of("", true);
+        let has = |line: &str| help.lines().any(|other| other == line);
+        assert!(has("Space p pause / play") && has("- play slower, down to ×0.5"), "{help}");
+        assert!(has("PgDn ^F a screen down") && has("q ^C F10 quit"), "{help}");
+        for other in ["Space tag, to end several processes at once", "+ = read more often", "p pause / resume"] {
+            assert!(!has(other) && text("").lines().any(|line| line == other), "{other}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! `--screenshot`: draws the screen of a session into an SVG file, without a terminal.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,16 +9,20 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossterm::event::KeyEvent;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{Instant, timeout_at};
 
-use super::{SessionOptions, event_of_source, new_app};
+use super::{SessionOptions, event_of_source, new_app, outline};
 use crate::app::event::{Effect, Event};
 use crate::app::keymap::Intent;
 use crate::app::{App, HostTrouble};
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::base::units::Moment;
-use crate::model::HostModel;
+use crate::model::{HostModel, OutlinePart};
+use crate::protocol::host_key::HostKey;
+use crate::protocol::line::Line;
+use crate::protocol::playback::{PlayerCommand, PlayerReport};
 use crate::source::{SourceEvent, Sources, descriptors};
 use crate::view;
 
@@ -59,8 +64,18 @@ pub(crate) fn run(options: &SessionOptions, screenshot: &ScreenshotOptions) -> a
         let sources = Sources::start(options.sources.clone(), None)?;
         let mut app = new_app(options, &sources);
         app.update(Event::Resized(screenshot.size.0, screenshot.size.1));
-        let mut watcher = Watcher { app, sources, now: Instant::now(), is_over: false };
-        let drawn = watcher.draw(options, screenshot).await;
+        let mut watcher = Watcher {
+            app,
+            sources,
+            now: Instant::now(),
+            is_over: false,
+            is_jumping: false,
+            awaits_position: false,
+            hosts_to_step: BTreeSet::new(),
+        };
+        let (parts, outline) = mpsc::unbounded_channel();
+        outline::start(&options.sources, move |part| parts.send(part).is_ok());
+        let drawn = watcher.draw(options, screenshot, outline).await;
         watcher.sources.close().await;
         drawn
     })?;
@@ -84,10 +99,21 @@ struct Watcher {
     now: Instant,
     /// Whether no more lines come.
     is_over: bool,
+    /// Whether the end of a jump is still to come.
+    is_jumping: bool,
+    /// Whether the player is still to report the time of the latest line.
+    awaits_position: bool,
+    /// The hosts whose next pass is still to come, after a step.
+    hosts_to_step: BTreeSet<HostKey>,
 }
 
 impl Watcher {
-    async fn draw(&mut self, options: &SessionOptions, screenshot: &ScreenshotOptions) -> anyhow::Result<String> {
+    async fn draw(
+        &mut self,
+        options: &SessionOptions,
+        screenshot: &ScreenshotOptions,
+        mut outline: UnboundedReceiver<OutlinePart>,
+    ) -> anyhow::Result<String> {
         let is_recording = self.sources.is_recording();
         let after = screenshot.after.or((!is_recording).then_some(USUAL));
         self.watch(after, screenshot.patience).await;
@@ -95,12 +121,20 @@ impl Watcher {
             let late = || "no line arrived in time; `--timeout` waits longer".into();
             anyhow::bail!("nothing to draw: {}", self.lost_hosts().next().cloned().unwrap_or_else(late));
         }
+        // The timeline of a recording, in which the keys find events.
+        let deadline = Instant::now() + screenshot.patience;
+        while let Ok(Some(part)) = timeout_at(deadline, outline.recv()).await {
+            self.update(Event::Outline(part));
+        }
         for key in &screenshot.keys {
             // A signal goes only to a process that a person saw in the dialog.
             if self.app.intent(*key) != Some(Intent::Confirm) {
                 self.update(Event::Key(*key));
-                let after_key = if is_recording { Duration::ZERO } else { AFTER_KEY };
-                self.watch(Some(after_key), screenshot.patience).await;
+                if is_recording {
+                    self.follow_steering(screenshot.patience).await;
+                } else {
+                    self.watch(Some(AFTER_KEY), screenshot.patience).await;
+                }
                 self.app.mark_end_as_read();
             }
         }
@@ -119,7 +153,7 @@ impl Watcher {
         let mut deadline = until(start.is_none());
         while !self.is_over {
             let passed = start.and_then(|start| Some(self.data_time()?.since(start)));
-            if is_recording && span.is_some_and(|span| passed >= Some(span)) {
+            if is_recording && !self.awaits_position && span.is_some_and(|span| passed >= Some(span)) {
                 return;
             }
             let event = match deadline.filter(|_| !is_recording) {
@@ -129,16 +163,44 @@ impl Watcher {
                 },
                 None => self.sources.next().await,
             };
-            self.is_over = matches!(event, SourceEvent::RecordingEnded(_));
-            let before = std::mem::replace(&mut self.now, Instant::now());
-            self.update(Event::Tick(ViewerTime::new(self.now - before)));
-            self.update(event_of_source(&self.app, event));
+            self.take(event);
             self.is_over |= self.lost_hosts().count() == self.sources.hosts().count();
             if start.is_none() {
                 start = self.data_time();
                 deadline = start.map_or(deadline, |_| until(false));
             }
         }
+    }
+
+    /// Goes to where a key of a replay leads: to the end of a jump, or to the next pass. Waits no longer than `patience`.
+    async fn follow_steering(&mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        while self.is_jumping || self.awaits_position || !self.hosts_to_step.is_empty() {
+            let Ok(event) = timeout_at(deadline, self.sources.next()).await else { return };
+            self.take(event);
+        }
+    }
+
+    fn take(&mut self, event: SourceEvent) {
+        if let SourceEvent::Player(_) | SourceEvent::RecordingEnded(_) = event {
+            self.awaits_position = false;
+        }
+        match &event {
+            SourceEvent::RecordingEnded(_) => {
+                self.is_over = true;
+                self.hosts_to_step.clear();
+            }
+            SourceEvent::Player(PlayerReport::JumpBegan) => self.is_over = false,
+            SourceEvent::Player(PlayerReport::Jumped | PlayerReport::JumpRefused(_)) => self.is_jumping = false,
+            SourceEvent::Line(host, line) if matches!(**line, Line::Full(_) | Line::Tick(_)) => {
+                self.hosts_to_step.remove(host);
+                self.awaits_position = self.sources.is_recording() && !self.app.is_jumping();
+            }
+            _ => {}
+        }
+        let before = std::mem::replace(&mut self.now, Instant::now());
+        self.update(Event::Tick(ViewerTime::new(self.now - before)));
+        self.update(event_of_source(&self.app, event));
     }
 
     /// The reasons why no more lines come from some hosts.
@@ -154,12 +216,28 @@ impl Watcher {
         self.app.fleet().hosts().find(|(_, model)| model.latest().is_some()).map(|(_, model)| HostModel::now(model))
     }
 
-    /// Passes an event to the app. Of its effects, only those on the agents are performed.
+    /// Passes an event to the app. Of its effects, only those on the agents and the player are performed.
     fn update(&mut self, event: Event) {
-        if let Some(Effect::Commands(commands)) = self.app.update(event) {
-            for (host, command) in commands {
-                self.sources.send(host, command);
+        match self.app.update(event) {
+            Some(Effect::Commands(commands)) => {
+                for (host, command) in commands {
+                    self.sources.send(host, command);
+                }
             }
+            Some(Effect::Play(commands)) => commands.into_iter().for_each(|command| self.play(command)),
+            _ => {}
+        }
+    }
+
+    /// Performs a command to the player. Between two keys no line is taken, so the replay stands still there.
+    fn play(&mut self, command: PlayerCommand) {
+        match command {
+            PlayerCommand::Jump(_) => {
+                self.is_jumping = true;
+                self.sources.play(command);
+            }
+            PlayerCommand::Step => self.hosts_to_step = self.app.fleet().hosts().map(|(host, _)| host).collect(),
+            PlayerCommand::Pause | PlayerCommand::Resume | PlayerCommand::Speed(_) => {}
         }
     }
 }
