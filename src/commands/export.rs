@@ -105,6 +105,11 @@ fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::R
     Ok(Exit::Success.into())
 }
 
+/// Puts `'` before a text that a spreadsheet would take for a formula: names and commands come from outside.
+fn without_formula(text: String) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text }
+}
+
 /// Writes the rows in one of the formats.
 enum TableWriter {
     Csv(Box<csv::Writer<Box<dyn Write>>>, &'static [ExportColumn]),
@@ -128,7 +133,7 @@ impl TableWriter {
                     (ExportCell::Integer(ms), ColumnKind::Time) => local_time(ms.unsigned_abs(), utc_offset),
                     (ExportCell::Integer(number), _) => number.to_string(),
                     (ExportCell::Float(number), _) => number.to_string(),
-                    (ExportCell::Text(text), _) => text,
+                    (ExportCell::Text(text), _) => without_formula(text),
                 });
                 Ok(writer.write_record(cells)?)
             }
@@ -140,5 +145,32 @@ impl TableWriter {
             Self::Csv(mut writer, _) => writer.flush(),
             Self::Parquet(writer) => writer.finish()?.flush(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_in_csv_is_no_formula_and_a_number_stays_a_number() {
+        let columns = ExportSubject::Processes.columns();
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let mut writer = TableWriter::csv(Box::new(path.reopen().unwrap()), columns).unwrap();
+        for text in ["=1+1", "+1", "-m train", "@sum", "\tx", "\rx", "python =1"] {
+            let cells = columns.iter().map(|column| match column.name {
+                "command" => ExportCell::Text(text.to_owned()),
+                "pid" => ExportCell::Integer(-7),
+                _ => ExportCell::Empty,
+            });
+            writer.row(cells.collect(), 0).unwrap();
+        }
+        writer.finish().unwrap();
+        let mut reader = csv::Reader::from_path(path.path()).unwrap();
+        let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+        let place = |name: &str| columns.iter().position(|column| column.name == name).unwrap();
+        let commands: Vec<&str> = rows.iter().map(|row| &row[place("command")]).collect();
+        assert_eq!(commands, ["'=1+1", "'+1", "'-m train", "'@sum", "'\tx", "'\rx", "python =1"]);
+        assert!(rows.iter().all(|row| &row[place("pid")] == "-7"));
     }
 }
