@@ -13,7 +13,7 @@ use crate::base::units::{Bytes, Moment};
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::table::{self, Heading, cell};
 use crate::commands::report::{self, Exit, HostState, ReadOptions, gpu_ids};
-use crate::model::{HostModel, RetainedMemory, UnaccountedMemory, Verdict, VerdictKind};
+use crate::model::{HostModel, RetainedMemory, Total, UnaccountedMemory, Verdict, VerdictKind};
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
 
 /// Which orphans to list, and how to write them.
@@ -184,7 +184,8 @@ impl<'a> FoundOrphans<'a> {
         }
         let (dim, plain) = if dims && !self.leftovers.is_empty() { ("\x1b[2m", "\x1b[22m") } else { ("", "") };
         if !self.leftovers.is_empty() {
-            let rss: Bytes = self.leftovers.iter().filter_map(|verdict| verdict.rss.ok()).sum();
+            let rss = Total::of(self.leftovers.iter().map(|verdict| verdict.rss));
+            let rss = labels::word(rss);
             let shm = cell(&self.snapshot.host.scan.shm_used);
             lines.push(format!(
                 "\n{dim}left behind without GPU memory: {rss} of host memory (RSS); {shm} in use in /dev/shm"

@@ -15,7 +15,7 @@ mod range;
 use std::collections::BTreeMap;
 
 pub(crate) use self::decimated::{Decimated, Extremes, Mean};
-pub(crate) use self::findings::{LeakFound, RunEvent, SuspectFound};
+pub(crate) use self::findings::{HeldMemory, LeakFound, RunEvent, SuspectFound};
 pub(crate) use self::fold::{fold, fold_with};
 pub(crate) use self::lines::read as read_lines;
 pub(crate) use self::memory_layer::MemoryLayer;

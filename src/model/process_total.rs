@@ -1,5 +1,7 @@
 //! Sums of readings, and what each process uses over all its GPUs.
 
+use std::fmt;
+
 use crate::base::units::{Bytes, Percent};
 use crate::protocol::snapshot::{Gpu, GpuProcess, ProcessId, Reading, Snapshot};
 
@@ -33,6 +35,13 @@ impl Total {
             (None, Some(why)) => Err(why),
             (None, None) => Ok(Self::default()),
         }
+    }
+}
+
+/// `41.2 GiB`, `≥ 41.2 GiB`.
+impl fmt::Display for Total {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}{}", if self.lower_bound { "≥ " } else { "" }, self.bytes)
     }
 }
 

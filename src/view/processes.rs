@@ -13,7 +13,7 @@ use super::rect;
 use super::theme::{Fill, Theme};
 use crate::app::columns::{Align, ListColumn};
 use crate::app::gpu_list::gpu_rows;
-use crate::app::labels::gpu_labels;
+use crate::app::labels::{gpu_labels, word};
 use crate::app::layout::Area;
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::ProcessColumn;
@@ -118,10 +118,7 @@ fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::ProcessG
         pen.rest(format!("no process{last}"), theme.dim());
         return;
     }
-    let total = match Total::sum(group.members.iter().filter_map(memory)) {
-        Ok(Total { bytes, lower_bound }) => format!("{}{bytes}", if lower_bound { "≥ " } else { "" }),
-        Err(why) => why.to_string(),
-    };
+    let total = word(Total::sum(group.members.iter().filter_map(memory)));
     let count = group.members.len();
     let noun = if count == 1 { "process" } else { "processes" };
     if app.fleet().has_many() {

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::process_run::Pass;
 use super::{ProcessKey, RunSubject};
-use crate::base::units::Bytes;
-use crate::model::{Advice, Evidence, GpuOrProcess, HostModel, NewsKind, Severity, short_name};
+use crate::model::{Advice, Evidence, GpuOrProcess, HostModel, NewsKind, Severity, Total, Verdict, short_name};
 use crate::protocol::snapshot::ProcessId;
 
 /// The most events that are kept. When there are more, the oldest harmless ones are dropped.
@@ -52,12 +51,24 @@ pub(crate) struct SuspectFound {
     pub(crate) word: &'static str,
     pub(crate) severity: Severity,
     pub(crate) sentence: String,
-    pub(crate) held: Option<Bytes>,
+    /// The memory that it held then.
+    pub(crate) held: HeldMemory,
     pub(crate) since: u64,
     pub(crate) until: u64,
     pub(crate) is_current: bool,
     /// In how many looks it was found. The first passes lack facts, so one does not count.
     looks: u32,
+}
+
+/// The memory of a suspect, as its verdict has it: listed, or kept without being listed.
+#[derive(Debug, Clone)]
+pub(crate) struct HeldMemory(Verdict);
+
+impl HeldMemory {
+    /// Returns the memory of some suspects together. Memory that several of them may keep counts once.
+    pub(crate) fn total<'a>(held: impl Iterator<Item = &'a Self> + Clone) -> Total {
+        Verdict::total(&held.map(|Self(verdict)| verdict))
+    }
 }
 
 /// The findings so far.
@@ -136,7 +147,7 @@ impl Findings {
         self.suspects.iter_mut().for_each(|suspect| suspect.is_current = false);
         for verdict in model.verdicts().iter().filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu()) {
             let process = ProcessKey { boot: pass.boot, id: verdict.process };
-            let held = verdict.listed.and_then(Result::ok).map(|total| total.bytes);
+            let held = HeldMemory(verdict.clone());
             let found = SuspectFound {
                 process,
                 name: named(model, verdict.process),
@@ -193,7 +204,8 @@ impl Findings {
                 .partial_cmp(&(a.is_current, a.evidence.rate))
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
-        self.suspects.sort_by_key(|suspect| (suspect.severity != Severity::Bad, std::cmp::Reverse(suspect.held)));
+        let held = |suspect: &SuspectFound| HeldMemory::total(std::iter::once(&suspect.held)).bytes;
+        self.suspects.sort_by_key(|suspect| (suspect.severity != Severity::Bad, std::cmp::Reverse(held(suspect))));
         (self.finished, self.leaks, self.suspects)
     }
 }

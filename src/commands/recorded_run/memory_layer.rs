@@ -1,98 +1,89 @@
 //! The layers of a process's memory in a plot.
 
-use crate::base::units::Moment;
+use std::fmt;
+
+use crate::base::units::{Bytes, Moment};
 use crate::model::{HostModel, TensorLayer, reserved};
 use crate::protocol::snapshot::{Process, ProcessId};
 
-/// A part of the memory of a process, from the bottom of a plot: parts that stay come first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
+/// A part of the memory of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryLayer {
-    #[strum(to_string = "parameters")]
-    Parameters,
-    #[strum(to_string = "gradients")]
-    Gradients,
-    #[strum(to_string = "optimizer state")]
-    OptimizerState,
-    #[strum(to_string = "named tensors")]
-    NamedTensors,
-    #[strum(to_string = "activations")]
-    Activations,
-    #[strum(to_string = "libraries")]
-    Libraries,
+    Tensors(TensorLayer),
     /// Memory of tensors whose categories are not known.
-    #[strum(to_string = "allocated")]
     Allocated,
-    /// Memory that PyTorch keeps without a tensor in it.
-    #[strum(to_string = "cached")]
-    Cached,
     /// Not PyTorch's: the CUDA context, kernels, libraries.
-    #[strum(to_string = "other")]
     Other,
     /// Memory whose parts are not known.
-    #[strum(to_string = "not divided")]
     Undivided,
 }
 
-/// The amount of each layer in KiB.
-pub(crate) type LayerAmounts = [u32; MemoryLayer::ALL.len()];
+/// The number of layers.
+const COUNT: usize = TensorLayer::ALL.len() + 3;
+
+/// The amount of each layer in KiB, in the order of [`MemoryLayer::ALL`].
+pub(crate) type LayerAmounts = [u32; COUNT];
 
 impl MemoryLayer {
-    pub(crate) const ALL: [Self; 10] = [
-        Self::Parameters,
-        Self::Gradients,
-        Self::OptimizerState,
-        Self::NamedTensors,
-        Self::Activations,
-        Self::Libraries,
+    /// All layers from the bottom of a plot: parts that stay come first.
+    pub(crate) const ALL: [Self; COUNT] = [
+        Self::Tensors(TensorLayer::Parameters),
+        Self::Tensors(TensorLayer::Gradients),
+        Self::Tensors(TensorLayer::OptimizerState),
+        Self::Tensors(TensorLayer::NamedTensors),
+        Self::Tensors(TensorLayer::Activations),
+        Self::Tensors(TensorLayer::Libraries),
         Self::Allocated,
-        Self::Cached,
+        Self::Tensors(TensorLayer::Unallocated),
         Self::Other,
         Self::Undivided,
     ];
 
-    fn of(layer: TensorLayer) -> Self {
-        match layer {
-            TensorLayer::Parameters => Self::Parameters,
-            TensorLayer::Gradients => Self::Gradients,
-            TensorLayer::OptimizerState => Self::OptimizerState,
-            TensorLayer::NamedTensors => Self::NamedTensors,
-            TensorLayer::Activations => Self::Activations,
-            TensorLayer::Libraries => Self::Libraries,
-            TensorLayer::Unallocated => Self::Cached,
-        }
-    }
-
     /// Returns the layers of a process that holds this many KiB, and the KiB of its tensors: by the probe, else by the
     /// allocator stats.
     pub(super) fn amounts(model: &HostModel, process: &Process, kib: u32, now: Moment) -> (LayerAmounts, Option<u32>) {
-        let mut amounts = LayerAmounts::default();
-        let outside =
-            |amounts: &LayerAmounts| kib.saturating_sub(amounts.iter().fold(0, |sum, part| sum.saturating_add(*part)));
-        if let Some(report) = process.fresh_report(now)
-            && !report.devices.is_empty()
-            && report.devices.iter().all(|device| !device.categories.is_empty())
-        {
-            for (category, bytes) in report.devices.iter().flat_map(|device| &device.categories) {
-                let amount = &mut amounts[Self::of(TensorLayer::of(*category)) as usize];
-                *amount = amount.saturating_add(in_kib(bytes.0));
-            }
-            let tensors: u64 = report.devices.iter().filter_map(|device| Some(device.allocated?.0)).sum();
-            amounts[Self::Other as usize] = outside(&amounts);
-            return (amounts, Some(in_kib(tensors)));
+        let outside = |known: &[u32]| kib.saturating_sub(known.iter().fold(0, |sum, part| sum.saturating_add(*part)));
+        let report = process.fresh_report(now);
+        if let Some((report, layers)) = report.and_then(|report| Some((report, TensorLayer::amounts(report)?))) {
+            let layers = layers.map(|bytes| in_kib(bytes.0));
+            let of_tensors = TensorLayer::ALL.into_iter().zip(layers);
+            let known = of_tensors.map(|(layer, kib)| (Self::Tensors(layer), kib));
+            let tensors: Option<Bytes> = report.devices.iter().map(|device| device.allocated).sum();
+            let amounts = in_order(known.chain([(Self::Other, outside(&layers))]));
+            return (amounts, tensors.map(|tensors| in_kib(tensors.0)));
         }
         match stats_of(model, process.id) {
             Some((allocated, cached)) => {
-                amounts[Self::Allocated as usize] = allocated;
-                amounts[Self::Cached as usize] = cached;
-                amounts[Self::Other as usize] = outside(&amounts);
-                (amounts, Some(allocated))
+                let other = outside(&[allocated, cached]);
+                let cached = (Self::Tensors(TensorLayer::Unallocated), cached);
+                (in_order([(Self::Allocated, allocated), cached, (Self::Other, other)]), Some(allocated))
             }
-            None => {
-                amounts[Self::Undivided as usize] = kib;
-                (amounts, None)
-            }
+            None => (in_order([(Self::Undivided, kib)]), None),
         }
     }
+}
+
+impl fmt::Display for MemoryLayer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tensors(TensorLayer::Unallocated) => out.write_str("cached"),
+            Self::Tensors(layer) => layer.fmt(out),
+            Self::Allocated => out.write_str("allocated"),
+            Self::Other => out.write_str("other"),
+            Self::Undivided => out.write_str("not divided"),
+        }
+    }
+}
+
+/// Puts the amounts of some layers into their places.
+fn in_order(known: impl IntoIterator<Item = (MemoryLayer, u32)>) -> LayerAmounts {
+    let mut amounts = LayerAmounts::default();
+    for (layer, kib) in known {
+        if let Some(place) = MemoryLayer::ALL.iter().position(|other| *other == layer) {
+            amounts[place] = kib;
+        }
+    }
+    amounts
 }
 
 /// Returns the KiB of a process's tensors, and those that PyTorch reserved without a tensor.

@@ -93,7 +93,8 @@ impl ProcessRun {
             }
         }
         self.is_there = true;
-        if let Ok(memory) = total.memory {
+        // An incomplete sum would look like a drop, or like a peak.
+        if let Some(memory) = total.memory.ok().filter(|memory| !memory.lower_bound) {
             let kib = in_kib(memory.bytes.0);
             let (parts, tensors) = MemoryLayer::amounts(model, process, kib, now);
             let since = at.saturating_sub(self.ended);

@@ -6,6 +6,7 @@ use crate::base::units::Bytes;
 use crate::commands::recorded_run::{
     Decimated, Extremes, GpuRun, HostRun, LeakFound, LoadRange, Mean, MemoryLayer, ProcessKey, ProcessRun, RunSubject,
 };
+use crate::model::TensorLayer;
 
 /// The bytes that all curves of a page may take.
 const CURVE_BYTES: usize = 600_000;
@@ -134,14 +135,13 @@ pub(super) fn leading(host: &HostRun, id: String, resolution: PlotResolution) ->
 
 fn class(layer: MemoryLayer) -> &'static str {
     match layer {
-        MemoryLayer::Parameters => "c0",
-        MemoryLayer::Gradients => "c1",
-        MemoryLayer::OptimizerState => "c2",
-        MemoryLayer::NamedTensors => "c4",
-        MemoryLayer::Activations => "c3",
-        MemoryLayer::Libraries => "c6",
-        MemoryLayer::Allocated => "c0",
-        MemoryLayer::Cached => "cached",
+        MemoryLayer::Tensors(TensorLayer::Parameters) | MemoryLayer::Allocated => "c0",
+        MemoryLayer::Tensors(TensorLayer::Gradients) => "c1",
+        MemoryLayer::Tensors(TensorLayer::OptimizerState) => "c2",
+        MemoryLayer::Tensors(TensorLayer::Activations) => "c3",
+        MemoryLayer::Tensors(TensorLayer::NamedTensors) => "c4",
+        MemoryLayer::Tensors(TensorLayer::Libraries) => "c6",
+        MemoryLayer::Tensors(TensorLayer::Unallocated) => "cached",
         MemoryLayer::Other => "unlisted",
         MemoryLayer::Undivided => "c5",
     }

@@ -4,8 +4,8 @@ use super::words;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::commands::diff::RunComparison;
-use crate::commands::recorded_run::{HostRun, LeakFound, ProcessKey, ProcessRun, RecordedRun, RunSubject};
-use crate::model::{NewsKind, Severity};
+use crate::commands::recorded_run::{HeldMemory, HostRun, LeakFound, ProcessKey, ProcessRun, RecordedRun, RunSubject};
+use crate::model::{NewsKind, Severity, Total};
 
 /// A sentence of the summary.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,9 +78,8 @@ impl Summary {
         }
         let left_over: Vec<_> = host.suspects.iter().filter(|suspect| suspect.severity == Severity::Bad).collect();
         if !left_over.is_empty() {
-            let held: Bytes = left_over.iter().filter_map(|suspect| suspect.held).sum();
-            let (noun, verb) = if left_over.len() == 1 { ("process", "holds") } else { ("processes", "hold") };
-            headlines.push(format!("{} left-over {noun} {verb} {held}", left_over.len()));
+            let held = HeldMemory::total(left_over.iter().map(|suspect| &suspect.held));
+            headlines.push(left_over_words(left_over.len(), held));
         }
         for suspect in host.suspects.iter().take(MOST) {
             let gone = if suspect.is_current { "" } else { " It was gone at the end." };
@@ -93,6 +92,16 @@ impl Summary {
         }
         headlines
     }
+}
+
+fn left_over_words(count: usize, held: Total) -> String {
+    let (noun, verb) = if count == 1 { ("process", "holds") } else { ("processes", "hold") };
+    let held = match held {
+        Total { bytes: Bytes(0), lower_bound: true } => "memory".to_owned(),
+        Total { bytes, lower_bound: true } => format!("at least {bytes}"),
+        Total { bytes, lower_bound: false } => bytes.to_string(),
+    };
+    format!("{count} left-over {noun} {verb} {held}")
 }
 
 fn what_ran(host: &HostRun) -> String {
@@ -155,5 +164,19 @@ fn peaks(host: &HostRun) -> String {
     match highest {
         Some(gpu) => format!("GPU {}: {}", gpu.label, words::peak(&gpu.memory, gpu.capacity, host)),
         None => "No memory figure of a GPU was read.".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_over_an_unknown_amount_says_at_least() {
+        let words =
+            |count, gib, lower_bound| left_over_words(count, Total { bytes: Bytes::from_gib(gib), lower_bound });
+        assert_eq!(words(2, 11, false), "2 left-over processes hold 11.0 GiB");
+        assert_eq!(words(2, 11, true), "2 left-over processes hold at least 11.0 GiB");
+        assert_eq!(words(1, 0, true), "1 left-over process holds memory");
     }
 }

@@ -5,7 +5,9 @@ use crate::app::labels::tensors;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::commands::diff::{Metric, RunComparison};
-use crate::commands::recorded_run::{GpuRun, HostRun, LeakFound, LoadRange, Mean, ProcessKey, ProcessRun, RunSubject};
+use crate::commands::recorded_run::{
+    GpuRun, HeldMemory, HostRun, LeakFound, LoadRange, Mean, ProcessKey, ProcessRun, RunSubject,
+};
 use crate::model::Severity;
 use crate::protocol::snapshot::TensorLeak;
 
@@ -183,7 +185,7 @@ pub(super) fn suspects(host: &HostRun) -> PageTable {
         vec![
             text(suspect.name.clone()),
             if suspect.severity == Severity::Bad { PageCell::Bad(word) } else { PageCell::Text(word) },
-            number(words::amount(suspect.held)),
+            number(words::held(HeldMemory::total(std::iter::once(&suspect.held)))),
             text(format!("{} to {until}", words::time(host, suspect.since))),
             text(suspect.sentence.clone()),
         ]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::base::time::{WallClock, local_time};
 use crate::base::units::Bytes;
 use crate::commands::recorded_run::{HostRun, ProcessRun, RunEvent, RunMemory, RunSubject};
-use crate::model::NewsKind;
+use crate::model::{NewsKind, Total};
 
 /// How far the local time of the host is ahead of UTC in seconds; without its time zone, times are UTC.
 pub(super) fn utc_offset(host: &HostRun) -> i32 {
@@ -51,6 +51,11 @@ pub(super) fn duration(milliseconds: u64) -> String {
 /// Returns the time after a moment, as in `2 h 10 min`.
 pub(super) fn ahead(span: Duration) -> String {
     duration(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Returns the memory of suspects, or `-` if none of it is known.
+pub(super) fn held(total: Total) -> String {
+    if total == (Total { bytes: Bytes(0), lower_bound: true }) { "-".to_owned() } else { total.to_string() }
 }
 
 /// Returns an amount, or `-` if it is not known.

@@ -41,6 +41,17 @@ impl TensorLayer {
         Self::Unallocated,
     ];
 
+    /// Returns the memory in each layer, on all devices together; `None` if a device has no categories.
+    pub(crate) fn amounts(report: &ProbeReport) -> Option<[Bytes; Self::ALL.len()]> {
+        if report.devices.is_empty() || report.devices.iter().any(|device| device.categories.is_empty()) {
+            return None;
+        }
+        let categories = || report.devices.iter().flat_map(|device| &device.categories);
+        Some(Self::ALL.map(|layer| {
+            categories().filter(|(category, _)| Self::of(**category) == layer).map(|(_, bytes)| *bytes).sum()
+        }))
+    }
+
     pub(crate) fn of(category: TensorCategory) -> Self {
         match category {
             TensorCategory::Parameters | TensorCategory::Buffers => Self::Parameters,
@@ -70,16 +81,9 @@ impl TensorHistory {
 
     /// Adds a report. `None` where there is none, or an old one: a gap.
     pub(super) fn push(&mut self, at: Moment, report: Option<&ProbeReport>, patience: Duration) {
-        let is_known = |report: &&ProbeReport| {
-            !report.devices.is_empty() && report.devices.iter().all(|device| !device.categories.is_empty())
-        };
-        let report = report.filter(is_known);
-        for (layer, history) in TensorLayer::ALL.into_iter().zip(&mut self.0) {
-            let categories = |report: &ProbeReport| -> Bytes {
-                let all = report.devices.iter().flat_map(|device| &device.categories);
-                all.filter(|(category, _)| TensorLayer::of(**category) == layer).map(|(_, bytes)| *bytes).sum()
-            };
-            history.push(at, report.map(categories), patience);
+        let amounts = report.and_then(TensorLayer::amounts);
+        for (place, history) in self.0.iter_mut().enumerate() {
+            history.push(at, amounts.map(|amounts| amounts[place]), patience);
         }
     }
 }

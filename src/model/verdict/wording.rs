@@ -180,10 +180,11 @@ impl Verdict {
         let mut parts = Vec::new();
         for ((_, noun), group) in groups {
             let holds = if group.len() == 1 { "holds" } else { "hold" };
-            let total = amount(Self::total(&group.iter().copied()));
+            let total = Self::total(&group.iter().copied());
             let count = many(group.len(), noun);
             let is_first = parts.is_empty();
-            let says_amount = is_first && !(total == "0 B" && group.iter().any(|verdict| verdict.is_orphan()));
+            let says_amount =
+                is_first && !(total == Total::default() && group.iter().any(|verdict| verdict.is_orphan()));
             parts.push(if says_amount { format!("{count} {holds} {total}") } else { count });
         }
         (!parts.is_empty()).then(|| parts.join(", "))
@@ -193,7 +194,7 @@ impl Verdict {
     fn holds(&self) -> String {
         let listed = self.listed.map(|_| format!("holds {}", self.amount()));
         let kept = (!self.kept.is_empty()).then(|| {
-            let memory = amount(Self::total(&[&Self { listed: None, ..self.clone() }].into_iter()));
+            let memory = Self::total(&[&Self { listed: None, ..self.clone() }].into_iter());
             let others = self.kept.iter().map(|kept| kept.holders).max().unwrap_or(1).saturating_sub(1);
             let with = if others == 0 { String::new() } else { format!(" with {}", many(others, "other")) };
             format!("keeps {memory}{with}")
@@ -211,7 +212,7 @@ impl Verdict {
 
     fn amount(&self) -> String {
         match self.listed {
-            Some(Ok(total)) => amount(total),
+            Some(Ok(total)) => total.to_string(),
             Some(Err(Missing::NotYet)) | None => "nothing yet".to_owned(),
             Some(Err(_)) => "an unknown amount of memory".to_owned(),
         }
@@ -263,11 +264,6 @@ impl std::fmt::Display for KnownProcess {
             None => write!(f, "{}", self.id.pid),
         }
     }
-}
-
-/// `41.2 GiB`, `≥ 41.2 GiB`.
-fn amount(total: Total) -> String {
-    format!("{}{}", if total.lower_bound { "≥ " } else { "" }, total.bytes)
 }
 
 /// `1 other`, `3 others`.
