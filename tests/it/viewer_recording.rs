@@ -99,6 +99,22 @@ fn a_second_recording_has_a_file_of_its_own_and_quitting_closes_it() {
     assert!(replayed(second).contains("3.0G"));
 }
 
+#[test]
+fn a_recording_begins_with_the_past_of_the_viewer() {
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, GIB);
+    let viewer = Terminal::start_at(&host, 120, 24, STEADY);
+    viewer.wait_for("sleep 1000");
+    let pid = host.start_sleep(0, 3 * GIB);
+    // Below the graph.
+    let began = format!("{pid} sleep began ▲");
+    start_recording(&viewer, &began);
+    stop_recording(&viewer);
+    let replay = terminal(&only_recording(&host), &["--speed", "max"]);
+    replay.wait_for("RECORDING (ended)");
+    replay.wait_for(&began);
+}
+
 /// Returns the clock time in the name of a file: `23T034112.jsonl.zst` as `03:41:12`.
 fn clock_of(name: &str) -> String {
     format!("{}:{}:{}", &name[3..5], &name[5..7], &name[7..9])

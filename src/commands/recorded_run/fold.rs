@@ -307,3 +307,31 @@ fn new_gpu(gpu: &Gpu) -> GpuRun {
         temperature: LoadRange::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::Bytes;
+    use crate::protocol::snapshot::{Missing, example};
+
+    #[test]
+    fn a_sum_with_an_unknown_part_is_neither_a_peak_nor_a_low() {
+        let gib = Bytes::from_gib;
+        let first = example::host(2).with(101, "python a.py", 0, gib(8)).with(101, "python a.py", 1, gib(4));
+        let mut second = first.later(1);
+        second.gpus[1].processes[0].memory = Err(Missing::Failed);
+        let third = second.later(1);
+        let mut fourth = third.later(1);
+        fourth.gpus[1].processes[0].memory = Ok(gib(5));
+        let mut lines = Vec::new();
+        for snapshot in [first, second, third, fourth] {
+            Line::Full(Box::new(snapshot)).write(&mut lines).unwrap();
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), lines).unwrap();
+        let run = fold(&RunRange::whole(file.path())).unwrap();
+        let process = run.hosts[0].processes.values().next().unwrap();
+        let amounts = [process.memory.lowest, process.memory.peak].map(|amount| amount.map(|(_, bytes)| bytes));
+        assert_eq!(amounts, [Some(gib(12)), Some(gib(13))]);
+    }
+}
