@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::base::text::Text;
 use crate::model::{Fleet, HostLabel, OutlineEvent, OutlinePart, outline_events};
 use crate::protocol::change::OutOfStep;
+use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
@@ -20,7 +21,7 @@ use crate::source::{RecordingReader, parse_line};
 /// A longer time between two lines is a gap. The longest interval of an agent is a minute.
 const GAP: Duration = Duration::from_mins(2);
 
-/// Checkpoints are 10 minutes apart, unless the recorder was off.
+/// Checkpoints are five minutes apart, or ten in recordings of an earlier version, unless the recorder was off.
 const APART: Duration = Duration::from_mins(11);
 
 /// The most hosts of a recording.
@@ -47,7 +48,7 @@ fn print_parts(path: &Path) -> io::Result<()> {
         reader.seek(at)?;
         let mut stretch = Stretch::default();
         let first = outline.read_start(&mut reader, &mut stretch)?;
-        if !stretch.has_checkpoint {
+        if stretch.checkpoints.is_empty() {
             // From here on to the beginning, every line counts.
             reader.seek(0)?;
             let until = later.map(|(until, _)| until);
@@ -63,6 +64,9 @@ fn print_parts(path: &Path) -> io::Result<()> {
         if is_continued {
             outline.write_new(&events)?;
         } else {
+            for (host, checkpoint) in std::mem::take(&mut stretch.checkpoints) {
+                apply(&mut stretch.fleet, host, Line::Checkpoint(checkpoint));
+            }
             outline.read_lines(&mut reader, stretch, first, later.map(|(until, _)| until))?;
         }
         if begins_at <= begin || begins_at > at {
@@ -92,7 +96,8 @@ fn is_same(one: &OutlineEvent, other: &OutlineEvent) -> bool {
 #[derive(Default)]
 struct Stretch {
     fleet: Fleet,
-    has_checkpoint: bool,
+    /// The checkpoints at its beginning. The fleet has taken in their news alone.
+    checkpoints: Vec<(HostKey, Box<Checkpoint>)>,
     /// The time of the first line, and of the latest.
     begin: Option<u64>,
     latest: Option<u64>,
@@ -135,15 +140,18 @@ impl Outline {
     fn read_start(&mut self, reader: &mut RecordingReader, stretch: &mut Stretch) -> io::Result<Option<LineOfHost>> {
         let mut full = BTreeSet::new();
         while let Some((host, line)) = self.next_line(reader, &mut stretch.fleet)? {
-            match &line {
+            match line {
                 Line::Full(snapshot) if full.insert(host) => {
                     stretch.begin.get_or_insert(snapshot.unix_ms);
                     stretch.latest = Some(snapshot.unix_ms);
+                    apply(&mut stretch.fleet, host, Line::Full(snapshot));
                 }
-                Line::Checkpoint(_) => stretch.has_checkpoint = true,
-                _ => return Ok(Some((host, line))),
+                Line::Checkpoint(checkpoint) => {
+                    stretch.fleet.apply_news(host, &checkpoint);
+                    stretch.checkpoints.push((host, checkpoint));
+                }
+                line => return Ok(Some((host, line))),
             }
-            apply(&mut stretch.fleet, host, line);
         }
         Ok(None)
     }

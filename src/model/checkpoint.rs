@@ -52,5 +52,20 @@ impl DerivedState<'_> {
     }
 }
 
+/// Returns the news in a checkpoint, on the same conditions as [`DerivedState::of`].
+pub(super) fn news(checkpoint: &Checkpoint, latest: &Snapshot) -> Option<NewsLog> {
+    /// The other fields are skipped, which takes a tenth of the time.
+    #[derive(Deserialize)]
+    struct NewsOfState {
+        boot_id: Text,
+        news: NewsLog,
+    }
+    if checkpoint.version != VERSION || checkpoint.at > latest.at {
+        return None;
+    }
+    let state: NewsOfState = serde_json::from_str(checkpoint.state.get()).ok()?;
+    (state.boot_id == latest.host.facts.boot_id && state.news.is_sound()).then_some(state.news)
+}
+
 #[cfg(test)]
 mod tests;

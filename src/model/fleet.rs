@@ -6,6 +6,7 @@ use super::{HostModel, HostProcess, HostSubject, Past};
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::protocol::change::OutOfStep;
+use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Process;
@@ -57,6 +58,13 @@ impl Fleet {
             self.find_names();
         }
         applied
+    }
+
+    /// Takes the news of a checkpoint in, and nothing else of it. That takes a tenth of the time.
+    pub(crate) fn apply_news(&mut self, host: HostKey, checkpoint: &Checkpoint) {
+        if let Some(host) = self.0.get_mut(&host) {
+            host.model.restore_news(checkpoint);
+        }
     }
 
     /// The name of a host that the user sees: the name that the user gave, else the host's own, else its source. Where

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checkpoint::DerivedState;
+use super::checkpoint::{self, DerivedState};
 use super::growth::{Evidence, LeakDetector, LeakDetectors, LeakVerdict, MemoryGrowth};
 use super::health::{self, HealthVerdict};
 use super::history::{AllocatorHistory, History, MemoryHistory, TensorHistory};
@@ -125,6 +125,13 @@ impl HostModel {
         // A jump in a recording goes to the snapshot that the checkpoint is from.
         if checkpoint.at < self.now() {
             self.remember();
+        }
+    }
+
+    /// Replaces the news by those of a checkpoint, which is ignored as in [`HostModel::apply`].
+    pub(super) fn restore_news(&mut self, checkpoint: &Checkpoint) {
+        if let Some(news) = self.latest.as_ref().and_then(|latest| checkpoint::news(checkpoint, latest)) {
+            self.news = news;
         }
     }
 

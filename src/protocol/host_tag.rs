@@ -76,7 +76,9 @@ impl HostTag {
 
     /// Reads the tag of a line; `None` for a line without one.
     pub fn of(line: &[u8]) -> Option<Self> {
-        serde_json::from_slice::<Tagged>(line).ok()?.0
+        // Most lines have none, and a search takes a tenth of the time of a parser.
+        let line = str::from_utf8(line).ok().filter(|line| line.contains("\"source\""))?;
+        serde_json::from_str::<Tagged>(line).ok()?.0
     }
 }
 

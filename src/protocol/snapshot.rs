@@ -15,6 +15,7 @@ pub(crate) mod arbitrary;
 pub(crate) mod example;
 mod gpu_detail;
 mod gpu_process;
+mod missing_by_name;
 mod probe;
 mod process_id;
 mod readings;

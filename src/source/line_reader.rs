@@ -41,11 +41,6 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
         Ok(self.line.strip_suffix(b"\n"))
     }
-
-    /// Once the stream has ended, returns the bytes after the last line end: a line that was cut off.
-    pub(super) fn rest(&self) -> &[u8] {
-        &self.line
-    }
 }
 
 #[cfg(test)]
@@ -61,7 +56,6 @@ mod tests {
             assert_eq!(lines.next().await.unwrap(), Some(&b""[..]));
             assert_eq!(lines.next().await.unwrap(), Some(&b"two"[..]));
             assert_eq!(lines.next().await.unwrap(), None);
-            assert_eq!(lines.rest(), b"rest");
         });
     }
 

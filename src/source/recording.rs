@@ -7,6 +7,7 @@ mod frame_writer;
 #[cfg(test)]
 mod hostile_tests;
 mod line_head;
+mod line_parser;
 mod part;
 mod part_times;
 mod player;

@@ -150,7 +150,7 @@ impl ProcessRecords {
         let is_same = |(record, process): (&ProcessRecord, &Process)| {
             let facts = record.known.facts.as_ref();
             record.known.id == process.id
-                && facts.is_some_and(|facts| *facts == process.facts || have_equal_ties(facts, &process.facts))
+                && facts.is_some_and(|facts| is_equal(facts, &process.facts) || have_equal_ties(facts, &process.facts))
         };
         let is_dead = |(record, process): (&ProcessRecord, &Process)| {
             record.dead_since.is_some() || process.load.state == Ok(State::Zombie) || process.id.start_ticks.is_none()
@@ -292,7 +292,7 @@ impl ProcessRecord {
     /// true.
     fn name(&mut self, process: &Process) -> bool {
         let facts = &process.facts;
-        let is_same = self.known.facts.as_ref() == Some(facts);
+        let is_same = self.known.facts.as_ref().is_some_and(|known| is_equal(known, facts));
         let is_cleared = !is_same && self.known.argv().is_some() && facts.argv.as_ref().is_ok_and(Argv::is_empty);
         if is_same || is_cleared {
             return is_cleared;
@@ -317,6 +317,11 @@ impl ProcessRecord {
         let (process, role) = self.creator.take().filter(|creator| creator.0.id.pid == pid).unwrap_or_else(stranger);
         self.lost_parent = Some(LostParent { process, role, at: now });
     }
+}
+
+/// Whether two facts are equal. Most are the same allocation.
+fn is_equal(one: &Arc<ProcessFacts>, other: &Arc<ProcessFacts>) -> bool {
+    Arc::ptr_eq(one, other) || one == other
 }
 
 /// Whether two readings of a process lead to the same process tree and job. Ignores whether the thread names were read

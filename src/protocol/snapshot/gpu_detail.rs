@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::missing_by_name::MissingByName;
 use super::readings::{EccCounts, reading_groups};
 use super::{Missing, Reading, Route};
 use crate::base::text::Text;

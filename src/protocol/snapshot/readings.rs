@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::missing_by_name::MissingByName;
 use super::{GpuUuid, Identity, Missing, Reading, State, Throttle, Xid};
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -68,7 +69,7 @@ macro_rules! reading_groups {
                 fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                     let wire = wire::$group::deserialize(deserializer)?;
                     // An agent of another version may not know this reading.
-                    let why = |key| wire.missing.get(key).copied().unwrap_or(Missing::Unsupported);
+                    let why = |key| wire.missing.of(key).unwrap_or(Missing::Unsupported);
                     Ok(Self {
                         $( $reading: wire.$reading.ok_or_else(|| why($key)), )*
                         $( $known: wire.$known, )*
@@ -93,12 +94,13 @@ macro_rules! reading_groups {
             $(
                 $(#[doc = $doc])+
                 #[derive(Deserialize, JsonSchema)]
-                pub(super) struct $group {
+                pub(super) struct $group<'a> {
                     $( $(#[doc = $known_doc])+ #[serde(rename = $known_key)] pub(super) $known: $known_type, )*
                     $( $(#[doc = $doc_of])+ #[serde(rename = $key)] pub(super) $reading: Option<$type>, )*
                     /// Why a value above is null, by the name of the value.
-                    #[serde(default)]
-                    pub(super) missing: BTreeMap<String, Missing>,
+                    #[serde(default, borrow)]
+                    #[schemars(with = "BTreeMap<String, Missing>", extend("default" = {}))]
+                    pub(super) missing: MissingByName<'a>,
                 }
             )+
         }

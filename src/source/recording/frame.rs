@@ -192,6 +192,27 @@ impl Read for FrameStream {
     }
 }
 
+/// The content of a frame that was read as a whole.
+pub(super) struct FrameContent {
+    /// The number of bytes.
+    pub(super) length: u64,
+    /// The bytes; `None` when they are more than [`FrameContent::MOST_KEPT`].
+    pub(super) kept: Option<Vec<u8>>,
+}
+
+impl FrameContent {
+    /// The most bytes that are kept: a minute of 8 GPUs and 64 processes has 3 MiB.
+    const MOST_KEPT: usize = 8 << 20;
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.length += bytes.len() as u64;
+        self.kept.take_if(|kept| kept.len() + bytes.len() > Self::MOST_KEPT);
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(bytes);
+        }
+    }
+}
+
 /// The state of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameState {
@@ -207,11 +228,12 @@ impl FrameState {
     /// The most bytes of content of one frame. gputop begins a new frame after some MiB.
     pub(super) const MOST_CONTENT: u64 = 1 << 30;
 
-    /// Reads all of the frame that begins at `offset`. Also returns the number of bytes of content.
-    pub(super) fn read(file: &Arc<File>, offset: u64, length: u64) -> io::Result<(Self, u64)> {
+    /// Reads all of the frame that begins at `offset`.
+    pub(super) fn read(file: &Arc<File>, offset: u64, length: u64) -> io::Result<(Self, FrameContent)> {
         let mut stream = FrameStream::new(Arc::clone(file), offset, length)?;
         let mut bytes = vec![0; READ_SIZE];
-        let (mut content, mut line) = (0, 0);
+        let mut content = FrameContent { length: 0, kept: Some(Vec::new()) };
+        let mut line = 0;
         loop {
             let read = match stream.read(&mut bytes) {
                 Ok(0) => return Ok((Self::Whole(stream.end()), content)),
@@ -220,12 +242,12 @@ impl FrameState {
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok((Self::Damaged, content)),
                 Err(error) => return Err(error),
             };
-            content += read as u64;
+            content.add(&bytes[..read]);
             line = match bytes[..read].iter().rposition(|byte| *byte == b'\n') {
                 Some(end) => read - end,
                 None => line + read,
             };
-            if content > Self::MOST_CONTENT || line > LONGEST_LINE {
+            if content.length > Self::MOST_CONTENT || line > LONGEST_LINE {
                 return Ok((Self::Damaged, content));
             }
         }

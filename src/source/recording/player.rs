@@ -7,20 +7,19 @@ use std::io;
 use std::process::{self, Child, Command, Stdio};
 use std::time::Duration;
 
-use tokio::process::{ChildStderr, ChildStdout};
+use tokio::process::ChildStderr;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
 
+use super::line_parser::{LineParser, ParsedInput, ParsedLine};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::protocol::host_key::HostKey;
-use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerCommand, PlayerReport, Speed};
+use crate::source::SourceEvent;
 use crate::source::connection::Reporter;
-use crate::source::line_reader::LineReader;
 use crate::source::standard_error::StandardError;
-use crate::source::{SourceEvent, limits};
 
 const MOST_HOSTS: usize = 1024;
 
@@ -40,13 +39,11 @@ pub(super) type ReaderCommand = Box<dyn Fn(Option<u64>) -> Command + Send + Sync
 /// The process that reads the file, and its output.
 pub(super) struct Reader {
     process: Child,
-    pub(super) lines: LineReader<ChildStdout>,
+    lines: LineParser,
     /// Why the file cannot be read to its end; empty if it can.
     standard_error: StandardError,
     /// The number of lines that were read.
     count: u64,
-    /// Whether a last line without a line end was taken.
-    is_rest_taken: bool,
 }
 
 impl Reader {
@@ -54,10 +51,9 @@ impl Reader {
     pub(super) fn new(process: Child, stdout: process::ChildStdout, stderr: process::ChildStderr) -> io::Result<Self> {
         Ok(Self {
             process,
-            lines: LineReader::new(ChildStdout::from_std(stdout)?),
+            lines: LineParser::start(stdout)?,
             standard_error: StandardError::new(ChildStderr::from_std(stderr)?),
             count: 0,
-            is_rest_taken: false,
         })
     }
 }
@@ -193,17 +189,18 @@ impl Player {
             return tokio::select! {
                 biased;
                 Some(command) = self.commands.recv() => self.obey(command).await,
-                line = self.reader.lines.next() => match line {
-                    Ok(Some(line)) => {
-                        let line = line.to_vec();
+                input = self.reader.lines.next() => match input {
+                    ParsedInput::Line(line) => {
                         self.reader.count += 1;
-                        self.take(&line);
+                        self.take(*line);
                         true
                     }
-                    Ok(None) => self.end(None).await,
-                    Err(error) => {
+                    ParsedInput::End { is_cut_off } => {
+                        self.end(is_cut_off.then(|| "the last line of the recording is cut off".to_owned()), None).await
+                    }
+                    ParsedInput::Failed(error) => {
                         let error = format!("line {}: {error}", self.reader.count + 1);
-                        self.end(Some(error)).await
+                        self.end(None, Some(error)).await
                     }
                 }
             };
@@ -250,16 +247,16 @@ impl Player {
         }
     }
 
-    /// Takes a raw line in, which then is pending unless it is not understood.
-    fn take(&mut self, raw: &[u8]) {
+    /// Takes a line in, which then is pending unless it is not understood.
+    fn take(&mut self, parsed: ParsedLine) {
         let number = self.reader.count;
-        let line = match limits::parse(raw) {
+        let ParsedLine { line, tag } = parsed;
+        let line = match line {
             Ok(Some(line)) => line,
             // The recording may be from a later version, with more kinds of lines.
             Ok(None) => return,
             Err(reason) => return self.ignore(number, &reason),
         };
-        let tag = HostTag::of(raw);
         let key_in_file = tag.as_ref().map(|tag| tag.host_key);
         let times = match &line {
             Line::Full(snapshot) => Some((snapshot.at, snapshot.unix_ms)),
@@ -414,21 +411,11 @@ impl Player {
     }
 
     /// Reports the end of the recording, and what is wrong with the file. Returns whether a jump could still follow.
-    async fn end(&mut self, failure: Option<String>) -> bool {
-        let rest = self.reader.lines.rest().to_vec();
-        let has_rest = failure.is_none() && !rest.is_empty();
-        let is_cut_off = has_rest && !matches!(limits::parse(&rest), Ok(Some(_)));
-        if has_rest && !is_cut_off && !self.reader.is_rest_taken {
-            self.reader.is_rest_taken = true;
-            self.reader.count += 1;
-            self.take(&rest);
-            return true;
-        }
+    async fn end(&mut self, problem: Option<String>, failure: Option<String>) -> bool {
         self.has_ended = true;
         if !self.report_jump().await {
             return false;
         }
-        let problem = is_cut_off.then(|| "the last line of the recording is cut off".to_owned());
         let reason = self.reader.standard_error.reason().await;
         let failure = failure.or_else(|| reason.map(|reason| reason.to_string()));
         let ignored = self.ignored.take().map(|(sentence, count)| match count {

@@ -1,7 +1,7 @@
 //! Reads the lines of a recording: plain or in zstd frames, with the older parts of the file. Everything in it may be
 //! forged, so lines and frames have limits, and a damaged frame is skipped.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -238,13 +238,15 @@ impl RecordingReader {
             if state == FrameState::Damaged || state == FrameState::Torn && !is_torn {
                 self.problems.damaged_places += u64::from(!self.problems.is_damaged);
                 self.problems.is_damaged = true;
-                (is_apart, damaged, damaged_content) = (true, damaged + 1, damaged_content + content);
+                (is_apart, damaged, damaged_content) = (true, damaged + 1, damaged_content + content.length);
                 let next = find_magic(&part.file, self.offset + MAGIC.len() as u64, length)?;
                 self.offset = next.unwrap_or(length);
                 continue;
             }
-            let stream = FrameStream::new(Arc::clone(&part.file), self.offset, length)?;
-            self.content = Some(Box::new(BufReader::new(stream)));
+            self.content = Some(match content.kept {
+                Some(bytes) => Box::new(Cursor::new(bytes)),
+                None => Box::new(BufReader::new(FrameStream::new(Arc::clone(&part.file), self.offset, length)?)),
+            });
             self.problems.is_cut_off |= is_torn && find_end(&part.file, self.offset, length)? != FrameEnd::Torn(length);
             self.offset = if let FrameState::Whole(end) = state { end } else { length };
             return Ok(if is_apart { Opened::Apart } else { Opened::Continued });

@@ -32,7 +32,7 @@ const LONGEST_FRAME_MS: u64 = 120_000;
 const LARGEST_FRAME: u64 = 16 << 20;
 
 /// The time between two checkpoints.
-const CHECKPOINT_MS: u64 = 600_000;
+const CHECKPOINT_MS: u64 = 300_000;
 
 /// The time between two attempts to write after one has failed.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -191,6 +191,18 @@ impl RecordingWriter {
         if self.flush_due().is_some_and(|due| due <= now) {
             self.attempt(now, Self::flush);
         }
+    }
+
+    /// Writes all lines.
+    pub fn flush_waiting(&mut self, now: Instant) {
+        if self.flush_due().is_some() {
+            self.attempt(now, Self::flush);
+        }
+    }
+
+    /// Whether this writer has written lines.
+    pub fn has_written(&self) -> bool {
+        self.has_written
     }
 
     /// Returns when lines must be written; `None` while none waits.

@@ -96,7 +96,7 @@ fn line(kind: &str, second: u64) -> String {
 }
 
 #[test]
-fn a_recording_has_every_line_and_a_checkpoint_every_ten_minutes() {
+fn a_recording_has_every_line_and_a_checkpoint_every_five_minutes() {
     let mut recording = TestRecording::new();
     let mut writer = recording.open(LIMITS);
     recording.record(&mut writer, 1500);
@@ -104,7 +104,7 @@ fn a_recording_has_every_line_and_a_checkpoint_every_ten_minutes() {
     let (lines, problems) = recording.read();
     assert!(problems.is_empty(), "{problems:?}");
     let of_kind = |kind: &str| -> Vec<u64> { lines.iter().filter(|line| line.0 == kind).map(|line| line.1).collect() };
-    assert_eq!(of_kind("checkpoint"), [0, 600, 1200]);
+    assert_eq!(of_kind("checkpoint"), [0, 300, 600, 900, 1200]);
     assert_eq!(of_kind("full"), (0..25).map(|minute| minute * 60).collect::<Vec<_>>());
     assert_eq!(recording.seconds(), (0..1500).collect::<Vec<_>>());
     let mut part = super::part::Part::of(fs::File::open(recording.path()).unwrap()).unwrap();
