@@ -56,6 +56,15 @@ fn a_screenshot_sends_no_signal() {
 }
 
 #[test]
+fn a_screenshot_records_nothing() {
+    let host = Host::new(["H100"]);
+    let output = host.run(["--screenshot", "-", "--after", "1s", "--keys", "R"]);
+    let rows = rows(&output.text());
+    assert!(rows.iter().any(|row| row.contains("a screenshot records nothing")), "{rows:?}");
+    assert!(!rows[0].contains("REC ") && !host.path("gputop/recordings").exists(), "{rows:?}");
+}
+
+#[test]
 fn a_screenshot_of_a_recording_shows_its_end() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB).to_string();

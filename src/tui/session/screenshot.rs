@@ -23,6 +23,7 @@ use crate::model::{HostModel, OutlinePart};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerCommand, PlayerReport};
+use crate::protocol::recorder_report::{RecorderReport, RecorderState};
 use crate::source::{SourceEvent, Sources, descriptors};
 use crate::view;
 
@@ -223,6 +224,10 @@ impl Watcher {
                 for (host, command) in commands {
                     self.sources.send(host, command);
                 }
+            }
+            Some(Effect::StartRecording) => {
+                let sentence = "a screenshot records nothing".into();
+                self.update(Event::Recorder(RecorderReport { state: RecorderState::Closed, sentence }));
             }
             Some(Effect::Play(commands)) => commands.into_iter().for_each(|command| self.play(command)),
             _ => {}
