@@ -61,14 +61,15 @@ pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
         print_error(&Text::new(format!("recording to {}; Ctrl-C ends it", path.display())));
         loop {
             recorder.print_notes();
-            let (flush, restart) = (recorder.output.writer.flush_due(), recorder.restarts.values().min().copied());
-            let due = flush.into_iter().chain(restart).min();
+            let restart = recorder.restarts.values().min().copied();
+            let due = [recorder.waiting.due(), recorder.output.writer.flush_due(), restart].into_iter().flatten().min();
             tokio::select! {
                 () = ends.next() => break,
                 event = recorder.sources.next() => recorder.receive(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => recorder.act_on_time(),
             }
         }
+        recorder.record_waiting();
         recorder.sources.close().await;
         for note in recorder.output.writer.close(Instant::now()) {
             print_error(&note.into());
@@ -101,10 +102,41 @@ impl EndSignals {
 /// The raw lines of each host whose events are still to come.
 type RawLines = Arc<Mutex<BTreeMap<HostKey, VecDeque<Vec<u8>>>>>;
 
+/// How long lines wait until they are recorded, many at once: one after the other, each would find the caches of the processor cold.
+/// Together with the time to write them, they are safe after 10 seconds.
+const WAIT: Duration = Duration::from_secs(8);
+
+/// The most bytes of lines that wait.
+const MOST_WAITING: usize = 1 << 20;
+
+/// Lines that were not recorded yet.
+#[derive(Default)]
+struct UnrecordedLines {
+    /// The hosts, and the lines as they came and parsed.
+    lines: Vec<(HostKey, Vec<u8>, Box<Line>)>,
+    bytes: usize,
+    /// When the first of them came; `None` when there is none.
+    since: Option<Instant>,
+}
+
+impl UnrecordedLines {
+    fn add(&mut self, host: HostKey, raw: Vec<u8>, line: Box<Line>) {
+        self.since.get_or_insert_with(Instant::now);
+        self.bytes += raw.len();
+        self.lines.push((host, raw, line));
+    }
+
+    /// Returns when the lines are to be recorded; `None` when there is none.
+    fn due(&self) -> Option<Instant> {
+        Some(self.since? + WAIT)
+    }
+}
+
 struct Recorder {
     sources: Sources,
     output: RecordingOutput,
     raw: RawLines,
+    waiting: UnrecordedLines,
     interval: Duration,
     /// When sources that have ended are started again.
     restarts: BTreeMap<HostKey, Instant>,
@@ -123,7 +155,8 @@ impl Recorder {
             fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
         }
         let output = RecordingOutput::new(fleet, writer);
-        Ok(Self { sources, output, raw, interval: options.interval, restarts: BTreeMap::new() })
+        let waiting = UnrecordedLines::default();
+        Ok(Self { sources, output, raw, waiting, interval: options.interval, restarts: BTreeMap::new() })
     }
 
     /// Lets the model continue where the recording ended: its next checkpoint then covers the time before.
@@ -149,10 +182,15 @@ impl Recorder {
             SourceEvent::Line(host, line) => {
                 let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner).entry(host).or_default().pop_front();
                 if let Some(raw) = raw {
-                    self.record(host, raw, *line);
+                    self.waiting.add(host, raw, line);
+                }
+                // The first lines show at once whether writing succeeds.
+                if self.waiting.bytes >= MOST_WAITING || !self.output.writer.has_written() {
+                    self.record_waiting();
                 }
             }
             SourceEvent::Ended(host, reason) => {
+                self.record_waiting();
                 let seconds = RESTART_AFTER.as_secs();
                 let name = self.output.fleet.name(host);
                 print_error(&Text::new(format!("{name}: {reason}; trying again every {seconds} s")));
@@ -164,6 +202,13 @@ impl Recorder {
             }
             SourceEvent::Named(..) | SourceEvent::RecordingEnded(_) | SourceEvent::Player(_) => {}
         }
+    }
+
+    fn record_waiting(&mut self) {
+        for (host, raw, line) in std::mem::take(&mut self.waiting).lines {
+            self.record(host, raw, *line);
+        }
+        self.output.writer.flush_waiting(Instant::now());
     }
 
     fn record(&mut self, host: HostKey, mut raw: Vec<u8>, line: Line) {
@@ -180,6 +225,9 @@ impl Recorder {
 
     fn act_on_time(&mut self) {
         let now = Instant::now();
+        if self.waiting.due().is_some_and(|due| due <= now) {
+            self.record_waiting();
+        }
         self.output.writer.flush_if_due(now);
         let due: Vec<HostKey> = self.restarts.iter().filter(|(_, at)| **at <= now).map(|(host, _)| *host).collect();
         for host in due {

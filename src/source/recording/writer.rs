@@ -193,7 +193,7 @@ impl RecordingWriter {
         }
     }
 
-    /// Writes all lines.
+    /// Writes the lines that wait, however short they have waited.
     pub fn flush_waiting(&mut self, now: Instant) {
         if self.flush_due().is_some() {
             self.attempt(now, Self::flush);
