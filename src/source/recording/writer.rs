@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{FlockOperation, flock};
 use tokio::time::Instant;
 
 use super::folder::RecordingFolder;
@@ -89,6 +90,13 @@ struct WritePause {
 pub struct FrameStart {
     /// Whether checkpoints follow the full lines.
     pub has_checkpoints: bool,
+}
+
+impl Drop for RecordingWriter {
+    /// Unlocks the file. Closing it is not enough: a child that another thread is just starting has it open until its `exec`.
+    fn drop(&mut self) {
+        let _unlocked: rustix::io::Result<()> = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl RecordingWriter {
@@ -223,7 +231,7 @@ impl RecordingWriter {
     /// Ends the frame, and with it the recording.
     pub fn close(mut self, now: Instant) -> Vec<String> {
         self.attempt(now, Self::end_frame);
-        self.notes
+        self.take_notes()
     }
 
     /// Runs a step. If it fails, pauses the recording.
