@@ -173,7 +173,7 @@ fn copy(
         let Some(begin) = first.or(unix_ms) else { continue };
         if first.is_none() {
             // The state of all hosts just before the first line.
-            output.begin(begin, now);
+            output.begin(now);
             first = Some(begin);
         }
         last = unix_ms.or(last);

@@ -51,31 +51,35 @@ impl RecordingOutput {
         let is_full = matches!(line, Line::Full(_));
         let unix_ms = line_ms(&line);
         let fits = self.fleet.apply(host, line).is_ok();
-        let start = unix_ms.and_then(|unix_ms| Some((self.writer.next_frame(unix_ms, is_full, now)?, unix_ms)));
+        let start = unix_ms.and_then(|unix_ms| Some((self.writer.next_frame(host, unix_ms, is_full, now)?, unix_ms)));
         let Some((start, unix_ms)) = start else {
             self.writer.add(&raw, now);
             return fits;
         };
         let own = if is_full { Some((host, raw)) } else { None };
         let lines = self.first_lines(own, start);
-        self.writer.begin_frame(start, &lines, unix_ms, now);
+        self.writer.begin_frame(start, &lines, BTreeMap::from([(host, unix_ms)]), now);
         fits
     }
 
-    /// Begins the recording with the state of all hosts at this time.
-    pub(super) fn begin(&mut self, unix_ms: u64, now: Instant) {
-        let Some(start) = self.writer.next_frame(unix_ms, true, now) else { return };
+    /// Begins the recording with the state of all hosts; without hosts, their first lines begin it.
+    pub(super) fn begin(&mut self, now: Instant) {
+        let times = self.fleet.hosts().filter_map(|(host, model)| Some((host, model.latest()?.unix_ms)));
+        let times: BTreeMap<HostKey, u64> = times.collect();
+        let Some((host, unix_ms)) = times.iter().next().map(|(host, unix_ms)| (*host, *unix_ms)) else { return };
+        let Some(start) = self.writer.next_frame(host, unix_ms, true, now) else { return };
         let lines = self.first_lines(None, start);
-        self.writer.begin_frame(start, &lines, unix_ms, now);
+        self.writer.begin_frame(start, &lines, times, now);
     }
 
-    /// Returns the lines that a frame begins with. `own` is the line that a host has written itself.
-    fn first_lines(&self, mut own: Option<(HostKey, Vec<u8>)>, start: FrameStart) -> Vec<u8> {
-        let mut lines = Vec::new();
+    /// Returns the lines that a frame begins with. `own` is the line that a host has written itself. It comes first: a search for a
+    /// time reads the first line of a frame, and the latest line of another host may be old.
+    fn first_lines(&self, own: Option<(HostKey, Vec<u8>)>, start: FrameStart) -> Vec<u8> {
+        let (own_host, mut lines) = own.map_or((None, Vec::new()), |(host, raw)| (Some(host), raw));
         for (key, model) in self.fleet.hosts() {
-            if let Some((_, mut raw)) = own.take_if(|(host, _)| *host == key) {
-                lines.append(&mut raw);
-            } else if let Some(snapshot) = model.latest() {
+            if own_host != Some(key)
+                && let Some(snapshot) = model.latest()
+            {
                 self.append(key, &Line::Full(Box::new(snapshot.clone())), &mut lines);
             }
         }

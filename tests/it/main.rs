@@ -39,6 +39,7 @@ mod hostile;
 mod hostile_recordings;
 mod json_names;
 mod list;
+mod live_and_replay;
 mod many;
 mod matrix;
 mod news;

@@ -18,7 +18,7 @@ use crate::two_hosts::agent_of;
 pub(crate) const GROWTH: u64 = 200 << 20;
 
 /// The temperature of the GPU in the last pass of a recording, which no other pass has.
-const LAST_TEMPERATURE: &str = "77°C";
+pub(crate) const LAST_TEMPERATURE: &str = "77°C";
 
 /// A host with one process, which its agent has read once.
 pub(crate) struct Recorder {
@@ -43,21 +43,32 @@ impl Recorder {
         Self { host, snapshot, pid }
     }
 
-    /// Writes a recording of this many passes with this data time between them, in which the process leaks.
-    pub(crate) fn record(&self, name: &str, passes: u64, step_ms: u64) -> PathBuf {
-        let mut bytes = Vec::new();
+    /// Returns this many passes with this data time between them, in which the process leaks. `change` changes a pass and those
+    /// after it.
+    pub(crate) fn passes(&self, count: u64, step_ms: u64, change: impl Fn(u64, &mut Snapshot)) -> Vec<Snapshot> {
         let mut snapshot = self.snapshot.clone();
-        for pass in 0..passes {
+        let mut passes = Vec::new();
+        for pass in 0..count {
+            change(pass, &mut snapshot);
             let gpu = &mut snapshot.gpus[0];
             let memory = Ok(Bytes(GIB + GROWTH * pass));
             gpu.processes[0].memory = memory;
             gpu.load.memory_used = memory;
             gpu.load.at = snapshot.at;
-            gpu.load.temperature = Ok(Celsius(if pass + 1 == passes { 77 } else { 60 }));
-            Line::Full(Box::new(snapshot.clone())).write(&mut bytes).expect("writing to memory succeeds");
+            gpu.load.temperature = Ok(Celsius(if pass + 1 == count { 77 } else { 60 }));
+            passes.push(snapshot.clone());
             snapshot.sequence += 1;
             snapshot.at = Moment(snapshot.at.0 + step_ms);
             snapshot.unix_ms += step_ms;
+        }
+        passes
+    }
+
+    /// Writes a recording of this many passes with this data time between them, in which the process leaks.
+    pub(crate) fn record(&self, name: &str, passes: u64, step_ms: u64) -> PathBuf {
+        let mut bytes = Vec::new();
+        for snapshot in self.passes(passes, step_ms, |_, _| {}) {
+            Line::Full(Box::new(snapshot)).write(&mut bytes).expect("writing to memory succeeds");
         }
         let path = self.host.path(name);
         fs::write(&path, bytes).expect("/tmp has room");

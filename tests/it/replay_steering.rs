@@ -38,7 +38,7 @@ fn memory(pass: u64) -> String {
     format!(" {gib:.1}G ")
 }
 
-fn wait_for_end(terminal: &Terminal) {
+pub(crate) fn wait_for_end(terminal: &Terminal) {
     terminal.wait_for("RECORDING (ended)");
 }
 

@@ -17,7 +17,7 @@ use super::EndSignals;
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
 use crate::commands::recording_output::RecordingOutput;
-use crate::model::{Fleet, HostModel};
+use crate::model::Fleet;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::recorder_report::{RecorderReport, RecorderState};
@@ -103,11 +103,7 @@ impl ViewerLines {
     /// Begins the recording with the state of all hosts.
     fn begin(&mut self) {
         self.has_begun = true;
-        let times = self.output.fleet.hosts().filter_map(|(_, model)| HostModel::latest(model));
-        // A later begin would begin a frame again at the first line of a host whose clock is behind.
-        if let Some(unix_ms) = times.map(|snapshot| snapshot.unix_ms).min() {
-            self.output.begin(unix_ms, Instant::now());
-        }
+        self.output.begin(Instant::now());
     }
 
     fn report_notes(&mut self) {

@@ -1,5 +1,6 @@
 //! Tests with recordings that are damaged or made to do harm.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use super::reader_tests::{START_MS, frame, minute, rest_of};
 use super::{RecordingLimits, RecordingReader, RecordingWriter};
 use crate::base::units::Bytes;
+use crate::protocol::host_key::HostKey;
 
 /// A change of the bytes of a file. Places are shares of its length in 65,536ths.
 #[derive(Debug, Clone)]
@@ -113,8 +115,8 @@ impl DamagedFile {
         let Ok(mut writer) = RecordingWriter::open(&self.path(), limits) else { return Ok(()) };
         let now = Instant::now();
         let last = "{\"kind\":\"full\",\"schema\":1,\"unix_time_ms\":1784999999999,\"host\":{}}\n";
-        let start = writer.next_frame(1_784_999_999_999, true, now).unwrap();
-        writer.begin_frame(start, last.as_bytes(), 1_784_999_999_999, now);
+        let start = writer.next_frame(HostKey::FIRST, 1_784_999_999_999, true, now).unwrap();
+        writer.begin_frame(start, last.as_bytes(), BTreeMap::new(), now);
         prop_assert!(writer.close(now).len() <= 1);
         let (text, _) = rest_of_any(&mut RecordingReader::open(&self.path()).unwrap());
         prop_assert!(text.ends_with(last), "{text}");

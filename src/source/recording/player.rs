@@ -32,6 +32,9 @@ const WAIT_AT_GAP: Duration = Duration::from_secs(1);
 /// A host whose first line is this much later than the lines of other hosts has a clock that is ahead.
 const CLOCK_AHEAD: u64 = 60_000;
 
+/// A line that is this much earlier than the line before comes after the clock was set back, in milliseconds.
+const CLOCK_SET_BACK: u64 = 60_000;
+
 /// Returns a command that prints the lines of a recording; from a little before a time in milliseconds since 1970, if one is
 /// given.
 pub(super) type ReaderCommand = Box<dyn Fn(Option<u64>) -> Command + Send + Sync>;
@@ -79,11 +82,13 @@ pub(super) struct RecordedHost {
     ahead: u64,
     /// The number of its lines that were sent since the latest jump.
     lines: u64,
+    /// The time since 1970 of its newest line, in milliseconds.
+    unix_ms: u64,
 }
 
 impl RecordedHost {
     pub(super) fn new(key_in_file: Option<u64>, at: Moment, position: Duration) -> Self {
-        Self { key_in_file, at, position, ahead: 0, lines: 0 }
+        Self { key_in_file, at, position, ahead: 0, lines: 0, unix_ms: 0 }
     }
 
     /// Advances to the line at this data time. Returns the time from the beginning of the recording to that line.
@@ -325,6 +330,7 @@ impl Player {
         if let Some((at, unix_ms)) = times {
             let host = &mut self.hosts[place];
             self.position = self.position.max(host.advance(at));
+            host.unix_ms = unix_ms;
             let unix_ms = unix_ms.saturating_sub(host.ahead);
             self.now = match self.now {
                 Some(now) if place != self.clock_host => Some(now.max(unix_ms)),
@@ -350,10 +356,14 @@ impl Player {
         }
     }
 
-    /// Whether a line comes after the target of a jump. The first line of each host never does: the host would be missing.
+    /// Whether a line comes after the target of a jump, or after the clock was set back: then the target is not ahead. The first line
+    /// of each host never does: the host would be missing.
     fn is_after(&self, line: &PendingLine, target: u64) -> bool {
         let host = &self.hosts[line.place];
-        line.times.is_some_and(|(_, unix_ms)| host.lines > 0 && unix_ms.saturating_sub(host.ahead) > target)
+        line.times.is_some_and(|(_, unix_ms)| {
+            let is_set_back = host.unix_ms.saturating_sub(unix_ms) > CLOCK_SET_BACK;
+            host.lines > 0 && (is_set_back || unix_ms.saturating_sub(host.ahead) > target)
+        })
     }
 
     /// Ends the jump before a line, which is due after the usual time.

@@ -173,20 +173,15 @@ impl RecordingReader {
     /// When a file cannot be read, or the recording is a pipe.
     pub fn span(&mut self) -> io::Result<Option<(u64, u64)>> {
         self.check_no_pipe()?;
-        let (mut first, mut last) = (None, None);
+        let mut span: Option<(u64, u64)> = None;
+        // After a clock was set back, the times of a part are before those of the part before it.
         for part in &mut self.parts {
-            first = match first {
-                None => part.begin_ms()?,
-                first => first,
-            };
+            if let Some((begin, end)) = part.begin_ms()?.zip(part.end_ms()?) {
+                let (first, last) = span.unwrap_or((begin, end));
+                span = Some((first.min(begin), last.max(end)));
+            }
         }
-        for part in self.parts.iter_mut().rev() {
-            last = match last {
-                None => part.end_ms()?,
-                last => last,
-            };
-        }
-        Ok(first.zip(last))
+        Ok(span)
     }
 
     /// Continues reading where a replay must begin to show this moment: at the last frame with checkpoints before it, or
@@ -198,9 +193,18 @@ impl RecordingReader {
     pub fn seek(&mut self, unix_ms: u64) -> io::Result<()> {
         self.check_no_pipe()?;
         (self.part, self.offset) = (0, 0);
+        let mut is_found = false;
         for number in (0..self.parts.len()).rev() {
-            if let Some(offset) = self.parts[number].start_for(unix_ms, BEFORE_A_MOMENT)? {
+            let part = &mut self.parts[number];
+            let Some(offset) = part.start_for(unix_ms, BEFORE_A_MOMENT)? else { continue };
+            // A user names a whole second, in which the part may end.
+            let is_in_part = part.end_ms()?.is_some_and(|end| unix_ms < end.saturating_add(1000));
+            // Without a part that has the moment, the newest that begins before it.
+            if is_in_part || !is_found {
                 (self.part, self.offset) = (number, offset);
+            }
+            is_found = true;
+            if is_in_part {
                 break;
             }
         }

@@ -1,5 +1,6 @@
 //! Writes a recording: lines in zstd frames, in parts whose size and age have limits.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -16,9 +17,16 @@ use super::frame_writer::FrameWriter;
 use super::part::Part;
 use super::torn_end::{Repaired, close_frame, repair};
 use crate::base::units::{Bytes, Elapsed};
+use crate::protocol::host_key::HostKey;
 
 /// The largest share of the limits that one part has.
 const PARTS: u32 = 8;
+
+/// A clock that is set back by more than this, in milliseconds, begins a part.
+const CLOCK_SET_BACK_MS: u64 = 60_000;
+
+/// A clock that was set back begins no more parts than this: one that is set all the time would make the recording a heap of files.
+const MOST_OUT_OF_ORDER: usize = 32;
 
 /// How long lines wait in memory. Together with the time to write them, they are safe after 10 seconds.
 const FLUSH_AFTER: Duration = Duration::from_secs(8);
@@ -59,18 +67,30 @@ pub struct RecordingWriter {
     pause: Option<WritePause>,
     /// The time of the first line of the file, in milliseconds since 1970.
     part_begin_ms: Option<u64>,
-    /// The time of the last checkpoints.
-    checkpoint_ms: Option<u64>,
+    /// The times since the last checkpoints; `None` before the first.
+    since_checkpoints: Option<HostTimes>,
     /// Whether this writer has written lines.
     has_written: bool,
     notes: Vec<String>,
+}
+
+/// The time of the first line of each host, in milliseconds since 1970. Clocks of hosts differ, so a time says how much time went by
+/// only beside another time of the same host.
+#[derive(Debug, Default)]
+struct HostTimes(BTreeMap<HostKey, u64>);
+
+impl HostTimes {
+    /// Returns the time from the first line of a host to this one; `None` if its clock was set back. Adds a host that has no line.
+    fn age(&mut self, host: HostKey, unix_ms: u64) -> Option<u64> {
+        unix_ms.checked_sub(*self.0.entry(host).or_insert(unix_ms))
+    }
 }
 
 /// The frame that lines are added to.
 struct OpenFrame {
     /// Where it begins in the file.
     offset: u64,
-    begin_ms: u64,
+    times: HostTimes,
     /// The bytes of its lines.
     content: u64,
     /// When the oldest line was added that was not flushed.
@@ -140,20 +160,22 @@ impl RecordingWriter {
             frame: None,
             pause: None,
             part_begin_ms,
-            checkpoint_ms: None,
+            since_checkpoints: None,
             has_written: false,
             notes: Vec::new(),
         };
         Ok((writer, repaired))
     }
 
-    /// Decides whether a new frame begins with a line of this time. Ends the frame before it, and begins a new part when the
+    /// Decides whether a new frame begins with a line of this host and time. Ends the frame before it, and begins a new part when the
     /// limits ask for one. The caller then calls [`Self::begin_frame`].
-    pub fn next_frame(&mut self, unix_ms: u64, is_full: bool, now: Instant) -> Option<FrameStart> {
-        match (&self.frame, &self.pause) {
+    pub fn next_frame(&mut self, host: HostKey, unix_ms: u64, is_full: bool, now: Instant) -> Option<FrameStart> {
+        let mut is_set_back = false;
+        let checkpoint_age = self.since_checkpoints.as_mut().and_then(|times| times.age(host, unix_ms));
+        match (&mut self.frame, &self.pause) {
             (Some(frame), _) => {
-                // Also a frame that begins later than this line: the clock was set back.
-                let age = unix_ms.checked_sub(frame.begin_ms).unwrap_or(u64::MAX);
+                let age = frame.times.age(host, unix_ms).unwrap_or(u64::MAX);
+                is_set_back = frame.times.age(host, unix_ms.saturating_add(CLOCK_SET_BACK_MS)).is_none();
                 let is_over = age >= LONGEST_FRAME_MS || frame.content >= LARGEST_FRAME || is_full && age >= FRAME_MS;
                 if !is_over {
                     return None;
@@ -162,18 +184,18 @@ impl RecordingWriter {
             (None, Some(pause)) if now < pause.retry_at => return None,
             (None, _) => {}
         }
-        let is_new_part = self.attempt(now, |writer| writer.prepare(unix_ms))?;
-        let age = self.checkpoint_ms.and_then(|before| unix_ms.checked_sub(before));
-        Some(FrameStart { has_checkpoints: is_new_part || age.is_none_or(|age| age >= CHECKPOINT_MS) })
+        let is_new_part = self.attempt(now, |writer| writer.prepare(unix_ms, is_set_back))?;
+        Some(FrameStart { has_checkpoints: is_new_part || checkpoint_age.is_none_or(|age| age >= CHECKPOINT_MS) })
     }
 
-    /// Begins a frame with these lines, each with its line end.
-    pub fn begin_frame(&mut self, start: FrameStart, lines: &[u8], unix_ms: u64, now: Instant) {
-        self.frame = Some(OpenFrame { offset: self.length, begin_ms: unix_ms, content: 0, waiting_since: None });
+    /// Begins a frame with these lines, each with its line end. The times are those of hosts with lines among them.
+    pub fn begin_frame(&mut self, start: FrameStart, lines: &[u8], times: BTreeMap<HostKey, u64>, now: Instant) {
+        self.part_begin_ms = self.part_begin_ms.or(times.values().min().copied());
         if start.has_checkpoints {
-            self.checkpoint_ms = Some(unix_ms);
+            self.since_checkpoints = Some(HostTimes(times.clone()));
         }
-        self.part_begin_ms.get_or_insert(unix_ms);
+        let times = HostTimes(times);
+        self.frame = Some(OpenFrame { offset: self.length, times, content: 0, waiting_since: None });
         self.add(lines, now);
         // The first frame shows at once whether writing succeeds.
         if (self.pause.is_none() && self.has_written) || self.attempt(now, Self::flush).is_none() {
@@ -258,8 +280,9 @@ impl RecordingWriter {
         None
     }
 
-    /// Prepares for a new frame. Returns whether it begins a part.
-    fn prepare(&mut self, unix_ms: u64) -> io::Result<bool> {
+    /// Prepares for a new frame. Returns whether it begins a part: also after a clock was set back, because a search for a time needs
+    /// the times of a part in order.
+    fn prepare(&mut self, unix_ms: u64, is_set_back: bool) -> io::Result<bool> {
         self.end_frame()?;
         self.frames.reset()?;
         if let Some(offset) = self.pause.as_ref().and_then(|pause| pause.torn_at) {
@@ -269,7 +292,8 @@ impl RecordingWriter {
         let part_size = self.limits.max_size.0 / u64::from(PARTS);
         let age = self.part_begin_ms.and_then(|begin| unix_ms.checked_sub(begin)).map(Duration::from_millis);
         let is_old = age.is_some_and(|age| age >= self.limits.max_age / PARTS);
-        if self.length > 0 && (self.length >= part_size || is_old) {
+        let is_out_of_order = is_set_back && self.folder.older_parts()?.len() < MOST_OUT_OF_ORDER;
+        if self.length > 0 && (self.length >= part_size || is_old || is_out_of_order) {
             self.folder.rotate()?;
             self.begin_part()?;
         } else if self.file.metadata()?.nlink() == 0 {

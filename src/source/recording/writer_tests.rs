@@ -1,5 +1,6 @@
 //! Tests of the writer with lines of a clock that the tests set.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -12,6 +13,7 @@ use super::part::older_path;
 use super::writer::{FrameStart, RecordingLimits, RecordingWriter};
 use super::{RecordingReader, reader_tests::rest_of};
 use crate::base::units::Bytes;
+use crate::protocol::host_key::HostKey;
 
 const LIMITS: RecordingLimits = RecordingLimits { max_size: Bytes(1 << 30), max_age: Duration::from_hours(24) };
 
@@ -43,12 +45,12 @@ impl TestRecording {
         for _ in 0..seconds {
             let unix_ms = START_MS + self.second * 1000;
             let is_full = self.second.is_multiple_of(60);
-            match writer.next_frame(unix_ms, is_full, self.now) {
+            match writer.next_frame(HostKey::FIRST, unix_ms, is_full, self.now) {
                 None => writer.add(line("tick", self.second).as_bytes(), self.now),
                 Some(start) => {
                     let kinds = if start.has_checkpoints { &["full", "checkpoint"][..] } else { &["full"] };
                     let lines: String = kinds.iter().map(|kind| line(kind, self.second)).collect();
-                    writer.begin_frame(start, lines.as_bytes(), unix_ms, self.now);
+                    writer.begin_frame(start, lines.as_bytes(), BTreeMap::from([(HostKey::FIRST, unix_ms)]), self.now);
                 }
             }
             self.second += 1;
@@ -222,10 +224,10 @@ fn when_the_clock_is_set_back_a_new_frame_begins() {
     let recording = TestRecording::new();
     let mut writer = recording.open(LIMITS);
     let start = FrameStart { has_checkpoints: true };
-    assert_eq!(writer.next_frame(START_MS, true, recording.now), Some(start));
-    writer.begin_frame(start, line("full", 0).as_bytes(), START_MS, recording.now);
-    assert_eq!(writer.next_frame(START_MS + 30_000, true, recording.now), None);
-    assert!(writer.next_frame(START_MS - 3_600_000, false, recording.now).is_some());
+    assert_eq!(writer.next_frame(HostKey::FIRST, START_MS, true, recording.now), Some(start));
+    writer.begin_frame(start, line("full", 0).as_bytes(), BTreeMap::from([(HostKey::FIRST, START_MS)]), recording.now);
+    assert_eq!(writer.next_frame(HostKey::FIRST, START_MS + 30_000, true, recording.now), None);
+    assert!(writer.next_frame(HostKey::FIRST, START_MS - 3_600_000, false, recording.now).is_some());
 }
 
 #[track_caller]
