@@ -9,7 +9,7 @@
 //!
 //! Arguments after `--`: `--seeds N`; `--first N`, the first seed (seeds from 0 and from 2^32 on were used while the
 //! judge was written, seeds from 2^33 to 2^37 and, by default, from 2^38 on only to check it); `--interval SECONDS`;
-//! `--shape NAME`; `--gputop` (no baselines); `--allocated` (gputop with allocator stats); `--list` (a line for each
+//! `--shape NAME`; `--lives` (each shape alone, and with other things that share its curve: `lab/life.rs`); `--gputop` (no baselines); `--allocated` (gputop with allocator stats); `--list` (a line for each
 //! case).
 
 #![expect(
@@ -22,6 +22,7 @@
 
 mod baselines;
 mod lab;
+mod life;
 mod score;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ use std::thread;
 
 use lab::random::Random;
 use lab::{Sampling, Shape};
+use life::Life;
 use score::{Judge, Outcome, Tally};
 
 /// The command line.
@@ -41,6 +43,7 @@ struct Options {
     interval: f64,
     shapes: Vec<Shape>,
     judges: Vec<Judge>,
+    lives: Vec<Life>,
     list: bool,
 }
 
@@ -51,6 +54,7 @@ fn main() {
         interval: 1.0,
         shapes: Shape::ALL.to_vec(),
         judges: Judge::ALL.to_vec(),
+        lives: vec![Life::Nothing],
         list: false,
     };
     let mut arguments = env::args().skip(1);
@@ -65,6 +69,7 @@ fn main() {
                 options.judges = vec![Judge::Parts];
                 options.shapes.retain(|shape| !matches!(shape, Shape::Restarts | Shape::Neighbours));
             }
+            "--lives" => options.lives = Life::ALL.to_vec(),
             "--list" => options.list = true,
             "--shape" => {
                 let name = arguments.next().unwrap_or_default();
@@ -74,18 +79,32 @@ fn main() {
         }
     }
     let tallies = run(&options);
-    for (judge, (shapes, all)) in &tallies {
+    for (judge, sum) in &tallies {
         println!("== {judge:?}, a sample every {} s", options.interval);
-        score::print(shapes, all);
+        if options.lives.len() > 1 {
+            score::print_lives(&sum.cells);
+        } else {
+            score::print(&sum.shapes, &sum.all);
+        }
     }
 }
 
-type Tallies = BTreeMap<Judge, (BTreeMap<Shape, Tally>, Tally)>;
+type Tallies = BTreeMap<Judge, Sum>;
+
+/// The results of a judge.
+#[derive(Debug, Default)]
+struct Sum {
+    shapes: BTreeMap<Shape, Tally>,
+    cells: BTreeMap<(Shape, Life), Tally>,
+    all: Tally,
+}
 
 fn run(options: &Options) -> Tallies {
     let next = AtomicU64::new(0);
     let tallies = Mutex::new(Tallies::new());
-    let jobs = options.count * options.shapes.len() as u64;
+    let cells: Vec<(Shape, Life)> =
+        options.shapes.iter().flat_map(|shape| options.lives.iter().map(|life| (*shape, *life))).collect();
+    let jobs = options.count * cells.len() as u64;
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
@@ -94,21 +113,23 @@ fn run(options: &Options) -> Tallies {
                     if job >= jobs {
                         return;
                     }
-                    let shape = options.shapes[(job % options.shapes.len() as u64) as usize];
-                    let seed = options.first + job / options.shapes.len() as u64;
-                    let case = shape.make(seed);
+                    let (shape, life) = cells[(job % cells.len() as u64) as usize];
+                    let seed = options.first + job / cells.len() as u64;
+                    let mut case = shape.make(seed);
+                    life.share(&mut case, &mut Random::seeded(seed ^ 0x7766));
                     let (sampling, random) = (Sampling::every(options.interval), Random::seeded(seed ^ 0x77));
                     let samples = sampling.read(&case, &mut random.clone());
                     let tensors = sampling.read_log(&case, &case.tensors, &mut random.clone());
                     for judge in &options.judges {
                         let outcome = Outcome::of(*judge, &case, &samples, &tensors, options.interval);
                         if options.list {
-                            println!("{shape:?} {seed} {}", outcome.line(&case));
+                            println!("{shape:?} {life:?} {seed} {}", outcome.line(&case));
                         }
                         let mut tallies = tallies.lock().expect("no judge panicked");
-                        let (shapes, all) = tallies.entry(*judge).or_default();
-                        shapes.entry(shape).or_default().add(&case, &outcome);
-                        all.add(&case, &outcome);
+                        let sum = tallies.entry(*judge).or_default();
+                        sum.shapes.entry(shape).or_default().add(&case, &outcome);
+                        sum.cells.entry((shape, life)).or_default().add(&case, &outcome);
+                        sum.all.add(&case, &outcome);
                     }
                 }
             });

@@ -8,6 +8,7 @@ use gputop::model::{LeakDetector, LeakVerdict, PartedDetector};
 use crate::baselines;
 use crate::lab::sampling::Sample;
 use crate::lab::{Case, Label, Shape};
+use crate::life::Life;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Judge {
@@ -44,6 +45,12 @@ pub(crate) struct Outcome {
     pub(crate) delay_share: f64,
     /// The relative error of the forecast at half of the time to the end, and whether its interval was right.
     pub(crate) half: Option<(f64, bool)>,
+    /// The same at the first alarm.
+    pub(crate) call: Option<(f64, bool)>,
+    /// How often the verdict on a leak became "leak".
+    pub(crate) episodes: u32,
+    /// How often a forecast of less than an hour came while more than two hours were left.
+    pub(crate) false_soon: u32,
     /// That error in half widths of the interval.
     pub(crate) widths: f64,
     /// The number of forecasts, one a minute, and of those whose interval was right.
@@ -68,6 +75,7 @@ impl Outcome {
         let half = case.out_of_memory_at.map(|out_of_memory_at| f64::midpoint(onset.max(0.0), out_of_memory_at));
         let mut last_verdict = LeakVerdict::TooSoon;
         let (mut minute, mut before) = (f64::NEG_INFINITY, 0.0);
+        let mut was_soon = false;
         let mut record = |at: f64, judgement: Judgement| {
             let is_leak = judgement.verdict == LeakVerdict::Leak;
             if at < onset {
@@ -79,6 +87,7 @@ impl Outcome {
                 if is_leak && outcome.detected.is_none() {
                     outcome.detected = Some(at);
                 }
+                outcome.episodes += u32::from(is_leak && last_verdict != LeakVerdict::Leak);
                 if is_leak {
                     outcome.leak_verdict_s += at - before;
                 }
@@ -93,6 +102,12 @@ impl Outcome {
                 (case.out_of_memory_at, is_leak && at >= onset, judgement.time_left)
             {
                 let left = out_of_memory_at - at;
+                if outcome.call.is_none() && left > 0.0 {
+                    outcome.call = Some(((likely - left) / left, low <= left && left <= high));
+                }
+                let is_soon = likely <= 3600.0 && left > 7200.0;
+                outcome.false_soon += u32::from(is_soon && !was_soon);
+                was_soon = is_soon;
                 if half.is_some_and(|half| at >= half) && outcome.half.is_none() {
                     outcome.half = Some(((likely - left) / left, low <= left && left <= high));
                     outcome.widths = if left < likely {
@@ -186,6 +201,10 @@ pub(crate) struct Tally {
     minutes: Vec<f64>,
     lingered: Vec<f64>,
     leak_verdict_shares: Vec<f64>,
+    episodes: u32,
+    false_soon: u32,
+    call_errors: Vec<f64>,
+    calls_covered: u32,
     changes: u32,
     hours: f64,
 }
@@ -216,7 +235,14 @@ impl Tally {
         if outcome.detected.is_some() {
             self.delays.push(outcome.delay);
             self.delay_shares.push(outcome.delay_share);
-            self.leak_verdict_shares.push(outcome.leak_verdict_s / (case.end - case.onset.unwrap_or(0.0)));
+            let after = case.end - outcome.detected.unwrap_or(case.end);
+            self.leak_verdict_shares.push(if after > 0.0 { (outcome.leak_verdict_s / after).min(1.0) } else { 1.0 });
+        }
+        self.episodes += outcome.episodes;
+        self.false_soon += outcome.false_soon;
+        if let Some((error, covered)) = outcome.call {
+            self.call_errors.push(error.abs());
+            self.calls_covered += u32::from(covered);
         }
         if let Some((error, covered)) = outcome.half {
             self.errors.push(error.abs());
@@ -307,4 +333,79 @@ pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
         f64::from(plain.covered) / plain.errors.len() as f64,
         mean(&plain.minutes),
     );
+}
+
+/// Prints a line for each shape and life: cases; leaks that were found; episodes for each found leak; the mean share of the time after
+/// the first alarm with the verdict "leak"; the median delay in samples; the median error of the forecast, and the share of intervals that
+/// were right, at the alarm and at half life; forecasts of less than an hour while more than two hours were left; cases with a false
+/// alarm, false alarms, and days without a leak.
+pub(crate) fn print_lives(cells: &BTreeMap<(Shape, Life), Tally>) {
+    println!(
+        "{:<16} {:<17} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>5} {:>6} {:>6}",
+        "shape",
+        "life",
+        "cases",
+        "found",
+        "epis",
+        "share",
+        "delay",
+        "err/c",
+        "cov/c",
+        "err/h",
+        "cov/h",
+        "soon",
+        "false",
+        "alarms",
+        "days"
+    );
+    let line = |shape: &str, life: &str, tally: &Tally| {
+        println!(
+            "{shape:<16} {life:<17} {:>5} {:>5} {:>6.2} {:>6.3} {:>6.0} {:>6.2} {:>6.2} {:>6.2} {:>6.2} {:>5} {:>5} {:>6} {:>6.1}",
+            tally.cases,
+            tally.detected,
+            f64::from(tally.episodes) / f64::from(tally.detected),
+            mean(&tally.leak_verdict_shares),
+            median(&tally.delays),
+            median(&tally.call_errors),
+            f64::from(tally.calls_covered) / tally.call_errors.len() as f64,
+            median(&tally.errors),
+            f64::from(tally.covered) / tally.errors.len() as f64,
+            tally.false_soon,
+            tally.false_cases[0] + tally.false_cases[1],
+            tally.false_alarms,
+            tally.days,
+        );
+    };
+    for ((shape, life), tally) in cells {
+        line(&format!("{shape:?}"), &format!("{life:?}"), tally);
+    }
+    for life in Life::ALL {
+        for label in [Label::Healthy, Label::AtMostSuspect, Label::Leak, Label::HardLeak] {
+            let mut sum = Tally::default();
+            for (_, tally) in cells.iter().filter(|((shape, of), _)| *of == life && shape.label() == label) {
+                sum.join(tally);
+            }
+            line(&format!("= {label:?}"), &format!("{life:?}"), &sum);
+        }
+    }
+}
+
+impl Tally {
+    fn join(&mut self, other: &Self) {
+        self.cases += other.cases;
+        self.detected += other.detected;
+        self.episodes += other.episodes;
+        self.false_soon += other.false_soon;
+        self.calls_covered += other.calls_covered;
+        self.covered += other.covered;
+        self.false_alarms += other.false_alarms;
+        self.days += other.days;
+        for label in 0..2 {
+            self.false_cases[label] += other.false_cases[label];
+        }
+        self.leak_verdict_shares.extend(&other.leak_verdict_shares);
+        self.delays.extend(&other.delays);
+        self.call_errors.extend(&other.call_errors);
+        self.errors.extend(&other.errors);
+    }
 }

@@ -4,36 +4,31 @@
 //! bucket of time, on levels of finer and coarser buckets ([`buckets`]). The interval and regularity of the samples
 //! therefore matter little, and a leak of minutes and a leak of days each fill the buckets of some level.
 //!
-//! The detector watches the floor: at each time, the lowest amount from then on. In a healthy series, new maxima come
-//! by chance: sample `i` is one with probability 1/`i`, so the second half of the series has 0.7 new maxima on average,
-//! whatever the batch sizes. In a leak, the floor rises at a steady or growing rate, in many steps, none of which is
-//! most of the growth, and so fast that memory runs out within a day ([`trend`]).
+//! Growth is a leak when it is regular at some scale: when the floor, the lowest amount from a time on, rose in each of the last
+//! parts of the series by a similar amount, whatever the length of the parts ([`regular_growth`]). From then on it is a leak
+//! until the floor stalls for longer than it ever did before it went on ([`watched_growth`]).
 
 mod buckets;
 mod forecast;
 mod leak_detectors;
 mod memory_growth;
 mod pattern;
-mod sawtooth;
-mod steps;
-mod suspicion;
+mod regular_growth;
 #[cfg(test)]
 mod tests;
-mod trend;
+mod watched_growth;
 mod wording;
 
 use serde::{Deserialize, Serialize};
 
-use self::buckets::BucketLevels;
-use self::forecast::GrowthPath;
+use self::buckets::{BucketLevels, LENGTH};
+use self::forecast::Pace;
 pub(crate) use self::forecast::{Forecast, Rate};
 pub(super) use self::leak_detectors::LeakDetectors;
 pub use self::memory_growth::PartedDetector;
 pub(crate) use self::memory_growth::{MemoryGrowth, describe_evidence, part_name};
-use self::sawtooth::Sawtooth;
-use self::steps::StepGrowth;
-use self::suspicion::{StoppedLeak, Suspicion};
-use self::trend::Trend;
+use self::regular_growth::RegularGrowth;
+use self::watched_growth::{StoppedLeak, WatchedGrowth};
 use crate::base::units::{Bytes, Moment};
 
 /// The verdict on the growth of a series.
@@ -88,8 +83,6 @@ pub enum MemoryDrop {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LeakDetector {
     levels: BucketLevels,
-    /// `None` while the amount is constant.
-    steps: Option<Box<(StepGrowth, Sawtooth)>>,
     first: Option<Moment>,
     last: Option<(Moment, u32)>,
     /// The amount in KiB at which memory runs out; 0 when it is not known.
@@ -99,19 +92,14 @@ pub struct LeakDetector {
     /// How many of the latest samples in a row came more than 2.5 intervals after the sample before them.
     late_samples: u8,
     samples: u32,
-    /// The growth under suspicion, if any. Boxed: few series have one.
-    suspicion: Option<Box<Suspicion>>,
-    /// The amount in KiB above which a stopped leak counts as resumed: somewhat more than its highest amount, so that a
-    /// single further step raises no second alarm.
-    resumes_above: u32,
+    /// The growth that is suspect or a leak, if any. Boxed: few series have one.
+    watched: Option<Box<WatchedGrowth>>,
     verdict: LeakVerdict,
     last_drop: Option<(Moment, MemoryDrop)>,
     /// Whether the last drop left almost nothing.
     is_empty: bool,
     /// The last leak that stopped and may resume.
     stopped_leak: Option<StoppedLeak>,
-    /// The length in seconds of the longest growth that was released afterwards, like garbage that is collected.
-    longest_given_back: f64,
 }
 
 /// A longer time in seconds than any series of a checkpoint may span.
@@ -123,10 +111,8 @@ const TOO_SOON: f64 = 60.0;
 const TOO_FEW_SAMPLES: f64 = 10.0;
 /// The age of a series in seconds below which any growth counts as warm-up.
 const YOUNG_JOB: f64 = 300.0;
-/// The longest time in seconds that a suspicion survives without a new maximum, unless samples are rare.
-const LONGEST_WAIT_OF_SUSPECT: f64 = 110.0;
-/// How many seconds of growth a rise stands for, per second that it takes at the current rate.
-const RISE_CREDIT: f64 = 3.0;
+/// The seconds within which memory must run out for a growth to matter.
+const RELEVANT: f64 = 24.0 * 3600.0;
 
 impl LeakDetector {
     /// Whether a detector of a checkpoint, which may be forged, keeps the rules that its arithmetic relies on.
@@ -135,8 +121,7 @@ impl LeakDetector {
         (0.0..LONGEST_SPAN).contains(&self.interval)
             && self.late_samples < 16
             && self.levels.is_sound(last)
-            && self.steps.as_deref().is_none_or(|(steps, sawtooth)| steps.is_sound() && sawtooth.is_sound())
-            && self.suspicion.as_deref().is_none_or(Suspicion::is_sound)
+            && self.watched.as_deref().is_none_or(WatchedGrowth::is_sound)
     }
 
     /// Adds a sample: the memory held at a time, and the amount at which memory runs out, where known. Ignores a sample
@@ -166,45 +151,18 @@ impl LeakDetector {
             }
             self.note_drop(at, held, kib);
         }
-        let seen = self.last.map_or(at, |(before, _)| Moment(before.0 + millis(self.interval)));
         self.last = Some((at, kib));
         self.limit = limit.map_or(0, |limit| u32::try_from(limit.0 >> 10).unwrap_or(u32::MAX));
-        if let Some(suspicion) = &mut self.suspicion
-            && kib > suspicion.top
-        {
-            suspicion.rise(at, kib, seen);
-        }
         let finished = self.levels.push(at, kib);
         if finished > 0 {
-            if let Some(bucket) = self.levels.latest() {
-                let steps = self.steps.get_or_insert_with(|| (StepGrowth::since(first), Sawtooth::since(first)).into());
-                steps.0.push(bucket);
-                steps.1.push(bucket);
-            }
             self.judge(at, finished);
         }
-        if let Some(suspicion) = &self.suspicion
-            && seconds(suspicion.last_rise, at) > suspicion.patience(self.interval)
-            && !(suspicion.is_leak
-                && at < suspicion.rises_until
-                && seconds(suspicion.last_rise, at) < suspicion.sawtooth_period)
-        {
-            if suspicion.is_leak {
-                self.stopped_leak = Some(StoppedLeak {
-                    began: suspicion.since,
-                    at: suspicion.last_rise,
-                    longest: suspicion.longest_rest,
-                });
-                self.resumes_above = suspicion.top.saturating_add(suspicion.resumption());
-            }
-            self.suspicion = None;
-        }
         let age = seconds(first, at);
-        self.verdict = match &self.suspicion {
-            Some(suspicion) if suspicion.is_leak => LeakVerdict::Leak,
+        self.verdict = match &self.watched {
+            Some(watched) if watched.is_leak => LeakVerdict::Leak,
             Some(_) => LeakVerdict::Suspect,
             None if age < TOO_SOON || age < TOO_FEW_SAMPLES * self.interval => LeakVerdict::TooSoon,
-            None if finished > 0 => self.without_suspicion(age),
+            None if finished > 0 => self.without_growth(age),
             None if self.verdict >= LeakVerdict::Suspect || self.verdict == LeakVerdict::TooSoon => LeakVerdict::Steady,
             None => self.verdict,
         };
@@ -217,7 +175,7 @@ impl LeakDetector {
 
     /// The figures behind the verdict; `None` unless the verdict is suspect or leak.
     pub fn evidence(&self) -> Option<&Evidence> {
-        self.suspicion.as_ref().map(|suspicion| &suspicion.evidence)
+        self.watched.as_ref().map(|watched| &watched.evidence)
     }
 
     /// The last sudden drop or restart, and its time; `None` before the first.
@@ -235,7 +193,7 @@ impl LeakDetector {
         (self.limit > 0).then(|| f64::from(self.limit))
     }
 
-    /// Classifies a sudden drop or restart, by the KiB before and now. Ends the suspicion when the growth was released.
+    /// Classifies a sudden drop or restart, by the KiB before and now.
     fn note_drop(&mut self, at: Moment, before: u32, now: u32) {
         // The KiB below which nothing counts as held: a CUDA context alone takes more.
         const NOTHING: u32 = 128 << 10;
@@ -254,47 +212,16 @@ impl LeakDetector {
         let fallen = before - now;
         if now < NOTHING && fallen > MUCH {
             self.is_empty = true;
+            (self.watched, self.stopped_leak) = (None, None);
             self.last_drop = Some((at, MemoryDrop::ContextGone));
         } else if fallen > MUCH && fallen > before / 5 {
             self.last_drop = Some((at, MemoryDrop::CacheEmptied));
         }
-        // Memory fell below the base of the growth: the growth was garbage. The end of a short bump does not reach
-        // below the base.
-        if let Some(suspicion) = self.suspicion.take_if(|suspicion| f64::from(now) < suspicion.base) {
-            self.longest_given_back = self.longest_given_back.max(seconds(suspicion.since, at));
-            self.stopped_leak = None;
-        }
     }
 
-    /// Whether a trend only returns to about an amount held before: the series goes up and down. An earlier short bump
-    /// does not count, since less was held most of the time.
-    fn regains(&self, level: usize, trend: &Trend) -> bool {
-        let held = self.held();
-        (1..=2).any(|coarser| {
-            let before = self.levels.points_before(level + coarser, trend.from);
-            let before = before.as_slice();
-            let above = |height: f64| before.iter().filter(|point| point.low > height).count();
-            let third = |height: f64| 3 * above(height) > before.len();
-            third(held - 0.7 * trend.gained) || above(held - 0.3 * trend.gained) > 0 && third(held - 0.8 * trend.gained)
-        })
-    }
-
-    /// Whether a trend may be one more rise of a series that goes up and down, like that of a server: it gains less
-    /// than twice the usual fluctuation, or less than 50 times as much and unevenly. False for a series that leaks
-    /// already.
-    fn is_fluctuation(&self, level: usize, trend: &Trend) -> bool {
-        if self.suspicion.as_ref().is_some_and(|suspicion| suspicion.is_leak) {
-            return false;
-        }
-        let fluctuation =
-            [1, 2].map(|coarser| trend::fluctuation(self.levels.points_before(level + coarser, trend.from).as_slice()));
-        let fluctuation = fluctuation[0].max(fluctuation[1]);
-        trend.gained < 2.0 * fluctuation || trend.gained < 50.0 * fluctuation && trend.rest > 0.02
-    }
-
-    /// Returns the verdict on a series of this age in seconds that is not under suspicion: steady, or warming up.
-    fn without_suspicion(&self, age: f64) -> LeakVerdict {
-        let points = self.levels.points(0);
+    /// Returns the verdict on a series of this age in seconds that does not grow like a leak: steady, or warming up.
+    fn without_growth(&self, age: f64) -> LeakVerdict {
+        let points = self.levels.filled(0);
         let points = points.as_slice();
         let recent = &points[points.len().saturating_sub(12)..];
         let (Some(from), Some(to)) = (recent.first(), recent.last()) else { return LeakVerdict::Steady };
@@ -308,125 +235,91 @@ impl LeakDetector {
         }
     }
 
-    /// Searches for a trend on the `finished` finest levels, which have a new bucket, and updates the suspicion.
+    /// The memory in KiB that may still be taken above an amount; as much as is held where the limit is not known.
+    fn room(&self, above: f64) -> f64 {
+        self.limit().map_or_else(|| self.held(), |limit| (limit - above).max(0.0))
+    }
+
+    /// The regular growths on a level.
+    fn growths(&self, level: usize) -> impl Iterator<Item = RegularGrowth> {
+        RegularGrowth::on_level(&self.levels, level, |above| self.room(above))
+    }
+
+    /// Looks for growth on the `finished` finest levels, which have a new bucket, and whether the watched one goes on.
     fn judge(&mut self, at: Moment, finished: usize) {
-        let Some(first) = self.first else { return };
-        let mut best: Option<(Trend, bool)> = None;
-        if self.suspicion.is_none() && self.last.is_some_and(|last| last.1 <= self.resumes_above) {
-            return;
+        let is_leaking = self.watched.as_ref().is_some_and(|watched| watched.is_leak);
+        let held = self.levels.filled(0).as_slice().last().map_or(0.0, |point| point.low);
+        // A leak that stopped raises no second alarm for a little more.
+        let is_new = |growth: &RegularGrowth| {
+            let stopped = self.stopped_leak.filter(|_| !is_leaking);
+            stopped.is_none_or(|stopped| held >= stopped.floor + growth.gained / growth.parts)
+        };
+        let relevant = |growth: &RegularGrowth| growth.left <= RELEVANT;
+        let found: Vec<RegularGrowth> =
+            (0..finished).flat_map(|level| self.growths(level)).filter(relevant).filter(is_new).collect();
+        let rank = |growth: &RegularGrowth| (growth.is_leak, -growth.part);
+        let suspects = found.iter().filter(|growth| growth.is_leak || growth.is_suspect);
+        let best =
+            suspects.max_by(|one, other| rank(one).partial_cmp(&rank(other)).unwrap_or(std::cmp::Ordering::Equal));
+        match (&mut self.watched, best) {
+            (Some(watched), best) if watched.is_leak || !best.is_some_and(|best| best.is_leak) => {
+                watched.follow(&found, self.levels.now());
+            }
+            (_, Some(best)) => self.watched = Some(WatchedGrowth::new(*best, &self.levels, self.stopped_leak).into()),
+            (_, None) => {}
         }
-        for level in 0..finished {
-            let points = self.levels.points(level);
-            let Some((trend, is_leak)) = trend::find(&points, self.limit(), 2.0 * self.longest_given_back) else {
-                continue;
-            };
-            let is_leak = is_leak && !self.is_fluctuation(level, &trend);
-            if let Some(suspicion) = &mut self.suspicion
-                && is_leak
-            {
-                suspicion.rises_until = suspicion.rises_until.max(Moment(at.0 + millis(1.5 * points.width)));
-            }
-            if self.has_stopped(&trend, is_leak) || self.regains(level, &trend) {
-                continue;
-            }
-            if best.as_ref().is_none_or(|(had, was)| (is_leak, trend.span) > (*was, had.span)) {
-                best = Some((trend, is_leak));
-            }
-        }
-        if let Some((steps, sawtooth)) = self.steps.as_deref() {
-            let room = self.limit().map(|limit| (limit - self.held()).max(0.0));
-            let (now, width) = (seconds(Moment(0), at), self.levels.width(0));
-            let sawtooth = sawtooth.find(now, width, room);
-            if let (Some(suspicion), Some(sawtooth)) = (&mut self.suspicion, &sawtooth) {
-                suspicion.rises_until = suspicion.rises_until.max(Moment(at.0 + millis(0.3 * sawtooth.pause)));
-            }
-            if best.as_ref().is_none_or(|best| !best.1) {
-                let steps = steps.find(now, width, room).filter(|trend| !self.is_fluctuation(0, trend));
-                best = steps.or(sawtooth).map(|trend| (trend, true)).or(best);
-            }
-        }
-        if let Some((trend, is_leak)) = best {
-            let since = Moment(first.0.max(millis(trend.from)));
-            // Growth that resumes after a rest shorter than the stopped leak lasted is the same leak, and began when
-            // that one did.
-            let (since, longest_rest) = match self.stopped_leak {
-                Some(pause) if seconds(pause.at, since) < seconds(pause.began, pause.at) => {
-                    (since.min(pause.began), pause.longest.max(seconds(pause.at, since)).max(self.interval))
-                }
-                _ => (since, 0.0),
-            };
-            self.suspect(at, trend, is_leak, since, longest_rest);
-        }
+        self.end_growth();
         self.update_evidence(at);
     }
 
-    /// Whether the finest buckets show that a trend found in coarser ones is over.
-    fn has_stopped(&self, trend: &Trend, is_leak: bool) -> bool {
-        let points = self.levels.points(0);
-        let pauses = trend.pauses(points.as_slice());
-        let patience = 1.6 * pauses.longest + 2.0 * points.width + 10.0;
-        pauses.last > if is_leak { patience } else { patience.min(LONGEST_WAIT_OF_SUSPECT.max(2.0 * points.width)) }
-    }
-
-    fn suspect(&mut self, at: Moment, trend: Trend, is_leak: bool, since: Moment, longest_rest: f64) {
-        let (_, held) = self.last.unwrap_or((at, 0));
-        match &mut self.suspicion {
-            Some(suspicion) => {
-                // A leak stays a leak until it stops.
-                suspicion.is_leak |= is_leak;
-                // Coarser buckets date the beginning less exactly, so only a much earlier date replaces the known one.
-                // In a growth with rests, the date found first may be the end of a rest.
-                let known = seconds(suspicion.since, at);
-                let longer = if suspicion.trend.begun { 3.0 * known } else { known + 2.0 * trend.width };
-                if seconds(since, at) > longer {
-                    suspicion.since = since;
-                }
-                suspicion.trend = trend;
-            }
-            None => {
-                let pauses = trend.pauses(self.levels.points(0).as_slice());
-                let suspicion = Suspicion {
-                    since,
-                    longest_rest,
-                    is_leak,
-                    base: 0.0,
-                    top: held,
-                    last_rise: Moment(at.0.saturating_sub(millis(pauses.last))),
-                    longest_pause: pauses.longest,
-                    sawtooth_period: 0.0,
-                    rises_until: at,
-                    evidence: Evidence { since, ..Evidence::default() },
-                    trend,
-                };
-                self.suspicion = Some(suspicion.into());
-            }
+    /// Stops to watch a growth that has stopped.
+    fn end_growth(&mut self) {
+        // A time without samples shows no stall.
+        let Some(watched) = self.watched.as_mut().filter(|_| self.levels.is_newest_known()) else { return };
+        let Some(stopped_for) = watched.has_stopped(&self.levels) else { return };
+        if watched.is_leak {
+            let floor = self.levels.filled(0).as_slice().last().map_or(0.0, |point| point.low);
+            let at = (self.levels.now() - stopped_for).max(watched.from);
+            self.stopped_leak =
+                Some(StoppedLeak { began: watched.from, at, floor, survived: watched.survived, rest: watched.rest });
         }
+        self.watched = None;
     }
 
     fn update_evidence(&mut self, at: Moment) {
         let limit = self.limit();
-        let (Some(first), Some(suspicion)) = (self.first, &mut self.suspicion) else { return };
-        let since = seconds(Moment(0), suspicion.since);
-        let points = self.levels.since(since);
-        let width = points.width;
-        let points = points.as_slice();
-        let from = points.partition_point(|point| point.at < since + width / 2.0 - 1e-3);
-        let points = &points[from.min(points.len().saturating_sub(4))..];
-        let Some(path) = GrowthPath::of(points) else { return };
-        let now = seconds(Moment(0), at);
-        suspicion.base = path.base;
-        suspicion.sawtooth_period = path.sawtooth_period(now);
-        let (maxima, chance) = trend::maxima(points, (since - seconds(Moment(0), first)).max(0.0));
-        suspicion.evidence = Evidence {
-            since: suspicion.since,
-            gained: Bytes(to_bytes(path.gained)),
-            span: seconds(suspicion.since, at),
-            maxima,
-            chance,
-            rate: Rate(path.rate(now) * 1024.0),
-            forecast: limit.and_then(|limit| path.reaches(now, limit, suspicion.longest_rest)),
+        let (Some(first), Some(watched)) = (self.first, &mut self.watched) else { return };
+        let since = Moment(millis(watched.from).clamp(first.0, at.0));
+        let points = self.levels.reaching(watched.from);
+        let known = points.as_slice();
+        let known = &known[known.partition_point(|point| point.at < watched.from)..];
+        let floor = floor(known);
+        let floor = &floor[..known.len()];
+        let gained = floor.first().zip(floor.last()).map_or(0.0, |(first, last)| last - first);
+        let maxima = floor.windows(2).filter(|pair| pair[1] > pair[0]).count();
+        let before = seconds(first, since).max(points.width / 2.0);
+        let span = seconds(since, at);
+        watched.evidence = Evidence {
+            since,
+            gained: Bytes(to_bytes(gained)),
+            span,
+            maxima: u32::try_from(maxima).unwrap_or(u32::MAX),
+            chance: libm::log((before + span) / before),
+            rate: Rate(Pace::of(watched, &self.levels).rate * 1024.0),
+            forecast: limit.and_then(|limit| forecast::forecast(watched, &self.levels, limit)),
         };
     }
+}
+
+/// Returns the floor in KiB: for each point, the lowest amount from there on.
+fn floor(points: &[buckets::Point]) -> [f64; LENGTH] {
+    let mut floor = [0.0; LENGTH];
+    let mut lowest = f64::INFINITY;
+    for (at, point) in points.iter().enumerate().rev() {
+        lowest = lowest.min(point.low);
+        floor[at] = lowest;
+    }
+    floor
 }
 
 fn seconds(from: Moment, to: Moment) -> f64 {

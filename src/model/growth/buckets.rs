@@ -100,21 +100,23 @@ pub(super) struct Point {
     pub(super) high: f64,
 }
 
-/// The buckets of a level that have samples, oldest first. The open bucket is included only where each bucket has a
-/// single sample.
+/// The buckets of a level, oldest first. The open bucket is included only where each bucket has a single sample.
 #[derive(Debug, Clone)]
 pub(super) struct Points {
     buckets: [Point; LENGTH],
     count: usize,
     /// The width of a bucket in seconds.
     pub(super) width: f64,
-    /// The most adjacent buckets over which one step may rise.
-    pub(super) longest_step: usize,
 }
 
 impl Points {
     pub(super) fn as_slice(&self) -> &[Point] {
         &self.buckets[..self.count]
+    }
+
+    /// Keeps only the points before a time in seconds since boot.
+    pub(super) fn keep_before(&mut self, time: f64) {
+        self.count = self.as_slice().partition_point(|point| point.at < time);
     }
 }
 
@@ -226,7 +228,7 @@ impl BucketLevels {
         if finest > self.finest || fitting(2.0 * interval) < self.finest {
             self.refit(finest);
         }
-        self.is_single = self.longest_step() == 1 && Self::seconds(self.finest) < 1.1 * interval;
+        self.is_single = self.finest >= 4 * FINEST && Self::seconds(self.finest) < 1.1 * interval;
     }
 
     /// Moves the samples into wider or narrower buckets. When narrowing, each wide bucket goes into its first narrow
@@ -280,52 +282,50 @@ impl BucketLevels {
         varying.push(std::mem::replace(&mut self.number, number), number, kib)
     }
 
-    /// Returns the most adjacent finest buckets that one step may take: some steps last half a minute.
-    fn longest_step(&self) -> usize {
-        match self.finest {
-            0..=FINEST => 3,
-            _ if self.finest < 4 * FINEST => 2,
-            _ => 1,
-        }
-    }
-
     /// The width of a level's buckets in seconds.
     pub(super) fn width(&self, level: usize) -> f64 {
         Self::seconds(self.finest << (2 * level))
     }
 
+    /// Returns the buckets of a level as points. A bucket without samples repeats the one before it.
     #[expect(clippy::cast_precision_loss, reason = "buckets since boot are fewer than 2^53")]
-    pub(super) fn points(&self, level: usize) -> Points {
+    pub(super) fn filled(&self, level: usize) -> Points {
         let width = self.width(level);
-        let mut points =
-            Points { buckets: [Point::default(); LENGTH], count: 0, width, longest_step: self.longest_step() };
+        let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width };
         let Some(full) = self.full(level) else { return points };
         let oldest = (self.number >> (2 * level)).saturating_sub(full.len() as u64);
-        for (number, bucket) in (oldest..).zip(full) {
-            if let Some(point) = bucket.point((number as f64 + 0.5) * width) {
-                points.buckets[points.count] = point;
-                points.count += 1;
-            }
+        let open = self.single().filter(|_| level == 0);
+        let mut before = None;
+        let skipped = usize::from(open.is_some() && full.len() == LENGTH);
+        for (number, bucket) in (oldest..).zip(full).skip(skipped) {
+            let at = (number as f64 + 0.5) * width;
+            let Some(point) = bucket.point(at).or_else(|| before.map(|before| Point { at, ..before })) else {
+                continue;
+            };
+            before = Some(point);
+            points.buckets[points.count] = point;
+            points.count += 1;
         }
-        if level == 0
-            && let Some(open) = self.single()
-        {
-            if points.count == LENGTH {
-                points.buckets.rotate_left(1);
-                points.count -= 1;
-            }
+        if let Some(open) = open {
             points.buckets[points.count] = open;
             points.count += 1;
         }
         points
     }
 
-    /// Returns the points before a time, in seconds since boot, on a level; on the coarsest level when there is no such
-    /// level.
-    pub(super) fn points_before(&self, level: usize, time: f64) -> Points {
-        let mut points = self.points(level.min(Self::COUNT - 1));
-        points.count = points.as_slice().partition_point(|point| point.at < time);
-        points
+    pub(super) fn is_single(&self) -> bool {
+        self.is_single
+    }
+
+    /// Whether the newest finished bucket of the finest level has a sample.
+    pub(super) fn is_newest_known(&self) -> bool {
+        self.single().is_some() || self.full(0).and_then(<[Bucket]>::last).is_some_and(|bucket| !bucket.is_hole())
+    }
+
+    /// The end of the newest finest bucket whose samples count, in seconds since boot.
+    #[expect(clippy::cast_precision_loss, reason = "as above")]
+    pub(super) fn now(&self) -> f64 {
+        (self.number + u64::from(self.is_single)) as f64 * self.width(0)
     }
 
     /// Returns the open finest bucket where buckets have a single sample as a rule: waiting for its end would delay the
@@ -333,11 +333,6 @@ impl BucketLevels {
     fn single(&self) -> Option<Point> {
         self.is_single.then_some(())?;
         self.point(self.varying.as_ref()?.levels.first()?.open, 0.5)
-    }
-
-    /// Returns the newest finest bucket; `None` when it has no sample.
-    pub(super) fn latest(&self) -> Option<Point> {
-        self.single().or_else(|| self.point(*self.full(0)?.last()?, -0.5))
     }
 
     /// Returns a finest bucket as a point whose middle is `behind` bucket widths after the beginning of the open
@@ -353,21 +348,21 @@ impl BucketLevels {
     }
 
     /// Returns the points of the finest level that reaches back to a time in seconds since boot.
-    pub(super) fn since(&self, since: f64) -> Points {
+    pub(super) fn reaching(&self, since: f64) -> Points {
         let fits = |level: &usize| {
             let Some(full) = self.full(*level) else { return true };
             #[expect(clippy::cast_precision_loss, reason = "as above")]
             let begin = ((self.number >> (2 * level)).saturating_sub(full.len() as u64)) as f64 * self.width(*level);
             begin <= since || full.len() < LENGTH
         };
-        self.points((0..Self::COUNT).find(fits).unwrap_or(Self::COUNT - 1))
+        self.filled((0..Self::COUNT).find(fits).unwrap_or(Self::COUNT - 1))
     }
 
     /// Returns the highest amount in KiB before a time in seconds since boot, as far as buckets reach; 0 when there are
     /// none.
     pub(super) fn highest(&self, before: f64) -> f64 {
         let level = |at| {
-            let points = self.points(at);
+            let points = self.filled(at);
             let until = before - points.width / 2.0;
             points.as_slice().iter().take_while(|point| point.at <= until).map(|point| point.high).fold(0.0, f64::max)
         };
@@ -377,7 +372,7 @@ impl BucketLevels {
     /// Whether the second half of the finest buckets grew by at least a quarter less than the first half. Smaller
     /// differences occur in even growth, too.
     pub(super) fn slows(&self) -> bool {
-        let points = self.points(0);
+        let points = self.filled(0);
         let points = points.as_slice();
         let (Some(first), Some(last)) = (points.first(), points.last()) else { return false };
         let middle = points[points.len() / 2];
@@ -438,7 +433,7 @@ mod tests {
                 early.push(at, kib);
             }
             late.fit(every);
-            prop_assert_eq!(format!("{:?}", late.points(0).as_slice()), format!("{:?}", early.points(0).as_slice()));
+            prop_assert_eq!(format!("{:?}", late.filled(0).as_slice()), format!("{:?}", early.filled(0).as_slice()));
         }
     }
 }

@@ -1,21 +1,32 @@
-//! Predicts when memory runs out if the growth continues along its path so far, straight or curved.
+//! Predicts when memory runs out if growth goes on as it changed from the first half of its time to the second.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::buckets::Point;
-use super::trend::{Parabola, floor};
+use super::buckets::BucketLevels;
+use super::floor;
+use super::watched_growth::WatchedGrowth;
 
 /// The share of a GPU's memory that may not be available: the driver keeps some, the log of one process does not show
 /// what other processes hold, and the request that fails is larger than what is left.
 const HEADROOM: f64 = 0.02;
 
-/// The factor of the upper error bound, calibrated so that the interval contains 80 % of the true ends: with the
-/// headroom, hardly any end is before the lower bound.
-const UPPER_BOUND_SCALE: f64 = 0.75;
-/// The same factor for a sawtooth whose teeth are 3 % of memory or more; from 1 % to 3 %, the factor is interpolated.
-const SAWTOOTH_UPPER_BOUND_SCALE: f64 = 1.5;
+/// The standard deviation of the logarithm of the error when as much time is left as the growth has lasted, and the power of
+/// the ratio of the two with which it changes. Measured by `benches/growth`.
+const ERROR: (f64, f64) = (0.1, 0.4);
+
+/// The bounds of that ratio.
+const RATIOS: (f64, f64) = (0.02, 60.0);
+
+/// The standard deviations from the middle that hold 80 % of a normal distribution.
+const EIGHTY_PERCENT: f64 = 1.28;
+
+/// The share of the highest amounts that are not usual: those of a checkpoint, or of a short burst.
+const RARE: f64 = 0.1;
+
+/// The level of buckets that shows the amounts above the floor: half a minute each, for half an hour.
+const LEVEL_OF_PEAKS: usize = 1;
 
 /// A rate of growth in bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
@@ -31,153 +42,107 @@ pub struct Forecast {
     pub high: Duration,
 }
 
-/// The path of a growth so far, in KiB and seconds since boot.
+/// The rate now, in KiB per second, and its change in a second.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct GrowthPath {
-    /// The KiB of the floor at 30 % of the time.
-    pub(super) base: f64,
-    pub(super) gained: f64,
-    middle: f64,
-    half: f64,
-    fit: Parabola,
-    /// The curvature used for the forecast: shrunk towards 0 by its uncertainty.
-    bend: f64,
-    doubt: f64,
-    slack: f64,
-    /// The standard error of the fitted path, in KiB.
-    noise: f64,
-    /// The usual height of the maxima above the floor, in KiB.
-    above: f64,
-    /// The variation of that height, plus the largest step, in KiB.
-    spread: f64,
+pub(super) struct Pace {
+    pub(super) rate: f64,
+    change: f64,
 }
 
-impl GrowthPath {
-    /// Fits a path to these points; `None` when there are too few.
-    pub(super) fn of(points: &[Point]) -> Option<Self> {
-        let mut floor = floor(points);
-        let heights = &mut floor[..points.len()];
-        // In a growth, the lowest amount of a bucket is the amount at its beginning: raise it to that at its middle.
-        let mut rise = 0.0;
-        for at in 0..heights.len() {
-            rise = heights.get(at + 1).map_or(rise, |next| next - heights[at]);
-            heights[at] += 0.5 * rise.min(points[at].high - points[at].low);
+impl Pace {
+    /// The pace at the end of a growth. A change between the halves counts as far as it is larger than scatter; growth that slows
+    /// down goes on at the rate of its second half.
+    pub(super) fn of(watched: &WatchedGrowth, levels: &BucketLevels) -> Self {
+        let growth = &watched.longest;
+        let [first, second] = growth.rates;
+        let change = second - first;
+        let sure = (change.abs() - noise(watched) * first).max(0.0);
+        if change > 0.0 && sure > 0.0 {
+            let change = sure / (0.5 * growth.span);
+            return Self { rate: f64::midpoint(first, second) + sure, change };
         }
-        let (first, last) = (points.first()?, points.last()?);
-        let fit = Parabola::of(points, &heights[..])?;
-        let (middle, half) = (f64::midpoint(first.at, last.at), (last.at - first.at) / 2.0);
-        // The residuals are correlated: runs of points are above or below the fit. Each run counts as one observation.
-        let mut runs = 1.0_f64;
-        let mut was_above = None;
-        for (point, height) in points.iter().zip(&*heights) {
-            let u = (point.at - middle) / half;
-            let is_above = *height > fit.height + fit.slope * u + fit.bend * u * u;
-            runs += f64::from(u8::from(was_above.is_some_and(|was| was != is_above)));
-            was_above = Some(is_above);
-        }
-        let noise = fit.rest / runs.sqrt();
-        let doubt = 3.35 * 2.0 * noise;
-        let slack = 1.73 * 2.0 * noise;
-        let bend = fit.bend * fit.bend * fit.bend / (fit.bend * fit.bend + doubt * doubt + 1e-9);
-        // How far the maxima are above the floor of the next bucket: drops and bumps count, steps do not.
-        let mut tops = [0.0_f64; 3];
-        let mut jump = 0.0_f64;
-        for (at, point) in points.iter().enumerate() {
-            let after = heights[(at + 1).min(points.len() - 1)];
-            let top = &mut tops[at * 3 / points.len()];
-            *top = top.max(point.high - after);
-            jump = jump.max(after - heights[at]);
-        }
-        tops.sort_by(f64::total_cmp);
-        let above = tops[1];
-        let spread = (tops[2] - tops[0]).min(2.0 * above) + jump;
-        Some(Self {
-            base: heights[heights.len() * 3 / 10],
-            gained: heights[points.len() - 1] - heights[0],
-            middle,
-            half,
-            fit,
-            bend,
-            doubt,
-            slack,
-            noise,
-            above,
-            spread,
-        })
+        Self { rate: if change < 0.0 && sure > 0.0 { second } else { fitted_rate(watched, levels) }, change: 0.0 }
     }
 
-    /// The rate in KiB per second at a time in seconds since boot.
-    pub(super) fn rate(&self, now: f64) -> f64 {
-        let u = (now - self.middle) / self.half;
-        (self.fit.slope + 2.0 * self.bend.max(0.0) * u).max(0.0) / self.half
+    /// The seconds in which so many KiB are gained.
+    fn seconds(self, room: f64) -> f64 {
+        if self.change > 0.0 {
+            ((self.rate * self.rate + 2.0 * self.change * room).sqrt() - self.rate) / self.change
+        } else {
+            room / self.rate.max(1e-6)
+        }
     }
+}
 
-    /// The seconds in which the floor rises by the height of the maxima above it.
-    pub(super) fn sawtooth_period(&self, now: f64) -> f64 {
-        let rate = self.rate(now);
-        if rate > 0.0 { self.above.max(0.0) / rate } else { 0.0 }
+/// The slope of the line through the floor by least squares, in KiB per second. It counts all buckets, where the gains of parts count
+/// the first and the last one.
+fn fitted_rate(watched: &WatchedGrowth, levels: &BucketLevels) -> f64 {
+    let points = levels.reaching(watched.longest.from);
+    let known = points.as_slice();
+    let known = &known[known.partition_point(|point| point.at < watched.longest.from)..];
+    let floor = floor(known);
+    #[expect(clippy::cast_precision_loss, reason = "a level has few buckets")]
+    let count = known.len().max(1) as f64;
+    let middle = known.iter().map(|point| point.at).sum::<f64>() / count;
+    let (mut up, mut along) = (0.0, 0.0);
+    for (point, floor) in known.iter().zip(floor) {
+        up += (point.at - middle) * floor;
+        along += (point.at - middle).powi(2);
     }
+    if up > 0.0 { up / along } else { watched.longest.rate() }
+}
 
-    /// Predicts when the growth reaches the limit in KiB; `None` when that cannot be predicted. The upper bound allows
-    /// for one more rest of `rest` seconds.
-    pub(super) fn reaches(&self, now: f64, limit: f64, rest: f64) -> Option<Forecast> {
-        let u = (now - self.middle) / self.half;
-        let held = self.fit.height + self.fit.slope * u + self.fit.bend * u * u + self.above;
-        let room = (limit - held).max(0.0);
-        let parabola = |slope: f64, bend: f64| {
-            // From here on, the slope is that of the parabola's end, and may only increase.
-            let bend = bend.max(0.0);
-            let speed = slope + 2.0 * bend * u;
-            match () {
-                () if speed <= 0.0 => f64::INFINITY,
-                () if bend < 1e-6 * speed => room / speed,
-                () => ((speed * speed + 4.0 * bend * room).sqrt() - speed) / (2.0 * bend),
-            }
-        };
-        let exponential = |slope: f64, bend: f64| {
-            let bend = bend.clamp(0.0, 0.48 * slope.max(0.0));
-            let speed = slope + 2.0 * bend * u;
-            let factor = libm::log((slope + 2.0 * bend) / (slope - 2.0 * bend)) / 2.0;
-            if factor > 1e-3 { libm::log1p(factor * room / speed) / factor } else { room / speed }
-        };
-        // A growing curvature means exponential growth, a constant one a parabola.
-        let factor = libm::log(
-            (self.fit.slope + 2.0 * self.bend) / (self.fit.slope - 2.0 * self.bend).max(0.02 * self.fit.slope),
-        ) / 2.0;
-        let due = self.bend * 2.0 / 3.0 * factor / 5.0;
-        let (due2, noise2) = (due * due, self.fit.rest * self.fit.rest);
-        let sure = if self.bend > 0.0 { due2 / (due2 + noise2) } else { 0.0 };
-        let share = if due > 0.0 { sure * (self.fit.twist / due).clamp(0.0, 1.0) + (1.0 - sure) * 0.3 } else { 0.0 };
-        let after = |slope: f64, bend: f64| {
-            let straight = parabola(slope, bend);
-            if bend <= 0.0 || slope <= 0.0 {
-                return straight * self.half;
-            }
-            (share * exponential(slope, bend) + (1.0 - share) * straight) * self.half
-        };
-        let likely = after(self.fit.slope, self.bend);
-        let (soon, late) = (
-            after(self.fit.slope + self.slack, self.bend + self.doubt),
-            after(self.fit.slope - self.slack, self.bend - self.doubt),
-        );
-        // A young growth does not show whether it is a parabola or an exponential.
-        let (slope, bend) = (self.fit.slope, self.bend);
-        let either =
-            if bend > 0.0 { (parabola(slope, bend) - exponential(slope, bend)).abs() * self.half } else { 0.0 };
-        let strays = 5.0 * self.noise * (likely / (2.0 * self.half)).sqrt();
-        let margin = 0.002 * likely + (0.3 * self.spread + strays) / self.rate(now).max(1e-9) + 2.0;
-        let margin = libm::hypot(margin, 0.35 * if either.is_finite() { either } else { 0.0 });
-        // Close to the limit, where jobs that fill their GPU are, the headroom counts as half of what is left at most.
-        let headroom = (HEADROOM * limit / room.max(1e-9)).min(0.5) * likely;
-        // Memory runs out at the top of a sawtooth, and some time passes between two tops.
-        let sawtooth_share = (50.0 * self.above / limit.max(1e-9) - 0.5).clamp(0.0, 1.0);
-        let late_by = UPPER_BOUND_SCALE + sawtooth_share * (SAWTOOTH_UPPER_BOUND_SCALE - UPPER_BOUND_SCALE);
-        let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds.clamp(0.0, 1e9)).ok();
-        (likely < 1e8).then_some(())?;
-        Some(Forecast {
-            likely: seconds(likely)?,
-            low: seconds(likely - ((likely - soon).powi(2) + margin * margin).sqrt() - headroom)?,
-            high: seconds(likely + late_by * ((late - likely).powi(2) + margin * margin).sqrt() + rest.min(likely))?,
-        })
+/// The standard error of the rate, as a share of it.
+fn noise(watched: &WatchedGrowth) -> f64 {
+    2.0 * watched.longest.scatter / watched.longest.parts.sqrt()
+}
+
+/// Predicts when memory runs out at a limit in KiB; `None` when that cannot be predicted.
+pub(super) fn forecast(watched: &WatchedGrowth, levels: &BucketLevels, limit: f64) -> Option<Forecast> {
+    let pace = Pace::of(watched, levels);
+    let now = levels.now();
+    let held = floor_now(watched, levels);
+    let [usual, most] = peaks(levels).map(|peak| (limit - peak.max(held)).max(0.0));
+    let likely = pace.seconds(usual);
+    let (power, (least, largest)) = (ERROR.1, RATIOS);
+    let ratio = (likely / (now - watched.from).max(1.0)).clamp(least, largest);
+    let error = EIGHTY_PERCENT * libm::hypot(noise(watched), ERROR.0 * libm::pow(ratio, power));
+    // Close to the limit, where jobs that fill their GPU are, the headroom is half of what is left at most.
+    let sure_room = most - (HEADROOM * limit).min(0.5 * most);
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds.clamp(0.0, 1e9)).ok();
+    (likely < 1e8).then_some(())?;
+    Some(Forecast {
+        likely: seconds(likely)?,
+        low: seconds((pace.seconds(sure_room) * libm::exp(-error)).min(likely))?,
+        high: seconds(likely * libm::exp(error) + watched.rest.min(likely))?,
+    })
+}
+
+/// The floor now, in KiB: the lowest amount of the last part, and what was gained since then, unless the series shows less.
+fn floor_now(watched: &WatchedGrowth, levels: &BucketLevels) -> f64 {
+    let points = levels.reaching(levels.now() - watched.longest.part);
+    let begin = levels.now() - watched.longest.part - 0.5 * points.width;
+    let recent = points.as_slice().iter().filter(|point| point.at >= begin);
+    let (low, top) =
+        recent.fold((f64::INFINITY, 0.0_f64), |(low, top), point| (low.min(point.low), top.max(point.low)));
+    (low + watched.rate * watched.longest.part).min(top)
+}
+
+/// The usual highest amount, and the highest one, in KiB.
+fn peaks(levels: &BucketLevels) -> [f64; 2] {
+    let mut points = levels.filled(LEVEL_OF_PEAKS);
+    if points.as_slice().is_empty() {
+        points = levels.filled(0);
     }
+    let mut highs: Vec<f64> = points.as_slice().iter().map(|point| point.high).collect();
+    highs.sort_by(f64::total_cmp);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index"
+    )]
+    let usual = (highs.len() as f64 * (1.0 - RARE)) as usize;
+    // Without a finished bucket, the amount that is held is the highest one.
+    [highs.get(usual), highs.last()].map(|peak| peak.copied().map_or(0.0, f64::from))
 }

@@ -26,16 +26,16 @@ impl LeakDetectors {
     }
 }
 
-/// Returns the detector of tensor memory if its verdict is suspect or leak and worse than that of the whole, else the
-/// detector of the whole. Also returns whether the tensor detector was chosen. With equal verdicts, the whole has the
-/// better forecast: memory runs out while there are still gaps between tensors that no tensor fits.
+/// Returns the detector of tensor memory if its verdict is suspect or leak and no better than that of the whole, else the
+/// detector of the whole. Also returns whether the tensor detector was chosen. What tensors hold grows evenly where the whole
+/// takes one large step after another.
 fn more_telling<'a>(
     held: Option<&'a LeakDetector>,
     allocated: Option<&'a LeakDetector>,
 ) -> Option<(&'a LeakDetector, bool)> {
     let verdict = held.map(LeakDetector::verdict);
     let grows =
-        |detector: &&LeakDetector| detector.verdict() >= LeakVerdict::Suspect && Some(detector.verdict()) > verdict;
+        |detector: &&LeakDetector| detector.verdict() >= LeakVerdict::Suspect && Some(detector.verdict()) >= verdict;
     let allocated = allocated.filter(grows).map(|detector| (detector, true));
     allocated.or(held.map(|detector| (detector, false)))
 }

@@ -17,12 +17,12 @@ const ACCELERATION: f64 = 1.6;
 impl LeakDetector {
     /// The pattern of the growth; `None` unless the verdict is suspect or leak.
     pub fn pattern(&self) -> Option<GrowthPattern> {
-        let suspicion = self.suspicion.as_ref()?;
-        let now = suspicion.evidence.rate.0 / 1024.0;
-        let average = kib(suspicion.evidence.gained) / suspicion.evidence.span.max(1.0);
-        let is_apart = suspicion.longest_pause >= STEPS_APART.0.max(STEPS_APART.1 * self.interval);
+        let watched = self.watched.as_ref()?;
+        let now = watched.evidence.rate.0 / 1024.0;
+        let average = kib(watched.evidence.gained) / watched.evidence.span.max(1.0);
+        let is_apart = watched.survived >= STEPS_APART.0.max(STEPS_APART.1 * self.interval);
         Some(match () {
-            () if is_apart && average * suspicion.longest_pause > STEP_HEIGHT => GrowthPattern::Steps,
+            () if is_apart && average * watched.survived > STEP_HEIGHT => GrowthPattern::Steps,
             () if now > ACCELERATION * average => GrowthPattern::Accelerating,
             () => GrowthPattern::Steady,
         })

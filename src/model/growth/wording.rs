@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::buckets::BucketLevels;
-use super::{Evidence, LeakDetector, LeakVerdict, Rate, to_bytes, trend};
+use super::watched_growth::WatchedGrowth;
+use super::{Evidence, LeakDetector, LeakVerdict, RELEVANT, Rate, to_bytes};
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
@@ -87,19 +88,19 @@ impl LeakDetector {
         if self.verdict() != LeakVerdict::Steady || self.levels.is_constant() {
             return None;
         }
-        let slow_trend = |level: usize| {
-            let trend = trend::find_slow(&self.levels.points(level)).filter(|trend| trend.gained >= LEAST_GROWTH)?;
-            let is_over =
-                self.has_stopped(&trend, true) || self.regains(level, &trend) || self.is_fluctuation(level, &trend);
-            (!is_over).then_some(trend)
+        let slow = |level: usize| {
+            let grown = self.growths(level).filter(|growth| growth.is_even && growth.gained >= LEAST_GROWTH);
+            grown.max_by(|one, other| one.span.total_cmp(&other.span))
         };
-        let trend = (0..BucketLevels::COUNT).rev().find_map(slow_trend)?;
+        let growth = (0..BucketLevels::COUNT).rev().find_map(slow)?;
+        // Coarse buckets show late that it has stopped.
+        WatchedGrowth::new(growth, &self.levels, None).has_stopped(&self.levels).is_none().then_some(())?;
         let span = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().map(RoughSpan);
-        let grown = format!("+{} in {}", Bytes(to_bytes(trend.gained)), span(trend.span)?);
+        let grown = format!("+{} in {}", Bytes(to_bytes(growth.gained)), span(growth.span)?);
         let Some(limit) = self.limit() else { return Some(grown) };
         // Growth that fills memory sooner is not slow, although it is not called a leak yet.
         let lasts =
-            Some((limit - self.held()) / trend.rate).filter(|seconds| (trend::RELEVANT..MONTH).contains(seconds))?;
+            Some((limit - self.held()) / growth.rate()).filter(|seconds| (RELEVANT..MONTH).contains(seconds))?;
         Some(format!("{grown}; at this pace memory lasts {}", span(lasts)?))
     }
 }

@@ -1,0 +1,164 @@
+//! A growth that is suspect or a leak, from when it is found until it has stopped.
+//!
+//! It stops when the floor stalls: when it rises by less than a quarter of what the rate predicts, for longer than it ever did
+//! before it went on. Memory that is given back is a stall, too.
+
+use serde::{Deserialize, Serialize};
+
+use super::buckets::BucketLevels;
+use super::regular_growth::RegularGrowth;
+use super::{Evidence, LONGEST_SPAN};
+
+/// Growth stalls while it gains less than this share of what its rate predicts.
+const LEAST_PACE: f64 = 0.25;
+
+/// The stall in seconds that ends a leak that never stalled before, and how many times the longest one ends one that did.
+const PATIENCE_WITH_LEAK: (f64, f64) = (110.0, 1.6);
+
+/// The same for a suspect.
+const PATIENCE_WITH_SUSPECT: (f64, f64) = (80.0, 1.2);
+
+/// The same in widths of the finest buckets, where samples are rare.
+const LEAST_BUCKETS: f64 = 1.6;
+
+/// The seconds for which memory may be given back: a garbage collection, or an emptied cache that fills again.
+const LONGEST_DIP: f64 = 64.0;
+
+/// A stall that is this much shorter than the one before is a new one: growth went on between them.
+const WENT_ON: f64 = 0.4;
+
+/// A leak that stopped, and may resume. Times are in seconds since boot, amounts in KiB.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoppedLeak {
+    pub(super) began: f64,
+    pub(super) at: f64,
+    /// The floor when it stopped.
+    pub(super) floor: f64,
+    /// The longest stall that it survived, in seconds.
+    pub(super) survived: f64,
+    /// The longest rest after which it resumed, in seconds.
+    pub(super) rest: f64,
+}
+
+/// A growth that is suspect or a leak. Times are in seconds since boot, amounts in KiB, rates in KiB per second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct WatchedGrowth {
+    pub(super) is_leak: bool,
+    pub(super) from: f64,
+    /// The mean rate while it grows, pauses included.
+    pub(super) rate: f64,
+    /// The growth over the longest time.
+    pub(super) longest: RegularGrowth,
+    /// The longest part of the current stall, in seconds.
+    stall: f64,
+    /// The longest stall after which growth went on, in seconds.
+    pub(super) survived: f64,
+    /// The longest rest after which the leak resumed when it counted as stopped, in seconds; 0 if it never did.
+    pub(super) rest: f64,
+    pub(super) evidence: Evidence,
+}
+
+impl WatchedGrowth {
+    /// Watches a growth. One that goes on after a leak stopped is that leak.
+    pub(super) fn new(growth: RegularGrowth, levels: &BucketLevels, stopped: Option<StoppedLeak>) -> Self {
+        let (mut from, mut rest) = (growth.from, 0.0);
+        let mut survived = longest_stall(levels, growth.rate(), growth.from);
+        if let Some(stopped) = stopped
+            && growth.from + 2.0 * growth.part >= stopped.at
+        {
+            rest = stopped.rest.max(growth.from - stopped.at);
+            survived = survived.max(stopped.survived).max(rest);
+            // After a rest longer than the leak lasted, it is another leak.
+            if growth.from - stopped.at < stopped.at - stopped.began {
+                from = from.min(stopped.began);
+            }
+        }
+        let (is_leak, rate) = (growth.is_leak, growth.rate());
+        Self { is_leak, from, rate, longest: growth, stall: 0.0, survived, rest, evidence: Evidence::default() }
+    }
+
+    /// Whether the figures of a checkpoint, which may be forged, are such that arithmetic with them stays finite.
+    pub(super) fn is_sound(&self) -> bool {
+        let forecast = self.evidence.forecast.into_iter();
+        let ends =
+            forecast.flat_map(|forecast| [forecast.likely, forecast.low, forecast.high].map(|left| left.as_secs_f64()));
+        let spans = [self.from, self.stall, self.survived, self.rest, self.evidence.span].into_iter().chain(ends);
+        self.longest.is_sound()
+            && (1e-6..1e12).contains(&self.rate)
+            && spans.into_iter().all(|seconds| (0.0..=LONGEST_SPAN).contains(&seconds))
+    }
+
+    /// Learns from the growth that is regular now.
+    pub(super) fn follow(&mut self, found: &[RegularGrowth], now: f64) {
+        let age = now - self.from;
+        let grown = found.iter().filter(|growth| growth.span < 1.2 * age);
+        let Some(longest) = grown.max_by(|one, other| one.span.total_cmp(&other.span)) else { return };
+        if longest.span > 0.4 * age {
+            self.longest = *longest;
+        }
+        // While growth stalls, the rate is kept: else it would follow the stall.
+        if longest.span > 0.7 * age && self.stall <= self.survived.max(PATIENCE_WITH_LEAK.0 / 2.0) {
+            self.rate = longest.rate();
+        }
+    }
+
+    /// Returns the seconds since the growth stopped; `None` while it goes on, or may go on.
+    pub(super) fn has_stopped(&mut self, levels: &BucketLevels) -> Option<f64> {
+        let stall = stall(levels, self.rate, self.from);
+        if stall < WENT_ON * self.stall {
+            self.survived = self.survived.max(self.stall);
+            self.stall = stall;
+        }
+        self.stall = self.stall.max(stall);
+        let (least, times) = if self.is_leak { PATIENCE_WITH_LEAK } else { PATIENCE_WITH_SUSPECT };
+        let patience = least.max(times * self.survived).max(LEAST_BUCKETS * levels.width(0));
+        (stall > patience).then_some(stall * (1.0 - LEAST_PACE))
+    }
+}
+
+/// The longest time up to now, in seconds, in which the floor rose by less than a quarter of what the rate predicts. The floor
+/// now is the highest of the last minute: a dip is none.
+fn stall(levels: &BucketLevels, rate: f64, from: f64) -> f64 {
+    let points = levels.filled(0);
+    let now = levels.now();
+    let recent =
+        points.as_slice().iter().rev().take_while(|point| now - point.at < LONGEST_DIP.max(1.5 * points.width));
+    let top = recent.map(|point| point.low).fold(0.0, f64::max);
+    let stall_on = |level: usize| {
+        let points = levels.filled(level);
+        let mut floor = top;
+        let mut longest = 0.0;
+        for point in points.as_slice().iter().rev().take_while(|point| point.at >= from) {
+            floor = floor.min(point.low);
+            if top - floor < LEAST_PACE * rate * (now - point.at) {
+                longest = now - point.at;
+            }
+        }
+        longest
+    };
+    (0..BucketLevels::COUNT).map(stall_on).fold(0.0, f64::max)
+}
+
+/// The longest time since some moment in which the floor rose by less than a quarter of what the rate predicts, and after which
+/// it went on.
+fn longest_stall(levels: &BucketLevels, rate: f64, from: f64) -> f64 {
+    let points = levels.reaching(from);
+    let known = points.as_slice();
+    let mut floor = known[known.partition_point(|point| point.at < from)..].to_vec();
+    for at in (1..floor.len()).rev() {
+        floor[at - 1].low = floor[at - 1].low.min(floor[at].low);
+    }
+    let Some(last) = floor.last().map(|point| point.low) else { return 0.0 };
+    // A stall that has not ended was not survived.
+    floor.truncate(floor.partition_point(|point| point.low < last) + 1);
+    let mut longest = 0.0_f64;
+    for (at, begin) in floor.iter().enumerate() {
+        for end in &floor[at + 1..] {
+            let span = end.at - begin.at;
+            if span > longest && end.low - begin.low < LEAST_PACE * rate * span {
+                longest = span;
+            }
+        }
+    }
+    longest
+}
