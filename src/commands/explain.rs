@@ -9,6 +9,9 @@ mod grammar;
 mod json;
 mod message;
 mod other_processes;
+mod reason_sentence;
+#[cfg(test)]
+mod reason_tests;
 mod shortage;
 #[cfg(test)]
 mod tests;
@@ -195,6 +198,7 @@ fn exact(bytes: Bytes) -> String {
     #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
     let in_unit = |unit: u64, name: &str| format!("{:.2} {name}", bytes.0 as f64 / unit as f64);
     match bytes.0 {
+        1 => "1 byte".to_owned(),
         0..0x400 => format!("{} bytes", bytes.0),
         0x400..0x10_0000 => in_unit(1 << 10, "KiB"),
         0x10_0000..0x4000_0000 => in_unit(1 << 20, "MiB"),

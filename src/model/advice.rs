@@ -9,11 +9,15 @@ pub(crate) enum Shortage {
     /// The request is larger than the whole GPU.
     #[strum(to_string = "too big")]
     TooBig,
-    #[strum(to_string = "too big")]
+    /// This process holds so much that the request does not fit beside it.
+    #[strum(to_string = "full")]
     Full,
     /// The memory is free, but not in one piece.
     #[strum(to_string = "fragmentation")]
     Fragmentation,
+    /// Much of this process's memory is outside PyTorch.
+    #[strum(to_string = "memory outside PyTorch")]
+    OutsidePytorch,
     /// Other processes hold the memory.
     #[strum(to_string = "someone else")]
     SomeoneElse,
@@ -35,7 +39,9 @@ impl Shortage {
     /// The name in JSON; never changes.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::TooBig | Self::Full => "too_big",
+            Self::TooBig => "too_big",
+            Self::Full => "full",
+            Self::OutsidePytorch => "outside_pytorch",
             Self::Fragmentation => "fragmentation",
             Self::SomeoneElse => "someone_else",
             Self::Limit => "limit",
@@ -114,6 +120,7 @@ texts! {
     LONG_SEQUENCE = "long-sequence",
     LOSS_HISTORY = "loss-history",
     NOT_PYTORCH = "not-pytorch",
+    OUTSIDE_PYTORCH = "outside-pytorch",
     REFUSED = "refused",
     SOMEONE_ELSE = "someone-else",
     TOO_BIG = "too-big",
@@ -129,6 +136,7 @@ pub(crate) fn on_shortage(reasons: &[Shortage]) -> Vec<Advice> {
             Shortage::TooBig => &[TOO_BIG],
             Shortage::Full => &[GREW, TOO_BIG],
             Shortage::Fragmentation => &[FRAGMENTATION],
+            Shortage::OutsidePytorch => &[OUTSIDE_PYTORCH],
             Shortage::SomeoneElse => &[SOMEONE_ELSE],
             Shortage::Limit => &[LIMIT],
             Shortage::Refused => &[REFUSED],
@@ -207,8 +215,9 @@ mod tests {
     #[test]
     fn every_text_is_used() {
         use GrowthPattern::{Accelerating, Cache, InPhases, NotPyTorch, Steady, Steps, Tensors};
-        use Shortage::{Absurd, Fragmentation, Full, Limit, Refused, SomeoneElse, TooBig, Unsaid};
-        let mut given = on_shortage(&[TooBig, Full, Fragmentation, SomeoneElse, Limit, Refused, Absurd, Unsaid]);
+        use Shortage::{Absurd, Fragmentation, Full, Limit, OutsidePytorch, Refused, SomeoneElse, TooBig, Unsaid};
+        let mut given =
+            on_shortage(&[TooBig, Full, Fragmentation, OutsidePytorch, SomeoneElse, Limit, Refused, Absurd, Unsaid]);
         given.extend(on_growth(&[Steady, Steps, Accelerating, InPhases, Tensors, Cache, NotPyTorch]));
         let unused: Vec<_> = ALL.iter().filter(|advice| !given.contains(advice)).map(|advice| advice.name).collect();
         assert!(unused.is_empty(), "{unused:?}");

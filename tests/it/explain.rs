@@ -231,7 +231,7 @@ fn other_processes_are_looked_up_and_their_age_compared() {
     let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(output.code, OK);
     for words in [
-        format!("someone else: process {pid} holds 70.00 GiB of the GPU's 79.25 GiB"),
+        format!("someone else: process {pid} holds 70.00 GiB of the GPU's 79.25 GiB. This process holds 7.50 GiB"),
         format!("Process {pid} here and now: sleep 1000, of "),
         "holds 70.0 GiB of GPU memory".to_owned(),
         "PIDs are reused".to_owned(),

@@ -48,6 +48,8 @@ pub(super) struct MessageBreakdown {
     pub parts: Vec<(MemoryOwner, RoundedAmount)>,
     /// Memory reserved by PyTorch in this process, or allocated if only that is known.
     pub own: Option<RoundedAmount>,
+    /// All memory of this process that the message tells from that of others: at least `own`.
+    pub held: Option<RoundedAmount>,
     pub not_pytorch: Option<RoundedAmount>,
     /// Memory of other processes and memory that is not accounted for, if known.
     pub others: Option<RoundedAmount>,
@@ -111,9 +113,11 @@ impl MessageBreakdown {
         }
         let mut others = None;
         let mut rounding = Bytes(0);
-        if let (Some(total), Some(free), Some(own)) = (message.total, message.free, own) {
-            // One figure for this process has less rounding than the sum of its parts.
-            let this_process = held.filter(|held| held.bytes >= own.bytes).unwrap_or(own);
+        // One figure for this process has less rounding than the sum of its parts.
+        let held = held.filter(|held| own.is_none_or(|own| held.bytes >= own.bytes)).or(own);
+        if let (Some(total), Some(free), Some(this_process)) =
+            (message.total, message.free, held.filter(|_| own.is_some()))
+        {
             let of_others = parts.iter().filter(|(owner, _)| matches!(owner, MemoryOwner::OtherProcess(_)));
             let of_others = of_others.fold(RoundedAmount::default(), |sum, (_, part)| sum.plus(*part));
             let rest = total.minus(free).minus(this_process).minus(of_others);
@@ -128,7 +132,7 @@ impl MessageBreakdown {
             check("PyTorch has more than the GPU has", own.minus(total));
         }
         parts.extend(message.free.map(|free| (MemoryOwner::Free, free)));
-        Self { parts, own, not_pytorch, others, writer, contradictions, rounding }
+        Self { parts, own, held, not_pytorch, others, writer, contradictions, rounding }
     }
 
     pub(super) fn part(&self, owner: MemoryOwner) -> Option<RoundedAmount> {

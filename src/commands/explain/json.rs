@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::breakdown::{MemoryOwner, WriterName};
 use super::message::RoundedAmount;
 use super::other_processes::OtherProcesses;
-use super::shortage::sentence;
+use super::reason_sentence::sentence;
 use super::{ExplainedMessage, exact};
 use crate::base::units::Bytes;
 use crate::commands::output::advice_json;

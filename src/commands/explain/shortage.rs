@@ -1,19 +1,24 @@
-//! The reasons why an allocation failed, from the figures of the message, and a sentence for each.
+//! The reasons why an allocation failed, decided by the arithmetic of the message's figures.
+//!
+//! [`reason_sentence`](super::reason_sentence) shows that arithmetic.
 
 use super::breakdown::{MemoryOwner, MessageBreakdown};
-use super::exact;
 use super::message::{MessageForm, OomMessage, RoundedAmount};
 use crate::base::units::Bytes;
 use crate::model::Shortage;
 
 /// The share of a GPU that the driver cannot allocate even if it is free.
 const UNUSABLE_SHARE: f64 = 0.02;
-/// The smallest share of a GPU in PyTorch's cache with which the cache counts as a reason.
+/// The smallest share of a GPU in PyTorch's cache with which a cache that is larger than the request counts.
 const CACHE_SHARE: f64 = 0.01;
-/// The smallest share of a GPU held by other processes with which they count beside another reason.
+/// The smallest share of a GPU in PyTorch's cache with which the cache and free memory together count.
+const LARGE_CACHE_SHARE: f64 = 0.1;
+/// The smallest share of a GPU held by other processes with which they come before a small cache.
 const LARGE_SHARE: f64 = 0.2;
-/// The smallest share of a GPU held by other processes with which they can be the only reason.
+/// The smallest share of a GPU held by other processes, or outside PyTorch, that can be a reason.
 const OTHERS_SHARE: f64 = 0.05;
+/// The smallest share of a GPU outside PyTorch that can be the main reason.
+const LARGE_OUTSIDE_SHARE: f64 = 0.1;
 
 /// An upper bound for the memory of a CUDA context, for messages that do not tell it from other memory.
 const CONTEXT: Bytes = Bytes(1 << 30);
@@ -24,10 +29,11 @@ const CONTEXT: Bytes = Bytes(1 << 30);
 /// 2. More was requested than the GPU has: too big.
 /// 3. The message has a limit, and reserved and requested memory exceed it: limit.
 /// 4. More was free than was requested, and more than the driver cannot allocate: refused.
-/// 5. The cache has more than was requested, and is not tiny: fragmentation. If the request fits only into the cache and
-///    free memory together, other processes that hold much come first.
-/// 6. The request would not fit even if the process had the GPU alone: this process fills it.
-/// 7. Other processes hold what is missing: someone else. Otherwise this process fills the GPU.
+/// 5. The cache is larger than the request, or it is large and the request fits into the cache and free memory together:
+///    fragmentation. Other processes that hold much come before a small cache.
+/// 6. The process would fit into an empty GPU, and other processes hold the missing memory: someone else.
+/// 7. Much memory of the process is outside PyTorch, and the request would fit without it: outside PyTorch.
+/// 8. Otherwise, the process fills the GPU.
 pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> Vec<Shortage> {
     match message.form {
         MessageForm::Absurd => return vec![Shortage::Absurd],
@@ -40,102 +46,64 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
         return vec![Shortage::TooBig];
     }
     let share = |part: Bytes| part.share_of(total).unwrap_or(1.0);
-    let own = breakdown.own.map(RoundedAmount::bytes);
     let cache = cache(breakdown);
-    let is_cache_enough = |free: Bytes| cache.0.saturating_add(free.0) >= requested.0 && share(cache) >= CACHE_SHARE;
-    let others = others(breakdown);
-    let fragmentation = is_cache_enough(Bytes(0)).then_some(Shortage::Fragmentation);
-    let someone_else = (share(others) >= LARGE_SHARE).then_some(Shortage::SomeoneElse);
+    let fragmentation = (cache >= requested && share(cache) >= CACHE_SHARE).then_some(Shortage::Fragmentation);
 
-    if let (Some(allowed), Some(own)) = (message.allowed, own)
-        && own.0.saturating_add(requested.0) > allowed.bytes().0
+    if let (Some(allowed), Some(own)) = (message.allowed, breakdown.own)
+        && plus(own.bytes(), requested) > allowed.bytes()
     {
         return [Some(Shortage::Limit), fragmentation].into_iter().flatten().collect();
     }
-    let Some(free) = message.free.map(RoundedAmount::bytes) else {
+    let Some(held) = breakdown.held.map(RoundedAmount::bytes) else {
         return vec![fragmentation.unwrap_or(Shortage::Unsaid)];
+    };
+    let full = (plus(held, requested) > total).then_some(Shortage::Full);
+    let Some(free) = message.free.map(RoundedAmount::bytes) else {
+        return vec![fragmentation.or(full).unwrap_or(Shortage::Unsaid)];
     };
     if free >= requested && share(free) >= UNUSABLE_SHARE {
         return [Some(Shortage::Refused), fragmentation].into_iter().flatten().collect();
     }
-    if let Some(fragmentation) = fragmentation {
-        return [Some(fragmentation), someone_else].into_iter().flatten().collect();
-    }
-    if is_cache_enough(free) {
-        return [someone_else, Some(Shortage::Fragmentation)].into_iter().flatten().collect();
-    }
-    let Some(own) = own else { return vec![Shortage::Unsaid] };
-    let needed = own.0.saturating_sub(cache.0).saturating_add(requested.0);
-    let alone = needed.saturating_add(breakdown.not_pytorch.map_or(0, |part| part.bytes().0));
-    let missing = requested.0.saturating_sub(free.0.saturating_add(cache.0));
-    let is_someone_else = alone <= total.0 && others.0 >= missing && share(others) >= OTHERS_SHARE;
-    vec![if is_someone_else { Shortage::SomeoneElse } else { Shortage::Full }]
+    let is_cache_large = share(cache) > LARGE_CACHE_SHARE && plus(cache, free) >= requested;
+    let fragmentation = fragmentation.or(is_cache_large.then_some(Shortage::Fragmentation));
+    let (others, outside) = (others(breakdown), outside(breakdown));
+    let is_someone_else = full.is_none() && plus(others, free) >= requested && share(others) >= OTHERS_SHARE;
+    let someone_else = is_someone_else.then_some(Shortage::SomeoneElse);
+    let is_outside = outside > CONTEXT && plus(outside, free) >= requested && share(outside) >= OTHERS_SHARE;
+    let outside_pytorch = is_outside.then_some(Shortage::OutsidePytorch);
+    let is_outside_first = is_outside && share(outside) >= LARGE_OUTSIDE_SHARE && outside > others;
+
+    // Memory of the driver may take the last piece, though the process would fit by the figures of the message.
+    let filled = full.or(someone_else.is_none().then_some(Shortage::Full));
+    let ordered = if fragmentation.is_some() && (is_cache_large || share(others) < LARGE_SHARE) {
+        [fragmentation, someone_else.filter(|_| share(others) >= LARGE_SHARE), outside_pytorch, full]
+    } else if is_outside_first {
+        [outside_pytorch, someone_else, fragmentation, filled]
+    } else {
+        [someone_else, filled, outside_pytorch, fragmentation]
+    };
+    ordered.into_iter().flatten().collect()
 }
 
-fn cache(breakdown: &MessageBreakdown) -> Bytes {
+pub(super) fn plus(part: Bytes, other: Bytes) -> Bytes {
+    Bytes(part.0.saturating_add(other.0))
+}
+
+pub(super) fn cache(breakdown: &MessageBreakdown) -> Bytes {
     breakdown.part(MemoryOwner::Unallocated).map_or(Bytes(0), RoundedAmount::bytes)
 }
 
+/// Returns the memory of this process outside PyTorch, 0 if the message does not tell it from other memory.
+pub(super) fn outside(breakdown: &MessageBreakdown) -> Bytes {
+    breakdown.not_pytorch.map_or(Bytes(0), RoundedAmount::bytes)
+}
+
 /// Returns a lower bound for the memory of other processes.
-fn others(breakdown: &MessageBreakdown) -> Bytes {
+pub(super) fn others(breakdown: &MessageBreakdown) -> Bytes {
     match (breakdown.others, breakdown.not_pytorch) {
         (None, _) => breakdown.other_processes().map(|(_, part)| part.bytes()).sum(),
         (Some(others), Some(_)) => others.bytes(),
         // The CUDA context of this process is counted among the others.
         (Some(others), None) => others.bytes().saturating_sub(CONTEXT),
-    }
-}
-
-pub(super) fn sentence(shortage: Shortage, message: &OomMessage, breakdown: &MessageBreakdown) -> String {
-    let amount = |amount: Option<RoundedAmount>| amount.map_or_else(|| "?".to_owned(), |amount| exact(amount.bytes()));
-    let (requested, total, free) = (amount(message.requested), amount(message.total), amount(message.free));
-    let own = breakdown.own.map_or_else(|| "?".to_owned(), |own| exact(own.bytes()));
-    match shortage {
-        Shortage::TooBig => format!("{requested} were requested at once, and the whole GPU has {total}."),
-        Shortage::Full => {
-            format!("this process itself has {own} of the GPU's {total}, and requested {requested} more.")
-        }
-        Shortage::Fragmentation => {
-            let cache = cache(breakdown);
-            let needs_free = cache.0 < message.requested.map_or(0, |requested| requested.bytes().0);
-            let free = if needs_free { format!(", and {free} are free") } else { String::new() };
-            format!(
-                "{} are reserved by PyTorch and unallocated{free}, but no contiguous piece is as large as the requested \
-                 {requested}.",
-                exact(cache)
-            )
-        }
-        Shortage::SomeoneElse => {
-            let named: Vec<(u32, RoundedAmount)> = breakdown.other_processes().collect();
-            let held: Bytes = named.iter().map(|(_, part)| part.bytes()).sum();
-            let (subject, holds, them) = match named.as_slice() {
-                [(pid, _)] => (format!("process {pid}"), "holds", "it"),
-                _ => (format!("{} other processes", named.len()), "hold", "them"),
-            };
-            if held.share_of(others(breakdown)).is_some_and(|share| share >= 0.5) {
-                format!(
-                    "{subject} {holds} {} of the GPU's {total}; without {them}, {requested} would have fit.",
-                    exact(held)
-                )
-            } else {
-                format!(
-                    "of the GPU's {total}, this process has {own}, and {free} are free. The message does not name the \
-                     processes that hold the rest; without them, {requested} would have fit."
-                )
-            }
-        }
-        Shortage::Limit => match message.allowed {
-            Some(allowed) => format!(
-                "this process may reserve {}; it has {own}, and requested {requested} more. {free} of the GPU are free.",
-                exact(allowed.bytes())
-            ),
-            None => format!(
-                "{requested} more would have exceeded this process's memory fraction; PyTorch did not even ask the \
-                 driver."
-            ),
-        },
-        Shortage::Refused => format!("{free} were free when this was written, and {requested} were requested."),
-        Shortage::Absurd => "more than 1 EB was requested.".to_owned(),
-        Shortage::Unsaid => "the message does not have the figures that would show the reason.".to_owned(),
     }
 }

@@ -1,7 +1,7 @@
 //! Tests with messages of every version of PyTorch, in the logs that contain them.
 //!
 //! Each file in `tests/data/oom` has lines of `path value` up to `---`, then a log. A path names a field in the JSON of the
-//! only message, or of the message whose index comes first. `.#` is the length of a list, and `messages` the number of
+//! first message, or of the message whose index comes first. `.#` is the length of a list, and `messages` the number of
 //! messages. Amounts are written as PyTorch writes them.
 
 use std::fs;
@@ -16,13 +16,13 @@ use super::{LogSource, exact, json, text};
 use crate::base::units::Bytes;
 use crate::commands::output::TextStyle;
 
-fn find(bytes: &[u8]) -> ScannedLog {
+pub(super) fn find(bytes: &[u8]) -> ScannedLog {
     let mut finder = MessageFinder::default();
     finder.scan(bytes);
     finder.finish()
 }
 
-fn explained(log: ScannedLog) -> Value {
+pub(super) fn explained(log: ScannedLog) -> Value {
     let source = LogSource::unnamed(log);
     let messages: Vec<_> = source.explain().collect();
     json::to_json(&messages, source.log.left_out, &OtherProcesses::default())
@@ -41,11 +41,8 @@ fn value(whole: &Value, path: &str) -> String {
         return messages.len().to_string();
     }
     let mut steps = path.split('.').peekable();
-    let number = steps.next_if(|step| step.parse::<usize>().is_ok()).map(|step| step.parse().expect("a number"));
-    if number.is_none() {
-        assert_eq!(messages.len(), 1, "{path}: several messages");
-    }
-    let mut value = &messages[number.unwrap_or(0)];
+    let number = steps.next_if(|step| step.parse::<usize>().is_ok()).map_or(0, |step| step.parse().expect("a number"));
+    let Some(mut value) = messages.get(number) else { return format!("in none of {} messages", messages.len()) };
     for step in steps {
         match step.parse::<usize>() {
             Ok(at) => value = &value[at],
@@ -70,8 +67,9 @@ type File = (String, Vec<(String, String)>, Vec<u8>);
 fn files() -> Vec<File> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/oom");
     let mut files = Vec::new();
-    for entry in fs::read_dir(directory).expect("it is there") {
-        let path = entry.expect("it can be read").path();
+    let folders = ["", "found", "silent"].map(|folder| directory.join(folder));
+    let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    for path in entries.map(|entry| entry.expect("it can be read").path()).filter(|path| path.is_file()) {
         let text = fs::read_to_string(&path).expect("UTF-8");
         let (head, log) = text.split_once("---\n").unwrap_or_else(|| panic!("{} has no ---", path.display()));
         let lines = head.lines().filter(|line| !line.starts_with('#'));

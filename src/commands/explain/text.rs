@@ -3,7 +3,7 @@
 use super::breakdown::{ContradictoryFigures, MemoryOwner, MessageBreakdown, WriterName};
 use super::message::{MessageForm, OomMessage, RoundedAmount};
 use super::other_processes::OtherProcesses;
-use super::shortage::sentence;
+use super::reason_sentence::sentence;
 use super::{ExplainedMessage, exact};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
