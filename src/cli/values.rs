@@ -30,6 +30,10 @@ fn positive(span: Duration) -> Result<Duration, String> {
 
 pub(super) fn capacity(text: &str) -> Result<Bytes, String> {
     let amount: Bytes = text.parse()?;
+    // Nobody has a GPU of 80 bytes: a bare number has lost its unit.
+    if text.trim().parse::<f64>().is_ok() {
+        return Err(format!("`{0}` has no unit: write `{0}GiB` or `{0}MiB`", text.trim()));
+    }
     if amount == Bytes(0) { Err("must be more than 0, such as `80GiB`".to_owned()) } else { Ok(amount) }
 }
 

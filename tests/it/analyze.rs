@@ -137,6 +137,9 @@ fn unreadable_logs_are_reported_in_a_sentence() {
     assert!(output.stderr.contains("no series of memory in "), "{}", output.stderr);
     assert_eq!(host.run(["analyze"]).code, USAGE);
     assert_eq!(host.run(["analyze", "x", "--capacity", "much"]).code, USAGE);
+    let bare = host.run(["analyze", "x", "--capacity", "80"]);
+    assert_eq!(bare.code, USAGE);
+    assert!(bare.stderr.contains("`80` has no unit: write `80GiB` or `80MiB`"), "{}", bare.stderr);
     let nothing = host.run(["analyze", "x", "--capacity", "0GiB"]);
     assert_eq!(nothing.code, USAGE);
     assert!(nothing.stderr.contains("must be more than 0"), "{}", nothing.stderr);
