@@ -25,7 +25,7 @@ mod reclaim;
 mod unaccounted;
 mod verdict;
 
-pub(crate) use self::advice::{Advice, GrowthPattern, Shortage, on_growth, on_shortage};
+pub(crate) use self::advice::{Advice, AllocatorOptions, GrowthPattern, Shortage, on_error, on_growth, on_shortage};
 pub(crate) use self::breakdown::{Breakdown, MemoryPart, ReservedMemory, reserved, with_instances};
 pub(crate) use self::fleet::{Fleet, HostLabel};
 pub(crate) use self::growth::{Evidence, Forecast, MemoryDrop, Rate, describe_evidence, part_name};

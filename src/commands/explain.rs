@@ -1,17 +1,22 @@
-//! `gputop explain`: explains PyTorch's out-of-memory messages in a file, a pipe or an argument.
+//! `gputop explain`: explains why a GPU program died of memory, from its log in a file, a pipe or an argument.
 //!
 //! In a pipe, every byte is passed on at once and unchanged, and the explanation follows the end of the log. No GPU is
 //! needed; if a message names other processes, an agent looks them up.
 
 mod breakdown;
+mod error_finder;
+mod events;
 mod find;
 mod grammar;
 mod json;
+mod known_errors;
 mod message;
 mod other_processes;
+mod program;
 mod reason_sentence;
 #[cfg(test)]
 mod reason_tests;
+mod scan;
 mod shortage;
 #[cfg(test)]
 mod tests;
@@ -27,14 +32,17 @@ use anyhow::{Context, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::breakdown::MessageBreakdown;
-use self::find::{FoundMessage, MessageFinder, ScannedLog};
+use self::events::LogEvent;
+use self::find::FoundMessage;
+use self::message::{MessageForm, OomMessage};
 use self::other_processes::OtherProcesses;
+use self::scan::{LogScanner, ScannedLog};
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::{self, Exit, ReadOptions};
-use crate::model::Shortage;
+use crate::model::{Advice, AllocatorOptions, Shortage, on_error, on_shortage};
 use crate::source::descriptors;
 
 #[derive(Debug)]
@@ -47,12 +55,22 @@ pub(crate) struct ExplainOptions {
     pub ascii: bool,
 }
 
+/// An event of a log with its explanation.
+struct ExplainedEvent<'a> {
+    event: &'a LogEvent,
+    /// Whether another event caused this one.
+    is_consequence: bool,
+    /// The figures, if the event is a message of PyTorch.
+    message: Option<ExplainedMessage<'a>>,
+    advice: Vec<Advice>,
+    log: &'a LogSource,
+}
+
 struct ExplainedMessage<'a> {
     found: &'a FoundMessage,
     breakdown: MessageBreakdown,
     /// The reasons, the main reason first.
     shortages: Vec<Shortage>,
-    log: &'a LogSource,
 }
 
 struct LogSource {
@@ -69,31 +87,55 @@ impl LogSource {
         Self { name: None, written: None, log }
     }
 
-    fn explain(&self) -> impl Iterator<Item = ExplainedMessage<'_>> {
-        self.log.found.iter().map(|found| {
-            let breakdown = MessageBreakdown::of(&found.message);
-            ExplainedMessage { shortages: shortage::shortages(&found.message, &breakdown), breakdown, found, log: self }
+    fn explain(&self) -> impl Iterator<Item = ExplainedEvent<'_>> {
+        self.log.events.iter().map(|(event, is_consequence)| {
+            let message = match event {
+                LogEvent::Message(found) => Some(ExplainedMessage::of(found)),
+                LogEvent::Error(_) => None,
+            };
+            let advice = match (event, &message) {
+                (LogEvent::Error(found), _) => on_error(found.error.advice),
+                (_, Some(message)) => on_shortage(&message.shortages, self.allocator_options(&message.found.message)),
+                (_, None) => Vec::new(),
+            };
+            ExplainedEvent { event, is_consequence: *is_consequence, message, advice, log: self }
         })
+    }
+}
+
+impl LogSource {
+    /// Returns the options of the version of PyTorch that wrote a message, which its form shows.
+    fn allocator_options(&self, message: &OomMessage) -> AllocatorOptions {
+        match message.form {
+            MessageForm::Brackets if self.log.advises_split_size => AllocatorOptions::SplitSize,
+            MessageForm::Brackets => AllocatorOptions::None,
+            _ => AllocatorOptions::ExpandableSegments,
+        }
+    }
+}
+
+impl<'a> ExplainedMessage<'a> {
+    fn of(found: &'a FoundMessage) -> Self {
+        let breakdown = MessageBreakdown::of(&found.message);
+        Self { shortages: shortage::shortages(&found.message, &breakdown), breakdown, found }
     }
 }
 
 pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     let passes_on = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
     let sources = sources(&options.words, passes_on)?;
-    let messages: Vec<_> = sources.iter().flat_map(LogSource::explain).collect();
-    if messages.is_empty() {
-        let lines: u64 = sources.iter().map(|source| source.log.lines).sum();
-        let plural = if lines == 1 { "" } else { "s" };
-        report::print_error(&Text::new(format!("no out-of-memory message of PyTorch in {lines} line{plural}")));
-        // In a pipe, a job without such a message succeeds, for the sake of `set -o pipefail`.
-        return Ok(if passes_on { Exit::Success } else { Exit::Nothing }.into());
+    let events: Vec<_> = sources.iter().flat_map(LogSource::explain).collect();
+    let exit = if events.is_empty() { Exit::Nothing } else { Exit::Success };
+    if events.is_empty() && !options.json {
+        report::print_error(&Text::new(text::nothing_found(&sources)));
+        return Ok(exit.into());
     }
-    let names_processes = messages.iter().any(|message| message.breakdown.other_processes().next().is_some());
+    let messages = || events.iter().filter_map(|event| event.message.as_ref());
+    let names_processes = messages().any(|message| message.breakdown.other_processes().next().is_some());
     let processes = if names_processes { OtherProcesses::read(&options.read) } else { OtherProcesses::default() };
-    let left_out: u64 = sources.iter().map(|source| source.log.left_out).sum();
     if options.json {
-        output::print_json(&json::to_json(&messages, left_out, &processes))?;
-        return Ok(Exit::Success.into());
+        output::print_json(&json::to_json(&events, &sources, &processes))?;
+        return Ok(exit.into());
     }
     // The standard output carries the log. If it is a terminal, the explanation follows there, and otherwise on the standard
     // error.
@@ -102,7 +144,8 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     if uses_stderr {
         style.bold = TerminalAbilities::from_env().has_colour() && io::stderr().is_terminal();
     }
-    let mut text = text::format(&messages, &processes, style);
+    let mut text = text::format(&events, &sources, &processes, style);
+    let left_out: u64 = sources.iter().map(|source| source.log.left_out).sum();
     if left_out > 0 {
         text = format!("{text}\n{left_out} more messages, all different, are left out.\n");
     }
@@ -114,7 +157,7 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     } else {
         report::print(text.as_bytes())?;
     }
-    Ok(Exit::Success.into())
+    Ok(exit.into())
 }
 
 fn sources(args: &[String], passes_on: bool) -> anyhow::Result<Vec<LogSource>> {
@@ -175,7 +218,7 @@ fn ignore_interrupt() -> io::Result<()> {
 
 /// Scans `input` for messages until its end, or until `pass_on` returns `false`.
 fn read(input: &mut dyn Read, mut pass_on: impl FnMut(&[u8]) -> io::Result<bool>) -> io::Result<ScannedLog> {
-    let mut finder = MessageFinder::default();
+    let mut scanner = LogScanner::default();
     let mut chunk = vec![0; 1 << 16];
     loop {
         let length = match input.read(&mut chunk) {
@@ -185,12 +228,12 @@ fn read(input: &mut dyn Read, mut pass_on: impl FnMut(&[u8]) -> io::Result<bool>
             Err(error) => return Err(error),
         };
         let continues = pass_on(&chunk[..length])?;
-        finder.scan(&chunk[..length]);
+        scanner.scan(&chunk[..length]);
         if !continues {
             break;
         }
     }
-    Ok(finder.finish())
+    Ok(scanner.finish())
 }
 
 /// Formats an amount as PyTorch does, with two decimals, so that it can be compared with the message.

@@ -27,6 +27,9 @@ pub(crate) enum Shortage {
     /// The driver refused though memory was free.
     #[strum(to_string = "refused")]
     Refused,
+    /// The driver had no memory at first. PyTorch freed its cache and tried again.
+    #[strum(to_string = "no failure")]
+    Retried,
     /// The requested size is impossible: more than 1 EB.
     #[strum(to_string = "no real size")]
     Absurd,
@@ -46,6 +49,7 @@ impl Shortage {
             Self::SomeoneElse => "someone_else",
             Self::Limit => "limit",
             Self::Refused => "refused",
+            Self::Retried => "retried",
             Self::Absurd => "absurd",
             Self::Unsaid => "unsaid",
         }
@@ -98,6 +102,50 @@ impl Advice {
     }
 }
 
+/// Texts on known errors, which the errors name.
+macro_rules! error_texts {
+    ($($name:literal,)+) => {
+        const ERROR_TEXTS: &[Advice] =
+            &[$(Advice { name: $name, text: include_str!(concat!("../../assets/advice/", $name, ".txt")) }),+];
+    };
+}
+
+error_texts! {
+    "batch-size-search",
+    "cublas",
+    "cudnn",
+    "cupy",
+    "driver-out-of-memory",
+    "host-allocator",
+    "host-memory",
+    "killed",
+    "llama-cpp",
+    "mps",
+    "nccl",
+    "nvml-assert",
+    "ollama",
+    "onnx-runtime",
+    "ray-memory",
+    "sglang-memory",
+    "shared-memory",
+    "slurm-memory",
+    "tensorflow",
+    "tensorrt",
+    "triton-shared-memory",
+    "vllm-cache",
+    "vllm-startup",
+    "worker-killed",
+    "xid-hardware",
+    "xid-program",
+    "xla",
+}
+
+/// Returns the texts with these names, for a known error.
+pub(crate) fn on_error(names: &[&str]) -> Vec<Advice> {
+    let all = || ERROR_TEXTS.iter().chain(std::iter::once(&UNSAID));
+    names.iter().filter_map(|name| all().find(|advice| advice.name == *name)).copied().collect()
+}
+
 macro_rules! texts {
     ($($constant:ident = $name:literal,)+) => {
         $(const $constant: Advice =
@@ -113,6 +161,8 @@ texts! {
     EPOCH_END = "epoch-end",
     EVALUATION_GRAD = "evaluation-grad",
     FRAGMENTATION = "fragmentation",
+    FRAGMENTATION_OLD = "fragmentation-old",
+    FRAGMENTATION_SPLIT_SIZE = "fragmentation-split-size",
     GREW = "grew",
     KEPT_TENSORS = "kept-tensors",
     LAST_OUTPUT = "last-output",
@@ -122,24 +172,41 @@ texts! {
     NOT_PYTORCH = "not-pytorch",
     OUTSIDE_PYTORCH = "outside-pytorch",
     REFUSED = "refused",
+    RETRIED = "retried",
     SOMEONE_ELSE = "someone-else",
     TOO_BIG = "too-big",
     UNSAID = "unsaid",
     WARM_UP = "warm-up",
 }
 
+/// The options against fragmentation that a version of PyTorch has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AllocatorOptions {
+    /// `expandable_segments`: PyTorch 2.1 and later.
+    ExpandableSegments,
+    /// `max_split_size_mb`: PyTorch 1.10 to 2.0.
+    SplitSize,
+    /// None: PyTorch before 1.10.
+    None,
+}
+
 /// Returns advice on a failed allocation, for these reasons, main reason first.
-pub(crate) fn on_shortage(reasons: &[Shortage]) -> Vec<Advice> {
+pub(crate) fn on_shortage(reasons: &[Shortage], options: AllocatorOptions) -> Vec<Advice> {
     let mut texts = Vec::new();
     for reason in reasons {
         let next: &[Advice] = match reason {
             Shortage::TooBig => &[TOO_BIG],
             Shortage::Full => &[GREW, TOO_BIG],
-            Shortage::Fragmentation => &[FRAGMENTATION],
+            Shortage::Fragmentation => match options {
+                AllocatorOptions::ExpandableSegments => &[FRAGMENTATION],
+                AllocatorOptions::SplitSize => &[FRAGMENTATION_SPLIT_SIZE],
+                AllocatorOptions::None => &[FRAGMENTATION_OLD],
+            },
             Shortage::OutsidePytorch => &[OUTSIDE_PYTORCH],
             Shortage::SomeoneElse => &[SOMEONE_ELSE],
             Shortage::Limit => &[LIMIT],
             Shortage::Refused => &[REFUSED],
+            Shortage::Retried => &[RETRIED],
             Shortage::Absurd => &[ABSURD],
             Shortage::Unsaid => &[UNSAID],
         };
@@ -186,11 +253,13 @@ mod tests {
 
     #[test]
     fn a_text_is_short_plain_and_has_a_title() {
-        for advice in ALL {
+        for advice in ALL.iter().chain(ERROR_TEXTS) {
             let text = advice.text;
             assert!(text.is_ascii() && text.ends_with('\n'), "{}", advice.name);
             assert!((3..=8).contains(&text.lines().count()), "{}", advice.name);
             assert!(text.lines().all(|line| !line.trim().is_empty() && line.len() <= 130), "{}", advice.name);
+            // With its indentation, code fits 80 columns.
+            assert!(text.lines().all(|line| !line.starts_with(' ') || line.len() <= 77), "{}", advice.name);
             assert!(!advice.title().starts_with(' ') && advice.title().len() <= 70, "{}", advice.name);
         }
     }
@@ -202,9 +271,13 @@ mod tests {
 
     #[test]
     fn the_most_likely_text_comes_first_and_none_twice() {
-        check(&on_shortage(&[Shortage::Fragmentation, Shortage::SomeoneElse]), &["fragmentation", "someone-else"]);
-        check(&on_shortage(&[Shortage::Full, Shortage::TooBig]), &["grew", "too-big"]);
-        check(&on_shortage(&[]), &[]);
+        let newest = AllocatorOptions::ExpandableSegments;
+        check(
+            &on_shortage(&[Shortage::Fragmentation, Shortage::SomeoneElse], newest),
+            &["fragmentation", "someone-else"],
+        );
+        check(&on_shortage(&[Shortage::Full, Shortage::TooBig], newest), &["grew", "too-big"]);
+        check(&on_shortage(&[], newest), &[]);
         check(
             &on_growth(&[GrowthPattern::Cache, GrowthPattern::Steady]),
             &["cache", "fragmentation", "loss-history", "kept-tensors", "not-pytorch", "warm-up"],
@@ -215,9 +288,13 @@ mod tests {
     #[test]
     fn every_text_is_used() {
         use GrowthPattern::{Accelerating, Cache, InPhases, NotPyTorch, Steady, Steps, Tensors};
-        use Shortage::{Absurd, Fragmentation, Full, Limit, OutsidePytorch, Refused, SomeoneElse, TooBig, Unsaid};
-        let mut given =
-            on_shortage(&[TooBig, Full, Fragmentation, OutsidePytorch, SomeoneElse, Limit, Refused, Absurd, Unsaid]);
+        use Shortage::{
+            Absurd, Fragmentation, Full, Limit, OutsidePytorch, Refused, Retried, SomeoneElse, TooBig, Unsaid,
+        };
+        let all = [TooBig, Full, Fragmentation, OutsidePytorch, SomeoneElse, Limit, Refused, Retried, Absurd, Unsaid];
+        let mut given = on_shortage(&all, AllocatorOptions::ExpandableSegments);
+        given.extend(on_shortage(&[Fragmentation], AllocatorOptions::SplitSize));
+        given.extend(on_shortage(&[Fragmentation], AllocatorOptions::None));
         given.extend(on_growth(&[Steady, Steps, Accelerating, InPhases, Tensors, Cache, NotPyTorch]));
         let unused: Vec<_> = ALL.iter().filter(|advice| !given.contains(advice)).map(|advice| advice.name).collect();
         assert!(unused.is_empty(), "{unused:?}");

@@ -89,16 +89,48 @@ fn a_pipe_passes_every_byte_on_at_once() {
 }
 
 #[test]
-fn without_a_message_a_pipe_succeeds_and_a_file_does_not() {
+fn without_a_cause_every_form_says_what_was_looked_for() {
     let host = Host::with_jitter(["H100"]);
     let mut pipeline = Pipeline::start(&host, &[]);
     pipeline.write_and_check(b"all is well\n");
     let output = pipeline.finish();
-    assert_eq!(output.code, OK, "a shell with pipefail goes on");
-    assert_eq!(output.stderr, "gputop: no out-of-memory message of PyTorch in 1 line\n");
+    assert_eq!(output.code, NOTHING_FOUND);
+    assert!(output.stderr.starts_with("gputop: no error of memory in 1 line. Looked for: "), "{}", output.stderr);
     let mut pipeline = Pipeline::start(&host, &["-"]);
+    pipeline.write(b"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n");
+    let output = pipeline.finish();
+    assert_eq!(output.code, NOTHING_FOUND);
+    assert!(
+        output.stderr.contains("The log has what follows such an error, without the error itself"),
+        "{}",
+        output.stderr
+    );
+    let mut pipeline = Pipeline::start(&host, &["--json"]);
     pipeline.write(b"all is well\n");
-    assert_eq!(pipeline.finish().code, NOTHING_FOUND);
+    let output = pipeline.finish();
+    assert_eq!((output.code, json(&output)["messages"].as_array().map(Vec::len)), (NOTHING_FOUND, Some(0)));
+}
+
+#[test]
+fn an_error_without_figures_is_named_with_what_followed() {
+    const LOG: &str = "step 40\n/var/spool/slurm_script: line 28:  8156 Killed                  python3 train.py\n\
+        torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n\
+        slurmstepd: error: Detected 1 oom-kill event(s) in StepId=191.batch cgroup.\n";
+    let host = Host::with_jitter(["H100"]);
+    let log = host.path("train.log");
+    fs::write(&log, LOG).expect("/tmp has room");
+    let output = host.run(["explain", log.to_str().expect("UTF-8")]);
+    assert_eq!((output.code, output.stderr.as_str()), (OK, ""));
+    let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("no `{words}` in\n{text}"));
+    let order = [
+        "The first is the cause, and the other its consequence.",
+        "1. Slurm's job has used more memory than it asked for (line 4)",
+        "sbatch --mem=64G job.sh",
+        "2. A process was killed (SIGKILL) (line 2)",
+        "What followed: torchrun ended the other ranks",
+    ];
+    assert!(order.windows(2).all(|pair| at(pair[0]) < at(pair[1])), "{text}");
 }
 
 #[test]

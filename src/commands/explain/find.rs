@@ -20,7 +20,7 @@ pub(super) struct FoundMessage {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ScannedLog {
+pub(super) struct FoundMessages {
     /// The different messages, in the order of their first lines.
     pub found: Vec<FoundMessage>,
     pub left_out: u64,
@@ -51,7 +51,7 @@ struct PartialMessage {
 
 #[derive(Debug, Default)]
 pub(super) struct MessageFinder {
-    log: ScannedLog,
+    log: FoundMessages,
     /// The current line, without white space and colours.
     line: Vec<u8>,
     escape: EscapeState,
@@ -103,7 +103,7 @@ impl MessageFinder {
         }
     }
 
-    pub(super) fn finish(mut self) -> ScannedLog {
+    pub(super) fn finish(mut self) -> FoundMessages {
         let has_last_line = !self.line.is_empty();
         self.end_line();
         self.log.lines += u64::from(has_last_line);
@@ -119,11 +119,6 @@ impl MessageFinder {
                 Some(whole) => whole.count += part.count,
                 None => self.insert(part),
             }
-        }
-        // A program that catches the exception often prints a message without figures as well.
-        if self.log.found.iter().any(|found| found.message.form != MessageForm::Bare) {
-            let has_figures = |message: &OomMessage| message.form != MessageForm::Bare || message.requested.is_some();
-            self.log.found.retain(|found| has_figures(&found.message));
         }
         self.log
     }
@@ -259,7 +254,10 @@ impl MessageFinder {
     }
 
     fn keep(&mut self, message: OomMessage, partial: &PartialMessage) {
-        // Other text about running out of memory has neither a backend nor figures.
+        // Messages without figures are known errors of their own, and other text has no figures either.
+        if message.form == MessageForm::Bare && message.requested.is_none() {
+            return;
+        }
         if message.backend.is_none() && message.total.is_none() && message.form != MessageForm::Absurd {
             return;
         }
@@ -388,7 +386,7 @@ fn valid_length(text: &str) -> usize {
 }
 
 /// Returns the rank in `[rank3]:`, in torchrun's `[default3]:`, or in the `3:` of `srun --label`.
-fn rank(prefix: &str) -> Option<u32> {
+pub(super) fn rank(prefix: &str) -> Option<u32> {
     let is_number = |label: &&str| !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_digit());
     let label = prefix.strip_suffix(':').filter(is_number);
     let tag = || {

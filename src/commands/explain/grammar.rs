@@ -21,6 +21,8 @@ const BACKENDS: [&str; 4] = ["CUDA", "HIP", "XPU", "NPU"];
 const MEMORY: &str = "outofmemory";
 /// The first words of a message of the allocator `cudaMallocAsync`.
 const ASYNC: &str = "Allocationondevice";
+/// The first words of a warning of 2.13 and later: PyTorch frees its cache and tries again.
+const RETRIED: &str = "memoryallocationfailedwithOOMondevice";
 /// The first words of a message that was copied without its first sentence.
 const HEADLESS: &str = "Triedtoallocate";
 
@@ -47,8 +49,12 @@ const BRACKET_FIELDS: [(&str, &str); 6] = [
     ("cached", "unallocated"),
 ];
 /// The first sentence after the request. PyTorch 2.1 misspells "capacity".
-const CAPACITY: [&str; 2] =
-    ["GPU{gpu}hasatotalcapactyof{total}ofwhich{free}isfree.", "GPU{gpu}hasatotalcapacityof{total}ofwhich{free}isfree."];
+const CAPACITY: [&str; 3] = [
+    "GPU{gpu}hasatotalcapactyof{total}ofwhich{free}isfree.",
+    "GPU{gpu}hasatotalcapacityof{total}ofwhich{free}isfree.",
+    // PyTorch 2.3 and 2.4 lose the index.
+    "GPUhasatotalcapacityof{total}ofwhich{free}isfree.",
+];
 /// The sentences on the memory of each process, and on its limit.
 const HOLDERS: [&str; 4] = [
     "{allowed}allowed;",
@@ -72,6 +78,8 @@ const ASYNC_LINES: [&str; 5] = [
     "Free(accordingtoCUDA):{free}",
     "PyTorchlimit(setbyuser-suppliedmemoryfraction):{allowed}",
 ];
+/// The rest of the warning. Its amounts are numbers of bytes without a unit.
+const RETRIED_FIGURES: &str = "{gpu}whiletryingtoallocate{#requested}bytes(free:{#free},total:{#total})";
 /// Parts of a message that has no start or is mixed with other text, with the form that they prove.
 const FRAGMENTS: [(&str, Option<MessageForm>); 8] = [
     ("Triedtoallocate{requested}", None),
@@ -97,7 +105,8 @@ pub(super) struct MessageStart {
 /// Returns the starts of all messages in a text without white space. A headless start counts only before all others,
 /// because after another start it is a part of that message.
 pub(super) fn starts(text: &str) -> Vec<MessageStart> {
-    let complete: Vec<usize> = heads(text).map(|head| head.start).collect();
+    let mut complete: Vec<usize> = heads(text).map(|head| head.start).collect();
+    complete.sort_unstable();
     let before = &text[..complete.first().copied().unwrap_or(text.len())];
     let headless = headless(before).map(|at| MessageStart { at, is_headless: true });
     headless.into_iter().chain(complete.into_iter().map(|at| MessageStart { at, is_headless: false })).collect()
@@ -138,7 +147,8 @@ fn heads(text: &str) -> impl Iterator<Item = Range<usize>> {
         let before = before.strip_suffix("error:").unwrap_or(before);
         BACKENDS.iter().find_map(|backend| before.ends_with(backend).then(|| before.len() - backend.len()))
     };
-    text.match_indices(MEMORY).filter_map(move |(at, _)| Some(start(at)?..at + MEMORY.len()))
+    let retried = text.match_indices(RETRIED).map(|(at, words)| at..at + words.len());
+    text.match_indices(MEMORY).filter_map(move |(at, _)| Some(start(at)?..at + MEMORY.len())).chain(retried)
 }
 
 pub(super) fn parse(text: &str) -> ParseOutcome {
@@ -158,6 +168,9 @@ pub(super) fn salvage(text: &str) -> OomMessage {
         message.form = MessageForm::Async;
         message.backend = Some("CUDA");
         message.gpu = cursor.number().ok();
+    }
+    if cursor.take(RETRIED).is_ok() {
+        (message.form, message.backend) = (MessageForm::Retried, Some("CUDA"));
     }
     while !cursor.0.is_empty() {
         let here = cursor.0;
@@ -247,6 +260,10 @@ impl Cursor<'_> {
                 let held = self.amount()?;
                 message.others.last_mut().into_iter().for_each(|(_, other)| *other = held);
             }
+            _ if name.starts_with('#') => {
+                let bytes = i128::from(self.number::<u64>()?);
+                *message.amount_mut(&name[1..]).ok_or(ParseStop::Mismatch)? = Some(RoundedAmount { bytes, slack: 0 });
+            }
             "this_process" => message.this_process = Some(self.amount()?),
             name => {
                 let amount = match self.amount()? {
@@ -287,10 +304,16 @@ impl Cursor<'_> {
             }
             return Ok(message);
         }
+        if self.0.starts_with(RETRIED) {
+            (message.form, message.backend) = (MessageForm::Retried, Some("CUDA"));
+            self.take(RETRIED)?;
+            self.pattern(RETRIED_FIGURES, &mut message)?;
+            return Ok(message);
+        }
         // Without its start, a message begins with the second sentence or with the brackets.
         message.is_cut = self.0.starts_with("GPU");
         let has_brackets = if message.is_cut {
-            self.one_of(&[BRACKETS[0], CAPACITY[0], CAPACITY[1]], &mut message)? == 0
+            self.one_of(&[BRACKETS[0], CAPACITY[0], CAPACITY[1], CAPACITY[2]], &mut message)? == 0
         } else {
             if !self.0.starts_with(HEADLESS) {
                 message.backend = Some(BACKENDS[self.one_of(&BACKENDS, &mut message)?]);

@@ -3,25 +3,65 @@
 use serde_json::{Value, json};
 
 use super::breakdown::{MemoryOwner, WriterName};
+use super::error_finder::AftermathLine;
+use super::events::LogEvent;
 use super::message::RoundedAmount;
 use super::other_processes::OtherProcesses;
+use super::program::Program;
 use super::reason_sentence::sentence;
-use super::{ExplainedMessage, exact};
+use super::{ExplainedEvent, ExplainedMessage, LogSource, exact};
 use crate::base::units::Bytes;
 use crate::commands::output::advice_json;
 use crate::commands::report::table;
-use crate::model::on_shortage;
 use crate::protocol::snapshot::Snapshot;
 
-pub(super) fn to_json(messages: &[ExplainedMessage<'_>], left_out: u64, processes: &OtherProcesses) -> Value {
+pub(super) fn to_json(events: &[ExplainedEvent<'_>], sources: &[LogSource], processes: &OtherProcesses) -> Value {
+    let left_out: u64 = sources.iter().map(|source| source.log.left_out).sum();
+    let aftermath = sources.iter().flat_map(|source| {
+        let line = |line: &AftermathLine| {
+            json!({ "source": source.name, "line": line.line, "ranks": line.ranks, "sentence": line.sentence })
+        };
+        source.log.aftermath.iter().map(line).collect::<Vec<_>>()
+    });
     json!({
         "schema": Snapshot::SCHEMA,
-        "messages": messages.iter().map(|explained| message_json(explained, processes)).collect::<Vec<_>>(),
+        "messages": events.iter().map(|event| event_json(event, processes)).collect::<Vec<_>>(),
         "messages_left_out": left_out,
+        "aftermath": aftermath.collect::<Vec<_>>(),
     })
 }
 
-fn message_json(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Value {
+/// Returns the fields that all events have, and those of a message.
+fn event_json(explained: &ExplainedEvent<'_>, processes: &OtherProcesses) -> Value {
+    let event = explained.event;
+    let mut json = json!({
+        "cause": event.cause(),
+        "is_consequence": explained.is_consequence,
+        "source": explained.log.name,
+        "line": event.line(),
+        "count": event.count(),
+        "ranks": event.ranks(),
+        "program": explained.log.log.program.map(Program::name),
+        "advice": advice_json(&explained.advice),
+    });
+    let more = match (event, &explained.message) {
+        (LogEvent::Error(found), _) => json!({
+            "title": found.title,
+            "sentence": found.sentence,
+            "excerpt": found.excerpt,
+            "backend": found.backend,
+            "reason": null,
+        }),
+        (LogEvent::Message(_), Some(message)) => message_json(message, explained.log, processes),
+        (LogEvent::Message(_), None) => Value::Null,
+    };
+    if let (Value::Object(json), Value::Object(mut more)) = (&mut json, more) {
+        json.append(&mut more);
+    }
+    json
+}
+
+fn message_json(explained: &ExplainedMessage<'_>, log: &LogSource, processes: &OtherProcesses) -> Value {
     let (message, breakdown) = (&explained.found.message, &explained.breakdown);
     let bytes = |amount: Option<RoundedAmount>| amount.map(RoundedAmount::bytes);
     let part = |owner: MemoryOwner| breakdown.part(owner).map(RoundedAmount::bytes);
@@ -41,10 +81,6 @@ fn message_json(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) ->
         .iter()
         .map(|shortage| json!({ "name": shortage.name(), "sentence": sentence(*shortage, message, breakdown) }));
     json!({
-        "source": explained.log.name,
-        "line": explained.found.line,
-        "count": explained.found.count,
-        "ranks": explained.found.ranks,
         "backend": message.backend,
         "gpu": message.gpu,
         "is_truncated": message.is_cut,
@@ -59,7 +95,7 @@ fn message_json(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) ->
         "this_process_bytes": bytes(message.this_process.and_then(Result::ok)),
         "this_process_pid": match breakdown.writer { WriterName::HostPid(pid) => Some(pid), _ => None },
         "not_pytorch_bytes": part(MemoryOwner::NotPyTorch),
-        "other_processes": others(explained, processes),
+        "other_processes": others(explained, log, processes),
         "other_processes_bytes": breakdown.others.map(RoundedAmount::bytes),
         "unaccounted_bytes": part(MemoryOwner::Rest),
         "rounding_bytes": breakdown.rounding,
@@ -67,11 +103,11 @@ fn message_json(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) ->
         "contradictions": contradictions.collect::<Vec<_>>(),
         "reason": explained.shortages.first().map(|shortage| shortage.name()),
         "reasons": reasons.collect::<Vec<_>>(),
-        "advice": advice_json(&on_shortage(&explained.shortages)),
+        "sentence": explained.shortages.first().map(|shortage| sentence(*shortage, message, breakdown)),
     })
 }
 
-fn others(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Vec<Value> {
+fn others(explained: &ExplainedMessage<'_>, log: &LogSource, processes: &OtherProcesses) -> Vec<Value> {
     let writer = explained.breakdown.writer;
     let others = explained.found.message.others.iter().filter(|(pid, _)| writer != WriterName::HostPid(*pid));
     others
@@ -82,7 +118,7 @@ fn others(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Vec<V
                     "user": process.facts.user.as_ref().ok(),
                     "command": table::command(process),
                     "verdict": processes.verdict(*pid).map(|(name, _)| name),
-                    "started_after_message": processes.started_after(*pid, explained.log.written),
+                    "started_after_message": processes.started_after(*pid, log.written),
                 })
             });
             let bytes: Option<Bytes> = held.ok().map(RoundedAmount::bytes);

@@ -50,6 +50,8 @@ pub(super) enum MessageForm {
     /// Rejected without asking the driver, by `per_process_memory_fraction` (2.13 and later).
     Rejected,
     Absurd,
+    /// A warning of 2.13 and later: the driver had no memory, and PyTorch frees its cache and tries again.
+    Retried,
     /// No figures: an error of the driver, or a text by the program.
     #[default]
     Bare,

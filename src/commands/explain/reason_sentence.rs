@@ -42,6 +42,7 @@ pub(super) fn sentence(shortage: Shortage, message: &OomMessage, breakdown: &Mes
         Shortage::Absurd => {
             Some("more than 1 EB was requested, which is no real size: a dimension of a tensor is wrong.".to_owned())
         }
+        Shortage::Retried => Some(retried(message, breakdown)),
         Shortage::Unsaid => None,
     };
     sentence.unwrap_or_else(|| "the message does not have the figures that would show the reason.".to_owned())
@@ -206,6 +207,21 @@ fn refused(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String>
         exact(figures.free?),
         exact(figures.requested?)
     ))
+}
+
+fn retried(message: &OomMessage, breakdown: &MessageBreakdown) -> String {
+    const WARNING: &str = "This line is a warning: PyTorch frees its cache and tries again. No error follows in this log, so the \
+        second try succeeded, and it cost only time.";
+    let figures = SentenceFigures::of(message, breakdown);
+    match (figures.requested, figures.free, figures.total) {
+        (Some(requested), Some(free), Some(total)) => format!(
+            "{} were asked for, and {} of the GPU's {} were free. {WARNING}",
+            exact(requested),
+            exact(free),
+            exact(total)
+        ),
+        _ => WARNING.to_owned(),
+    }
 }
 
 /// Returns `80.10 GiB of 79.25 GiB`. Amounts that differ look different.

@@ -7,10 +7,8 @@ use super::message::{MessageForm, OomMessage, RoundedAmount};
 use crate::base::units::Bytes;
 use crate::model::Shortage;
 
-/// The share of a GPU that the driver cannot allocate even if it is free.
+/// The share of a GPU that the driver may not be able to allocate even if it is free.
 const UNUSABLE_SHARE: f64 = 0.02;
-/// The smallest share of a GPU in PyTorch's cache with which a cache that is larger than the request counts.
-const CACHE_SHARE: f64 = 0.01;
 /// The smallest share of a GPU in PyTorch's cache with which the cache and free memory together count.
 const LARGE_CACHE_SHARE: f64 = 0.1;
 /// The smallest share of a GPU held by other processes with which they come before a small cache.
@@ -25,11 +23,11 @@ const CONTEXT: Bytes = Bytes(1 << 30);
 
 /// Returns the reasons why the allocation failed, the main one first.
 ///
-/// 1. An absurd size, a rejection, or no figures: the message says so.
+/// 1. An absurd size, a rejection, a second try, or no figures: the message says so.
 /// 2. More was requested than the GPU has: too big.
 /// 3. The message has a limit, and reserved and requested memory exceed it: limit.
-/// 4. More was free than was requested, and more than the driver cannot allocate: refused.
-/// 5. The cache is larger than the request, or it is large and the request fits into the cache and free memory together:
+/// 4. More was free than was requested: refused, or someone else if others fill the GPU but for a last piece.
+/// 5. The cache is at least as large as the request, or it is large and the request fits into the cache and free memory together:
 ///    fragmentation. Other processes that hold much come before a small cache.
 /// 6. The process would fit into an empty GPU, and other processes hold the missing memory: someone else.
 /// 7. Much memory of the process is outside PyTorch, and the request would fit without it: outside PyTorch.
@@ -37,6 +35,7 @@ const CONTEXT: Bytes = Bytes(1 << 30);
 pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> Vec<Shortage> {
     match message.form {
         MessageForm::Absurd => return vec![Shortage::Absurd],
+        MessageForm::Retried => return vec![Shortage::Retried],
         MessageForm::Rejected => return vec![Shortage::Limit],
         _ => {}
     }
@@ -47,7 +46,7 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
     }
     let share = |part: Bytes| part.share_of(total).unwrap_or(1.0);
     let cache = cache(breakdown);
-    let fragmentation = (cache >= requested && share(cache) >= CACHE_SHARE).then_some(Shortage::Fragmentation);
+    let fragmentation = (cache >= requested).then_some(Shortage::Fragmentation);
 
     if let (Some(allowed), Some(own)) = (message.allowed, breakdown.own)
         && plus(own.bytes(), requested) > allowed.bytes()
@@ -61,8 +60,12 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
     let Some(free) = message.free.map(RoundedAmount::bytes) else {
         return vec![fragmentation.or(full).unwrap_or(Shortage::Unsaid)];
     };
-    if free >= requested && share(free) >= UNUSABLE_SHARE {
-        return [Some(Shortage::Refused), fragmentation].into_iter().flatten().collect();
+    if free >= requested {
+        let is_nearly_full = share(free) < UNUSABLE_SHARE;
+        let others_fill = is_nearly_full && full.is_none() && share(others(breakdown)) >= LARGE_SHARE;
+        let someone_else = others_fill.then_some(Shortage::SomeoneElse);
+        let nearly_full = (is_nearly_full && !others_fill).then_some(Shortage::Full);
+        return [someone_else, Some(Shortage::Refused), fragmentation, nearly_full].into_iter().flatten().collect();
     }
     let is_cache_large = share(cache) > LARGE_CACHE_SHARE && plus(cache, free) >= requested;
     let fragmentation = fragmentation.or(is_cache_large.then_some(Shortage::Fragmentation));

@@ -10,28 +10,32 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::find::{FoundMessage, MessageFinder, ScannedLog};
+use super::events::LogEvent;
+use super::find::FoundMessage;
 use super::other_processes::OtherProcesses;
+use super::scan::{LogScanner, ScannedLog};
 use super::{LogSource, exact, json, text};
 use crate::base::units::Bytes;
 use crate::commands::output::TextStyle;
 
 pub(super) fn find(bytes: &[u8]) -> ScannedLog {
-    let mut finder = MessageFinder::default();
+    let mut finder = LogScanner::default();
     finder.scan(bytes);
     finder.finish()
 }
 
 pub(super) fn explained(log: ScannedLog) -> Value {
     let source = LogSource::unnamed(log);
-    let messages: Vec<_> = source.explain().collect();
-    json::to_json(&messages, source.log.left_out, &OtherProcesses::default())
+    let sources = [source];
+    let events: Vec<_> = sources[0].explain().collect();
+    json::to_json(&events, &sources, &OtherProcesses::default())
 }
 
 fn explained_text(log: ScannedLog, style: TextStyle) -> String {
     let source = LogSource::unnamed(log);
-    let messages: Vec<_> = source.explain().collect();
-    text::format(&messages, &OtherProcesses::default(), style)
+    let sources = [source];
+    let events: Vec<_> = sources[0].explain().collect();
+    text::format(&events, &sources, &OtherProcesses::default(), style)
 }
 
 /// Returns the value at a path of the JSON, as text.
@@ -47,7 +51,10 @@ fn value(whole: &Value, path: &str) -> String {
         match step.parse::<usize>() {
             Ok(at) => value = &value[at],
             Err(_) if step == "#" => return value.as_array().expect("a list").len().to_string(),
-            Err(_) => value = value.get(step).unwrap_or_else(|| panic!("{path}: no {step}")),
+            Err(_) => match value.get(step) {
+                Some(inner) => value = inner,
+                None => return "no field".to_owned(),
+            },
         }
     }
     match value {
@@ -163,9 +170,19 @@ const MESSAGE: &str = "CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has
     in use. Of the allocated memory 15.03 GiB is allocated by PyTorch, with 12.00 MiB allocated in private pools (e.g., \
     CUDA Graphs), and 1.00 GiB is reserved by PyTorch but unallocated.";
 
+/// Returns the messages of PyTorch with figures.
+fn messages(log: ScannedLog) -> Vec<FoundMessage> {
+    let message = |event| match event {
+        LogEvent::Message(found) => Some(*found),
+        LogEvent::Error(_) => None,
+    };
+    log.events.into_iter().filter_map(|(event, _)| message(event)).collect()
+}
+
 fn only(log: ScannedLog) -> FoundMessage {
-    assert_eq!(log.found.len(), 1, "{:?}", log.found);
-    log.found.into_iter().next().expect("there is one")
+    let found = messages(log);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.into_iter().next().expect("there is one")
 }
 
 proptest! {
@@ -183,14 +200,14 @@ proptest! {
         let whole = find(&log);
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(log.len())).chain([0, log.len()]).collect();
         cuts.sort_unstable();
-        let mut finder = MessageFinder::default();
+        let mut finder = LogScanner::default();
         for pair in cuts.windows(2) {
             finder.scan(&log[pair[0]..pair[1]]);
         }
         prop_assert_eq!(finder.finish(), whole.clone());
         let page = explained_text(whole.clone(), TextStyle { width, ascii: false, bold: true });
         prop_assert!(page.chars().all(|character| character != '\u{FFFD}'), "bytes that are no text are dropped");
-        prop_assert_eq!(explained(whole.clone())["messages"].as_array().map(Vec::len), Some(whole.found.len()));
+        prop_assert_eq!(explained(whole.clone())["messages"].as_array().map(Vec::len), Some(whole.events.len()));
     }
 
     /// Line breaks inside a message change nothing.
@@ -208,7 +225,7 @@ proptest! {
     #[test]
     fn a_cut_message_has_no_false_figures(end in 0..MESSAGE.len()) {
         let whole = only(find(MESSAGE.as_bytes())).message;
-        for found in find(&MESSAGE.as_bytes()[..end]).found {
+        for found in messages(find(&MESSAGE.as_bytes()[..end])) {
             let message = found.message;
             for (cut, whole) in [
                 (message.requested, whole.requested),

@@ -1,51 +1,127 @@
 //! The explanation as text: a bar of the GPU's memory, its parts, the reason, and what to try first.
 
 use super::breakdown::{ContradictoryFigures, MemoryOwner, MessageBreakdown, WriterName};
+use super::error_finder::AftermathLine;
+use super::events::LogEvent;
 use super::message::{MessageForm, OomMessage, RoundedAmount};
 use super::other_processes::OtherProcesses;
 use super::reason_sentence::sentence;
-use super::{ExplainedMessage, exact};
+use super::{ExplainedEvent, ExplainedMessage, LogSource, exact};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::commands::output::{StyledText, TextStyle};
-use crate::model::{Advice, on_shortage};
+use crate::model::Advice;
 
 const INDENT: usize = 2;
 
-pub(super) fn format(messages: &[ExplainedMessage<'_>], processes: &OtherProcesses, style: TextStyle) -> String {
+pub(super) fn format(
+    events: &[ExplainedEvent<'_>],
+    sources: &[LogSource],
+    processes: &OtherProcesses,
+    style: TextStyle,
+) -> String {
     let mut text = StyledText::new(style);
-    let are_many = messages.len() > 1;
+    let are_many = events.len() > 1;
     if are_many {
-        let count: u64 = messages.iter().map(|explained| explained.found.count).sum();
-        text.paragraph(
-            0,
-            format_args!(
-                "{} different out-of-memory messages, {count} in all. The first is usually the cause, and the others its \
-                 consequences.",
-                messages.len()
-            ),
-        );
+        text.paragraph(0, summary(events));
     }
     let mut given = Vec::new();
-    for (number, explained) in (1..).zip(messages) {
+    for (number, explained) in (1..).zip(events) {
         if are_many {
             text.line("");
         }
-        add_message(&mut text, are_many.then_some(number), explained, processes, &mut given);
+        add_event(&mut text, are_many.then_some(number), explained, processes, &mut given);
+    }
+    let aftermath: Vec<&AftermathLine> = sources.iter().flat_map(|source| &source.log.aftermath).collect();
+    if !aftermath.is_empty() {
+        text.line("");
+        text.paragraph(0, format_args!("What followed: {}.", aftermath_list(&aftermath)));
     }
     text.finish()
 }
 
-/// Adds the explanation of a message. `given` has the advice that was given for earlier messages, with their numbers.
-fn add_message(
+/// Returns a sentence on the number of events, and which is the cause.
+fn summary(events: &[ExplainedEvent<'_>]) -> String {
+    let consequences = events.iter().filter(|explained| explained.is_consequence).count();
+    let others = events.len() - 1;
+    let rest = match (others - consequences.min(others), consequences) {
+        (_, 0) => "The first is usually the cause, and the others its consequences.".to_owned(),
+        (0, 1) => "The first is the cause, and the other its consequence.".to_owned(),
+        (0, _) => "The first is the cause, and the others its consequences.".to_owned(),
+        (_, consequences) => {
+            let plural = if consequences == 1 { "is a consequence" } else { "are consequences" };
+            format!("The first is usually the cause; the last {consequences} {plural}.")
+        }
+    };
+    format!("{} different errors. {rest}", events.len())
+}
+
+fn aftermath_list(lines: &[&AftermathLine]) -> String {
+    let one = |line: &&AftermathLine| {
+        let ranks = ranks(&line.ranks).map_or_else(String::new, |ranks| format!(", {ranks}"));
+        format!("{} (line {}{ranks})", line.sentence, line.line)
+    };
+    lines.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// Returns a sentence for logs without a cause: what they end with, and what was looked for.
+pub(super) fn nothing_found(sources: &[LogSource]) -> String {
+    let lines: u64 = sources.iter().map(|source| source.log.lines).sum();
+    let plural = if lines == 1 { "" } else { "s" };
+    let aftermath: Vec<&AftermathLine> = sources.iter().flat_map(|source| &source.log.aftermath).collect();
+    let followed = if aftermath.is_empty() {
+        String::new()
+    } else {
+        format!(
+            " The log has what follows such an error, without the error itself: {}. Look in the logs of the other ranks and hosts.",
+            aftermath_list(&aftermath)
+        )
+    };
+    format!(
+        "no error of memory in {lines} line{plural}. Looked for: out of memory in PyTorch (CUDA, HIP, XPU, NPU, MPS), CUDA, cuBLAS, \
+         cuDNN, NCCL, Triton, vLLM, SGLang, JAX, TensorFlow, CuPy, ONNX Runtime, TensorRT, llama.cpp; Xid errors; full /dev/shm; \
+         killed processes (kernel, Slurm, Ray, torchrun, containers); failed allocations of the host.{followed}"
+    )
+}
+
+/// Adds the explanation of an event. `given` has the advice that was given for earlier events, with their numbers.
+fn add_event(
     text: &mut StyledText,
     number: Option<usize>,
-    explained: &ExplainedMessage<'_>,
+    explained: &ExplainedEvent<'_>,
     processes: &OtherProcesses,
     given: &mut Vec<(Advice, usize)>,
 ) {
-    let (message, breakdown) = (&explained.found.message, &explained.breakdown);
     text.heading(&headline(number, explained));
+    if let LogEvent::Error(found) = explained.event {
+        text.paragraph(INDENT, format_args!("{:INDENT$}{}", "", found.excerpt));
+        text.line("");
+        text.paragraph(0, &found.sentence);
+    }
+    if let Some(message) = &explained.message {
+        add_message(text, message, explained.log, processes);
+    }
+    let (known, new): (Vec<Advice>, Vec<Advice>) =
+        explained.advice.iter().copied().partition(|advice| given.iter().any(|(old, _)| old == advice));
+    if !new.is_empty() {
+        text.line("");
+        text.heading("What to try first");
+        for (number, advice) in (1..).zip(&new) {
+            text.advice(number, advice, false);
+        }
+    }
+    let mut earlier: Vec<usize> = given.iter().filter(|(old, _)| known.contains(old)).map(|(_, at)| *at).collect();
+    earlier.dedup();
+    if !earlier.is_empty() {
+        let start = if new.is_empty() { "What to try: as" } else { "Then as" };
+        let earlier: Vec<String> = earlier.iter().map(usize::to_string).collect();
+        text.paragraph(0, format_args!("{start} for {}.", earlier.join(" and ")));
+    }
+    given.extend(new.into_iter().map(|advice| (advice, number.unwrap_or(1))));
+}
+
+fn add_message(text: &mut StyledText, explained: &ExplainedMessage<'_>, log: &LogSource, processes: &OtherProcesses) {
+    let (message, breakdown) = (&explained.found.message, &explained.breakdown);
     if message.is_cut {
         text.paragraph(0, "The message is cut off or mixed with other text; this is what can still be read of it.");
     }
@@ -65,26 +141,9 @@ fn add_message(
         text.paragraph(0, note);
     }
     let pids: Vec<u32> = breakdown.other_processes().map(|(pid, _)| pid).collect();
-    for sentence in processes.sentences(&pids, explained.log.written) {
+    for sentence in processes.sentences(&pids, log.written) {
         text.paragraph(0, sentence);
     }
-    let (known, new): (Vec<Advice>, Vec<Advice>) =
-        on_shortage(&explained.shortages).into_iter().partition(|advice| given.iter().any(|(old, _)| old == advice));
-    if !new.is_empty() {
-        text.line("");
-        text.heading("What to try first");
-        for (number, advice) in (1..).zip(&new) {
-            text.advice(number, advice, false);
-        }
-    }
-    let mut earlier: Vec<usize> = given.iter().filter(|(old, _)| known.contains(old)).map(|(_, at)| *at).collect();
-    earlier.dedup();
-    if !earlier.is_empty() {
-        let start = if new.is_empty() { "What to try: as" } else { "Then as" };
-        let earlier: Vec<String> = earlier.iter().map(usize::to_string).collect();
-        text.paragraph(0, format_args!("{start} for {}.", earlier.join(" and ")));
-    }
-    given.extend(new.into_iter().map(|advice| (advice, number.unwrap_or(1))));
 }
 
 fn list(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdown) {
@@ -172,30 +231,43 @@ fn owner_name(owner: MemoryOwner, writer: WriterName) -> String {
 }
 
 /// Returns a headline: `2. CUDA out of memory on GPU 0: 14.14 GiB requested (train.log; line 12; rank 3; 2 times)`.
-fn headline(number: Option<usize>, explained: &ExplainedMessage<'_>) -> String {
-    let (found, message) = (explained.found, &explained.found.message);
+fn headline(number: Option<usize>, explained: &ExplainedEvent<'_>) -> String {
+    let event = explained.event;
     let number = number.map_or_else(String::new, |number| format!("{number}. "));
+    let title = match event {
+        LogEvent::Message(found) => message_title(&found.message),
+        LogEvent::Error(found) => found.title.clone(),
+    };
+    let mut places: Vec<String> = explained.log.name.as_ref().map(Text::to_string).into_iter().collect();
+    if explained.log.log.lines > 1 {
+        places.push(format!("line {}", event.line()));
+    }
+    places.extend(ranks(event.ranks()));
+    if event.count() > 1 {
+        places.push(format!("{} times", event.count()));
+    }
+    let places = if places.is_empty() { String::new() } else { format!(" ({})", places.join("; ")) };
+    format!("{number}{title}{places}")
+}
+
+fn message_title(message: &OomMessage) -> String {
     let gpu = message.gpu.map_or_else(String::new, |gpu| format!(" on GPU {gpu}"));
     let requested = match (message.requested, message.form) {
         (Some(requested), _) => format!(": {} requested", exact(requested.bytes())),
         (None, MessageForm::Absurd) => ": more than 1 EB requested".to_owned(),
         (None, _) => String::new(),
     };
-    let mut places: Vec<String> = explained.log.name.as_ref().map(Text::to_string).into_iter().collect();
-    if explained.log.log.lines > 1 {
-        places.push(format!("line {}", found.line));
-    }
-    match found.ranks.as_slice() {
-        [] => {}
-        [rank] => places.push(format!("rank {rank}")),
-        ranks => places.push(format!("ranks {}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))),
-    }
-    if found.count > 1 {
-        places.push(format!("{} times", found.count));
-    }
     let start = message.backend.map_or_else(|| "Out".to_owned(), |backend| format!("{backend} out"));
-    let places = if places.is_empty() { String::new() } else { format!(" ({})", places.join("; ")) };
-    format!("{number}{start} of memory{gpu}{requested}{places}")
+    format!("{start} of memory{gpu}{requested}")
+}
+
+/// Returns `rank 3` or `ranks 0, 1`. `None` if there are none.
+fn ranks(ranks: &[u32]) -> Option<String> {
+    match ranks {
+        [] => None,
+        [rank] => Some(format!("rank {rank}")),
+        ranks => Some(format!("ranks {}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))),
+    }
 }
 
 fn contradiction_sentence(contradiction: &ContradictoryFigures) -> String {

@@ -1,0 +1,57 @@
+//! Errors other than PyTorch's own message, by which GPU programs run out of memory: one table with the forms of each.
+//!
+//! Each form has a literal text, which finds the few lines of a large log that may be an error, and a pattern. A line of
+//! source code, or prose that mentions an error, does not match: see [`error_finder`](super::error_finder).
+
+mod aftermath;
+mod frameworks;
+mod gpu;
+mod host;
+mod serving;
+
+pub(super) use aftermath::AFTERMATH;
+
+/// An error with a name of its own in JSON.
+#[derive(Debug, PartialEq)]
+pub(super) struct KnownError {
+    /// The name in JSON; never changes.
+    pub cause: &'static str,
+    /// The headline.
+    pub title: &'static str,
+    pub forms: &'static [ErrorForm],
+    /// The names of the advice, most useful first.
+    pub advice: &'static [&'static str],
+    /// Causes of which this error is a consequence if both are in a log.
+    pub follows: &'static [&'static str],
+    /// Causes that are other words for the same failure: they are left out if both are in a log.
+    pub absorbs: &'static [&'static str],
+}
+
+/// One form in which an error is printed.
+#[derive(Debug, PartialEq)]
+pub(super) struct ErrorForm {
+    /// A text that each line of this form contains.
+    pub literal: &'static str,
+    /// A regular expression for the error in its line. Its groups can be used in the sentence. The groups `rank`, `gpu`, `key` and
+    /// `backend` also tell the rank, the GPU, errors that count as different, and the software that ran out of memory.
+    pub pattern: &'static str,
+    /// Whether the error begins in the middle of prose, as `Killed` at the end of a line does.
+    pub starts_anywhere: bool,
+    /// The sentence on what happened. `{name}` stands for a group of the pattern.
+    pub sentence: &'static str,
+}
+
+/// A form that starts where a message starts in its line: after a time, a rank, or the name of an exception.
+const fn form(literal: &'static str, pattern: &'static str, sentence: &'static str) -> ErrorForm {
+    ErrorForm { literal, pattern, starts_anywhere: false, sentence }
+}
+
+/// A form that proves itself, wherever in the line it stands.
+const fn anywhere(literal: &'static str, pattern: &'static str, sentence: &'static str) -> ErrorForm {
+    ErrorForm { literal, pattern, starts_anywhere: true, sentence }
+}
+
+/// Returns all known errors. Where several match one line, the first one counts.
+pub(super) fn all() -> impl Iterator<Item = &'static KnownError> {
+    [serving::ERRORS, frameworks::ERRORS, gpu::ERRORS, host::ERRORS].into_iter().flatten()
+}

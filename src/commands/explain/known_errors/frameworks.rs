@@ -1,0 +1,197 @@
+//! Errors of frameworks other than PyTorch's CUDA backend.
+
+use super::{KnownError, anywhere, form};
+
+const TENSORRT: &str = "TensorRT got no GPU memory for a layer, its workspace or the engine.";
+
+pub(super) const ERRORS: &[KnownError] = &[
+    KnownError {
+        cause: "mps",
+        title: "MPS (the GPU of a Mac) is out of memory",
+        forms: &[form(
+            "MPS backend out of memory",
+            r"MPS backend out of memory \(MPS allocated: (?P<own>[\d.]+ \w+), other allocations: (?P<others>[\d.]+ \w+), max allowed: (?P<limit>[\d.]+ \w+)\)\. Tried to allocate (?P<asked>[\d.]+ \w+)",
+            "PyTorch holds {own} and other programs or libraries {others} of the memory that the Mac's GPU shares with the host; \
+             {asked} more would pass the limit of {limit}.",
+        )],
+        advice: &["mps"],
+        follows: &[],
+        absorbs: &[],
+    },
+    KnownError {
+        cause: "onnx_runtime",
+        title: "ONNX Runtime is out of GPU memory",
+        forms: &[
+            anywhere(
+                "onnxruntime::BFCArena",
+                r"BFCArena::\w+.*Failed to allocate memory for requested buffer of size (?P<bytes>\d+)",
+                "ONNX Runtime's arena could not grow by {bytes}.",
+            ),
+            anywhere(
+                "BFCArena",
+                r"BFCArena::\w+.*Available memory of (?P<free>\d+) is smaller than requested bytes of (?P<bytes>\d+)",
+                "ONNX Runtime's arena may not grow by {bytes}: its limit leaves {free} bytes.",
+            ),
+            anywhere(
+                "onnxruntime",
+                r"onnxruntime.*(?:CUDA failure 2: out of memory|CUDA error cudaErrorMemoryAllocation|cudaErrorMemoryAllocation: ?out of memory|Failed to allocate memory)",
+                "ONNX Runtime got no GPU memory from the driver.",
+            ),
+            anywhere("bad allocation", r"onnxruntime.*bad allocation", "ONNX Runtime got no memory from the host."),
+        ],
+        advice: &["onnx-runtime"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory"],
+    },
+    KnownError {
+        cause: "tensorrt",
+        title: "TensorRT is out of GPU memory",
+        forms: &[
+            anywhere("Error Code 2: OutOfMemory", r"Error Code 2: OutOfMemory", TENSORRT),
+            anywhere(
+                "(out of memory)",
+                r"(?:Error Code 1: Cuda Runtime|[Cc]uda [Ee]rror in \S+: \d+|Cuda Runtime) \(out of memory\)",
+                TENSORRT,
+            ),
+            anywhere(
+                "could not be allocated",
+                r"Requested amount of (?:GPU )?memory \((?P<bytes>\d+) bytes\) could not be allocated",
+                "TensorRT asked for {bytes} of GPU memory for a layer, its workspace or the engine, and got none.",
+            ),
+            anywhere("OutOfMemory Error in", r"OutOfMemory Error in \w+", TENSORRT),
+            anywhere("OutOfMemory", r"(?:TRT|TensorRT)\S* .*(?:OutOfMemory|OUT_OF_MEMORY)", TENSORRT),
+        ],
+        advice: &["tensorrt"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory"],
+    },
+    KnownError {
+        cause: "tensorflow",
+        title: "TensorFlow is out of GPU memory",
+        forms: &[
+            anywhere(
+                "OOM when allocating tensor",
+                r"OOM when allocating tensor (?:with|of) shape ?(?P<shape>\[[\d,]*\]) and type (?P<type>\w+)",
+                "TensorFlow asked for a tensor of shape {shape} ({type}), and its share of the GPU is full.",
+            ),
+            anywhere(
+                "bfc_allocator",
+                r"bfc_allocator\.cc:\d+\] (?:Allocator \((?P<name>[^)]*)\) ran out of memory trying to allocate (?P<size>[\d.]+ ?\w+))",
+                "TensorFlow's allocator {name} asked for {size}, and its share of the GPU is full.",
+            ),
+            anywhere(
+                "failed to allocate",
+                r"cuda_driver\.cc:\d+\] failed to allocate (?P<size>[\d.]+ ?\w+) .*CUDA_ERROR_OUT_OF_MEMORY",
+                "TensorFlow asked the driver for {size} at once, which is more than was free on the GPU.",
+            ),
+            form(
+                "Dst tensor is not initialized",
+                r"(?:\w*InternalError: |Internal: )?Dst tensor is not initialized",
+                "TensorFlow had no GPU memory to copy a tensor to: this is how it reports a full GPU here.",
+            ),
+            anywhere(
+                "failed to alloc",
+                r"failed to alloc(?:ate)? \d+ bytes (?:unified memory|on host): CUDA_ERROR_OUT_OF_MEMORY",
+                "TensorFlow got no memory from the driver.",
+            ),
+        ],
+        advice: &["tensorflow"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory", "xla"],
+    },
+    KnownError {
+        cause: "xla",
+        title: "XLA (JAX) is out of memory",
+        forms: &[
+            form(
+                "ESOURCE_EXHAUSTED",
+                r"(?:.*: )?RESOURCE_EXHAUSTED: (?:.*?)?(?:[Oo]ut of memory|OOM|[Ff]ailed to allocate|Allocation type|Attempting to allocate|Ran out of memory)(?:.*?(?P<bytes>\d{4,}) ?(?:bytes|B\b))?",
+                "XLA, which compiles and runs JAX programs, could not get memory on the GPU or TPU. A JAX program takes three quarters of \
+                 the GPU at its start, and this request did not fit into them.",
+            ),
+            form(
+                "Resource exhausted: Out of memory",
+                r"(?:.*: )?Resource exhausted: Out of memory",
+                "XLA, which compiles and runs JAX programs, could not get memory on the GPU or TPU.",
+            ),
+            anywhere(
+                "XLA:TPU",
+                r"XLA:TPU compile permanent error\. Ran out of memory",
+                "A program that XLA compiled for a TPU needs more memory than the TPU has.",
+            ),
+        ],
+        advice: &["xla"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory"],
+    },
+    KnownError {
+        cause: "cupy",
+        title: "CuPy is out of GPU memory",
+        forms: &[form(
+            "ut of memory ",
+            r"(?:.*: )?[Oo]ut of memory (?:to allocate|allocating) (?P<bytes>[\d,]+) bytes \((?:total|allocated so far:?) (?P<held>[\d,]+) bytes(?:, limit set to: (?P<limit>[\d,]+) bytes)?\)",
+            "CuPy asked for {bytes} more while its memory pool held {held}.",
+        )],
+        advice: &["cupy"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory"],
+    },
+    KnownError {
+        cause: "ollama",
+        title: "Ollama's model does not fit",
+        forms: &[
+            anywhere(
+                "ollama[",
+                r"ollama\[\d+\]: .*cudaMalloc failed: out of memory",
+                "Ollama loads a model with llama.cpp, and a part of it did not fit on the GPU.",
+            ),
+            anywhere(
+                "llama runner",
+                r"llama runner (?:process has terminated|exited)[:,] .*(?:out of memory|enough available memory|signal: killed|exit status 2)",
+                "Ollama started a process for the model, which ran out of memory: the model, its context and the requests in parallel do not fit.",
+            ),
+            anywhere(
+                "requires more system memory",
+                r"model requires more system memory \((?P<wanted>[\d.]+ \w+)\) than is available \((?P<free>[\d.]+ \w+)\)",
+                "The model needs {wanted} of the host's memory, and {free} are available.",
+            ),
+        ],
+        advice: &["ollama"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory", "llama_cpp"],
+    },
+    KnownError {
+        cause: "llama_cpp",
+        title: "llama.cpp is out of GPU memory",
+        forms: &[
+            anywhere(
+                "cudaMalloc failed: out of memory",
+                r"(?:ggml\w*|alloc_buffer): allocating (?P<size>[\d.]+ \w+) on device (?P<gpu>\d+): cudaMalloc failed: out of memory",
+                "llama.cpp asked GPU {gpu} for {size} (layers, KV cache or compute buffers), and it was not free.",
+            ),
+            anywhere(
+                "failed to allocate",
+                r"(?:alloc_tensor_range|ggml_gallocr_reserve_n\w*|ggml_\w+): failed to allocate (?P<device>\w+) buffer of size (?P<bytes>\d+)",
+                "llama.cpp asked {device} for {bytes}, and it was not free.",
+            ),
+            anywhere(
+                "unable to allocate",
+                r"(?:llama|error loading model).*unable to allocate (?P<device>\w+) buffer",
+                "llama.cpp asked {device} for memory, and it was not free.",
+            ),
+            anywhere(
+                "CUDA error 2",
+                r"CUDA error 2 at \S*ggml\S*: out of memory",
+                "llama.cpp got no memory from the driver.",
+            ),
+            anywhere(
+                "ggml_vulkan",
+                r"ggml_vulkan: (?:Device memory allocation of size (?P<bytes>\d+) failed|.*ErrorOutOfDeviceMemory)",
+                "llama.cpp got no memory from the GPU.",
+            ),
+        ],
+        advice: &["llama-cpp"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory"],
+    },
+];

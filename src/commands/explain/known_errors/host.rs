@@ -1,0 +1,294 @@
+//! Errors of the host's memory: a process that was killed, an allocation that failed, `/dev/shm` that is full.
+
+use super::{KnownError, anywhere, form};
+
+const SHM: &str = "DataLoader workers hand batches over through shared memory (/dev/shm), which is full: the worker died of a bus \
+    error. Containers have 64 MB of it unless told otherwise.";
+const WORKER_KILLED: &str = "A DataLoader worker was ended with SIGKILL, which a worker does not do to itself: most often the host or \
+    the container ran out of memory, and the kernel chose the worker.";
+const SIGKILL: &str = "A process was ended with SIGKILL, which nothing can catch. Nobody says why in this log: most often the host, \
+    the container or the job ran out of memory (not the GPU), and the kernel chose this process.";
+const HOST_ALLOCATION: &str = "The program asked the host, not the GPU, for memory, and the host refused: the request is larger than \
+    the memory that is free, or than a limit of the container or user allows.";
+const KERNEL: &str = "The host had no memory left, and the kernel ended a process to get some.";
+
+pub(super) const ERRORS: &[KnownError] = &[
+    KnownError {
+        cause: "kernel_oom_killer",
+        title: "The kernel ended a process: the host has no memory left",
+        forms: &[
+            anywhere(
+                "ut of memory: Kill",
+                r"(?:Memory cgroup out|Out) of memory: Kill(?:ed)? process (?P<pid>\d+),? \((?P<name>[^)]*)\).*?anon-rss:(?P<rss>[\d,]+ ?kB)",
+                "The kernel ended process {pid} ({name}), which held {rss} of the host's memory, because none was left. This is the \
+                 host's memory, not the GPU's.",
+            ),
+            anywhere(
+                "ut of memory: Kill",
+                r"Memory cgroup out of memory: Kill(?:ed)? process (?P<pid>\d+),? \((?P<name>[^)]*)\)",
+                "The kernel ended process {pid} ({name}), because its container or job (memory cgroup) had reached its limit. This is \
+                 the host's memory, not the GPU's.",
+            ),
+            anywhere(
+                "ut of memory: Kill",
+                r"Out of memory: Kill(?:ed)? process (?P<pid>\d+),? \((?P<name>[^)]*)\)",
+                "The kernel ended process {pid} ({name}), because the host had no memory left. This is not the GPU's memory.",
+            ),
+            anywhere(
+                "oom-kill:constraint=",
+                r"oom-kill:constraint=\w+,.*task=(?P<name>[^,]*),pid=(?P<pid>\d+)",
+                "The kernel ended process {pid} ({name}), because the host or its container had no memory left. This is not the GPU's memory.",
+            ),
+            anywhere("oom-kill:constraint=", r"oom-kill:constraint=", KERNEL),
+            anywhere("invoked oom-killer", r"\S+ invoked oom-killer: gfp_mask", KERNEL),
+            anywhere(
+                "oom_reaper: reaped process",
+                r"oom_reaper: reaped process (?P<pid>\d+) \((?P<name>[^)]*)\)",
+                "The kernel ended process {pid} ({name}), because the host had no memory left. This is not the GPU's memory.",
+            ),
+            anywhere(
+                "systemd-oomd",
+                r"systemd-oomd\S*: Killed .* due to memory",
+                "systemd-oomd ended the programs of a session or service, because the host had little memory left.",
+            ),
+        ],
+        advice: &["host-memory"],
+        follows: &[],
+        absorbs: &[],
+    },
+    KnownError {
+        cause: "slurm_oom_kill",
+        title: "Slurm's job has used more memory than it asked for",
+        forms: &[
+            anywhere(
+                "oom",
+                r"(?i)Detected (?P<count>\d+) oom[-_]kill events? in (?:StepId=|step )(?P<step>\S+?)[. ]",
+                "The job step {step} reached the host memory that the job asked Slurm for, and the kernel ended a process of it.",
+            ),
+            anywhere(
+                "oom",
+                r"(?i)Detected (?P<count>\d+) oom[-_]kill event\(s\) in (?:StepId=|step )(?P<step>\S+)",
+                "The job step {step} reached the host memory that the job asked Slurm for, and the kernel ended a process of it.",
+            ),
+            anywhere(
+                "Out Of Memory",
+                r"srun: error: \S+: tasks? [\d,-]+: Out Of Memory",
+                "Slurm ended a task of the job, which had reached the host memory that the job asked for.",
+            ),
+            anywhere(
+                "exceeded",
+                r"(?:slurmstepd|srun|slurmd)\S*: .*[Ee]xceeded (?:job|step) memory limit",
+                "The job has used more of the host's memory than it asked Slurm for, and Slurm ended it.",
+            ),
+            anywhere(
+                "OUT_OF_MEMORY",
+                r"(?:JobState=|State=|state |\s)OUT_OF_ME(?:MORY|\+)",
+                "Slurm's records say that the job has used more of the host's memory than it asked for.",
+            ),
+        ],
+        advice: &["slurm-memory"],
+        follows: &["kernel_oom_killer"],
+        absorbs: &[],
+    },
+    KnownError {
+        cause: "ray_memory_monitor",
+        title: "Ray ended a task: the node is low on memory",
+        forms: &[
+            anywhere(
+                "running low on memory",
+                r"(?:Task|Actor|Worker|[Tt]he actor)\S* (?:was|were|is) killed due to the node running low on memory",
+                "Ray's memory monitor ended a task or actor, because its node had used nearly all of the host's memory. This is not \
+                 the GPU's memory.",
+            ),
+            anywhere(
+                "of the memory on node",
+                r"More than (?P<share>[\d.]+%) of the memory on node\s+(?:\S+ is used)?",
+                "More than {share} of the memory of a node was in use, and Ray's memory monitor stopped a task. This is the host's \
+                 memory, not the GPU's.",
+            ),
+            anywhere(
+                "killed due to memory pressure",
+                r"(?P<count>\d+) Workers \(tasks / actors\) killed due to memory pressure \(OOM\)",
+                "Ray's memory monitor ended {count} workers, because their node had used nearly all of the host's memory. This is not \
+                 the GPU's memory.",
+            ),
+            anywhere(
+                "RayOutOfMemoryError",
+                r"RayOutOfMemoryError: ",
+                "Ray's memory monitor stopped a task, because its node had used nearly all of the host's memory.",
+            ),
+        ],
+        advice: &["ray-memory"],
+        follows: &["kernel_oom_killer"],
+        absorbs: &[],
+    },
+    KnownError {
+        cause: "shared_memory",
+        title: "Shared memory (/dev/shm) is full",
+        forms: &[
+            form(
+                "is killed by signal: Bus error",
+                r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: Bus error",
+                SHM,
+            ),
+            form("Unexpected bus error encountered in worker", r"Unexpected bus error encountered in worker", SHM),
+            form(
+                "unable to ",
+                r"unable to (?:write to file|open shared memory object|mmap \d+ bytes from file|resize file) ?<?/?(?:torch_|dev/shm)?.*",
+                "A program hands tensors over through shared memory (/dev/shm), which is full, or it has too many files open.",
+            ),
+            form(
+                "No space left on device",
+                r".*(?:/dev/shm|shm_open|posix_fallocate|NCCL|nccl-).*No space left on device",
+                "Shared memory (/dev/shm) is full. Containers have 64 MB of it unless told otherwise.",
+            ),
+            anywhere(
+                "/dev/shm/nccl",
+                r"(?:Error|error|WARN).*(?:while creating|failed to (?:extend|open)|creating) shared memory segment /dev/shm/nccl",
+                "NCCL could not make its segment in shared memory (/dev/shm): it is full.",
+            ),
+        ],
+        advice: &["shared-memory"],
+        follows: &[],
+        absorbs: &["worker_killed"],
+    },
+    KnownError {
+        cause: "worker_killed",
+        title: "A DataLoader worker was killed",
+        forms: &[
+            form(
+                "is killed by signal: Killed",
+                r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: Killed",
+                WORKER_KILLED,
+            ),
+            form(
+                "exited unexpectedly",
+                r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) exited unexpectedly",
+                "DataLoader worker {pid} ended without a word. Most often the host or the container ran out of memory; an error of the \
+                 worker stands above in the log, if it printed one.",
+            ),
+        ],
+        advice: &["worker-killed"],
+        follows: &[
+            "kernel_oom_killer",
+            "slurm_oom_kill",
+            "host_allocator",
+            "pytorch",
+            "cuda_malloc_async",
+            "cuda_out_of_memory",
+        ],
+        absorbs: &[],
+    },
+    KnownError {
+        cause: "host_allocator",
+        title: "The host refused memory",
+        forms: &[
+            form(
+                "DefaultCPUAllocator: ",
+                r"(?:\[enforce fail at [^\]]*\].{0,40}|)DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate (?P<bytes>\d+) ?bytes",
+                "PyTorch asked the host, not the GPU, for {bytes} at once, and the host refused: that is more than is free, or than a \
+                 limit of the container or user allows.",
+            ),
+            form("posix_memalign(", r"\[enforce fail at [^\]]*\] ?posix_memalign\(", HOST_ALLOCATION),
+            form(
+                "std::bad_alloc",
+                r"(?:std::bad_alloc|terminate called after throwing an instance of 'std::bad_alloc')(?:$|['\x22.\\])",
+                HOST_ALLOCATION,
+            ),
+            form(
+                "numpy",
+                r"\S*ArrayMemoryError: Unable to allocate (?P<size>[\d.]+ \w+) for an array",
+                "NumPy asked the host, not the GPU, for {size} at once, and the host refused.",
+            ),
+            form(
+                "Unable to allocate",
+                r"MemoryError: Unable to allocate (?P<size>[\d.]+ \w+) for an array|Unable to allocate (?:[\d.]+ \w+) for an array with shape",
+                "NumPy asked the host, not the GPU, for an array that is larger than what is free.",
+            ),
+            form("MemoryError", r"(?:[\w.]*\b)?MemoryError(?:: .*)?$", HOST_ALLOCATION),
+            form(
+                "Cannot allocate memory",
+                r"(?:OSError: |PermissionError: |BlockingIOError: )?\[Errno 12\] Cannot allocate memory",
+                HOST_ALLOCATION,
+            ),
+            form(
+                "CUDAHostAllocator",
+                r".*(?:CUDAHostAllocator|CachingHostAllocator|cudaHostAlloc|pin_memory).*out of memory",
+                "The host had no room for pinned memory, which stays in RAM for copies to the GPU. This is not the GPU's memory.",
+            ),
+            form(
+                "the paging file is too small",
+                r"(?i)\[WinError 1455\] The paging file is too small",
+                "Windows has no room left in memory and page file for the libraries that Python loads.",
+            ),
+            form(
+                "The paging file is too small",
+                r"(?i)(?:OSError: )?\[WinError 1455\] The paging file is too small",
+                "Windows has no room left in memory and page file for the libraries that Python loads.",
+            ),
+        ],
+        advice: &["host-allocator"],
+        follows: &["kernel_oom_killer"],
+        absorbs: &[],
+    },
+    KnownError {
+        cause: "killed",
+        title: "A process was killed (SIGKILL)",
+        forms: &[
+            anywhere(
+                "exitcode: -9",
+                r"failed \(exitcode: -9\) local_rank: (?P<rank>\d+) \(pid: (?P<pid>\d+)\)",
+                "Rank {rank} (PID {pid}) was ended with SIGKILL, which nothing can catch. Most often the host, the container or the job ran out of memory (not the GPU), and the kernel chose this process.",
+            ),
+            anywhere("exitcode", r"^\W*exitcode\s*: -9 \(pid: (?P<pid>\d+)\)", SIGKILL),
+            anywhere("exitcode", r"failed \(exitcode: -9\)", SIGKILL),
+            anywhere("Signal 9 (SIGKILL)", r"Signal 9 \(SIGKILL\) received by PID (?P<pid>\d+)", SIGKILL),
+            anywhere(
+                "SIGKILL",
+                r"(?:died with <Signals\.SIGKILL: 9>|terminated with signal SIGKILL|terminated by signal SIGKILL)",
+                SIGKILL,
+            ),
+            anywhere("return code = -9", r"exits with return code = -9", SIGKILL),
+            anywhere("exit status -9", r"returned non-zero exit status -9", SIGKILL),
+            anywhere(
+                "Killed",
+                r"(?:line +\d+: +|\[\d+\][+-]? +)(?:\d+ )?Killed(?: +\S.*|\s*)$|^(?:\[\w+\]: ?)?Killed\s*(?:\(core dumped\))?$|[)\]]\s*Killed$",
+                SIGKILL,
+            ),
+            anywhere(
+                "killed",
+                r"^(?:zsh: |\S+sh: )(?:\d+ )?killed(?: +\S.*)?$|\[\d+\] +(?:\+ )?\d* *killed +\S",
+                SIGKILL,
+            ),
+            anywhere(
+                "OOMKilled",
+                r"(?i:Reason|State|status|\x22reason\x22)\W+\x22?OOMKilled|^\S+ +\d+/\d+ +OOMKilled\b|\x22OOMKilled\x22: ?true|OOMKilled$",
+                "Kubernetes or Docker reports OOMKilled: the container reached its limit of the host's memory, and the kernel ended a process of it. This is not the GPU's memory.",
+            ),
+            anywhere(
+                "137",
+                r"(?i)(?:exit(?:ed)?(?: with)?(?: \w+)?|returned non-zero|exit)[ _]?(?:code|status)?[:= ]+\(?137\b",
+                SIGKILL,
+            ),
+            anywhere(
+                "SIGKILL",
+                r"(?i:worker|process|task)\b.* (?:was |)(?:killed|ended|terminated) (?:by|with) (?:signal )?(?:9 )?\(?SIGKILL",
+                SIGKILL,
+            ),
+            anywhere("SYSTEM_ERROR", r"Worker (?:exit type: SYSTEM_ERROR|unexpectedly exits).*SIGKILL", SIGKILL),
+        ],
+        advice: &["killed"],
+        follows: &[
+            "kernel_oom_killer",
+            "slurm_oom_kill",
+            "ray_memory_monitor",
+            "pytorch",
+            "cuda_malloc_async",
+            "cuda_out_of_memory",
+            "host_allocator",
+            "shared_memory",
+            "worker_killed",
+        ],
+        absorbs: &[],
+    },
+];
