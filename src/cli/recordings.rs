@@ -15,7 +15,7 @@ use crate::commands::run_report::{ReportSubject, RunReportFormat, RunReportOptio
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AnalyzeArgs {
-    /// Recordings, and logs: CSV of `nvidia-smi --query-gpu` or `--query-compute-apps` with timestamps, in any order of
+    /// Recordings, and logs, plain or compressed with gzip or zstd: CSV of `nvidia-smi --query-gpu` or `--query-compute-apps` with timestamps, in any order of
     /// columns, with or without header and units; plain `time,bytes`; or lines of `gputop --json -l SECONDS`. Columns named
     /// `allocated_bytes` and `reserved_bytes` are PyTorch's figures. `-` for the standard input
     #[arg(value_name = "FILE", required = true)]
@@ -24,6 +24,11 @@ pub(crate) struct AnalyzeArgs {
     /// Memory of the GPU, such as `80GiB`, if the log does not have it
     #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
     capacity: Option<Bytes>,
+
+    /// Describe each series, however many there are, and list all events. Without it, a table shows those of many that leaked
+    /// or are suspect
+    #[arg(long)]
+    all: bool,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -34,6 +39,7 @@ impl From<&AnalyzeArgs> for AnalyzeOptions {
         Self {
             files: args.files.clone(),
             capacity: args.capacity,
+            all: args.all,
             json: args.output.json,
             ascii: is_ascii(args.output.ascii),
         }

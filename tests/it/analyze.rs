@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::io::Write as _;
 
 use serde_json::Value;
 
@@ -131,7 +132,7 @@ fn unreadable_logs_are_reported_in_a_sentence() {
     let host = Host::with_jitter(["H100"]);
     let output = host.run(["analyze", "/nowhere/log.csv"]);
     assert_eq!(output.code, ERROR);
-    assert!(output.stderr.starts_with("gputop: cannot open /nowhere/log.csv: "), "{}", output.stderr);
+    assert!(output.stderr.starts_with("gputop: cannot read /nowhere/log.csv: "), "{}", output.stderr);
     let output = analyze(&host, "no log\nat all\n", &[]);
     assert_eq!(output.code, NOTHING_FOUND);
     assert!(output.stderr.contains("no series of memory in "), "{}", output.stderr);
@@ -143,6 +144,60 @@ fn unreadable_logs_are_reported_in_a_sentence() {
     let nothing = host.run(["analyze", "x", "--capacity", "0GiB"]);
     assert_eq!(nothing.code, USAGE);
     assert!(nothing.stderr.contains("must be more than 0"), "{}", nothing.stderr);
+}
+
+#[test]
+fn compressed_logs_are_read() {
+    let host = Host::new([]);
+    let plain = (0..200).map(|second| format!("{second},{}", (1000 + second) << 20)).collect::<Vec<_>>().join("\n");
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(plain.as_bytes()).expect("memory has room");
+    let gzip = gzip.finish().expect("memory has room");
+    let zstd = zstd::encode_all(plain.as_bytes(), 1).expect("memory has room");
+    let whole = analyze(&host, &plain, &["--json"]);
+    let path = host.path("log");
+    for bytes in [&gzip, &zstd] {
+        fs::write(&path, bytes).expect("/tmp has room");
+        let path = path.to_str().expect("the path is UTF-8");
+        let output = host.run(["analyze", "--json", path]);
+        assert_eq!(json(&output)["series"], json(&whole)["series"], "{}", output.stderr);
+        assert_eq!(output.stderr, "");
+    }
+    // As much as is there is read, and the rest is missed.
+    fs::write(&path, &gzip[..gzip.len() - 9]).expect("/tmp has room");
+    let output = host.run(["analyze", "--json", path.to_str().expect("the path is UTF-8")]);
+    assert!(json(&output)["series"][0]["samples"].as_u64() > Some(100));
+    assert!(output.stderr.contains("is cut off: its end is missing"), "{}", output.stderr);
+    fs::write(&path, b"\xFD7zXZ\0\0").expect("/tmp has room");
+    let output = host.run(["analyze", path.to_str().expect("the path is UTF-8")]);
+    assert_eq!(output.code, ERROR);
+    assert!(
+        output.stderr.contains("it is compressed with xz: use `xz -dc FILE | gputop analyze -`"),
+        "{}",
+        output.stderr
+    );
+}
+
+/// The log of `nvidia-smi` with a row for each of eight GPUs, and nothing that names the GPU.
+#[test]
+fn gpus_without_an_index_are_told_apart_or_refused() {
+    let host = Host::new([]);
+    let mut log = "timestamp, memory.used [MiB]\n".to_owned();
+    for second in 0..900 {
+        for gpu in 0..8 {
+            let leaked = if gpu == 3 { second * 20 } else { 0 };
+            let time = format!("2026/11/21 13:{:02}:{:02}.00{gpu}", second / 60, second % 60);
+            writeln!(log, "{time}, {} MiB", 1000 * (gpu + 1) + leaked).expect("memory has room");
+        }
+    }
+    let text = analyze(&host, &log, &[]).text();
+    assert!(text.starts_with("8 series: 1 leaked, 7 steady\n"), "{text}");
+    assert!(text.contains("GPU 3 (by order)  LEAKED") && text.contains("note: no column names the GPU"), "{text}");
+    let without_one = log.lines().enumerate().filter(|(line, _)| line % 100 != 7).map(|(_, line)| line);
+    let output = analyze(&host, &without_one.collect::<Vec<_>>().join("\n"), &[]);
+    assert_eq!((output.code, output.stdout.len()), (ERROR, 0));
+    assert!(output.stderr.contains("--query-gpu=timestamp,index,memory.used"), "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }
 
 /// The memory of two real training loops, recorded by `tests/leak/run.py`.

@@ -1,7 +1,8 @@
-//! The cells of a log's row: times, amounts of memory, names of GPUs.
+//! The cells of a log's row: how a line is split, amounts of memory, names of GPUs.
 
 use std::borrow::Cow;
-use std::time::UNIX_EPOCH;
+
+use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{Missing, Reading};
@@ -19,11 +20,96 @@ pub(super) fn separator(line: &str) -> char {
     }
 }
 
-pub(super) fn split(line: &str, separator: char) -> Vec<&str> {
-    match separator {
-        ' ' => line.split_whitespace().collect(),
-        _ => line.split(separator).map(|cell| cell.trim().trim_matches('"')).collect(),
+/// Splits lines into cells, and keeps the room for them.
+#[derive(Debug, Default)]
+pub(super) struct CellSplitter {
+    /// The reader for lines whose quotes come in pairs, and its separator.
+    reader: Option<(char, Reader)>,
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// The cells of a line, without the spaces around them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cells<'a> {
+    text: &'a str,
+    ends: &'a [usize],
+}
+
+impl<'a> Cells<'a> {
+    pub(super) fn len(self) -> usize {
+        self.ends.len()
     }
+
+    /// Returns a cell; an empty one behind the last.
+    pub(super) fn get(self, at: usize) -> &'a str {
+        let begin = if at == 0 { Some(0) } else { self.ends.get(at - 1).copied() };
+        let cell = begin.zip(self.ends.get(at)).and_then(|(begin, end)| self.text.get(begin..*end));
+        cell.map_or("", str::trim)
+    }
+
+    pub(super) fn to_vec(self) -> Vec<&'a str> {
+        (0..self.len()).map(|at| self.get(at)).collect()
+    }
+}
+
+impl CellSplitter {
+    /// Splits a line. Separators in quotes do not count. A quote that is never closed is a character like others.
+    pub(super) fn split(&mut self, line: &str, separator: char) -> Cells<'_> {
+        let (text, ends) = (&mut self.text, &mut self.ends);
+        // Room for each byte and for the end of each cell.
+        text.resize(line.len() + 1, 0);
+        ends.resize(line.len() + 1, 0);
+        let (mut length, mut count) = (0, 0);
+        if separator == ' ' {
+            for cell in line.split_whitespace() {
+                text[length..length + cell.len()].copy_from_slice(cell.as_bytes());
+                length += cell.len();
+                ends[count] = length;
+                count += 1;
+            }
+        } else {
+            let quotes = line.bytes().filter(|byte| *byte == b'"').count();
+            let line = if quotes > 0 { without_spaces_before_quotes(line, separator) } else { Cow::Borrowed(line) };
+            let has_pairs = quotes.is_multiple_of(2);
+            if !has_pairs || self.reader.as_ref().is_none_or(|(known, _)| *known != separator) {
+                let byte = u8::try_from(separator).unwrap_or(b',');
+                self.reader = Some((separator, ReaderBuilder::new().delimiter(byte).quoting(has_pairs).build()));
+            }
+            if let Some((_, reader)) = &mut self.reader {
+                reader.reset();
+                let (_, _, first, cells) = reader.read_record(line.as_bytes(), text, ends);
+                // The end of the input ends the line.
+                let (result, _, rest, more) = reader.read_record(&[], &mut text[first..], &mut ends[cells..]);
+                debug_assert!(matches!(result, ReadRecordResult::Record | ReadRecordResult::End), "{result:?}");
+                (length, count) = (first + rest, cells + more);
+            }
+            if !has_pairs {
+                self.reader = None;
+            }
+        }
+        let text = str::from_utf8(&self.text[..length]).unwrap_or_default();
+        Cells { text, ends: &self.ends[..count] }
+    }
+}
+
+/// Removes the spaces between a separator and a quote: `0, "1,234 MiB"` becomes `0,"1,234 MiB"`.
+fn without_spaces_before_quotes(line: &str, separator: char) -> Cow<'_, str> {
+    if !line.contains(" \"") {
+        return Cow::Borrowed(line);
+    }
+    let mut text = String::with_capacity(line.len());
+    for part in line.split_inclusive('"') {
+        let kept = part.strip_suffix('"').map(str::trim_end).filter(|kept| kept.ends_with(separator));
+        match kept {
+            Some(kept) => {
+                text.push_str(kept);
+                text.push('"');
+            }
+            None => text.push_str(part),
+        }
+    }
+    Cow::Owned(text)
 }
 
 /// Replaces decimal commas in cells between semicolons: `0,5;100,5 MiB` becomes `0.5;100.5 MiB`.
@@ -41,18 +127,45 @@ pub(super) fn with_decimal_points(line: &str) -> Cow<'_, str> {
     Cow::Owned(cells.collect::<Vec<_>>().join(";"))
 }
 
-/// Parses an amount of memory: `1234 MiB`, `1.5GiB`, or a number of `unit` bytes, which numpy writes as `1.07e+10`.
-/// Returns `None` if the cell is neither an amount nor one of nvidia-smi's words for a missing value.
+/// Parses an amount of memory: `1234 MiB`, `1,234 MiB`, `1.5GiB`, or a number of `unit` bytes, which numpy writes as
+/// `1.07e+10`. Returns `None` if the cell is neither an amount nor one of nvidia-smi's words for a missing value.
 pub(super) fn amount(cell: &str, unit: u64) -> Option<Reading<Bytes>> {
     if is_missing(cell) {
         return Some(Err(Missing::Unsupported));
     }
+    // Most logs are nvidia-smi's.
+    if let Some(mib) = cell.strip_suffix(" MiB").and_then(|number| number.parse::<u32>().ok()) {
+        return Some(Ok(Bytes::from_mib(u64::from(mib))));
+    }
+    let plain = without_thousands(cell);
+    let cell = plain.as_ref();
     let suffix = cell.trim_start_matches(|character: char| character.is_ascii_digit() || character == '.');
     let bytes = match Bytes::unit(suffix.trim()) {
         Some(unit) => Bytes::of(&cell[..cell.len() - suffix.len()], unit),
         None => Bytes::of(cell, unit),
     };
     bytes.map(Ok)
+}
+
+/// Removes the separators between thousands: `1,234,567`, `1'234'567`, `1 234 567`.
+fn without_thousands(cell: &str) -> Cow<'_, str> {
+    const SEPARATORS: [char; 7] = [',', '\'', '’', '_', ' ', '\u{a0}', '\u{202f}'];
+    let number = cell.trim_end_matches(|letter: char| letter.is_alphabetic()).trim_end();
+    let Some(separator) = number.chars().find(|character| SEPARATORS.contains(character)) else {
+        return Cow::Borrowed(cell);
+    };
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let mut groups = whole.split(separator);
+    let is_digits = |group: &str| !group.is_empty() && group.bytes().all(|digit| digit.is_ascii_digit());
+    let is_first = groups.next().is_some_and(|group| group.len() <= 3 && is_digits(group));
+    if is_first
+        && groups.all(|group| group.len() == 3 && is_digits(group))
+        && (decimals.is_empty() || is_digits(decimals))
+    {
+        let digits = number.replace(separator, "");
+        return Cow::Owned(format!("{digits}{}", &cell[number.len()..]));
+    }
+    Cow::Borrowed(cell)
 }
 
 /// Whether the cell is empty or stands for a missing value: `[N/A]`, `[Not Supported]`, `[Insufficient Permissions]` …
@@ -67,81 +180,4 @@ pub(super) fn is_gpu(cell: &str) -> bool {
         parts.len() == 4 && parts[..3].iter().all(is_hex) && parts[3].len() == 1
     };
     cell.starts_with("GPU-") || cell.starts_with("MIG-") || is_address()
-}
-
-/// Parses a time and returns milliseconds: since 1970 for a date like `2026/11/21 13:05:42.123`; since midnight or the
-/// start of the log for `13:05:42.123`; for a bare number, multiples of `unit` milliseconds. Without a unit, a bare number
-/// counts seconds unless it is too large for that.
-pub(super) fn time(cell: &str, unit: Option<f64>) -> Option<i64> {
-    /// 3,000 years in milliseconds. A larger time has another unit than the header says.
-    const LONGEST: f64 = 1e14;
-    if let Some(time) = date(cell).or_else(|| clock(cell)) {
-        return Some(time);
-    }
-    let value: f64 = cell.parse().ok()?;
-    let value = match (value.abs(), unit) {
-        (size, Some(unit)) if size * unit < LONGEST => value * unit,
-        // Nanoseconds, microseconds and milliseconds since 1970.
-        (1e17.., _) => value / 1e6,
-        (1e14.., _) => value / 1e3,
-        (1e11.., _) => value,
-        _ => value * 1000.0,
-    };
-    #[expect(clippy::cast_possible_truncation, reason = "the value is small")]
-    (value.abs() < 1e16).then(|| value.round() as i64)
-}
-
-/// Parses `13:05:42.123`. The PCI address `0000:17:00.0` is not a time.
-fn clock(cell: &str) -> Option<i64> {
-    let (hours, rest) = cell.split_once(':')?;
-    let (minutes, seconds) = rest.split_once(':')?;
-    let whole = seconds.split('.').next()?;
-    let is_digits = |part: &str, most: usize| part.len() <= most && part.chars().all(|digit| digit.is_ascii_digit());
-    let is_padded = hours.len() > 2 && hours.starts_with('0');
-    if is_padded || !is_digits(hours, 4) || !is_digits(minutes, 2) || !is_digits(whole, 2) {
-        return None;
-    }
-    time_of_day(hours, minutes, seconds)
-}
-
-/// Parses a time of day and returns milliseconds. Hours may exceed 23.
-fn time_of_day(hours: &str, minutes: &str, seconds: &str) -> Option<i64> {
-    let (hours, minutes): (i64, i64) = (hours.parse().ok()?, minutes.parse().ok()?);
-    let seconds: f64 = seconds.parse().ok()?;
-    #[expect(clippy::cast_possible_truncation, reason = "below 61,000")]
-    let milliseconds =
-        ((0..60).contains(&minutes) && (0.0..61.0).contains(&seconds)).then(|| (seconds * 1000.0).round() as i64)?;
-    Some((hours * 60 + minutes) * 60_000 + milliseconds)
-}
-
-/// Parses a date with a time of day, such as `2026/11/21 13:05:42.123` or `2026-11-21T13:05:42Z`, and returns milliseconds
-/// since 1970. A time without a zone is taken for UTC.
-pub(super) fn date(cell: &str) -> Option<i64> {
-    const DAY_MS: i64 = 24 * 3_600_000;
-    const LEAP_SECOND_MS: i64 = 1000;
-    let (date, clock) = cell.split_once([' ', 'T'])?;
-    let mut date = date.split(['/', '-']).map(|part| part.parse::<u32>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let midnight = humantime::parse_rfc3339(&format!("{year:04}-{month:02}-{day:02}T00:00:00Z")).ok()?;
-    let midnight = i64::try_from(midnight.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()?;
-    let (clock, zone) = zone(clock.trim());
-    let (hours, rest) = clock.split_once(':')?;
-    let time = time_of_day(hours, rest.split_once(':')?.0, rest.split_once(':')?.1)?;
-    (0..=DAY_MS + LEAP_SECOND_MS).contains(&time).then(|| midnight + time - zone)
-}
-
-/// Splits the time zone off a time of day. Returns how far the zone is ahead of UTC, in milliseconds.
-fn zone(clock: &str) -> (&str, i64) {
-    if let Some(clock) = clock.strip_suffix(['Z', 'z']) {
-        return (clock, 0);
-    }
-    let Some(at) = clock.rfind(['+', '-']) else { return (clock, 0) };
-    let digits: String = clock[at + 1..].chars().filter(char::is_ascii_digit).collect();
-    match digits.parse::<i64>() {
-        Ok(zone) if digits.len() == 4 => {
-            let sign = if clock[at..].starts_with('-') { -1 } else { 1 };
-            (&clock[..at], sign * (zone / 100 * 60 + zone % 100) * 60_000)
-        }
-        _ => (clock, 0),
-    }
 }

@@ -1,6 +1,7 @@
 //! The columns of a log, from its header or, without one, from its first rows.
 
-use super::cells;
+use super::cells::{self, Cells};
+use super::dates::LogTimes;
 use crate::base::units::Bytes;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,12 +17,15 @@ pub(super) struct LogColumns {
     pub(super) pytorch: Option<[(usize, u64); 2]>,
     pub(super) total: Option<usize>,
     pub(super) total_unit: u64,
+    pub(super) host: Option<usize>,
     pub(super) index: Option<usize>,
     /// The column of the GPU's UUID, PCI address or serial number.
     pub(super) gpu: Option<usize>,
     pub(super) pid: Option<usize>,
     pub(super) name: Option<usize>,
     pub(super) count: usize,
+    /// Whether nvidia-smi wrote the log: its times have milliseconds, and a moment has one row for each GPU.
+    pub(super) is_nvidia_smi: bool,
     /// A note on assumptions about the columns, if there are any.
     pub(super) guess: Option<String>,
 }
@@ -110,8 +114,9 @@ impl LogColumns {
             return Err(if time.is_none() { "the header has no timestamp" } else { "the header has no used memory" });
         };
         // With `nounits`, the numbers of nvidia-smi are MiB.
-        let is_nvidia_smi = |name: &str| name == "used" || name.contains("memory") && !name.starts_with("memory_");
-        let default_unit = if is_nvidia_smi(&names[used].0) { MIB } else { 1 };
+        let is_in_mib = |name: &str| name == "used" || name.contains("memory") && !name.starts_with("memory_");
+        let default_unit = if is_in_mib(&names[used].0) { MIB } else { 1 };
+        let of_nvidia_smi = ["memory.used", "memory.free", "used_gpu_memory", "used_memory"];
         Ok(Self {
             time,
             time_unit: time_unit(header[time]),
@@ -121,19 +126,28 @@ impl LogColumns {
             pytorch: reserved.zip(allocated).map(<[_; 2]>::from),
             total,
             total_unit: total.and_then(|at| names[at].1).unwrap_or(default_unit),
+            host: find(&["host", "hostname", "node"]),
             index: find(&["index", "gpu", "gpu_index"]),
             gpu: find(&["gpu_uuid", "uuid", "gpu_bus_id", "pci.bus_id", "gpu_serial", "serial"]),
             pid: find(&["pid"]),
             name: find(&["process_name", "name"]).filter(|_| find(&["pid"]).is_some()),
             count: header.len(),
+            is_nvidia_smi: names[time].0 == "timestamp" && of_nvidia_smi.contains(&names[used].0.as_str()),
             guess,
         })
     }
 
-    /// Returns the index of a column's cell in a row of that many cells. Commas in a process name add cells.
-    pub(super) fn cell_index(&self, column: usize, cells: usize) -> usize {
-        let added = cells.saturating_sub(self.count);
-        if self.name.is_some_and(|name| column > name) { column + added } else { column }
+    /// Returns a column's cell of a row. Commas in a process name add cells.
+    pub(super) fn cell<'a>(&self, column: usize, cells: Cells<'a>) -> &'a str {
+        let added = cells.len().saturating_sub(self.count);
+        cells.get(if self.name.is_some_and(|name| column > name) { column + added } else { column })
+    }
+
+    /// Returns the memory that PyTorch reserved and allocated, if a row has both.
+    pub(super) fn pytorch(&self, cells: Cells<'_>) -> Option<[Bytes; 2]> {
+        let bytes = |(at, unit)| cells::amount(self.cell(at, cells), unit)?.ok();
+        let [reserved, allocated] = self.pytorch?.map(bytes);
+        reserved.zip(allocated).filter(|(reserved, allocated)| reserved >= allocated).map(<[Bytes; 2]>::from)
     }
 
     /// Guesses the columns of a log without a header from its first rows, which have the same length.
@@ -145,8 +159,10 @@ impl LogColumns {
         let columns = || 0..count;
         let is_bytes = |cell: &str| matches!(cells::amount(cell, 1), Some(Ok(_)));
         let has_amounts = |at: usize| rows.all(at, |cell| cells::amount(cell, 1).is_some());
-        let Some(time) = columns().find(|at| rows.all(*at, |cell| cells::date(cell).is_some())) else {
-            let is_pair = count == 2 && rows.all(0, |cell| cells::time(cell, None).is_some()) && has_amounts(1);
+        let is_date = |cell: &str| LogTimes::default().date(cell).is_some();
+        let Some(time) = columns().find(|at| rows.all(*at, is_date)) else {
+            let is_time = |cell: &str| LogTimes::default().time(cell, None).is_some();
+            let is_pair = count == 2 && rows.all(0, is_time) && has_amounts(1);
             return is_pair.then(|| Self::times_and_amounts(0, "bytes", 1));
         };
         let gpu = columns().find(|at| rows.all(*at, cells::is_gpu));
@@ -159,7 +175,8 @@ impl LogColumns {
             let is_nvidia_smi =
                 rows.all(time, |cell| cell.contains('/') && cell.contains('.')) && rows.all(used, is_small);
             let (name, unit) = if is_nvidia_smi { ("MiB", MIB) } else { ("bytes", 1) };
-            return has_amounts(used).then(|| Self::times_and_amounts(time, name, unit));
+            let columns = has_amounts(used).then(|| Self::times_and_amounts(time, name, unit))?;
+            return Some(Self { is_nvidia_smi, ..columns });
         }
         let numbers: Vec<usize> = columns().filter(|at| rows.all(*at, is_whole) && *at != time).collect();
         let index = numbers.iter().copied().find(|at| rows.is_index(*at));
@@ -190,7 +207,9 @@ impl LogColumns {
             guess += &at.map_or_else(String::new, |at| format!(", {} for {name}", at + 1));
         }
         let (used_unit, total_unit, guess) = (MIB, MIB, Some(guess));
-        Some(Self { time, used, used_unit, total, total_unit, index, gpu, pid, count, guess, ..Self::default() })
+        let is_nvidia_smi = rows.all(time, |cell| cell.contains('/') && cell.contains('.'));
+        let columns = Self { time, used, used_unit, total, total_unit, index, gpu, ..Self::default() };
+        Some(Self { pid, count, is_nvidia_smi, guess, ..columns })
     }
 
     /// Returns the columns of a log that has two, and no header.

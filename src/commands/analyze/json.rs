@@ -1,38 +1,46 @@
 //! The verdicts as JSON.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::log::AnalyzedLog;
-use super::series::{JudgedSeries, TimedVerdict};
+use super::episodes::Episode;
+use super::headline;
+use super::judged::{JudgedSeries, TimedVerdict};
+use super::log::{AnalyzedLog, LogProblem};
 use crate::base::text::Text;
 use crate::commands::output::advice_json;
 use crate::model::{on_growth, part_name};
 
-pub(super) fn to_json(logs: &[(Text, AnalyzedLog)]) -> Value {
-    let has_one_log = logs.len() == 1;
-    let series: Vec<Value> = logs
-        .iter()
-        .flat_map(|(name, log)| {
-            log.series.iter().map(move |judged| series_json(judged, (!has_one_log).then_some(name)))
-        })
-        .collect();
-    let files: Vec<Value> = logs
-        .iter()
-        .map(|(name, log)| {
-            let first = log.unreadable.first.iter().map(|(line, why)| json!({"line": line, "why": why}));
-            json!({
-                "file": name,
-                "lines": log.lines,
-                "bad_lines": log.unreadable.count,
-                "first_bad_lines": first.collect::<Vec<_>>(),
-                "missing_readings": log.missing,
-                "notes": log.notes,
-            })
-        })
-        .collect();
-    json!({"series": series, "files": files})
+/// Writes an object with all series and all files, one series after the other: together they may take much memory.
+pub(super) fn write(logs: &[(Text, AnalyzedLog)], mut out: impl Write) -> io::Result<()> {
+    let file_name = |name| (logs.len() > 1).then_some(name);
+    let series =
+        logs.iter().flat_map(|(name, log)| log.series.iter().map(move |judged| series_json(judged, file_name(name))));
+    out.write_all(b"{\"series\":[")?;
+    for (number, series) in series.enumerate() {
+        if number > 0 {
+            out.write_all(b",")?;
+        }
+        serde_json::to_writer(&mut out, &series)?;
+    }
+    let files: Vec<Value> = logs.iter().map(|(name, log)| file_json(name, log)).collect();
+    writeln!(out, "],\"files\":{}}}", Value::from(files))?;
+    out.flush()
+}
+
+fn file_json(name: &Text, log: &AnalyzedLog) -> Value {
+    let first = log.unreadable.first.iter().map(|(line, why)| json!({"line": line, "why": why}));
+    json!({
+        "file": name,
+        "lines": log.lines,
+        "bad_lines": log.unreadable.count,
+        "first_bad_lines": first.collect::<Vec<_>>(),
+        "missing_readings": log.missing,
+        "notes": log.notes,
+        "problem": log.problem.as_ref().map(LogProblem::sentence),
+    })
 }
 
 fn series_json(judged: &JudgedSeries, file: Option<&Text>) -> Value {
@@ -43,11 +51,14 @@ fn series_json(judged: &JudgedSeries, file: Option<&Text>) -> Value {
         "host": series.host,
         "gpu": index.map_or_else(|| json!(series.gpu), |index| json!(index)),
         "pid": series.pid,
-        "verdict": judged.last.verdict.name(),
+        "verdict": judged.verdict().name(),
+        "worst_verdict": judged.worst_verdict().name(),
+        "headline": headline::headline(judged),
+        "episodes": judged.episodes.iter().map(episode_json).collect::<Vec<_>>(),
         "timeline": judged.timeline.iter().map(verdict_json).collect::<Vec<_>>(),
         "forecasts": judged.forecasts.iter().map(verdict_json).collect::<Vec<_>>(),
         "gpu_uuid": series.uuid,
-        "process_name": series.name,
+        "process_name": judged.name,
         "advice": advice_json(&judged.pattern.map_or_else(Vec::new, |pattern| on_growth(&[pattern]))),
         "sentence": judged.reason,
         "part": judged.last.part.map(part_name),
@@ -66,6 +77,22 @@ fn series_json(judged: &JudgedSeries, file: Option<&Text>) -> Value {
         value["file"] = json!(file);
     }
     value
+}
+
+fn episode_json(episode: &Episode) -> Value {
+    let end: &str = episode.end.into();
+    json!({
+        "verdict": episode.verdict.name(),
+        "from": episode.from,
+        "to": episode.to,
+        "called_at": episode.called_at,
+        "withdrawn_at": episode.withdrawn_at,
+        "end": end,
+        "rate_bytes_per_s": episode.evidence.rate.0.round(),
+        "held_bytes": episode.held,
+        "limit_bytes": episode.limit,
+        "part": episode.part.map(part_name),
+    })
 }
 
 fn verdict_json(timed: &TimedVerdict) -> Value {

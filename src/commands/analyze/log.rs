@@ -2,11 +2,19 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt::Write;
+use std::rc::Rc;
 
+use super::cells::{self, CellSplitter, Cells};
 use super::columns::{self, LogColumns};
+use super::dates::LogTimes;
 use super::gputop_lines::{GputopLines, SnapshotSample};
-use super::series::{JudgedSeries, LogSample, LogSeries};
-use super::{cells, time_order};
+use super::judged::{self, JudgedSeries};
+use super::other_formats::OtherFormat;
+use super::rows::LogRow;
+use super::series::LogSeries;
+use super::unreadable::{UnreadableLines, UnreadableReason};
+use super::{interleaved, limits, time_order};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::host_tag::HostTag;
@@ -16,28 +24,24 @@ use crate::protocol::snapshot::{Missing, Reading};
 pub(super) struct LogReader {
     capacity: Option<Bytes>,
     lines: u64,
-    columns: Option<LogColumns>,
+    columns: Option<Rc<LogColumns>>,
     /// The character between two cells, known from the header or the first row.
     separator: Option<char>,
+    splitter: CellSplitter,
+    times: LogTimes,
     /// Rows with their line numbers, kept until there are enough of them to guess the columns.
-    pending: Vec<(u64, Vec<String>)>,
-    /// The time of each row in milliseconds, and its line number.
-    times: Vec<i64>,
-    line_numbers: Vec<u64>,
-    /// Whether the latest time was a date and time of day, not a time since the start.
-    has_dates: bool,
+    pending: Vec<(u64, String)>,
+    rows: Vec<LogRow>,
     series: Vec<LogSeries>,
-    series_by_key: HashMap<(String, Option<u32>), usize>,
+    series_by_key: HashMap<String, usize>,
+    /// The room for the key of a row.
+    key: String,
     unreadable: UnreadableLines,
     missing: u64,
     gputop_lines: GputopLines,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct UnreadableLines {
-    pub(super) count: u64,
-    /// Line number and reason of the first unreadable lines.
-    pub(super) first: Vec<(u64, Text)>,
+    other_format: Option<OtherFormat>,
+    /// Why the last header cannot be used. Its rows must not be guessed.
+    header_error: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -48,6 +52,24 @@ pub(super) struct AnalyzedLog {
     pub(super) missing: u64,
     pub(super) notes: Vec<String>,
     pub(super) series: Vec<JudgedSeries>,
+    /// Why there is no series, and what to do about it.
+    pub(super) problem: Option<LogProblem>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LogProblem {
+    /// The log has no memory over time.
+    Empty(String),
+    /// The rows are of several GPUs that cannot be told apart.
+    Mixed(String),
+}
+
+impl LogProblem {
+    pub(super) fn sentence(&self) -> &str {
+        match self {
+            Self::Empty(sentence) | Self::Mixed(sentence) => sentence,
+        }
+    }
 }
 
 impl LogReader {
@@ -56,43 +78,65 @@ impl LogReader {
     }
 
     pub(super) fn line(&mut self, line: &str) {
-        /// The number of rows from which the columns are guessed when there is no header.
-        const ROWS_TO_GUESS: usize = 64;
         self.lines += 1;
         // Byte order marks of UTF-8, and of UTF-16 after lossy decoding.
         let line = line.trim_start_matches(['\u{feff}', '\u{fffd}']).trim();
-        if line.is_empty() || line.starts_with('#') {
+        if line.is_empty() {
             return;
         }
-        if line.starts_with('{') {
-            return self.gputop_line(line);
+        if self.rows.is_empty() && self.other_format.is_none() {
+            self.other_format = OtherFormat::of_line(line);
+        }
+        match line.as_bytes()[0] {
+            b'#' => {}
+            b'{' => self.gputop_line(line),
+            _ => {
+                let mut splitter = std::mem::take(&mut self.splitter);
+                self.text_line(line, &mut splitter);
+                self.splitter = splitter;
+            }
+        }
+    }
+
+    /// Reads a header or a row.
+    fn text_line(&mut self, line: &str, splitter: &mut CellSplitter) {
+        /// The number of rows from which the columns are guessed when there is no header.
+        const ROWS_TO_GUESS: usize = 64;
+        let number = self.lines;
+        if let (Some(columns), Some(separator)) = (self.columns.clone(), self.separator) {
+            let cells = split(line, separator, splitter);
+            let time = self.times.time(columns.cell(columns.time, cells), columns.time_unit);
+            if time.is_some() {
+                return self.row(number, cells, &columns, time);
+            }
         }
         let own_separator = cells::separator(line);
-        let cells = cells::split(line, own_separator);
-        if columns::is_header(&cells, self.columns.is_some()) {
-            match LogColumns::of_header(&cells) {
+        let header = splitter.split(line, own_separator).to_vec();
+        if columns::is_header(&header, self.columns.is_some()) {
+            match LogColumns::of_header(&header) {
                 Ok(columns) => {
-                    self.columns = Some(columns);
+                    self.columns = Some(columns.into());
                     self.separator = Some(own_separator);
                 }
-                Err(reason) => self.add_unreadable(self.lines, reason),
+                Err(reason) => {
+                    self.header_error = Some(reason);
+                    self.unreadable.add(number, UnreadableReason::new(reason));
+                }
             }
             return;
         }
         let separator = self.separator.unwrap_or(own_separator);
-        let with_points = if separator == ';' { cells::with_decimal_points(line) } else { Cow::Borrowed(line) };
-        let is_split = separator == own_separator && matches!(with_points, Cow::Borrowed(_));
-        let cells = if is_split { cells } else { cells::split(&with_points, separator) };
+        let cells = split(line, separator, splitter);
         // Only a row shows the separator: text before the first row has no time.
-        if self.separator.is_none() && cells.iter().any(|cell| cells::time(cell, None).is_some()) {
+        if self.separator.is_none() && cells.to_vec().iter().any(|cell| self.times.time(cell, None).is_some()) {
             self.separator = Some(separator);
         }
-        if self.columns.is_some() {
-            return self.row(self.lines, &cells);
+        if let Some(columns) = self.columns.clone() {
+            return self.row(number, cells, &columns, None);
         }
-        self.pending.push((self.lines, cells.iter().map(|cell| (*cell).to_owned()).collect()));
+        self.pending.push((number, line.to_owned()));
         if self.pending.len() >= ROWS_TO_GUESS {
-            self.guess_columns();
+            self.guess_columns(splitter);
         }
     }
 
@@ -101,19 +145,21 @@ impl LogReader {
         let tag = if line.contains("\"source\":{") { HostTag::of(line.as_bytes()) } else { None };
         match gputop_lines.apply(tag.as_ref().map_or(0, |tag| tag.host_key), line) {
             Ok((time, samples)) => {
+                self.times.has_date = true;
                 for sample in samples {
                     let Some(used) = sample.used else {
                         self.missing += 1;
                         continue;
                     };
                     let at = self.series_of_sample(tag.as_ref(), &sample);
+                    self.rows.push(LogRow::new(time, self.lines, at, used, sample.limit));
                     let pytorch = sample.reserved.map(|reserved| [reserved.sum(), reserved.allocated]);
-                    self.add_sample(self.lines, time, at, used, pytorch, sample.limit);
-                    let allocator = &mut self.series[at].allocator;
-                    *allocator = sample.reserved.or(*allocator);
+                    let series = &mut self.series[at];
+                    series.pytorch.extend(pytorch.map(|parts| (self.lines, parts)));
+                    series.allocator = sample.reserved.or(series.allocator);
                 }
             }
-            Err(reason) => self.add_unreadable(self.lines, reason),
+            Err(reason) => self.unreadable.add(self.lines, UnreadableReason::new(reason)),
         }
         self.gputop_lines = gputop_lines;
     }
@@ -123,15 +169,16 @@ impl LogReader {
         let host_key = tag.map_or(0, |tag| tag.host_key);
         let (uuid, index) = (sample.gpu.uuid.0.as_str(), sample.gpu.facts.index);
         let id = sample.process.map(|(id, _)| id);
-        let key = format!("{host_key} {uuid} {:?}", id.and_then(|id| id.start_ticks));
-        *self.series_by_key.entry((key, id.map(|id| id.pid))).or_insert_with(|| {
+        let ids = id.map(|id| (id.pid, id.start_ticks));
+        *self.series_by_key.entry(format!("{host_key} {uuid} {ids:?}")).or_insert_with(|| {
+            let name = sample.process.and_then(|(_, process)| process?.facts.comm.clone().ok());
             self.series.push(LogSeries {
                 host: tag.and_then(|tag| tag.name.clone()),
                 gpu: Some(Text::new(index.to_string())),
                 is_index: true,
                 uuid: Some(sample.gpu.uuid.0.clone()),
                 pid: id.map(|id| id.pid),
-                name: sample.process.and_then(|(_, process)| process?.facts.comm.clone().ok()),
+                names: name.into_iter().map(|name| (0, name)).collect(),
                 total: sample.gpu.load.memory_total.ok(),
                 ..LogSeries::default()
             });
@@ -139,159 +186,172 @@ impl LogReader {
         })
     }
 
-    fn guess_columns(&mut self) {
+    fn guess_columns(&mut self, splitter: &mut CellSplitter) {
+        let separator = |line: &str| self.separator.unwrap_or_else(|| cells::separator(line));
+        let pending: Vec<Vec<String>> = self
+            .pending
+            .iter()
+            .map(|(_, line)| split(line, separator(line), splitter).to_vec().into_iter().map(str::to_owned).collect())
+            .collect();
         // Most lines with a time are rows, and rows have the same number of cells.
-        let has_time = |cells: &&Vec<String>| cells.iter().any(|cell| cells::time(cell, None).is_some());
-        let dated: Vec<&Vec<String>> = self.pending.iter().map(|(_, cells)| cells).filter(has_time).collect();
-        let mut lengths: Vec<usize> = dated.iter().map(|cells| cells.len()).collect();
+        let mut times = LogTimes::default();
+        let dated: Vec<Vec<String>> =
+            pending.into_iter().filter(|cells| cells.iter().any(|cell| times.time(cell, None).is_some())).collect();
+        let mut lengths: Vec<usize> = dated.iter().map(Vec::len).collect();
         lengths.sort_unstable();
-        let usual = lengths.get(lengths.len() / 2);
-        let rows: Vec<Vec<String>> = dated.into_iter().filter(|cells| Some(&cells.len()) == usual).cloned().collect();
-        self.columns = LogColumns::guess(&rows);
-        for (number, cells) in std::mem::take(&mut self.pending) {
-            if self.columns.is_some() {
-                let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
-                self.row(number, &cells);
-            } else {
-                self.add_unreadable(number, "no column can be recognized as time and memory");
+        let usual = lengths.get(lengths.len() / 2).copied();
+        let rows: Vec<Vec<String>> = dated.into_iter().filter(|cells| Some(cells.len()) == usual).collect();
+        self.columns = LogColumns::guess(&rows).filter(|_| self.header_error.is_none()).map(Rc::new);
+        for (number, line) in std::mem::take(&mut self.pending) {
+            match &self.columns {
+                Some(columns) => {
+                    let columns = Rc::clone(columns);
+                    let separator = self.separator.unwrap_or_else(|| cells::separator(&line));
+                    self.row(number, split(&line, separator, splitter), &columns, None);
+                }
+                None => {
+                    let reason = self.header_error.map_or(UnreadableReason::NO_COLUMNS, UnreadableReason::new);
+                    self.unreadable.add(number, reason);
+                }
             }
         }
     }
 
-    fn add_unreadable(&mut self, number: u64, reason: impl AsRef<str>) {
-        /// Unreadable lines that are listed; the others are counted.
-        const LISTED: usize = 5;
-        self.unreadable.count += 1;
-        if self.unreadable.first.len() < LISTED {
-            self.unreadable.first.push((number, Text::new(reason.as_ref())));
-        }
-    }
-
-    fn row(&mut self, number: u64, cells: &[&str]) {
-        match self.read_row(cells) {
+    /// Reads a row. `time` is its time, if that was parsed before.
+    fn row(&mut self, number: u64, cells: Cells<'_>, columns: &LogColumns, time: Option<i64>) {
+        match self.read_row(number, cells, columns, time) {
             Ok((time, Ok(used), at)) => {
-                let pytorch = self.pytorch(cells);
-                self.add_sample(number, time, at, used, pytorch, None);
+                self.rows.push(LogRow::new(time, number, at, used, None));
+                self.series[at].pytorch.extend(columns.pytorch(cells).map(|parts| (number, parts)));
             }
             Ok((_, Err(_), _)) => self.missing += 1,
-            Err(reason) => self.add_unreadable(number, reason),
+            Err(reason) => self.unreadable.add(number, reason),
         }
-    }
-
-    /// Adds a sample to the series at that index. Without a `limit`, the limit follows from the other processes.
-    fn add_sample(
-        &mut self,
-        number: u64,
-        time: i64,
-        at: usize,
-        used: Bytes,
-        pytorch: Option<[Bytes; 2]>,
-        limit: Option<Bytes>,
-    ) {
-        let row = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
-        self.times.push(time);
-        self.line_numbers.push(number);
-        let limit = limit.or_else(|| self.limit(at));
-        let series = &mut self.series[at];
-        series.samples.push(LogSample { row, used, limit });
-        series.pytorch.extend(pytorch.map(|parts| (row, parts)));
-    }
-
-    fn pytorch(&self, cells: &[&str]) -> Option<[Bytes; 2]> {
-        let columns = self.columns.as_ref()?;
-        let bytes = |(at, unit)| cells::amount(cells.get(columns.cell_index(at, cells.len()))?, unit)?.ok();
-        let [reserved, allocated] = columns.pytorch?.map(bytes);
-        reserved.zip(allocated).filter(|(reserved, allocated)| reserved >= allocated).map(<[Bytes; 2]>::from)
     }
 
     /// Returns the time, the memory in use and the index of the series, or why the row cannot be read.
-    fn read_row(&mut self, cells: &[&str]) -> Result<(i64, Reading<Bytes>, usize), String> {
-        let Some(columns) = &self.columns else { return Err("no columns are known".to_owned()) };
-        let quote = |cell: &str| Text::new(cell.chars().take(40).collect::<String>());
+    fn read_row(
+        &mut self,
+        number: u64,
+        cells: Cells<'_>,
+        columns: &LogColumns,
+        time: Option<i64>,
+    ) -> Result<(i64, Reading<Bytes>, usize), UnreadableReason> {
+        let cell = |at: usize| columns.cell(at, cells);
         // A process name may contain commas.
         let has_too_many = cells.len() > columns.count && columns.name.is_none();
         if cells.len() < columns.count || has_too_many {
             let plural = if cells.len() == 1 { "" } else { "s" };
-            let row = quote(&cells.join(", "));
-            return Err(format!("{} cell{plural} instead of {}: {row}", cells.len(), columns.count));
+            let reason = format!("{} cell{plural} instead of {}", cells.len(), columns.count);
+            return Err(UnreadableReason::of_cell(reason, &cells.to_vec().join(", ")));
         }
-        let cell = |at: usize| cells[columns.cell_index(at, cells.len())];
-        let time = cells::time(cell(columns.time), columns.time_unit);
-        let time = time.ok_or_else(|| format!("no time: {}", quote(cell(columns.time))))?;
-        self.has_dates = cell(columns.time).contains([' ', 'T']);
+        let time = time.or_else(|| self.times.time(cell(columns.time), columns.time_unit));
+        let time = time.ok_or_else(|| UnreadableReason::of_cell(UnreadableReason::NO_TIME, cell(columns.time)))?;
         let used = cells::amount(cell(columns.used), columns.used_unit);
-        let used = used.ok_or_else(|| format!("no amount of memory: {}", quote(cell(columns.used))))?;
-        let pid = columns.pid.map(|at| cell(at).parse().map_err(|_| format!("no PID: {}", quote(cell(at)))));
-        let pid = pid.transpose()?;
-        let gpu = columns.index.or(columns.gpu).map(cell);
-        let total = columns.total.and_then(|at| cells::amount(cell(at), columns.total_unit)?.ok());
+        let used = used.ok_or_else(|| UnreadableReason::of_cell("no amount of memory", cell(columns.used)))?;
+        let pid = |at: usize| cell(at).parse().map_err(|_| UnreadableReason::of_cell("no PID", cell(at)));
+        let pid: Option<u32> = columns.pid.map(pid).transpose()?;
+        let total_cell = columns.total.map(cell);
+        let total = total_cell.and_then(|cell| cells::amount(cell, columns.total_unit)?.ok());
         let used = match (columns.is_free, used, total) {
             (true, Ok(free), Some(total)) => Ok(total.saturating_sub(free)),
             (true, ..) => Err(Missing::Unsupported),
             (false, used, _) => used,
         };
-        let name = columns.name.map(cell);
-        let key = (gpu.unwrap_or_default().to_owned(), pid);
-        if let (Some(_), Ok(used), Some(at)) = (pid, used, self.series_by_key.get(&key))
-            && self.series[*at].is_other_process(&self.times, time, used, name)
-        {
-            self.series_by_key.remove(&key);
+        let at = self.series_of_row(columns, pid, cell);
+        let series = &mut self.series[at];
+        if let Some(name) = columns.name.map(cell) {
+            series.rename(number, name);
         }
-        let at = *self.series_by_key.entry(key).or_insert_with(|| {
-            self.series.push(LogSeries {
-                gpu: gpu.map(Text::new),
-                is_index: columns.index.is_some(),
-                uuid: columns.gpu.map(|at| Text::new(cell(at))),
-                pid,
-                name: name.map(Text::new),
-                is_pytorch_only: columns.pytorch.is_some_and(|[(reserved, _), _]| reserved == columns.used),
-                ..LogSeries::default()
-            });
-            self.series.len() - 1
-        });
-        if let Some(name) = name {
-            self.series[at].rename(name);
-        }
-        self.series[at].total = total.or(self.series[at].total);
+        series.total = total.or(series.total);
         Ok((time, used, at))
     }
 
-    /// Returns the amount at which a series runs out of memory: the capacity, less the memory of other processes.
-    fn limit(&self, at: usize) -> Option<Bytes> {
-        /// Milliseconds after which the latest sample of a process no longer counts.
-        const STALE: u64 = 60_000;
-        let own = &self.series[at];
-        let capacity = self.capacity.or(own.total)?;
-        if own.pid.is_none() {
-            return Some(capacity);
+    /// Returns the index of the series of a row. Without a column for the GPU, rows with different capacities are of
+    /// different GPUs.
+    fn series_of_row<'a>(&mut self, columns: &LogColumns, pid: Option<u32>, cell: impl Fn(usize) -> &'a str) -> usize {
+        let host = columns.host.map(&cell);
+        let gpu = columns.index.or(columns.gpu).map(&cell);
+        let is_total_sure = gpu.is_none() && columns.guess.is_none();
+        let total = columns.total.filter(|_| is_total_sure).map(&cell).filter(|total| !cells::is_missing(total));
+        self.key.clear();
+        let (gpu_key, host_key, total_key) = (gpu.unwrap_or(""), host.unwrap_or(""), total.unwrap_or(""));
+        let _infallible: std::fmt::Result = write!(self.key, "{gpu_key}\0{host_key}\0{total_key}\0");
+        if let Some(pid) = pid {
+            let _infallible: std::fmt::Result = write!(self.key, "{pid}");
         }
-        let now = self.times.last()?;
-        let is_recent = |sample: &&LogSample| now.abs_diff(self.times[sample.row as usize]) < STALE;
-        let others = self.series.iter().enumerate().filter(|(other, series)| *other != at && series.gpu == own.gpu);
-        let used = others.filter_map(|(_, series)| Some(series.samples.last().filter(is_recent)?.used));
-        Some(capacity.saturating_sub(used.sum()))
+        if let Some(at) = self.series_by_key.get(&self.key) {
+            return *at;
+        }
+        self.series.push(LogSeries {
+            host: host.map(Text::new),
+            gpu: gpu.map(Text::new),
+            is_index: columns.index.is_some(),
+            uuid: columns.gpu.map(|at| Text::new(cell(at))),
+            pid,
+            is_pytorch_only: columns.pytorch.is_some_and(|[(reserved, _), _]| reserved == columns.used),
+            ..LogSeries::default()
+        });
+        self.series_by_key.insert(self.key.clone(), self.series.len() - 1);
+        self.series.len() - 1
     }
 
     pub(super) fn finish(mut self) -> AnalyzedLog {
         if !self.pending.is_empty() {
-            self.guess_columns();
+            let mut splitter = std::mem::take(&mut self.splitter);
+            self.guess_columns(&mut splitter);
         }
-        let mut notes: Vec<String> = self.columns.and_then(|columns| columns.guess).into_iter().collect();
-        notes.extend(time_order::straighten(&mut self.times, &self.line_numbers, self.has_dates));
+        let columns = self.columns.take();
+        let mut notes: Vec<String> = columns.iter().filter_map(|columns| columns.guess.clone()).collect();
+        let turned_around = time_order::turn_around(&mut self.rows);
+        let is_turned_around = turned_around.is_some();
+        notes.extend(turned_around);
+        notes.extend(time_order::straighten(&mut self.rows, self.times.has_date));
+        let is_nvidia_smi = columns.is_some_and(|columns| columns.is_nvidia_smi);
+        let mut problem = None;
+        match interleaved::separate(&mut self.rows, &mut self.series, is_nvidia_smi, is_turned_around) {
+            Ok(note) => notes.extend(note),
+            Err(sentence) => {
+                problem = Some(LogProblem::Mixed(sentence));
+                (self.rows, notes) = (Vec::new(), Vec::new());
+            }
+        }
+        if problem.is_none() && self.rows.is_empty() {
+            problem = Some(LogProblem::Empty(self.why_empty()));
+        }
+        if !self.rows.is_sorted_by_key(|row| row.time) {
+            self.rows.sort_by_key(|row| row.time);
+        }
+        limits::add_limits(&mut self.rows, &self.series, self.capacity);
         let has_capacity = self.capacity.is_some() || self.series.iter().any(|series| series.total.is_some());
-        if !has_capacity && !self.series.is_empty() {
+        if !has_capacity && problem.is_none() {
             notes.push("the log has no memory capacity, so there is no forecast without --capacity".to_owned());
         }
         // A log of one host need not name it.
         if self.series.iter().all(|series| series.host == self.series[0].host) {
             self.series.iter_mut().for_each(|series| series.host = None);
         }
-        let series = self.series.into_iter().filter(|series| !series.samples.is_empty());
-        let series: Vec<_> = series.map(|series| series.judge(&self.times, self.capacity)).collect();
+        let series = judged::judge_all(std::mem::take(&mut self.rows), &self.series, self.capacity);
         let duplicates: u64 = series.iter().map(|judged| judged.duplicates).sum();
         if duplicates > 0 {
             notes.push(format!("{duplicates} samples have the time of another one: the highest of each time counts"));
         }
-        AnalyzedLog { lines: self.lines, unreadable: self.unreadable, missing: self.missing, notes, series }
+        let Self { lines, unreadable, missing, .. } = self;
+        AnalyzedLog { lines, unreadable, missing, notes, series, problem }
     }
+
+    /// Says why the log has no rows, and what to record.
+    fn why_empty(&self) -> String {
+        match self.other_format {
+            Some(format) => format.advice(),
+            None if self.lines == 0 => "it is empty".to_owned(),
+            None => self.unreadable.advice(self.missing),
+        }
+    }
+}
+
+/// Splits a line into cells. Commas are decimal between semicolons.
+fn split<'a>(line: &str, separator: char, splitter: &'a mut CellSplitter) -> Cells<'a> {
+    let line = if separator == ';' { cells::with_decimal_points(line) } else { Cow::Borrowed(line) };
+    splitter.split(&line, separator)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::series::JudgedSeries;
+use super::judged::JudgedSeries;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::LeakVerdict;
 

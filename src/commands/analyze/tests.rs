@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::cells;
+use super::dates::LogTimes;
+use super::judged::MemorySplit;
 use super::log::{AnalyzedLog, LogReader};
-use super::series::MemorySplit;
 use super::{json, text};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
@@ -16,19 +16,25 @@ use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
 use crate::protocol::snapshot::example::{host, peek};
 
-fn style(width: usize) -> TextStyle {
+pub(super) fn style(width: usize) -> TextStyle {
     TextStyle { width, ascii: false, bold: false }
 }
 
-fn read(text: &str) -> AnalyzedLog {
+pub(super) fn read(text: &str) -> AnalyzedLog {
     let mut log = LogReader::new(None);
     text.lines().for_each(|line| log.line(line));
     log.finish()
 }
 
+pub(super) fn to_json(logs: &[(Text, AnalyzedLog)]) -> serde_json::Value {
+    let mut bytes = Vec::new();
+    json::write(logs, &mut bytes).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
 /// Checks the series: GPU, PID, capacity in MiB, and the samples as seconds and MiB.
 #[track_caller]
-fn check(text: &str, expected: &[impl AsRef<str>]) -> AnalyzedLog {
+pub(super) fn check(text: &str, expected: &[impl AsRef<str>]) -> AnalyzedLog {
     let found = read(text);
     let found_series: Vec<String> = found
         .series
@@ -242,7 +248,7 @@ fn times_of_many_formats_are_parsed() {
         ("inf", None),
         ("", None),
     ] {
-        assert_eq!(cells::time(text, None), expected, "{text}");
+        assert_eq!(LogTimes::default().time(text, None), expected, "{text}");
     }
 }
 
@@ -262,7 +268,7 @@ fn a_reused_pid_is_another_process() {
     for first in ["[Not Found]", "py"] {
         let named = log("python", 10, 400).replacen("7, python,", &format!("7, {first},"), 1);
         let found = check(&named, &["GPU-1 7 - 0:900 1:910 301:400"]);
-        assert_eq!(found.series[0].series.name, Some(Text::new("python")));
+        assert_eq!(found.series[0].name, Some(Text::new("python")));
     }
     // A gap in the log alone, or freed memory alone, is no new process.
     check(&log("python", 35, 950), &["GPU-1 7 - 0:900 1:910 1801:950"]);
@@ -323,7 +329,7 @@ fn a_leak_inside_reserved_memory_is_found_in_pytorchs_columns() {
     let (reserved, allocated) = (Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20));
     assert_eq!(judged.split, Some(MemorySplit { reserved, allocated, outside: Some(512 << 20) }));
     // The text and the graph show the allocated memory, not the driver's figure, which does not move.
-    let text = text::format(&[(Text::new("log"), found)], style(100));
+    let text = text::format(&[(Text::new("log"), found)], false, style(100));
     for words in
         ["LEAK: allocated +300 MiB/min for ", "memory allocated by tensors:\n   14.4 GiB │", "1. A loss or metric"]
     {
@@ -364,7 +370,7 @@ fn gputops_full_lines_and_ticks_are_read() {
         [(None, 900, LeakVerdict::Steady, None), (Some(7), 900, LeakVerdict::Leak, Some(MemoryPart::Allocated))];
     assert_eq!(found_series, expected, "{:?}", found.unreadable.first);
     // The JSON has all figures of the allocator.
-    let series = &json::to_json(&[(Text::new("log"), found)])["series"][1];
+    let series = &to_json(&[(Text::new("log"), found)])["series"][1];
     let mib = |name: &str| series[name].as_i64().map(|bytes| bytes >> 20);
     let names = ["reserved", "allocated", "not_pytorch", "active", "inactive_split", "requested"];
     let allocated = 10_240 + 5 * 899;
@@ -389,7 +395,7 @@ fn each_way_of_growing_has_its_own_advice() {
     };
     let head = "seconds,pid,used_memory [B],reserved_bytes,allocated_bytes\n";
     let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
-    let text = text::format(&[(Text::new("log"), found)], style(100));
+    let text = text::format(&[(Text::new("log"), found)], false, style(100));
     let (tensors, cache) = text.split_once("What to try for memory, process 8").unwrap_or_else(|| panic!("{text}"));
     assert!(tensors.contains("What to try for memory, process 7, the most likely first"), "{text}");
     assert!(tensors.contains("1. A loss or metric") && !tensors.contains("1. PyTorch's cache"), "{text}");
@@ -405,7 +411,7 @@ fn no_line_is_wider_than_the_terminal() {
     };
     let log = head.to_owned() + &(0..900).map(row).collect::<String>();
     for width in [80, 100, 200] {
-        let text = text::format(&[(Text::new("log"), read(&log))], style(width));
+        let text = text::format(&[(Text::new("log"), read(&log))], false, style(width));
         for line in text.lines() {
             assert!(line.chars().count() <= width, "{width}: {line}\n{text}");
         }
@@ -413,7 +419,7 @@ fn no_line_is_wider_than_the_terminal() {
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest >= Some(width.min(160)), "{widest:?} of {width}\n{text}");
     }
-    let text = text::format(&[(Text::new("log"), read(&log))], style(40));
+    let text = text::format(&[(Text::new("log"), read(&log))], false, style(40));
     let breaks = text.lines().zip(text.lines().skip(1)).filter(|(_, next)| next.starts_with("    "));
     for (line, next) in breaks.take_while(|(line, _)| !line.starts_with("What to try")) {
         let unit = next.trim_start().split([' ', ',', ';', ')']).next().unwrap_or_default();
@@ -437,14 +443,14 @@ fn hosts_with_the_same_gpu_and_pid_have_series_of_their_own() {
         }
     }
     let logs = [(Text::new("log"), read(&text))];
-    let json = json::to_json(&logs);
+    let json = to_json(&logs);
     let series: Vec<_> = json["series"].as_array().unwrap().iter().filter(|series| series["pid"] == 7).collect();
     let hosts: Vec<_> = series.iter().map(|series| (series["host"].as_str(), series["samples"].as_u64())).collect();
     assert_eq!(hosts, [(Some("left"), Some(3)), (Some("right"), Some(3))]);
     let lasts: Vec<_> = logs[0].1.series.iter().filter(|judged| judged.series.pid.is_some()).collect();
     assert_eq!(lasts.iter().map(|judged| judged.points[2].1 >> 30).collect::<Vec<_>>(), [1, 2]);
-    assert!(text::format(&logs, style(80)).contains("right, GPU 0, process 7"));
+    assert!(text::format(&logs, false, style(80)).contains("right, GPU 0, process 7"));
     // The name of the only host is left out.
     let one = text.lines().step_by(2).collect::<Vec<_>>().join("\n");
-    assert_eq!(json::to_json(&[(Text::new("log"), read(&one))])["series"][0]["host"], serde_json::Value::Null);
+    assert_eq!(to_json(&[(Text::new("log"), read(&one))])["series"][0]["host"], serde_json::Value::Null);
 }

@@ -1,29 +1,34 @@
 //! The verdicts as text, with advice against growth.
 
-use std::time::Duration;
-
+use super::headline::{elapsed, headline, name, word};
+use super::judged::JudgedSeries;
 use super::log::AnalyzedLog;
 use super::picture;
-use super::series::JudgedSeries;
+use super::summary::{self, SeriesRank};
 use crate::base::text::Text;
-use crate::base::units::{Bytes, Elapsed};
+use crate::base::units::Bytes;
 use crate::commands::output::{StyledText, TextStyle};
-use crate::model::{GrowthPattern, LeakVerdict, describe_evidence, on_growth};
+use crate::model::{Evidence, GrowthPattern, LeakVerdict, describe_evidence, on_growth};
 
-/// The most changes of the verdict, and the most sudden falls, that are listed. The others are counted.
-const LISTED: usize = 12;
+/// Logs with more series begin with a table.
+const FEW_SERIES: usize = 4;
 const INDENT: usize = 4;
 
-pub(super) fn format(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
+/// Returns the text for all logs. With `all`, each series has its details, however many there are.
+pub(super) fn format(logs: &[(Text, AnalyzedLog)], all: bool, style: TextStyle) -> String {
     let mut text = StyledText::new(style);
-    for (name, log) in logs {
+    for (name, log) in logs.iter().filter(|(_, log)| log.problem.is_none()) {
         if logs.len() > 1 {
             text.line(format_args!("{name}:"));
         }
         let mut series: Vec<&JudgedSeries> = log.series.iter().collect();
-        series.sort_by_key(|judged| std::cmp::Reverse(judged.last.verdict));
-        for judged in series {
-            add_series(&mut text, judged);
+        series.sort_by_key(|judged| SeriesRank::of(judged));
+        let has_table = series.len() > FEW_SERIES;
+        if has_table {
+            summary::add(&mut text, &series, all);
+        }
+        for judged in series.iter().filter(|_| all || !has_table) {
+            add_series(&mut text, judged, all);
         }
         for note in &log.notes {
             text.paragraph(INDENT, format_args!("note: {note}"));
@@ -33,8 +38,8 @@ pub(super) fn format(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
         }
         if log.unreadable.count > 0 {
             text.line(format_args!("{} of {} lines could not be read:", log.unreadable.count, log.lines));
-            for (line, reason) in &log.unreadable.first {
-                text.line(format_args!("  line {line}: {reason}"));
+            for sentence in log.unreadable.sentences() {
+                text.paragraph(INDENT, format_args!("  {sentence}"));
             }
         }
     }
@@ -46,6 +51,8 @@ pub(super) fn format(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
 fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     /// Pieces of advice that are given in full; the others by their titles.
     const IN_FULL: usize = 3;
+    /// Series that are named.
+    const NAMED: usize = 4;
     let mut patterns: Vec<(GrowthPattern, Vec<String>)> = Vec::new();
     for (file, log) in logs {
         for (pattern, judged) in log.series.iter().filter_map(|judged| Some((judged.pattern?, judged))) {
@@ -69,7 +76,12 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     }
     let mut given = Vec::new();
     for (pattern, names) in &patterns {
-        let for_series = if patterns.len() > 1 { format!(" for {}", names.join(" and ")) } else { String::new() };
+        text.line("");
+        let for_series = match names.len() {
+            _ if patterns.len() < 2 => String::new(),
+            0..=NAMED => format!(" for {}", names.join(" and ")),
+            count => format!(" for {} and {} more", names[..NAMED].join(" and "), count - NAMED),
+        };
         text.paragraph(
             0,
             format_args!("What to try{for_series}, the most likely first; memory alone cannot tell which it is:"),
@@ -84,30 +96,16 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     }
 }
 
-/// Returns the name of a series: `GPU 0, process 4711 (python)`; with several hosts, `left, GPU 0`.
-fn name(judged: &JudgedSeries) -> String {
-    let series = &judged.series;
-    let gpu = match (&series.gpu, series.is_index) {
-        (Some(gpu), true) => format!("GPU {gpu}"),
-        (Some(gpu), false) => gpu.to_string(),
-        (None, _) => "memory".to_owned(),
-    };
-    let gpu = series.host.as_ref().map_or(gpu.clone(), |host| format!("{host}, {gpu}"));
-    match (series.pid, &series.name) {
-        (Some(pid), Some(process)) => format!("{gpu}, process {pid} ({process})"),
-        (Some(pid), None) => format!("{gpu}, process {pid}"),
-        (None, _) => gpu,
-    }
-}
-
-fn add_series(text: &mut StyledText, judged: &JudgedSeries) {
+fn add_series(text: &mut StyledText, judged: &JudgedSeries, all: bool) {
     let mut paragraph = |paragraph: std::fmt::Arguments<'_>| text.paragraph(INDENT, paragraph);
-    let creep = judged.creep.as_ref().map_or_else(String::new, |creep| format!(", though {creep}"));
-    paragraph(format_args!("{}: {}{creep}", name(judged), word(judged.last.verdict)));
+    paragraph(format_args!("{}: {}", name(judged), headline(judged)));
+    let leak = judged.episodes.iter().rfind(|episode| episode.verdict == LeakVerdict::Leak);
     if let Some(reason) = &judged.reason {
         paragraph(format_args!("  {reason}"));
-    } else if let Some(leak) = judged.timeline.iter().rev().find(|timed| timed.verdict == LeakVerdict::Leak) {
-        paragraph(format_args!("  called a leak after {}, later withdrawn", elapsed(leak.at)));
+    } else if let Some(leak) = leak {
+        // A forecast is of no use afterwards.
+        let evidence = Evidence { forecast: None, ..leak.evidence };
+        paragraph(format_args!("  {}", describe_evidence(leak.part, &evidence)));
     }
     // A leak of allocated memory may not show in the total.
     let shows_allocated = !judged.allocated.is_empty();
@@ -118,9 +116,8 @@ fn add_series(text: &mut StyledText, judged: &JudgedSeries) {
     text.lines(&picture::draw(judged, points, text.style.width, text.style.ascii));
     let mut paragraph = |paragraph: std::fmt::Arguments<'_>| text.paragraph(INDENT, paragraph);
     let capacity = judged.capacity.map_or_else(String::new, |capacity| format!(" of {capacity}"));
-    let last = judged.points.last().map_or(Bytes(0), |(_, bytes)| Bytes(*bytes));
     let span = elapsed(judged.span);
-    paragraph(format_args!("  {} samples in {span}; {last}{capacity} at the end", judged.samples));
+    paragraph(format_args!("  {} samples in {span}; {}{capacity} at the end", judged.samples, judged.held));
     if let Some(split) = judged.split {
         let (allocated, unallocated) = (split.allocated, split.reserved.saturating_sub(split.allocated));
         let fragmented = judged.series.allocator.map(|allocator| allocator.fragmented).filter(|bytes| bytes.0 > 0);
@@ -130,35 +127,62 @@ fn add_series(text: &mut StyledText, judged: &JudgedSeries) {
         });
         paragraph(format_args!("  at the end: {allocated} allocated, {unallocated} unallocated{fragmented}{outside}"));
     }
-    let changes: Vec<_> = judged.timeline.iter().filter(|timed| timed.verdict != LeakVerdict::TooSoon).collect();
-    let skipped = changes.len().saturating_sub(LISTED);
-    if skipped > 0 {
-        paragraph(format_args!("  {skipped} earlier changes"));
-    }
-    for timed in &changes[skipped..] {
-        let evidence = timed.evidence.as_ref();
-        let evidence =
-            evidence.map_or_else(String::new, |evidence| format!(": {}", describe_evidence(timed.part, evidence)));
-        paragraph(format_args!("  after {}: {}{evidence}", elapsed(timed.at), word(timed.verdict)));
-    }
-    for (at, fall) in judged.falls.iter().take(LISTED) {
-        paragraph(format_args!("  after {}: {fall}", elapsed(*at)));
-    }
-    if judged.falls.len() > LISTED {
-        paragraph(format_args!("  and {} more sudden falls", judged.falls.len() - LISTED));
-    }
+    add_events(text, judged, all);
     text.line("");
 }
 
-fn word(verdict: LeakVerdict) -> &'static str {
-    match verdict {
-        LeakVerdict::TooSoon => "too soon to say",
-        LeakVerdict::WarmingUp => "warming up",
-        LeakVerdict::Suspect => "suspect",
-        LeakVerdict::Steady | LeakVerdict::Leak => verdict.word(),
+/// Adds the changes of the verdict and the sudden falls, in the order of time. Without `all`, the less important are counted.
+fn add_events(text: &mut StyledText, judged: &JudgedSeries, all: bool) {
+    /// Events that are listed.
+    const LISTED: usize = 12;
+    let befores = std::iter::once(LeakVerdict::TooSoon).chain(judged.timeline.iter().map(|timed| timed.verdict));
+    let changes = befores.zip(&judged.timeline).filter(|(_, timed)| timed.verdict != LeakVerdict::TooSoon);
+    let mut events: Vec<(f64, EventWeight, String)> = changes
+        .map(|(before, timed)| {
+            let evidence = timed.evidence.map(|evidence| format!(": {}", describe_evidence(timed.part, &evidence)));
+            let weight = match before.max(timed.verdict) {
+                LeakVerdict::Leak => EventWeight::Leak,
+                LeakVerdict::Suspect => EventWeight::Other,
+                _ => EventWeight::WarmUp,
+            };
+            (timed.at, weight, format!("{}{}", word(timed.verdict), evidence.unwrap_or_default()))
+        })
+        .chain(judged.falls.iter().map(|(at, fall)| (*at, EventWeight::Other, fall.to_string())))
+        .collect();
+    events.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let count = events.len();
+    if !all {
+        let of_leaks = events.iter().filter(|(_, weight, _)| *weight == EventWeight::Leak).count();
+        // The last events tell how it ended.
+        let (mut leaks, mut others) = (of_leaks.min(LISTED), LISTED.saturating_sub(of_leaks));
+        events.reverse();
+        events.retain(|(_, weight, _)| {
+            let left = match weight {
+                EventWeight::Leak => &mut leaks,
+                EventWeight::Other => &mut others,
+                EventWeight::WarmUp => return false,
+            };
+            let is_kept = *left > 0;
+            *left = left.saturating_sub(1);
+            is_kept
+        });
+        events.reverse();
+    }
+    for (at, _, event) in &events {
+        text.paragraph(INDENT, format_args!("  after {}: {event}", elapsed(*at)));
+    }
+    if events.len() < count {
+        let (count, plural) = (count - events.len(), if count - events.len() == 1 { "" } else { "s" });
+        text.paragraph(INDENT, format_args!("  {count} lesser event{plural} (`--all` lists them)"));
     }
 }
 
-fn elapsed(seconds: f64) -> Elapsed {
-    Elapsed(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+/// How much an event says about a leak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EventWeight {
+    /// A leak begins or ends.
+    Leak,
+    Other,
+    /// A series that does not leak warms up or is steady.
+    WarmUp,
 }

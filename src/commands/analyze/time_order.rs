@@ -1,4 +1,6 @@
-//! Corrects the times of a log where the clock was set, or where times of day start again at midnight.
+//! Corrects the times of a log whose times descend, where the clock was set, or where times of day start again at midnight.
+
+use super::rows::LogRow;
 
 /// The number of rows after a backward step that show whether the clock was set back or a line is late.
 const LOOK_AHEAD: usize = 8;
@@ -6,35 +8,49 @@ const SECOND_MS: i64 = 1000;
 const HOUR_MS: i64 = 3600 * SECOND_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Shifts `times` (in milliseconds) so that the clock never steps, and returns a note for each kind of shift. Late lines
-/// keep their times and their places. `lines` are the line numbers of the rows. `has_dates` says whether the times have
-/// dates. Without dates, a time of day may start again at midnight.
-pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> Vec<String> {
-    let interval = usual_interval(times);
+/// Turns the rows of a log around if nearly all times descend. Returns a note if it did.
+pub(super) fn turn_around(rows: &mut [LogRow]) -> Option<String> {
+    /// Fewer backward steps are lines that came late.
+    const LEAST_STEPS: usize = 3;
+    let steps =
+        |is_step: fn(i64, i64) -> bool| rows.windows(2).filter(|pair| is_step(pair[0].time, pair[1].time)).count();
+    let (back, ahead) = (steps(|one, next| next < one), steps(|one, next| next > one));
+    if back < LEAST_STEPS || back < 9 * ahead {
+        return None;
+    }
+    rows.reverse();
+    Some("the times descend: the log was read from its end to its beginning".to_owned())
+}
+
+/// Shifts the times of rows so that the clock never steps, and returns a note for each kind of shift. Late lines keep their
+/// times and their places. `has_dates` says whether the times have dates. Without dates, a time of day may start again at
+/// midnight.
+pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
+    let interval = usual_interval(rows);
     let (mut steps, mut midnights, mut late, mut offset) = (Vec::new(), Vec::new(), 0_u64, 0_i64);
-    let mut latest = times.first().copied().unwrap_or_default();
-    for at in 1..times.len() {
-        let raw = times[at];
+    let Some(mut latest) = rows.first().map(|row| row.time) else { return Vec::new() };
+    for at in 1..rows.len() {
+        let raw = rows[at].time;
         let time = raw + offset;
         if time < latest {
-            let ahead = &times[at..(at + LOOK_AHEAD).min(times.len())];
-            let earlier = ahead.iter().filter(|next| **next + offset < latest).count();
+            let ahead = &rows[at..(at + LOOK_AHEAD).min(rows.len())];
+            let earlier = ahead.iter().filter(|next| next.time + offset < latest).count();
             let back = latest - time;
             if earlier * 4 < ahead.len() * 3 || earlier <= 1 || back <= 2 * interval {
                 late += 1;
             } else if !has_dates && (DAY_MS - back).abs() < 2 * interval + SECOND_MS {
                 offset += DAY_MS;
-                midnights.push(lines[at]);
+                midnights.push(rows[at].line);
             } else {
                 offset += back + interval;
-                steps.push((lines[at], -back));
+                steps.push((rows[at].line, -back));
             }
         } else if has_dates && skips_the_hour_of_spring(latest - offset, time - latest, interval) {
             offset -= HOUR_MS;
-            steps.push((lines[at], HOUR_MS));
+            steps.push((rows[at].line, HOUR_MS));
         }
-        times[at] = raw + offset;
-        latest = latest.max(times[at]);
+        rows[at].time = raw + offset;
+        latest = latest.max(rows[at].time);
     }
     let others = |count: usize| if count > 1 { format!(", and {} times more", count - 1) } else { String::new() };
     let mut notes = Vec::new();
@@ -60,11 +76,11 @@ pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> V
 }
 
 /// Returns the median time between two rows, in milliseconds.
-fn usual_interval(times: &[i64]) -> i64 {
+fn usual_interval(rows: &[LogRow]) -> i64 {
     /// The number of rows of which the median is taken.
     const ROWS: usize = 100_000;
     let mut intervals: Vec<i64> =
-        times.windows(2).take(ROWS).map(|pair| pair[1] - pair[0]).filter(|interval| *interval > 0).collect();
+        rows.windows(2).take(ROWS).map(|pair| pair[1].time - pair[0].time).filter(|interval| *interval > 0).collect();
     intervals.sort_unstable();
     intervals.get(intervals.len() / 2).copied().unwrap_or(SECOND_MS)
 }

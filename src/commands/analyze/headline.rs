@@ -1,0 +1,125 @@
+//! The sentence that says what happened to a series.
+
+use std::time::Duration;
+
+use super::episodes::{Episode, EpisodeEnd};
+use super::judged::JudgedSeries;
+use crate::base::units::{Bytes, Elapsed};
+use crate::model::{LeakVerdict, MemoryPart};
+
+/// Returns the name of a series: `GPU 0, process 4711 (python)`; with several hosts, `left, GPU 0`.
+pub(super) fn name(judged: &JudgedSeries) -> String {
+    let gpu = gpu_name(judged);
+    let gpu = judged.series.host.as_ref().map_or(gpu.clone(), |host| format!("{host}, {gpu}"));
+    match (judged.series.pid, &judged.name) {
+        (Some(pid), Some(process)) => format!("{gpu}, process {pid} ({process})"),
+        (Some(pid), None) => format!("{gpu}, process {pid}"),
+        (None, _) => gpu,
+    }
+}
+
+pub(super) fn gpu_name(judged: &JudgedSeries) -> String {
+    let series = &judged.series;
+    match (&series.gpu, series.is_index, series.is_by_order) {
+        (Some(gpu), true, true) => format!("GPU {gpu} (by order)"),
+        (Some(gpu), true, false) => format!("GPU {gpu}"),
+        (Some(gpu), false, _) => gpu.to_string(),
+        (None, ..) => "memory".to_owned(),
+    }
+}
+
+/// Says what happened: `LEAKED from 12m24s to 2h00m, +1.5 GiB/min, ended at 79.6 of 80 GiB`.
+pub(super) fn headline(judged: &JudgedSeries) -> String {
+    let leaks: Vec<&Episode> = judged.episodes.iter().filter(|episode| episode.verdict == LeakVerdict::Leak).collect();
+    let ended_with = match judged.verdict() {
+        LeakVerdict::Leak => leaks.last(),
+        // The longest tells most.
+        _ => leaks.iter().max_by(|one, other| (one.to - one.from).total_cmp(&(other.to - other.from))),
+    };
+    if let Some(leak) = ended_with {
+        let which = match (leaks.len(), judged.verdict()) {
+            (1, _) => String::new(),
+            (count, LeakVerdict::Leak) => format!(" {count} times, last"),
+            (count, _) => format!(" {count} times, longest"),
+        };
+        return format!("LEAKED{which} {}, {}, {}", span(leak), rate(leak), ending(judged, leak));
+    }
+    let at_end = format!("{} at the end", share(judged, judged.held, None));
+    let suspect = judged.episodes.last();
+    match (judged.last.verdict, suspect) {
+        (LeakVerdict::TooSoon, _) => {
+            format!("too soon to say: {} samples in {}", judged.samples, elapsed(judged.span))
+        }
+        (LeakVerdict::Suspect, Some(suspect)) => {
+            format!("suspect since {}, {}, {at_end}", elapsed(suspect.from), rate(suspect))
+        }
+        (verdict, Some(suspect)) => {
+            format!("{}; suspect {}, {}; {at_end}", word(verdict), span(suspect), rate(suspect))
+        }
+        (verdict, None) => {
+            let creep = judged.creep.as_ref().map_or_else(String::new, |creep| format!(", though {creep}"));
+            format!("{} for {}{creep}; {at_end}", word(verdict), elapsed(judged.span))
+        }
+    }
+}
+
+fn span(episode: &Episode) -> String {
+    format!("from {} to {}", elapsed(episode.from), elapsed(episode.to))
+}
+
+/// Returns the rate with the part that grows: `allocated +30 MiB/min`.
+pub(super) fn rate(episode: &Episode) -> String {
+    let part = match episode.part {
+        Some(MemoryPart::Allocated) => "allocated ",
+        Some(MemoryPart::Cache) => "unallocated ",
+        Some(MemoryPart::Outside) => "not PyTorch's ",
+        _ => "",
+    };
+    format!("{part}{}", episode.evidence.rate)
+}
+
+fn ending(judged: &JudgedSeries, leak: &Episode) -> String {
+    let share = share(judged, leak.held, leak.limit);
+    match leak.end {
+        EpisodeEnd::SeriesEnds if judged.ends_early && judged.series.pid.is_some() => {
+            format!("until the process ended at {share}")
+        }
+        EpisodeEnd::SeriesEnds => format!("ended at {share}"),
+        EpisodeEnd::ProgramEnded => format!("until the program ended at {share}"),
+        EpisodeEnd::Stopped => format!("stopped at {share}"),
+        EpisodeEnd::Released => format!("released at {share}"),
+    }
+}
+
+/// Returns an amount as a part of the memory: `79.6 of 80 GiB`. A process has less than that if other processes hold some:
+/// `limit` is what it has.
+pub(super) fn share(judged: &JudgedSeries, held: Bytes, limit: Option<Bytes>) -> String {
+    let Some(capacity) = judged.capacity else { return plain(held) };
+    let limit = limit.unwrap_or(capacity);
+    // Less than two hundredths are contexts of other processes.
+    let (of, rest) =
+        if limit.0 < capacity.0 / 100 * 98 { (limit, " that other processes left") } else { (capacity, "") };
+    let (held, of) = (plain(held), plain(of));
+    match (held.split_once(' '), of.split_once(' ')) {
+        (Some((amount, unit)), Some((_, same))) if unit == same => format!("{amount} of {of}{rest}"),
+        _ => format!("{held} of {of}{rest}"),
+    }
+}
+
+/// Returns an amount without a decimal 0.
+fn plain(bytes: Bytes) -> String {
+    bytes.to_string().replace(".0 ", " ")
+}
+
+pub(super) fn word(verdict: LeakVerdict) -> &'static str {
+    match verdict {
+        LeakVerdict::TooSoon => "too soon to say",
+        LeakVerdict::WarmingUp => "warming up",
+        LeakVerdict::Suspect => "suspect",
+        LeakVerdict::Steady | LeakVerdict::Leak => verdict.word(),
+    }
+}
+
+pub(super) fn elapsed(seconds: f64) -> Elapsed {
+    Elapsed(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}

@@ -1,0 +1,249 @@
+//! Judges each series of a log as the live view would have done, sample by sample.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::episodes::{Episode, EpisodeEnd, EpisodeRecorder, between};
+use super::rows::LogRow;
+use super::series::LogSeries;
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Moment};
+use crate::model::{Evidence, GrowthPattern, LeakVerdict, MemoryDrop, MemoryPart, PartedDetector};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MemorySplit {
+    pub(super) reserved: Bytes,
+    /// The part of `reserved` that tensors hold.
+    pub(super) allocated: Bytes,
+    /// Bytes in use outside PyTorch. Negative if the figures are of different moments, `None` if the log has no figures
+    /// of the driver.
+    pub(super) outside: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TimedVerdict {
+    /// Seconds since the start of the series.
+    pub(super) at: f64,
+    pub(super) verdict: LeakVerdict,
+    /// `None` unless the verdict is suspect or leak.
+    pub(super) evidence: Option<Evidence>,
+    pub(super) part: Option<MemoryPart>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct JudgedSeries {
+    pub(super) series: LogSeries,
+    /// The name of the process.
+    pub(super) name: Option<Text>,
+    pub(super) capacity: Option<Bytes>,
+    /// Seconds from the first sample to the last.
+    pub(super) span: f64,
+    pub(super) samples: usize,
+    /// The number of samples that were dropped, since another sample has the same time.
+    pub(super) duplicates: u64,
+    pub(super) timeline: Vec<TimedVerdict>,
+    /// The verdict at least once a minute during a leak.
+    pub(super) forecasts: Vec<TimedVerdict>,
+    pub(super) last: TimedVerdict,
+    pub(super) episodes: Vec<Episode>,
+    /// How the memory grows at the end. `None` unless the verdict is suspect or leak.
+    pub(super) pattern: Option<GrowthPattern>,
+    pub(super) reason: Option<String>,
+    pub(super) creep: Option<String>,
+    /// The parts of memory in the last sample, if known.
+    pub(super) split: Option<MemorySplit>,
+    /// Sudden falls, with seconds since the start.
+    pub(super) falls: Vec<(f64, MemoryDrop)>,
+    /// The memory in use in the last sample.
+    pub(super) held: Bytes,
+    /// Whether the log goes on after the last sample: the process ended.
+    pub(super) ends_early: bool,
+    /// Seconds since the start, and bytes in use: of a long series, the lowest and highest of each part.
+    pub(super) points: Vec<(f64, u64)>,
+    /// Seconds since the start, and bytes allocated by PyTorch. Empty unless allocated memory is what grows.
+    pub(super) allocated: Vec<(f64, u64)>,
+}
+
+/// Judges all series that have rows, on all processors. The rows are in the order of time.
+pub(super) fn judge_all(mut rows: Vec<LogRow>, series: &[LogSeries], capacity: Option<Bytes>) -> Vec<JudgedSeries> {
+    let log_end = rows.last().map_or(0, |row| row.time);
+    if series.len() > 1 {
+        rows.sort_unstable_by_key(|row| (row.series, row.time, row.line));
+    }
+    let mut rows_of_series: Vec<&[LogRow]> = rows.chunk_by(|one, other| one.series == other.series).collect();
+    let judge = |rows: &[LogRow]| -> Vec<JudgedSeries> {
+        let series = &series[rows[0].series as usize];
+        let processes = series.processes(rows);
+        processes.into_iter().map(|rows| JudgedSeries::of(series, rows, capacity, log_end)).collect()
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(rows_of_series.len());
+    if workers < 2 {
+        return rows_of_series.into_iter().flat_map(judge).collect();
+    }
+    rows_of_series.reverse();
+    let work = Mutex::new(rows_of_series);
+    let next = || work.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let judge_some = || {
+        let mut judged = Vec::new();
+        while let Some(rows) = next() {
+            judged.push((rows[0].series, judge(rows)));
+        }
+        judged
+    };
+    let mut judged: Vec<(u32, Vec<JudgedSeries>)> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(judge_some)).collect();
+        // A panic has ended the process.
+        threads.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
+    });
+    judged.sort_by_key(|(series, _)| *series);
+    judged.into_iter().flat_map(|(_, judged)| judged).collect()
+}
+
+impl JudgedSeries {
+    /// Feeds the rows of a series to the leak detector in the order of time. `log_end` is the time of the log's last row.
+    fn of(series: &LogSeries, rows: &[LogRow], capacity: Option<Bytes>, log_end: i64) -> Self {
+        /// Seconds between figures on growth: every minute has some if samples are at most 30 s apart.
+        const EVIDENCE_INTERVAL: f64 = 30.0;
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Self::default() };
+        let mut judged = Self {
+            capacity: capacity.or(series.total),
+            name: series.name_at(last.line).cloned(),
+            held: last.used(),
+            span: between(first, last),
+            ..Self::default()
+        };
+        let mut detector = PartedDetector::default();
+        let mut episodes = EpisodeRecorder::new(rows);
+        let mut last_evidence = f64::NEG_INFINITY;
+        let mut allocated = ThinnedCurve::new(rows.len());
+        let mut points = ThinnedCurve::new(rows.len());
+        let mut next_row = 0;
+        for same_time in rows.chunk_by(|one, other| one.time == other.time) {
+            next_row += same_time.len();
+            judged.samples += 1;
+            let sample = same_time.iter().max_by_key(|row| row.used()).unwrap_or(&same_time[0]);
+            let moment = Moment(sample.time.abs_diff(first.time));
+            let parts = series.pytorch_at(sample.line);
+            if let Some([reserved, allocated]) = parts {
+                let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
+                let outside = (!series.is_pytorch_only).then(|| signed(sample.used()) - signed(reserved));
+                judged.split = Some(MemorySplit { reserved, allocated, outside });
+            }
+            detector.push(moment, sample.used(), parts, sample.limit());
+            let (at, verdict) = (between(first, sample), detector.verdict());
+            let is_new = judged.timeline.last().is_none_or(|last| last.verdict != verdict);
+            let is_due = verdict >= LeakVerdict::Suspect && at - last_evidence >= EVIDENCE_INTERVAL;
+            let timed = (is_new || is_due).then(|| TimedVerdict::of(&detector, at));
+            if let Some(timed) = timed {
+                judged.timeline.extend(is_new.then_some(timed));
+                judged.forecasts.extend((verdict == LeakVerdict::Leak).then_some(timed));
+                last_evidence = at;
+            }
+            let evidence = timed.and_then(|timed| Some((timed.evidence?, timed.part)));
+            episodes.push(at, next_row - 1, verdict, evidence);
+            if let Some((when, fall)) = detector.held().last_drop()
+                && when == moment
+            {
+                judged.falls.push((at, fall));
+            }
+            points.push(at, sample.used().0);
+            if let Some([_, bytes]) = parts {
+                allocated.push(at, bytes.0);
+            }
+        }
+        judged.duplicates = (rows.len() - judged.samples) as u64;
+        judged.episodes = episodes.finish();
+        judged.points = points.finish();
+        let growing = detector.growth();
+        (judged.pattern, judged.reason, judged.creep) =
+            (growing.pattern(), growing.reason(), growing.detector.slow_growth());
+        judged.last = TimedVerdict::of(&detector, judged.span);
+        if growing.part == Some(MemoryPart::Allocated) {
+            judged.allocated = allocated.finish();
+        }
+        // The usual time between two samples, of which some may be missing.
+        let interval = (last.time - first.time) / i64::try_from(judged.samples).unwrap_or(i64::MAX).max(1);
+        judged.ends_early = log_end - last.time > (5 * interval).max(1000);
+        judged.series = series.without_lines();
+        judged
+    }
+
+    /// The worst verdict at any time.
+    pub(super) fn worst_verdict(&self) -> LeakVerdict {
+        self.timeline.iter().map(|timed| timed.verdict).max().unwrap_or(self.last.verdict)
+    }
+
+    /// The verdict on the end of the series. A leak that filled the memory, or that ended with its program, is a leak to
+    /// the end, although the last samples do not grow.
+    pub(super) fn verdict(&self) -> LeakVerdict {
+        /// The share of the memory in hundredths that counts as full.
+        const FULL: u64 = 95;
+        let leaked = self.episodes.last().filter(|episode| episode.verdict == LeakVerdict::Leak);
+        let Some(episode) = leaked else { return self.last.verdict };
+        // Memory in use after the episode that nobody gave back.
+        let later = self.points.iter().filter(|(at, _)| Some(*at) >= episode.withdrawn_at).map(|(_, bytes)| *bytes);
+        let most_later = later.max().unwrap_or(0);
+        let was_full = episode.limit.is_some_and(|limit| episode.held.0 >= limit.0 / 100 * FULL);
+        let is_leak = match episode.end {
+            EpisodeEnd::SeriesEnds => true,
+            EpisodeEnd::ProgramEnded => most_later < episode.held.0 / 4,
+            EpisodeEnd::Stopped => was_full,
+            EpisodeEnd::Released => false,
+        };
+        if is_leak { LeakVerdict::Leak } else { self.last.verdict }
+    }
+}
+
+impl TimedVerdict {
+    fn of(detector: &PartedDetector, at: f64) -> Self {
+        let growing = detector.growth();
+        Self { at, verdict: growing.verdict(), evidence: growing.detector.evidence().copied(), part: growing.part }
+    }
+}
+
+/// The points of a graph. Of a long series, the lowest and the highest of each part.
+struct ThinnedCurve {
+    /// Samples of one part.
+    stride: usize,
+    /// The lowest and the highest point of the part that is not complete, and the number of its samples.
+    part: Option<([(f64, u64); 2], usize)>,
+    points: Vec<(f64, u64)>,
+}
+
+impl ThinnedCurve {
+    /// Returns an empty curve for at most `most` samples.
+    fn new(most: usize) -> Self {
+        /// Parts of a long series. A graph has at most 160 columns.
+        const PARTS: usize = 640;
+        Self { stride: most.div_ceil(PARTS).max(1), part: None, points: Vec::new() }
+    }
+
+    fn push(&mut self, at: f64, bytes: u64) {
+        let point = (at, bytes);
+        let ([low, high], count) = self.part.get_or_insert(([point; 2], 0));
+        *count += 1;
+        if bytes < low.1 {
+            *low = point;
+        }
+        if bytes > high.1 {
+            *high = point;
+        }
+        if *count == self.stride {
+            self.end_part();
+        }
+    }
+
+    fn end_part(&mut self) {
+        let Some(([low, high], _)) = self.part.take() else { return };
+        let (first, second) = if low.0 <= high.0 { (low, high) } else { (high, low) };
+        self.points.push(first);
+        if second.0 > first.0 {
+            self.points.push(second);
+        }
+    }
+
+    fn finish(mut self) -> Vec<(f64, u64)> {
+        self.end_part();
+        self.points
+    }
+}

@@ -1,0 +1,141 @@
+//! The table of a log with many series: leaks, then suspects; the others are counted.
+
+use std::fmt::Write;
+
+use super::episodes::Episode;
+use super::headline::{elapsed, gpu_name, rate, share};
+use super::judged::JudgedSeries;
+use crate::commands::output::StyledText;
+use crate::model::LeakVerdict;
+
+/// The worst that is said about a series, as the table counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SeriesRank {
+    Leaked,
+    Suspect,
+    WarmingUp,
+    Steady,
+    TooSoon,
+}
+
+impl SeriesRank {
+    pub(super) fn of(judged: &JudgedSeries) -> Self {
+        match (judged.worst_verdict(), judged.last.verdict) {
+            (LeakVerdict::Leak, _) => Self::Leaked,
+            (_, LeakVerdict::Suspect | LeakVerdict::Leak) => Self::Suspect,
+            (_, LeakVerdict::WarmingUp) => Self::WarmingUp,
+            (_, LeakVerdict::Steady) => Self::Steady,
+            (_, LeakVerdict::TooSoon) => Self::TooSoon,
+        }
+    }
+
+    /// The words after a number of series.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Leaked => "leaked",
+            Self::Suspect => "suspect",
+            Self::WarmingUp => "warming up",
+            Self::Steady => "steady",
+            Self::TooSoon => "too short to judge",
+        }
+    }
+}
+
+/// Adds the numbers of series, and a table of those that leaked or are suspect. `series` are sorted by rank.
+pub(super) fn add(text: &mut StyledText, series: &[&JudgedSeries], all: bool) {
+    /// Rows of the table without `--all`.
+    const MOST_ROWS: usize = 40;
+    let ranks =
+        [SeriesRank::Leaked, SeriesRank::Suspect, SeriesRank::WarmingUp, SeriesRank::Steady, SeriesRank::TooSoon];
+    let count = |rank: SeriesRank| series.iter().filter(|judged| SeriesRank::of(judged) == rank).count();
+    let counts: Vec<String> = ranks
+        .into_iter()
+        .map(|rank| (count(rank), rank.words()))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
+    text.paragraph(4, format_args!("{} series: {}", series.len(), counts.join(", ")));
+    let listed = count(SeriesRank::Leaked) + count(SeriesRank::Suspect);
+    let shown = if all { listed } else { listed.min(MOST_ROWS) };
+    if shown > 0 {
+        text.line("");
+        let rows: Vec<[String; COLUMNS]> = series[..shown].iter().map(|judged| cells(judged)).collect();
+        add_table(text, &rows);
+    }
+    if shown < listed {
+        text.line(format_args!("and {} more", listed - shown));
+    }
+    if shown > 0 {
+        text.line("");
+    }
+    if !all {
+        text.paragraph(0, "`--all` shows each series with its graph and its events.");
+    }
+    text.line("");
+}
+
+const COLUMNS: usize = 9;
+const TITLES: [&str; COLUMNS] = ["HOST", "GPU", "PID", "NAME", "VERDICT", "FROM", "TO", "RATE", "ENDED AT"];
+/// The columns that are cut off on a narrow terminal, with the least width of each.
+const CUT: [(usize, usize); 3] = [(3, 6), (1, 12), (0, 6)];
+
+/// Shortens a UUID to its first eight digits, which hardly any two GPUs share.
+fn short_gpu(name: String) -> String {
+    const LENGTH: usize = "GPU-01234567".len();
+    let is_uuid = ["GPU-", "MIG-"].iter().any(|prefix| name.starts_with(prefix));
+    if is_uuid { name.chars().take(LENGTH).collect() } else { name }
+}
+
+/// Returns the file name of a program.
+fn short_name(program: &str) -> &str {
+    program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program)
+}
+
+/// Returns the cells of a series.
+fn cells(judged: &JudgedSeries) -> [String; COLUMNS] {
+    let series = &judged.series;
+    let text = |value: Option<&dyn ToString>| value.map(ToString::to_string).unwrap_or_default();
+    let rank = SeriesRank::of(judged);
+    let wanted = if rank == SeriesRank::Leaked { LeakVerdict::Leak } else { LeakVerdict::Suspect };
+    let episodes = || judged.episodes.iter().filter(|episode| episode.verdict == wanted);
+    let longest = episodes().max_by(|one, other| (one.to - one.from).total_cmp(&(other.to - other.from)));
+    let episode: Option<&Episode> = if judged.verdict() == wanted { episodes().next_back() } else { longest };
+    let word = if rank == SeriesRank::Leaked { "LEAKED" } else { "suspect" };
+    let times = |at: fn(&Episode) -> f64| episode.map_or_else(String::new, |episode| elapsed(at(episode)).to_string());
+    [
+        text(series.host.as_ref().map(|host| host as &dyn ToString)),
+        short_gpu(gpu_name(judged)),
+        text(series.pid.as_ref().map(|pid| pid as &dyn ToString)),
+        judged.name.as_ref().map_or_else(String::new, |name| short_name(name.as_str()).to_owned()),
+        word.to_owned(),
+        times(|episode| episode.from),
+        times(|episode| episode.to),
+        episode.map_or_else(String::new, rate),
+        episode.map_or_else(String::new, |episode| share(judged, episode.held, None)),
+    ]
+}
+
+/// Adds a table without the columns that are empty, and with long names cut off so that it fits the width.
+fn add_table(text: &mut StyledText, rows: &[[String; COLUMNS]]) {
+    const GAP: usize = 2;
+    let length = |cell: &str| cell.chars().count();
+    let mut widths: [usize; COLUMNS] = std::array::from_fn(|column| {
+        let widest = rows.iter().map(|row| length(&row[column])).max().unwrap_or(0);
+        if widest == 0 { 0 } else { widest.max(TITLES[column].len()) }
+    });
+    for (column, least) in CUT {
+        let whole: usize = widths.iter().filter(|width| **width > 0).map(|width| width + GAP).sum::<usize>() - GAP;
+        let excess = whole.saturating_sub(text.style.width);
+        widths[column] = (widths[column].saturating_sub(excess)).max(widths[column].min(least));
+    }
+    let titles = TITLES.map(str::to_owned);
+    for row in std::iter::once(&titles).chain(rows) {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths).filter(|(_, width)| *width > 0) {
+            let cell: String =
+                if length(cell) > width { cell.chars().take(width - 1).chain(['…']).collect() } else { cell.clone() };
+            let _infallible: std::fmt::Result = write!(line, "{cell:<width$}{:GAP$}", "");
+        }
+        text.line(line.trim_end());
+    }
+}
