@@ -36,6 +36,7 @@ use self::events::LogEvent;
 use self::find::FoundMessage;
 use self::message::{MessageForm, OomMessage};
 use self::other_processes::OtherProcesses;
+use self::program::Program;
 use self::scan::{LogScanner, ScannedLog};
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
@@ -44,6 +45,9 @@ use crate::commands::output::{self, TextStyle};
 use crate::commands::report::{self, Exit, ReadOptions};
 use crate::model::{Advice, AllocatorOptions, Shortage, on_error, on_shortage};
 use crate::source::descriptors;
+
+/// Columns of lines in a file or a pipe.
+const PIPE_WIDTH: usize = 80;
 
 #[derive(Debug)]
 pub(crate) struct ExplainOptions {
@@ -93,17 +97,30 @@ impl LogSource {
                 LogEvent::Message(found) => Some(ExplainedMessage::of(found)),
                 LogEvent::Error(_) => None,
             };
-            let advice = match (event, &message) {
-                (LogEvent::Error(found), _) => on_error(found.error.advice),
-                (_, Some(message)) => on_shortage(&message.shortages, self.allocator_options(&message.found.message)),
-                (_, None) => Vec::new(),
-            };
+            let advice = self.advice(event, message.as_ref());
             ExplainedEvent { event, is_consequence: *is_consequence, message, advice, log: self }
         })
     }
 }
 
 impl LogSource {
+    /// Returns the advice on an event. On a full GPU, the options of the program that the log shows come first.
+    fn advice(&self, event: &LogEvent, message: Option<&ExplainedMessage<'_>>) -> Vec<Advice> {
+        let (is_full, on_event) = match (event, message) {
+            (LogEvent::Error(found), _) => (found.error.is_full_gpu(), on_error(found.error.advice)),
+            (LogEvent::Message(found), Some(message)) => {
+                let is_full = |shortage: &Shortage| {
+                    matches!(shortage, Shortage::Full | Shortage::TooBig | Shortage::OutsidePytorch | Shortage::Unsaid)
+                };
+                let options = self.allocator_options(&found.message);
+                (message.shortages.first().is_some_and(is_full), on_shortage(&message.shortages, options))
+            }
+            (LogEvent::Message(_), None) => (false, Vec::new()),
+        };
+        let program = self.log.program.filter(|_| is_full).map_or(&[] as &[&str], Program::advice);
+        on_error(program).into_iter().chain(on_event).collect()
+    }
+
     /// Returns the options of the version of PyTorch that wrote a message, which its form shows.
     fn allocator_options(&self, message: &OomMessage) -> AllocatorOptions {
         match message.form {
@@ -140,7 +157,7 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     // The standard output carries the log. If it is a terminal, the explanation follows there, and otherwise on the standard
     // error.
     let uses_stderr = passes_on && !terminal::is_stdout();
-    let mut style = TextStyle::of_stdout(options.ascii);
+    let mut style = TextStyle { width: terminal::width().unwrap_or(PIPE_WIDTH), ..TextStyle::of_stdout(options.ascii) };
     if uses_stderr {
         style.bold = TerminalAbilities::from_env().has_colour() && io::stderr().is_terminal();
     }

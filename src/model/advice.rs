@@ -125,6 +125,11 @@ error_texts! {
     "nvml-assert",
     "ollama",
     "onnx-runtime",
+    "program-comfyui",
+    "program-deepspeed",
+    "program-lightning",
+    "program-transformers",
+    "program-vllm",
     "ray-memory",
     "sglang-memory",
     "shared-memory",
@@ -196,7 +201,7 @@ pub(crate) fn on_shortage(reasons: &[Shortage], options: AllocatorOptions) -> Ve
     for reason in reasons {
         let next: &[Advice] = match reason {
             Shortage::TooBig => &[TOO_BIG],
-            Shortage::Full => &[GREW, TOO_BIG],
+            Shortage::Full => &[TOO_BIG, GREW],
             Shortage::Fragmentation => match options {
                 AllocatorOptions::ExpandableSegments => &[FRAGMENTATION],
                 AllocatorOptions::SplitSize => &[FRAGMENTATION_SPLIT_SIZE],
@@ -276,7 +281,7 @@ mod tests {
             &on_shortage(&[Shortage::Fragmentation, Shortage::SomeoneElse], newest),
             &["fragmentation", "someone-else"],
         );
-        check(&on_shortage(&[Shortage::Full, Shortage::TooBig], newest), &["grew", "too-big"]);
+        check(&on_shortage(&[Shortage::Full, Shortage::TooBig], newest), &["too-big", "grew"]);
         check(&on_shortage(&[], newest), &[]);
         check(
             &on_growth(&[GrowthPattern::Cache, GrowthPattern::Steady]),

@@ -221,8 +221,13 @@ fn files_arguments_and_json_pass_nothing_on() {
     );
     assert_eq!(output.stderr, "");
 
+    assert!(output.text().lines().all(|line| line.chars().count() <= 80), "80 columns in a pipe: {}", output.text());
+    let output = run(host.gputop(["explain", log]).env("COLUMNS", "50"));
+    assert!(output.text().lines().any(|line| line.starts_with("too big: ") && line.len() <= 50), "{}", output.text());
+
     let output = host.run(["explain", log, other.to_str().expect("UTF-8")]);
-    assert!(output.text().contains("train.log; line 2"), "{}", output.text());
+    let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("train.log; line 2"), "{text}");
 
     let output = host.run(["explain", MESSAGE]);
     assert!(output.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB requested\n"), "{}", output.text());

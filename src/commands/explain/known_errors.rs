@@ -27,6 +27,13 @@ pub(super) struct KnownError {
     pub absorbs: &'static [&'static str],
 }
 
+impl KnownError {
+    /// Whether this is an out-of-memory error of a GPU without figures, which any program may have.
+    pub(super) fn is_full_gpu(&self) -> bool {
+        ["pytorch", "cuda_malloc_async", "cuda_out_of_memory", "cublas", "cudnn"].contains(&self.cause)
+    }
+}
+
 /// One form in which an error is printed.
 #[derive(Debug, PartialEq)]
 pub(super) struct ErrorForm {

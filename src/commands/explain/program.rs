@@ -29,6 +29,32 @@ impl Program {
     }
 }
 
+impl Program {
+    /// The advice on a GPU that this program's options help to leave room on.
+    pub(super) fn advice(self) -> &'static [&'static str] {
+        match self {
+            Self::Vllm => &["program-vllm"],
+            Self::Sglang => &["sglang-memory"],
+            Self::ComfyUi => &["program-comfyui"],
+            Self::DeepSpeed => &["program-deepspeed"],
+            Self::Lightning => &["program-lightning"],
+            Self::Transformers => &["program-transformers"],
+            Self::Accelerate | Self::Ray => &[],
+        }
+    }
+
+    /// Returns the only program that has an error of this cause.
+    fn of_cause(cause: &str) -> Option<Self> {
+        match cause {
+            "vllm_startup_memory" | "vllm_no_cache_blocks" | "vllm_cache_too_small" => Some(Self::Vllm),
+            "sglang_memory" => Some(Self::Sglang),
+            "batch_size_search" => Some(Self::Accelerate),
+            "ray_memory_monitor" => Some(Self::Ray),
+            _ => None,
+        }
+    }
+}
+
 /// The programs, those whose options decide on the memory first, with the texts by which a log shows them.
 pub(super) const PROGRAMS: &[(Program, &[&str])] = &[
     (
@@ -48,6 +74,8 @@ pub(super) const PROGRAMS: &[(Program, &[&str])] = &[
 ];
 
 /// Returns the program of the log whose options decide on the memory.
-pub(super) fn decisive(programs: &[Program]) -> Option<Program> {
-    PROGRAMS.iter().map(|(program, _)| *program).find(|program| programs.contains(program))
+pub(super) fn decisive(programs: &[Program], causes: &[&str]) -> Option<Program> {
+    let is_shown = |program: &Program| programs.contains(program);
+    let is_implied = |program: &Program| causes.iter().any(|cause| Program::of_cause(cause) == Some(*program));
+    PROGRAMS.iter().map(|(program, _)| *program).find(|program| is_shown(program) || is_implied(program))
 }

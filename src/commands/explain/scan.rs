@@ -35,10 +35,12 @@ impl LogScanner {
     pub(super) fn finish(self) -> ScannedLog {
         let messages = self.messages.finish();
         let lines = self.lines.finish();
+        let events = events::in_order(messages.found, lines.errors);
+        let causes: Vec<&str> = events.iter().map(|(event, _)| event.cause()).collect();
         ScannedLog {
-            events: events::in_order(messages.found, lines.errors),
+            events,
             aftermath: lines.aftermath,
-            program: program::decisive(&lines.programs),
+            program: program::decisive(&lines.programs, &causes),
             advises_split_size: lines.advises_split_size,
             left_out: messages.left_out,
             lines: messages.lines,

@@ -164,6 +164,19 @@ fn an_explanation_has_a_bar_and_a_list() {
     assert!(narrow.is_ascii());
 }
 
+#[test]
+fn a_report_fits_80_columns() {
+    let mut wide = Vec::new();
+    for (name, _, log) in files() {
+        let page = explained_text(find(&log), TextStyle { width: 80, ascii: true, bold: false });
+        // A word that is longer than a line, such as a path, cannot be wrapped.
+        let is_wide = |line: &&str| line.len() > 80 && line.split_whitespace().all(|word| word.len() < 60);
+        wide.extend(page.lines().filter(is_wide).map(|line| format!("{name}: {line}")));
+        assert!(!page.contains(" 1 bytes"), "{name}: {page}");
+    }
+    assert!(wide.is_empty(), "{}", wide.join("\n"));
+}
+
 /// A message to be wrapped, cut and mixed with noise.
 const MESSAGE: &str = "CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity of 31.36 GiB of which 471.69 \
     MiB is free. Process 19239 has 14.26 GiB memory in use. Including non-PyTorch memory, this process has 16.63 GiB memory \

@@ -93,6 +93,10 @@ fn add_event(
     given: &mut Vec<(Advice, usize)>,
 ) {
     text.heading(&headline(number, explained));
+    if explained.is_consequence {
+        text.paragraph(0, "It followed from an error above: help there first.");
+        return;
+    }
     if let LogEvent::Error(found) = explained.event {
         text.paragraph(INDENT, format_args!("{:INDENT$}{}", "", found.excerpt));
         text.line("");
@@ -153,6 +157,10 @@ fn list(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdow
             MemoryOwner::Rest => format!(", give or take {} by rounding", exact(breakdown.rounding)),
             _ => String::new(),
         };
+        // The rest may be nothing but rounding.
+        if *owner == MemoryOwner::Rest && part.bytes <= part.slack || part.bytes == 0 && *owner != MemoryOwner::Free {
+            continue;
+        }
         lines.push((Some(*owner), part.bytes(), format!("{}{rounding}", owner_name(*owner, breakdown.writer))));
         if let (MemoryOwner::Allocated, Some(pools)) = (owner, message.pools) {
             lines.push((None, pools.bytes(), "  of that, in private pools (CUDA graphs)".to_owned()));
