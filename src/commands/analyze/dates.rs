@@ -155,6 +155,9 @@ fn milliseconds(time: DateTime) -> i64 {
 
 /// Splits the offset from UTC off a time of day. Returns the offset in milliseconds.
 fn without_zone(clock: &str) -> (&str, i64) {
+    if clock.bytes().all(|byte| byte.is_ascii_digit() || byte == b':' || byte == b'.') {
+        return (clock, 0);
+    }
     if let Some(clock) = ["Z", "z", "UTC", "GMT"].into_iter().find_map(|zone| clock.strip_suffix(zone)) {
         return (clock.trim_end(), 0);
     }

@@ -48,7 +48,8 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
     let suspect = judged.episodes.last();
     match (judged.last.verdict, suspect) {
         (LeakVerdict::TooSoon, _) => {
-            format!("too soon to say: {} samples in {}", judged.samples, elapsed(judged.span))
+            let plural = if judged.samples == 1 { "" } else { "s" };
+            format!("too soon to say: {} sample{plural} in {}", judged.samples, elapsed(judged.span))
         }
         (LeakVerdict::Suspect, Some(suspect)) => {
             format!("suspect since {}, {}, {at_end}", elapsed(suspect.from), rate(suspect))

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::rc::Rc;
 
 use super::cells::{self, CellSplitter, Cells};
@@ -275,10 +274,9 @@ impl LogReader {
         let is_total_sure = gpu.is_none() && columns.guess.is_none();
         let total = columns.total.filter(|_| is_total_sure).map(&cell).filter(|total| !cells::is_missing(total));
         self.key.clear();
-        let (gpu_key, host_key, total_key) = (gpu.unwrap_or(""), host.unwrap_or(""), total.unwrap_or(""));
-        let _infallible: std::fmt::Result = write!(self.key, "{gpu_key}\0{host_key}\0{total_key}\0");
-        if let Some(pid) = pid {
-            let _infallible: std::fmt::Result = write!(self.key, "{pid}");
+        for part in [gpu, host, total, columns.pid.map(&cell)] {
+            self.key.push_str(part.unwrap_or(""));
+            self.key.push('\0');
         }
         if let Some(at) = self.series_by_key.get(&self.key) {
             return *at;

@@ -43,6 +43,7 @@ impl OtherFormat {
                 Self::NvidiaSmiError
             }
             _ if line.starts_with("NVIDIA System Management Interface") => Self::NvidiaSmiHelp,
+            _ if line.starts_with("# ") && has("gpu") && has("memory") && has("temp") => Self::GputopTable,
             _ if line.starts_with('#') && has("gpu") && has("pid") => Self::Pmon,
             _ if line.starts_with('#') && has("gpu") && ["pwr", "fb", "sm", "rxpci", "mclk"].into_iter().any(has) => {
                 Self::Dmon
@@ -51,7 +52,6 @@ impl OtherFormat {
             _ if line.starts_with("# HELP ") || line.starts_with("# TYPE ") || is_metric(line) => Self::Prometheus,
             _ if line.starts_with('[') && line.contains(" MB |") => Self::Gpustat,
             _ if line.starts_with("Usage: gputop") => Self::GputopHelp,
-            _ if line.starts_with("# ") && has("gpu") && has("memory") && has("temp") => Self::GputopTable,
             _ if line.contains("CUDA out of memory. Tried to allocate") => Self::OutOfMemoryMessage,
             _ if line.starts_with("PAR1") || line.chars().filter(|character| *character == '\u{fffd}').count() > 8 => {
                 Self::Binary

@@ -67,7 +67,7 @@ fn the_headline_says_what_happened() {
     let (sentence, last, _, ends) = judge(7200, |second| if second < 3000 { leak(second) } else { 21_000 });
     assert!(sentence.contains(" to 49m58s") && sentence.ends_with("released at 42.9 of 80 GiB"), "{sentence}");
     assert_eq!((last.as_str(), ends), ("steady", vec!["released".to_owned()]));
-    // Nothing happened.
+    // Nothing happened, or too little to tell.
     assert_eq!(judge(7200, |_| 20_480).0, "steady for 1h59m; 20 of 80 GiB at the end");
     assert_eq!(judge(10, |_| 20_480).0, "too soon to say: 5 samples in 8s");
 }

@@ -54,7 +54,9 @@ pub(super) fn add(text: &mut StyledText, series: &[&JudgedSeries], all: bool) {
         .filter(|(count, _)| *count > 0)
         .map(|(count, words)| format!("{count} {words}"))
         .collect();
-    text.paragraph(4, format_args!("{} series: {}", series.len(), counts.join(", ")));
+    let slow = series.iter().filter(|judged| judged.creep.is_some()).count();
+    let slow = if slow > 0 { format!(" ({slow} of them grow slowly)") } else { String::new() };
+    text.paragraph(4, format_args!("{} series: {}{slow}", series.len(), counts.join(", ")));
     let listed = count(SeriesRank::Leaked) + count(SeriesRank::Suspect);
     let shown = if all { listed } else { listed.min(MOST_ROWS) };
     if shown > 0 {

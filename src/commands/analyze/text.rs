@@ -117,7 +117,8 @@ fn add_series(text: &mut StyledText, judged: &JudgedSeries, all: bool) {
     let mut paragraph = |paragraph: std::fmt::Arguments<'_>| text.paragraph(INDENT, paragraph);
     let capacity = judged.capacity.map_or_else(String::new, |capacity| format!(" of {capacity}"));
     let span = elapsed(judged.span);
-    paragraph(format_args!("  {} samples in {span}; {}{capacity} at the end", judged.samples, judged.held));
+    let plural = if judged.samples == 1 { "" } else { "s" };
+    paragraph(format_args!("  {} sample{plural} in {span}; {}{capacity} at the end", judged.samples, judged.held));
     if let Some(split) = judged.split {
         let (allocated, unallocated) = (split.allocated, split.reserved.saturating_sub(split.allocated));
         let fragmented = judged.series.allocator.map(|allocator| allocator.fragmented).filter(|bytes| bytes.0 > 0);
