@@ -85,12 +85,15 @@ fn gpus_that_cannot_be_told_apart_are_refused() {
     let rows: String = (0..60).map(|at| two(at * 5000, [16_384, 81_559][usize::from(at % 3 == 0)])).collect();
     refused(&format!("timestamp, memory.used [MiB], memory.total [MiB]\n{rows}"));
     // A process on two GPUs.
-    let mut processes = "timestamp, pid, used_gpu_memory [MiB]\n".to_owned();
-    for at in 0..60 {
-        let _infallible: std::fmt::Result = write!(processes, "{0}, 7, 100 MiB\n{0}, 7, 900 MiB\n", date(at * 5000));
+    for apart in [0, 3] {
+        let mut processes = "timestamp, pid, used_gpu_memory [MiB]\n".to_owned();
+        for at in (0..300_000).step_by(5000) {
+            let (first, second) = (date(at), date(at + apart));
+            let _infallible: std::fmt::Result = write!(processes, "{first}, 7, 100 MiB\n{second}, 7, 900 MiB\n");
+        }
+        let sentence = refused(&processes);
+        assert!(sentence.contains("--query-compute-apps=timestamp,gpu_uuid,pid,"), "{sentence}");
     }
-    let sentence = refused(&processes);
-    assert!(sentence.contains("--query-compute-apps=timestamp,gpu_uuid,pid,"), "{sentence}");
 }
 
 #[test]
@@ -211,6 +214,7 @@ fn other_formats_are_named_with_the_command_to_run() {
             "the header has no used memory",
             "--query-gpu=timestamp,index,",
         ),
+        ("timestamp, memory.used [MiB]\n2026/11/21 13:05:42.0, [N/A]\n", "all readings are missing (1)", ""),
         ("", "it is empty", ""),
     ] {
         let Some(LogProblem::Empty(sentence)) = read(text).problem else { panic!("{text}") };

@@ -45,13 +45,10 @@ pub(super) fn separate(
         let series = &series[row.series as usize];
         series.gpu.is_none() && series.pid.is_none()
     };
-    if !series.iter().any(|series| series.gpu.is_none() && series.pid.is_none()) {
-        return Ok(None);
-    }
-    let at = rows.iter().enumerate().filter(|(_, row)| is_unnamed(row)).map(|(at, _)| at).collect();
+    let at: Vec<usize> = rows.iter().enumerate().filter(|(_, row)| is_unnamed(row)).map(|(at, _)| at).collect();
+    let Some(first) = at.first().map(|at| rows[*at].series) else { return Ok(None) };
     let unnamed = UnnamedRows { rows, at };
     let refused = || Err(format!("the rows are of several GPUs, and no column tells which: use `{GPU_COMMAND}`"));
-    let first = unnamed.rows[unnamed.at[0]].series;
     let has_one_total = unnamed.at.iter().all(|at| unnamed.rows[*at].series == first);
     let (size, begins, rows_left_out) = match unnamed.bursts() {
         Bursts::Fixed { size, begins, rows_left_out }
@@ -101,13 +98,12 @@ fn check_processes(rows: &[LogRow], series: &[LogSeries]) -> Result<(), String> 
     if !series.iter().any(|series| series.gpu.is_none() && series.pid.is_some()) {
         return Ok(());
     }
-    let (mut latest, mut samples, mut repeated) = (vec![None; series.len()], 0_u64, 0_u64);
-    for row in rows.iter().filter(|row| series[row.series as usize].gpu.is_none()) {
-        let before = latest[row.series as usize].replace(row.time);
-        samples += 1;
-        repeated += u64::from(before == Some(row.time));
+    let mut places = vec![Vec::new(); series.len()];
+    for (at, row) in rows.iter().enumerate().filter(|(_, row)| series[row.series as usize].gpu.is_none()) {
+        places[row.series as usize].push(at);
     }
-    if repeated * 10 > samples {
+    let is_on_several = |at: Vec<usize>| !matches!(UnnamedRows { rows, at }.bursts(), Bursts::None);
+    if places.into_iter().any(is_on_several) {
         return Err(format!("processes are on several GPUs, and no column tells which: use `{PROCESS_COMMAND}`"));
     }
     Ok(())

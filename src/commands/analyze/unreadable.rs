@@ -94,7 +94,7 @@ impl UnreadableLines {
     pub(super) fn advice(&self, missing: u64) -> String {
         let most = self.reasons.iter().max_by_key(|counted| counted.count);
         match most {
-            None if missing > 0 => format!("all {missing} readings are missing, such as `[N/A]`"),
+            None if missing > 0 => format!("all readings are missing ({missing}), such as `[N/A]`"),
             Some(counted) if counted.reason.reason == UnreadableReason::NO_TIME => {
                 format!("line {}: {}; {ACCEPTED}", counted.first_line, counted.reason.sentence())
             }
