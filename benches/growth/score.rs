@@ -166,7 +166,8 @@ impl Outcome {
 
     pub(crate) fn line(&self, case: &Case) -> String {
         format!(
-            "onset {:.0?} end {:.0} plateau {:.0?} detected {:.0?} delay {:.0} share {:.2} half {:.2?} widths {:.2} minutes {:?} alarms {:.0?} lingered {:.0}",
+            "episodes {} onset {:.0?} end {:.0} plateau {:.0?} detected {:.0?} delay {:.0} share {:.2} half {:.2?} widths {:.2} minutes {:?} alarms {:.0?} lingered {:.0}",
+            self.episodes,
             case.onset,
             case.end,
             case.plateau,

@@ -210,6 +210,9 @@ impl LeakDetector {
             return;
         }
         let fallen = before - now;
+        if let Some(watched) = &mut self.watched {
+            watched.remove_fall(&mut self.levels, f64::from(before), f64::from(now));
+        }
         if now < NOTHING && fallen > MUCH {
             self.is_empty = true;
             (self.watched, self.stopped_leak) = (None, None);
@@ -247,6 +250,9 @@ impl LeakDetector {
 
     /// Looks for growth on the `finished` finest levels, which have a new bucket, and whether the watched one goes on.
     fn judge(&mut self, at: Moment, finished: usize) {
+        if let Some(watched) = &mut self.watched {
+            watched.remove_rise(&mut self.levels);
+        }
         let is_leaking = self.watched.as_ref().is_some_and(|watched| watched.is_leak);
         let held = self.levels.filled(0).as_slice().last().map_or(0.0, |point| point.low);
         // A leak that stopped raises no second alarm for a little more.
@@ -263,7 +269,7 @@ impl LeakDetector {
             suspects.max_by(|one, other| rank(one).partial_cmp(&rank(other)).unwrap_or(std::cmp::Ordering::Equal));
         match (&mut self.watched, best) {
             (Some(watched), best) if watched.is_leak || !best.is_some_and(|best| best.is_leak) => {
-                watched.follow(&found, self.levels.now());
+                watched.follow(&found, &self.levels);
             }
             (_, Some(best)) => self.watched = Some(WatchedGrowth::new(*best, &self.levels, self.stopped_leak).into()),
             (_, None) => {}

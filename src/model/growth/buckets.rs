@@ -197,6 +197,33 @@ impl Default for BucketLevels {
 impl BucketLevels {
     pub(super) const COUNT: usize = 6;
 
+    /// Raises or lowers what was before a jump by the jump in KiB. `since` is when it ended, in seconds since boot, and `level`
+    /// the lowest amount since then, in KiB.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "buckets since boot are fewer than 2^53, and amounts are within the bounds of their type"
+    )]
+    pub(super) fn remove_jump(&mut self, jump: f64, since: f64, level: f64) {
+        let (number, finest) = (self.number, self.finest);
+        let Some(varying) = &mut self.varying else { return };
+        let whole = |kib: f64| kib.clamp(0.0, f64::from(u32::MAX - 1)) as u32;
+        let moved = |kib: u32| whole(f64::from(kib) + jump);
+        for (at, buckets) in varying.levels.iter_mut().enumerate() {
+            let width = Self::seconds(finest << (2 * at));
+            let ends = (0..=number >> (2 * at)).rev().map(|number| (number + 1) as f64 * width);
+            let newest_first = std::iter::once(&mut buckets.open).chain(buckets.full.iter_mut().rev());
+            for (end, bucket) in ends.zip(newest_first).filter(|(_, bucket)| !bucket.is_hole()) {
+                if end <= since {
+                    *bucket = Bucket { low: moved(bucket.low), high: moved(bucket.high) };
+                } else if end - width < since {
+                    bucket.low = moved(bucket.low).min(whole(level)).max(bucket.low);
+                }
+            }
+        }
+    }
+
     /// Whether the levels of a checkpoint keep the rules that their arithmetic relies on, for a series whose last sample
     /// was at a time.
     pub(super) fn is_sound(&self, last: Moment) -> bool {

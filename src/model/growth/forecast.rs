@@ -74,22 +74,24 @@ impl Pace {
     }
 }
 
-/// The slope of the line through the floor by least squares, in KiB per second. It counts all buckets, where the gains of parts count
-/// the first and the last one.
+/// The slope of the floor in KiB per second: the median of the slopes between each two buckets (Theil and Sen). A single jump hardly
+/// changes it.
 fn fitted_rate(watched: &WatchedGrowth, levels: &BucketLevels) -> f64 {
     let points = levels.reaching(watched.longest.from);
     let known = points.as_slice();
     let known = &known[known.partition_point(|point| point.at < watched.longest.from)..];
     let floor = floor(known);
-    #[expect(clippy::cast_precision_loss, reason = "a level has few buckets")]
-    let count = known.len().max(1) as f64;
-    let middle = known.iter().map(|point| point.at).sum::<f64>() / count;
-    let (mut up, mut along) = (0.0, 0.0);
-    for (point, floor) in known.iter().zip(floor) {
-        up += (point.at - middle) * floor;
-        along += (point.at - middle).powi(2);
+    let mut slopes = Vec::with_capacity(known.len() * known.len() / 2);
+    for (at, (from, low)) in known.iter().zip(floor).enumerate() {
+        let later = known[at + 1..].iter().zip(&floor[at + 1..]);
+        slopes.extend(later.map(|(to, high)| (high - low) / (to.at - from.at)));
     }
-    if up > 0.0 { up / along } else { watched.longest.rate() }
+    if slopes.is_empty() {
+        return watched.longest.rate();
+    }
+    let middle = slopes.len() / 2;
+    let (_, median, _) = slopes.select_nth_unstable_by(middle, f64::total_cmp);
+    if *median > 0.0 { *median } else { watched.longest.rate() }
 }
 
 /// The standard error of the rate, as a share of it.
@@ -101,7 +103,7 @@ fn noise(watched: &WatchedGrowth) -> f64 {
 pub(super) fn forecast(watched: &WatchedGrowth, levels: &BucketLevels, limit: f64) -> Option<Forecast> {
     let pace = Pace::of(watched, levels);
     let now = levels.now();
-    let held = floor_now(watched, levels);
+    let held = watched.floor_now(levels);
     let [usual, most] = peaks(levels).map(|peak| (limit - peak.max(held)).max(0.0));
     let likely = pace.seconds(usual);
     let (power, (least, largest)) = (ERROR.1, RATIOS);
@@ -116,16 +118,6 @@ pub(super) fn forecast(watched: &WatchedGrowth, levels: &BucketLevels, limit: f6
         low: seconds((pace.seconds(sure_room) * libm::exp(-error)).min(likely))?,
         high: seconds(likely * libm::exp(error) + watched.rest.min(likely))?,
     })
-}
-
-/// The floor now, in KiB: the lowest amount of the last part, and what was gained since then, unless the series shows less.
-fn floor_now(watched: &WatchedGrowth, levels: &BucketLevels) -> f64 {
-    let points = levels.reaching(levels.now() - watched.longest.part);
-    let begin = levels.now() - watched.longest.part - 0.5 * points.width;
-    let recent = points.as_slice().iter().filter(|point| point.at >= begin);
-    let (low, top) =
-        recent.fold((f64::INFINITY, 0.0_f64), |(low, top), point| (low.min(point.low), top.max(point.low)));
-    (low + watched.rate * watched.longest.part).min(top)
 }
 
 /// The usual highest amount, and the highest one, in KiB.

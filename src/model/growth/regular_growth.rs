@@ -41,11 +41,12 @@ const FORGIVEN: f64 = 0.5;
 
 /// The seconds for which growth lasts before it is a leak, if memory lasts for no more than the second number of seconds; and the
 /// power with which a farther end makes it longer. The farther the end, the surer the verdict.
-const SPAN_OF_LEAK: (f64, f64, f64) = (110.0, 900.0, 0.3);
+const SPAN_OF_LEAK: (f64, f64, f64) = (110.0, 900.0, 0.35);
 
-/// How many seconds it lasts while a process loads. Loading is most of the memory, and is at least this fast, in KiB per second:
-/// slow for a file system, and fast for a leak.
+/// How many seconds it lasts while a process loads. Loading begins with at most this share of the memory, and is at least this
+/// fast, in KiB per second: slow for a file system, and fast for a leak.
 const SPAN_OF_LOADING: f64 = 1200.0;
+const LOADED: f64 = 0.7;
 const LOADING: f64 = 12.0 * 1024.0;
 
 /// The share of that span that makes a suspect.
@@ -134,7 +135,7 @@ impl RegularGrowth {
         {
             return None;
         }
-        let needed = if floor[from] < 0.5 * end && gained > LOADING * span {
+        let needed = if floor[from] < LOADED * end && gained > LOADING * span {
             SPAN_OF_LOADING
         } else {
             SPAN_OF_LEAK.0 * libm::pow((left / SPAN_OF_LEAK.1).max(1.0), SPAN_OF_LEAK.2)

@@ -240,7 +240,7 @@ fn four_equal_steps_are_no_leak_and_the_sixth_one_is() {
 }
 
 #[test]
-fn a_suspicion_ends_soon_after_a_step_is_missing_and_a_leak_that_stopped_does_not_come_back() {
+fn a_suspicion_ends_after_two_steps_are_missing_and_a_leak_that_stopped_does_not_come_back() {
     let told = |mib: &dyn Fn(u64) -> u64| {
         let mut growth = LeakDetector::default();
         let outlooks = (0..6000).map(|at| {
@@ -252,7 +252,7 @@ fn a_suspicion_ends_soon_after_a_step_is_missing_and_a_leak_that_stopped_does_no
     let few = told(&job(|at| (at / 150).min(5) * 300));
     assert!(few.contains(&LeakVerdict::Suspect));
     let last = few.iter().rposition(|verdict| *verdict >= LeakVerdict::Suspect);
-    assert!(last.is_some_and(|last| last < 5 * 150 + 300), "{last:?}");
+    assert!(last.is_some_and(|last| last < 5 * 150 + 400), "{last:?}");
     let filled = told(&job(|at| at.min(1000) + at.saturating_sub(1000) / 1000));
     assert!(filled.contains(&LeakVerdict::Leak));
     assert!(filled[1120..].iter().all(|verdict| *verdict < LeakVerdict::Suspect));
@@ -424,4 +424,29 @@ fn a_series_of_days_takes_little_memory() {
     assert!(size_of::<LeakDetector>() < 640, "{}", size_of::<LeakDetector>());
     let growth = watched(3 * 86_400, |at| 1000 + at % 7);
     assert!(growth.levels.heap() < 4096, "{}", growth.levels.heap());
+}
+
+#[test]
+fn a_leak_goes_on_while_something_else_gives_memory_back_and_takes_it_again() {
+    let with_neighbour = job(|at| at * 2 + if (3000..4000).contains(&at) { 0 } else { 2000 });
+    let mut growth = LeakDetector::default();
+    let mut verdicts = Vec::new();
+    for at in 0..6000 {
+        growth.push(Moment(5_000_000 + at * 1000), Bytes(with_neighbour(at) * MIB), Some(Bytes(LIMIT * MIB)));
+        verdicts.push(growth.verdict());
+    }
+    let first = verdicts.iter().position(|verdict| *verdict == LeakVerdict::Leak).expect("it is found");
+    let end = verdicts[first..].iter().position(|verdict| *verdict != LeakVerdict::Leak);
+    assert_eq!(end, None, "found after {first} s");
+    let rate = growth.evidence().expect("a leak has evidence").rate.0 / f64::from(1 << 20);
+    assert!((1.9..2.1).contains(&rate), "{rate} MiB/s");
+}
+
+#[test]
+fn a_leak_that_goes_on_after_a_rest_has_its_mean_rate() {
+    // 4 MiB/s for 300 s of each 1200 s.
+    let resting = job(|at| at / 1200 * 1200 + (at % 1200).min(300) * 4);
+    let growth = check(1200 + 290, resting, LeakVerdict::Leak);
+    let rate = growth.evidence().expect("a leak has evidence").rate.0 / f64::from(1 << 20);
+    assert!((1.0..2.0).contains(&rate), "{rate} MiB/s");
 }

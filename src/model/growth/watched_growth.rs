@@ -1,19 +1,21 @@
 //! A growth that is suspect or a leak, from when it is found until it has stopped.
 //!
 //! It stops when the floor stalls: when it rises by less than a quarter of what the rate predicts, for longer than it ever did
-//! before it went on. Memory that is given back is a stall, too.
+//! before it went on. Memory that is given back is a stall, too, unless it is only a part of what the leak has gained: then it
+//! belongs to something else, and is removed from the past.
 
 use serde::{Deserialize, Serialize};
 
-use super::buckets::BucketLevels;
+use super::buckets::{BucketLevels, Point};
 use super::regular_growth::RegularGrowth;
-use super::{Evidence, LONGEST_SPAN};
+use super::{Evidence, LONGEST_SPAN, floor, kib};
 
 /// Growth stalls while it gains less than this share of what its rate predicts.
 const LEAST_PACE: f64 = 0.25;
 
-/// The stall in seconds that ends a leak that never stalled before, and how many times the longest one ends one that did.
-const PATIENCE_WITH_LEAK: (f64, f64) = (110.0, 1.6);
+/// The stall in seconds that ends a leak that never stalled before, and how many times the longest one ends one that did: pauses of
+/// a job often differ by so much.
+const PATIENCE_WITH_LEAK: (f64, f64) = (110.0, 3.0);
 
 /// The same for a suspect.
 const PATIENCE_WITH_SUSPECT: (f64, f64) = (80.0, 1.2);
@@ -23,6 +25,15 @@ const LEAST_BUCKETS: f64 = 1.6;
 
 /// The seconds for which memory may be given back: a garbage collection, or an emptied cache that fills again.
 const LONGEST_DIP: f64 = 64.0;
+
+/// A rise this many times what the rate predicts is a jump, with another cause.
+const JUMP: f64 = 3.0;
+
+/// The KiB below which a jump is ignored: half of what a CUDA context takes.
+const SMALLEST_JUMP: f64 = 262_144.0;
+
+/// Memory that is given back at once is not the leak's while it is less than this share of what the leak has gained.
+const SHARE_OF_OTHERS: f64 = 0.5;
 
 /// A stall that is this much shorter than the one before is a new one: growth went on between them.
 const WENT_ON: f64 = 0.4;
@@ -49,6 +60,8 @@ pub(super) struct WatchedGrowth {
     pub(super) rate: f64,
     /// The growth over the longest time.
     pub(super) longest: RegularGrowth,
+    /// Memory that something else gave back at once, and has not taken again, in KiB.
+    given_back: f64,
     /// The longest part of the current stall, in seconds.
     stall: f64,
     /// The longest stall after which growth went on, in seconds.
@@ -73,8 +86,20 @@ impl WatchedGrowth {
                 from = from.min(stopped.began);
             }
         }
-        let (is_leak, rate) = (growth.is_leak, growth.rate());
-        Self { is_leak, from, rate, longest: growth, stall: 0.0, survived, rest, evidence: Evidence::default() }
+        let is_leak = growth.is_leak;
+        let longest = if from < growth.from { on_average(growth, levels, from) } else { growth };
+        let rate = longest.rate();
+        Self {
+            is_leak,
+            from,
+            rate,
+            longest,
+            given_back: 0.0,
+            stall: 0.0,
+            survived,
+            rest,
+            evidence: Evidence::default(),
+        }
     }
 
     /// Whether the figures of a checkpoint, which may be forged, are such that arithmetic with them stays finite.
@@ -85,20 +110,71 @@ impl WatchedGrowth {
         let spans = [self.from, self.stall, self.survived, self.rest, self.evidence.span].into_iter().chain(ends);
         self.longest.is_sound()
             && (1e-6..1e12).contains(&self.rate)
+            && (0.0..1e12).contains(&self.given_back)
             && spans.into_iter().all(|seconds| (0.0..=LONGEST_SPAN).contains(&seconds))
     }
 
     /// Learns from the growth that is regular now.
-    pub(super) fn follow(&mut self, found: &[RegularGrowth], now: f64) {
-        let age = now - self.from;
-        let grown = found.iter().filter(|growth| growth.span < 1.2 * age);
+    pub(super) fn follow(&mut self, found: &[RegularGrowth], levels: &BucketLevels) {
+        let age = levels.now() - self.from;
+        let grown = found.iter().filter(|growth| growth.span <= age);
         let Some(longest) = grown.max_by(|one, other| one.span.total_cmp(&other.span)) else { return };
         if longest.span > 0.4 * age {
             self.longest = *longest;
+        } else if self.rest > 0.0 {
+            self.longest = on_average(*longest, levels, self.from);
+            self.rate = self.longest.rate();
         }
         // While growth stalls, the rate is kept: else it would follow the stall.
         if longest.span > 0.7 * age && self.stall <= self.survived.max(PATIENCE_WITH_LEAK.0 / 2.0) {
             self.rate = longest.rate();
+        }
+    }
+
+    /// The floor now, in KiB: the lowest amount of the last part, and what was gained since then, unless the series shows less.
+    pub(super) fn floor_now(&self, levels: &BucketLevels) -> f64 {
+        let points = levels.reaching(levels.now() - self.longest.part);
+        let begin = levels.now() - self.longest.part - 0.5 * points.width;
+        let recent = points.as_slice().iter().filter(|point| point.at >= begin);
+        let (low, top) =
+            recent.fold((f64::INFINITY, 0.0_f64), |(low, top), point| (low.min(point.low), top.max(point.low)));
+        (low + self.rate * self.longest.part).min(top)
+    }
+
+    /// Removes from the past memory that something else gives back at once, at a sample of so many KiB after one of `before`.
+    pub(super) fn remove_fall(&mut self, levels: &mut BucketLevels, before: f64, now: f64) {
+        let fall = self.floor_now(levels).min(before) - now;
+        if self.is_leak && fall > SMALLEST_JUMP && fall < SHARE_OF_OTHERS * kib(self.evidence.gained) {
+            self.given_back += fall;
+            levels.remove_jump(-fall, levels.now(), now);
+        }
+    }
+
+    /// Removes from the past memory that something else takes again.
+    pub(super) fn remove_rise(&mut self, levels: &mut BucketLevels) {
+        if self.given_back < SMALLEST_JUMP {
+            return;
+        }
+        let finest = levels.filled(0);
+        let since = levels.now() - LONGEST_DIP.max(4.0 * finest.width);
+        // A part, or a stall that was survived, ends with a step of the leak itself.
+        let part = self.longest.part.max(LONGEST_DIP).max(self.survived);
+        let earlier = levels.reaching(since - part);
+        let from = since - part - 0.5 * earlier.width;
+        let lowest = |points: &[Point], from: f64, to: f64| {
+            let within = points.iter().filter(|point| point.at > from && point.at < to);
+            within.map(|point| point.low).min_by(f64::total_cmp)
+        };
+        let (Some(before), Some(recent)) =
+            (lowest(earlier.as_slice(), from, since), lowest(finest.as_slice(), since, f64::INFINITY))
+        else {
+            return;
+        };
+        let (rise, usual) = (recent - before, self.rate * (part + levels.now() - since));
+        let taken = (rise - usual).min(self.given_back);
+        if rise > JUMP * usual && taken > SMALLEST_JUMP {
+            self.given_back -= taken;
+            levels.remove_jump(taken, since, recent);
         }
     }
 
@@ -114,6 +190,18 @@ impl WatchedGrowth {
         let patience = least.max(times * self.survived).max(LEAST_BUCKETS * levels.width(0));
         (stall > patience).then_some(stall * (1.0 - LEAST_PACE))
     }
+}
+
+/// Returns a growth that resumed after a rest as it is on average since the leak began.
+fn on_average(growth: RegularGrowth, levels: &BucketLevels, from: f64) -> RegularGrowth {
+    let points = levels.reaching(from);
+    let known = points.as_slice();
+    let floor = floor(known);
+    let first = known.partition_point(|point| point.at < from).min(known.len().saturating_sub(1));
+    let gained = known.len().checked_sub(1).map_or(0.0, |last| floor[last] - floor[first]).max(growth.gained);
+    let span = levels.now() - from;
+    let rate = gained / span;
+    RegularGrowth { from, span, gained, part: 0.5 * span, parts: 2.0, rates: [rate, rate], ..growth }
 }
 
 /// The longest time up to now, in seconds, in which the floor rose by less than a quarter of what the rate predicts. The floor
