@@ -9,6 +9,8 @@ mod events;
 mod find;
 mod grammar;
 mod json;
+#[cfg(test)]
+mod known_error_tests;
 mod known_errors;
 mod message;
 mod other_processes;

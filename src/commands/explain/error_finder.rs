@@ -101,6 +101,7 @@ static CODE: LazyLock<Regex> = LazyLock::new(|| {
         | (?:^|\s)(?:\#|//|/\*|>>>|\$|grep|rg|sed|awk|echo)\s
         | \.(?:md|rst)[:-]\d+[:-]
         | [!=]=\s*$
+        | \s=\s*[\x22']$
         ",
     )
 });
@@ -108,7 +109,7 @@ static CODE: LazyLock<Regex> = LazyLock::new(|| {
 /// Text that says that nothing has failed.
 static HARMLESS: LazyLock<Regex> = LazyLock::new(|| {
     regex(
-        "The caller indicates that this is not a failure|No valid triton configs|Ignoring this choice|[Ss]kipping tactic",
+        r"The caller indicates that this is not a failure|\] No valid triton configs|Ignoring this choice|[Ss]kipping tactic",
     )
 });
 

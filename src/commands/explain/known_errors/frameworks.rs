@@ -8,12 +8,19 @@ pub(super) const ERRORS: &[KnownError] = &[
     KnownError {
         cause: "mps",
         title: "MPS (the GPU of a Mac) is out of memory",
-        forms: &[form(
-            "MPS backend out of memory",
-            r"MPS backend out of memory \(MPS allocated: (?P<own>[\d.]+ \w+), other allocations: (?P<others>[\d.]+ \w+), max allowed: (?P<limit>[\d.]+ \w+)\)\. Tried to allocate (?P<asked>[\d.]+ \w+)",
-            "PyTorch holds {own} and other programs or libraries {others} of the memory that the Mac's GPU shares with the host; \
+        forms: &[
+            form(
+                "MPS backend out of memory",
+                r"MPS backend out of memory \(MPS allocated: (?P<own>[\d.]+ \w+), other allocations: (?P<others>[\d.]+ \w+), max allowed: (?P<limit>[\d.]+ \w+)\)\. Tried to allocate (?P<asked>[\d.]+ \w+)",
+                "PyTorch holds {own} and other programs or libraries {others} of the memory that the Mac's GPU shares with the host; \
              {asked} more would pass the limit of {limit}.",
-        )],
+            ),
+            form(
+                "Invalid buffer size",
+                r"Invalid buffer size: (?P<size>[\d.]+ \w+)",
+                "PyTorch asked the Mac's GPU for one tensor of {size}, which is more than its memory, or than one buffer may have.",
+            ),
+        ],
         advice: &["mps"],
         follows: &[],
         absorbs: &[],
@@ -76,17 +83,17 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             anywhere(
                 "bfc_allocator",
-                r"bfc_allocator\.cc:\d+\] (?:Allocator \((?P<name>[^)]*)\) ran out of memory trying to allocate (?P<size>[\d.]+ ?\w+))",
+                r"(?:tensorflow|local_xla|local_tsl)/\S*bfc_allocator\.cc:\d+\] (?:Allocator \((?P<name>[^)]*)\) ran out of memory trying to allocate (?P<size>[\d.]+ ?\w+))",
                 "TensorFlow's allocator {name} asked for {size}, and its share of the GPU is full.",
             ),
             anywhere(
                 "failed to allocate",
-                r"cuda_driver\.cc:\d+\] failed to allocate (?P<size>[\d.]+ ?\w+) .*CUDA_ERROR_OUT_OF_MEMORY",
+                r"failed to allocate (?P<size>[\d.]+ ?\w+) \(\d+ bytes\) from device: CUDA_ERROR_OUT_OF_MEMORY",
                 "TensorFlow asked the driver for {size} at once, which is more than was free on the GPU.",
             ),
             form(
                 "Dst tensor is not initialized",
-                r"(?:\w*InternalError: |Internal: )?Dst tensor is not initialized",
+                r"(?:[\w.]*InternalError: |Internal: )?Dst tensor is not initialized",
                 "TensorFlow had no GPU memory to copy a tensor to: this is how it reports a full GPU here.",
             ),
             anywhere(
@@ -115,6 +122,12 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "XLA, which compiles and runs JAX programs, could not get memory on the GPU or TPU.",
             ),
             anywhere(
+                "bfc_allocator",
+                r"external/xla/\S*bfc_allocator\.cc:\d+\] Allocator \((?P<name>[^)]*)\) ran out of memory trying to allocate (?P<size>[\d.]+ ?\w+)",
+                "XLA, which compiles and runs JAX programs, asked for {size}, and its share of the GPU is full. A JAX program takes three \
+                 quarters of the GPU at its start.",
+            ),
+            anywhere(
                 "XLA:TPU",
                 r"XLA:TPU compile permanent error\. Ran out of memory",
                 "A program that XLA compiled for a TPU needs more memory than the TPU has.",
@@ -127,11 +140,18 @@ pub(super) const ERRORS: &[KnownError] = &[
     KnownError {
         cause: "cupy",
         title: "CuPy is out of GPU memory",
-        forms: &[form(
-            "ut of memory ",
-            r"(?:.*: )?[Oo]ut of memory (?:to allocate|allocating) (?P<bytes>[\d,]+) bytes \((?:total|allocated so far:?) (?P<held>[\d,]+) bytes(?:, limit set to: (?P<limit>[\d,]+) bytes)?\)",
-            "CuPy asked for {bytes} more while its memory pool held {held}.",
-        )],
+        forms: &[
+            anywhere(
+                "cudaErrorMemoryAllocation",
+                r"cupy\S*CUDARuntimeError: cudaErrorMemoryAllocation",
+                "CuPy got no memory from the driver.",
+            ),
+            form(
+                "ut of memory ",
+                r"(?:.*: )?[Oo]ut of memory (?:to allocate|allocating) (?P<bytes>[\d,]+) bytes \((?:total|allocated so far:?) (?P<held>[\d,]+) bytes(?:, limit set to: (?P<limit>[\d,]+) bytes)?\)",
+                "CuPy asked for {bytes} more while its memory pool held {held}.",
+            ),
+        ],
         advice: &["cupy"],
         follows: &[],
         absorbs: &["cuda_out_of_memory"],

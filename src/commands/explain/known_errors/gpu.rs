@@ -56,6 +56,11 @@ pub(super) const ERRORS: &[KnownError] = &[
                  cache has filled the GPU.",
             ),
             form(
+                "cublas runtime error",
+                r"cublas runtime error : resource allocation failed",
+                "cuBLAS, the library for matrix products, got no memory for its handle and its workspace.",
+            ),
+            form(
                 "cublas",
                 r"(?:failed to create cublas handle|cublasCreate\S* failed|Failed to create cuBLAS)",
                 "cuBLAS, the library for matrix products, got no memory for its handle and its workspace.",
@@ -113,12 +118,20 @@ pub(super) const ERRORS: &[KnownError] = &[
     KnownError {
         cause: "triton_shared_memory",
         title: "A Triton kernel needs more shared memory than the GPU has",
-        forms: &[form(
-            "out of resource: shared memory",
-            r"out of resource: shared memory, Required: (?P<required>\d+), Hardware limit: (?P<limit>\d+)",
-            "A kernel of Triton (torch.compile, or one of a library) asked for {required} bytes of shared memory in each block, and \
+        forms: &[
+            form(
+                "out of resource: shared memory",
+                r"out of resource: shared memory, Required: (?P<required>\d+), Hardware limit: (?P<limit>\d+)",
+                "A kernel of Triton (torch.compile, or one of a library) asked for {required} bytes of shared memory in each block, and \
              this GPU has {limit}. This is no lack of GPU memory: a smaller batch does not help, a smaller kernel does.",
-        )],
+            ),
+            form(
+                "out of resource: ",
+                r"out of resource: (?P<kernel>\S+) Required: (?P<required>\d+) Hardware limit: ?(?P<limit>\d+)",
+                "Triton's kernel {kernel} asked for {required} bytes of shared memory in each block, and this GPU has {limit}. This is no \
+             lack of GPU memory: a smaller batch does not help, a smaller kernel does.",
+            ),
+        ],
         advice: &["triton-shared-memory"],
         follows: &[],
         absorbs: &[],
@@ -179,6 +192,9 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"(?P<backend>CUDA|HIP|XPU|NPU) (?:driver |runtime )?error: ?out of memory\s*(?:$|[.,;\\'\x22)(]|CUDA|Search|Compile|at )",
                 DRIVER_SENTENCE,
             ),
+            anywhere("THCudaCheck FAIL", r"THCudaCheck FAIL .*error=2 : out of memory", DRIVER_SENTENCE),
+            anywhere("cuMemAlloc", r"cuMemAlloc\w* failed: out of memory", DRIVER_SENTENCE),
+            anywhere("ERROR_OUT_OF_", r"(?:PI|UR)_(?:RESULT_)?ERROR_OUT_OF_(?:RESOURCES|HOST_MEMORY)", DRIVER_SENTENCE),
             form(
                 "cuda runtime err",
                 r"(?i)(?P<backend>CUDA) runtime err(?:or)? ?\(2\) ?: out of memory",

@@ -77,7 +77,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             anywhere(
                 "exceeded",
-                r"(?:slurmstepd|srun|slurmd)\S*: .*[Ee]xceeded (?:job|step) memory limit",
+                r"(?:slurmstepd|srun|slurmd)\S*: .*[Ee]xceeded (?:job |step )?memory limit",
                 "The job has used more of the host's memory than it asked Slurm for, and Slurm ended it.",
             ),
             anywhere(
@@ -139,12 +139,18 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             form(
                 "No space left on device",
-                r".*(?:/dev/shm|shm_open|posix_fallocate|NCCL|nccl-).*No space left on device",
+                r".*(?:/dev/shm|shm_open|posix_fallocate|NCCL|nccl-).*No space left on device|\[Errno 28\] No space left on device.*/dev/shm",
                 "Shared memory (/dev/shm) is full. Containers have 64 MB of it unless told otherwise.",
             ),
             anywhere(
+                "Bus error",
+                r"^(?:.*line +\d+: +\d+ )?Bus error(?: +\(core dumped\).*)?$",
+                "A program died of a bus error: most often shared memory (/dev/shm) is full, through which DataLoader workers and NCCL hand \
+                 data over. Containers have 64 MB of it unless told otherwise.",
+            ),
+            anywhere(
                 "/dev/shm/nccl",
-                r"(?:Error|error|WARN).*(?:while creating|failed to (?:extend|open)|creating) shared memory segment /dev/shm/nccl",
+                r"(?:Error|error|WARN).*(?:while creating|failed to (?:extend|open)|creating)(?: shared memory segment)? /dev/shm/nccl",
                 "NCCL could not make its segment in shared memory (/dev/shm): it is full.",
             ),
         ],
@@ -252,7 +258,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             anywhere("exit status -9", r"returned non-zero exit status -9", SIGKILL),
             anywhere(
                 "Killed",
-                r"(?:line +\d+: +|\[\d+\][+-]? +)(?:\d+ )?Killed(?: +\S.*|\s*)$|^(?:\[\w+\]: ?)?Killed\s*(?:\(core dumped\))?$|[)\]]\s*Killed$",
+                r"(?:line +\d+: +|\[\d+\][+-]? +)(?:\d+ )?Killed(?: +\S.*|\s*)$|^(?:\[\w+\]: ?)?Killed(?:: 9)?\s*(?:\(core dumped\))?$|[)\]]\s*Killed$",
                 SIGKILL,
             ),
             anywhere(
@@ -274,6 +280,12 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "SIGKILL",
                 r"(?i:worker|process|task)\b.* (?:was |)(?:killed|ended|terminated) (?:by|with) (?:signal )?(?:9 )?\(?SIGKILL",
                 SIGKILL,
+            ),
+            anywhere(
+                "BrokenProcessPool",
+                r"BrokenProcessPool: A process in the process pool was terminated abruptly",
+                "A worker of a process pool ended without a word. Most often the host or the container ran out of memory, and the kernel \
+                 ended it.",
             ),
             anywhere("SYSTEM_ERROR", r"Worker (?:exit type: SYSTEM_ERROR|unexpectedly exits).*SIGKILL", SIGKILL),
         ],
