@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use super::message::{MessageForm, OomMessage, RoundedAmount};
 use crate::protocol::snapshot::{Missing, Reading};
@@ -113,9 +114,14 @@ pub(super) fn starts(text: &str) -> Vec<MessageStart> {
 }
 
 pub(super) fn may_begin(text: &str) -> bool {
-    let ends_with_part_of = |words: &str| (1..words.len()).any(|length| text.ends_with(&words[..length]));
-    BACKENDS.iter().any(|backend| {
-        ends_with_part_of(&format!("{backend}{MEMORY}")) || ends_with_part_of(&format!("{backend}error:{MEMORY}"))
+    /// The first words of messages, of which a line may end with a part.
+    static WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        BACKENDS.iter().flat_map(|backend| [format!("{backend}{MEMORY}"), format!("{backend}error:{MEMORY}")]).collect()
+    });
+    let Some(last) = text.bytes().next_back() else { return false };
+    // The last byte rules out nearly all parts. All words are ASCII.
+    WORDS.iter().any(|words| {
+        (1..words.len()).any(|length| words.as_bytes()[length - 1] == last && text.ends_with(&words[..length]))
     })
 }
 

@@ -4,223 +4,106 @@ use super::tests::{explained, find};
 
 /// The causes, and logs that name them first.
 const LOGS: &[(&str, &str)] = &[
-    ("cuda_out_of_memory", r##"RuntimeError: CUDA driver error: out of memory"##),
-    ("cuda_out_of_memory", r##"[rank3]: RuntimeError: CUDA error: out of memory"##),
-    ("cuda_out_of_memory", r##"torch.AcceleratorError: CUDA error: out of memory"##),
-    (
-        "cuda_out_of_memory",
-        r##"torch.AcceleratorError: CUDA error: out of memory
-Search for `cudaErrorMemoryAllocation"##,
-    ),
-    ("cuda_out_of_memory", r##"RuntimeError: HIP error: out of memory"##),
-    (
-        "cuda_out_of_memory",
-        r##"RuntimeError: cuda runtime error (2) : out of memory at /opt/conda/THC/THCStorage.cu:58"##,
-    ),
-    (
-        "cuda_out_of_memory",
-        r##"THCudaCheck FAIL file=/pytorch/aten/src/THC/THCGeneral.cpp line=50 error=2 : out of memory"##,
-    ),
-    ("cuda_out_of_memory", r##"2024-05-01 12:00:00,123 ERROR train: CUDA error: out of memory"##),
-    (
-        "cuda_out_of_memory",
-        r##"terminate called after throwing an instance of 'c10::Error'
-  what():  CUDA error: out of memory"##,
-    ),
-    ("cuda_out_of_memory", r##"pycuda._driver.MemoryError: cuMemAlloc failed: out of memory"##),
-    (
-        "cuda_out_of_memory",
-        r##"numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"##,
-    ),
-    ("cuda_out_of_memory", r##"RuntimeError: XPU error: out of memory"##),
-    ("cuda_out_of_memory", r##"RuntimeError: Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES)"##),
-    (
-        "cuda_out_of_memory",
-        r##"RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)"##,
-    ),
-    ("cuda_out_of_memory", r##"level_zero backend failed with error: 38 (UR_RESULT_ERROR_OUT_OF_HOST_MEMORY)"##),
-    ("pytorch", r##"RuntimeError: CUDA out of memory."##),
-    (
-        "pytorch",
-        r##"torch.OutOfMemoryError: XPU out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 15.11 GiB. Of the allocated memory 14.20 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated. Please use `empty_cache` to release all unoccupied cached memory."##,
-    ),
-    (
-        "pytorch",
-        r##"RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 29.50 GiB total capacity; 27.10 GiB already allocated; 27.10 GiB current active; 1.00 GiB free; 27.80 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."##,
-    ),
-    ("cublas", r##"RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"##),
-    (
-        "cublas",
-        r##"RuntimeError: cublas runtime error : resource allocation failed at /pytorch/aten/src/THC/THCGeneral.cpp:216"##,
-    ),
-    (
-        "cudnn",
-        r##"RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED
-You can try to repro this exception"##,
-    ),
-    ("cudnn", r##"RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"##),
-    (
-        "nccl",
-        r##"torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1691, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.19.3
+    ("cuda_out_of_memory", "RuntimeError: CUDA driver error: out of memory"),
+    ("cuda_out_of_memory", "[rank3]: RuntimeError: CUDA error: out of memory"),
+    ("cuda_out_of_memory", "torch.AcceleratorError: CUDA error: out of memory"),
+    ("cuda_out_of_memory", "torch.AcceleratorError: CUDA error: out of memory
+Search for `cudaErrorMemoryAllocation"),
+    ("cuda_out_of_memory", "RuntimeError: HIP error: out of memory"),
+    ("cuda_out_of_memory", "RuntimeError: cuda runtime error (2) : out of memory at /opt/conda/THC/THCStorage.cu:58"),
+    ("cuda_out_of_memory", "THCudaCheck FAIL file=/pytorch/aten/src/THC/THCGeneral.cpp line=50 error=2 : out of memory"),
+    ("cuda_out_of_memory", "2024-05-01 12:00:00,123 ERROR train: CUDA error: out of memory"),
+    ("cuda_out_of_memory", "terminate called after throwing an instance of 'c10::Error'
+  what():  CUDA error: out of memory"),
+    ("cuda_out_of_memory", "pycuda._driver.MemoryError: cuMemAlloc failed: out of memory"),
+    ("cuda_out_of_memory", "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"),
+    ("cuda_out_of_memory", "RuntimeError: XPU error: out of memory"),
+    ("cuda_out_of_memory", "RuntimeError: Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES)"),
+    ("cuda_out_of_memory", "RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)"),
+    ("cuda_out_of_memory", "level_zero backend failed with error: 38 (UR_RESULT_ERROR_OUT_OF_HOST_MEMORY)"),
+    ("pytorch", "RuntimeError: CUDA out of memory."),
+    ("pytorch", "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 15.11 GiB. Of the allocated memory 14.20 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated. Please use `empty_cache` to release all unoccupied cached memory."),
+    ("pytorch", "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 29.50 GiB total capacity; 27.10 GiB already allocated; 27.10 GiB current active; 1.00 GiB free; 27.80 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."),
+    ("cublas", "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+    ("cublas", "RuntimeError: cublas runtime error : resource allocation failed at /pytorch/aten/src/THC/THCGeneral.cpp:216"),
+    ("cudnn", "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED
+You can try to repro this exception"),
+    ("cudnn", "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
+    ("nccl", "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1691, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.19.3
 ncclUnhandledCudaError: Call to CUDA function failed.
 Last error:
-Cuda failure 2 'out of memory'"##,
-    ),
-    ("nccl", r##"[1] misc/strongstream.cc:395 NCCL WARN Cuda failure 2 'out of memory'"##),
-    (
-        "nvml_assert",
-        r##"RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":1016, please report a bug to PyTorch."##,
-    ),
-    (
-        "triton_shared_memory",
-        r##"triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block sizes or `num_stages` may help."##,
-    ),
-    (
-        "triton_shared_memory",
-        r##"torch._inductor.exc.InductorError: RuntimeError: No valid triton configs. OutOfMemoryError: out of resource: triton_per_fused_0 Required: 278528 Hardware limit:232448 Reducing block sizes or `num_stages` may help."##,
-    ),
-    ("xid", r##"[ 1234.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."##),
-    (
-        "xid",
-        r##"kernel: NVRM: Xid (PCI:0000:3b:00): 48, An uncorrectable double bit error (DBE) has been detected on GPU"##,
-    ),
-    (
-        "vllm_cache_too_small",
-        r##"ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (7.45 GiB). Based on the available memory, the estimated maximum model length is 61024. Try increasing `gpu_memory_utilization`"##,
-    ),
-    (
-        "vllm_cache_too_small",
-        r##"ValueError: To serve at least one request with the model's max seq len (32768), 6.0 GiB KV cache is needed, which is larger than the available KV cache memory (2.1 GiB)."##,
-    ),
-    (
-        "vllm_startup_memory",
-        r##"AssertionError: Error in memory profiling. Initial free memory 10.2 GiB, current free memory 12.1 GiB."##,
-    ),
-    ("sglang_memory", r##"RuntimeError: Not enough memory. Please try increasing --mem-fraction-static."##),
-    (
-        "sglang_memory",
-        r##"RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. self.server_args.mem_fraction_static=0.7"##,
-    ),
-    (
-        "shared_memory",
-        r##"RuntimeError: unable to open shared memory object </torch_12345_678> in read-write mode: Too many open files (24)"##,
-    ),
-    ("shared_memory", r##"RuntimeError: unable to write to file </torch_1234_5678_0>: No space left on device (28)"##),
-    (
-        "shared_memory",
-        r##"RuntimeError: unable to mmap 1024 bytes from file </torch_12>: Cannot allocate memory (12)"##,
-    ),
-    ("shared_memory", r##"OSError: [Errno 28] No space left on device: '/dev/shm/psm_1234'"##),
-    ("shared_memory", r##"misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-abc to 33030532 bytes"##),
-    ("shared_memory", r##"Bus error (core dumped)"##),
-    ("worker_killed", r##"RuntimeError: DataLoader worker (pid(s) 3456, 3457) exited unexpectedly"##),
-    ("killed", r##"./run.sh: line 3: 12345 Killed                  python train.py"##),
-    ("killed", r##"[1]+  Killed                  python train.py"##),
-    ("killed", r##"[1]    12345 killed     python train.py"##),
-    ("killed", r##"zsh: killed     python train.py"##),
-    ("killed", r##"Killed: 9"##),
-    ("killed", r##"    Reason:       OOMKilled"##),
-    ("killed", r##"trainer-0   0/1     OOMKilled   0          5m"##),
-    ("killed", r##"worker exited with code 137"##),
-    ("killed", r##"torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"##),
-    ("killed", r##"subprocess.CalledProcessError: Command '[...]' died with <Signals.SIGKILL: 9>."##),
-    (
-        "killed",
-        r##"[2024-01-01 00:00:00,000] [ERROR] [launch.py:321:sigkill_handler] ['python'] exits with return code = -9"##,
-    ),
-    (
-        "killed",
-        r##"concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running or pending."##,
-    ),
-    (
-        "host_allocator",
-        r##"RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 40000000000 bytes. Error code 12 (Cannot allocate memory)"##,
-    ),
-    (
-        "host_allocator",
-        r##"numpy.core._exceptions._ArrayMemoryError: Unable to allocate 29.8 GiB for an array with shape (4000000000,) and data type float64"##,
-    ),
-    (
-        "host_allocator",
-        r##"numpy.core._exceptions.MemoryError: Unable to allocate 29.8 GiB for an array with shape (4,)"##,
-    ),
-    (
-        "host_allocator",
-        r##"terminate called after throwing an instance of 'std::bad_alloc'
-  what():  std::bad_alloc"##,
-    ),
-    ("host_allocator", r##"MemoryError"##),
-    ("host_allocator", r##"MemoryError: std::bad_alloc: out_of_memory: CUDA error at: rmm"##),
-    ("host_allocator", r##"OSError: [Errno 12] Cannot allocate memory"##),
-    (
-        "kernel_oom_killer",
-        r##"May  3 10:11:12 host kernel: Memory cgroup out of memory: Killed process 4242 (python) total-vm:100kB, anon-rss:64000000kB, file-rss:0kB"##,
-    ),
-    ("kernel_oom_killer", r##"[123.4] Out of memory: Kill process 4242 (python) score 950 or sacrifice child"##),
-    (
-        "slurm_oom_kill",
-        r##"slurmstepd: error: Detected 3 oom_kill events in StepId=123.0. Some of the step tasks have been OOM Killed."##,
-    ),
-    ("slurm_oom_kill", r##"slurmstepd: error: Job 123 exceeded memory limit (4194304 > 4096000), being killed"##),
-    ("slurm_oom_kill", r##"srun: error: node01: task 3: Out Of Memory"##),
-    (
-        "ray_memory_monitor",
-        r##"ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."##,
-    ),
-    (
-        "xla",
-        r##"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232 bytes."##,
-    ),
-    ("xla", r##"jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8.00GiB."##),
-    (
-        "xla",
-        r##"2024-01-01 W external/xla/xla/tsl/framework/bfc_allocator.cc:501] Allocator (GPU_0_bfc) ran out of memory trying to allocate 8.00GiB (rounded to 8589934592)requested by op 
-jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."##,
-    ),
-    (
-        "tensorflow",
-        r##"tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[64,64,224,224] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Conv2D]"##,
-    ),
-    ("tensorflow", r##"tensorflow.python.framework.errors_impl.InternalError: Dst tensor is not initialized."##),
-    (
-        "tensorflow",
-        r##"failed to allocate 10.91G (11712724992 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"##,
-    ),
-    (
-        "cupy",
-        r##"cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,589,934,592 bytes (allocated so far: 1,024 bytes)."##,
-    ),
-    ("cupy", r##"cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorMemoryAllocation: out of memory"##),
-    (
-        "llama_cpp",
-        r##"ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory"##,
-    ),
-    ("ollama", r##"Error: model requires more system memory (8.4 GiB) than is available (6.1 GiB)"##),
-    ("ollama", r##"Error: 500 Internal Server Error: llama runner process has terminated: CUDA error: out of memory"##),
-    (
-        "onnx_runtime",
-        r##"onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException: [ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:342 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) Failed to allocate memory for requested buffer of size 65536"##,
-    ),
-    ("onnx_runtime", r##"onnxruntime::CudaCall CUDA failure 2: out of memory ; GPU=0 ; hostname=x"##),
-    ("tensorrt", r##"[TRT] [E] 1: [defaultAllocator.cpp::allocate::31] Error Code 1: Cuda Runtime (out of memory)"##),
-    ("tensorrt", r##"[TensorRT] ERROR: ../rtSafe/safeRuntime.cpp (25) - Cuda Error in allocate: 2 (out of memory)"##),
-    (
-        "mps",
-        r##"RuntimeError: MPS backend out of memory (MPS allocated: 17.00 GB, other allocations: 1.00 GB, max allowed: 18.13 GB). Tried to allocate 256.00 MB on private pool."##,
-    ),
-    ("mps", r##"RuntimeError: Invalid buffer size: 20.00 GiB"##),
-    ("batch_size_search", r##"RuntimeError: No executable batch size found, reached zero."##),
-    ("cuda_malloc_async", r##"torch.OutOfMemoryError: Allocation on device"##),
-    (
-        "cuda_malloc_async",
-        r##"torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)
+Cuda failure 2 'out of memory'"),
+    ("nccl", "[1] misc/strongstream.cc:395 NCCL WARN Cuda failure 2 'out of memory'"),
+    ("nvml_assert", r#"RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":1016, please report a bug to PyTorch."#),
+    ("triton_shared_memory", "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block sizes or `num_stages` may help."),
+    ("triton_shared_memory", "torch._inductor.exc.InductorError: RuntimeError: No valid triton configs. OutOfMemoryError: out of resource: triton_per_fused_0 Required: 278528 Hardware limit:232448 Reducing block sizes or `num_stages` may help."),
+    ("xid", "[ 1234.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."),
+    ("xid", "kernel: NVRM: Xid (PCI:0000:3b:00): 48, An uncorrectable double bit error (DBE) has been detected on GPU"),
+    ("vllm_cache_too_small", "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (7.45 GiB). Based on the available memory, the estimated maximum model length is 61024. Try increasing `gpu_memory_utilization`"),
+    ("vllm_cache_too_small", "ValueError: To serve at least one request with the model's max seq len (32768), 6.0 GiB KV cache is needed, which is larger than the available KV cache memory (2.1 GiB)."),
+    ("vllm_startup_memory", "AssertionError: Error in memory profiling. Initial free memory 10.2 GiB, current free memory 12.1 GiB."),
+    ("sglang_memory", "RuntimeError: Not enough memory. Please try increasing --mem-fraction-static."),
+    ("sglang_memory", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. self.server_args.mem_fraction_static=0.7"),
+    ("shared_memory", "RuntimeError: unable to open shared memory object </torch_12345_678> in read-write mode: Too many open files (24)"),
+    ("shared_memory", "RuntimeError: unable to write to file </torch_1234_5678_0>: No space left on device (28)"),
+    ("shared_memory", "RuntimeError: unable to mmap 1024 bytes from file </torch_12>: Cannot allocate memory (12)"),
+    ("shared_memory", "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1234'"),
+    ("shared_memory", "misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-abc to 33030532 bytes"),
+    ("shared_memory", "Bus error (core dumped)"),
+    ("worker_killed", "RuntimeError: DataLoader worker (pid(s) 3456, 3457) exited unexpectedly"),
+    ("killed", "./run.sh: line 3: 12345 Killed                  python train.py"),
+    ("killed", "[1]+  Killed                  python train.py"),
+    ("killed", "[1]    12345 killed     python train.py"),
+    ("killed", "zsh: killed     python train.py"),
+    ("killed", "Killed: 9"),
+    ("killed", "    Reason:       OOMKilled"),
+    ("killed", "trainer-0   0/1     OOMKilled   0          5m"),
+    ("killed", "worker exited with code 137"),
+    ("killed", "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"),
+    ("killed", "subprocess.CalledProcessError: Command '[...]' died with <Signals.SIGKILL: 9>."),
+    ("killed", "[2024-01-01 00:00:00,000] [ERROR] [launch.py:321:sigkill_handler] ['python'] exits with return code = -9"),
+    ("killed", "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running or pending."),
+    ("host_allocator", "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 40000000000 bytes. Error code 12 (Cannot allocate memory)"),
+    ("host_allocator", "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 29.8 GiB for an array with shape (4000000000,) and data type float64"),
+    ("host_allocator", "numpy.core._exceptions.MemoryError: Unable to allocate 29.8 GiB for an array with shape (4,)"),
+    ("host_allocator", "terminate called after throwing an instance of 'std::bad_alloc'
+  what():  std::bad_alloc"),
+    ("host_allocator", "MemoryError"),
+    ("host_allocator", "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: rmm"),
+    ("host_allocator", "OSError: [Errno 12] Cannot allocate memory"),
+    ("kernel_oom_killer", "May  3 10:11:12 host kernel: Memory cgroup out of memory: Killed process 4242 (python) total-vm:100kB, anon-rss:64000000kB, file-rss:0kB"),
+    ("kernel_oom_killer", "[123.4] Out of memory: Kill process 4242 (python) score 950 or sacrifice child"),
+    ("slurm_oom_kill", "slurmstepd: error: Detected 3 oom_kill events in StepId=123.0. Some of the step tasks have been OOM Killed."),
+    ("slurm_oom_kill", "slurmstepd: error: Job 123 exceeded memory limit (4194304 > 4096000), being killed"),
+    ("slurm_oom_kill", "srun: error: node01: task 3: Out Of Memory"),
+    ("ray_memory_monitor", "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."),
+    ("xla", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232 bytes."),
+    ("xla", "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8.00GiB."),
+    ("xla", "2024-01-01 W external/xla/xla/tsl/framework/bfc_allocator.cc:501] Allocator (GPU_0_bfc) ran out of memory trying to allocate 8.00GiB (rounded to 8589934592)requested by op 
+jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."),
+    ("tensorflow", "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[64,64,224,224] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Conv2D]"),
+    ("tensorflow", "tensorflow.python.framework.errors_impl.InternalError: Dst tensor is not initialized."),
+    ("tensorflow", "failed to allocate 10.91G (11712724992 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
+    ("cupy", "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,589,934,592 bytes (allocated so far: 1,024 bytes)."),
+    ("cupy", "cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorMemoryAllocation: out of memory"),
+    ("llama_cpp", "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory"),
+    ("ollama", "Error: model requires more system memory (8.4 GiB) than is available (6.1 GiB)"),
+    ("ollama", "Error: 500 Internal Server Error: llama runner process has terminated: CUDA error: out of memory"),
+    ("onnx_runtime", "onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException: [ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:342 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) Failed to allocate memory for requested buffer of size 65536"),
+    ("onnx_runtime", "onnxruntime::CudaCall CUDA failure 2: out of memory ; GPU=0 ; hostname=x"),
+    ("tensorrt", "[TRT] [E] 1: [defaultAllocator.cpp::allocate::31] Error Code 1: Cuda Runtime (out of memory)"),
+    ("tensorrt", "[TensorRT] ERROR: ../rtSafe/safeRuntime.cpp (25) - Cuda Error in allocate: 2 (out of memory)"),
+    ("mps", "RuntimeError: MPS backend out of memory (MPS allocated: 17.00 GB, other allocations: 1.00 GB, max allowed: 18.13 GB). Tried to allocate 256.00 MB on private pool."),
+    ("mps", "RuntimeError: Invalid buffer size: 20.00 GiB"),
+    ("batch_size_search", "RuntimeError: No executable batch size found, reached zero."),
+    ("cuda_malloc_async", "torch.OutOfMemoryError: Allocation on device"),
+    ("cuda_malloc_async", "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)
 Currently allocated     : 4.86 GiB
 Requested               : 10.12 GiB
 Device limit            : 24.00 GiB
 Free (according to CUDA): 0 bytes
 PyTorch limit (set by user-supplied memory fraction)
-                        : 17179869184.00 GiB"##,
-    ),
+                        : 17179869184.00 GiB"),
 ];
 
 #[test]
