@@ -77,6 +77,9 @@ impl Pace {
 /// The slope of the floor in KiB per second: the median of the slopes between each two buckets (Theil and Sen). A single jump hardly
 /// changes it.
 fn fitted_rate(watched: &WatchedGrowth, levels: &BucketLevels) -> f64 {
+    if watched.rests() {
+        return watched.longest.rate();
+    }
     let points = levels.reaching(watched.longest.from);
     let known = points.as_slice();
     let known = &known[known.partition_point(|point| point.at < watched.longest.from)..];

@@ -35,6 +35,13 @@ const SMALLEST_JUMP: f64 = 262_144.0;
 /// Memory that is given back at once is not the leak's while it is less than this share of what the leak has gained.
 const SHARE_OF_OTHERS: f64 = 0.5;
 
+/// A rest that is this many times as long as the leak lasted before it separates two leaks. A leak in the evaluation of each epoch rests
+/// for most of the epoch.
+const LONGEST_REST: f64 = 20.0;
+
+/// The parts that a growth with rests counts as: fewer than a regular growth has.
+const PARTS_OF_MEAN: f64 = 2.0;
+
 /// A stall that is this much shorter than the one before is a new one: growth went on between them.
 const WENT_ON: f64 = 0.4;
 
@@ -81,8 +88,7 @@ impl WatchedGrowth {
         {
             rest = stopped.rest.max(growth.from - stopped.at);
             survived = survived.max(stopped.survived).max(rest);
-            // After a rest longer than the leak lasted, it is another leak.
-            if growth.from - stopped.at < stopped.at - stopped.began {
+            if growth.from - stopped.at < LONGEST_REST * (stopped.at - stopped.began) {
                 from = from.min(stopped.began);
             }
         }
@@ -178,6 +184,11 @@ impl WatchedGrowth {
         }
     }
 
+    /// Whether the rate is the mean of a growth with rests: no line fits that.
+    pub(super) fn rests(&self) -> bool {
+        self.longest.parts <= PARTS_OF_MEAN
+    }
+
     /// Returns the seconds since the growth stopped; `None` while it goes on, or may go on.
     pub(super) fn has_stopped(&mut self, levels: &BucketLevels) -> Option<f64> {
         let stall = stall(levels, self.rate, self.from);
@@ -201,7 +212,15 @@ fn on_average(growth: RegularGrowth, levels: &BucketLevels, from: f64) -> Regula
     let gained = known.len().checked_sub(1).map_or(0.0, |last| floor[last] - floor[first]).max(growth.gained);
     let span = levels.now() - from;
     let rate = gained / span;
-    RegularGrowth { from, span, gained, part: 0.5 * span, parts: 2.0, rates: [rate, rate], ..growth }
+    RegularGrowth {
+        from,
+        span,
+        gained,
+        part: span / PARTS_OF_MEAN,
+        parts: PARTS_OF_MEAN,
+        rates: [rate, rate],
+        ..growth
+    }
 }
 
 /// The longest time up to now, in seconds, in which the floor rose by less than a quarter of what the rate predicts. The floor
