@@ -93,7 +93,7 @@ fn the_headline_comes_first_and_the_events_in_the_order_of_time() {
     assert!(lines[0].starts_with("memory: LEAKED from 10m"), "{text}");
     assert!(lines[..3].concat().contains("42.9 of 80 GiB"), "{text}");
     let events: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("  after ")).collect();
-    let places: Vec<Option<usize>> = ["LEAK: ", "context gone", "restarted", "cache emptied"]
+    let places: Vec<Option<usize>> = ["LEAK: ", "context gone", "steady", "cache emptied"]
         .iter()
         .map(|word| events.iter().position(|event| event.contains(word)))
         .collect();
