@@ -95,7 +95,7 @@ fn without_a_cause_every_form_says_what_was_looked_for() {
     pipeline.write_and_check(b"all is well\n");
     let output = pipeline.finish();
     assert_eq!(output.code, NOTHING_FOUND);
-    assert!(output.stderr.starts_with("gputop: no error of memory in 1 line. Looked for: "), "{}", output.stderr);
+    assert!(output.stderr.starts_with("gputop: no memory error in 1 line. Looked for: "), "{}", output.stderr);
     let mut pipeline = Pipeline::start(&host, &["-"]);
     pipeline.write(b"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n");
     let output = pipeline.finish();

@@ -59,7 +59,17 @@ impl Program {
 pub(super) const PROGRAMS: &[(Program, &[&str])] = &[
     (
         Program::Vllm,
-        &["/vllm/", "\\vllm\\", "VLLM::", "(EngineCore", "(VllmWorker", "vllm.v1", "vllm.engine", "vLLM API server"],
+        &[
+            "/vllm/",
+            "\\vllm\\",
+            "VLLM::",
+            "(EngineCore",
+            "(VllmWorker",
+            "vllm.v1",
+            "vllm.engine",
+            "vLLM API server",
+            "vLLM worker",
+        ],
     ),
     (Program::Sglang, &["/sglang/", "sglang::", "sglang.srt", "sglang.launch_server"]),
     (Program::ComfyUi, &["ComfyUI", "comfyUI", "/comfyui/", "/comfy/", "\\comfy\\"]),

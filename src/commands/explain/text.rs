@@ -78,7 +78,7 @@ pub(super) fn nothing_found(sources: &[LogSource]) -> String {
         )
     };
     format!(
-        "no error of memory in {lines} line{plural}. Looked for: out of memory in PyTorch (CUDA, HIP, XPU, NPU, MPS), CUDA, cuBLAS, \
+        "no memory error in {lines} line{plural}. Looked for: out of memory in PyTorch (CUDA, HIP, XPU, NPU, MPS), CUDA, cuBLAS, \
          cuDNN, NCCL, Triton, vLLM, SGLang, JAX, TensorFlow, CuPy, ONNX Runtime, TensorRT, llama.cpp; Xid errors; full /dev/shm; \
          killed processes (kernel, Slurm, Ray, torchrun, containers); failed allocations of the host.{followed}"
     )

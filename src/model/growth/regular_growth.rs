@@ -46,7 +46,7 @@ const SPAN_OF_LEAK: (f64, f64, f64) = (110.0, 900.0, 0.35);
 /// How many seconds it lasts while a process loads. Loading begins with at most this share of the memory, and is at least this
 /// fast, in KiB per second: slow for a file system, and fast for a leak.
 const SPAN_OF_LOADING: f64 = 1200.0;
-const LOADED: f64 = 0.7;
+const LOADED: f64 = 0.5;
 const LOADING: f64 = 12.0 * 1024.0;
 
 /// The share of that span that makes a suspect.

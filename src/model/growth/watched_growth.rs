@@ -35,10 +35,6 @@ const SMALLEST_JUMP: f64 = 262_144.0;
 /// Memory that is given back at once is not the leak's while it is less than this share of what the leak has gained.
 const SHARE_OF_OTHERS: f64 = 0.5;
 
-/// A rest that is this many times as long as the leak lasted before it separates two leaks. A leak in the evaluation of each epoch rests
-/// for most of the epoch.
-const LONGEST_REST: f64 = 20.0;
-
 /// The parts that a growth with rests counts as: fewer than a regular growth has.
 const PARTS_OF_MEAN: f64 = 2.0;
 
@@ -88,7 +84,8 @@ impl WatchedGrowth {
         {
             rest = stopped.rest.max(growth.from - stopped.at);
             survived = survived.max(stopped.survived).max(rest);
-            if growth.from - stopped.at < LONGEST_REST * (stopped.at - stopped.began) {
+            // After a rest longer than the leak lasted, it is another leak.
+            if growth.from - stopped.at < stopped.at - stopped.began {
                 from = from.min(stopped.began);
             }
         }
