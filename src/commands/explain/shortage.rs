@@ -28,7 +28,7 @@ const CONTEXT: Bytes = Bytes(1 << 30);
 /// 3. The message has a limit, and reserved and requested memory exceed it: limit.
 /// 4. More was free than was requested: refused, or someone else if others fill the GPU but for a last piece.
 /// 5. The cache is at least as large as the request, or it is large and the request fits into the cache and free memory together:
-///    fragmentation. Other processes that hold much come before a small cache.
+///    fragmentation. Other processes that hold much come before a small cache, and a small cache is not the only reason.
 /// 6. The process would fit into an empty GPU, and other processes hold the missing memory: someone else.
 /// 7. Much memory of the process is outside PyTorch, and the request would fit without it: outside PyTorch.
 /// 8. Otherwise, the process fills the GPU.
@@ -79,7 +79,9 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
     // Memory of the driver may take the last piece, though the process would fit by the figures of the message.
     let filled = full.or(someone_else.is_none().then_some(Shortage::Full));
     let ordered = if fragmentation.is_some() && (is_cache_large || share(others) < LARGE_SHARE) {
-        [fragmentation, someone_else.filter(|_| share(others) >= LARGE_SHARE), outside_pytorch, full]
+        // Even in one piece, a small cache would soon be used up: the GPU is full, too.
+        let also_full = full.or(filled.filter(|_| !is_cache_large && share(others) < OTHERS_SHARE));
+        [fragmentation, someone_else.filter(|_| share(others) >= LARGE_SHARE), outside_pytorch, also_full]
     } else if is_outside_first {
         [outside_pytorch, someone_else, fragmentation, filled]
     } else {
