@@ -202,6 +202,8 @@ pub(crate) fn on_shortage(reasons: &[Shortage], options: AllocatorOptions) -> Ve
         let next: &[Advice] = match reason {
             Shortage::TooBig => &[TOO_BIG],
             Shortage::Full => &[TOO_BIG, GREW],
+            // On a GPU that is full, the cache in pieces is too small for an option to help.
+            Shortage::Fragmentation if reasons.first() == Some(&Shortage::Full) => &[],
             Shortage::Fragmentation => match options {
                 AllocatorOptions::ExpandableSegments => &[FRAGMENTATION],
                 AllocatorOptions::SplitSize => &[FRAGMENTATION_SPLIT_SIZE],
@@ -282,6 +284,7 @@ mod tests {
             &["fragmentation", "someone-else"],
         );
         check(&on_shortage(&[Shortage::Full, Shortage::TooBig], newest), &["too-big", "grew"]);
+        check(&on_shortage(&[Shortage::Full, Shortage::Fragmentation], newest), &["too-big", "grew"]);
         check(&on_shortage(&[], newest), &[]);
         check(
             &on_growth(&[GrowthPattern::Cache, GrowthPattern::Steady]),

@@ -3,7 +3,7 @@
 use super::breakdown::{MemoryOwner, MessageBreakdown};
 use super::exact;
 use super::message::{OomMessage, RoundedAmount};
-use super::shortage::{cache, others, outside, plus};
+use super::shortage::{cache, is_cache_negligible, others, outside, plus};
 use crate::base::units::Bytes;
 use crate::model::Shortage;
 
@@ -121,6 +121,16 @@ fn holds(breakdown: &MessageBreakdown, held: Bytes) -> String {
 fn fragmentation(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
     let requested = message.requested?.bytes();
     let cache = cache(breakdown);
+    if let Some(total) = message.total.map(RoundedAmount::bytes).filter(|total| is_cache_negligible(breakdown, *total))
+    {
+        return Some(format!(
+            "PyTorch's cache has {} that no tensor uses, but in pieces that are each smaller than the {} asked for. In one \
+             piece, this {:.1}% of the GPU would not last long.",
+            exact(cache),
+            exact(requested),
+            cache.share_of(total)? * 100.0
+        ));
+    }
     if cache >= requested {
         return Some(format!(
             "PyTorch's cache has {} that no tensor uses, more than the {} asked for, but in pieces that are each too small.",

@@ -183,6 +183,37 @@ fn check(scene: &Scene, message: &str) {
     }
 }
 
+/// Returns the names of the reasons of a message.
+fn reasons(message: &str) -> Vec<String> {
+    let json = explained(find(message.as_bytes()));
+    let reasons = json["messages"][0]["reasons"].as_array().expect("a list");
+    reasons.iter().map(|reason| reason["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn the_size_of_the_cache_decides_whether_fragmentation_comes_first() {
+    for (cache, expected) in [
+        (100, vec!["full", "fragmentation"]),
+        (180, vec!["full", "fragmentation"]),
+        (220, vec!["fragmentation", "full"]),
+        (990, vec!["fragmentation", "full"]),
+        (1100, vec!["fragmentation"]),
+    ] {
+        let scene =
+            Scene { total: 10_000, allocated: 9500 - cache, cache, outside: 450, other: 0, driver: 0, requested: 90 };
+        assert_eq!(reasons(&scene.sentences()), expected, "{cache} MiB in the cache");
+        assert_eq!(reasons(&scene.brackets()), expected, "{cache} MiB in the cache");
+    }
+}
+
+#[test]
+fn a_small_cache_does_not_hide_other_processes_or_memory_outside_pytorch() {
+    let scene = Scene { total: 10_000, allocated: 5000, cache: 100, outside: 0, other: 4880, driver: 0, requested: 90 };
+    assert_eq!(reasons(&scene.sentences()), ["someone_else", "fragmentation"]);
+    let scene = Scene { outside: 4880, other: 0, ..scene };
+    assert_eq!(reasons(&scene.sentences()), ["outside_pytorch", "fragmentation", "full"]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 

@@ -11,6 +11,9 @@ use crate::model::Shortage;
 const UNUSABLE_SHARE: f64 = 0.02;
 /// The smallest share of a GPU in PyTorch's cache with which the cache and free memory together count.
 const LARGE_CACHE_SHARE: f64 = 0.1;
+/// The smallest share of a GPU in PyTorch's cache that can be the main reason. PyTorch rounds requests up to blocks, so a cache
+/// that serves well has pieces of this size, too: in one piece, they would last for a step or two.
+const USEFUL_CACHE_SHARE: f64 = 0.02;
 /// The smallest share of a GPU held by other processes with which they come before a small cache.
 const LARGE_SHARE: f64 = 0.2;
 /// The smallest share of a GPU held by other processes, or outside PyTorch, that can be a reason.
@@ -28,7 +31,8 @@ const CONTEXT: Bytes = Bytes(1 << 30);
 /// 3. The message has a limit, and reserved and requested memory exceed it: limit.
 /// 4. More was free than was requested: refused, or someone else if others fill the GPU but for a last piece.
 /// 5. The cache is at least as large as the request, or it is large and the request fits into the cache and free memory together:
-///    fragmentation. Other processes that hold much come before a small cache, and a small cache is not the only reason.
+///    fragmentation. Other processes that hold much come before a small cache, a small cache is not the only reason, and a
+///    negligible one comes after the reasons below.
 /// 6. The process would fit into an empty GPU, and other processes hold the missing memory: someone else.
 /// 7. Much memory of the process is outside PyTorch, and the request would fit without it: outside PyTorch.
 /// 8. Otherwise, the process fills the GPU.
@@ -57,8 +61,12 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
         return vec![fragmentation.unwrap_or(Shortage::Unsaid)];
     };
     let full = (plus(held, requested) > total).then_some(Shortage::Full);
+    let is_negligible = is_cache_negligible(breakdown, total);
     let Some(free) = message.free.map(RoundedAmount::bytes) else {
-        return vec![fragmentation.or(full).unwrap_or(Shortage::Unsaid)];
+        let also_full = full.filter(|_| fragmentation.is_none() || share(cache) <= LARGE_CACHE_SHARE);
+        let reasons = if is_negligible { [full, fragmentation] } else { [fragmentation, also_full] };
+        let reasons: Vec<Shortage> = reasons.into_iter().flatten().collect();
+        return if reasons.is_empty() { vec![Shortage::Unsaid] } else { reasons };
     };
     if free >= requested {
         let is_nearly_full = share(free) < UNUSABLE_SHARE;
@@ -78,7 +86,7 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
 
     // Memory of the driver may take the last piece, though the process would fit by the figures of the message.
     let filled = full.or(someone_else.is_none().then_some(Shortage::Full));
-    let ordered = if fragmentation.is_some() && (is_cache_large || share(others) < LARGE_SHARE) {
+    let ordered = if fragmentation.is_some() && !is_negligible && (is_cache_large || share(others) < LARGE_SHARE) {
         // Even in one piece, a small cache would soon be used up: the GPU is full, too.
         let also_full = full.or(filled.filter(|_| !is_cache_large && share(others) < OTHERS_SHARE));
         [fragmentation, someone_else.filter(|_| share(others) >= LARGE_SHARE), outside_pytorch, also_full]
@@ -96,6 +104,11 @@ pub(super) fn plus(part: Bytes, other: Bytes) -> Bytes {
 
 pub(super) fn cache(breakdown: &MessageBreakdown) -> Bytes {
     breakdown.part(MemoryOwner::Unallocated).map_or(Bytes(0), RoundedAmount::bytes)
+}
+
+/// Whether PyTorch's cache is so small that no more than a step or two would fit into it.
+pub(super) fn is_cache_negligible(breakdown: &MessageBreakdown, total: Bytes) -> bool {
+    cache(breakdown).share_of(total).is_some_and(|share| share < USEFUL_CACHE_SHARE)
 }
 
 /// Returns the memory of this process outside PyTorch, 0 if the message does not tell it from other memory.
