@@ -88,7 +88,8 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
     let filled = full.or(someone_else.is_none().then_some(Shortage::Full));
     let ordered = if fragmentation.is_some() && !is_negligible && (is_cache_large || share(others) < LARGE_SHARE) {
         // Even in one piece, a small cache would soon be used up: the GPU is full, too.
-        let also_full = full.or(filled.filter(|_| !is_cache_large && share(others) < OTHERS_SHARE));
+        let is_also_full = !is_cache_large && (full.is_some() || share(others) < OTHERS_SHARE);
+        let also_full = filled.filter(|_| is_also_full);
         [fragmentation, someone_else.filter(|_| share(others) >= LARGE_SHARE), outside_pytorch, also_full]
     } else if is_outside_first {
         [outside_pytorch, someone_else, fragmentation, filled]
