@@ -108,26 +108,37 @@ impl LogSource {
 impl LogSource {
     /// Returns the advice on an event. On a full GPU, the options of the program that the log shows come first.
     fn advice(&self, event: &LogEvent, message: Option<&ExplainedMessage<'_>>) -> Vec<Advice> {
-        let (is_full, on_event) = match (event, message) {
-            (LogEvent::Error(found), _) => (found.error.is_full_gpu(), on_error(found.error.advice)),
-            (LogEvent::Message(found), Some(message)) => {
-                let is_full = |shortage: &Shortage| {
-                    matches!(shortage, Shortage::Full | Shortage::TooBig | Shortage::OutsidePytorch | Shortage::Unsaid)
-                };
-                let options = self.allocator_options(&found.message);
-                (message.shortages.first().is_some_and(is_full), on_shortage(&message.shortages, options))
-            }
-            (LogEvent::Message(_), None) => (false, Vec::new()),
+        let is_full = |shortage: &Shortage| {
+            matches!(shortage, Shortage::Full | Shortage::TooBig | Shortage::OutsidePytorch | Shortage::Unsaid)
         };
-        let program = self.log.program.filter(|_| is_full).map_or(&[] as &[&str], Program::advice);
-        on_error(program).into_iter().chain(on_event).collect()
+        let may_train = self.log.program.is_none_or(Program::may_train);
+        let of_program = || on_error(self.log.program.map_or(&[], Program::advice));
+        match (event, message) {
+            (LogEvent::Error(found), _) if !found.error.is_full_gpu() => on_error(found.error.advice),
+            (LogEvent::Error(_), _) if !may_train => [of_program(), on_error(&["driver-out-of-memory"])].concat(),
+            (LogEvent::Error(found), _) => [of_program(), on_error(found.error.advice)].concat(),
+            (LogEvent::Message(found), Some(ExplainedMessage { shortages, .. })) => {
+                let on_shortage = on_shortage(shortages, self.allocator_options(&found.message), may_train);
+                if shortages.first().is_some_and(is_full) {
+                    [of_program(), on_shortage].concat()
+                } else if !may_train && shortages.iter().any(is_full) {
+                    [on_shortage, of_program()].concat()
+                } else {
+                    on_shortage
+                }
+            }
+            (LogEvent::Message(_), None) => Vec::new(),
+        }
     }
 
     /// Returns the options of the version of PyTorch that wrote a message, which its form shows.
     fn allocator_options(&self, message: &OomMessage) -> AllocatorOptions {
-        match message.form {
-            MessageForm::Brackets if self.log.advises_split_size => AllocatorOptions::SplitSize,
-            MessageForm::Brackets => AllocatorOptions::None,
+        match (message.backend, message.form) {
+            (Some("XPU"), _) => AllocatorOptions::Xpu,
+            (Some("NPU"), _) => AllocatorOptions::Npu,
+            (_, MessageForm::Brackets) if !self.log.advises_split_size => AllocatorOptions::None,
+            (Some("HIP"), _) => AllocatorOptions::Hip,
+            (_, MessageForm::Brackets) => AllocatorOptions::SplitSize,
             _ => AllocatorOptions::ExpandableSegments,
         }
     }

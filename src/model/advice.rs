@@ -130,6 +130,7 @@ error_texts! {
     "program-lightning",
     "program-transformers",
     "program-vllm",
+    "program-webui",
     "ray-memory",
     "sglang-memory",
     "shared-memory",
@@ -163,11 +164,15 @@ macro_rules! texts {
 texts! {
     ABSURD = "absurd",
     CACHE = "cache",
+    CHANGING_SIZES = "changing-sizes",
     EPOCH_END = "epoch-end",
     EVALUATION_GRAD = "evaluation-grad",
     FRAGMENTATION = "fragmentation",
+    FRAGMENTATION_HIP = "fragmentation-hip",
+    FRAGMENTATION_NPU = "fragmentation-npu",
     FRAGMENTATION_OLD = "fragmentation-old",
     FRAGMENTATION_SPLIT_SIZE = "fragmentation-split-size",
+    FRAGMENTATION_XPU = "fragmentation-xpu",
     GREW = "grew",
     KEPT_TENSORS = "kept-tensors",
     LAST_OUTPUT = "last-output",
@@ -187,16 +192,36 @@ texts! {
 /// The options against fragmentation that a version of PyTorch has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AllocatorOptions {
-    /// `expandable_segments`: PyTorch 2.1 and later.
+    /// `expandable_segments`: PyTorch 2.1 and later, on CUDA.
     ExpandableSegments,
     /// `max_split_size_mb`: PyTorch 1.10 to 2.0.
     SplitSize,
     /// None: PyTorch before 1.10.
     None,
+    /// PyTorch on GPUs of AMD.
+    Hip,
+    /// PyTorch on GPUs of Intel.
+    Xpu,
+    /// PyTorch on NPUs of Huawei.
+    Npu,
 }
 
-/// Returns advice on a failed allocation, for these reasons, main reason first.
-pub(crate) fn on_shortage(reasons: &[Shortage], options: AllocatorOptions) -> Vec<Advice> {
+impl AllocatorOptions {
+    fn advice(self) -> Advice {
+        match self {
+            Self::ExpandableSegments => FRAGMENTATION,
+            Self::SplitSize => FRAGMENTATION_SPLIT_SIZE,
+            Self::None => FRAGMENTATION_OLD,
+            Self::Hip => FRAGMENTATION_HIP,
+            Self::Xpu => FRAGMENTATION_XPU,
+            Self::Npu => FRAGMENTATION_NPU,
+        }
+    }
+}
+
+/// Returns advice on a failed allocation, for these reasons, main reason first. If the program does not train, advice on
+/// training is left out.
+pub(crate) fn on_shortage(reasons: &[Shortage], options: AllocatorOptions, may_train: bool) -> Vec<Advice> {
     let mut texts = Vec::new();
     for reason in reasons {
         let next: &[Advice] = match reason {
@@ -204,11 +229,7 @@ pub(crate) fn on_shortage(reasons: &[Shortage], options: AllocatorOptions) -> Ve
             Shortage::Full => &[TOO_BIG, GREW],
             // On a GPU that is full, the cache in pieces is too small for an option to help.
             Shortage::Fragmentation if reasons.first() == Some(&Shortage::Full) => &[],
-            Shortage::Fragmentation => match options {
-                AllocatorOptions::ExpandableSegments => &[FRAGMENTATION],
-                AllocatorOptions::SplitSize => &[FRAGMENTATION_SPLIT_SIZE],
-                AllocatorOptions::None => &[FRAGMENTATION_OLD],
-            },
+            Shortage::Fragmentation => &[options.advice(), CHANGING_SIZES],
             Shortage::OutsidePytorch => &[OUTSIDE_PYTORCH],
             Shortage::SomeoneElse => &[SOMEONE_ELSE],
             Shortage::Limit => &[LIMIT],
@@ -219,6 +240,8 @@ pub(crate) fn on_shortage(reasons: &[Shortage], options: AllocatorOptions) -> Ve
         };
         add(&mut texts, next);
     }
+    let is_on_training = |advice: &Advice| [TOO_BIG, GREW, CHANGING_SIZES].contains(advice);
+    texts.retain(|advice| may_train || !is_on_training(advice));
     texts
 }
 
@@ -280,12 +303,15 @@ mod tests {
     fn the_most_likely_text_comes_first_and_none_twice() {
         let newest = AllocatorOptions::ExpandableSegments;
         check(
-            &on_shortage(&[Shortage::Fragmentation, Shortage::SomeoneElse], newest),
-            &["fragmentation", "someone-else"],
+            &on_shortage(&[Shortage::Fragmentation, Shortage::SomeoneElse], newest, true),
+            &["fragmentation", "changing-sizes", "someone-else"],
         );
-        check(&on_shortage(&[Shortage::Full, Shortage::TooBig], newest), &["too-big", "grew"]);
-        check(&on_shortage(&[Shortage::Full, Shortage::Fragmentation], newest), &["too-big", "grew"]);
-        check(&on_shortage(&[], newest), &[]);
+        check(&on_shortage(&[Shortage::Full, Shortage::TooBig], newest, true), &["too-big", "grew"]);
+        check(&on_shortage(&[Shortage::Full, Shortage::Fragmentation], newest, true), &["too-big", "grew"]);
+        let serves = |reasons: &[Shortage]| on_shortage(reasons, AllocatorOptions::Hip, false);
+        check(&serves(&[Shortage::Fragmentation, Shortage::Full]), &["fragmentation-hip"]);
+        check(&serves(&[Shortage::Full, Shortage::SomeoneElse]), &["someone-else"]);
+        check(&on_shortage(&[], newest, true), &[]);
         check(
             &on_growth(&[GrowthPattern::Cache, GrowthPattern::Steady]),
             &["cache", "fragmentation", "loss-history", "kept-tensors", "not-pytorch", "warm-up"],
@@ -295,14 +321,16 @@ mod tests {
 
     #[test]
     fn every_text_is_used() {
+        use AllocatorOptions::{ExpandableSegments, Hip, Npu, SplitSize, Xpu};
         use GrowthPattern::{Accelerating, Cache, InPhases, NotPyTorch, Steady, Steps, Tensors};
         use Shortage::{
             Absurd, Fragmentation, Full, Limit, OutsidePytorch, Refused, Retried, SomeoneElse, TooBig, Unsaid,
         };
         let all = [TooBig, Full, Fragmentation, OutsidePytorch, SomeoneElse, Limit, Refused, Retried, Absurd, Unsaid];
-        let mut given = on_shortage(&all, AllocatorOptions::ExpandableSegments);
-        given.extend(on_shortage(&[Fragmentation], AllocatorOptions::SplitSize));
-        given.extend(on_shortage(&[Fragmentation], AllocatorOptions::None));
+        let mut given = on_shortage(&all, ExpandableSegments, true);
+        for options in [SplitSize, AllocatorOptions::None, Hip, Xpu, Npu] {
+            given.extend(on_shortage(&[Fragmentation], options, true));
+        }
         given.extend(on_growth(&[Steady, Steps, Accelerating, InPhases, Tensors, Cache, NotPyTorch]));
         let unused: Vec<_> = ALL.iter().filter(|advice| !given.contains(advice)).map(|advice| advice.name).collect();
         assert!(unused.is_empty(), "{unused:?}");

@@ -30,7 +30,7 @@ pub(super) struct KnownError {
 impl KnownError {
     /// Whether this is an out-of-memory error of a GPU without figures, which any program may have.
     pub(super) fn is_full_gpu(&self) -> bool {
-        ["pytorch", "cuda_malloc_async", "cuda_out_of_memory", "cublas", "cudnn"].contains(&self.cause)
+        ["pytorch", "cuda_malloc_async", "cuda_out_of_memory", "cublas", "cudnn", "nvml_assert"].contains(&self.cause)
     }
 }
 

@@ -6,6 +6,8 @@ pub(super) enum Program {
     Vllm,
     Sglang,
     ComfyUi,
+    /// AUTOMATIC1111's web UI for Stable Diffusion, and its forks.
+    WebUi,
     DeepSpeed,
     Lightning,
     Transformers,
@@ -20,6 +22,7 @@ impl Program {
             Self::Vllm => "vllm",
             Self::Sglang => "sglang",
             Self::ComfyUi => "comfyui",
+            Self::WebUi => "stable_diffusion_webui",
             Self::DeepSpeed => "deepspeed",
             Self::Lightning => "lightning",
             Self::Transformers => "transformers",
@@ -36,11 +39,17 @@ impl Program {
             Self::Vllm => &["program-vllm"],
             Self::Sglang => &["sglang-memory"],
             Self::ComfyUi => &["program-comfyui"],
+            Self::WebUi => &["program-webui"],
             Self::DeepSpeed => &["program-deepspeed"],
             Self::Lightning => &["program-lightning"],
             Self::Transformers => &["program-transformers"],
             Self::Accelerate | Self::Ray => &[],
         }
+    }
+
+    /// Whether the program may train a model. The others only run one.
+    pub(super) fn may_train(self) -> bool {
+        !matches!(self, Self::Vllm | Self::Sglang | Self::ComfyUi | Self::WebUi)
     }
 
     /// Returns the only program that has an error of this cause.
@@ -73,6 +82,7 @@ pub(super) const PROGRAMS: &[(Program, &[&str])] = &[
     ),
     (Program::Sglang, &["/sglang/", "sglang::", "sglang.srt", "sglang.launch_server"]),
     (Program::ComfyUi, &["ComfyUI", "comfyUI", "/comfyui/", "/comfy/", "\\comfy\\"]),
+    (Program::WebUi, &["stable-diffusion-webui"]),
     (Program::DeepSpeed, &["/deepspeed/", "[deepspeed]", "\\deepspeed\\", "[launch.py:", "DeepSpeedEngine"]),
     (
         Program::Lightning,

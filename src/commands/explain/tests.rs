@@ -151,8 +151,8 @@ fn an_explanation_has_a_bar_and_a_list() {
             "  █▓╌╌╌╌╌╌╌╌╌╌╌···························································",
             "  █ 71.43 MiB   0.6%  this process: allocated by PyTorch",
             "  ▓  8.57 MiB   0.1%  this process: reserved by PyTorch, unallocated",
-            "  ╌  1.75 GiB  15.9%  others, the driver, and this process's memory outside PyTorch (by arithmetic),",
-            "                      give or take 10.25 MiB by rounding",
+            "  ╌  1.75 GiB  15.9%  the rest: others, the driver, and this process's memory outside PyTorch, give",
+            "                      or take 10.25 MiB by rounding",
             "  ·  9.17 GiB  83.4%  free",
             "    11.00 GiB         the whole GPU",
             "",
@@ -175,6 +175,25 @@ fn a_report_fits_80_columns() {
         assert!(!page.contains(" 1 bytes"), "{name}: {page}");
     }
     assert!(wide.is_empty(), "{}", wide.join("\n"));
+}
+
+#[test]
+fn advice_on_training_is_not_given_for_a_server() {
+    const TRAINING: [&str; 5] = ["accumulation", "step 1000", "checkpoint(", "train.py", "drop_last"];
+    let mut servers = 0;
+    for (name, _, log) in files() {
+        let whole = explained(find(&log));
+        for message in whole["messages"].as_array().expect("a list") {
+            if !message["program"].as_str().is_some_and(|program| ["vllm", "sglang", "comfyui"].contains(&program)) {
+                continue;
+            }
+            servers += 1;
+            let advice = message["advice"].to_string();
+            let found: Vec<&&str> = TRAINING.iter().filter(|words| advice.contains(**words)).collect();
+            assert!(found.is_empty(), "{name}: {found:?}");
+        }
+    }
+    assert!(servers > 10, "{servers}");
 }
 
 /// A message to be wrapped, cut and mixed with noise.

@@ -231,7 +231,7 @@ fn owner_name(owner: MemoryOwner, writer: WriterName) -> String {
         MemoryOwner::ThisProcess => "this process: PyTorch's or not, the message does not say".to_owned(),
         MemoryOwner::OtherProcess(pid) => format!("process {pid}"),
         MemoryOwner::Rest if writer == WriterName::None => {
-            "others, the driver, and this process's memory outside PyTorch (by arithmetic)".to_owned()
+            "the rest: others, the driver, and this process's memory outside PyTorch".to_owned()
         }
         MemoryOwner::Rest => "not accounted for: the driver, graphics, processes that are not listed".to_owned(),
         MemoryOwner::Free => "free".to_owned(),

@@ -5,7 +5,7 @@ use super::{KnownError, anywhere, form};
 const DRIVER_SENTENCE: &str = "The driver itself had no memory left: no room for the CUDA context of a process that starts on a \
     full GPU (some hundred MiB), or for a library that allocates past PyTorch. The error has no figures.";
 const NCCL_SENTENCE: &str = "NCCL, which PyTorch uses between GPUs, got no memory from the driver: its buffers come on top of \
-    PyTorch's cache, and some ranks share a full GPU.";
+    PyTorch's cache, and the GPU is full.";
 
 pub(super) const ERRORS: &[KnownError] = &[
     KnownError {
