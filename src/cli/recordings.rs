@@ -25,8 +25,8 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
     capacity: Option<Bytes>,
 
-    /// Describe each series, however many there are, and list all events. Without it, a table shows those of many that leaked
-    /// or are suspect
+    /// Describe the memory of each GPU and process, however many there are, and list all events. Without it, a table shows those
+    /// of many that leaked or are suspect
     #[arg(long)]
     all: bool,
 

@@ -23,6 +23,8 @@ mod json;
 mod judged;
 mod limits;
 mod log;
+mod log_span;
+mod next_steps;
 mod other_formats;
 mod picture;
 #[cfg(test)]
@@ -66,7 +68,7 @@ pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
         let mut log = LogReader::new(options.capacity);
         let name = if path.as_os_str() == "-" {
             input::read_stdin(&mut log).context("cannot read the standard input")?;
-            Text::new("standard input")
+            Text::new(next_steps::STANDARD_INPUT)
         } else {
             let name = Text::new(path.to_string_lossy().as_bytes());
             input::read_file(path, &name, &mut log).with_context(|| format!("cannot read {name}"))?;
@@ -77,7 +79,7 @@ pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
     if options.json {
         json::write(&logs, BufWriter::new(io::stdout().lock()))?;
     } else {
-        report::print(text::format(&logs, options.all, TextStyle::of_stdout(options.ascii)).as_bytes())?;
+        report::print(text::format(&logs, options.all, TextStyle::of_explanation(options.ascii)).as_bytes())?;
     }
     for (name, problem) in logs.iter().filter_map(|(name, log)| Some((name, log.problem.as_ref()?))) {
         report::print_error(&Text::new(format!("no series of memory in {name}: {}", problem.sentence())));

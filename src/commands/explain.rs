@@ -48,9 +48,6 @@ use crate::commands::report::{self, Exit, ReadOptions};
 use crate::model::{Advice, AllocatorOptions, Shortage, on_error, on_shortage};
 use crate::source::descriptors;
 
-/// Columns of lines in a file or a pipe.
-const PIPE_WIDTH: usize = 80;
-
 #[derive(Debug)]
 pub(crate) struct ExplainOptions {
     /// Log files, or the words of a message; empty or `-` for the standard input.
@@ -170,7 +167,7 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     // The standard output carries the log. If it is a terminal, the explanation follows there, and otherwise on the standard
     // error.
     let uses_stderr = passes_on && !terminal::is_stdout();
-    let mut style = TextStyle { width: terminal::width().unwrap_or(PIPE_WIDTH), ..TextStyle::of_stdout(options.ascii) };
+    let mut style = TextStyle::of_explanation(options.ascii);
     if uses_stderr {
         style.bold = TerminalAbilities::from_env().has_colour() && io::stderr().is_terminal();
     }

@@ -30,6 +30,14 @@ impl TextStyle {
             bold: terminal::is_stdout() && TerminalAbilities::from_env().has_colour(),
         }
     }
+
+    /// Returns the style for the explanation of a log, which people read in mails and in reports of bugs: in a file or a pipe,
+    /// lines are narrower.
+    pub(super) fn of_explanation(ascii: bool) -> Self {
+        /// Columns of lines in a file or a pipe.
+        const WIDTH: usize = 80;
+        Self { width: terminal::width().unwrap_or(WIDTH), ..Self::of_stdout(ascii) }
+    }
 }
 
 /// A text that is written line by line.
@@ -47,6 +55,13 @@ impl StyledText {
     pub(super) fn line(&mut self, line: impl Display) {
         self.text.push_str(&line.to_string());
         self.text.push('\n');
+    }
+
+    /// Adds an empty line, unless the text is empty or its last line is empty.
+    pub(super) fn gap(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with("\n\n") {
+            self.text.push('\n');
+        }
     }
 
     /// Adds lines that already end with a line break.

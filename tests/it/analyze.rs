@@ -191,7 +191,7 @@ fn gpus_without_an_index_are_told_apart_or_refused() {
         }
     }
     let text = analyze(&host, &log, &[]).text();
-    assert!(text.starts_with("8 series: 1 leaked, 7 steady\n"), "{text}");
+    assert!(text.starts_with("8 GPUs: 1 leaked, 7 steady\n"), "{text}");
     assert!(text.contains("GPU 3 (by order)  LEAKED") && text.contains("note: no column names the GPU"), "{text}");
     let without_one = log.lines().enumerate().filter(|(line, _)| line % 100 != 7).map(|(_, line)| line);
     let output = analyze(&host, &without_one.collect::<Vec<_>>().join("\n"), &[]);

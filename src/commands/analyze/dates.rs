@@ -34,6 +34,8 @@ pub(super) struct LogTimes {
     form: usize,
     /// Whether the latest time had a date.
     pub(super) has_date: bool,
+    /// How far the latest date's time zone is ahead of UTC, in milliseconds. 0 for a date without a zone.
+    pub(super) zone: i64,
 }
 
 impl LogTimes {
@@ -58,12 +60,14 @@ impl LogTimes {
         if let Some(time) = cell.strip_prefix(self.day.as_str()).filter(|_| !self.day.is_empty())
             && let Some(time) = time.strip_prefix([' ', 'T'])
         {
-            return Some(self.midnight + time_of_day_with_zone(time)?);
+            let (time, zone) = time_of_day_with_zone(time)?;
+            self.zone = zone;
+            return Some(self.midnight + time);
         }
         let Some((day, time)) = cell.split_once([' ', 'T']) else { return self.date_of_other_form(cell) };
         let Some(midnight) = midnight(day) else { return self.date_of_other_form(cell) };
-        let time = time_of_day_with_zone(time)?;
-        (self.day, self.midnight) = (day.to_owned(), midnight);
+        let (time, zone) = time_of_day_with_zone(time)?;
+        (self.day, self.midnight, self.zone) = (day.to_owned(), midnight, zone);
         Some(midnight + time)
     }
 
@@ -74,11 +78,9 @@ impl LogTimes {
             let parsed = BrokenDownTime::parse(OTHER_FORMS[form], &cell).ok()?.to_datetime().ok()?;
             Some(milliseconds(parsed) - zone)
         };
-        if let Some(time) = parse(self.form) {
-            return Some(time);
-        }
-        let (form, time) = (0..OTHER_FORMS.len()).find_map(|form| Some((form, parse(form)?)))?;
-        self.form = form;
+        let known = parse(self.form).map(|time| (self.form, time));
+        let (form, time) = known.or_else(|| (0..OTHER_FORMS.len()).find_map(|form| Some((form, parse(form)?))))?;
+        (self.form, self.zone) = (form, zone);
         Some(time)
     }
 }
@@ -126,12 +128,13 @@ fn time_of_day(hours: &str, minutes: &str, seconds: &str) -> Option<i64> {
     Some((hours * 60 + minutes) * MINUTE_MS + milliseconds)
 }
 
-/// Parses the time of day after a date. Returns milliseconds since midnight in UTC, which may be the day before.
-fn time_of_day_with_zone(time: &str) -> Option<i64> {
+/// Parses the time of day after a date. Returns milliseconds since midnight in UTC, which may be the day before, and how far
+/// its time zone is ahead of UTC.
+fn time_of_day_with_zone(time: &str) -> Option<(i64, i64)> {
     let (time, zone) = without_zone(time.trim());
     let mut parts = time.splitn(3, ':');
     let time = time_of_day(parts.next()?, parts.next()?, parts.next()?)?;
-    (0..=DAY_MS + SECOND_MS).contains(&time).then_some(time - zone)
+    (0..=DAY_MS + SECOND_MS).contains(&time).then_some((time - zone, zone))
 }
 
 /// Parses `2026/11/21`, `2026-11-21` or `20261121`. Returns its midnight in milliseconds since 1970.

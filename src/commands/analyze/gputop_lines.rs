@@ -27,6 +27,12 @@ pub(super) struct SnapshotSample<'a> {
 }
 
 impl GputopLines {
+    /// How far the time zone of a host is ahead of UTC, in milliseconds; `None` if it is not known.
+    pub(super) fn zone(&self, host_key: u64) -> Option<i64> {
+        let offset = self.latest.get(&host_key)?.host.facts.utc_offset.ok()?;
+        Some(i64::from(offset) * 1000)
+    }
+
     /// Applies a line of a host. Returns its time in milliseconds since 1970 and the new samples, or why the line cannot be
     /// used.
     pub(super) fn apply(&mut self, host_key: u64, line: &str) -> Result<(i64, Vec<SnapshotSample<'_>>), String> {

@@ -28,7 +28,7 @@ pub(super) fn gpu_name(judged: &JudgedSeries) -> String {
     }
 }
 
-/// Says what happened: `LEAKED from 12m24s to 2h00m, +1.5 GiB/min, ended at 79.6 of 80 GiB`.
+/// Says what happened: `LEAKED from 12m24s to 2h00m (22:31 to 00:19), +1.5 GiB/min, ended at 79.6 of 80 GiB`.
 pub(super) fn headline(judged: &JudgedSeries) -> String {
     let leaks: Vec<&Episode> = judged.episodes.iter().filter(|episode| episode.verdict == LeakVerdict::Leak).collect();
     let ended_with = match judged.verdict() {
@@ -42,7 +42,7 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
             (count, LeakVerdict::Leak) => format!(" {count} times, last"),
             (count, _) => format!(" {count} times, longest"),
         };
-        return format!("LEAKED{which} {}, {}, {}", span(leak), rate(leak), ending(judged, leak));
+        return format!("LEAKED{which} {}, {}, {}", span(judged, leak), rate(leak), ending(judged, leak));
     }
     let at_end = format!("{} at the end", share(judged, judged.held, None));
     let suspect = judged.episodes.last();
@@ -52,10 +52,11 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
             format!("too soon to say: {} sample{plural} in {}", judged.samples, elapsed(judged.span))
         }
         (LeakVerdict::Suspect, Some(suspect)) => {
-            format!("suspect since {}, {}, {at_end}", elapsed(suspect.from), rate(suspect))
+            let clock = judged.clock(suspect.from).map_or_else(String::new, |clock| format!(" ({clock})"));
+            format!("suspect since {}{clock}, {}, {at_end}", elapsed(suspect.from), rate(suspect))
         }
         (verdict, Some(suspect)) => {
-            format!("{}; suspect {}, {}; {at_end}", word(verdict), span(suspect), rate(suspect))
+            format!("{}; suspect {}, {}; {at_end}", word(verdict), span(judged, suspect), rate(suspect))
         }
         (verdict, None) => {
             let creep = judged.creep.as_ref().map_or_else(String::new, |creep| format!(", though {creep}"));
@@ -64,8 +65,12 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
     }
 }
 
-fn span(episode: &Episode) -> String {
-    format!("from {} to {}", elapsed(episode.from), elapsed(episode.to))
+/// Returns the time of an episode since the beginning of the series, and in a log with dates also the times of day:
+/// `from 12m24s to 2h00m (22:31 to 00:19)`.
+fn span(judged: &JudgedSeries, episode: &Episode) -> String {
+    let clocks = judged.clock(episode.from).zip(judged.clock(episode.to));
+    let clocks = clocks.map_or_else(String::new, |(from, to)| format!(" ({from} to {to})"));
+    format!("from {} to {}{clocks}", elapsed(episode.from), elapsed(episode.to))
 }
 
 /// Returns the rate with the part that grows: `allocated +30 MiB/min`.

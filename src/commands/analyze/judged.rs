@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::episodes::{Episode, EpisodeEnd, EpisodeRecorder, between};
+use super::log_span::LogSpan;
 use super::rows::LogRow;
 use super::series::LogSeries;
 use crate::base::text::Text;
@@ -36,6 +37,10 @@ pub(super) struct JudgedSeries {
     /// The name of the process.
     pub(super) name: Option<Text>,
     pub(super) capacity: Option<Bytes>,
+    /// The time of the first sample, as [`LogRow::time`].
+    pub(super) begin: i64,
+    /// The times of the whole log.
+    pub(super) times: LogSpan,
     /// Seconds from the first sample to the last.
     pub(super) span: f64,
     pub(super) samples: usize,
@@ -46,7 +51,7 @@ pub(super) struct JudgedSeries {
     pub(super) forecasts: Vec<TimedVerdict>,
     pub(super) last: TimedVerdict,
     pub(super) episodes: Vec<Episode>,
-    /// How the memory grows at the end. `None` unless the verdict is suspect or leak.
+    /// How the memory grew in the latest growth. `None` unless the verdict on the end is suspect or leak.
     pub(super) pattern: Option<GrowthPattern>,
     pub(super) reason: Option<String>,
     pub(super) creep: Option<String>,
@@ -65,8 +70,12 @@ pub(super) struct JudgedSeries {
 }
 
 /// Judges all series that have rows, on all processors. The rows are in the order of time.
-pub(super) fn judge_all(mut rows: Vec<LogRow>, series: &[LogSeries], capacity: Option<Bytes>) -> Vec<JudgedSeries> {
-    let log_end = rows.last().map_or(0, |row| row.time);
+pub(super) fn judge_all(
+    mut rows: Vec<LogRow>,
+    series: &[LogSeries],
+    capacity: Option<Bytes>,
+    log: LogSpan,
+) -> Vec<JudgedSeries> {
     if series.len() > 1 {
         rows.sort_unstable_by_key(|row| (row.series, row.time, row.line));
     }
@@ -74,7 +83,7 @@ pub(super) fn judge_all(mut rows: Vec<LogRow>, series: &[LogSeries], capacity: O
     let judge = |rows: &[LogRow]| -> Vec<JudgedSeries> {
         let series = &series[rows[0].series as usize];
         let processes = series.processes(rows);
-        processes.into_iter().map(|rows| JudgedSeries::of(series, rows, capacity, log_end)).collect()
+        processes.into_iter().map(|rows| JudgedSeries::of(series, rows, capacity, log)).collect()
     };
     let workers = thread::available_parallelism().map_or(1, usize::from).min(rows_of_series.len());
     if workers < 2 {
@@ -100,8 +109,8 @@ pub(super) fn judge_all(mut rows: Vec<LogRow>, series: &[LogSeries], capacity: O
 }
 
 impl JudgedSeries {
-    /// Feeds the rows of a series to the leak detector in the order of time. `log_end` is the time of the log's last row.
-    fn of(series: &LogSeries, rows: &[LogRow], capacity: Option<Bytes>, log_end: i64) -> Self {
+    /// Feeds the rows of a series to the leak detector in the order of time.
+    fn of(series: &LogSeries, rows: &[LogRow], capacity: Option<Bytes>, log: LogSpan) -> Self {
         /// Seconds between figures on growth: every minute has some if samples are at most 30 s apart.
         const EVIDENCE_INTERVAL: f64 = 30.0;
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Self::default() };
@@ -109,12 +118,15 @@ impl JudgedSeries {
             capacity: capacity.or(series.total),
             name: series.name_at(last.line).cloned(),
             held: last.used(),
+            begin: first.time,
+            times: log,
             span: between(first, last),
             ..Self::default()
         };
         let mut detector = PartedDetector::default();
         let mut episodes = EpisodeRecorder::new(rows);
         let mut last_evidence = f64::NEG_INFINITY;
+        let mut leak_pattern = None;
         let mut allocated = ThinnedCurve::new(rows.len());
         let mut points = ThinnedCurve::new(rows.len());
         let mut next_row = 0;
@@ -136,7 +148,10 @@ impl JudgedSeries {
             let timed = (is_new || is_due).then(|| TimedVerdict::of(&detector, at));
             if let Some(timed) = timed {
                 judged.timeline.extend(is_new.then_some(timed));
-                judged.forecasts.extend((verdict == LeakVerdict::Leak).then_some(timed));
+                if verdict == LeakVerdict::Leak {
+                    judged.forecasts.push(timed);
+                    leak_pattern = detector.growth().pattern().or(leak_pattern);
+                }
                 last_evidence = at;
             }
             let evidence = timed.and_then(|timed| Some((timed.evidence?, timed.part)));
@@ -158,14 +173,27 @@ impl JudgedSeries {
         (judged.pattern, judged.reason, judged.creep) =
             (growing.pattern(), growing.reason(), growing.detector.slow_growth());
         judged.last = TimedVerdict::of(&detector, judged.span);
+        // A leak that ended with its program needs advice as well.
+        judged.pattern = judged.pattern.or(leak_pattern.filter(|_| judged.verdict() == LeakVerdict::Leak));
         if growing.part == Some(MemoryPart::Allocated) {
             judged.allocated = allocated.finish();
         }
         // The usual time between two samples, of which some may be missing.
         let interval = (last.time - first.time) / i64::try_from(judged.samples).unwrap_or(i64::MAX).max(1);
-        judged.ends_early = log_end - last.time > (5 * interval).max(1000);
+        judged.ends_early = log.end - last.time > (5 * interval).max(1000);
         judged.series = series.without_lines();
         judged
+    }
+
+    /// Returns the time of day so many seconds after the beginning; `None` if the log has no dates.
+    pub(super) fn clock(&self, at: f64) -> Option<String> {
+        self.times.clock(self.time(at))
+    }
+
+    /// Returns the time so many seconds after the beginning, as [`LogRow::time`].
+    #[expect(clippy::cast_possible_truncation, reason = "a log is shorter than 200,000 years")]
+    pub(super) fn time(&self, at: f64) -> i64 {
+        self.begin + (at * 1000.0).round() as i64
     }
 
     /// The worst verdict at any time.

@@ -9,6 +9,7 @@ use super::columns::{self, LogColumns};
 use super::dates::LogTimes;
 use super::gputop_lines::{GputopLines, SnapshotSample};
 use super::judged::{self, JudgedSeries};
+use super::log_span::LogSpan;
 use super::other_formats::OtherFormat;
 use super::rows::LogRow;
 use super::series::LogSeries;
@@ -50,6 +51,9 @@ pub(super) struct AnalyzedLog {
     /// The number of missing readings: rows with a cell such as `[N/A]`, and samples of gputop's lines without a value.
     pub(super) missing: u64,
     pub(super) notes: Vec<String>,
+    pub(super) times: LogSpan,
+    /// The memory of the GPU that the user gave.
+    pub(super) given_capacity: Option<Bytes>,
     pub(super) series: Vec<JudgedSeries>,
     /// Why there is no series, and what to do about it.
     pub(super) problem: Option<LogProblem>,
@@ -160,6 +164,7 @@ impl LogReader {
             }
             Err(reason) => self.unreadable.add(self.lines, UnreadableReason::new(reason)),
         }
+        self.times.zone = gputop_lines.zone(tag.as_ref().map_or(0, |tag| tag.host_key)).unwrap_or(self.times.zone);
         self.gputop_lines = gputop_lines;
     }
 
@@ -329,13 +334,14 @@ impl LogReader {
         if self.series.iter().all(|series| series.host == self.series[0].host) {
             self.series.iter_mut().for_each(|series| series.host = None);
         }
-        let series = judged::judge_all(std::mem::take(&mut self.rows), &self.series, self.capacity);
+        let times = LogSpan::of(&self.rows, self.times.has_date.then_some(self.times.zone));
+        let series = judged::judge_all(std::mem::take(&mut self.rows), &self.series, self.capacity, times);
         let duplicates: u64 = series.iter().map(|judged| judged.duplicates).sum();
         if duplicates > 0 {
             notes.push(format!("{duplicates} samples have the time of another one: the highest of each time counts"));
         }
         let Self { lines, unreadable, missing, .. } = self;
-        AnalyzedLog { lines, unreadable, missing, notes, series, problem }
+        AnalyzedLog { lines, unreadable, missing, notes, times, given_capacity: self.capacity, series, problem }
     }
 
     /// Says why the log has no rows, and what to record.

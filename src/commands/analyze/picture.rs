@@ -1,9 +1,8 @@
 //! A graph of a series in characters: the highest amount in each column, and below it marks for suspect and leak.
 
-use std::time::Duration;
-
+use super::headline::elapsed;
 use super::judged::JudgedSeries;
-use crate::base::units::{Bytes, Elapsed};
+use crate::base::units::Bytes;
 use crate::model::LeakVerdict;
 
 const HEIGHT: usize = 8;
@@ -42,9 +41,11 @@ pub(super) fn draw(judged: &JudgedSeries, points: &[(f64, u64)], width: usize, a
         lines.push(format!("{label:>LABEL$} {axis}{}", peaks.iter().map(block).collect::<String>()));
     }
     lines.push(format!("{:>LABEL$}  {}", "", marks(judged, columns)));
-    let end = Elapsed(Duration::try_from_secs_f64(judged.span).unwrap_or_default()).to_string();
-    let gap = columns.saturating_sub(end.len() + 1);
-    lines.push(format!("{:>LABEL$}  0{:gap$}{end}", "", ""));
+    let clock = |at: f64| judged.clock(at).map_or_else(String::new, |clock| format!(" ({clock})"));
+    let begin = format!("0{}", clock(0.0));
+    let end = format!("{}{}", elapsed(judged.span), clock(judged.span));
+    let gap = columns.saturating_sub(begin.len() + end.len());
+    lines.push(format!("{:>LABEL$}  {begin}{:gap$}{end}", "", ""));
     lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 

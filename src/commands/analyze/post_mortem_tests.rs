@@ -126,17 +126,84 @@ fn many_series_begin_with_a_table_of_those_that_leaked() {
     let logs = [(Text::new("log"), processes(30))];
     let text = text::format(&logs, false, style(80));
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "30 series: 3 leaked, 27 steady");
+    assert_eq!(lines[0], "30 processes: 3 leaked, 27 steady");
     let columns: Vec<&str> = lines[2].split_whitespace().collect();
-    assert_eq!(columns, ["GPU", "PID", "NAME", "VERDICT", "FROM", "TO", "RATE", "ENDED", "AT"]);
+    assert_eq!(columns, ["GPU", "PID", "NAME", "VERDICT", "FROM", "UNTIL", "RATE", "REACHED"]);
     let row: Vec<&str> = lines[3].split_whitespace().collect();
     assert_eq!(row[..4], ["GPU-00000003", "4003", "python3", "LEAKED"], "{text}");
     assert!(lines[3].ends_with(" of 80 GiB") && lines[5].contains("4023"), "{text}");
     assert!(!text.contains('│') && lines.iter().all(|line| line.chars().count() <= 80), "{text}");
-    assert!(text.contains("`--all` shows each series"), "{text}");
+    assert!(text.contains("`gputop analyze --all --capacity 80GiB log` shows each"), "{text}");
     let all = text::format(&logs, true, style(80));
     assert_eq!((all.lines().next(), all.matches(" samples in ").count()), (Some(lines[0]), 30), "{all}");
     // Few series have their details at once.
     let text = text::format(&[(Text::new("log"), processes(4))], false, style(80));
     assert!(text.starts_with("GPU-00000003-") && text.matches(" samples in ").count() == 4, "{text}");
+}
+
+#[test]
+fn a_table_without_all_has_at_most_forty_rows_and_counts_the_others() {
+    let logs = [(Text::new("log"), processes(430))];
+    let text = text::format(&logs, false, style(80));
+    let rows = |text: &str| text.lines().filter(|line| line.contains("  LEAKED  ")).count();
+    assert_eq!(rows(&text), 40, "{text}");
+    assert!(text.starts_with("430 processes: 43 leaked, 387 steady\n") && text.contains("\nand 3 more\n"), "{text}");
+    let all = text::format(&logs, true, style(80));
+    assert_eq!(rows(&all), 43, "{all}");
+    assert!(!all.contains("\nand "), "{all}");
+    // Exactly forty are all shown.
+    let text = text::format(&[(Text::new("log"), processes(400))], false, style(80));
+    assert_eq!((rows(&text), text.contains("\nand ")), (40, false), "{text}");
+}
+
+#[test]
+fn times_are_those_of_the_log_and_the_last_lines_say_what_to_do() {
+    // A log with dates in a zone shows its times of day.
+    let row = |second: u64, gpu: u64| {
+        let leaked = if gpu == 3 { second.saturating_sub(600) * 10 } else { 0 };
+        let mib = if second < 3600 { 20_000 + leaked } else { 5 };
+        format!("2026-11-21T23:{:02}:{:02}+01:00,{gpu},{mib} MiB\n", second / 60, second % 60)
+    };
+    let rows = || (0..3600_u64).step_by(5).flat_map(|second| (0..8).map(move |gpu| row(second, gpu)));
+    let head = "timestamp,index,memory.used [MiB]\n";
+    let read = |text: &str| {
+        let mut log = LogReader::new(None);
+        text.lines().for_each(|line| log.line(line));
+        text::format(&[(Text::new("a log.csv"), log.finish())], false, style(80))
+    };
+    let text = read(&(head.to_owned() + &rows().collect::<String>()));
+    let row = text.lines().nth(3).unwrap_or_default();
+    assert!(row.starts_with("GPU 3  LEAKED   23:10  23:59 "), "{text}");
+    assert!(text.contains("FROM and UNTIL are times of day; the log begins at 2026-11-21 23:00:00."), "{text}");
+    assert!(text.contains("`gputop analyze --all 'a log.csv'` shows each"), "{text}");
+    let (_, next) = text.split_once("\nNext:\n").unwrap_or_else(|| panic!("{text}"));
+    for command in ["gputop explain OUTPUT.log", "gputop record -o run.zst", "gputop run -- python train.py"] {
+        assert!(next.contains(&format!("\n      {command}\n")), "{text}");
+    }
+    // A log without dates counts from its beginning, also for a process that begins later.
+    let row = |second: u64| {
+        let late = second.checked_sub(1000).map(|since| format!("{second},8,{} MiB\n", 500 + since * 10));
+        let others = (1..6).map(|pid| format!("{second},{pid},500 MiB\n"));
+        others.chain(late).collect::<Vec<_>>().concat()
+    };
+    let rows: String = (0..3000).step_by(5).map(row).collect();
+    let text = read(&(format!("seconds,pid,used_memory [MiB]\n{rows}")));
+    let cells: Vec<&str> = text.lines().nth(3).unwrap_or_default().split_whitespace().collect();
+    assert!(cells[3].starts_with("16m") || cells[3].starts_with("17m"), "{text}");
+    assert!(text.contains("FROM and UNTIL count from the beginning of the log."), "{text}");
+    assert!(!text.contains("does not name processes"), "{text}");
+    // Nothing grew, so there is nothing to do.
+    assert!(!read("0,1073741824\n1,1073741824\n").contains("Next:"));
+}
+
+#[test]
+fn a_leak_that_ended_with_its_program_gets_advice() {
+    let text = text::format(
+        &[(Text::new("log"), read(12_000, |second| if second < 6700 { leak(second) } else { 5 }))],
+        false,
+        style(80),
+    );
+    assert!(text.contains("until the program ended") && text.contains("\nWhat to try"), "{text}");
+    let stopped = text::format(&[(Text::new("log"), read(7200, |second| leak(second.min(3000))))], false, style(80));
+    assert!(!stopped.contains("What to try"), "{stopped}");
 }

@@ -1,10 +1,13 @@
 //! The table of a log with many series: leaks, then suspects; the others are counted.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use super::episodes::Episode;
-use super::headline::{elapsed, gpu_name, rate, share};
+use super::headline::{gpu_name, rate, share};
 use super::judged::JudgedSeries;
+use super::log_span::LogSpan;
+use super::series::LogSeries;
 use crate::commands::output::StyledText;
 use crate::model::LeakVerdict;
 
@@ -42,7 +45,7 @@ impl SeriesRank {
 }
 
 /// Adds the numbers of series, and a table of those that leaked or are suspect. `series` are sorted by rank.
-pub(super) fn add(text: &mut StyledText, series: &[&JudgedSeries], all: bool) {
+pub(super) fn add(text: &mut StyledText, series: &[&JudgedSeries], times: LogSpan, all: bool) {
     /// Rows of the table without `--all`.
     const MOST_ROWS: usize = 40;
     let ranks =
@@ -56,7 +59,7 @@ pub(super) fn add(text: &mut StyledText, series: &[&JudgedSeries], all: bool) {
         .collect();
     let slow = series.iter().filter(|judged| judged.creep.is_some()).count();
     let slow = if slow > 0 { format!(" ({slow} of them grow slowly)") } else { String::new() };
-    text.paragraph(4, format_args!("{} series: {}{slow}", series.len(), counts.join(", ")));
+    text.paragraph(4, format_args!("{}: {}{slow}", counted(series), counts.join(", ")));
     let listed = count(SeriesRank::Leaked) + count(SeriesRank::Suspect);
     let shown = if all { listed } else { listed.min(MOST_ROWS) };
     if shown > 0 {
@@ -69,15 +72,31 @@ pub(super) fn add(text: &mut StyledText, series: &[&JudgedSeries], all: bool) {
     }
     if shown > 0 {
         text.line("");
+        let meaning = match times.date(times.begin) {
+            Some(date) => format!("are times of day; the log begins at {date}"),
+            None => "count from the beginning of the log".to_owned(),
+        };
+        text.paragraph(0, format_args!("FROM and UNTIL {meaning}. REACHED is the memory in use at UNTIL."));
     }
-    if !all {
-        text.paragraph(0, "`--all` shows each series with its graph and its events.");
+    text.gap();
+}
+
+/// Returns the number of series and of what they are the memory: `8 GPUs`.
+fn counted(series: &[&JudgedSeries]) -> String {
+    let of_process: Vec<&LogSeries> =
+        series.iter().map(|judged| &judged.series).filter(|one| one.pid.is_some()).collect();
+    let gpus = series.len() - of_process.len();
+    let ids: HashSet<_> = of_process.iter().map(|one| (&one.host, one.pid)).collect();
+    match (gpus, of_process.len()) {
+        (gpus, 0) => format!("{gpus} GPUs"),
+        (0, processes) if processes == ids.len() => format!("{processes} processes"),
+        (0, uses) => format!("{uses} curves of memory, one for each process on each GPU"),
+        (gpus, uses) => format!("{} curves of memory, of {gpus} GPUs and of {uses} processes on them", gpus + uses),
     }
-    text.line("");
 }
 
 const COLUMNS: usize = 9;
-const TITLES: [&str; COLUMNS] = ["HOST", "GPU", "PID", "NAME", "VERDICT", "FROM", "TO", "RATE", "ENDED AT"];
+const TITLES: [&str; COLUMNS] = ["HOST", "GPU", "PID", "NAME", "VERDICT", "FROM", "UNTIL", "RATE", "REACHED"];
 /// The columns that are cut off on a narrow terminal, with the least width of each.
 const CUT: [(usize, usize); 3] = [(3, 6), (1, 12), (0, 6)];
 
@@ -103,7 +122,12 @@ fn cells(judged: &JudgedSeries) -> [String; COLUMNS] {
     let longest = episodes().max_by(|one, other| (one.to - one.from).total_cmp(&(other.to - other.from)));
     let episode: Option<&Episode> = if judged.verdict() == wanted { episodes().next_back() } else { longest };
     let word = if rank == SeriesRank::Leaked { "LEAKED" } else { "suspect" };
-    let times = |at: fn(&Episode) -> f64| episode.map_or_else(String::new, |episode| elapsed(at(episode)).to_string());
+    let times = |at: fn(&Episode) -> f64| {
+        episode.map_or_else(String::new, |episode| {
+            let at = at(episode);
+            judged.clock(at).unwrap_or_else(|| judged.times.since_begin(judged.time(at)).to_string())
+        })
+    };
     [
         text(series.host.as_ref().map(|host| host as &dyn ToString)),
         short_gpu(gpu_name(judged)),

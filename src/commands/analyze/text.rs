@@ -3,6 +3,7 @@
 use super::headline::{elapsed, headline, name, word};
 use super::judged::JudgedSeries;
 use super::log::AnalyzedLog;
+use super::next_steps;
 use super::picture;
 use super::summary::{self, SeriesRank};
 use crate::base::text::Text;
@@ -17,18 +18,21 @@ const INDENT: usize = 4;
 /// Returns the text for all logs. With `all`, each series has its details, however many there are.
 pub(super) fn format(logs: &[(Text, AnalyzedLog)], all: bool, style: TextStyle) -> String {
     let mut text = StyledText::new(style);
+    let (mut has_hidden_series, mut hidden_events) = (false, 0);
     for (name, log) in logs.iter().filter(|(_, log)| log.problem.is_none()) {
         if logs.len() > 1 {
-            text.line(format_args!("{name}:"));
+            text.gap();
+            text.heading(&format!("{name}:"));
         }
         let mut series: Vec<&JudgedSeries> = log.series.iter().collect();
         series.sort_by_key(|judged| SeriesRank::of(judged));
         let has_table = series.len() > FEW_SERIES;
         if has_table {
-            summary::add(&mut text, &series, all);
+            summary::add(&mut text, &series, log.times, all);
         }
+        has_hidden_series |= has_table && !all;
         for judged in series.iter().filter(|_| all || !has_table) {
-            add_series(&mut text, judged, all);
+            hidden_events += add_series(&mut text, judged, all);
         }
         for note in &log.notes {
             text.paragraph(INDENT, format_args!("note: {note}"));
@@ -43,7 +47,17 @@ pub(super) fn format(logs: &[(Text, AnalyzedLog)], all: bool, style: TextStyle) 
             }
         }
     }
+    if has_hidden_series || hidden_events > 0 {
+        let command = next_steps::command_for_all(logs);
+        text.gap();
+        match (has_hidden_series, hidden_events) {
+            (true, _) => text.paragraph(4, format_args!("`{command}` shows each with its graph and its events.")),
+            (false, 1) => text.paragraph(4, format_args!("`{command}` also lists 1 lesser event.")),
+            (false, count) => text.paragraph(4, format_args!("`{command}` also lists {count} lesser events.")),
+        }
+    }
     advise(&mut text, logs);
+    next_steps::add(&mut text, logs);
     text.finish()
 }
 
@@ -76,7 +90,7 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     }
     let mut given = Vec::new();
     for (pattern, names) in &patterns {
-        text.line("");
+        text.gap();
         let for_series = match names.len() {
             _ if patterns.len() < 2 => String::new(),
             0..=NAMED => format!(" for {}", names.join(" and ")),
@@ -96,12 +110,13 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     }
 }
 
-fn add_series(text: &mut StyledText, judged: &JudgedSeries, all: bool) {
+/// Adds a series. Returns the number of its events that are left out.
+fn add_series(text: &mut StyledText, judged: &JudgedSeries, all: bool) -> usize {
     let mut paragraph = |paragraph: std::fmt::Arguments<'_>| text.paragraph(INDENT, paragraph);
     paragraph(format_args!("{}: {}", name(judged), headline(judged)));
     let leak = judged.episodes.iter().rfind(|episode| episode.verdict == LeakVerdict::Leak);
     if let Some(reason) = &judged.reason {
-        paragraph(format_args!("  {reason}"));
+        paragraph(format_args!("  at the end: {reason}"));
     } else if let Some(leak) = leak {
         // A forecast is of no use afterwards.
         let evidence = Evidence { forecast: None, ..leak.evidence };
@@ -115,10 +130,13 @@ fn add_series(text: &mut StyledText, judged: &JudgedSeries, all: bool) {
     let points = if shows_allocated { &judged.allocated } else { &judged.points };
     text.lines(&picture::draw(judged, points, text.style.width, text.style.ascii));
     let mut paragraph = |paragraph: std::fmt::Arguments<'_>| text.paragraph(INDENT, paragraph);
-    let capacity = judged.capacity.map_or_else(String::new, |capacity| format!(" of {capacity}"));
-    let span = elapsed(judged.span);
     let plural = if judged.samples == 1 { "" } else { "s" };
-    paragraph(format_args!("  {} sample{plural} in {span}; {}{capacity} at the end", judged.samples, judged.held));
+    let dates = judged.times.date(judged.begin).zip(judged.times.date(judged.time(judged.span)));
+    let dates = dates.map_or_else(String::new, |(begin, end)| format!(", {begin} to {end}"));
+    let after = judged.times.since_begin(judged.begin);
+    let is_late = dates.is_empty() && after.0.as_secs() > 0;
+    let late = if is_late { format!(", beginning {after} after the log") } else { String::new() };
+    paragraph(format_args!("  {} sample{plural} in {}{dates}{late}", judged.samples, elapsed(judged.span)));
     if let Some(split) = judged.split {
         let (allocated, unallocated) = (split.allocated, split.reserved.saturating_sub(split.allocated));
         let fragmented = judged.series.allocator.map(|allocator| allocator.fragmented).filter(|bytes| bytes.0 > 0);
@@ -128,12 +146,14 @@ fn add_series(text: &mut StyledText, judged: &JudgedSeries, all: bool) {
         });
         paragraph(format_args!("  at the end: {allocated} allocated, {unallocated} unallocated{fragmented}{outside}"));
     }
-    add_events(text, judged, all);
-    text.line("");
+    let hidden = add_events(text, judged, all);
+    text.gap();
+    hidden
 }
 
-/// Adds the changes of the verdict and the sudden falls, in the order of time. Without `all`, the less important are counted.
-fn add_events(text: &mut StyledText, judged: &JudgedSeries, all: bool) {
+/// Adds the changes of the verdict and the sudden falls, in the order of time. Without `all`, the less important are left out.
+/// Returns their number.
+fn add_events(text: &mut StyledText, judged: &JudgedSeries, all: bool) -> usize {
     /// Events that are listed.
     const LISTED: usize = 12;
     let befores = std::iter::once(LeakVerdict::TooSoon).chain(judged.timeline.iter().map(|timed| timed.verdict));
@@ -170,12 +190,10 @@ fn add_events(text: &mut StyledText, judged: &JudgedSeries, all: bool) {
         events.reverse();
     }
     for (at, _, event) in &events {
-        text.paragraph(INDENT, format_args!("  after {}: {event}", elapsed(*at)));
+        let clock = judged.clock(*at).map_or_else(String::new, |clock| format!(" ({clock})"));
+        text.paragraph(INDENT, format_args!("  after {}{clock}: {event}", elapsed(*at)));
     }
-    if events.len() < count {
-        let (count, plural) = (count - events.len(), if count - events.len() == 1 { "" } else { "s" });
-        text.paragraph(INDENT, format_args!("  {count} lesser event{plural} (`--all` lists them)"));
-    }
+    count - events.len()
 }
 
 /// How much an event says about a leak.

@@ -36,7 +36,7 @@ pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
             let ahead = &rows[at..(at + LOOK_AHEAD).min(rows.len())];
             let earlier = ahead.iter().filter(|next| next.time + offset < latest).count();
             let back = latest - time;
-            if earlier * 4 < ahead.len() * 3 || earlier <= 1 || back <= 2 * interval {
+            if earlier * 4 < ahead.len() * 3 || earlier <= 1 || back <= SECOND_MS.max(2 * interval) {
                 late += 1;
             } else if !has_dates && (DAY_MS - back).abs() < 2 * interval + SECOND_MS {
                 offset += DAY_MS;
