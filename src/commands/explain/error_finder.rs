@@ -7,9 +7,10 @@ use std::sync::LazyLock;
 
 use regex::bytes::{Captures, Regex, RegexBuilder};
 
+use super::exact;
+use super::find::{self, LogRank};
 use super::known_errors::{self, AFTERMATH, ErrorForm, KnownError};
 use super::program::{PROGRAMS, Program};
-use super::{exact, find};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 
@@ -25,7 +26,7 @@ pub(super) struct FoundError {
     key: Option<String>,
     pub backend: Option<String>,
     pub line: u64,
-    pub ranks: Vec<u32>,
+    pub ranks: Vec<LogRank>,
     pub count: u64,
     /// The form that is counted: one error may print several.
     form: usize,
@@ -36,7 +37,7 @@ pub(super) struct FoundError {
 pub(super) struct AftermathLine {
     pub sentence: &'static str,
     pub line: u64,
-    pub ranks: Vec<u32>,
+    pub ranks: Vec<LogRank>,
 }
 
 #[derive(Default)]
@@ -53,9 +54,13 @@ pub(super) struct LineFindings {
 const LONGEST_LINE: usize = 1 << 16;
 /// The most bytes of an error that are searched for and shown.
 const LONGEST_EXCERPT: usize = 240;
+/// The characters at the beginning of an error by which a copy in the same line is recognized.
+const REPEATED: usize = 24;
 const MOST_ERRORS: usize = 100;
 const MOST_RANKS: usize = 1024;
 const SPLIT_SIZE: &str = "max_split_size_mb";
+/// A part of the line of torchrun's table that names a rank, some lines before its exit code.
+const TABLE_RANK: &str = "(local_rank: ";
 
 struct CompiledForm {
     form: &'static ErrorForm,
@@ -80,7 +85,7 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
     let forms = || known_errors::all().flat_map(|error| error.forms).chain(AFTERMATH);
     let programs = PROGRAMS.iter().flat_map(|(_, literals)| literals.iter().copied());
     let literals: Vec<String> =
-        forms().map(|form| form.literal).chain(programs).chain([SPLIT_SIZE]).map(regex::escape).collect();
+        forms().map(|form| form.literal).chain(programs).chain([SPLIT_SIZE, TABLE_RANK]).map(regex::escape).collect();
     Patterns {
         literals: regex(&literals.join("|")),
         errors: known_errors::all().map(|error| (error, error.forms.iter().map(compile).collect())).collect(),
@@ -105,6 +110,9 @@ static CODE: LazyLock<Regex> = LazyLock::new(|| {
         ",
     )
 });
+
+/// The line of torchrun's table that names a rank.
+static TABLE_LINE: LazyLock<Regex> = LazyLock::new(|| regex(r"^rank\s*: (?P<rank>\d+) \(local_rank: \d+\)"));
 
 /// Text that says that nothing has failed.
 static HARMLESS: LazyLock<Regex> = LazyLock::new(|| {
@@ -142,6 +150,8 @@ pub(super) struct ErrorFinder {
     rest: Vec<u8>,
     /// The lines that ended before `rest`.
     lines: u64,
+    /// The rank whose failure torchrun's table tells next.
+    table_rank: Option<LogRank>,
 }
 
 impl ErrorFinder {
@@ -199,6 +209,10 @@ impl ErrorFinder {
             }
         }
         let line = plain(raw);
+        if let Some(groups) = TABLE_LINE.captures(&line) {
+            let rank = String::from_utf8_lossy(&groups["rank"]).parse().ok();
+            self.table_rank = rank.map(LogRank::Global);
+        }
         for (error, forms) in &PATTERNS.errors {
             for (at, CompiledForm { form, literal, pattern }) in forms.iter().enumerate() {
                 if literal.is_match(&line)
@@ -221,7 +235,8 @@ impl ErrorFinder {
 
     fn keep(&mut self, error: &'static KnownError, at: usize, form: &ErrorForm, line: &[u8], groups: &Captures<'_>) {
         let text = |name: &str| groups.name(name).map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
-        let (key, rank) = (text("key"), rank(line, groups));
+        let of_table = groups.name("in_table").and_then(|_| self.table_rank.take());
+        let (key, rank) = (text("key"), of_table.or_else(|| rank(line, groups)));
         let known = self.findings.errors.iter_mut().find(|found| found.error.cause == error.cause && found.key == key);
         if let Some(known) = known {
             known.count += u64::from(known.form == at);
@@ -290,10 +305,10 @@ fn is_event(line: &[u8], groups: &Captures<'_>, form: &ErrorForm) -> bool {
     (form.starts_anywhere || START.is_match(before)) && !HARMLESS.is_match(line)
 }
 
-fn rank(line: &[u8], groups: &Captures<'_>) -> Option<u32> {
+fn rank(line: &[u8], groups: &Captures<'_>) -> Option<LogRank> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let of_group = groups.name("rank").and_then(|rank| text(rank.as_bytes()).parse().ok());
-    of_group.or_else(|| {
+    let of_group = groups.name("local_rank").and_then(|rank| text(rank.as_bytes()).parse().ok());
+    of_group.map(LogRank::Local).or_else(|| {
         let before = text(&line[..groups.get(0).map_or(0, |whole| whole.start())]);
         let prefix: String =
             before.split("  ").next()?.chars().filter(|character| !character.is_whitespace()).collect();
@@ -322,13 +337,16 @@ fn fill(template: &str, groups: &Captures<'_>, backend: Option<&str>) -> String 
     Text::new(filled).to_string()
 }
 
-/// Returns the text of an error from the name of its exception on.
+/// Returns the text of an error from the name of its exception on, without the copies of other ranks in the same line.
 fn excerpt(line: &[u8], start: usize) -> Text {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._".contains(byte);
     let before = line[..start].trim_ascii_end();
     let name = before.strip_suffix(b":").filter(|before| before.ends_with(b"Error") || before.ends_with(b"Exception"));
     let start = name.map_or(start, |name| name.iter().rposition(|byte| !is_name(byte)).map_or(0, |at| at + 1));
     let text = String::from_utf8_lossy(&line[start..]).into_owned();
+    let beginning = text.char_indices().nth(REPEATED).map_or("", |(at, _)| &text[..at]);
+    let copies = if beginning.is_empty() { None } else { text.match_indices(beginning).nth(1) };
+    let text = copies.map_or(text.as_str(), |(at, _)| text[..at].trim_end());
     let end = text.char_indices().nth(LONGEST_EXCERPT).map(|(at, _)| at);
-    Text::new(end.map_or_else(|| text.clone(), |end| format!("{}...", &text[..end])))
+    Text::new(end.map_or_else(|| text.to_owned(), |end| format!("{}...", &text[..end])))
 }

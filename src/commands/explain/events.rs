@@ -1,7 +1,7 @@
 //! The events of a log in the order in which they are told: the first cause, other causes, and what followed.
 
 use super::error_finder::FoundError;
-use super::find::FoundMessage;
+use super::find::{FoundMessage, LogRank};
 use super::message::MessageForm;
 
 /// A failed allocation, or another known error.
@@ -30,7 +30,7 @@ impl LogEvent {
         }
     }
 
-    pub(super) fn ranks(&self) -> &[u32] {
+    pub(super) fn ranks(&self) -> &[LogRank] {
         match self {
             Self::Message(found) => &found.ranks,
             Self::Error(found) => &found.ranks,

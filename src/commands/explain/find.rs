@@ -9,13 +9,34 @@ use std::ops::Range;
 use super::grammar::{self, LONGEST_START, ParseOutcome};
 use super::message::{MessageForm, OomMessage};
 
+/// The number of a process in a job, as a log names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogRank {
+    /// Its number among all processes of the job.
+    Global(u32),
+    /// Its number among the processes that torchrun started on its node.
+    Local(u32),
+}
+
+impl LogRank {
+    pub(super) fn global(ranks: &[Self]) -> Vec<u32> {
+        let global = |rank: &Self| if let Self::Global(number) = rank { Some(*number) } else { None };
+        ranks.iter().filter_map(global).collect()
+    }
+
+    pub(super) fn local(ranks: &[Self]) -> Vec<u32> {
+        let local = |rank: &Self| if let Self::Local(number) = rank { Some(*number) } else { None };
+        ranks.iter().filter_map(local).collect()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FoundMessage {
     pub message: OomMessage,
     /// The line of its start, counted from 1.
     pub line: u64,
     /// The ranks that wrote the message, if the log names them.
-    pub ranks: Vec<u32>,
+    pub ranks: Vec<LogRank>,
     pub count: u64,
 }
 
@@ -385,13 +406,11 @@ fn valid_length(text: &str) -> usize {
     valid.checked_sub(1).map_or(0, |at| ends[at])
 }
 
-/// Returns the rank in `[rank3]:`, in torchrun's `[default3]:`, or in the `3:` of `srun --label`.
-pub(super) fn rank(prefix: &str) -> Option<u32> {
+/// Returns the rank in `[rank3]:` or in the `3:` of `srun --label`, or the local rank in torchrun's `[default3]:`.
+pub(super) fn rank(prefix: &str) -> Option<LogRank> {
     let is_number = |label: &&str| !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_digit());
     let label = prefix.strip_suffix(':').filter(is_number);
-    let tag = || {
-        let (_, rest) = prefix.rsplit_once("[rank").or_else(|| prefix.rsplit_once("[default"))?;
-        Some(rest.split_once(']')?.0)
-    };
-    label.or_else(tag)?.parse().ok()
+    let number = |start: &str| prefix.rsplit_once(start)?.1.split_once(']')?.0.parse().ok();
+    let global = label.and_then(|label| label.parse().ok()).or_else(|| number("[rank"));
+    global.map(LogRank::Global).or_else(|| number("[default").map(LogRank::Local))
 }

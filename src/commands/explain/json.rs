@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::breakdown::{MemoryOwner, WriterName};
 use super::error_finder::AftermathLine;
 use super::events::LogEvent;
+use super::find::LogRank;
 use super::message::RoundedAmount;
 use super::other_processes::OtherProcesses;
 use super::program::Program;
@@ -19,7 +20,13 @@ pub(super) fn to_json(events: &[ExplainedEvent<'_>], sources: &[LogSource], proc
     let left_out: u64 = sources.iter().map(|source| source.log.left_out).sum();
     let aftermath = sources.iter().flat_map(|source| {
         let line = |line: &AftermathLine| {
-            json!({ "source": source.name, "line": line.line, "ranks": line.ranks, "sentence": line.sentence })
+            json!({
+                "source": source.name,
+                "line": line.line,
+                "ranks": LogRank::global(&line.ranks),
+                "local_ranks": LogRank::local(&line.ranks),
+                "sentence": line.sentence,
+            })
         };
         source.log.aftermath.iter().map(line).collect::<Vec<_>>()
     });
@@ -40,7 +47,8 @@ fn event_json(explained: &ExplainedEvent<'_>, processes: &OtherProcesses) -> Val
         "source": explained.log.name,
         "line": event.line(),
         "count": event.count(),
-        "ranks": event.ranks(),
+        "ranks": LogRank::global(event.ranks()),
+        "local_ranks": LogRank::local(event.ranks()),
         "program": explained.log.log.program.map(Program::name),
         "advice": advice_json(&explained.advice),
     });

@@ -39,8 +39,9 @@ impl KnownError {
 pub(super) struct ErrorForm {
     /// A text that each line of this form contains.
     pub literal: &'static str,
-    /// A regular expression for the error in its line. Its groups can be used in the sentence. The groups `rank`, `gpu`, `key` and
-    /// `backend` also tell the rank, the GPU, errors that count as different, and the software that ran out of memory.
+    /// A regular expression for the error in its line. Its groups can be used in the sentence. The groups `local_rank`, `gpu`, `key`
+    /// and `backend` also tell torchrun's local rank, the GPU, errors that count as different, and the software that ran out of
+    /// memory. `in_table` marks a line of torchrun's table, where an earlier line names the rank.
     pub pattern: &'static str,
     /// Whether the error begins in the middle of prose, as `Killed` at the end of a line does.
     pub starts_anywhere: bool,

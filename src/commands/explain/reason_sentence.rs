@@ -52,7 +52,7 @@ fn too_big(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String>
     let figures = SentenceFigures::of(message, breakdown);
     Some(format!(
         "{} were requested at once, and the whole GPU has {}.",
-        exact(figures.requested?),
+        exact_beside(figures.requested?, figures.total?),
         exact(figures.total?)
     ))
 }
@@ -234,12 +234,20 @@ fn retried(message: &OomMessage, breakdown: &MessageBreakdown) -> String {
     }
 }
 
+/// Formats an amount in MiB if the amount beside which it stands is in MiB.
+fn exact_beside(amount: Bytes, other: Bytes) -> String {
+    const MIB: u64 = 1 << 20;
+    #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
+    let in_mib = || format!("{:.2} MiB", amount.0 as f64 / MIB as f64);
+    if (MIB..MIB << 10).contains(&other.0) && amount.0 >= MIB << 10 { in_mib() } else { exact(amount) }
+}
+
 /// Returns `80.10 GiB of 79.25 GiB`. Amounts that differ look different.
 fn sum_of(sum: Bytes, limit: Bytes) -> String {
     #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
     let in_unit = |bytes: Bytes, unit: u64| format!("{:.2}", bytes.0 as f64 / unit as f64);
     if sum == limit || exact(sum) != exact(limit) {
-        return format!("{} of {}", exact(sum), exact(limit));
+        return format!("{} of {}", exact_beside(sum, limit), exact(limit));
     }
     let (unit, name) = if limit.0 >= 1 << 30 { (1 << 20, "MiB") } else { (1 << 10, "KiB") };
     format!("{} {name} of {} {name}", in_unit(sum, unit), in_unit(limit, unit))

@@ -31,7 +31,7 @@ pub(super) fn explained(log: ScannedLog) -> Value {
     json::to_json(&events, &sources, &OtherProcesses::default())
 }
 
-fn explained_text(log: ScannedLog, style: TextStyle) -> String {
+pub(super) fn explained_text(log: ScannedLog, style: TextStyle) -> String {
     let source = LogSource::unnamed(log);
     let sources = [source];
     let events: Vec<_> = sources[0].explain().collect();

@@ -3,9 +3,11 @@
 use super::breakdown::{ContradictoryFigures, MemoryOwner, MessageBreakdown, WriterName};
 use super::error_finder::AftermathLine;
 use super::events::LogEvent;
+use super::find::LogRank;
 use super::message::{MessageForm, OomMessage, RoundedAmount};
 use super::other_processes::OtherProcesses;
 use super::reason_sentence::sentence;
+use super::scan::ScannedLog;
 use super::{ExplainedEvent, ExplainedMessage, LogSource, exact};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
@@ -32,10 +34,9 @@ pub(super) fn format(
         }
         add_event(&mut text, are_many.then_some(number), explained, processes, &mut given);
     }
-    let aftermath: Vec<&AftermathLine> = sources.iter().flat_map(|source| &source.log.aftermath).collect();
-    if !aftermath.is_empty() {
+    for sentence in sources.iter().flat_map(|source| aftermath_sentences(&source.log)) {
         text.line("");
-        text.paragraph(0, format_args!("What followed: {}.", aftermath_list(&aftermath)));
+        text.paragraph(0, sentence);
     }
     text.finish()
 }
@@ -54,6 +55,23 @@ fn summary(events: &[ExplainedEvent<'_>]) -> String {
         }
     };
     format!("{} different errors. {rest}", events.len())
+}
+
+/// Returns a sentence on the lines that follow from the events of a log, and one on those that stand before all of them.
+fn aftermath_sentences(log: &ScannedLog) -> Vec<String> {
+    let Some(first) = log.events.iter().filter(|(_, follows)| !follows).map(|(event, _)| event.line()).min() else {
+        return Vec::new();
+    };
+    let (before, after): (Vec<&AftermathLine>, _) = log.aftermath.iter().partition(|line| line.line < first);
+    let followed = (!after.is_empty()).then(|| format!("What followed: {}.", aftermath_list(&after)));
+    let early = (!before.is_empty()).then(|| {
+        format!(
+            "No cause, although it stands before the cause in this log: {}. Several processes write into a log, each at its \
+             own time.",
+            aftermath_list(&before)
+        )
+    });
+    followed.into_iter().chain(early).collect()
 }
 
 fn aftermath_list(lines: &[&AftermathLine]) -> String {
@@ -94,7 +112,15 @@ fn add_event(
 ) {
     text.heading(&headline(number, explained));
     if explained.is_consequence {
-        text.paragraph(0, "It followed from an error above: help there first.");
+        // Only the kernel, Slurm and Ray are taken as causes of lines that stand before theirs.
+        let comes_first = |(event, follows): &(LogEvent, bool)| !follows && event.line() <= explained.event.line();
+        let sentence = if explained.log.log.events.iter().any(comes_first) {
+            "It followed from an error above: help there first."
+        } else {
+            "It followed from an error above, whose line comes later in this log: the kernel, Slurm and Ray report a kill when it \
+             is over. Help there first."
+        };
+        text.paragraph(0, sentence);
         return;
     }
     if let LogEvent::Error(found) = explained.event {
@@ -129,6 +155,9 @@ fn add_message(text: &mut StyledText, explained: &ExplainedMessage<'_>, log: &Lo
     if message.is_cut {
         text.paragraph(0, "The message is cut off or mixed with other text; this is what can still be read of it.");
     }
+    for contradiction in &breakdown.contradictions {
+        text.paragraph(0, contradiction_sentence(contradiction));
+    }
     if message.total.is_some() || !breakdown.parts.is_empty() {
         bar(text, message, breakdown);
         list(text, message, breakdown);
@@ -137,9 +166,6 @@ fn add_message(text: &mut StyledText, explained: &ExplainedMessage<'_>, log: &Lo
     for (at, shortage) in explained.shortages.iter().enumerate() {
         let also = if at > 0 { "also " } else { "" };
         text.paragraph(0, format_args!("{also}{shortage}: {}", sentence(*shortage, message, breakdown)));
-    }
-    for contradiction in &breakdown.contradictions {
-        text.paragraph(0, contradiction_sentence(contradiction));
     }
     for note in notes(message, breakdown) {
         text.paragraph(0, note);
@@ -269,23 +295,25 @@ fn message_title(message: &OomMessage) -> String {
     format!("{start} of memory{gpu}{requested}")
 }
 
-/// Returns `rank 3` or `ranks 0, 1`. `None` if there are none.
-fn ranks(ranks: &[u32]) -> Option<String> {
-    match ranks {
+/// Returns `rank 3`, `ranks 0, 1` or `local rank 3`. `None` if there are none.
+fn ranks(ranks: &[LogRank]) -> Option<String> {
+    let named = |name: &str, ranks: Vec<u32>| match ranks.as_slice() {
         [] => None,
-        [rank] => Some(format!("rank {rank}")),
-        ranks => Some(format!("ranks {}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))),
-    }
+        [rank] => Some(format!("{name} {rank}")),
+        ranks => Some(format!("{name}s {}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))),
+    };
+    let all = [named("rank", LogRank::global(ranks)), named("local rank", LogRank::local(ranks))];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 fn contradiction_sentence(contradiction: &ContradictoryFigures) -> String {
     format!(
-        "The figures of the message do not add up: {}, by {}; rounding explains up to {}. They may include memory that is \
-         not on the GPU: host memory that the driver lends on Windows and WSL, and addresses without memory behind them, \
-         as in expandable segments and pools that were put to sleep.",
+        "The figures of the message do not add up: {}, by {}. They may include memory that is not on the GPU: host memory \
+         that the driver lends on Windows and WSL, or addresses without memory behind them (expandable segments, vLLM's \
+         sleep mode).",
         contradiction.claim,
-        exact(contradiction.by.bytes()),
-        exact(contradiction.by.slack())
+        exact(contradiction.by.bytes())
     )
 }
 

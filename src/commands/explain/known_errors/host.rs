@@ -243,10 +243,10 @@ pub(super) const ERRORS: &[KnownError] = &[
         forms: &[
             anywhere(
                 "exitcode: -9",
-                r"failed \(exitcode: -9\) local_rank: (?P<rank>\d+) \(pid: (?P<pid>\d+)\)",
-                "Rank {rank} (PID {pid}) was ended with SIGKILL, which nothing can catch. Most often the host, the container or the job ran out of memory (not the GPU), and the kernel chose this process.",
+                r"failed \(exitcode: -9\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid>\d+)\)",
+                "Local rank {local_rank} of a node (PID {pid}) was ended with SIGKILL, which nothing can catch. Most often the host, the container or the job ran out of memory (not the GPU), and the kernel chose this process.",
             ),
-            anywhere("exitcode", r"^\W*exitcode\s*: -9 \(pid: (?P<pid>\d+)\)", SIGKILL),
+            anywhere("exitcode", r"^\W*(?P<in_table>exitcode)\s*: -9 \(pid: (?P<pid>\d+)\)", SIGKILL),
             anywhere("exitcode", r"failed \(exitcode: -9\)", SIGKILL),
             anywhere("Signal 9 (SIGKILL)", r"Signal 9 \(SIGKILL\) received by PID (?P<pid>\d+)", SIGKILL),
             anywhere(
