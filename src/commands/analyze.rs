@@ -82,7 +82,7 @@ pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
         report::print(text::format(&logs, options.all, TextStyle::of_explanation(options.ascii)).as_bytes())?;
     }
     for (name, problem) in logs.iter().filter_map(|(name, log)| Some((name, log.problem.as_ref()?))) {
-        report::print_error(&Text::new(format!("no series of memory in {name}: {}", problem.sentence())));
+        report::print_error(&Text::new(format!("cannot judge {name}: {}", problem.sentence())));
     }
     let problems = || logs.iter().filter_map(|(_, log)| log.problem.as_ref());
     Ok(match () {

@@ -135,7 +135,7 @@ fn unreadable_logs_are_reported_in_a_sentence() {
     assert!(output.stderr.starts_with("gputop: cannot read /nowhere/log.csv: "), "{}", output.stderr);
     let output = analyze(&host, "no log\nat all\n", &[]);
     assert_eq!(output.code, NOTHING_FOUND);
-    assert!(output.stderr.contains("no series of memory in "), "{}", output.stderr);
+    assert!(output.stderr.contains("gputop: cannot judge "), "{}", output.stderr);
     assert_eq!(host.run(["analyze"]).code, USAGE);
     assert_eq!(host.run(["analyze", "x", "--capacity", "much"]).code, USAGE);
     let bare = host.run(["analyze", "x", "--capacity", "80"]);

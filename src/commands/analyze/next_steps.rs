@@ -78,6 +78,7 @@ pub(super) fn add(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     );
 }
 
-fn has_grown(judged: &JudgedSeries) -> bool {
+/// Whether a series leaked or is suspect at the end.
+pub(super) fn has_grown(judged: &JudgedSeries) -> bool {
     matches!(SeriesRank::of(judged), SeriesRank::Leaked | SeriesRank::Suspect)
 }

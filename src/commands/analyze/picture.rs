@@ -8,7 +8,8 @@ use crate::model::LeakVerdict;
 const HEIGHT: usize = 8;
 const LABEL: usize = Bytes::WIDTH + 2;
 
-/// Draws `points` (seconds and bytes) over the span of `judged`. Returns an empty text for fewer than two points.
+/// Draws `points` (seconds and bytes) over the span of `judged`. Returns an empty text for fewer than two points,
+/// and for an amount that does not move.
 pub(super) fn draw(judged: &JudgedSeries, points: &[(f64, u64)], width: usize, ascii: bool) -> String {
     let columns = width.saturating_sub(LABEL + " │".chars().count()).clamp(16, 160);
     if points.len() < 2 || judged.span <= 0.0 {
@@ -19,6 +20,10 @@ pub(super) fn draw(judged: &JudgedSeries, points: &[(f64, u64)], width: usize, a
     let least = points.iter().map(|(_, bytes)| *bytes).min().unwrap_or(0);
     // With a scale from 0, a small change of a large amount would be a flat line at the top.
     let base = if least > most / 2 { least - (most - least).min(least) / 2 } else { 0 };
+    // The scale of an amount that hardly moves would have the same number at both ends.
+    if Bytes(most).to_string() == Bytes(base).to_string() {
+        return String::new();
+    }
     let (blocks, axis) = if ascii { (" .:#", '|') } else { (" ▁▂▃▄▅▆▇█", '│') };
     let blocks: Vec<char> = blocks.chars().collect();
     let full = blocks.len() - 1;

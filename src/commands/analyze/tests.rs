@@ -454,3 +454,15 @@ fn hosts_with_the_same_gpu_and_pid_have_series_of_their_own() {
     let one = text.lines().step_by(2).collect::<Vec<_>>().join("\n");
     assert_eq!(to_json(&[(Text::new("log"), read(&one))])["series"][0]["host"], serde_json::Value::Null);
 }
+
+#[test]
+fn memory_that_does_not_move_has_no_graph() {
+    let graph = |mib: fn(u64) -> u64| {
+        let rows: Vec<String> = (0..900).map(|second| format!("{second},{}\n", mib(second) << 20)).collect();
+        text::format(&[(Text::new("log"), read(&rows.concat()))], false, style(80))
+    };
+    let flat = graph(|_| 2000);
+    assert!(flat.starts_with("memory: steady for 14m59s; 2 GiB at the end\n  900 samples in 14m59s\n"), "{flat}");
+    assert!(!flat.contains('│') && !flat.contains("--all"), "{flat}");
+    assert!(graph(|second| 2000 + second % 7 * 50).contains('│'));
+}

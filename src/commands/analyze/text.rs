@@ -47,7 +47,9 @@ pub(super) fn format(logs: &[(Text, AnalyzedLog)], all: bool, style: TextStyle) 
             }
         }
     }
-    if has_hidden_series || hidden_events > 0 {
+    // Where nothing grew, lesser events are of no use.
+    let has_grown = logs.iter().flat_map(|(_, log)| &log.series).any(next_steps::has_grown);
+    if has_hidden_series || hidden_events > 0 && has_grown {
         let command = next_steps::command_for_all(logs);
         text.gap();
         match (has_hidden_series, hidden_events) {
