@@ -160,7 +160,7 @@ fn a_line_that_follows_from_the_cause_may_stand_before_it() {
     const KILLED: &str = "ERROR: failed (exitcode: -9) local_rank: 3 (pid: 812917) of binary: python\n";
     let page = report(&format!("{TERMINATED}{KILLED}"));
     assert!(
-        !page.contains("What followed") && page.contains("No cause, although it stands before the cause"),
+        !page.contains("What followed") && page.contains("No cause, although it stands before the error"),
         "{page}"
     );
     let page = report(&format!("{KILLED}{TERMINATED}"));

@@ -59,14 +59,12 @@ fn summary(events: &[ExplainedEvent<'_>]) -> String {
 
 /// Returns a sentence on the lines that follow from the events of a log, and one on those that stand before all of them.
 fn aftermath_sentences(log: &ScannedLog) -> Vec<String> {
-    let Some(first) = log.events.iter().filter(|(_, follows)| !follows).map(|(event, _)| event.line()).min() else {
-        return Vec::new();
-    };
+    let Some(first) = log.events.iter().map(|(event, _)| event.line()).min() else { return Vec::new() };
     let (before, after): (Vec<&AftermathLine>, _) = log.aftermath.iter().partition(|line| line.line < first);
     let followed = (!after.is_empty()).then(|| format!("What followed: {}.", aftermath_list(&after)));
     let early = (!before.is_empty()).then(|| {
         format!(
-            "No cause, although it stands before the cause in this log: {}. Several processes write into a log, each at its \
+            "No cause, although it stands before the error in this log: {}. Several processes write into a log, each at its \
              own time.",
             aftermath_list(&before)
         )
