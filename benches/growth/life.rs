@@ -111,7 +111,7 @@ impl Life {
 impl Case {
     /// Adds the memory of something else: the times and amounts of its changes. With `fits`, it takes no more than there is
     /// free; else the job runs out of memory when there is none left.
-    fn add(&mut self, changes: &[(f64, u64)], fits: bool) {
+    pub(crate) fn add(&mut self, changes: &[(f64, u64)], fits: bool) {
         let mut log = Vec::with_capacity(self.log.len() + changes.len());
         let (mut own, mut other) = (self.log.iter().peekable(), changes.iter().peekable());
         let (mut held, mut more) = (0, 0);

@@ -9,7 +9,8 @@
 //!
 //! Arguments after `--`: `--seeds N`; `--first N`, the first seed (seeds from 0 and from 2^32 on were used while the
 //! judge was written, seeds from 2^33 to 2^37 and, by default, from 2^38 on only to check it); `--interval SECONDS`;
-//! `--shape NAME`; `--lives` (each shape alone, and with other things that share its curve: `lab/life.rs`); `--gputop` (no baselines); `--allocated` (gputop with allocator stats); `--list` (a line for each
+//! `--shape NAME`; `--lives` (each shape alone, and with other things that share its curve: `life.rs`); `--servers`
+//! (leaks of known rates in the memory of servers, and the same servers without: `servers.rs`); `--gputop` (no baselines); `--allocated` (gputop with allocator stats); `--list` (a line for each
 //! case).
 
 #![expect(
@@ -24,6 +25,7 @@ mod baselines;
 mod lab;
 mod life;
 mod score;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -57,6 +59,7 @@ fn main() {
         lives: vec![Life::Nothing],
         list: false,
     };
+    let mut servers = false;
     let mut arguments = env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(1.0);
@@ -70,6 +73,7 @@ fn main() {
                 options.shapes.retain(|shape| !matches!(shape, Shape::Restarts | Shape::Neighbours));
             }
             "--lives" => options.lives = Life::ALL.to_vec(),
+            "--servers" => servers = true,
             "--list" => options.list = true,
             "--shape" => {
                 let name = arguments.next().unwrap_or_default();
@@ -77,6 +81,10 @@ fn main() {
             }
             _ => {}
         }
+    }
+    if servers {
+        servers::run(options.first, options.count, options.interval, options.list);
+        return;
     }
     let tallies = run(&options);
     for (judge, sum) in &tallies {

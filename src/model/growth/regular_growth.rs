@@ -27,7 +27,7 @@ const JUMP: f64 = 3.0;
 const STANDARD_ERRORS: f64 = 8.0;
 
 /// The least growth, as a multiple of how far the series went up and down before.
-const FLUCTUATIONS: f64 = 3.0;
+const FLUCTUATIONS: f64 = 5.0;
 
 /// The least gain of the second half as a share of that of the first, where the end is far away. A growth that slows down more
 /// is a warm-up.
@@ -142,7 +142,8 @@ impl RegularGrowth {
         };
         let needed_of_suspect =
             if left < SOON.0 { SOON.1.min(SHARE_OF_SUSPECT * needed) } else { SHARE_OF_SUSPECT * needed };
-        let speed = rates[1] / rates[0] + FORGIVEN * deviation_from_line(gains) / mean / parts.sqrt();
+        let forgiven = FORGIVEN * deviation_from_line(gains) / mean / parts.sqrt();
+        let speed = rates[1] / rates[0] + forgiven;
         // Growth that would level off before it reaches the limit is no leak.
         let halves_left = 2.0 * left / span;
         let least_speed = (halves_left / (1.0 + halves_left)).min(LEAST_SPEED);
@@ -161,9 +162,41 @@ impl RegularGrowth {
             left,
             is_even,
             is_suspect: is_even && span >= needed_of_suspect,
-            is_leak: strength >= STANDARD_ERRORS && parts >= fewest && span >= needed && speed >= least_speed,
+            is_leak: strength >= STANDARD_ERRORS
+                && parts >= fewest
+                && span >= needed
+                && speed >= least_speed
+                && speed_by_rises(levels, levels.now() - span).is_none_or(|speed| speed + forgiven >= least_speed),
         })
     }
+}
+
+/// The rate of the second half as a share of that of the first, each the median slope of the floor between the moments at which it
+/// rose. Memory grows in pieces, so that the time between those moments is better known than the gain of a part. `None` if the floor
+/// rose too seldom.
+fn speed_by_rises(levels: &BucketLevels, from: f64) -> Option<f64> {
+    let points = levels.reaching(from);
+    let known = points.as_slice();
+    let known = &known[known.partition_point(|point| point.at < from)..];
+    let mut rises: Vec<&Point> = Vec::with_capacity(known.len());
+    for point in known.iter().rev() {
+        if rises.last().is_none_or(|later| point.low < later.low) {
+            rises.push(point);
+        }
+    }
+    let middle = f64::midpoint(rises.first()?.at, rises.last()?.at);
+    let half = rises.partition_point(|rise| rise.at >= middle);
+    Some(median_slope(&rises[..half])? / median_slope(&rises[half..])?)
+}
+
+/// The median of the slopes between each two points, later points first; `None` without two points.
+fn median_slope(points: &[&Point]) -> Option<f64> {
+    let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
+    for (at, later) in points.iter().enumerate() {
+        slopes.extend(points[at + 1..].iter().map(|point| (later.low - point.low) / (later.at - point.at)));
+    }
+    let middle = slopes.len() / 2;
+    (!slopes.is_empty()).then(|| *slopes.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 /// The gains of the last parts.
