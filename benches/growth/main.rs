@@ -10,8 +10,8 @@
 //! Arguments after `--`: `--seeds N`; `--first N`, the first seed (seeds from 0 and from 2^32 on were used while the
 //! judge was written, seeds from 2^33 to 2^37 and, by default, from 2^38 on only to check it); `--interval SECONDS`;
 //! `--shape NAME`; `--lives` (each shape alone, and with other things that share its curve: `life.rs`); `--servers`
-//! (leaks of known rates in the memory of servers, and the same servers without: `servers.rs`); `--gputop` (no baselines); `--allocated` (gputop with allocator stats); `--list` (a line for each
-//! case).
+//! (leaks of known rates in the memory of servers, and the same servers without: `servers.rs`); `--gputop` (no
+//! baselines); `--allocated` (gputop with allocator stats); `--list` (a line for each case).
 
 #![expect(
     clippy::cast_possible_truncation,

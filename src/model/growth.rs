@@ -328,6 +328,16 @@ fn floor(points: &[buckets::Point]) -> [f64; LENGTH] {
     floor
 }
 
+/// The median of the slopes between each two points, which are times and amounts (Theil and Sen); `None` without two points.
+fn median_slope(points: &[(f64, f64)]) -> Option<f64> {
+    let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
+    for (at, (from, low)) in points.iter().enumerate() {
+        slopes.extend(points[at + 1..].iter().map(|(to, high)| (high - low) / (to - from)));
+    }
+    let middle = slopes.len() / 2;
+    (!slopes.is_empty()).then(|| *slopes.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
 fn seconds(from: Moment, to: Moment) -> f64 {
     to.since(from).as_secs_f64()
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::buckets::BucketLevels;
-use super::floor;
 use super::watched_growth::WatchedGrowth;
+use super::{floor, median_slope};
 
 /// The share of a GPU's memory that may not be available: the driver keeps some, the log of one process does not show
 /// what other processes hold, and the request that fails is larger than what is left.
@@ -84,17 +84,8 @@ fn fitted_rate(watched: &WatchedGrowth, levels: &BucketLevels) -> f64 {
     let known = points.as_slice();
     let known = &known[known.partition_point(|point| point.at < watched.longest.from)..];
     let floor = floor(known);
-    let mut slopes = Vec::with_capacity(known.len() * known.len() / 2);
-    for (at, (from, low)) in known.iter().zip(floor).enumerate() {
-        let later = known[at + 1..].iter().zip(&floor[at + 1..]);
-        slopes.extend(later.map(|(to, high)| (high - low) / (to.at - from.at)));
-    }
-    if slopes.is_empty() {
-        return watched.longest.rate();
-    }
-    let middle = slopes.len() / 2;
-    let (_, median, _) = slopes.select_nth_unstable_by(middle, f64::total_cmp);
-    if *median > 0.0 { *median } else { watched.longest.rate() }
+    let floor: Vec<(f64, f64)> = known.iter().map(|point| point.at).zip(floor).collect();
+    median_slope(&floor).filter(|slope| *slope > 0.0).unwrap_or_else(|| watched.longest.rate())
 }
 
 /// The standard error of the rate, as a share of it.

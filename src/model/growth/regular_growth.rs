@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::buckets::{BucketLevels, LENGTH, Point, Points};
+use super::median_slope;
 
 /// The numbers of buckets that make a part: a bucket that has a single sample, or some that have several.
 const BUCKETS_OF_PART: [usize; 5] = [1, 2, 3, 4, 6];
@@ -178,25 +179,15 @@ fn speed_by_rises(levels: &BucketLevels, from: f64) -> Option<f64> {
     let points = levels.reaching(from);
     let known = points.as_slice();
     let known = &known[known.partition_point(|point| point.at < from)..];
-    let mut rises: Vec<&Point> = Vec::with_capacity(known.len());
+    let mut rises: Vec<(f64, f64)> = Vec::with_capacity(known.len());
     for point in known.iter().rev() {
-        if rises.last().is_none_or(|later| point.low < later.low) {
-            rises.push(point);
+        if rises.last().is_none_or(|later| point.low < later.1) {
+            rises.push((point.at, point.low));
         }
     }
-    let middle = f64::midpoint(rises.first()?.at, rises.last()?.at);
-    let half = rises.partition_point(|rise| rise.at >= middle);
+    let middle = f64::midpoint(rises.first()?.0, rises.last()?.0);
+    let half = rises.partition_point(|rise| rise.0 >= middle);
     Some(median_slope(&rises[..half])? / median_slope(&rises[half..])?)
-}
-
-/// The median of the slopes between each two points, later points first; `None` without two points.
-fn median_slope(points: &[&Point]) -> Option<f64> {
-    let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
-    for (at, later) in points.iter().enumerate() {
-        slopes.extend(points[at + 1..].iter().map(|point| (later.low - point.low) / (later.at - point.at)));
-    }
-    let middle = slopes.len() / 2;
-    (!slopes.is_empty()).then(|| *slopes.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 /// The gains of the last parts.
