@@ -42,7 +42,10 @@ fn to_json(gpu: &Gpu) -> Value {
 
 #[test]
 fn the_first_line_has_names_memory_and_processes_and_the_rest_follows() {
-    let agent = Agent::spawn(&mut slow_host(GPUS, PROCESSES_PER_GPU).gputop(["agent", "--interval", "1s"]));
+    let mut host = slow_host(GPUS, PROCESSES_PER_GPU);
+    // The agent writes only the newest snapshot. The rest takes so long that a busy machine writes the first one before it.
+    host.change(|world| world.faults.insert(0, Fault::slow("nvmlDeviceGetTemperature", 400)));
+    let agent = Agent::spawn(&mut host.gputop(["agent", "--interval", "1s"]));
     let mut received = ReceivedLines::default();
     received.read_until(&agent, "a line with GPUs", |snapshot| !snapshot.gpus.is_empty());
     let first = received.snapshot.clone().expect("a line was read");
@@ -102,7 +105,8 @@ fn the_first_line_needs_at_most_ten_driver_calls_per_gpu() {
 #[test]
 fn instances_are_in_the_first_line_too() {
     let mut host = Host::new(["A100-MIG"]);
-    host.change(|world| world.faults.push(Fault::slow("*", 1)));
+    // The agent writes only the newest snapshot. The rest takes so long that a busy machine writes the first one before it.
+    host.change(|world| world.faults = vec![Fault::slow("nvmlDeviceGetTemperature", 800), Fault::slow("*", 1)]);
     let agent = Agent::start(&host);
     let mut received = ReceivedLines::default();
     received.read_until(&agent, "a line with GPUs", |snapshot| !snapshot.gpus.is_empty());
