@@ -31,6 +31,7 @@ use std::process::ExitCode;
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, bail};
+use regex::bytes::{Regex, RegexBuilder};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::breakdown::MessageBreakdown;
@@ -261,6 +262,12 @@ fn read(input: &mut dyn Read, mut pass_on: impl FnMut(&[u8]) -> io::Result<bool>
         }
     }
     Ok(scanner.finish())
+}
+
+/// Compiles a pattern for the bytes of a log, which may not be UTF-8.
+#[expect(clippy::expect_used, reason = "a test compiles every pattern")]
+fn log_pattern(pattern: &str) -> Regex {
+    RegexBuilder::new(pattern).unicode(false).build().expect("the pattern is valid")
 }
 
 /// Formats an amount as PyTorch does, with two decimals, so that it can be compared with the message.

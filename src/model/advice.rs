@@ -144,6 +144,7 @@ error_texts! {
     "xid-hardware",
     "xid-program",
     "xla",
+    "xla-tpu",
 }
 
 /// Returns the texts with these names, for a known error.

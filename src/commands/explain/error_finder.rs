@@ -5,12 +5,12 @@
 
 use std::sync::LazyLock;
 
-use regex::bytes::{Captures, Regex, RegexBuilder};
+use regex::bytes::{Captures, Regex};
 
-use super::exact;
 use super::find::{self, LogRank};
 use super::known_errors::{self, AFTERMATH, ErrorForm, KnownError};
-use super::program::{PROGRAMS, Program};
+use super::program::ProgramFinder;
+use super::{exact, log_pattern};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 
@@ -45,7 +45,7 @@ pub(super) struct LineFindings {
     /// The different errors, in the order of their first lines.
     pub errors: Vec<FoundError>,
     pub aftermath: Vec<AftermathLine>,
-    pub programs: Vec<Program>,
+    pub programs: ProgramFinder,
     /// Whether a message of PyTorch advises `max_split_size_mb`, which PyTorch 1.10 to 2.0 do.
     pub advises_split_size: bool,
 }
@@ -79,26 +79,26 @@ struct Patterns {
 static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
     let compile = |form: &'static ErrorForm| CompiledForm {
         form,
-        literal: regex(&regex::escape(form.literal)),
-        pattern: regex(form.pattern),
+        literal: log_pattern(&regex::escape(form.literal)),
+        pattern: log_pattern(form.pattern),
     };
     let forms = || known_errors::all().flat_map(|error| error.forms).chain(AFTERMATH);
-    let programs = PROGRAMS.iter().flat_map(|(_, literals)| literals.iter().copied());
     let literals: Vec<String> =
-        forms().map(|form| form.literal).chain(programs).chain([SPLIT_SIZE, TABLE_RANK]).map(regex::escape).collect();
+        forms().map(|form| form.literal).chain([SPLIT_SIZE, TABLE_RANK]).map(regex::escape).collect();
     Patterns {
-        literals: regex(&literals.join("|")),
+        literals: log_pattern(&literals.join("|")),
         errors: known_errors::all().map(|error| (error, error.forms.iter().map(compile).collect())).collect(),
         aftermath: AFTERMATH.iter().map(compile).collect(),
     }
 });
 
-static ESCAPES: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|\^\[\[[0-9;]*m"));
+static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
+    log_pattern(r"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|\^\[\[[0-9;]*m")
+});
 
 /// Text that shows that a line is source code, a command or prose: before the error.
 static CODE: LazyLock<Regex> = LazyLock::new(|| {
-    regex(
+    log_pattern(
         r"(?x)
         (?:^|[\s\]|>:;({\d]|│|❱)(?:raise|except|assert|return|elif|if|print|def|import|throw|catch|\#define)[\s(:]
         | (?:print|log|logger|logging|warn|warnings|error|console|printf|fprintf|str|match|contains|startswith|endswith|find|search|compile)
@@ -112,18 +112,18 @@ static CODE: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// The line of torchrun's table that names a rank.
-static TABLE_LINE: LazyLock<Regex> = LazyLock::new(|| regex(r"^rank\s*: (?P<rank>\d+) \(local_rank: \d+\)"));
+static TABLE_LINE: LazyLock<Regex> = LazyLock::new(|| log_pattern(r"^rank\s*: (?P<rank>\d+) \(local_rank: \d+\)"));
 
 /// Text that says that nothing has failed.
 static HARMLESS: LazyLock<Regex> = LazyLock::new(|| {
-    regex(
+    log_pattern(
         r"The caller indicates that this is not a failure|\] No valid triton configs|Ignoring this choice|[Ss]kipping tactic",
     )
 });
 
 /// The text before an error is the start of its line, with a time, a rank, the name of an exception and so on.
 static START: LazyLock<Regex> = LazyLock::new(|| {
-    regex(
+    log_pattern(
         r#"(?x)
         (?: ^
           | (?:[\])|>\#*;!]|│)[\ \t]*
@@ -137,11 +137,6 @@ static START: LazyLock<Regex> = LazyLock::new(|| {
         )$"#,
     )
 });
-
-#[expect(clippy::expect_used, reason = "a test compiles every pattern")]
-fn regex(pattern: &str) -> Regex {
-    RegexBuilder::new(pattern).unicode(false).build().expect("the pattern is valid")
-}
 
 #[derive(Default)]
 pub(super) struct ErrorFinder {
@@ -189,6 +184,7 @@ impl ErrorFinder {
 
     /// Reads whole lines: looks only at those with a literal of the table.
     fn read_lines(&mut self, bytes: &[u8]) {
+        self.findings.programs.scan(bytes);
         let mut done = 0;
         while let Some(found) = PATTERNS.literals.find_at(bytes, done) {
             let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
@@ -203,11 +199,6 @@ impl ErrorFinder {
 
     fn read_line(&mut self, raw: &[u8]) {
         self.findings.advises_split_size |= contains(raw, SPLIT_SIZE);
-        for (program, literals) in PROGRAMS {
-            if !self.findings.programs.contains(program) && literals.iter().any(|literal| contains(raw, literal)) {
-                self.findings.programs.push(*program);
-            }
-        }
         let line = plain(raw);
         if let Some(groups) = TABLE_LINE.captures(&line) {
             let rank = String::from_utf8_lossy(&groups["rank"]).parse().ok();

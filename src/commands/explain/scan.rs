@@ -40,7 +40,7 @@ impl LogScanner {
         ScannedLog {
             events,
             aftermath: lines.aftermath,
-            program: program::decisive(&lines.programs, &causes),
+            program: program::decisive(&lines.programs.found, &causes),
             advises_split_size: lines.advises_split_size,
             left_out: messages.left_out,
             lines: messages.lines,

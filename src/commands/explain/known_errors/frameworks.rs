@@ -108,6 +108,27 @@ pub(super) const ERRORS: &[KnownError] = &[
     },
     KnownError {
         cause: "xla",
+        title: "XLA (JAX) is out of memory on a TPU",
+        forms: &[
+            anywhere(
+                "Ran out of memory in memory space",
+                r"Ran out of memory in memory space (?P<space>hbm)",
+                "The program that XLA compiled needs more of the TPU's main memory ({space}) than the TPU has: it would not fit on an \
+                 empty one.",
+            ),
+            anywhere(
+                "Ran out of memory in memory space",
+                r"Ran out of memory in memory space (?P<space>\w+)",
+                "A kernel of the program needs more of the TPU's memory on the chip ({space}) than there is. This is not the main \
+                 memory of the TPU: a smaller batch may not help.",
+            ),
+        ],
+        advice: &["xla-tpu"],
+        follows: &[],
+        absorbs: &[],
+    },
+    KnownError {
+        cause: "xla",
         title: "XLA (JAX) is out of memory",
         forms: &[
             form(
@@ -126,11 +147,6 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"external/xla/\S*bfc_allocator\.cc:\d+\] Allocator \((?P<name>[^)]*)\) ran out of memory trying to allocate (?P<size>[\d.]+ ?\w+)",
                 "XLA, which compiles and runs JAX programs, asked for {size}, and its share of the GPU is full. A JAX program takes three \
                  quarters of the GPU at its start.",
-            ),
-            anywhere(
-                "XLA:TPU",
-                r"XLA:TPU compile permanent error\. Ran out of memory",
-                "A program that XLA compiled for a TPU needs more memory than the TPU has.",
             ),
         ],
         advice: &["xla"],

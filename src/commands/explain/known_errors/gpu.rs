@@ -6,6 +6,8 @@ const DRIVER_SENTENCE: &str = "The driver itself had no memory left: no room for
     full GPU (some hundred MiB), or for a library that allocates past PyTorch. The error has no figures.";
 const NCCL_SENTENCE: &str = "NCCL, which PyTorch uses between GPUs, got no memory from the driver: its buffers come on top of \
     PyTorch's cache, and the GPU is full.";
+const NCCL_CALL: &str = "A CUDA call inside NCCL, which PyTorch uses between GPUs, failed. Most often the GPU had no memory left for \
+    NCCL's buffers, or an earlier error broke the context; NCCL's own line says which.";
 
 pub(super) const ERRORS: &[KnownError] = &[
     KnownError {
@@ -90,18 +92,8 @@ pub(super) const ERRORS: &[KnownError] = &[
             anywhere("WARN Cuda failure", r"(?:NCCL |\d )WARN Cuda failure.*out of memory", NCCL_SENTENCE),
             anywhere("Failed to CUDA calloc", r"NCCL WARN Failed to CUDA calloc", NCCL_SENTENCE),
             anywhere("Cuda failure", r"^\s*Cuda failure (?:2 )?'out of memory'", NCCL_SENTENCE),
-            form(
-                "unhandled cuda error",
-                r"NCCL [Ee]rror(?: in)?:? .*unhandled cuda error",
-                "A CUDA call inside NCCL, which PyTorch uses between GPUs, failed. Most often the GPU had no memory left for NCCL's \
-                 buffers, or an earlier error broke the context; NCCL's own line says which.",
-            ),
-            form(
-                "ncclUnhandledCudaError",
-                r"ncclUnhandledCudaError: Call to CUDA function failed",
-                "A CUDA call inside NCCL, which PyTorch uses between GPUs, failed. Most often the GPU had no memory left for NCCL's \
-                 buffers, or an earlier error broke the context; NCCL's own line says which.",
-            ),
+            form("unhandled cuda error", r"NCCL [Ee]rror(?: in)?:? .*unhandled cuda error", NCCL_CALL),
+            form("ncclUnhandledCudaError", r"ncclUnhandledCudaError: Call to CUDA function failed", NCCL_CALL),
         ],
         advice: &["nccl"],
         follows: &[

@@ -12,6 +12,9 @@ const HOST_ALLOCATION: &str = "The program asked the host, not the GPU, for memo
     the memory that is free, or than a limit of the container or user allows.";
 const KERNEL: &str = "The host had no memory left, and the kernel ended a process to get some.";
 
+const PROCESS_OF_FULL_HOST: &str =
+    "The kernel ended process {pid} ({name}), because the host had no memory left. This is not the GPU's memory.";
+
 pub(super) const ERRORS: &[KnownError] = &[
     KnownError {
         cause: "kernel_oom_killer",
@@ -32,7 +35,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             anywhere(
                 "ut of memory: Kill",
                 r"Out of memory: Kill(?:ed)? process (?P<pid>\d+),? \((?P<name>[^)]*)\)",
-                "The kernel ended process {pid} ({name}), because the host had no memory left. This is not the GPU's memory.",
+                PROCESS_OF_FULL_HOST,
             ),
             anywhere(
                 "oom-kill:constraint=",
@@ -44,7 +47,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             anywhere(
                 "oom_reaper: reaped process",
                 r"oom_reaper: reaped process (?P<pid>\d+) \((?P<name>[^)]*)\)",
-                "The kernel ended process {pid} ({name}), because the host had no memory left. This is not the GPU's memory.",
+                PROCESS_OF_FULL_HOST,
             ),
             anywhere(
                 "systemd-oomd",
@@ -62,12 +65,7 @@ pub(super) const ERRORS: &[KnownError] = &[
         forms: &[
             anywhere(
                 "oom",
-                r"(?i)Detected (?P<count>\d+) oom[-_]kill events? in (?:StepId=|step )(?P<step>\S+?)[. ]",
-                "The job step {step} reached the host memory that the job asked Slurm for, and the kernel ended a process of it.",
-            ),
-            anywhere(
-                "oom",
-                r"(?i)Detected (?P<count>\d+) oom[-_]kill event\(s\) in (?:StepId=|step )(?P<step>\S+)",
+                r"(?i)Detected \d+ oom[-_]kill event(?:s|\(s\))? in (?:StepId=|step )(?P<step>[\w.+-]*\w)",
                 "The job step {step} reached the host memory that the job asked Slurm for, and the kernel ended a process of it.",
             ),
             anywhere(
@@ -223,13 +221,8 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "The host had no room for pinned memory, which stays in RAM for copies to the GPU. This is not the GPU's memory.",
             ),
             form(
-                "the paging file is too small",
-                r"(?i)\[WinError 1455\] The paging file is too small",
-                "Windows has no room left in memory and page file for the libraries that Python loads.",
-            ),
-            form(
-                "The paging file is too small",
-                r"(?i)(?:OSError: )?\[WinError 1455\] The paging file is too small",
+                "aging file is too small",
+                r"(?:OSError: )?\[WinError 1455\] [Tt]he paging file is too small",
                 "Windows has no room left in memory and page file for the libraries that Python loads.",
             ),
         ],
