@@ -47,6 +47,12 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             form(
                 "KV cache is needed",
+                r"To serve at least one request with the model\S* max(?:imum)? seq len \((?P<length>\d+)\), ?\(?(?P<needed>[\d.]+ GiB) KV cache is needed, which is larger than the available KV cache memory \((?P<left>[\d.]+ GiB)\).*?estimated maximum model length is (?P<tokens>\d+)",
+                "A request may have {length} tokens (max_model_len), which needs {needed} of KV cache, and {left} are left for it. vLLM \
+                 estimates that {tokens} tokens fit.",
+            ),
+            form(
+                "KV cache is needed",
                 r"To serve at least one request with the model\S* max(?:imum)? seq len \((?P<length>\d+)\), ?\(?(?P<needed>[\d.]+ GiB) KV cache is needed, which is larger than the available KV cache memory \((?P<left>[\d.]+ GiB)\)",
                 "A request may have {length} tokens (max_model_len), which needs {needed} of KV cache, and {left} are left for it.",
             ),
