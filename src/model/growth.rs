@@ -260,11 +260,9 @@ impl LeakDetector {
             let stopped = self.stopped_leak.filter(|_| !is_leaking);
             stopped.is_none_or(|stopped| held >= stopped.floor + growth.gained / growth.parts)
         };
-        let relevant = |growth: &RegularGrowth| growth.left <= RELEVANT;
-        let found: Vec<RegularGrowth> =
-            (0..finished).flat_map(|level| self.growths(level)).filter(relevant).filter(is_new).collect();
+        let found: Vec<RegularGrowth> = (0..finished).flat_map(|level| self.growths(level)).filter(is_new).collect();
         let rank = |growth: &RegularGrowth| (growth.is_leak, -growth.part);
-        let suspects = found.iter().filter(|growth| growth.is_leak || growth.is_suspect);
+        let suspects = found.iter().filter(|growth| (growth.is_leak || growth.is_suspect) && growth.left <= RELEVANT);
         let best =
             suspects.max_by(|one, other| rank(one).partial_cmp(&rank(other)).unwrap_or(std::cmp::Ordering::Equal));
         match (&mut self.watched, best) {

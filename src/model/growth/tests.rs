@@ -351,6 +351,15 @@ fn a_warm_up_in_equal_pieces_is_no_leak() {
 }
 
 #[test]
+fn the_rate_of_a_leak_that_slows_down_is_at_most_its_mean() {
+    // 20 MiB a minute for 10 minutes, then 7 MiB a minute for 15, in pieces of 1 MiB: at that rate, memory lasts for days.
+    let growth = watched(1500, |at| 2000 + at.min(600) / 3 + at.saturating_sub(600) * 7 / 60);
+    let evidence = growth.evidence().expect("it grows");
+    let mean = 305.0 * 1_048_576.0 / 1500.0;
+    assert!((0.3 * mean..1.05 * mean).contains(&evidence.rate.0), "{evidence:?}");
+}
+
+#[test]
 fn the_lower_bound_with_little_room_is_not_0() {
     // 300 MiB are left of 30 GiB.
     let growth = check(900, |at| 30_200 + at / 4, LeakVerdict::Leak);

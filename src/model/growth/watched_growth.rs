@@ -122,15 +122,18 @@ impl WatchedGrowth {
         let age = levels.now() - self.from;
         let grown = found.iter().filter(|growth| growth.span <= age);
         let Some(longest) = grown.max_by(|one, other| one.span.total_cmp(&other.span)) else { return };
+        let mean = on_average(*longest, levels, self.from);
         if longest.span > 0.4 * age {
             self.longest = *longest;
         } else if self.rest > 0.0 {
-            self.longest = on_average(*longest, levels, self.from);
-            self.rate = self.longest.rate();
+            self.longest = mean;
+            self.rate = mean.rate();
         }
-        // While growth stalls, the rate is kept: else it would follow the stall.
         if longest.span > 0.7 * age && self.stall <= self.survived.max(PATIENCE_WITH_LEAK.0 / 2.0) {
             self.rate = longest.rate();
+        } else {
+            // A short growth does not raise the rate. But the rate is never higher than what was gained on the whole shows.
+            self.rate = self.rate.min(mean.rate());
         }
     }
 
