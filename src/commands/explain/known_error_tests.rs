@@ -160,13 +160,14 @@ fn a_line_that_follows_from_the_cause_may_stand_before_it() {
     const KILLED: &str = "ERROR: failed (exitcode: -9) local_rank: 3 (pid: 812917) of binary: python\n";
     let page = report(&format!("{TERMINATED}{KILLED}"));
     assert!(
-        !page.contains("What followed") && page.contains("No cause, although it stands before the error"),
+        !page.contains("What followed")
+            && page.contains("Most likely not the cause, although it comes before the error"),
         "{page}"
     );
     let page = report(&format!("{KILLED}{TERMINATED}"));
-    assert!(page.contains("What followed: torchrun told") && !page.contains("No cause"), "{page}");
+    assert!(page.contains("What followed: torchrun told") && !page.contains("Most likely not"), "{page}");
     let page = report(&format!("{KILLED}[1.2] Out of memory: Killed process 812917 (python) score 950\n"));
-    assert!(page.contains("whose line comes later in this log: the kernel"), "{page}");
+    assert!(page.contains("although its line comes earlier in this log: the kernel"), "{page}");
 }
 
 #[test]

@@ -64,8 +64,8 @@ fn aftermath_sentences(log: &ScannedLog) -> Vec<String> {
     let followed = (!after.is_empty()).then(|| format!("What followed: {}.", aftermath_list(&after)));
     let early = (!before.is_empty()).then(|| {
         format!(
-            "No cause, although it stands before the error in this log: {}. Several processes write into a log, each at its \
-             own time.",
+            "Most likely not the cause, although it comes before the error in this log: {}. Several processes write into a log, \
+             each at its own time.",
             aftermath_list(&before)
         )
     });
@@ -115,8 +115,8 @@ fn add_event(
         let sentence = if explained.log.log.events.iter().any(comes_first) {
             "It followed from an error above: help there first."
         } else {
-            "It followed from an error above, whose line comes later in this log: the kernel, Slurm and Ray report a kill when it \
-             is over. Help there first."
+            "It followed from an error above, although its line comes earlier in this log: the kernel, Slurm and Ray report a \
+             kill only when it is over. Solve that error first."
         };
         text.paragraph(0, sentence);
         return;

@@ -16,12 +16,12 @@ pub(in super::super) const AFTERMATH: &[ErrorForm] = &[
     anywhere(
         "Watchdog caught collective operation timeout",
         r"Watchdog caught collective operation timeout",
-        "a rank waited in a collective operation of NCCL until its watchdog ended it: another rank had not come",
+        "a rank waited in a collective operation of NCCL until its watchdog ended it: another rank had not joined it",
     ),
     anywhere(
         "heartbeat",
         r"(?:ProcessGroupNCCL|NCCL).*(?:watchdog|monitoring).* heartbeat",
-        "the watchdog of NCCL stopped a rank that made no progress: another rank had not come",
+        "the watchdog of NCCL stopped a rank that made no progress: another rank had not joined in",
     ),
     anywhere(
         "ncclRemoteError",
