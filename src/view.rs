@@ -20,6 +20,7 @@ mod timeline;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::widgets::{Paragraph, Widget, Wrap};
 
 use self::pen::Pen;
 pub use self::theme::Theme;
@@ -58,7 +59,7 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
         None => {
             let line =
                 format!("{}x{} is too small: {}x{} will do", screen.width, screen.height, SMALLEST.0, SMALLEST.1);
-            buffer.set_stringn(0, 0, line, usize::from(screen.width), theme.text());
+            Paragraph::new(line).style(theme.text()).wrap(Wrap { trim: true }).render(screen, buffer);
         }
     }
     theme.finish(buffer);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::labels::{program, short, word};
-use crate::base::units::{Bytes, Elapsed};
+use crate::base::units::Bytes;
 use crate::model::{GpuOrProcess, HostModel};
 use crate::protocol::snapshot::{Gpu, Reading};
 
@@ -45,7 +45,8 @@ pub(crate) fn of(model: &HostModel, gpu: &Gpu) -> Vec<GpuOccupant> {
     users
 }
 
-/// A leak on a GPU: `full in 8m45s`, or `leak` where nobody can tell when memory runs out. Short (`{:#}`): `full in 9m`.
+/// A leak on a GPU: `full in 9m`, or `leak` where nobody can tell when memory runs out. In whole minutes or hours: seconds would
+/// be no surer than the forecast, and jump with each sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GpuLeak {
     full_in: Option<Duration>,
@@ -54,8 +55,7 @@ pub(crate) struct GpuLeak {
 impl fmt::Display for GpuLeak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.full_in {
-            Some(left) if f.alternate() => write!(f, "full in {}", rounded(left)),
-            Some(left) => write!(f, "full in {}", Elapsed(left)),
+            Some(left) => write!(f, "full in {}", rounded(left)),
             None => f.write_str("leak"),
         }
     }
@@ -98,8 +98,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_short_words_of_a_leak_fit_eleven_columns() {
-        let words = |seconds| format!("{:#}", GpuLeak { full_in: Some(Duration::from_secs(seconds)) });
+    fn the_words_of_a_leak_fit_eleven_columns() {
+        let words = |seconds| format!("{}", GpuLeak { full_in: Some(Duration::from_secs(seconds)) });
         assert_eq!(
             [20, 699, 5939, 5940, 172_799, 172_800].map(words),
             ["full in 20s", "full in 12m", "full in 99m", "full in 2h", "full in 48h", "full in 2d"]

@@ -192,7 +192,7 @@ fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (S
     let since = |at: Moment| format!("{:.1} s", at.since(sent.unwrap_or(at)).as_secs_f64());
     match &member.stage {
         Stage::Unasked | Stage::Verifying => ("…".to_owned(), theme.dim()),
-        Stage::Held => ("held".to_owned(), theme.good()),
+        Stage::Held => ("verified".to_owned(), theme.good()),
         Stage::Refused(reason) => (reason.to_string(), theme.notable()),
         Stage::Asked(signal) => (format!("{signal}…"), theme.dim()),
         Stage::Sent { alive: Some(_), .. } if member.process.facts.frozen_by.is_ok() => {

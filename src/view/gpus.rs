@@ -289,7 +289,7 @@ fn draw_health(pen: &mut Pen<'_>, theme: Theme, GpuRow { model, gpu, .. }: GpuRo
     // A leak ends the work on a GPU sooner than a limited clock.
     let leak = gpu_users::leak(model, gpu).filter(|_| health.severity < Severity::Bad);
     if let Some(leak) = leak {
-        pen.put(format!("{leak:#}"), theme.alarm_line()).skip(1);
+        pen.put(leak.to_string(), theme.alarm_line()).skip(1);
         if health.severity <= Severity::Fine || health.word.len() > pen.room() {
             return;
         }

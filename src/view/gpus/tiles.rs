@@ -1,7 +1,7 @@
 //! Draws the GPUs as tiles: memory, use, the memory of the last minutes, and who is on the GPU.
 //!
 //! ```text
-//! ╭─ 0 H100 ───── full in 14m00s 64°C 512W ─╮
+//! ╭─ 0 H100 ──────── full in 14m 64°C 512W ─╮
 //! │ MEM ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇──────── 61.2/79.6G │
 //! │ SM  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇──         97% │
 //! │     ▁▁▂▂▃▃▃▄▄▄▅▅▅▆▆▆▇▇▇█████   +9.2G/15m │

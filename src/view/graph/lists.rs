@@ -13,7 +13,8 @@ use crate::model::{GpuOrProcess, HostModel, HostSubject};
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
-const WIDE: u16 = 110;
+/// The width from which both lists fit beside each other: the sentence of an event takes up to 60 columns.
+const WIDE: u16 = 160;
 
 const AT: usize = 8;
 const AGO: usize = 8;
