@@ -124,8 +124,8 @@ fn fragmentation(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<S
     if let Some(total) = message.total.map(RoundedAmount::bytes).filter(|total| is_cache_negligible(breakdown, *total))
     {
         return Some(format!(
-            "PyTorch's cache has {} that no tensor uses, but in pieces that are each smaller than the {} asked for. In one \
-             piece, this {:.1}% of the GPU would not last long.",
+            "PyTorch's cache has {} that no tensor uses, but in pieces that are each smaller than the {} asked for. Even in \
+             one piece it would be used up soon: it is only {:.1}% of the GPU.",
             exact(cache),
             exact(requested),
             cache.share_of(total)? * 100.0
