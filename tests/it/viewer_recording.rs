@@ -105,7 +105,12 @@ fn a_recording_begins_with_the_past_of_the_viewer() {
     host.start_sleep(0, GIB);
     let viewer = Terminal::start_at(&host, 120, 24, STEADY);
     viewer.wait_for("sleep 1000");
-    let pid = host.start_sleep(0, 3 * GIB);
+    // The viewer takes a process of its first two passes for an old one, which did not just begin.
+    for (memory, shown) in [(5 * GIB, "5.0G"), (6 * GIB, "6.0G")] {
+        host.change(|world| world.gpus[0].processes[0].memory = Some(memory));
+        viewer.wait_for(shown);
+    }
+    let pid = host.start_sleep(0, 9 * GIB);
     // Below the graph.
     let began = format!("{pid} sleep began ▲");
     start_recording(&viewer, &began);
