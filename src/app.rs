@@ -4,6 +4,7 @@
 //! and draws nothing.
 
 mod active_recording;
+pub(crate) mod alert_scope;
 mod alerts;
 mod ask_probe;
 mod badges;
@@ -55,6 +56,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use tui_input::backend::crossterm::to_input_request;
 
 use self::active_recording::ActiveRecording;
+use self::alert_scope::AlertScope;
 use self::alerts::Alerts;
 use self::badges::Badge;
 pub use self::columns::ListColumn;
@@ -95,7 +97,7 @@ use crate::protocol::reply::{Outcome, Reply};
 const RECORDING: &str = "this is a recording";
 
 /// The options with which the viewer starts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct AppOptions {
     /// Whether processes are never signalled.
     pub readonly: bool,
@@ -107,6 +109,8 @@ pub struct AppOptions {
     pub interval: Duration,
     /// The user gets an alert when a leak will exhaust the memory within this time.
     pub warn_before: Duration,
+    /// Whose growth raises alerts.
+    pub alert_scope: AlertScope,
 }
 
 impl Default for AppOptions {
@@ -117,6 +121,7 @@ impl Default for AppOptions {
             speed: Speed::Times(1.0),
             interval: Duration::from_secs(1),
             warn_before: Duration::from_hours(1),
+            alert_scope: AlertScope::default(),
         }
     }
 }
@@ -170,13 +175,13 @@ impl App {
 
     pub(crate) fn with_hosts(options: AppOptions, fleet: Fleet) -> Self {
         Self {
+            replay: options.is_recording.then(|| Replay::new(options.speed)),
             options,
             size: (0, 0),
             theme: ThemeName::default(),
             host_line: true,
             data: Pausable::new(fleet),
             lost: BTreeMap::new(),
-            replay: options.is_recording.then(|| Replay::new(options.speed)),
             active_recording: None,
             notice: Notice::default(),
             alerts: Alerts::default(),
@@ -381,7 +386,7 @@ impl App {
             // The next line raises the same alerts, and comes soon.
             return effect;
         }
-        let alerts = self.alerts.update(host, self.data.live_mut(), self.options.warn_before);
+        let alerts = self.alerts.update(host, self.data.live_mut(), &self.options);
         (!alerts.is_empty()).then_some(Effect::Alert(alerts))
     }
 

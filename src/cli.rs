@@ -262,9 +262,9 @@ pub(crate) struct ScreenArgs {
     #[arg(long, value_name = "FILE", env = "GPUTOP_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Alert again when a leak will exhaust the memory within this time
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_span)]
-    pub(crate) warn_before: Duration,
+    /// Alert again when a leak will exhaust the memory within this time [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    pub(crate) warn_before: Option<Duration>,
 
     /// Ring the terminal bell at each alert
     #[arg(long)]
@@ -486,7 +486,7 @@ pub fn parse() -> Cli {
         return Cli::parse_from(["gputop", "demo-process", &role]);
     }
     let args = option_order::after_subcommand(nvidia_smi::spelled_out(env::args_os()));
-    Cli::try_parse_from(&args).unwrap_or_else(|error| {
+    Cli::try_parse_from(&args).and_then(Cli::with_useful_options).unwrap_or_else(|error| {
         // In `env $(gputop free --typo) python train.py`, the job must not use all GPUs.
         if error.use_stderr() && args.get(1).is_some_and(|task| task == "free") {
             let _closed: anyhow::Result<()> = free::print_no_gpu();

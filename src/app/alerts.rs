@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::labels;
+use super::{AppOptions, labels};
 use crate::app::event::{Alert, AlertKind};
 use crate::base::units::Moment;
 use crate::model::{Evidence, Fleet, GpuOrProcess, HostModel, HostSubject};
@@ -97,20 +97,20 @@ impl Alerts {
     }
 
     /// Begins anew after a jump of a recording. Leaks that are known there raise no alert.
-    pub(super) fn restart(&mut self, fleet: &mut Fleet, warn_before: Duration) {
+    pub(super) fn restart(&mut self, fleet: &mut Fleet, options: &AppOptions) {
         let watched = std::mem::take(&mut self.watched);
         *self = Self::default();
         let hosts: Vec<HostKey> = fleet.hosts().map(|(host, _)| host).collect();
         for host in hosts {
-            self.update(host, fleet, warn_before);
+            self.update(host, fleet, options);
         }
         self.watched = watched;
     }
 
-    pub(super) fn update(&mut self, host: HostKey, fleet: &mut Fleet, warn_before: Duration) -> Vec<Alert> {
+    pub(super) fn update(&mut self, host: HostKey, fleet: &mut Fleet, options: &AppOptions) -> Vec<Alert> {
         let Some(model) = fleet.host(host) else { return Vec::new() };
         let Some(snapshot) = model.latest() else { return Vec::new() };
-        let mut alerts = self.leaks(host, model, snapshot, warn_before);
+        let mut alerts = self.leaks(host, model, snapshot, options);
         let leaks = alerts.len();
         let (subjects, watched): (Vec<HostSubject>, Vec<Alert>) = self.ended_and_free(host, model, snapshot).unzip();
         let sentences: Vec<String> = watched.iter().map(|alert| alert.sentence.clone()).collect();
@@ -166,7 +166,8 @@ impl Alerts {
         })
     }
 
-    fn leaks(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot, warn_before: Duration) -> Vec<Alert> {
+    fn leaks(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot, options: &AppOptions) -> Vec<Alert> {
+        let AppOptions { warn_before, alert_scope, .. } = options;
         let now = snapshot.at;
         let is_calm = |leak: &ReportedLeak| leak.calm.is_some_and(|calm| now.since(calm) >= SAME);
         self.leaks.retain(|subject, leak| subject.host != host || !is_calm(leak));
@@ -174,9 +175,12 @@ impl Alerts {
             leak.calm.get_or_insert(now);
         }
         let mut alerts = Vec::new();
-        for (subject, evidence) in model.leaking() {
+        let leaks = model.leaking();
+        for (subject, evidence) in
+            leaks.into_iter().filter(|(subject, _)| alert_scope.includes(model, snapshot, subject))
+        {
             let left = evidence.forecast.map(|forecast| forecast.likely);
-            let is_soon = left.is_some_and(|left| left <= warn_before);
+            let is_soon = left.is_some_and(|left| left <= *warn_before);
             let key = HostSubject { host, subject };
             let is_new = !self.leaks.contains_key(&key);
             let leak = self.leaks.entry(key.clone()).or_default();
@@ -285,8 +289,8 @@ mod tests {
     use crossterm::event::{KeyCode, KeyEvent};
 
     use super::*;
+    use crate::app::App;
     use crate::app::event::{Effect, Event};
-    use crate::app::{App, AppOptions};
     use crate::base::units::Bytes;
     use crate::protocol::host_key::HostKey;
     use crate::protocol::line::Line;

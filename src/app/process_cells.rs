@@ -1,9 +1,11 @@
 //! The cells of the process list, for the screen and for `--once`, and the keys by which the list is sorted.
 
+use std::cmp::Ordering;
+
 use super::columns::{Cell, Tone};
 use super::labels::{cache, command, elapsed, gpu_labels, growth, recent, short, signed, word};
-use super::process_columns::ProcessColumn;
-use super::row_order::SortKey;
+use super::process_columns::{ProcessColumn, Sort};
+use super::row_order::{self, SortKey, SortKeys};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
 use crate::model::{GpuOrProcess, HostModel, LeakVerdict, ProcessTotal, Verdict};
@@ -92,7 +94,7 @@ pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
 /// Returns the value that the list is sorted by; `None` when it is missing, or the column does not sort.
 ///
 /// Amounts that are shown alike are equal: lines do not change places over a difference that nobody sees.
-pub(super) fn sort_key<'a>(column: ProcessColumn, line: &ProcessLine<'a>) -> Option<SortKey<'a>> {
+fn sort_key<'a>(column: ProcessColumn, line: &ProcessLine<'a>) -> Option<SortKey<'a>> {
     let ProcessLine { host, model, snapshot, process, process_total, .. } = *line;
     let amount = |bytes: Bytes| SortKey::Amount(bytes.as_shown());
     let share = |percent: Percent| SortKey::Share(percent.as_shown());
@@ -113,6 +115,16 @@ pub(super) fn sort_key<'a>(column: ProcessColumn, line: &ProcessLine<'a>) -> Opt
         ProcessColumn::Threads | ProcessColumn::History | ProcessColumn::Origin | ProcessColumn::Verdict => None,
         ProcessColumn::Command => command(process).ok().map(|command| SortKey::Word(command.into())),
     }
+}
+
+/// Returns the values by which the list is sorted first and second.
+pub(super) fn sort_keys<'a>(sort: Sort, line: &ProcessLine<'a>) -> SortKeys<'a> {
+    [sort_key(sort.column, line), sort.then.and_then(|(column, _)| sort_key(column, line))]
+}
+
+/// Compares two lines in the order of the list.
+pub(crate) fn compare(sort: Sort, a: &ProcessLine<'_>, b: &ProcessLine<'_>) -> Ordering {
+    row_order::compare(sort, &sort_keys(sort, a), &sort_keys(sort, b))
 }
 
 /// Whether a column is filled for any process of a host. Only columns that may be empty on every line are looked at.

@@ -147,7 +147,7 @@ impl App {
         replay.is_jumping = false;
         self.data.resume();
         self.lost.clear();
-        self.alerts.restart(self.data.live_mut(), self.options.warn_before);
+        self.alerts.restart(self.data.live_mut(), &self.options);
         self.last_look.restart(self.data.live());
         self.graph.follow_present();
     }

@@ -167,7 +167,8 @@ fn is_clear(column: ProcessColumn, a: &SortKeys<'_>, b: &SortKeys<'_>) -> bool {
     }
 }
 
-fn compare(sort: Sort, a: &SortKeys<'_>, b: &SortKeys<'_>) -> Ordering {
+/// Compares the values of two rows.
+pub(super) fn compare(sort: Sort, a: &SortKeys<'_>, b: &SortKeys<'_>) -> Ordering {
     let then_descending = sort.then.is_some_and(|(_, descending)| descending);
     let first = compare_one(a[0].as_ref(), b[0].as_ref(), sort.descending);
     first.then_with(|| compare_one(a[1].as_ref(), b[1].as_ref(), then_descending))

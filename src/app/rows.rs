@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::gpu_list::{GpuRow, gpu_rows};
 use super::labels::{command, gpu_label, gpu_labels};
 use super::list_view::{Grouping, View};
-use super::process_cells::{ProcessLine, sort_key};
+use super::process_cells::{ProcessLine, sort_keys};
 use super::process_columns::Sort;
 use super::row_order::{RowOrder, SortKeys};
 use crate::base::text::Text;
@@ -98,11 +98,11 @@ pub(super) fn rows(fleet: &Fleet, view: &View, sort: Sort, filter: &str, order: 
                     if view.suspects { is_suspect(model, line.process.id) } else { line.process_total.is_some() }
                 },
             );
-        sortable.extend(listed.filter(|line| filter.is_on_gpu(host, line) && filter.matches(line)).map(|line| {
-            let key = |column| sort_key(column, &line);
-            let keys = [key(sort.column), sort.then.and_then(|(column, _)| key(column))];
-            (HostProcess { host, process: line.process.id }, model.now(), keys)
-        }));
+        sortable.extend(
+            listed
+                .filter(|line| filter.is_on_gpu(host, line) && filter.matches(line))
+                .map(|line| (HostProcess { host, process: line.process.id }, model.now(), sort_keys(sort, &line))),
+        );
     }
     let sorted = order.settle(sort, sortable);
     let mut rows = match view.grouping {

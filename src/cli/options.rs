@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use clap::error::ErrorKind;
+
 use super::{
     AgentArgs, Cli, ExplainArgs, FormatArgs, FreeArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs, ScreenArgs, Task,
 };
+use crate::app::alert_scope::AlertScope;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::doctor::{AuditLogState, DoctorOptions, SettingsState};
 use crate::commands::explain::ExplainOptions;
@@ -38,7 +41,11 @@ impl Cli {
             format,
             every,
             ascii: is_ascii(self.screen.ascii),
-            columns: ChosenColumns { processes: self.screen.columns.clone(), gpus: self.screen.gpu_columns.clone() },
+            columns: ChosenColumns {
+                processes: self.screen.columns.clone(),
+                gpus: self.screen.gpu_columns.clone(),
+                sort: self.screen.sort,
+            },
             ids: self.query.id.clone(),
             processes: self.screen.processes(),
         })
@@ -78,6 +85,41 @@ impl Cli {
             processes: self.screen.processes(),
             file: args.filename.clone(),
         })
+    }
+
+    /// Returns the command line, or an error if it has an option for alerts without effect: only the screen raises alerts.
+    pub(super) fn with_useful_options(self) -> Result<Self, clap::Error> {
+        match self.alert_option_without_effect() {
+            Some(sentence) => Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{sentence}\n"))),
+            None => Ok(self),
+        }
+    }
+
+    fn alert_option_without_effect(&self) -> Option<String> {
+        let cli = match &self.task {
+            None => self.clone(),
+            Some(Task::Replay(replay)) => self.with_replay(replay),
+            Some(_) => return None,
+        };
+        let (screen, format, query) = (&cli.screen, &cli.format, &cli.query);
+        let alert_options = [
+            ("--on-alert", screen.on_alert.is_some()),
+            ("--bell", screen.bell),
+            ("--warn-before", screen.warn_before.is_some()),
+        ];
+        let outputs = [
+            ("--once", format.once),
+            ("--plain", format.plain),
+            ("--json", format.json),
+            ("--csv", query.csv.is_some()),
+            ("a query", cli.query().is_some()),
+            ("-l", cli.every().is_some()),
+            ("an output that is no terminal", screen.screenshot.file.is_none() && !terminal::is_stdout()),
+        ];
+        let first =
+            |named: &[(&'static str, bool)]| named.iter().find(|(_, is_given)| *is_given).map(|(name, _)| *name);
+        let (option, output) = (first(&alert_options)?, first(&outputs)?);
+        Some(format!("{option} has no effect with {output}: only the screen raises alerts"))
     }
 
     /// Returns the sources of lines. `interval` is the time from one pass of an agent to the next; `None` leaves it to the
@@ -135,6 +177,15 @@ impl ScreenArgs {
     /// The processes that a report shows.
     fn processes(&self) -> ChosenProcesses {
         ChosenProcesses { words: self.filter(), only_mine: self.mine }
+    }
+
+    /// Whose growth raises alerts. `is_mine` says whether flags or settings ask for the user's own processes.
+    pub(crate) fn alert_scope(&self, is_mine: bool) -> AlertScope {
+        match &self.user {
+            Some(user) => AlertScope::User(user.clone()),
+            None if is_mine => AlertScope::Mine,
+            None => AlertScope::Shared,
+        }
     }
 
     pub(crate) fn alert_command(&self) -> Vec<String> {

@@ -180,7 +180,7 @@ fn new_app(options: &SessionOptions, sources: &Sources) -> App {
     for (host, source) in sources.hosts() {
         fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
     }
-    let mut app = App::with_hosts(options.app, fleet);
+    let mut app = App::with_hosts(options.app.clone(), fleet);
     app.apply_settings(options.settings.clone());
     app.set_filter(&options.filter);
     for notice in &options.notices {

@@ -48,6 +48,34 @@ fn the_end_of_a_watched_process_rings_the_bell_once_and_runs_the_alert_program()
 }
 
 #[test]
+fn alert_options_without_a_screen_are_refused_in_one_sentence() {
+    const USAGE: i32 = 2;
+    let host = Host::new(["H100"]);
+    for option in [["--on-alert", "true"].as_slice(), &["--bell"], &["--warn-before", "2h"]] {
+        for (output, name) in [
+            (["--once"].as_slice(), "--once"),
+            (&["--plain"], "--plain"),
+            (&["--json"], "--json"),
+            (&["--csv"], "--csv"),
+            (&["--csv=processes"], "--csv"),
+            (&["--query-gpu=index", "--format=csv"], "a query"),
+            (&["-L"], "a query"),
+            (&["-l", "1"], "-l"),
+            (&[], "an output that is no terminal"),
+            (&["replay", "/nowhere", "--once"], "--once"),
+        ] {
+            let args = if output.contains(&"replay") { [output, option].concat() } else { [option, output].concat() };
+            let result = host.run(args.iter().copied());
+            let expected = format!("error: {} has no effect with {name}: only the screen raises alerts\n", option[0]);
+            assert_eq!((result.code, &result.stderr, result.text().as_str()), (USAGE, &expected, ""), "{args:?}");
+        }
+    }
+    // The other options of the screen are part of people's aliases.
+    let aliased = ["--once", "--no-mouse", "--theme", "mono", "--group", "user", "--gpu-view", "rows", "--no-history"];
+    assert_eq!(host.run(aliased).code, 0);
+}
+
+#[test]
 fn an_alert_program_that_cannot_be_run_is_named() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);

@@ -165,6 +165,22 @@ fn ties_are_sorted_by_the_previous_column() {
 }
 
 #[test]
+fn the_report_is_sorted_as_the_flag_says() {
+    let mut host = Host::new(["H100", "H100"]);
+    let pids = [(0, 2), (1, 3), (0, 1)].map(|(gpu, gib)| host.start_sleep(gpu, gib * GIB).to_string());
+    let order = |args: &[&str]| -> Vec<usize> {
+        let text = host.run(args.iter().copied()).text();
+        let rows = text.lines().filter(|line| line.contains("sleep 1000"));
+        let pid = |row: &str| pids.iter().position(|pid| row.split_whitespace().nth(1) == Some(pid));
+        rows.map(|row| pid(row).unwrap_or_else(|| panic!("{text}"))).collect()
+    };
+    assert_eq!(order(&["--once"]), [0, 2, 1], "by GPU, then by memory");
+    assert_eq!(order(&["--once", "--sort", "memory"]), [1, 0, 2]);
+    assert_eq!(order(&["--once", "--sort", "-memory"]), [2, 0, 1]);
+    assert_eq!(order(&["--once", "--sort", "-gpu,-memory"]), [1, 2, 0]);
+}
+
+#[test]
 fn the_list_can_show_own_processes_only_and_scroll_long_commands() {
     if !rustix::process::getuid().is_root() {
         return crate::print_note("skipped: only root can start a process as someone else");

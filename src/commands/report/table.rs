@@ -2,6 +2,7 @@
 //!
 //! On a terminal, lines are cut at its width; in a file or a pipe they are not.
 
+use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -12,7 +13,7 @@ use crate::app::gpu_cells;
 use crate::app::gpu_columns::GpuColumn;
 use crate::app::labels;
 use crate::app::process_cells::{self, ProcessLine};
-use crate::app::process_columns::ProcessColumn;
+use crate::app::process_columns::{ProcessColumn, Sort};
 use crate::app::unread_stats;
 use crate::base::text::Text;
 use crate::base::time::local_time;
@@ -35,6 +36,8 @@ pub struct ChosenColumns {
     pub processes: Option<Columns<ProcessColumn>>,
     /// Columns of the GPU list.
     pub gpus: Option<Columns<GpuColumn>>,
+    /// The order of the processes; `None` for the order of the GPUs, then of memory.
+    pub(crate) sort: Option<Sort>,
 }
 
 /// Returns the whole table. `unreached` says why other hosts are not in it. `width` is the width of the terminal; `None` for
@@ -84,7 +87,7 @@ pub(super) fn format(
         |column| screen >= WIDE_TABLE || hosts.iter().any(|host| process_cells::has_values(column, host.model));
     let shown = Columns::<ProcessColumn>::shown(chosen.processes.as_ref(), screen, false, has_values, has_hosts);
     let columns = once(shown, chosen.processes.is_some());
-    let cells: Vec<Vec<String>> = hosts.iter().flat_map(|host| process_rows(host, &columns)).collect();
+    let cells = process_rows(hosts, &columns, chosen.sort);
     if cells.is_empty() {
         let is_all = hosts.iter().all(|host| host.processes.is_all());
         line(&mut text, width, if is_all { "no processes on these GPUs" } else { "no process matches the filter" });
@@ -110,13 +113,12 @@ fn gpu_cell(column: GpuColumn, host: &HostReport<'_>, gpu: &Gpu) -> String {
     }
 }
 
-/// Returns one row for each GPU process, sorted by GPU and then by memory, the largest first.
-fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<String>> {
+/// Returns one row for each GPU process, in the order of `sort`; by default, sorted by GPU and then by memory, the largest first.
+fn process_rows(hosts: &[HostReport<'_>], columns: &[ProcessColumn], sort: Option<Sort>) -> Vec<Vec<String>> {
     /// The width of the history, in terminal columns, where the user asks for it.
     const HISTORY_WIDTH: usize = 8;
-    let HostReport { name, model, snapshot, .. } = *host;
-    let mut table = Vec::new();
-    for (place, gpu) in host.gpus() {
+    let mut gpu_users = Vec::new();
+    for (host, (place, gpu)) in hosts.iter().flat_map(|host| host.gpus().map(move |gpu| (host, gpu))) {
         let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
         gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
         for gpu_process in gpu_processes {
@@ -129,19 +131,22 @@ fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<Str
                 allocator: None,
                 probe: None,
             };
-            let process = snapshot.process(id).unwrap_or(&unlisted);
-            let on_gpu = ProcessTotal::on_gpu(gpu_process, gpu, place);
-            let process_line = ProcessLine {
-                process_total: Some(&on_gpu),
-                history_width: HISTORY_WIDTH,
-                ..ProcessLine::new(name, model, snapshot, process)
-            };
-            // An empty cell would shift the columns of `awk`.
-            let filled = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-            table.push(columns.iter().map(|column| filled(process_cells::cell(*column, &process_line).text)).collect());
+            let process = host.snapshot.process(id).map_or(Cow::Owned(unlisted), Cow::Borrowed);
+            gpu_users.push((host, process, ProcessTotal::on_gpu(gpu_process, gpu, place)));
         }
     }
-    table
+    let mut lines: Vec<ProcessLine<'_>> = Vec::new();
+    for (host, process, on_gpu) in &gpu_users {
+        let line = ProcessLine::new(host.name, host.model, host.snapshot, process);
+        lines.push(ProcessLine { process_total: Some(on_gpu), history_width: HISTORY_WIDTH, ..line });
+    }
+    if let Some(sort) = sort {
+        lines.sort_by(|a, b| process_cells::compare(sort, a, b));
+    }
+    // An empty cell would shift the columns of `awk`.
+    let filled = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    let row = |line| columns.iter().map(|column| filled(process_cells::cell(*column, line).text)).collect();
+    lines.iter().map(row).collect()
 }
 
 /// Replaces characters that are not ASCII.
