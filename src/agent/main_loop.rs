@@ -134,9 +134,11 @@ impl MainLoop {
     /// Waits for an event. `None` when something is due first.
     fn wait(&self, received: &Receiver<AgentEvent>, actions_due: Option<Moment>) -> Option<AgentEvent> {
         let allocators = self.allocators.as_ref().and_then(AllocatorReader::deadline);
-        let times = [self.line_due, self.sampler.deadline(), allocators, self.first_scan, actions_due];
+        let now = clock::now();
+        let slow_files = self.processes.deadline(now);
+        let times = [self.line_due, self.sampler.deadline(), allocators, slow_files, self.first_scan, actions_due];
         let due = times.into_iter().flatten().fold(self.next_pass, Moment::min);
-        received.recv_timeout(due.since(clock::now())).ok()
+        received.recv_timeout(due.since(now)).ok()
     }
 
     fn on_time(&mut self, now: Moment) -> io::Result<()> {
@@ -147,6 +149,7 @@ impl MainLoop {
             // Reads the other processes now, not only at the next pass.
             self.request_allocators(now);
         }
+        self.processes.read_waiting_files(now);
         if self.first_scan.take_if(|due| now >= *due).is_some() {
             self.is_scanning = true;
             let gpu_users = Some(self.scanned_for.clone());

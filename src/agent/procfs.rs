@@ -9,6 +9,7 @@ pub(super) mod files;
 mod freezer;
 mod host_procfs;
 mod origin;
+mod read_pool;
 mod shown_process;
 mod slow_files;
 pub(super) mod stat;
@@ -23,6 +24,7 @@ use self::device_files::DeviceFiles;
 pub(super) use self::files::{has_threads_named, is_initial_pid_namespace, read_cut};
 use self::host_procfs::HostProcfs;
 pub(super) use self::origin::{CudaEnvironment, Environment, ProbeSetup};
+use self::read_pool::Priority;
 pub(super) use self::shown_process::{ListedProcess, NvmlMemory};
 use self::shown_process::{ReadContext, ShownProcess};
 pub(super) use self::slow_files::SlowFilesMessage;
@@ -30,7 +32,7 @@ use self::slow_files::{SlowFacts, SlowFiles};
 use super::{AgentEvent, clock};
 use crate::base::text::Argv;
 use crate::base::units::{Bytes, Moment};
-use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Reading};
+use crate::protocol::snapshot::{ArgvDelay, Identity, Missing, Process, ProcessId, Reading};
 
 /// The number of processes that the first pass reads: those with the most memory, which are at the top of the list.
 const FIRST_READS: usize = 64;
@@ -42,6 +44,8 @@ const USERS_PER_PASS: usize = 200;
 const THREAD_READS_PER_PASS: usize = 4;
 /// Related processes are read every five seconds. This is half a second less, since a pass may come early.
 const RELATED_INTERVAL: Duration = Duration::from_millis(4500);
+/// When the arguments of a process count as hung. On a busy host, they may take a while.
+const HUNG_AFTER: Duration = Duration::from_millis(500);
 
 /// Parts of the arguments that only a child of Python's `multiprocessing` has.
 const MULTIPROCESSING: [&str; 3] = ["--multiprocessing-fork", "multiprocessing.spawn", "multiprocessing.forkserver"];
@@ -124,7 +128,7 @@ impl Processes {
         if self.shown.len() > MANY && !is_turn && self.shown.get(&pid).is_some_and(|shown| shown.is_resting()) {
             // Keep the last reading.
         } else if self.reads_left != Some(0) || self.shown.contains_key(&pid) {
-            self.read(pid, Some(listed));
+            self.read(pid, Some(listed), Priority::High);
         } else {
             self.postponed.push((pid, listed));
             self.shown.insert(pid, ShownProcess::unread(pid).into());
@@ -138,18 +142,18 @@ impl Processes {
 
     /// Reads a device-file holder that NVML does not list. Returns `None` when the process has ended.
     pub(super) fn read_holder(&mut self, pid: u32) -> Option<ProcessId> {
-        self.read(pid, None);
+        self.read(pid, None, Priority::High);
         let shown = self.shown.get_mut(&pid).filter(|shown| shown.process.id.start_ticks.is_some())?;
         (shown.holder_pass, shown.wanted_pass) = (self.pass, self.pass);
         shown.skip_thread_names();
         Some(shown.process.id)
     }
 
-    /// Reads a process. If it has ended, reads the process that has its PID now.
-    fn read(&mut self, pid: u32, listed: Option<Moment>) {
+    /// Reads a process. If it has ended, reads the process that has its PID now. `priority` is that of its arguments.
+    fn read(&mut self, pid: u32, listed: Option<Moment>, priority: Priority) {
         let (now, pass) = (clock::now(), self.pass);
         let Self { shown, procfs, slow_files, buffer, has_relation_changed, reads_left, .. } = self;
-        let mut context = ReadContext { buffer: &mut **buffer, procfs, slow_files, now };
+        let mut context = ReadContext { buffer: &mut **buffer, procfs, slow_files, priority, now };
         let Some(old) = shown.get_mut(&pid) else {
             *reads_left = reads_left.map(|left| left.saturating_sub(1));
             shown.insert(pid, ShownProcess::open(pid, &mut context, listed).into());
@@ -182,7 +186,7 @@ impl Processes {
             // A rate needs a second reading, which does not wait for the turn of the process.
             let lacks_rate = known.is_none_or(|shown| shown.process.load.cpu == Err(Missing::NotYet));
             if lacks_rate || known.is_some_and(|shown| read_all || now.since(shown.read) >= RELATED_INTERVAL) {
-                self.read(id.pid, None);
+                self.read(id.pid, None, Priority::Normal);
                 if let Some(shown) = self.shown.get_mut(&id.pid).filter(|_| lacks_rate) {
                     // Spreads the turns of many processes over five seconds.
                     shown.read = Moment(now.0.saturating_sub(u64::from(id.pid % 5) * 1000));
@@ -204,12 +208,41 @@ impl Processes {
         if self.reads_left.is_none() {
             self.read_rarely(now);
         }
-        if let Some(id) = self.slow_files.abandon_overdue(now)
-            && let Some(shown) = self.shown.get_mut(&id.pid).filter(|shown| shown.process.id == id)
-        {
-            shown.set_slow_facts(SlowFacts::missing(Missing::Failed));
-        }
+        self.note_argv_delays(now);
         self.shown.values().filter(|shown| !shown.is_unread()).map(|shown| &shown.process)
+    }
+
+    /// Notes which arguments take long, and why.
+    fn note_argv_delays(&mut self, now: Moment) {
+        self.slow_files.read_waiting(now);
+        let Self { shown, slow_files, candidates, .. } = self;
+        for (id, _) in slow_files.processes.slower_than(HUNG_AFTER, now) {
+            let shown = shown.get_mut(&id.pid).filter(|shown| shown.process.id == id);
+            if let Some(shown) = shown.filter(|shown| shown.process.facts.argv == Err(Missing::NotYet)) {
+                shown.set_slow_facts(SlowFacts::missing(Missing::Failed));
+                shown.process.facts_mut().argv_delay = Some(ArgvDelay::Hung);
+            }
+        }
+        let delay = slow_files.processes.is_stuck(HUNG_AFTER, now).then_some(ArgvDelay::NoReader);
+        let unread = shown.values_mut().filter(|shown| shown.process.facts.argv == Err(Missing::NotYet));
+        for shown in unread.filter(|shown| shown.process.facts.argv_delay != delay) {
+            shown.process.facts_mut().argv_delay = delay;
+        }
+        if delay.is_some() {
+            // Otherwise, what waits would grow as long as the reads hang.
+            candidates.clear();
+            slow_files.processes.retain(|id| shown.get(&id.pid).is_some_and(|shown| shown.process.id == *id));
+        }
+    }
+
+    /// When to call [`Self::read_waiting_files`] although nothing else happens. `None` if nothing waits behind a slow read.
+    pub(super) fn deadline(&self, now: Moment) -> Option<Moment> {
+        self.slow_files.deadline(now)
+    }
+
+    /// Reads the arguments that wait behind a slow read.
+    pub(super) fn read_waiting_files(&mut self, now: Moment) {
+        self.slow_files.read_waiting(now);
     }
 
     /// Reads user, control group and thread names of a few processes: they rarely change, or take long to read.
@@ -271,7 +304,7 @@ impl Processes {
     pub(super) fn examine(&mut self, candidates: &[ProcessId]) {
         for id in candidates {
             self.candidates.insert(*id);
-            self.slow_files.processes.push(*id);
+            self.slow_files.processes.push(*id, Priority::Normal);
         }
     }
 
@@ -283,13 +316,12 @@ impl Processes {
 
     pub(super) fn receive(&mut self, message: SlowFilesMessage) {
         match message {
-            SlowFilesMessage::Process(message) => {
-                if let Some((id, facts)) = self.slow_files.processes.receive(message) {
-                    self.set_slow_facts(id, facts);
-                }
+            SlowFilesMessage::Process(answer) => {
+                let (id, facts) = self.slow_files.processes.receive(answer);
+                self.set_slow_facts(id, facts);
             }
-            SlowFilesMessage::User(message) => {
-                let Some((uid, name)) = self.slow_files.receive_user(message) else { return };
+            SlowFilesMessage::User(answer) => {
+                let (uid, name) = self.slow_files.receive_user(answer);
                 for shown in self.shown.values_mut().filter(|shown| shown.process.facts.uid == Ok(uid)) {
                     shown.process.facts_mut().user = Ok(name.clone());
                 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{DATALOADER_WORKER, GpuOrProcess, HostModel, reserved, short_name};
-use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, Missing, Process, ProcessId, Reading, Snapshot, State, Use};
+use crate::protocol::snapshot::{
+    AllocatorUnreadable, ArgvDelay, Gpu, Missing, Process, ProcessId, Reading, Snapshot, State, Use,
+};
 
 pub(crate) fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
@@ -70,7 +72,17 @@ pub(crate) fn command(process: &Process) -> Reading<String> {
         _ if process.load.state == Err(Missing::Gone) => Ok("(no such process here: it has ended)".to_owned()),
         _ if process.id.start_ticks.is_none() => Ok("(no such process here: it ended, or is a container's)".to_owned()),
         // A kernel thread and a zombie have no arguments.
-        _ => process.facts.comm.as_ref().map(|comm| format!("[{comm}]")).map_err(|why| *why),
+        _ => process.facts.comm.as_ref().map(|comm| format!("[{comm}]{}", argv_delay(process))).map_err(|why| *why),
+    }
+}
+
+/// Says behind the name of a process that its arguments are not read yet, or hang; empty otherwise.
+fn argv_delay(process: &Process) -> &'static str {
+    match process.facts.argv_delay {
+        Some(ArgvDelay::Hung) => " (arguments hang)",
+        Some(ArgvDelay::NoReader) => " (not read yet)",
+        None if process.facts.argv == Err(Missing::NotYet) => " …",
+        None => "",
     }
 }
 

@@ -83,7 +83,7 @@ fn is_complete(snapshot: &Snapshot) -> bool {
         // A zombie has no arguments. The CPU use of related processes without a GPU is read every few seconds only.
         process.load.state != Ok(State::Zombie)
             && (is_on_gpu || !is_young)
-            && (process.facts.argv == Err(Missing::NotYet)
+            && (process.awaits_arguments()
                 || process.facts.user == Err(Missing::NotYet)
                 || process.load.cpu == Err(Missing::NotYet) && is_on_gpu)
     };
@@ -238,7 +238,7 @@ impl<'a> FoundOrphans<'a> {
             self.memory(verdict),
             table::one_word(&verdict.rss),
             show(&|process| cell(&process.load.state.map(State::letter))),
-            show(&table::command),
+            show(&|process| cell(&labels::command(process))),
         ]
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod table;
 mod watch;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use crate::base::text::Text;
 use crate::model::HostModel;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::{Cause, Failure, Gpu, Identity, Missing, ProcessNames, Snapshot};
+use crate::protocol::snapshot::{ArgvDelay, Cause, Failure, Gpu, Identity, ProcessId, ProcessNames, Snapshot};
 
 /// The exit code of the program. Signals end it with 128 and their number, a bug with 101.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +137,22 @@ fn sentence(failed: &[String]) -> Option<Text> {
         named = format!("{named}, and {more} more");
     }
     (!failed.is_empty()).then(|| Text::new(format!("could not be read: {named}")))
+}
+
+/// Returns a sentence on the GPU processes whose arguments are not read yet; `None` if there are none.
+fn unread_arguments(snapshot: &Snapshot) -> Option<Text> {
+    let ids: BTreeSet<ProcessId> =
+        snapshot.gpus.iter().flat_map(|gpu| &gpu.processes).map(|gpu_process| gpu_process.process).collect();
+    let is_unread = |id: &&ProcessId| {
+        snapshot
+            .process(**id)
+            .is_some_and(|process| process.awaits_arguments() || process.facts.argv_delay == Some(ArgvDelay::NoReader))
+    };
+    match ids.iter().filter(is_unread).count() {
+        0 => None,
+        1 => Some("the arguments of 1 process are not read yet".into()),
+        count => Some(Text::new(format!("the arguments of {count} processes are not read yet"))),
+    }
 }
 
 /// How a report is written.
@@ -252,7 +269,7 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
             out.append(&mut line);
             reason.iter().for_each(print_error);
         } else {
-            let reasons = reason.into_iter().chain(sentence(&failed(&shown))).collect();
+            let reasons = reason.into_iter().chain(sentence(&failed(&shown))).chain(unread_arguments(&shown)).collect();
             reports.push(HostReport {
                 name,
                 model,
@@ -321,14 +338,14 @@ fn has_slow_facts(snapshot: &Snapshot) -> bool {
     let real_gpus = snapshot.gpus.iter().filter(|gpu| !gpu.facts.simulated);
     let processes = real_gpus.flat_map(|gpu| &gpu.processes).filter_map(|user| snapshot.process(user.process));
     let mut verified = processes.filter(|process| process.facts.identity == Identity::Sure);
-    verified.all(|process| process.allocator.is_some() && process.facts.argv != Err(Missing::NotYet))
+    verified.all(|process| process.allocator.is_some() && !process.awaits_arguments())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::units::Moment;
-    use crate::protocol::snapshot::{Trouble, example};
+    use crate::protocol::snapshot::{Missing, Trouble, example};
 
     fn trouble(cause: Cause) -> Trouble {
         Trouble { cause, sentence: "no luck".into(), call: None, since: Moment(0) }

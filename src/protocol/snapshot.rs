@@ -34,7 +34,7 @@ pub use self::probe::{
     AllocationLines, ChangesSince, LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
     ProbeReading, ProbeReport, StackRecording, StepEnd, TensorCategory, TensorGroup, TensorLeak, TrainingSteps,
 };
-pub use self::process_id::{Identity, ProcessId, State};
+pub use self::process_id::{ArgvDelay, Identity, ProcessId, State};
 pub use self::readings::{
     DeviceAllocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad,
 };
@@ -259,6 +259,12 @@ impl Process {
     pub fn fresh_report(&self, now: Moment) -> Option<&ProbeReport> {
         let report = self.probe.as_ref()?.report.as_ref()?;
         (now.since(report.at) < ProbeReport::FRESH).then_some(report)
+    }
+
+    /// Whether the arguments will be read soon. A zombie has none.
+    pub(crate) fn awaits_arguments(&self) -> bool {
+        let ProcessFacts { argv, argv_delay, .. } = &*self.facts;
+        *argv == Err(Missing::NotYet) && argv_delay.is_none() && self.load.state != Ok(State::Zombie)
     }
 
     /// Returns the facts to be changed. Snapshots that share them keep the old ones.

@@ -84,6 +84,12 @@ impl FrozenFileSystem {
     pub(crate) fn thaw(&self) {
         succeeds(Command::new("fsfreeze").arg("-u").arg(self.path()));
     }
+
+    /// Freezes the file system again.
+    #[track_caller]
+    pub(crate) fn freeze(&self) {
+        assert!(succeeds(Command::new("fsfreeze").arg("-f").arg(self.path())), "it was frozen before");
+    }
 }
 
 fn succeeds(command: &mut Command) -> bool {

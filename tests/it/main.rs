@@ -37,6 +37,7 @@ mod hangs;
 mod history;
 mod hostile;
 mod hostile_recordings;
+mod hung_arguments;
 mod json_names;
 mod list;
 mod live_and_replay;

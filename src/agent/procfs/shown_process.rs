@@ -10,6 +10,7 @@ use super::files;
 use super::freezer::ControlGroup;
 use super::host_procfs::HostProcfs;
 use super::origin::{self, CudaEnvironment, Environment, Origin, ProbeSetup};
+use super::read_pool::Priority;
 use super::slow_files::{SlowFacts, SlowFiles};
 use super::stat::{self, ProcStat, living_thread};
 use crate::base::text::Text;
@@ -99,6 +100,8 @@ pub(super) struct ReadContext<'a> {
     pub(super) buffer: &'a mut [u8],
     pub(super) procfs: &'a HostProcfs,
     pub(super) slow_files: &'a mut SlowFiles,
+    /// How soon the arguments are read.
+    pub(super) priority: Priority,
     pub(super) now: Moment,
 }
 
@@ -173,13 +176,19 @@ impl ShownProcess {
         }
         self.stat = context.procfs.keep_open(file);
         self.process.id.start_ticks = Some(stat.start_ticks);
-        self.update(&stat, context.procfs, context.slow_files, context.now);
+        self.update(&stat, context.procfs, (context.slow_files, context.priority), context.now);
         self.identify(context.procfs, context.now, listed);
         Ok(())
     }
 
     /// Copies the values of `stat`. Facts are written only when they differ, since earlier snapshots share them.
-    fn update(&mut self, stat: &ProcStat<'_>, procfs: &HostProcfs, slow_files: &mut SlowFiles, now: Moment) {
+    fn update(
+        &mut self,
+        stat: &ProcStat<'_>,
+        procfs: &HostProcfs,
+        (slow_files, priority): (&mut SlowFiles, Priority),
+        now: Moment,
+    ) {
         let id = self.process.id;
         self.virtual_size = stat.virtual_size;
         // Offset by PID, so that the turns of many processes are spread over the passes.
@@ -200,7 +209,7 @@ impl ShownProcess {
             facts.comm = Ok(Text::new(stat.comm));
             // A new name usually means an exec, and so other arguments.
             facts.argv = Err(Missing::NotYet);
-            slow_files.processes.push(id);
+            slow_files.processes.push(id, priority);
         }
         let load = &mut self.process.load;
         let (state, thread) = match stat.state {
@@ -274,7 +283,7 @@ impl ShownProcess {
 
     pub(super) fn set_slow_facts(&mut self, SlowFacts { argv, environment, served }: SlowFacts) {
         let facts = self.process.facts_mut();
-        facts.argv = argv;
+        (facts.argv, facts.argv_delay) = (argv, None);
         let value = |get: fn(&Environment) -> &Option<Text>| match &environment {
             Ok(environment) => get(environment).clone().ok_or(Missing::Unsupported),
             Err(why) => Err(*why),

@@ -1,9 +1,9 @@
 //! Reads, on separate threads, what can hang: arguments and environment, which need the mmap lock of the process, and names
 //! of users, which may come from a server.
 //!
-//! A thread that hangs is abandoned. The value that it was reading counts as failed until the thread returns.
+//! A [`ReadPool`] of threads reads each kind, so that a read that hangs delays no other.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::sync::mpsc;
@@ -13,15 +13,18 @@ use rustix::io::Errno;
 use uzers::get_user_by_uid;
 
 use super::origin::Environment;
+use super::read_pool::{Answer, Priority, ReadPool};
 use super::{files, stat};
-use crate::agent::worker::{Received, Worker, WorkerMessage, WorkerThread};
-use crate::agent::{AgentEvent, clock, secrets};
+use crate::agent::{AgentEvent, secrets};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Missing, ProcessId, Reading};
 
-/// A read that takes longer counts as hung.
-const DEADLINE: Duration = Duration::from_secs(2);
+/// How long the other processes wait for a read. A read takes less than a millisecond when nothing is wrong.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The same for user names, which may come from a server.
+const USER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The most of an environment that is read, in bytes. Before Linux 2.6.23 no environment was longer.
 const MOST_ENVIRONMENT: u64 = 128 << 10;
@@ -44,87 +47,13 @@ impl SlowFacts {
 
 #[derive(Debug)]
 pub(in crate::agent) enum SlowFilesMessage {
-    Process(WorkerMessage<(ProcessId, SlowFacts)>),
-    User(WorkerMessage<(u32, Text)>),
-}
-
-/// A queue of things to read, and the thread that reads them one after the other.
-pub(super) struct ReadQueue<Key, Value> {
-    worker: Worker<Key, Key, (Key, Value)>,
-    read: fn(Key) -> Value,
-    waiting: VecDeque<Key>,
-    is_reading: bool,
-}
-
-impl<Key: Copy + PartialEq + Send + 'static, Value: 'static> ReadQueue<Key, Value> {
-    fn new(
-        name: &'static str,
-        read: fn(Key) -> Value,
-        deliver: impl Fn(WorkerMessage<(Key, Value)>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        Self { worker: Worker::new(name, |_| DEADLINE, deliver), read, waiting: VecDeque::new(), is_reading: false }
-    }
-
-    pub(super) fn push(&mut self, key: Key) {
-        if !self.waiting.contains(&key) {
-            self.waiting.push_back(key);
-        }
-        self.read_next();
-    }
-
-    fn read_next(&mut self) {
-        let Some(key) = self.waiting.front().copied().filter(|_| !self.is_reading) else { return };
-        let read = self.read;
-        if !self.worker.is_running() && !self.worker.is_exhausted() {
-            // Without a thread, the facts stay as they are: not read yet.
-            let _failed = self.worker.start(move |thread| read_all(&thread, read));
-        }
-        if self.worker.send(key) {
-            self.waiting.pop_front();
-            self.is_reading = true;
-        }
-    }
-
-    /// Abandons the thread if it hangs, and returns the key that the thread was reading.
-    fn abandon_overdue(&mut self, now: Moment) -> Option<Key> {
-        let (key, _) = self.worker.abandon_overdue(now)?;
-        self.is_reading = false;
-        self.read_next();
-        Some(key)
-    }
-
-    pub(super) fn receive(&mut self, message: WorkerMessage<(Key, Value)>) -> Option<(Key, Value)> {
-        match self.worker.receive(message) {
-            Received::Output(output) => {
-                self.is_reading = false;
-                self.read_next();
-                Some(output)
-            }
-            Received::Late => None,
-            // The hung read has returned, so it can be repeated.
-            Received::CameBack(key) => {
-                self.push(key);
-                None
-            }
-        }
-    }
-}
-
-fn read_all<Key: Copy, Value>(thread: &WorkerThread<Key, Key, (Key, Value)>, read: fn(Key) -> Value) {
-    while let Ok(key) = thread.requests.recv() {
-        if !thread.progress.begin(key, clock::now()) {
-            return;
-        }
-        let value = read(key);
-        if !thread.progress.end() || !thread.deliver((key, value)) {
-            return;
-        }
-    }
+    Process(Answer<ProcessId, SlowFacts>),
+    User(Answer<u32, Text>),
 }
 
 pub(super) struct SlowFiles {
-    pub(super) processes: ReadQueue<ProcessId, SlowFacts>,
-    users: ReadQueue<u32, Text>,
+    pub(super) processes: ReadPool<ProcessId, SlowFacts>,
+    users: ReadPool<u32, Text>,
     /// By user ID. `None` while a name is being looked up.
     user_names: HashMap<u32, Option<Text>>,
 }
@@ -132,11 +61,11 @@ pub(super) struct SlowFiles {
 impl SlowFiles {
     pub(super) fn new(events: mpsc::Sender<AgentEvent>) -> Self {
         let wake = events.clone();
-        let deliver = move |message| wake.send(AgentEvent::SlowFile(SlowFilesMessage::Process(message))).is_ok();
-        let deliver_user = move |message| events.send(AgentEvent::SlowFile(SlowFilesMessage::User(message))).is_ok();
+        let deliver = move |answer| wake.send(AgentEvent::SlowFile(SlowFilesMessage::Process(answer))).is_ok();
+        let deliver_user = move |answer| events.send(AgentEvent::SlowFile(SlowFilesMessage::User(answer))).is_ok();
         Self {
-            processes: ReadQueue::new("argv", read_process, deliver),
-            users: ReadQueue::new("users", user_name, deliver_user),
+            processes: ReadPool::new("argv", PATIENCE, read_process, deliver),
+            users: ReadPool::new("users", USER_PATIENCE, user_name, deliver_user),
             user_names: HashMap::new(),
         }
     }
@@ -146,25 +75,31 @@ impl SlowFiles {
         self.user_names
             .entry(uid)
             .or_insert_with(|| {
-                self.users.push(uid);
+                self.users.push(uid, Priority::Normal);
                 None
             })
             .clone()
     }
 
-    pub(super) fn receive_user(&mut self, message: WorkerMessage<(u32, Text)>) -> Option<(u32, Text)> {
-        let (uid, name) = self.users.receive(message)?;
+    pub(super) fn receive_user(&mut self, answer: Answer<u32, Text>) -> (u32, Text) {
+        let (uid, name) = self.users.receive(answer);
         self.user_names.insert(uid, Some(name.clone()));
-        Some((uid, name))
+        (uid, name)
     }
 
-    /// Abandons threads that hang. Returns the process whose arguments could not be read, if any.
-    pub(super) fn abandon_overdue(&mut self, now: Moment) -> Option<ProcessId> {
-        if let Some(uid) = self.users.abandon_overdue(now) {
-            // A user whose name cannot be looked up is shown by number.
+    /// When to call [`Self::read_waiting`] although nothing else happens. `None` if nothing waits behind a slow read.
+    pub(super) fn deadline(&self, now: Moment) -> Option<Moment> {
+        [self.processes.deadline(now), self.users.deadline(now)].into_iter().flatten().min()
+    }
+
+    /// Reads what waits behind slow reads.
+    pub(super) fn read_waiting(&mut self, now: Moment) {
+        self.processes.read_waiting(now);
+        self.users.read_waiting(now);
+        for (uid, _) in self.users.slower_than(USER_PATIENCE, now) {
+            // A user whose name cannot be looked up is shown by number until the name comes.
             self.user_names.insert(uid, Some(uid.to_string().into()));
         }
-        self.processes.abandon_overdue(now)
     }
 }
 
@@ -221,23 +156,5 @@ fn environment(pid: u32) -> Reading<Environment> {
         // A zombie has no environment.
         Ok(_) | Err(Errno::SRCH) => Ok(Environment::parse(&environ)),
         Err(error) => Err(files::missing(error)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_read_that_hangs_does_not_delay_the_others_for_longer_than_the_deadline() {
-        let (sender, messages) = mpsc::channel();
-        let mut queue = ReadQueue::new("test", |key: u32| key * 2, move |message| sender.send(message).is_ok());
-        queue.worker.pretend(1, Moment(0));
-        queue.is_reading = true;
-        queue.push(2);
-        assert_eq!(queue.abandon_overdue(Moment(1999)), None);
-        assert_eq!(queue.abandon_overdue(Moment(2000)), Some(1));
-        let message = messages.recv().unwrap();
-        assert_eq!(queue.receive(message), Some((2, 4)));
     }
 }

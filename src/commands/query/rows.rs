@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::field::{QueryField, missing_words};
 use crate::base::time::local_time;
-use crate::protocol::snapshot::{Cause, Gpu, GpuProcess, Missing, Process, Snapshot, State, Use};
+use crate::protocol::snapshot::{Cause, Gpu, GpuProcess, Missing, Process, Snapshot, Use};
 
 /// Returns the row of a GPU: the groups of its readings, and `snapshot` for facts about the host.
 pub(super) fn gpu(snapshot: &Snapshot, gpu: &Gpu) -> Value {
@@ -72,11 +72,8 @@ fn process_name<'a>(snapshot: &'a Snapshot, gpu_process: &GpuProcess) -> &'a str
 
 /// Whether a process on a GPU has not been scanned yet, or its arguments have not been read.
 pub(super) fn is_incomplete(snapshot: &Snapshot) -> bool {
-    let is_unread = |process: &Process| {
-        process.facts.argv.as_ref().err() == Some(&Missing::NotYet) && process.load.state != Ok(State::Zombie)
-    };
     let mut gpu_processes = snapshot.gpus.iter().flat_map(|gpu| &gpu.processes);
-    gpu_processes.any(|gpu_process| snapshot.process(gpu_process.process).is_none_or(is_unread))
+    gpu_processes.any(|gpu_process| snapshot.process(gpu_process.process).is_none_or(Process::awaits_arguments))
 }
 
 /// The words for a GPU whose call hangs. nvidia-smi has none, because it would hang too.

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRng;
 
 use super::{
-    AllocationLines, AllocatorStats, AllocatorUnreadable, Cause, ChangesSince, Driver, Failure, Gpu, GpuProcess,
-    GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice,
-    ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, Snapshot,
+    AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver, Failure, Gpu,
+    GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, OmittedGroups, PeakParts, ProbeAnswer,
+    ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, Snapshot,
     StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble, Use,
     Xid,
 };
@@ -193,6 +193,7 @@ arbitrary_values! {
     Cause: |random| one_of(&[Self::Hung, Self::NoLibrary, Self::Lost], random);
     ProbeMissing: |random| one_of(&[Self::NotStarted, Self::Damaged], random);
     TensorCategory: |random| one_of(&[Self::Parameters, Self::Activations, Self::Other], random);
+    ArgvDelay: |random| one_of(&[Self::Hung, Self::NoReader], random);
     AllocatorUnreadable: |random| one_of(&[Self::NotYet, Self::PtraceScope, Self::Hung], random);
 }
 

@@ -1,4 +1,4 @@
-//! The identity of a process, how sure it is, and its state.
+//! The identity of a process, how sure it is, its state, and why its arguments take long.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -63,6 +63,18 @@ pub enum Identity {
     Fresh,
     /// NVML may mean a process of another PID namespace with the same PID.
     Unverified,
+}
+
+/// Why the arguments and the environment of a process take long. Reading them needs a lock of the process, which may be held for
+/// ever, for example by a thread that waits for a dead NFS server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ArgvDelay {
+    /// Reading them hangs. They are read as soon as the kernel answers.
+    Hung,
+    /// They wait to be read: each thread that reads arguments hangs at another process.
+    #[serde(other)]
+    NoReader,
 }
 
 /// The state of a process: field 3 of `/proc/PID/stat`.

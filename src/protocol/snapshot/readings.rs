@@ -11,16 +11,18 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::missing_by_name::MissingByName;
-use super::{GpuUuid, Identity, Missing, Reading, State, Throttle, Xid};
+use super::{ArgvDelay, GpuUuid, Identity, Missing, Reading, State, Throttle, Xid};
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 
-/// Defines groups of readings: first the values that are always known, then those that are a [`Reading`].
+/// Defines groups of readings: first the values that are always known, then those that are mostly absent, then those that are a
+/// [`Reading`].
 macro_rules! reading_groups {
     ($(
         $(#[doc = $doc:literal])+
         $group:ident {
             $( $(#[doc = $known_doc:literal])+ $known:ident: $known_type:ty = $known_key:literal, )*
+            $( optional: $( $(#[doc = $optional_doc:literal])+ $optional:ident: $optional_type:ty = $optional_key:literal, )+ )?
             readings:
             $( $(#[doc = $doc_of:literal])+ $reading:ident: $type:ty = $key:literal, )*
         }
@@ -30,13 +32,14 @@ macro_rules! reading_groups {
             #[derive(Debug, Clone, PartialEq)]
             pub struct $group {
                 $( $(#[doc = $known_doc])+ pub $known: $known_type, )*
+                $( $( $(#[doc = $optional_doc])+ pub $optional: Option<$optional_type>, )+ )?
                 $( $(#[doc = $doc_of])+ pub $reading: Reading<$type>, )*
             }
 
             impl $group {
                 /// Returns the group with every reading missing for the same reason.
                 pub fn missing($($known: $known_type,)* why: Missing) -> Self {
-                    Self { $($known,)* $($reading: Err(why),)* }
+                    Self { $($known,)* $($($optional: None,)+)? $($reading: Err(why),)* }
                 }
             }
 
@@ -46,6 +49,7 @@ macro_rules! reading_groups {
                     use crate::protocol::snapshot::arbitrary::Arbitrary;
                     Self {
                         $( $known: Arbitrary::arbitrary(random), )*
+                        $( $( $optional: Arbitrary::arbitrary(random), )+ )?
                         $( $reading: Arbitrary::arbitrary(random), )*
                     }
                 }
@@ -55,6 +59,11 @@ macro_rules! reading_groups {
                 fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                     let mut map = serializer.serialize_map(None)?;
                     $( map.serialize_entry($known_key, &self.$known)?; )*
+                    $( $(
+                        if let Some(value) = &self.$optional {
+                            map.serialize_entry($optional_key, value)?;
+                        }
+                    )+ )?
                     $( map.serialize_entry($key, &self.$reading.as_ref().ok())?; )*
                     let mut missing: BTreeMap<&str, Missing> = BTreeMap::new();
                     $( if let Err(why) = self.$reading { missing.insert($key, why); } )*
@@ -73,6 +82,7 @@ macro_rules! reading_groups {
                     Ok(Self {
                         $( $reading: wire.$reading.ok_or_else(|| why($key)), )*
                         $( $known: wire.$known, )*
+                        $( $( $optional: wire.$optional, )+ )?
                     })
                 }
             }
@@ -96,6 +106,10 @@ macro_rules! reading_groups {
                 #[derive(Deserialize, JsonSchema)]
                 pub(super) struct $group<'a> {
                     $( $(#[doc = $known_doc])+ #[serde(rename = $known_key)] pub(super) $known: $known_type, )*
+                    $( $(
+                        $(#[doc = $optional_doc])+ #[serde(rename = $optional_key, default)]
+                        pub(super) $optional: Option<$optional_type>,
+                    )+ )?
                     $( $(#[doc = $doc_of])+ #[serde(rename = $key)] pub(super) $reading: Option<$type>, )*
                     /// Why a value above is null, by the name of the value.
                     #[serde(default, borrow)]
@@ -316,6 +330,9 @@ reading_groups! {
     ProcessFacts {
         /// Whether the PID is certain to be the process that NVML means.
         identity: Identity = "identity",
+        optional:
+        /// Why the arguments and the environment take long; absent while they do not.
+        argv_delay: ArgvDelay = "argv_delay",
         readings:
         /// The real user ID.
         uid: u32 = "uid",
