@@ -60,6 +60,8 @@ pub struct ProcessEnd {
 pub enum OrphanSign {
     /// The creator of the process, or of the helper that forked the process, ended while gputop watched.
     CreatorEnded(ProcessEnd),
+    /// The living process that started this one is itself an orphan.
+    StarterIsOrphan(Arc<KnownProcess>),
     /// The parent of the process is one that adopts orphans: PID 1, a shell, a service manager, a container's shim.
     Left {
         /// The parent, as in `PID 1` or `PID 120, bash`.

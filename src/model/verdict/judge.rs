@@ -6,15 +6,16 @@
 //!    *stuck* in the driver, else *blocked*.
 //! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*. Between the two: a process that a signal stopped is
 //!    *stopped*: a stopped process cannot show whether it is needed. Then: a launcher or helper is a *launcher*, and a
-//!    process that works for a living Python process is its *worker*.
+//!    process that works for a living one is its *worker*.
 //! 6. A notebook, or more than [`IDLE_MEMORY`] held, and no computation for [`IDLE_AFTER`]: *idle*. Until then *too
 //!    soon*, unless the process was seen to compute.
 //! 7. Otherwise *active*.
 
 use std::time::Duration;
 
+use super::orphan::{self, GpuUse, OrphanJudge};
 use super::process_records::{Activity, ProcessRecord, ProcessView, use_of_gpus};
-use super::{RetainedMemory, Verdict, VerdictKind, orphan};
+use super::{RetainedMemory, Verdict, VerdictKind};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::model::process_role::ProcessRole;
@@ -50,10 +51,16 @@ pub(in crate::model) fn judge(
         }
     }
     let mut held = process_totals.iter().peekable();
+    let uses = view.snapshot.processes.iter().zip(&open).map(|(process, open)| {
+        let is_listed = held.next_if(|total| total.process == process.id).is_some();
+        GpuUse { is_listed, is_on_gpu: is_listed || !open.is_empty() }
+    });
+    let mut orphans = OrphanJudge::new(view, uses.collect());
+    let mut held = process_totals.iter().peekable();
     let judged = view.snapshot.processes.iter().enumerate().map(|(at, process)| {
         let process_total = held.next_if(|total| total.process == process.id);
         let open = std::mem::take(&mut open[at]);
-        let kind = view.kind(at, process, process_total, &open, &unlisted);
+        let kind = view.kind(at, process, process_total, || orphans.judge(at), &unlisted);
         Verdict {
             process: process.id,
             kind,
@@ -79,18 +86,16 @@ fn unlisted_holders(view: ProcessView<'_>, gpu: &Gpu) -> Vec<usize> {
 }
 
 impl ProcessView<'_> {
-    /// Judges one process. `open` are the GPUs that it has open without being listed, `unlisted` the processes that have each
-    /// GPU open without being listed.
+    /// Judges one process. `unlisted` are the processes that have each GPU open without being listed.
     fn kind(
         self,
         at: usize,
         process: &Process,
         process_total: Option<&ProcessTotal>,
-        open: &[usize],
+        orphan: impl FnOnce() -> Option<VerdictKind>,
         unlisted: &[Vec<usize>],
     ) -> VerdictKind {
         let record = self.record(at);
-        let is_on_gpu = process_total.is_some() || !open.is_empty();
         // Computed only for ghosts.
         let keepers = || {
             let gpus = process_total.iter().flat_map(|total| &total.gpus);
@@ -104,7 +109,7 @@ impl ProcessView<'_> {
         {
             return kind;
         }
-        let orphan = orphan::judge(self, at, process_total.is_some(), is_on_gpu);
+        let orphan = orphan();
         if matches!(orphan, Some(VerdictKind::Orphan(_) | VerdictKind::TooSoon)) {
             return orphan.unwrap_or(VerdictKind::TooSoon);
         }
@@ -190,13 +195,16 @@ impl ProcessView<'_> {
     }
 
     /// Applies the end of rules 4 and 5, where the process shows no sign of an orphan: a launcher, or a worker whose
-    /// creator lives.
+    /// starter lives.
     fn launcher_or_worker(self, at: usize, record: &ProcessRecord) -> Option<VerdictKind> {
         if matches!(record.role, ProcessRole::Launcher | ProcessRole::Helper) && !record.forked {
             return Some(VerdictKind::Launcher);
         }
-        let creator = orphan::creator(self, at).filter(|_| orphan::serves(record))?;
-        Some(VerdictKind::WorkerOf(self.record(creator).known.clone()))
+        let starter = orphan::starter(self, at).filter(|_| orphan::serves(record))?;
+        if self.role(starter).is_outside_jobs() {
+            return None;
+        }
+        Some(VerdictKind::WorkerOf(self.record(starter).known.clone()))
     }
 
     /// Applies rule 6: the process has not computed for long.

@@ -1,10 +1,15 @@
 //! Applies rules 4 and 5 of [`judge`](super::judge): finds processes that were left behind.
 //!
-//! The creator of a process is its nearest ancestor that is not a helper: a forkserver may live on without its trainer. A
-//! parent that [did not start](did_not_start) the process is not its creator.
-//! Five signs show that a process was left behind ([`OrphanSign`]):
-//! a. the creator of the process, which is a Python process, launcher or server, ended while gputop watched. The end of
-//!    a program's starter is no sign if the program [detached itself](detached) from it;
+//! The *starter* of a process is its parent, if gputop saw the process begin there. Otherwise it is the nearest living
+//! ancestor that is not a helper (a forkserver may live on without its trainer), unless that ancestor is a known adopter
+//! or evidently [did not start](did_not_start) the process. A shell or wrapper counts as a starter like any other program.
+//!
+//! While the starter lives and is no orphan, the process is none. A process whose starter is an orphan is one, too, unless
+//! it [is independent](is_independent). In all other cases these signs show that a process was left behind
+//! ([`OrphanSign`]):
+//! a. the starter, which is a Python process, launcher or server, ended while gputop watched. For a process that only
+//!    serves another, the end of any other program counts, too. The end of a program's starter is no sign if the program
+//!    [detached itself](detached) from it;
 //! b. the parent, or the parent of the helper that the process comes from, adopts orphans, or did not start the process;
 //! c. the leader of the process group is gone;
 //! d. the process that was to be served is gone;
@@ -12,19 +17,21 @@
 //!    `DeepSpeed`), and that launcher is not among the ancestors.
 //!
 //! The kind of process decides how many signs are enough:
-//! 1. A launcher (rule 4) is an orphan with (a), unless one of its descendants computes; a helper with (a), (b) or (d).
+//! 1. A launcher (rule 4) is an orphan with (a), when it and its descendants have not computed for [`QUIET_AFTER`];
+//!    before that, *orphan?*. A helper is an orphan with (a), (b) or (d).
 //! 2. A process that only serves another (worker, spawned or forked child) is an orphan with (a), with two of (b) to (e),
 //!    or when its parent did not start it; with one of them, *orphan?*. Such a process may still compute until it notices
 //!    that it is alone.
 //! 3. Any other program that computes is an orphan only if it depends on another process: with (a) about a launcher or
 //!    server, which wait for those that they start, or with (d) or (e) and one more sign. The other signs also appear
-//!    with `nohup`, `tmux` and `setsid`.
+//!    with `nohup`, `tmux` and `setsid`. One that [was forked to work](is_forked_child) is *orphan?* with (b).
 //! 4. A Python process that has not computed for [`QUIET_AFTER`] is an orphan with (a), or with two of (b) to (e);
 //!    before that time, or with a single sign other than (b), it is *orphan?*. With (b) and (c) alone, a process with a
 //!    trainer's threads is no orphan, and one that the driver lists is *orphan?* until it computes: a server started
 //!    with `nohup` from a script looks like that until its first request. A process that holds a GPU without being
-//!    listed inherited it.
-//! 5. A process on no GPU needs (a), (d) or (e); a program other than Python needs (a) or (e).
+//!    listed inherited it; so did one that was forked to work, which is *orphan?* with (b) alone.
+//! 5. A process on no GPU needs (a), (d) or (e); a program other than Python needs (a) or (e). For a shell that runs a
+//!    script, only what rule 3 says counts.
 
 use std::time::Duration;
 
@@ -49,19 +56,23 @@ fn top(view: ProcessView<'_>, at: usize) -> usize {
     view.tree.ancestors_of(at).take_while(|ancestor| view.role(*ancestor) == ProcessRole::Helper).last().unwrap_or(at)
 }
 
-/// Returns the index of a living creator: the nearest ancestor that is not a helper, if it runs Python.
-pub(super) fn creator(view: ProcessView<'_>, at: usize) -> Option<usize> {
+/// Returns the index of the living starter.
+pub(super) fn starter(view: ProcessView<'_>, at: usize) -> Option<usize> {
     let top = top(view, at);
-    let creator = view.tree.parent_of(top)?;
-    (view.role(creator).runs_python() && !did_not_start(view, creator, top)).then_some(creator)
+    let starter = view.tree.parent_of(top).filter(|starter| view.role(*starter) != ProcessRole::Adopter)?;
+    (!did_not_start(view, starter, top)).then_some(starter)
 }
 
 /// Whether a process evidently did not start its child, which only serves another process, but has adopted it: any
-/// process may adopt the orphans among its descendants (`PR_SET_CHILD_SUBREAPER`).
+/// process may adopt the orphans among its descendants (`PR_SET_CHILD_SUBREAPER`). The process that the child was to
+/// serve may be known to be gone.
 ///
-/// A child begins in its creator's process group, with its creator's arguments. Later it may lead a group of its own. A
-/// child that called `exec` has other arguments; so has a creator that gave itself a title, which is a single word.
+/// A child begins in its starter's process group, with its starter's arguments. Later it may lead a group of its own. A
+/// child that called `exec` has other arguments; so has a starter that gave itself a title, which is a single word.
 fn did_not_start(view: ProcessView<'_>, parent: usize, child: usize) -> bool {
+    if view.record(child).was_seen_to_begin() {
+        return false;
+    }
     let (above, below) = (view.facts(parent), view.facts(child));
     let has_other_group = above.group.is_ok()
         && below.group.is_ok_and(|group| group != view.process(child).id.pid && Ok(group) != above.group);
@@ -70,69 +81,144 @@ fn did_not_start(view: ProcessView<'_>, parent: usize, child: usize) -> bool {
         && above.argv.as_ref().is_ok_and(is_program)
         && below.argv.as_ref().is_ok_and(is_program)
         && above.argv != below.argv;
-    serves(view.record(child)) && (has_other_group || has_other_program)
+    serves(view.record(child)) && (has_other_group || has_other_program || below.ended_served.is_ok())
 }
 
-/// Returns *orphan*, *orphan?* or *too soon*; `None` when the process was not left behind.
-pub(super) fn judge(view: ProcessView<'_>, at: usize, is_listed: bool, is_on_gpu: bool) -> Option<VerdictKind> {
-    let record = view.record(at);
-    if record.role.is_outside_jobs() || matches!(record.role, ProcessRole::Server | ProcessRole::Unknown) {
-        return None;
+/// Whether a program goes on without its starter: it leads a session of its own, and no launcher started it.
+fn is_independent(view: ProcessView<'_>, starter: usize, at: usize) -> bool {
+    let leads_session = view.facts(at).session == Ok(view.process(at).id.pid);
+    leads_session && !serves(view.record(at)) && view.role(starter) != ProcessRole::Launcher
+}
+
+/// Whether a process was evidently forked to do a part of its creator's work: it called no `exec`, and leads no group or
+/// session. A daemon calls no `exec` either, but the leader of the session that it made for itself has ended.
+fn is_forked_child(view: ProcessView<'_>, at: usize) -> bool {
+    let (facts, own) = (view.facts(at), Ok(view.process(at).id.pid));
+    let is_daemon = facts.session == facts.group && facts.session.is_ok_and(|session| !view.is_alive(session));
+    facts.forked == Ok(true) && facts.group.is_ok() && facts.group != own && facts.session != own && !is_daemon
+}
+
+/// How a process uses GPUs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GpuUse {
+    /// Whether the driver lists the process.
+    pub(super) is_listed: bool,
+    /// Whether the driver lists the process, or it has a GPU open.
+    pub(super) is_on_gpu: bool,
+}
+
+/// Judges the processes of a snapshot, each after its starter.
+pub(super) struct OrphanJudge<'a> {
+    view: ProcessView<'a>,
+    /// By process index.
+    uses: Vec<GpuUse>,
+    /// By process index, whether the process is an orphan; `None` before it is judged.
+    are_orphans: Vec<Option<bool>>,
+}
+
+impl<'a> OrphanJudge<'a> {
+    pub(super) fn new(view: ProcessView<'a>, uses: Vec<GpuUse>) -> Self {
+        Self { view, are_orphans: vec![None; uses.len()], uses }
     }
-    let lost_creator = lost_creator(view, at);
-    let signs = signs(view, at, lost_creator);
-    let has = |is_one: fn(&OrphanSign) -> bool| signs.iter().any(is_one);
-    let has_ended = lost_creator.is_some();
-    // Where the creator lives, a missing group leader or launcher is a sign about the creator.
-    if signs.is_empty() || serves(record) && !has_ended && creator(view, at).is_some() {
-        return None;
-    }
-    let was_left = has(|sign| matches!(sign, OrphanSign::Left { .. }));
-    let served = has(|sign| matches!(sign, OrphanSign::ServedGone(_)));
-    let launched = has(|sign| matches!(sign, OrphanSign::LauncherGone(_)));
-    let waited =
-        lost_creator.is_some_and(|creator| matches!(creator.role, ProcessRole::Launcher | ProcessRole::Server));
-    let depends = served || launched || waited;
-    let top = top(view, at);
-    let was_adopted = view.tree.parent_of(top).is_some_and(|parent| did_not_start(view, parent, top));
-    let proves = has_ended || was_adopted || signs.len() >= 2;
-    let trains = view.facts(at).trainer_threads == Ok(true);
-    let answer = match record.role {
-        // Kind 1
-        ProcessRole::Launcher if !record.forked => {
-            (has_ended && record.activity != Activity::Computes).then_some(OrphanAnswer::Yes)
+
+    /// Returns *orphan*, *orphan?* or *too soon*; `None` when the process was not left behind.
+    pub(super) fn judge(&mut self, at: usize) -> Option<VerdictKind> {
+        let starters = std::iter::successors(starter(self.view, at), |at| starter(self.view, *at));
+        let unjudged: Vec<usize> = starters.take_while(|starter| self.are_orphans[*starter].is_none()).collect();
+        for starter in unjudged.into_iter().rev() {
+            self.judge_after_starter(starter);
         }
-        ProcessRole::Helper => (has_ended || was_left || served).then_some(OrphanAnswer::Yes),
-        // Kind 2
-        _ if serves(record) => Some(if proves { OrphanAnswer::Yes } else { OrphanAnswer::Maybe }),
-        // Kind 5
-        role if !(has_ended || launched || role.is_python() && (is_on_gpu || served)) => None,
-        // Kinds 3 and 4
-        _ => match record.activity {
-            _ if depends && proves => Some(OrphanAnswer::Yes),
-            Activity::Computes => None,
-            Activity::Unknown => proves.then_some(OrphanAnswer::TooSoon),
-            Activity::Quiet if !proves => (!was_left && !trains && !record.computed).then_some(OrphanAnswer::Maybe),
-            Activity::Quiet if has_ended || !trains && !is_listed => {
-                let is_long = record.quiet_since.is_some_and(|since| view.snapshot.at.since(since) >= QUIET_AFTER);
-                Some(if is_long { OrphanAnswer::Yes } else { OrphanAnswer::Maybe })
+        self.judge_after_starter(at)
+    }
+
+    fn judge_after_starter(&mut self, at: usize) -> Option<VerdictKind> {
+        let verdict = self.verdict(at);
+        self.are_orphans[at] = Some(matches!(verdict, Some(VerdictKind::Orphan(_))));
+        verdict
+    }
+
+    /// Judges a process whose starter was judged.
+    fn verdict(&self, at: usize) -> Option<VerdictKind> {
+        let view = self.view;
+        let record = view.record(at);
+        if matches!(record.role, ProcessRole::Adopter | ProcessRole::Shell | ProcessRole::Server | ProcessRole::Unknown)
+        {
+            return None;
+        }
+        let lost_creator = lost_creator(view, at);
+        let signs = match starter(view, at).filter(|_| lost_creator.is_none()) {
+            Some(starter) if self.are_orphans[starter] == Some(true) && !is_independent(view, starter, at) => {
+                vec![OrphanSign::StarterIsOrphan(view.record(starter).known.clone())]
             }
-            Activity::Quiet => (!trains && !record.computed).then_some(OrphanAnswer::Maybe),
-        },
-    };
-    let evidence = OrphanEvidence { signs, serves: serves(record), computes: record.activity == Activity::Computes };
-    answer.map(|answer| match answer {
-        OrphanAnswer::Yes => VerdictKind::Orphan(evidence),
-        OrphanAnswer::Maybe => VerdictKind::MaybeOrphan(evidence),
-        OrphanAnswer::TooSoon => VerdictKind::TooSoon,
-    })
+            Some(_) => return None,
+            None => signs(view, at, lost_creator),
+        };
+        let answer = match signs.first()? {
+            OrphanSign::StarterIsOrphan(_) => Some(OrphanAnswer::Yes),
+            _ => answer(view, at, &signs, self.uses[at]),
+        };
+        let evidence =
+            OrphanEvidence { signs, serves: serves(record), computes: record.activity == Activity::Computes };
+        answer.map(|answer| match answer {
+            OrphanAnswer::Yes => VerdictKind::Orphan(evidence),
+            OrphanAnswer::Maybe => VerdictKind::MaybeOrphan(evidence),
+            OrphanAnswer::TooSoon => VerdictKind::TooSoon,
+        })
+    }
 }
 
 /// The answer to the question whether a process is an orphan.
+#[derive(Debug, Clone, Copy)]
 enum OrphanAnswer {
     Yes,
     Maybe,
     TooSoon,
+}
+
+/// Applies rules 1 to 5 to the signs of a process without a living starter. `None` when it is no orphan.
+fn answer(view: ProcessView<'_>, at: usize, signs: &[OrphanSign], use_of_gpu: GpuUse) -> Option<OrphanAnswer> {
+    let record = view.record(at);
+    let has = |is_one: fn(&OrphanSign) -> bool| signs.iter().any(is_one);
+    let has_ended = has(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
+    let was_left = has(|sign| matches!(sign, OrphanSign::Left { .. }));
+    let served = has(|sign| matches!(sign, OrphanSign::ServedGone(_)));
+    let launched = has(|sign| matches!(sign, OrphanSign::LauncherGone(_)));
+    let waited = lost_creator(view, at)
+        .is_some_and(|creator| matches!(creator.role, ProcessRole::Launcher | ProcessRole::Server));
+    let top = top(view, at);
+    let was_adopted = view.tree.parent_of(top).is_some_and(|parent| did_not_start(view, parent, top));
+    let proves = has_ended || was_adopted || signs.len() >= 2;
+    let trains = view.facts(at).trainer_threads == Ok(true);
+    let is_forked_child = was_left && is_forked_child(view, at);
+    let is_long = record.quiet_since.is_some_and(|since| view.snapshot.at.since(since) >= QUIET_AFTER);
+    let unless_short = if is_long { OrphanAnswer::Yes } else { OrphanAnswer::Maybe };
+    match record.role {
+        // Rule 1
+        ProcessRole::Launcher if !record.forked => match record.activity {
+            Activity::Computes => None,
+            Activity::Unknown => has_ended.then_some(OrphanAnswer::TooSoon),
+            Activity::Quiet => has_ended.then_some(unless_short),
+        },
+        ProcessRole::Helper => (has_ended || was_left || served).then_some(OrphanAnswer::Yes),
+        // Rule 2
+        _ if serves(record) => Some(if proves { OrphanAnswer::Yes } else { OrphanAnswer::Maybe }),
+        // Rules 3 and 4: it depends on another process
+        _ if (served || launched || waited) && proves => Some(OrphanAnswer::Yes),
+        // Rule 5
+        ProcessRole::Script => None,
+        role if !(has_ended || launched || role.is_python() && (use_of_gpu.is_on_gpu || served)) => None,
+        // Rules 3 and 4
+        _ => match record.activity {
+            Activity::Computes => is_forked_child.then_some(OrphanAnswer::Maybe),
+            Activity::Unknown => (proves || is_forked_child).then_some(OrphanAnswer::TooSoon),
+            Activity::Quiet if has_ended || proves && (is_forked_child || !trains && !use_of_gpu.is_listed) => {
+                Some(unless_short)
+            }
+            Activity::Quiet if is_forked_child => Some(OrphanAnswer::Maybe),
+            Activity::Quiet if proves || !was_left => (!trains && !record.computed).then_some(OrphanAnswer::Maybe),
+            Activity::Quiet => None,
+        },
+    }
 }
 
 /// Sign (a): returns the creator that ended while gputop watched.
@@ -140,7 +226,9 @@ fn lost_creator(view: ProcessView<'_>, at: usize) -> Option<&LostParent> {
     // A forkserver outlives its trainer: the children of the forkserver lost that trainer, too.
     let helpers = view.tree.ancestors_of(at).take_while(|ancestor| view.role(*ancestor) == ProcessRole::Helper);
     let lost = [at].into_iter().chain(helpers).filter_map(|process| view.record(process).lost_parent.as_ref());
-    lost.filter(|lost| lost.role.runs_python()).find(|lost| !detached(view, at, lost))
+    let serves = serves(view.record(at));
+    lost.filter(|lost| lost.role.runs_python() || serves && lost.role == ProcessRole::Other)
+        .find(|lost| !detached(view, at, lost))
 }
 
 /// Whether a program is independent of the Python program that started it: it leads a session of its own, or is the
@@ -192,7 +280,7 @@ pub(in crate::model) fn left(view: ProcessView<'_>, at: usize) -> Option<OrphanS
 fn group_leader_gone(view: ProcessView<'_>, process: &Process) -> Option<OrphanSign> {
     let (group, parent) = (process.facts.group.ok()?, process.facts.parent.ok()?);
     // Until the first full scan, a process that is not in the list may be alive.
-    let is_complete = view.snapshot.host.scan.at != Moment(0) && (parent <= 1 || view.tree.living(parent).is_some());
+    let is_complete = view.snapshot.host.scan.at != Moment(0) && (parent == 1 || view.tree.living(parent).is_some());
     (is_complete && group != process.id.pid && group > 1 && !view.is_alive(group))
         .then_some(OrphanSign::GroupLeaderGone(group))
 }
@@ -216,7 +304,7 @@ fn launcher_gone(view: ProcessView<'_>, at: usize, process: &Process) -> Option<
         let role = view.role(ancestor);
         role == ProcessRole::Launcher || role.runs_python() && mark(view.facts(ancestor)) != mark(facts)
     };
-    let is_complete = parent <= 1 || view.tree.parent_of(at).is_some();
+    let is_complete = parent == 1 || view.tree.parent_of(at).is_some();
     (is_complete && !view.tree.ancestors_of(at).any(is_launcher)).then_some(OrphanSign::LauncherGone(launcher))
 }
 
@@ -233,7 +321,7 @@ pub(super) fn likely_holders(view: ProcessView<'_>, ghost: ProcessId, mut found:
     found.dedup();
     found.retain(|at| {
         let record = view.record(*at);
-        let is_alone = !serves(record) || record.lost_parent.is_some() || creator(view, *at).is_none();
+        let is_alone = !serves(record) || record.lost_parent.is_some() || starter(view, *at).is_none();
         is_alone && was.and_then(|was| was.uid.ok()).is_none_or(|uid| view.facts(*at).uid == Ok(uid))
     });
     let shares = |at: usize, id: fn(&ProcessFacts) -> Reading<u32>| {

@@ -24,6 +24,9 @@ const REMEMBERED: Duration = Duration::from_hours(1);
 /// The most ended GPU processes that are remembered; the oldest is dropped for a new one.
 const MOST_ENDED: usize = 256;
 
+/// The age below which a process counts as seen to begin.
+const JUST_BEGUN: Duration = Duration::from_secs(3);
+
 /// Whether a process computes, on a GPU or a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Activity {
@@ -41,6 +44,14 @@ pub(super) struct LostParent {
     pub(super) process: Arc<KnownProcess>,
     pub(super) role: ProcessRole,
     pub(super) at: Moment,
+}
+
+/// The parent at the last pass that showed one.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct ParentRecord {
+    pid: u32,
+    /// Whether the process began between two passes, with this parent.
+    is_starter: bool,
 }
 
 /// The record of a living process.
@@ -65,7 +76,7 @@ pub(in crate::model) struct ProcessRecord {
     pub(super) dead_since: Option<Moment>,
     /// The root of the first job that the process was seen in.
     pub(in crate::model) root: Option<Arc<KnownProcess>>,
-    parent: Option<u32>,
+    parent: Option<ParentRecord>,
     /// The parent at the last pass that showed one.
     creator: Option<(Arc<KnownProcess>, ProcessRole)>,
     gpu_process: bool,
@@ -141,6 +152,8 @@ pub(in crate::model) struct ProcessRecords {
     ended: Vec<EndedProcess>,
     /// Whether a record keeps arguments that its process no longer has.
     any_argv_cleared: bool,
+    /// The time of the last pass after a scan of all processes; `None` before the first.
+    scanned: Option<Moment>,
 }
 
 impl ProcessRecords {
@@ -199,6 +212,7 @@ impl ProcessRecords {
         for (at, process) in snapshot.processes.iter().enumerate() {
             self.update(at, process, tree, snapshot);
         }
+        self.scanned = (snapshot.host.scan.at != Moment(0)).then_some(snapshot.at);
     }
 
     /// Adds and removes records so that they match the snapshot's processes.
@@ -232,19 +246,31 @@ impl ProcessRecords {
             // A daemon has a session of its own, and is no worker.
             .map(|(_, above)| forked != Ok(false) && (above.is_err() || session.is_err() || session == above));
         let creator = parent.map(|(parent, _)| (parent.known.clone(), parent.role));
+        let began = self.saw_begin(process, snapshot);
         let record = &mut self.records[at];
         record.forked = is_fork.unwrap_or(record.forked) && session != Ok(process.id.pid);
         if let Ok(parent) = process.facts.parent {
-            if let Some(before) = record.parent.filter(|known| *known != parent) {
-                record.lose(before, now);
+            let before = record.parent;
+            if let Some(before) = before.filter(|before| before.pid != parent) {
+                record.lose(before.pid, now);
             }
-            record.parent = Some(parent);
+            let is_starter = before.map_or(began, |before| before.is_starter && before.pid == parent);
+            record.parent = Some(ParentRecord { pid: parent, is_starter });
             record.creator = creator.or(record.creator.take().filter(|creator| creator.0.id.pid == parent));
         }
         since(&mut record.blocked_since, process.load.state == Ok(State::DiskSleep), now);
         since(&mut record.dead_since, process.load.state == Ok(State::Zombie), now);
         since(&mut record.quiet_since, record.activity == Activity::Quiet, now);
         record.computed |= record.activity == Activity::Computes;
+    }
+
+    /// Whether the process began after the pass before, a short while ago. Then no other process has had the time to adopt it.
+    fn saw_begin(&self, process: &Process, snapshot: &Snapshot) -> bool {
+        let per_second = snapshot.host.facts.ticks_per_second.max(1);
+        let began = process.id.start_ticks.map(|ticks| Moment(ticks.saturating_mul(1000) / per_second));
+        began.is_some_and(|began| {
+            self.scanned.is_some_and(|scanned| began > scanned) && snapshot.at.since(began) < JUST_BEGUN
+        })
     }
 
     /// Returns the last ended GPU process with a PID.
@@ -270,6 +296,11 @@ impl KnownProcess {
 }
 
 impl ProcessRecord {
+    /// Whether the process began between two passes, and still has the parent that it had then: that parent started it.
+    pub(super) fn was_seen_to_begin(&self) -> bool {
+        self.parent.is_some_and(|parent| parent.is_starter)
+    }
+
     fn of(process: &Process) -> Self {
         Self {
             known: KnownProcess { id: process.id, facts: None, relation: "".into() }.into(),

@@ -1,5 +1,7 @@
 //! Checks the stories of `stories.txt` on a model, and properties of random stories.
 
+mod layouts;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -41,6 +43,8 @@ impl VerdictStory {
         match *words.as_slice() {
             ["pass"] => self.pass(1),
             ["pass", seconds] => self.pass(number(seconds)),
+            ["kill", pid] => self.kill(number(pid)),
+            ["fresh"] => (self.model, self.restored) = (HostModel::default(), Vec::new()),
             ["gone", pid] => self.host.processes.retain(|process| process.id.pid != number::<u32>(pid)),
             ["extra", gpu, memory] => self.extra[number::<usize>(gpu)] = bytes(memory).0,
             ["unread", processes] => self.host.host.scan.unreadable = number(processes),
@@ -53,6 +57,14 @@ impl VerdictStory {
         }
         for attribute in attributes.split(", ").filter(|attribute| !attribute.is_empty()) {
             self.attribute(number(words[0]), &attribute.split(' ').collect::<Vec<_>>());
+        }
+    }
+
+    /// Ends a process, and gives its children to PID 1.
+    fn kill(&mut self, pid: u32) {
+        self.host.processes.retain(|process| process.id.pid != pid);
+        for child in self.host.processes.iter_mut().filter(|process| process.facts.parent == Ok(pid)) {
+            child.facts_mut().parent = Ok(1);
         }
     }
 
@@ -154,6 +166,8 @@ impl VerdictStory {
             ["sm", percent] => gpu_processes(&mut self.host, Ok(Percent::new(number(percent)))),
             ["cpu", "new"] => self.at(pid).load.cpu = Err(Missing::NotYet),
             ["cpu", percent] => self.at(pid).load.cpu = Ok(Percent::new(number(percent))),
+            // Between two passes.
+            ["born"] => self.at(pid).id.start_ticks = Some((self.host.at.0 + 500) / 10),
             ["state", letter] => self.at(pid).load.state = Ok(State::from(letter.as_bytes()[0])),
             ["threads", count] => self.at(pid).load.threads = Ok(number(count)),
             ["rss", memory] => self.at(pid).load.rss = Ok(bytes(memory)),
@@ -165,6 +179,7 @@ impl VerdictStory {
                 let facts = self.at(pid).facts_mut();
                 (facts.session, facts.group) = (Ok(pid), Ok(pid));
             }
+            ["session", session] => self.at(pid).facts_mut().session = Ok(number(session)),
             ["run", run] => self.at(pid).facts_mut().elastic_run = Ok(run.into()),
             ["launcher", launcher] => self.at(pid).facts_mut().launcher = Ok(launcher.into()),
             ["origin", ref words @ ..] => self.at(pid).facts_mut().origin = Ok(words.join(" ").into()),
@@ -384,7 +399,7 @@ proptest! {
                 prop_assert!(!orphaned.signs.is_empty());
                 let is_more = |sign: &OrphanSign| match sign {
                     OrphanSign::CreatorEnded(ended) => ended.process.relation == "launcher",
-                    OrphanSign::LauncherGone(_) | OrphanSign::ServedGone(_) => true,
+                    OrphanSign::LauncherGone(_) | OrphanSign::ServedGone(_) | OrphanSign::StarterIsOrphan(_) => true,
                     OrphanSign::Left { .. } | OrphanSign::GroupLeaderGone(_) => false,
                 };
                 prop_assert!(!orphaned.computes || orphaned.serves || orphaned.signs.iter().any(is_more), "{verdict:?}");

@@ -237,17 +237,17 @@ impl OrphanEvidence {
         why
     }
 
+    /// The relation of another process to this one. A process that does not serve another has a parent, not a trainer.
+    fn relation<'a>(&self, process: &'a KnownProcess) -> &'a str {
+        if self.serves || process.relation != "trainer" { &process.relation } else { "parent" }
+    }
+
     fn describe(&self, sign: &OrphanSign) -> String {
         match sign {
             OrphanSign::CreatorEnded(ended) => {
-                // A process that does not serve another has a parent, not a trainer.
-                let relation = if self.serves || ended.process.relation != "trainer" {
-                    &*ended.process.relation
-                } else {
-                    "parent"
-                };
-                format!("its {relation} ({}) ended {} ago", ended.process, ago(ended.ago))
+                format!("its {} ({}) ended {} ago", self.relation(&ended.process), ended.process, ago(ended.ago))
             }
+            OrphanSign::StarterIsOrphan(starter) => format!("its {} ({starter}) is an orphan", self.relation(starter)),
             OrphanSign::Left { to } => format!("its parent exited (now under {to})"),
             OrphanSign::GroupLeaderGone(leader) => format!("its process group leader {leader} is gone"),
             OrphanSign::ServedGone(served) => format!("the process that it served ({served}) is gone"),
