@@ -29,6 +29,7 @@ const FILES: &[(&str, &[u8])] = probe_files! {
     "gputop_probe/diagnosis.py"
     "gputop_probe/estimates.py"
     "gputop_probe/extended.py"
+    "gputop_probe/files.py"
     "gputop_probe/frames.py"
     "gputop_probe/graphs.py"
     "gputop_probe/holders.py"

@@ -52,6 +52,7 @@ mod personas;
 mod probe;
 mod probe_commands;
 mod probe_diagnosis;
+mod probe_files;
 mod probe_page;
 mod python_programs;
 mod query;

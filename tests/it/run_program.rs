@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::process::{ChildProcess, Output, exit_code, run};
 
 /// A `gputop run` whose cache is a private folder of the host.
-fn gputop_run<'a>(host: &Host, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+pub(crate) fn gputop_run<'a>(host: &Host, arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let cache = host.path("cache");
     fs::create_dir_all(&cache).expect("/tmp has room");
     fs::set_permissions(&cache, Permissions::from_mode(0o700)).expect("the folder is ours");

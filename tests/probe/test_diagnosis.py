@@ -352,12 +352,11 @@ class BlackBoxTest(unittest.TestCase):
         self.addCleanup(self.home.cleanup)
 
     def test_files_are_private_and_appear_whole(self):
-        folder = ooms.open_folder(self.home.name)
-        ooms.write_file(folder, "oom-1.json", b"{}")
+        with ooms.open_folder(self.home.name) as folder:
+            ooms.write_file(folder.number, "oom-1.json", b"{}")
         path = os.path.join(self.home.name, "gputop", "ooms")
         modes = [stat.S_IMODE(os.stat(name).st_mode) for name in (path, os.path.join(path, "oom-1.json"))]
         self.assertEqual((modes, os.listdir(path)), ([0o700, 0o600], ["oom-1.json"]))
-        os.close(folder)
 
     def test_symbolic_links_and_open_folders_are_refused(self):
         os.mkdir(os.path.join(self.home.name, "elsewhere"))
@@ -371,13 +370,13 @@ class BlackBoxTest(unittest.TestCase):
             ooms.open_folder(self.home.name)
 
     def test_old_reports_are_removed_with_their_snapshots(self):
-        folder = ooms.open_folder(self.home.name)
-        for number in range(6):
-            for end in (".json", ".pickle"):
-                ooms.write_file(folder, "oom-%d%s" % (number, end), b"")
-        ooms.remove_old(folder, 2)
-        self.assertEqual(sorted(os.listdir(folder)), ["oom-4.json", "oom-4.pickle", "oom-5.json", "oom-5.pickle"])
-        os.close(folder)
+        with ooms.open_folder(self.home.name) as opened:
+            folder = opened.number
+            for number in range(6):
+                for end in (".json", ".pickle"):
+                    ooms.write_file(folder, "oom-%d%s" % (number, end), b"")
+            ooms.remove_old(folder, 2)
+            self.assertEqual(sorted(os.listdir(folder)), ["oom-4.json", "oom-4.pickle", "oom-5.json", "oom-5.pickle"])
 
     def test_a_report_is_bounded(self):
         report = {"version": 1, "groups": [{"shape": [1] * 50}] * 5000}

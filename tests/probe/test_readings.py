@@ -1,10 +1,12 @@
 """Tests of what the probe reads and publishes, without torch: python3 -m unittest discover -s tests/probe"""
 
 import ctypes
+import gc
 import json
 import os
 import struct
 import sys
+import tempfile
 import types
 import unittest
 import zlib
@@ -12,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "assets/probe"))
 
-from gputop_probe import allocator, changes, labels, objects, publish, readings, requests, steps  # noqa: E402
+from gputop_probe import allocator, changes, files, labels, objects, publish, readings, requests, steps  # noqa: E402
 
 
 def block(size, state="active_allocated", **more):
@@ -214,21 +216,66 @@ class StepsTest(unittest.TestCase):
         self.assertEqual(self.count([Optimizer([parameter]) for _ in range(4)])[1], 4)
 
 
+class OwnFileTest(unittest.TestCase):
+    def test_a_number_that_is_a_file_of_the_program_by_now_is_neither_written_nor_closed(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path, other = os.path.join(folder.name, "own"), os.path.join(folder.name, "other")
+        with files.OwnFile(path, os.O_RDWR | os.O_CREAT) as own:
+            own.write(b"text")
+            os.close(own.number)
+            program = os.open(other, os.O_RDWR | os.O_CREAT)
+            self.assertEqual(program, own.number)
+            with self.assertRaises(OSError):
+                own.write(b"more")
+            with self.assertRaises(OSError):
+                own.read(4)
+        self.assertEqual(os.fstat(program).st_size, 0)
+        os.close(program)
+        with files.OwnFile(path, os.O_RDONLY) as own:
+            os.close(own.number)
+        self.assertEqual(files.read(path, 3), b"tex")
+        self.assertEqual(os.stat(path).st_size, 4)
+
+
 class PublishTest(unittest.TestCase):
+    def test_a_memfd_is_mapped_without_a_descriptor_and_never_closed(self):
+        def open_numbers():
+            return {number for number in range(256) if files.identify(number)}
+
+        before = open_numbers()
+        memory = publish.Memfd(*publish.STATE)
+        number = memory.descriptor
+        self.assertEqual(open_numbers() - before, {number})
+        os.close(number)
+        self.assertFalse(memory.is_open())
+        self.assertEqual(os.open("/dev/null", os.O_RDONLY), number)
+        self.assertFalse(memory.is_open())
+        memory.write(b"{}")
+        del memory
+        gc.collect()
+        os.close(number)
+
+    def test_a_payload_that_is_too_long_is_refused(self):
+        memory = publish.Memfd("gputop-test", b"gputopP1", 4096)
+        memory.write(b"x" * memory.room())
+        with self.assertRaises(ValueError):
+            memory.write(b"x" * (memory.room() + 1))
+
     def test_the_payload_follows_a_header_that_names_this_process(self):
         memory = publish.Memfd("gputop-test", b"gputopP1", 4096)
         memory.write(b'{"version":1}')
-        header = struct.unpack_from("<8sIIQQII", memory.memory[:64])
-        self.assertEqual(header, (b"gputopP1", 4096, os.getpid(), publish.start_ticks(), 2, 13, zlib.crc32(b'{"version":1}')))
+        header = struct.unpack_from("<8sIIQQII", os.pread(memory.descriptor, 64, 0))
+        self.assertEqual(header, (b"gputopP1", 4096, os.getpid(), publish.owner()[1], 2, 13, zlib.crc32(b'{"version":1}')))
         self.assertTrue(memory.is_open())
 
     def test_a_request_is_read_once_and_a_torn_one_never(self):
         inbox = publish.Memfd("gputop-test", b"gputopR1", 4096)
 
         def send(sequence, payload, checksum=None):
-            inbox.memory[64 : 64 + len(payload)] = payload
+            os.pwrite(inbox.descriptor, payload, 64)
             header = (b"gputopR1", 4096, *inbox.owner, sequence, len(payload), zlib.crc32(payload) if checksum is None else checksum)
-            inbox.memory[:64] = publish.HEADER.pack(*header)
+            os.pwrite(inbox.descriptor, publish.HEADER.pack(*header), 0)
 
         send(2, b'{"id":1,"request":"mark"}')
         self.assertEqual((inbox.read_new(), inbox.read_new()), ({"id": 1, "request": "mark"}, None))

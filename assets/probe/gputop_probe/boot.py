@@ -111,22 +111,13 @@ def _quiet(error):
         troubles = Troubles()
         troubles.add_error("starting the probe", error)
         state.write(json.dumps({"version": 1, "time": time.time(), "trouble": troubles.sentences}).encode())
-        # The memfd lives as long as its memory map.
-        _abandoned.append(state)
 
 
 def _forget():
     """Runs in a forked child, which has no thread of the probe.
 
-    The descriptors stay open: the program may have closed them already, and the numbers may be those of other files. The agent ignores
-    them, because the header names the parent.
+    The memfds stay open and mapped. The agent ignores them, because the header names the parent.
     """
     from . import probe
 
-    if probe.active is not None:
-        # The memory map must not be closed either.
-        _abandoned.append(probe.active)
-        probe.active = None
-
-
-_abandoned = []
+    probe.active = None

@@ -1,11 +1,14 @@
 """Finds the line of the user's code that fills a name, such as `outputs.append(out)` or `total += loss`, from bytecode."""
 
 import dis
+import functools
 import linecache
 import os
 import re
 import sys
 import types
+
+from . import files
 
 _FILLERS = frozenset(
     "append appendleft add extend insert update setdefault put put_nowait push register_hook register_forward_hook "
@@ -32,7 +35,22 @@ class Line:
 
     def text(self):
         """The line's text without indentation and comment, at most 120 characters; empty where unknown."""
-        return linecache.getline(self.file, self.number).split("  #")[0].strip()[:120]
+        lines = _lines_of(self.file)
+        return lines[self.number - 1].split("  #")[0].strip()[:120] if 0 < self.number <= len(lines) else ""
+
+
+def _lines_of(file):
+    """The lines of a file, or of a cell of a notebook, which only `linecache` has. Empty where unknown."""
+    cached = linecache.cache.get(file, ())
+    return cached[2] if len(cached) == 4 else _read_lines(file)
+
+
+@functools.lru_cache(maxsize=32)
+def _read_lines(file):
+    try:
+        return files.read(file).decode("utf-8", "replace").split("\n")
+    except OSError:
+        return []
 
 
 def codes_in(code):

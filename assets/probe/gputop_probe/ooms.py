@@ -13,8 +13,9 @@ import stat
 import sys
 import time
 
-from . import causes, holders, lines
+from . import causes, holders, lines, publish
 from .allocator import complete
+from .files import OwnFile
 from .state import build
 
 # Reports of one process, and reports that the folder keeps.
@@ -27,6 +28,8 @@ SECONDS = 3.0
 # Building a snapshot and pickling it takes about this long for each block, in seconds.
 _SECONDS_PER_BLOCK = 20e-6
 _FRAMES = 60
+# The flags of a new file.
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 def _state_home():
@@ -34,47 +37,38 @@ def _state_home():
 
 
 def open_folder(home=None):
-    """Opens the folder of reports and creates it where it is missing. Returns a descriptor; raises OSError.
+    """Opens the folder of reports and creates it where it is missing. Returns an OwnFile; raises OSError.
 
     Only folders that the user owns and nobody else can write count, and no symbolic link.
     """
     home = home or _state_home()
     os.makedirs(home, mode=0o700, exist_ok=True)
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    at = os.open(home, flags)
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    folder = OwnFile(home, flags)
     for name in ("gputop", "ooms"):
-        try:
-            os.mkdir(name, 0o700, dir_fd=at)
-        except FileExistsError:
-            pass
-        try:
-            below = os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
-        finally:
-            os.close(at)
-        at = below
-        status = os.fstat(at)
+        with folder:
+            try:
+                os.mkdir(name, 0o700, dir_fd=folder.number)
+            except FileExistsError:
+                pass
+            folder = OwnFile(name, flags | os.O_NOFOLLOW, folder.number)
+        status = os.fstat(folder.number)
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            os.close(at)
-            raise PermissionError("%s in %s belongs to another user, or others can write it" % (name, home))
-    return at
+            with folder:
+                raise PermissionError("%s in %s belongs to another user, or others can write it" % (name, home))
+    return folder
 
 
 def write_file(folder, name, content):
     """Writes a file of the folder at once: a reader sees all of it or nothing."""
     draft = "." + name + ".part"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         os.unlink(draft, dir_fd=folder)
     except FileNotFoundError:
         pass
-    at = os.open(draft, flags, 0o600, dir_fd=folder)
     try:
-        try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(at, rest) :]
-        finally:
-            os.close(at)
+        with OwnFile(draft, NEW, folder) as file:
+            file.write(content)
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         try:
@@ -200,8 +194,8 @@ class BlackBox:
     def write(self, device, requested, total, free):
         deadline = time.monotonic() + SECONDS
         began = time.time()
-        folder = open_folder(self.home)
-        try:
+        with open_folder(self.home) as opened:
+            folder = opened.number
             name = "oom-%013d-%d-%d" % (began * 1000, os.getpid(), self.count)
             report = self.report(device, requested, total, free, began)
             try:
@@ -215,8 +209,6 @@ class BlackBox:
             if content is not None:
                 write_file(folder, name + ".json", content)
             remove_old(folder)
-        finally:
-            os.close(folder)
 
     def _stats(self, device):
         found = self.torch._C._cuda_memoryStats(device)
@@ -236,7 +228,7 @@ class BlackBox:
             "version": 1,
             "time": began,
             "pid": os.getpid(),
-            "start_ticks": _start_ticks(),
+            "start_ticks": publish.owner()[1],
             "program": os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else "",
             "torch": self.torch.__version__,
             "python": sys.version.split()[0],
@@ -303,19 +295,13 @@ def why(report):
     }
 
 
-def _start_ticks():
-    with open("/proc/self/stat", "rb") as file:
-        return int(file.read().rsplit(b")", 1)[1].split()[19])
-
-
 def write_snapshot(torch, path):
     """Writes a snapshot for `gputop snapshot`. Returns the fields of the answer. An existing file is not replaced."""
     if not path or not os.path.isabs(path):
         return {"ok": False, "error": "the path of a snapshot must be absolute"}
     try:
         content = snapshot_bytes(complete(torch.cuda.memory._snapshot()), most=1 << 30)
-        at = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(at, "wb") as file:
+        with OwnFile(path, NEW) as file:
             file.write(content)
     except Exception as error:
         return {"ok": False, "error": "%s: %s" % (type(error).__name__, str(error)[:200])}

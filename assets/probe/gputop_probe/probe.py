@@ -42,8 +42,8 @@ SHARE = 700
 PATIENCE, GIVE_UP = 1.0, 5.0
 # Seconds until objects are scanned again although nothing seems to have changed.
 RESCAN = 30.0
-# Seconds between two checks that the program has not closed the memfds.
-CHECK = 10.0
+# Memfds that the program closed are replaced so often. Each one that it closed stays mapped until the process ends.
+MOST_OPENED = 16
 NOT_REACHED = "the program runs long outside of Python: try again"
 
 
@@ -74,8 +74,8 @@ class Probe:
         self.blocks_and_labels = None
         self._tasks, self._after_reading, self._after_step, self._each_turn = [], [], [], []
         self._wanted_at = self._pending_since = None
-        self._next_check = self._next_levels = self._next_reading = self._next_scan = self._last_scan = 0.0
-        self._readings = 0
+        self._next_levels = self._next_reading = self._next_scan = self._last_scan = 0.0
+        self._readings = self._opened = 0
         self._is_busy = self._is_stopping = False
         # "step_end", while a step ends.
         self._moment = "any"
@@ -83,7 +83,9 @@ class Probe:
     # ---- in the thread of the program that starts CUDA ----
 
     def start(self):
-        self._open()
+        waiting = boot.take_state()
+        self.is_attached = waiting is not None
+        self.state, self.inbox = waiting or Memfd(*STATE), Memfd(*REQUESTS)
         self._read_uuids()
         if _has_no_gil():
             self.troubles.add("this Python runs without the global interpreter lock: only totals are read")
@@ -106,11 +108,6 @@ class Probe:
         # Not a threading.Thread: programs count those, or wait for them.
         _thread.start_new_thread(self._run, ())
         atexit.register(self._stop)
-
-    def _open(self):
-        waiting = boot.take_state()
-        self.is_attached = self.is_attached or waiting is not None
-        self.state, self.inbox = waiting or Memfd(*STATE), Memfd(*REQUESTS)
 
     def _read_uuids(self):
         try:
@@ -309,16 +306,28 @@ class Probe:
         is_new = self.requests.answer is not answer or self._published_reading is not self.reading
         if is_new or now - published >= QUIET:
             self._read_levels(False)
-            if now >= self._next_check:
-                self._next_check = now + CHECK
-                if not (self.state.is_open() and self.inbox.is_open()):
-                    self._open()
+            self._open_again()
             self._published_reading = self.reading
             self.state.write(encode(self, self.state.room()))
             return now
         return published
 
     _published_reading = None
+
+    def _open_again(self):
+        """Makes the memfds that the program has closed. The last ones only say that the probe stops."""
+        global active
+        is_state_open, is_inbox_open = self.state.is_open(), self.inbox.is_open()
+        if is_state_open and is_inbox_open:
+            return
+        if not is_state_open:
+            self.state = Memfd(*STATE)
+        if not is_inbox_open:
+            self.inbox = Memfd(*REQUESTS)
+        self._opened += 1
+        if self._opened > MOST_OPENED:
+            self.troubles.add_first("the program closed the probe's memory files %d times, so the probe has stopped" % self._opened)
+            active = None
 
     def _plan(self, now):
         """Asks the program's threads for a reading when it is time."""

@@ -1,69 +1,82 @@
 """The memfds that the agent finds in /proc/PID/fd: see FORMAT.md."""
 
-import fcntl
+import ctypes
+import errno
 import json
-import mmap
 import os
 import struct
 import zlib
 
+from . import files
+
 HEADER = struct.Struct("<8sIIQQII24x")
 STATE = ("gputop-probe", b"gputopP1", 1 << 20)
 REQUESTS = ("gputop-probe-requests", b"gputopR1", 4096)
-# From linux/memfd.h and linux/fcntl.h: Python has no names for them before 3.8 or without glibc 2.27.
+# From linux/memfd.h, linux/fcntl.h and sys/mman.h.
 CLOSE_ON_EXEC, ALLOW_SEALING = 1, 2
 F_ADD_SEALS, SEAL_SEAL, SEAL_SHRINK, SEAL_GROW = 1033, 1, 2, 4
+READ_AND_WRITE, SHARED = 3, 1
+# Of memfd_create, which glibc has since 2.27.
 SYSTEM_CALL = {"x86_64": 319, "aarch64": 279, "ppc64le": 360}
 
+# Unlike the module os, a PyDLL keeps the global interpreter lock during a call, so other threads hardly get to close a new descriptor.
+_libc = ctypes.PyDLL(None, use_errno=True)
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.mmap.restype = ctypes.c_void_p
+_libc.ftruncate.argtypes = [ctypes.c_int, ctypes.c_long]
+_MAP_FAILED = ctypes.c_void_p(-1).value
 
-def start_ticks():
-    """The start time of this process in clock ticks since boot: with the PID, its identity."""
-    with open("/proc/self/stat", "rb") as file:
-        return int(file.read().rsplit(b")", 1)[1].split()[19])
+_owner = None
 
 
-def create_memfd(name):
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, CLOSE_ON_EXEC | ALLOW_SEALING)
-    import ctypes
+def owner():
+    """The identity of this process: its PID, and its start time in clock ticks since boot."""
+    global _owner
+    if _owner is None or _owner[0] != os.getpid():
+        _owner = (os.getpid(), int(files.read("/proc/self/stat").rsplit(b")", 1)[1].split()[19]))
+    return _owner
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    call = SYSTEM_CALL[os.uname().machine]
-    descriptor = libc.syscall(ctypes.c_long(call), name.encode(), ctypes.c_uint(CLOSE_ON_EXEC | ALLOW_SEALING))
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), "memfd_create")
-    return descriptor
+
+def _checked(result, failure=-1):
+    """Returns the result of a function of the C library, or raises its error."""
+    if result == failure:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def _create_memfd(name):
+    flags = CLOSE_ON_EXEC | ALLOW_SEALING
+    if hasattr(_libc, "memfd_create"):
+        return _checked(_libc.memfd_create(name.encode(), flags))
+    return _checked(_libc.syscall(ctypes.c_long(SYSTEM_CALL[os.uname().machine]), name.encode(), ctypes.c_long(flags)))
 
 
 class Memfd:
     """A memfd of constant size, whose contents are one JSON object.
 
-    All access goes through a memory map: the program may close the descriptor, and its number may then be that of another file.
+    All access goes through a memory map: the program may close the descriptor, and its number may then be that of another file. So the
+    probe never closes it. The map is the kernel's, not one of Python's module mmap, which keeps a descriptor and closes it by number. It
+    stays until the process ends.
     """
 
     def __init__(self, name, magic, size):
-        self.name, self.magic, self.size = name, magic, size
-        descriptor = create_memfd(name)
-        os.ftruncate(descriptor, size)
-        fcntl.fcntl(descriptor, F_ADD_SEALS, SEAL_SEAL | SEAL_SHRINK | SEAL_GROW)
-        # The map keeps a duplicate of the descriptor open.
-        self.memory = mmap.mmap(descriptor, size)
-        self.inode = os.fstat(descriptor).st_ino
-        os.close(descriptor)
-        self.owner = (os.getpid(), start_ticks())
+        self.magic, self.size, self.owner = magic, size, owner()
+        self.descriptor = _create_memfd(name)
+        # If another thread closed the descriptor just now, this fails: a file of the program cannot be sealed.
+        _checked(_libc.fcntl(self.descriptor, F_ADD_SEALS, SEAL_SHRINK))
+        _checked(_libc.ftruncate(self.descriptor, size))
+        _checked(_libc.fcntl(self.descriptor, F_ADD_SEALS, SEAL_SEAL | SEAL_GROW))
+        self._address = _checked(_libc.mmap(None, size, READ_AND_WRITE, SHARED, self.descriptor, 0), _MAP_FAILED)
+        self._identity = files.identify(self.descriptor)
+        if os.readlink("/proc/self/fd/%d" % self.descriptor) != "/memfd:%s (deleted)" % name:
+            raise OSError(errno.EBADF, "the program closed the memfd")
         self.sequence = 0
         self._write_header(0, 0)
 
     def is_open(self):
         """Whether the agent can still find the memfd."""
-        link = "/memfd:%s (deleted)" % self.name
-        for descriptor in os.listdir("/proc/self/fd"):
-            try:
-                if os.readlink("/proc/self/fd/" + descriptor) == link and os.stat("/proc/self/fd/" + descriptor).st_ino == self.inode:
-                    return True
-            except OSError:
-                pass
-        return False
+        return files.identify(self.descriptor) == self._identity
 
     def room(self):
         return self.size - HEADER.size
@@ -74,22 +87,24 @@ class Memfd:
 
     def write(self, payload):
         """Publishes the payload, which fits into `room()` bytes."""
+        if len(payload) > self.room():
+            raise ValueError("%d bytes do not fit" % len(payload))
         self.sequence += 1
         self._write_header(0, 0)
-        self.memory[HEADER.size : HEADER.size + len(payload)] = payload
+        ctypes.memmove(self._address + HEADER.size, payload, len(payload))
         self.sequence += 1
         self._write_header(len(payload), zlib.crc32(payload))
 
     def _write_header(self, length, checksum):
         header = HEADER.pack(self.magic, self.size, self.owner[0], self.owner[1], self.sequence, length, checksum)
-        self.memory[: HEADER.size] = header
+        ctypes.memmove(self._address, header, HEADER.size)
 
     def read_new(self):
         """Returns the object that was written since the last call, or None."""
-        magic, size, pid, ticks, sequence, length, checksum = HEADER.unpack(self.memory[: HEADER.size])
+        magic, size, pid, ticks, sequence, length, checksum = HEADER.unpack(ctypes.string_at(self._address, HEADER.size))
         if sequence == self.sequence or sequence % 2 or length > self.room():
             return None
-        payload = self.memory[HEADER.size : HEADER.size + length]
+        payload = ctypes.string_at(self._address + HEADER.size, length)
         # Torn, or not meant for this process: the next look may find it whole.
         if magic != self.magic or size != self.size or (pid, ticks) != self.owner or zlib.crc32(payload) != checksum:
             return None

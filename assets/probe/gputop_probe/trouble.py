@@ -18,6 +18,10 @@ class Troubles:
         if sentence not in self.sentences and len(self.sentences) < LIMIT:
             self.sentences.append(sentence)
 
+    def add_first(self, sentence):
+        """Adds a sentence in front, where there are LIMIT others, too."""
+        self.sentences = [sentence, *self.sentences][:LIMIT]
+
     def add_error(self, doing, error):
         place = _innermost(error)
         self.add("%s failed: %s: %.200s (%s)" % (doing, type(error).__name__, error, place))
