@@ -1,5 +1,6 @@
 //! The command line. Its types know clap; `options.rs` turns them into the option types of the other folders.
 
+mod file_action;
 mod nvidia_smi;
 mod option_order;
 mod options;
@@ -17,8 +18,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
+pub(crate) use self::file_action::FileAction;
 use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
 use self::record::{ClipArgs, RecordArgs};
 use self::recordings::{AnalyzeArgs, DiffArgs, ExportArgs, ReportArgs};
@@ -430,6 +432,12 @@ pub(crate) enum Task {
     /// Continue the processes that an agent has stopped, if it is killed meanwhile
     #[command(hide = true)]
     ContinueStopped,
+    /// Let commands of `--via` end after their input was closed, in a process that gputop can leave behind
+    #[command(hide = true)]
+    CloseCommands {
+        /// The commands: PID, pidfd and output of each
+        commands: Vec<String>,
+    },
     /// Act on one file, in a process that gputop can leave behind
     #[command(hide = true)]
     FileAction {
@@ -441,43 +449,6 @@ pub(crate) enum Task {
         /// The path of the file
         path: PathBuf,
     },
-}
-
-/// An action on a file whose file system may hang.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum FileAction {
-    /// Print the file
-    Read,
-    /// Replace the file by the standard input
-    Replace,
-    /// Write the standard input to a new file, with a number in its name if that name is taken; print its path
-    Create,
-    /// Check that the file can be written
-    Check,
-    /// Print the lines of a recording
-    Play,
-    /// Print what happened in a recording
-    Outline,
-    /// Write the standard input, a full line and a checkpoint, as the history of a host
-    KeepHistory,
-    /// Print the past of a host
-    ReadHistory,
-}
-
-impl FileAction {
-    /// Returns the word for this action on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Replace => "replace",
-            Self::Create => "create",
-            Self::Check => "check",
-            Self::Play => "play",
-            Self::Outline => "outline",
-            Self::KeepHistory => "keep-history",
-            Self::ReadHistory => "read-history",
-        }
-    }
 }
 
 /// Parses the command line. On `--help`, `--version` or an error, prints a message and exits.

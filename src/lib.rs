@@ -65,6 +65,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             agent::continue_stopped();
             Ok(ExitCode::SUCCESS)
         }
+        Some(Task::CloseCommands { commands }) => {
+            source::close_commands(commands);
+            Ok(ExitCode::SUCCESS)
+        }
         Some(Task::FileAction { action, from, path }) => Ok(config::file_action::act(*action, path, *from)),
         Some(Task::Replay(replay)) => show(&cli.with_replay(replay)),
         None => match cli.query() {

@@ -4,6 +4,7 @@
 //! source, or in a recording the place of the host in the file; a line of an agent never sets it. The lines of a remote
 //! agent are hostile input: lengths and counts are checked before a line is parsed.
 
+mod closing;
 mod connection;
 pub(crate) mod descriptors;
 mod detach;
@@ -17,14 +18,17 @@ mod via;
 
 use std::fmt;
 use std::io;
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
+use rustix::process::{WaitOptions, wait};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use self::connection::{Connection, ExitingProcess, ProcessKind, Reporter};
+use self::closing::ClosingCommand;
+pub use self::closing::close_commands;
+use self::connection::{ConnectedProcess, Connection, Reporter};
 pub use self::detach::{detach, detached_gputop, short_lived_gputop};
 pub use self::event::SourceEvent;
 pub(crate) use self::limits::parse as parse_line;
@@ -42,10 +46,10 @@ use crate::protocol::playback::PlayerCommand;
 /// agents.
 const WAITING_EVENTS: usize = 16;
 
-/// How long a command may take to exit after its input was closed, and again after SIGTERM.
+/// How long an agent of this host may take to exit before a program replaces gputop.
 const EXIT_GRACE: Duration = Duration::from_millis(750);
 
-/// The time between two checks whether a command has exited.
+/// The time between two checks whether an agent has exited.
 const EXIT_POLL: Duration = Duration::from_millis(10);
 
 /// A place that lines come from.
@@ -130,8 +134,8 @@ pub struct Sources {
     tap: Option<Tap>,
     /// The number of the newest connection.
     newest: u64,
-    /// Processes whose connection is closed and that have not exited yet.
-    exiting: Vec<ExitingProcess>,
+    /// Processes that end by themselves, or through `closing.rs`, and that have not exited yet.
+    exiting: Vec<Child>,
 }
 
 impl Sources {
@@ -178,7 +182,8 @@ impl Sources {
                 continue;
             };
             if let SourceEvent::Ended(..) = event {
-                self.exiting.extend(current.close());
+                let process = current.close();
+                self.let_end(process);
             }
             return event;
         }
@@ -203,32 +208,35 @@ impl Sources {
         let reporter = self.reporter(host);
         let Some((source, connection)) = self.list.get_mut(usize::from(host.0)) else { return };
         source.set_interval(interval);
-        self.exiting.extend(connection.close());
+        let process = connection.close();
         *connection = source.connect(reporter.clone()).unwrap_or_else(|error| reporter.failed_to_start(&error));
+        self.let_end(process);
+    }
+
+    /// Lets the processes of connections that were closed end.
+    fn let_end(&mut self, processes: impl IntoIterator<Item = ConnectedProcess>) {
+        let mut commands = Vec::new();
+        for ConnectedProcess { child, output } in processes {
+            commands.extend(output.and_then(|output| ClosingCommand::new(&child, output)));
+            self.exiting.push(child);
+        }
+        // If the process cannot be started, the commands get no signal.
+        self.exiting.extend(closing::start_process(commands).ok().flatten());
     }
 
     /// Reaps processes that have exited since their connection was closed. Does not wait.
     pub fn reap(&mut self) {
-        self.exiting.retain_mut(|process| !matches!(process.child.try_wait(), Ok(Some(_)) | Err(_)));
+        self.exiting.retain_mut(|process| !matches!(process.try_wait(), Ok(Some(_)) | Err(_)));
     }
 
-    /// Closes all connections, and waits for the commands of `--via` to exit. A command that ignores the end of its
-    /// input gets SIGTERM, then SIGKILL, with its process group. Does not wait for an agent of this host, which exits
-    /// by itself: a call of the driver may take long.
+    /// Closes all connections. Waits for no process to exit: a call of the driver may take long, and so may a command of
+    /// `--via`.
     pub async fn close(&mut self) {
-        self.exiting.extend(self.list.iter_mut().filter_map(|(_, connection)| connection.close()));
-        self.exiting.retain(|process| process.kind == ProcessKind::Via);
-        for signal in [Signal::TERM, Signal::KILL] {
-            let deadline = Instant::now() + EXIT_GRACE;
-            while !self.exiting.is_empty() && Instant::now() < deadline {
-                sleep(EXIT_POLL).await;
-                self.reap();
-            }
-            for process in &self.exiting {
-                // The process is not reaped yet, so no other process group can have its PID.
-                let _gone = kill_process_group(Pid::from_child(&process.child), signal);
-            }
+        let processes: Vec<_> = self.list.iter_mut().filter_map(|(_, connection)| connection.close()).collect();
+        for (_, connection) in &mut self.list {
+            connection.closed().await;
         }
+        self.let_end(processes);
     }
 }
 

@@ -2,10 +2,11 @@
 //! its standard input; a recording, or a source that failed to start, is a task that only sends events.
 //!
 //! An agent may hang in the driver, where no signal ends it, so nothing here waits for its exit. Closing a connection
-//! closes the agent's standard input, upon which the agent exits by itself. An agent of this host is never killed: a
-//! call of the driver may be running.
+//! closes the agent's standard input, upon which the agent exits by itself. An agent of this host gets no signal: a call of
+//! the driver may be running. `closing.rs` says when a command of `--via` gets one.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command as StdCommand, Stdio};
 use std::time::Duration;
 
@@ -79,7 +80,7 @@ pub(super) struct Connection {
     player: Option<mpsc::UnboundedSender<PlayerCommand>>,
     /// The tasks own the pipes, and end with the connection.
     tasks: JoinSet<()>,
-    process: Option<ExitingProcess>,
+    process: Option<ConnectedProcess>,
 }
 
 impl Connection {
@@ -112,6 +113,10 @@ impl Connection {
         else {
             return Err(io::Error::other(format!("{program} was started without pipes")));
         };
+        let output = match kind {
+            ProcessKind::Agent => None,
+            ProcessKind::Via => Some(stdout.as_fd().try_clone_to_owned()?),
+        };
         let stdin = ChildStdin::from_std(stdin)?;
         let lines = LineReader::new(ChildStdout::from_std(stdout)?);
         let standard_error = StandardError::new(ChildStderr::from_std(stderr)?);
@@ -122,7 +127,7 @@ impl Connection {
             }
         });
         connection.tasks.spawn(send(stdin, to_send));
-        Ok(Self { commands: Some(commands), process: Some(ExitingProcess { child, kind }), ..connection })
+        Ok(Self { commands: Some(commands), process: Some(ConnectedProcess { child, output }), ..connection })
     }
 
     /// Sends a command, without waiting until the agent reads it. Does nothing once the agent has ended: its end is an
@@ -136,19 +141,24 @@ impl Connection {
         let _ended = self.player.as_ref().map(|player| player.send(command));
     }
 
-    /// Closes the pipes. Returns the process if it may not have exited yet.
-    pub(super) fn close(&mut self) -> Option<ExitingProcess> {
-        self.tasks = JoinSet::new();
+    /// Closes the pipes as soon as the runtime goes on. Returns the process if it may not have exited yet.
+    pub(super) fn close(&mut self) -> Option<ConnectedProcess> {
+        self.tasks.abort_all();
         self.commands = None;
         self.process.take()
     }
+
+    /// Waits until the pipes of a connection that was closed are closed. No task delays that.
+    pub(super) async fn closed(&mut self) {
+        self.tasks.shutdown().await;
+    }
 }
 
-/// A process whose connection is closed and that may not have exited yet.
 #[derive(Debug)]
-pub(super) struct ExitingProcess {
+pub(super) struct ConnectedProcess {
     pub(super) child: Child,
-    pub(super) kind: ProcessKind,
+    /// The standard output of a command of `--via`; `None` for an agent of this host.
+    pub(super) output: Option<OwnedFd>,
 }
 
 async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Command>) {

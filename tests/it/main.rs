@@ -68,6 +68,7 @@ mod screenshot;
 mod scripts;
 mod secrets;
 mod sources;
+mod ssh_sessions;
 mod stopwatch;
 mod stories;
 mod table;

@@ -101,7 +101,7 @@ pub(crate) fn process_state(pid: u32) -> Option<char> {
 }
 
 /// The PIDs in `/proc`.
-fn all_pids() -> impl Iterator<Item = u32> {
+pub(crate) fn all_pids() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").expect("/proc is mounted");
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }

@@ -18,7 +18,7 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
     (&["ratatui"], &["tui", "view"], "facts and intents are independent of the screen"),
     (&["nvml_wrapper", "nvml_sys", "libloading"], &["agent"], "the viewer never calls the driver"),
     (&["sysinfo", "\"/proc", "uzers"], &["agent", "source"], "the viewer reads no facts of the host itself"),
-    (&["pidfd_"], &["agent"], "the viewer never signals a process"),
+    (&["pidfd_"], &["agent", "source"], "the viewer itself never signals a process"),
     (&["tokio"], &["commands", "source", "tui"], "only the edges have an event loop"),
     (&["anyhow"], &["agent", "cli", "commands", "lib", "main", "tui"], "in the core, trouble is data, not an error"),
     (

@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("commands", &["agent", "app", "base", "model", "protocol", "source", "view"]),
     ("cli", &["agent", "app", "base", "commands", "protocol", "source"]),
     ("config", &["app", "base", "cli", "commands", "protocol", "source", "tui", "view"]),
-    ("lib", &["agent", "cli", "commands", "config", "protocol", "tui"]),
+    ("lib", &["agent", "cli", "commands", "config", "protocol", "source", "tui"]),
     ("main", &["base", "cli", "commands", "lib"]),
 ];
 
