@@ -42,6 +42,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::agent_options::AgentOptions;
+use crate::protocol::launchers;
 use crate::protocol::snapshot::{
     Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, ProbeReading, Process, ProcessFacts,
     ProcessId, Reading, Trouble, Use,
@@ -188,6 +189,9 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     // the other processors. So the table grows now, before the first thread starts, to the size that a large host needs.
     let _grown = fcntl_dupfd_cloexec(rustix::stdio::stdin(), LAST_DESCRIPTOR);
     end_on_panic();
+    if let Ok(lines) = std::env::var(launchers::VARIABLE) {
+        launchers::add(launchers::parse(&lines));
+    }
     main_loop::run(options).context("cannot start a thread of the agent")?;
     Ok(ExitCode::SUCCESS)
 }

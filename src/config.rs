@@ -5,6 +5,7 @@
 
 pub(crate) mod file_action;
 mod history_files;
+pub(crate) mod launcher_lines;
 
 use std::env;
 use std::io;
@@ -25,6 +26,7 @@ use crate::cli::screenshot::ScreenshotArgs;
 use crate::cli::{Cli, Task};
 use crate::commands::doctor::{AuditLogState, SettingsState};
 use crate::protocol::agent_options::{AgentOptions, Interval, SimulatedMachine};
+use crate::protocol::launchers::{self, Launcher};
 use crate::source::{Source, detached_gputop};
 use crate::tui::session::screenshot::ScreenshotOptions;
 use crate::tui::session::{RecorderCommand, ScreenFiles, SessionOptions, SettingsFiles};
@@ -39,6 +41,8 @@ struct Config {
     mouse: Option<bool>,
     ascii: Option<bool>,
     history: Option<bool>,
+    /// The lines that the user adds to the launch table.
+    launchers: Vec<Launcher>,
     /// A sentence that names the unknown keys of `config.toml`.
     unknown: Option<String>,
     /// A sentence that names the file that could not be read in time.
@@ -54,6 +58,7 @@ struct Config {
 
 pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     let config = Arc::new(Config::load(cli)?);
+    launchers::add(config.launchers.clone());
     let mut agent = AgentOptions::from(&cli.agent);
     agent.interval = config.settings.interval.map_or(agent.interval, |Interval(interval)| interval);
     let ascii = cli.screen.ascii || config.ascii.unwrap_or(false);
@@ -303,6 +308,7 @@ fn set(config: &mut Config, key: &str, value: &DeValue<'_>) -> Result<bool, Stri
         "mouse" => config.mouse = Some(flag(value)?),
         "ascii" => config.ascii = Some(flag(value)?),
         "history" => config.history = Some(flag(value)?),
+        "launchers" => config.launchers = launcher_lines::lines(value)?,
         key => match Settings::form(key) {
             Some(SettingForm::Flag) => config.settings.set(key, &flag(value)?.to_string())?,
             Some(SettingForm::Text | SettingForm::List) => config.settings.set(key, &text(value)?)?,
@@ -395,6 +401,27 @@ mod tests {
         assert_eq!(why("interval = '1ms'"), "config.toml:1: interval: the shortest interval is 100ms");
         assert_eq!(why("sort = 3"), "config.toml:1: sort: must be text in quotes, not integer");
         assert!(why("\n\ntheme = \n").starts_with("config.toml:3: "), "{}", why("\n\ntheme = \n"));
+    }
+
+    #[test]
+    fn a_user_adds_lines_to_the_launch_table() {
+        let text = "[[launchers]]\nname = 'fleet'\nprograms = ['fleetd run']\nchildren = ['fleet-worker']\n\n\
+                    [[launchers]]\nname = 'ours'\nvariables = ['OURS_RANK']\nplace = 'session'\n";
+        let config = read(text).unwrap();
+        assert_eq!(config.unknown, None);
+        let [fleet, ours] = config.launchers.as_slice() else { panic!("{:?}", config.launchers) };
+        assert!(fleet.is_program("", &["/bin/fleetd", "run"]) && fleet.is_child("fleet-worker", &[]));
+        assert!(ours.sets("OURS_RANK") && ours.only_waits());
+        let why = |text| read(text).unwrap_err();
+        assert_eq!(why("launchers = 1"), "config.toml:1: launchers: must be a list: `[[launchers]]`");
+        assert_eq!(
+            why("[[launchers]]\nname = 'x'\nchild = 'y'"),
+            "config.toml:1: launchers: `child` is no key; there are name, programs, children, variables, place"
+        );
+        assert_eq!(
+            why("[[launchers]]\nname = 'x'\nchildren = 'y'"),
+            "config.toml:1: launchers: `children` must be a list of texts, as in [\"a\", \"b\"]"
+        );
     }
 
     #[test]

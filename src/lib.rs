@@ -43,7 +43,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Attach(args)) => commands::attach::run(&args.into()),
         Some(Task::Clip(args)) => commands::clip::run(&args.into()),
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
-        Some(Task::Diff(args)) => commands::diff::run(&args.into()),
+        Some(Task::Diff(args)) => with_launchers(|| commands::diff::run(&args.into())),
         Some(Task::Doctor(args)) => commands::doctor::run(&args.doctor(config::state(cli), config::audit_log())),
         Some(Task::Estimate(args)) => commands::estimate::run(&args.into()),
         Some(Task::Explain(args)) if args.last => commands::ooms::explain_last(&(&args.output).into()),
@@ -51,9 +51,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Export(args)) => commands::export::run(&args.into()),
         Some(Task::Free(args)) => commands::free::run(&args.into()),
         Some(Task::Ooms(args)) => commands::ooms::run(&args.into()),
-        Some(Task::Orphans(args)) => commands::orphans::run(&args.into()),
-        Some(Task::Record(args)) => commands::record::run(&args.options(config::recording_file)),
-        Some(Task::Report(args)) => commands::run_report::run(&args.into()),
+        Some(Task::Orphans(args)) => with_launchers(|| commands::orphans::run(&args.into())),
+        Some(Task::Record(args)) => with_launchers(|| commands::record::run(&args.options(config::recording_file))),
+        Some(Task::Report(args)) => with_launchers(|| commands::run_report::run(&args.into())),
         Some(Task::Run(args)) => Ok(commands::run::run(&args.into())),
         Some(Task::Schema) => {
             io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;
@@ -78,11 +78,22 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Runs a report with the lines that the user adds to the launch table.
+fn with_launchers(report: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    match config::launcher_lines::add() {
+        Ok(()) => report(),
+        Err(why) => {
+            report::print_error(&why.into());
+            Ok(Exit::Usage.into())
+        }
+    }
+}
+
 /// Prints a report, draws a screenshot, or shows the screen.
 fn show(cli: &Cli) -> anyhow::Result<ExitCode> {
     let screenshot = config::screenshot_options(cli);
     match cli.report().filter(|_| screenshot.is_none()) {
-        Some(report) => report::run(&report),
+        Some(report) => with_launchers(|| report::run(&report)),
         None => match config::session_options(cli) {
             Ok(options) => match screenshot {
                 Some(screenshot) => tui::session::screenshot::run(&options, &screenshot),

@@ -9,6 +9,7 @@ pub mod checkpoint;
 pub mod command;
 pub mod host_key;
 pub mod host_tag;
+pub mod launchers;
 pub mod line;
 pub mod playback;
 pub mod recorder_report;

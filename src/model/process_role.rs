@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::base::text::{Argv, Text};
+use crate::protocol::launchers::{LaunchPlace, launchers};
 use crate::protocol::snapshot::{Process, ProcessFacts, Reading};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -18,11 +19,11 @@ pub(in crate::model) enum ProcessRole {
     Shell,
     /// A shell that runs a script or one command.
     Script,
-    /// Starts the processes of a job and waits: torchrun, accelerate, deepspeed, mpirun.
+    /// Starts the processes of a job and waits: torchrun, accelerate, deepspeed, mpirun. See the launch table.
     Launcher,
     /// Serves one Python process: forkserver, `resource_tracker`, compile worker.
     Helper,
-    /// Works for one Python process: `DataLoader` worker, spawned child, engine of a server.
+    /// Works for one other process: `DataLoader` worker, spawned child, engine of a server. See the launch table.
     Worker,
     Notebook,
     /// A server that starts independent programs for its users: Jupyter, Ray's raylet.
@@ -35,10 +36,6 @@ pub(in crate::model) enum ProcessRole {
 const ADOPTERS: &str = "systemd init tini dumb-init docker-init catatonit s6-svscan slurmstepd conmon dockerd runc";
 const STARTERS: &str = "tmux screen sshd sshd-session login cron crond slurmd supervisord runsv";
 const SHELLS: &str = "bash sh zsh fish dash ash ksh tcsh csh nu";
-const LAUNCHERS: &str = "pt_elastic torchrun deepspeed mpirun mpiexec orterun prterun hydra_pmi_proxy horovodrun srun \
-                         prted";
-const LAUNCHER_MODULES: &str = "torch.distributed.run torch.distributed.launch torch.distributed.elastic \
-                                deepspeed.launcher accelerate.commands ray.autoscaler";
 const NOTEBOOK_SERVERS: &str = "jupyter-notebook jupyter-lab jupyter-server jupyterhub-singleuser jupyterhub jupyter";
 
 // As in `from multiprocessing.forkserver import main; main(5)`; other packages, such as loky, have copies of these modules.
@@ -61,7 +58,9 @@ impl ProcessRole {
         if comm.is_empty() && argv.is_empty() {
             return Self::Unknown;
         }
-        let role = by_comm(comm).or_else(|| by_argv(argv)).unwrap_or_else(|| match () {
+        let leads_session = process.facts.session == Ok(process.id.pid);
+        let by_table = || by_table(comm, argv, leads_session);
+        let role = by_comm(comm).or_else(by_table).or_else(|| by_argv(argv)).unwrap_or_else(|| match () {
             () if is_python(comm, argv) => Self::Python,
             () if is_in(SHELLS, comm) => shell(argv),
             () => Self::Other,
@@ -108,7 +107,6 @@ pub(super) fn relation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow
 /// Returns the role that the name alone shows, as comm or as first argument; `None` for most names.
 fn by_name(name: &str) -> Option<ProcessRole> {
     match () {
-        () if starts_with_any(name, &["VLLM::", "sglang::", "ray::"]) => Some(ProcessRole::Worker),
         () if is_in(ADOPTERS, name) || name.starts_with("containerd-shim") => Some(ProcessRole::Adopter),
         () if is_in(STARTERS, name) || starts_with_any(name, &["sshd:", "tmux:"]) => Some(ProcessRole::Shell),
         () if name == "raylet" => Some(ProcessRole::Server),
@@ -117,11 +115,20 @@ fn by_name(name: &str) -> Option<ProcessRole> {
 }
 
 fn by_comm(comm: &str) -> Option<ProcessRole> {
-    match comm {
-        DATALOADER_WORKER => Some(ProcessRole::Worker),
-        "pt_elastic" => Some(ProcessRole::Launcher),
-        _ => by_name(comm),
-    }
+    if comm == DATALOADER_WORKER { Some(ProcessRole::Worker) } else { by_name(comm) }
+}
+
+/// Returns the role that the launch table shows. A person or a service manager may start the same program as a child of its
+/// own, and then it leads a session.
+fn by_table(comm: &str, argv: &[&str], leads_session: bool) -> Option<ProcessRole> {
+    let may_lead = |place: LaunchPlace| matches!(place, LaunchPlace::Any | LaunchPlace::Session);
+    launchers().iter().find_map(|launcher| match () {
+        () if launcher.only_waits() && launcher.is_program(comm, argv) => Some(ProcessRole::Launcher),
+        () if launcher.is_child(comm, argv) && (!leads_session || may_lead(launcher.place)) => {
+            Some(ProcessRole::Worker)
+        }
+        () => None,
+    })
 }
 
 fn by_argv(argv: &[&str]) -> Option<ProcessRole> {
@@ -130,30 +137,23 @@ fn by_argv(argv: &[&str]) -> Option<ProcessRole> {
     match () {
         // A login shell is named `-bash`.
         () if is_in(SHELLS, first.trim_start_matches('-')) => Some(shell(argv)),
-        () if is_in(LAUNCHERS, first) => Some(ProcessRole::Launcher),
         () if is_in(NOTEBOOK_SERVERS, first) || is_in(NOTEBOOK_SERVERS, second) => Some(ProcessRole::Server),
-        () if first == "accelerate" || starts_with_any(first, &["python", "pypy"]) => python(argv, second),
+        () if starts_with_any(first, &["python", "pypy"]) => python(argv, second),
         () => by_name(first),
     }
 }
 
 /// Returns the role of a Python program; `None` when the arguments do not show it.
 fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
-    let [program, rest @ ..] = argv else { return None };
-    if is_in(LAUNCHERS, second) {
-        return Some(ProcessRole::Launcher);
-    }
+    let [_, rest @ ..] = argv else { return None };
     if second == "supervisord" {
         return Some(ProcessRole::Shell);
-    }
-    if (second == "accelerate" || name(program) == "accelerate") && rest.iter().take(2).any(|word| *word == "launch") {
-        return Some(ProcessRole::Launcher);
     }
     // The interpreter's options end where the program begins; the words after it belong to the program.
     let at = rest.iter().position(|word| !word.starts_with('-') || matches!(*word, "-m" | "-c"))?;
     let (option, operand) = (rest[at], rest.get(at + 1).copied().unwrap_or(""));
     match option {
-        "-m" if LAUNCHER_MODULES.split(' ').any(|module| operand.starts_with(module)) => Some(ProcessRole::Launcher),
+        "-m" if operand.starts_with("ray.autoscaler") => Some(ProcessRole::Launcher),
         "-m" if starts_with_any(operand, &["ipykernel", "colab_kernel"]) => Some(ProcessRole::Notebook),
         "-m" if starts_with_any(operand, &["jupyter", "notebook"]) => Some(ProcessRole::Server),
         // `multiprocessing` writes these programs. A person's program may import the same modules.
@@ -182,7 +182,7 @@ fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-fn arguments(facts: &ProcessFacts) -> Vec<&str> {
+pub(in crate::model) fn arguments(facts: &ProcessFacts) -> Vec<&str> {
     facts.argv.iter().flat_map(Argv::iter).collect()
 }
 

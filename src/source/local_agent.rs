@@ -5,6 +5,7 @@ use std::io;
 use super::connection::{Connection, ProcessKind, Reporter};
 use super::detach::this_gputop;
 use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
+use crate::protocol::launchers;
 
 /// Starts an agent and connects to it.
 pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<Connection> {
@@ -15,6 +16,9 @@ pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<
     }
     if !options.only.is_empty() {
         command.arg("--only").arg(options.only.join(","));
+    }
+    if let Some(lines) = launchers::added() {
+        command.env(launchers::VARIABLE, lines);
     }
     let flags = [
         ("--demo", options.demo != SimulatedMachine::None),

@@ -364,3 +364,91 @@ fn the_demo_has_an_orphan_wherever_its_option_stands() {
         assert!(output.text().contains("finetune.py"), "{args:?}: {}", output.text());
     }
 }
+
+/// Starts a program that starts others and is then killed. Returns those that reported a role.
+fn left_behind(host: &mut Host, files: &[(&str, &str)], words: &[&str], roles: usize) -> Vec<(String, ProcessHandle)> {
+    let pipe = ReadyPipe::create(host);
+    let mut first = ChildProcess::spawn(&mut pipe.command(host, 0, files.iter().copied(), words));
+    let ready = (0..=roles).map(|_| pipe.next_within(DEADLINE).expect("each process is ready"));
+    let ready: Vec<(String, ProcessHandle)> =
+        ready.map(|process| (process.role, ProcessHandle::open(process.pid))).collect();
+    first.handle.kill();
+    first.wait();
+    for (_, process) in ready.iter().filter(|(role, _)| role != "starter") {
+        host.add_process(0, GpuProcess { sm: Some(50), ..GpuProcess::new(process.pid, GIB) });
+    }
+    ready.into_iter().filter(|(role, _)| role != "starter").collect()
+}
+
+/// The verdicts of `gputop orphans` on these processes: a role, and a word or nothing.
+#[track_caller]
+fn words_on(host: &Host, processes: &[(String, ProcessHandle)]) -> Vec<(String, String)> {
+    let report = json(&host.run(["orphans", "--json", "--timeout", "20s"]));
+    let entries = report["processes"].as_array().expect("a list of processes");
+    let word = |pid: u32| entries.iter().find(|entry| entry["pid"] == pid)?["verdict"].as_str().map(str::to_owned);
+    processes.iter().map(|(role, process)| (role.clone(), word(process.pid).unwrap_or_default())).collect()
+}
+
+#[test]
+fn users_name_launchers_and_those_that_work_for_them() {
+    let mut host = Host::new(["H100"]);
+    let files = [
+        (
+            "fleetd",
+            "start_python('fleet-worker')
+start_python('ranked.py', env={**os.environ, 'OURS_RANK': '1'})
+start_python('free.py')
+sleep_as('starter')
+",
+        ),
+        ("fleet-worker", "open_device_files()\nsleep_as('worker')\n"),
+        ("ranked.py", "open_device_files()\nsleep_as('ranked')\n"),
+        ("free.py", "open_device_files()\nsleep_as('free')\n"),
+    ];
+    let processes = left_behind(&mut host, &files, &["python3", "fleetd"], 3);
+    let check = |host: &Host, worker: &str, ranked: &str| {
+        let mut words = words_on(host, &processes);
+        words.sort_unstable();
+        let expected = [("free", ""), ("ranked", ranked), ("worker", worker)];
+        assert_eq!(words, expected.map(|(role, word)| (role.to_owned(), word.to_owned())));
+    };
+    // They compute, so they look like programs under nohup.
+    check(&host, "", "");
+    fs::create_dir_all(host.path("config/gputop")).expect("/tmp has room");
+    let config = "[[launchers]]\nname = 'fleet'\nprograms = ['fleetd']\nchildren = ['fleet-worker']\nplace = 'group'\n\n\
+                  [[launchers]]\nname = 'ours'\nvariables = ['OURS_RANK']\n";
+    fs::write(host.path("config/gputop/config.toml"), config).expect("/tmp has room");
+    check(&host, "orphan", "orphan");
+    fs::write(host.path("config/gputop/config.toml"), "[[launchers]]\nname = 'x'\n").expect("/tmp has room");
+    let output = host.run(["orphans"]);
+    let words = "`x` has neither children nor variables, so no child of it can be known";
+    assert!(output.code == 2 && output.stderr.contains(words), "{} {}", output.code, output.stderr);
+}
+
+#[test]
+fn children_that_a_launcher_left_before_anybody_looked_are_orphans() {
+    let mut host = Host::new(["H100"]);
+    let files = [
+        (
+            "start.py",
+            "mpi = {'OMPI_COMM_WORLD_RANK': '0', 'OMPI_COMM_WORLD_LOCAL_RANK': '0', 'PMIX_RANK': '0', 'PMIX_NAMESPACE': 'a'}
+start_python('rank.py', env={**os.environ, **mpi}, process_group=0)
+start_python('-m', 'loky.backend.popen_loky_posix', '--process-name', 'LokyProcess-1')
+subprocess.Popen(['bash', '-c', f'exec -a ollama {sys.executable} runner model.py'])
+if not os.fork():
+    os.setpgid(0, 0)
+    os.environ['SLURM_TASK_PID'] = str(os.getpid())
+    os.execv(sys.executable, [sys.executable, 'task.py'])
+sleep_as('starter')
+",
+        ),
+        ("rank.py", "open_device_files()\nsleep_as('rank')\n"),
+        ("task.py", "open_device_files()\nsleep_as('task')\n"),
+        ("runner", "open_device_files()\nsleep_as('runner')\n"),
+        ("loky/backend/popen_loky_posix.py", "open_device_files()\nsleep_as('loky')\n"),
+    ];
+    let processes = left_behind(&mut host, &files, &["python3", "start.py"], 4);
+    for (role, word) in words_on(&host, &processes) {
+        assert_eq!(word, "orphan", "{role}");
+    }
+}

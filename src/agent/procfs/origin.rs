@@ -2,6 +2,7 @@
 //! parses the other environment variables that gputop uses.
 
 use crate::base::text::Text;
+use crate::protocol::launchers::launchers;
 use crate::protocol::snapshot::{Missing, Reading};
 
 /// Where a process was started. If several variants apply, the first in this order is shown: for a container in a Slurm
@@ -44,7 +45,7 @@ pub(in crate::agent) struct Environment {
     pub(super) origin: Option<Origin>,
     /// `TORCHELASTIC_RUN_ID`.
     pub(super) elastic_run: Option<Text>,
-    /// The name of the launcher that set these variables: [`LAUNCHERS`](Self::LAUNCHERS).
+    /// The name of the launcher that set all of its variables, by the [launch table](launchers).
     pub(super) launcher: Option<Text>,
     /// `RANK`, or `LOCAL_RANK` where `RANK` is not set.
     pub(super) rank: Option<Text>,
@@ -71,7 +72,7 @@ pub(in crate::agent) enum ProbeSetup {
 impl ProbeSetup {
     /// Returns the setup that an environment block has.
     pub(in crate::agent) fn of(environ: &[u8]) -> Self {
-        Environment::parse(environ).probe
+        Environment::parse(environ, 0).probe
     }
 
     /// The arguments are the values of `GPUTOP_PROBE`, of the variable that `gputop run` sets, and of `PYTHONPATH`.
@@ -105,21 +106,6 @@ impl Environment {
     /// The most bytes of `CUDA_VISIBLE_DEVICES` that are kept: the name of a MIG instance has 40 letters, and a host
     /// has dozens of instances.
     const MOST_VISIBLE: usize = 1024;
-    /// Launchers that wait for the programs that they start, and the variables that they set for these. A user or another
-    /// program sets some of them, but not all: `accelerate launch` on one process, and `launch.py` of `DeepSpeed`.
-    const LAUNCHERS: [(&str, &[&[u8]]); 2] = [
-        (
-            "accelerate",
-            &[
-                b"ACCELERATE_USE_CPU",
-                b"ACCELERATE_MIXED_PRECISION",
-                b"ACCELERATE_DYNAMO_BACKEND",
-                b"ACCELERATE_DYNAMO_MODE",
-            ],
-        ),
-        ("deepspeed", &[b"CROSS_RANK", b"CROSS_SIZE", b"LOCAL_SIZE", b"RANK", b"LOCAL_RANK"]),
-    ];
-
     /// The variables whose values are facts about the job and its GPUs, and those of which the name alone is shown.
     const FACTS: &str = "CUDA_DEVICE_ORDER CUDA_VISIBLE_DEVICES JPY_PARENT_PID LOCAL_RANK POD_NAME RANK SLURM_JOB_ID \
                          TORCHELASTIC_RUN_ID";
@@ -132,7 +118,7 @@ impl Environment {
         let is_in = |names: &str, name: &str| names.split(' ').any(|known| known == name);
         let shown = environ.split(|byte| *byte == 0).filter_map(|variable| {
             let name = variable.split(|byte| *byte == b'=').next().and_then(|name| std::str::from_utf8(name).ok())?;
-            let is_launchers = || Self::LAUNCHERS.iter().any(|(_, names)| names.contains(&name.as_bytes()));
+            let is_launchers = || launchers().iter().any(|launcher| launcher.sets(name));
             match () {
                 () if is_in(Self::FACTS, name) => Some(Text::new(&variable[..variable.len().min(Self::MOST_VISIBLE)])),
                 () if is_in(Self::NAMES, name) || is_launchers() => Some(name.into()),
@@ -144,7 +130,8 @@ impl Environment {
         shown
     }
 
-    pub(super) fn parse(environ: &[u8]) -> Self {
+    /// Parses the environment of the process with this PID.
+    pub(super) fn parse(environ: &[u8], pid: u32) -> Self {
         let whole = |name: &[u8]| {
             let mut variables = environ.split(|byte| *byte == 0);
             variables.find_map(|variable| variable.strip_prefix(name)?.strip_prefix(b"="))
@@ -157,13 +144,12 @@ impl Environment {
             Some(Origin::Kubernetes(get(b"POD_NAME").or_else(|| get(b"HOSTNAME"))?))
         };
         let tmux = || get(b"TMUX").map(|_| Origin::Tmux);
-        let has_all = |names: &[&[u8]]| names.iter().all(|name| get(name).is_some());
-        let launcher = Self::LAUNCHERS.into_iter().find(|(_, variables)| has_all(variables));
+        let launcher = launchers().iter().find(|launcher| launcher.has_set(pid, |name| whole(name.as_bytes())));
         let screen = || get(b"STY").map(|_| Origin::Screen);
         Self {
             origin: slurm().or_else(pod).or_else(tmux).or_else(screen),
             elastic_run: get(b"TORCHELASTIC_RUN_ID"),
-            launcher: launcher.map(|(name, _)| name.into()),
+            launcher: launcher.map(|launcher| launcher.name.as_str().into()),
             rank: get(b"RANK").or_else(|| get(b"LOCAL_RANK")),
             notebook_server: get(b"JPY_PARENT_PID").and_then(|pid| pid.as_str().parse().ok()),
             cuda: CudaEnvironment {
@@ -371,7 +357,7 @@ mod tests {
 
     #[track_caller]
     fn check_both(cgroup: &str, environ: &str, expected: Reading<&str>) {
-        let environment = Ok(Environment::parse(environ.replace(' ', "\0").as_bytes()).origin);
+        let environment = Ok(Environment::parse(environ.replace(' ', "\0").as_bytes(), 7).origin);
         let group = from_cgroup(cgroup.replace("ID", ID).as_bytes());
         assert_eq!(origin(group.as_ref(), &environment), expected.map(Text::from), "{cgroup} {environ}");
     }
@@ -406,16 +392,16 @@ mod tests {
 
     #[test]
     fn ranks_are_read_from_the_environment() {
-        let environment = Environment::parse(b"RANK=3\0LOCAL_RANK=1\0XRANK=9\0TORCHELASTIC_RUN_ID=none\0");
+        let environment = Environment::parse(b"RANK=3\0LOCAL_RANK=1\0XRANK=9\0TORCHELASTIC_RUN_ID=none\0", 7);
         assert_eq!((environment.rank, environment.elastic_run), (Some("3".into()), Some("none".into())));
-        assert_eq!(Environment::parse(b"LOCAL_RANK=1\0").rank, Some("1".into()));
-        assert_eq!(Environment::parse(b"JPY_PARENT_PID=77\0").notebook_server, Some(77));
-        assert_eq!(Environment::parse(b"\0=\0RANK"), Environment::default());
+        assert_eq!(Environment::parse(b"LOCAL_RANK=1\0", 7).rank, Some("1".into()));
+        assert_eq!(Environment::parse(b"JPY_PARENT_PID=77\0", 7).notebook_server, Some(77));
+        assert_eq!(Environment::parse(b"\0=\0RANK", 7), Environment::default());
     }
 
     #[test]
     fn a_dropped_path_of_the_probe_is_recognized() {
-        let setup = |environ: &str| Environment::parse(environ.replace(' ', "\0").as_bytes()).probe;
+        let setup = |environ: &str| Environment::parse(environ.replace(' ', "\0").as_bytes(), 7).probe;
         assert_eq!(setup("GPUTOP_PROBE_FOLDER=/p PYTHONPATH=/p:/x"), ProbeSetup::OnPath);
         assert_eq!(setup("PYTHONPATH=/x GPUTOP_PROBE_FOLDER=/p"), ProbeSetup::PathDropped);
         assert_eq!(setup("GPUTOP_PROBE_FOLDER=/p"), ProbeSetup::PathDropped);
@@ -425,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_launcher_is_known_by_all_its_variables() {
-        let launcher = |environ: &str| Environment::parse(environ.replace(' ', "\0").as_bytes()).launcher;
+        let launcher = |environ: &str| Environment::parse(environ.replace(' ', "\0").as_bytes(), 7).launcher;
         let accelerate = "ACCELERATE_USE_CPU=False ACCELERATE_MIXED_PRECISION=bf16 ACCELERATE_DYNAMO_BACKEND=NO";
         assert_eq!(launcher(&format!("{accelerate} ACCELERATE_DYNAMO_MODE=default")), Some("accelerate".into()));
         assert_eq!(launcher(accelerate), None);
@@ -434,6 +420,9 @@ mod tests {
         assert_eq!(launcher(&format!("{deepspeed} LOCAL_WORLD_SIZE=2")), None);
         // Ranks of Slurm, of Open MPI and of Horovod.
         assert_eq!(launcher("SLURM_PROCID=1 RANK=1 LOCAL_RANK=1 WORLD_SIZE=2"), None);
+        // The PID of the task itself, and that of one of its ancestors.
+        assert_eq!(launcher("SLURM_PROCID=1 SLURM_TASK_PID=7"), Some("slurm".into()));
+        assert_eq!(launcher("SLURM_PROCID=1 SLURM_TASK_PID=8"), None);
         assert_eq!(launcher("OMPI_COMM_WORLD_RANK=1 HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=1"), None);
     }
 }

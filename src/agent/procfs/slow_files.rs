@@ -154,7 +154,7 @@ fn environment(pid: u32) -> Reading<Environment> {
     });
     match read {
         // A zombie has no environment.
-        Ok(_) | Err(Errno::SRCH) => Ok(Environment::parse(&environ)),
+        Ok(_) | Err(Errno::SRCH) => Ok(Environment::parse(&environ, pid)),
         Err(error) => Err(files::missing(error)),
     }
 }

@@ -13,8 +13,8 @@
 //! b. the parent, or the parent of the helper that the process comes from, adopts orphans, or did not start the process;
 //! c. the leader of the process group is gone;
 //! d. the process that was to be served is gone;
-//! e. the environment shows that a launcher started the process and waits for its end (`torchrun`, `accelerate`,
-//!    `DeepSpeed`), and that launcher is not among the ancestors.
+//! e. the environment or the program shows that a launcher started the process and waits for its end, or that the process
+//!    works for this launcher only, as the [launch table](launchers) says; and that launcher is not among the ancestors.
 //!
 //! The kind of process decides how many signs are enough:
 //! 1. A launcher (rule 4) is an orphan with (a), when it and its descendants have not computed for [`QUIET_AFTER`];
@@ -39,7 +39,8 @@ use super::process_records::{Activity, LostParent, ProcessRecord, ProcessView};
 use super::{OrphanEvidence, OrphanSign, ProcessEnd, VerdictKind};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
-use crate::model::process_role::ProcessRole;
+use crate::model::process_role::{self, ProcessRole};
+use crate::protocol::launchers::{self, LaunchPlace, Launcher};
 use crate::protocol::snapshot::{Process, ProcessFacts, ProcessId, Reading};
 
 /// The time without computation after which a process is quiet. A trainer may wait for a file or for its peers that
@@ -289,23 +290,48 @@ fn group_leader_gone(view: ProcessView<'_>, process: &Process) -> Option<OrphanS
 fn launcher_gone(view: ProcessView<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
     let facts = &process.facts;
     let parent = facts.parent.ok()?;
-    // Except `torchrun`, launchers start programs in their own process group. Programs pass the variables on: one that leads
-    // a group or was forked as a daemon is independent of the launcher.
-    let is_in_its_group = || facts.forked == Ok(false) && facts.group.is_ok_and(|group| group != process.id.pid);
-    let (launcher, mark): (Text, fn(&ProcessFacts) -> Option<&Text>) = match (&facts.elastic_run, &facts.launcher) {
-        (Ok(run), _) => (format!("torchrun (run {run})").into(), |facts| facts.elastic_run.as_ref().ok()),
-        (_, Ok(name)) if is_in_its_group() => {
-            (format!("launcher ({name})").into(), |facts| facts.launcher.as_ref().ok())
-        }
-        _ => return None,
-    };
+    let name = launcher_name(view, at)?;
+    let launcher = launchers::named(name);
+    // Programs pass the variables on: one that leads a group or session was forked as a daemon, or set itself free.
+    let is_free = |id: &Reading<u32>| facts.forked != Ok(false) || id.is_err() || *id == Ok(process.id.pid);
+    if match launcher.map_or(LaunchPlace::Group, |launcher| launcher.place) {
+        LaunchPlace::Group => facts.launcher.is_ok() && is_free(&facts.group),
+        LaunchPlace::OwnGroup => facts.launcher.is_ok() && is_free(&facts.session),
+        LaunchPlace::Session | LaunchPlace::Any => false,
+    } {
+        return None;
+    }
+    let marks = |facts: &'_ ProcessFacts| (facts.elastic_run.clone().ok(), facts.launcher.clone().ok());
     let is_launcher = |ancestor: usize| {
+        let (role, above) = (view.role(ancestor), view.facts(ancestor));
+        let comm = above.comm.as_ref().map_or("", Text::as_str);
         // A program may itself run the launcher. Programs pass the variables on to their workers and to other launchers.
-        let role = view.role(ancestor);
-        role == ProcessRole::Launcher || role.runs_python() && mark(view.facts(ancestor)) != mark(facts)
+        role == ProcessRole::Launcher
+            || launcher.is_some_and(|launcher| launcher.is_program(comm, &process_role::arguments(above)))
+            || role.runs_python() && marks(above) != marks(facts)
     };
     let is_complete = parent == 1 || view.tree.parent_of(at).is_some();
-    (is_complete && !view.tree.ancestors_of(at).any(is_launcher)).then_some(OrphanSign::LauncherGone(launcher))
+    let text = match &facts.elastic_run {
+        Ok(run) => format!("torchrun (run {run})"),
+        Err(_) => format!("launcher ({name})"),
+    };
+    (is_complete && !view.tree.ancestors_of(at).any(is_launcher)).then(|| OrphanSign::LauncherGone(text.into()))
+}
+
+/// Returns the name of the launcher that the environment of a process shows, or its program.
+fn launcher_name(view: ProcessView<'_>, at: usize) -> Option<&str> {
+    let facts = view.facts(at);
+    let of_child = || {
+        let (comm, argv) = (facts.comm.as_ref().map_or("", Text::as_str), process_role::arguments(facts));
+        let is_child = |launcher: &&Launcher| launcher.is_child(comm, &argv);
+        let launcher = launchers::launchers().iter().find(is_child).filter(|_| view.role(at) == ProcessRole::Worker)?;
+        Some(launcher.name.as_str())
+    };
+    match (&facts.elastic_run, &facts.launcher) {
+        (Ok(_), _) => Some("torchrun"),
+        (_, Ok(name)) => Some(name.as_str()),
+        _ => of_child(),
+    }
 }
 
 /// Returns the processes that most likely keep the memory of a ghost. `found` have one of its GPUs open without being

@@ -1,6 +1,7 @@
 //! Checks processes in the layouts of real programs: none is accused while its starter lives.
 
 use super::VerdictStory;
+use crate::protocol::launchers::launchers;
 
 /// Adds the processes of a layout, given as lines of a story.
 fn tell(story: &mut VerdictStory, lines: &[&str]) {
@@ -36,4 +37,34 @@ fn a_process_whose_starter_lives_is_no_orphan() {
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), layouts.len(), wrong.join("\n"));
     assert!(layouts.len() >= 50, "{}", layouts.len());
+}
+
+/// The processes of a story that should be orphans, or possible ones, and are not.
+fn missed(story: &VerdictStory, left: &str) -> Vec<String> {
+    let verdicts = left.split(' ').map(|pid| story.of(pid.parse().expect("a PID")));
+    let missed = verdicts.filter(|verdict| !verdict.is_orphan());
+    missed.map(|verdict| format!("{} {}", verdict.process.pid, verdict.word())).collect()
+}
+
+#[test]
+fn children_of_a_launcher_that_was_killed_are_orphans() {
+    let families = stories(include_str!("../launch_families.txt"));
+    let mut wrong = Vec::new();
+    for (title, lines) in &families {
+        let mut story = VerdictStory::new();
+        let [layout @ .., kill, left] = lines.as_slice() else { panic!("{title} has few lines") };
+        let left = left.strip_prefix("left ").expect("the last line says who is left");
+        tell(&mut story, layout);
+        story.pass(2);
+        wrong.extend(accused(&story).into_iter().map(|accused| format!("{title}, before: {accused}")));
+        for (line, eyes) in [(*kill, "watched"), ("fresh", "a look afterwards")] {
+            story.line(line);
+            story.pass(2);
+            wrong.extend(missed(&story, left).into_iter().map(|missed| format!("{title}, {eyes}: {missed}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), families.len(), wrong.join("\n"));
+    for launcher in launchers() {
+        assert!(families.iter().any(|(title, _)| title.split(':').next() == Some(&launcher.name)), "{}", launcher.name);
+    }
 }
