@@ -81,6 +81,8 @@ struct GpuReadings {
     detail: Option<Box<GpuDetail>>,
     /// The processes in NVML's lists, sorted by PID, each once.
     processes: Vec<NvmlProcess>,
+    /// Why the processes could not be listed; `None` when they were.
+    processes_missing: Option<Missing>,
     /// PIDs of the simulated machine's processes that hold memory of the GPU without being listed. Empty on a real machine,
     /// where a scan reads the open device files.
     device_file_holders: Vec<u32>,
@@ -97,6 +99,7 @@ impl GpuReadings {
             health: GpuHealth::missing(now, vec![], why),
             detail: None,
             processes: vec![],
+            processes_missing: Some(why),
             device_file_holders: vec![],
             trouble: None,
             failures: vec![],

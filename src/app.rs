@@ -47,6 +47,7 @@ mod sort_menu;
 pub(crate) mod steering;
 mod subject_pages;
 mod text_wrap;
+pub(crate) mod unknown_processes;
 pub(crate) mod unread_stats;
 
 use std::collections::BTreeMap;

@@ -44,5 +44,5 @@ pub use self::past::Past;
 pub(crate) use self::process_role::{DATALOADER_WORKER, short_name};
 pub(crate) use self::process_total::{ProcessTotal, Total};
 pub(crate) use self::reclaim::{Reclaim, Returned};
-pub(crate) use self::unaccounted::UnaccountedMemory;
+pub(crate) use self::unaccounted::{UnaccountedMemory, idle_memory};
 pub use self::verdict::{KnownProcess, OrphanEvidence, OrphanSign, ProcessEnd, RetainedMemory, Verdict, VerdictKind};

@@ -20,7 +20,7 @@ use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock, d
 use crate::base::units::Moment;
 use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::snapshot::{
-    Gpu, GpuProcess, Host, HostFacts, HostScan, Identity, Missing, Process, ProcessId, Snapshot,
+    Gpu, GpuProcess, Host, HostFacts, HostScan, Identity, Missing, MissingLists, Process, ProcessId, Snapshot,
 };
 
 /// The delay of the second pass after the first line. A rate needs two passes.
@@ -398,6 +398,7 @@ fn join(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
         health: gpu.health.clone(),
         detail: gpu.detail.clone(),
         processes: gpu_processes.collect(),
+        missing: MissingLists { processes: gpu.processes_missing },
         device_file_holders: gpu.device_file_holders.iter().filter_map(|pid| processes.read_holder(*pid)).collect(),
         trouble: gpu.trouble.clone(),
         failures: gpu.failures.clone(),

@@ -177,9 +177,16 @@ fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
     Trouble { cause, sentence: sentence.into(), call: Some(call.function.into()), since }
 }
 
-/// Sets the trouble of the GPU or driver that the call is about. The readings stay as they are.
+/// Sets the trouble of the GPU or driver that the call is about. The readings stay as they are, but which processes use a hung
+/// GPU is unknown from now on.
 fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
+    let forget_processes = |gpu: &mut GpuReadings| {
+        if trouble.cause == Cause::Hung {
+            gpu.processes_missing = Some(Missing::Failed);
+        }
+    };
     let CallSubject::Gpu(index) = call.subject else {
+        last.gpus.iter_mut().for_each(forget_processes);
         last.driver.trouble = Some(trouble.clone());
         return;
     };
@@ -193,6 +200,7 @@ fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
     }
     for gpu in last.gpus.iter_mut().filter(|gpu| is_subject(gpu)) {
         gpu.trouble = Some(trouble.clone());
+        forget_processes(gpu);
     }
     // The driver answers now: only a GPU does not.
     if last.driver.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Starting) {

@@ -279,6 +279,7 @@ fn command(snapshot: &Snapshot, id: ProcessId) -> String {
 /// Whether no process computes on a GPU and no unaccounted memory is left there. A GPU that does not answer is not free.
 fn is_free(model: &HostModel, gpu: &Gpu) -> bool {
     gpu.trouble.is_none()
+        && gpu.missing.processes.is_none()
         && gpu.load.memory_used.is_ok()
         && gpu.processes.iter().all(|process| process.usage == Use::Graphics)
         && model.unaccounted().iter().all(|unaccounted| unaccounted.gpu != gpu.uuid)

@@ -1,9 +1,9 @@
 //! Sentences for a process list that is empty, and for a GPU that nobody uses.
 
 use super::App;
-use super::gpu_list::gpu_rows;
+use super::gpu_list::{GpuRow, gpu_rows};
 use super::labels::word;
-use super::rows;
+use super::{rows, unknown_processes};
 use crate::base::units::Elapsed;
 use crate::model::{HostGpu, Verdict};
 use crate::protocol::snapshot::{Missing, State};
@@ -26,6 +26,7 @@ impl App {
             {
                 hidden
             }
+            _ if let Some(unknown) = self.unknown_processes() => unknown,
             _ if is_of_gpu_that_fails() => {
                 "no process is listed; the processes of a GPU that fails are not known".to_owned()
             }
@@ -37,6 +38,12 @@ impl App {
             }
             None => "no process uses a GPU".to_owned(),
         }
+    }
+
+    /// Says why the processes on the GPU that the list is about, or on some of all GPUs, are not known; `None` if all are.
+    fn unknown_processes(&self) -> Option<String> {
+        let is_shown = |row: &GpuRow<'_>| self.processes.view.gpu.as_ref().is_none_or(|gpu| *gpu == row.id());
+        unknown_processes::sentences(gpu_rows(self.fleet()).filter(is_shown).map(|row| row.gpu)).into_iter().next()
     }
 
     /// Says that the list hides all suspects, and how many there are; `None` if there are none.

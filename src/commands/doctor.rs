@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::agent::diagnostics::Diagnostics;
+use crate::app::unknown_processes;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::commands::report::{self, Exit, ReadOptions, table};
-use crate::protocol::snapshot::{Cause, Snapshot};
+use crate::protocol::snapshot::{Cause, Missing, Snapshot};
 
 #[derive(Debug)]
 pub(crate) struct DoctorOptions {
@@ -197,6 +198,16 @@ fn check_processes(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: 
             "docker run --pid=host …",
         )
     });
+    let remedy = match snapshot.gpus.iter().find_map(|gpu| gpu.missing.processes) {
+        Some(Missing::Unsupported) => {
+            "nvidia-smi   # in WSL 2, run nvidia-smi.exe on Windows; with a vGPU, on its host"
+        }
+        Some(Missing::Denied) => "ls -l /dev/nvidia*; id   # you must be in the group that owns them",
+        _ => KERNEL_LOG,
+    };
+    for sentence in unknown_processes::sentences(&snapshot.gpus) {
+        diagnoses.push(Diagnosis::warning("process list", sentence, remedy));
+    }
     if let Some(option) = &around.hidepid {
         diagnoses.push(Diagnosis::warning(
             "hidden processes",

@@ -12,11 +12,12 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use self::gpu_locks::{GpuLock, LockFolder};
+use crate::app::unknown_processes;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent};
 use crate::commands::replace_program::replace_program;
 use crate::commands::report::{self, Exit, HostState, ReadOptions, gpu_ids};
-use crate::model::{HostModel, Total};
+use crate::model::{self, HostModel, Total};
 use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot, Use};
 use crate::source;
 
@@ -241,6 +242,11 @@ impl FreeGpuSearch<'_> {
             Err(reason) => return Some(format!("does not report its free memory ({reason})")),
         }
         if self.options.memory.is_none() {
+            if let (Some(reason), Ok(used)) = (unknown_processes::reason(gpu), gpu.load.memory_used)
+                && model::idle_memory(gpu).is_none_or(|idle| used > idle)
+            {
+                return Some(format!("has {used} in use by processes that are not known: {reason}"));
+            }
             // Graphics processes do not count: a desktop stays on its GPU, and leaves room for jobs.
             let computing = gpu.processes.iter().filter(|gpu_process| gpu_process.usage != Use::Graphics);
             let used: Vec<_> = computing.map(|gpu_process| gpu_process.memory).collect();

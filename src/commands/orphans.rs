@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::app::labels;
+use crate::app::{labels, unknown_processes};
 use crate::base::units::{Bytes, Moment};
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::table::{self, Heading, cell};
@@ -156,11 +156,17 @@ impl<'a> FoundOrphans<'a> {
         self.model.unaccounted().iter().filter(|memory| self.chosen_gpus().any(|gpu| gpu.uuid == memory.gpu))
     }
 
+    /// Whether the driver listed the processes of every chosen GPU.
+    fn are_processes_known(&self) -> bool {
+        self.chosen_gpus().all(|gpu| gpu.missing.processes.is_none())
+    }
+
     fn exit(&self, is_all: bool) -> Exit {
         match Exit::of_snapshot(self.snapshot, is_all) {
             none @ (Exit::NoDriver | Exit::NoGpu) => none,
             _ if !self.suspects.is_empty() || !self.leftovers.is_empty() => Exit::Found,
             // Readings of fans or clocks that failed do not matter here.
+            _ if !self.are_processes_known() => Exit::Partial,
             Exit::Partial if !is_all || self.chosen_gpus().any(|gpu| gpu.trouble.is_some()) => Exit::Partial,
             _ => Exit::Success,
         }
@@ -171,7 +177,10 @@ impl<'a> FoundOrphans<'a> {
         let troubles = self.chosen_gpus().map(|gpu| &gpu.trouble).chain([&self.snapshot.driver.trouble]);
         let mut lines: Vec<String> = troubles.flatten().map(|trouble| trouble.sentence.to_string()).collect();
         let summary = Verdict::summary(self.suspects.iter().copied());
-        lines.push(summary.unwrap_or_else(|| "no orphans on these GPUs".to_owned()));
+        let unknown = unknown_processes::sentences(self.chosen_gpus());
+        let none = if unknown.is_empty() { "no orphans on these GPUs" } else { "no orphans among the known processes" };
+        lines.extend(unknown);
+        lines.push(summary.unwrap_or_else(|| none.to_owned()));
         lines.extend(self.table(&self.suspects));
         lines.extend(self.undecided());
         if self.snapshot.host.facts.hides_processes == Ok(true) {
@@ -303,7 +312,7 @@ impl<'a> FoundOrphans<'a> {
         });
         json!({
             "schema": Snapshot::SCHEMA,
-            "is_complete": is_all,
+            "is_complete": is_all && self.are_processes_known(),
             "summary": Verdict::summary(self.suspects.iter().copied()),
             "memory_bytes": total.bytes,
             "memory_is_lower_bound": total.lower_bound,

@@ -18,6 +18,7 @@ use anyhow::Context;
 
 pub use self::field::FieldTable;
 use self::field::QueryField;
+use crate::app::unknown_processes;
 use crate::base::text::Text;
 use crate::commands::report::{self, ChosenProcesses, Exit, ReadOptions, gpu_ids};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL, SHORTEST_LOOP};
@@ -126,6 +127,10 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
             let of_gpus =
                 snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, &gpus)).filter_map(|gpu| gpu.trouble.as_ref());
             of_gpus.for_each(|trouble| report::print_error(&trouble.sentence));
+            // The sentence about a trouble names the call.
+            let is_asked = |gpu: &&Gpu| has_processes && gpu.trouble.is_none() && is_of_one(gpu, &gpus);
+            let unknown = unknown_processes::sentences(snapshot.gpus.iter().filter(is_asked));
+            unknown.iter().for_each(|sentence| report::print_error(&Text::new(sentence)));
         }
         let text = answer(snapshot, &gpus, options, &fields, is_first);
         (is_first, skipped_passes, answered_at) = (false, 0, Some(snapshot.at));

@@ -211,6 +211,9 @@ fn known_on(
 ) -> (Vec<(MemoryPart, Bytes)>, MemoryPart) {
     let (mut divided, mut undivided, mut rest) = (None, Bytes(0), MemoryPart::Outside);
     for gpu in with_instances(snapshot, gpu) {
+        if gpu.missing.processes.is_some() {
+            rest = MemoryPart::Undivided;
+        }
         for gpu_process in &gpu.processes {
             match (reserved(snapshot, gpu_process.process, Some(gpu)), gpu_process.memory) {
                 (Some(reserved), _) => divided = Some(divided.map_or(reserved, |sum| reserved.plus(sum))),

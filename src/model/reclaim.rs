@@ -37,8 +37,8 @@ impl Returned {
 }
 
 impl Reclaim {
-    /// Records the memory that the processes hold in a snapshot. Ignores GPUs with missing figures: they could not show
-    /// that memory was returned.
+    /// Records the memory that the processes hold in a snapshot. Ignores GPUs with missing figures or an unknown list of
+    /// processes: they could not show that memory was returned.
     pub(crate) fn expect(processes: Vec<ProcessId>, snapshot: &Snapshot) -> Self {
         let before = snapshot.gpus.iter().filter_map(|gpu| {
             let used = gpu.load.memory_used.ok()?;
@@ -83,8 +83,11 @@ impl Reclaim {
     }
 }
 
-/// The memory that all other processes hold on a GPU; `None` when the reading of one of them is missing.
+/// The memory that all other processes hold on a GPU; `None` when the reading of one of them is missing, or their list is.
 fn others(gpu: &Gpu, processes: &[ProcessId]) -> Option<Bytes> {
+    if gpu.missing.processes.is_some() {
+        return None;
+    }
     gpu.processes
         .iter()
         .filter(|gpu_process| !processes.contains(&gpu_process.process))

@@ -28,12 +28,15 @@ const RESERVE_PIECE: Bytes = Bytes(300 << 20);
 
 /// Returns the unaccounted memory of a GPU; `Ok(None)` when there is none.
 ///
-/// Missing when the memory in use, or the memory of a GPU process, is missing: the difference could belong to that
-/// process. A GPU with MIG instances has none itself: its instances have.
+/// Missing when the memory in use, the memory of a GPU process, or the list of processes is missing: the difference could
+/// belong to that process, or to one that is not listed. A GPU with MIG instances has none itself: its instances have.
 pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<UnaccountedMemory>> {
     let is_split = snapshot.gpus.iter().any(|other| other.facts.parent.as_ref() == Some(&gpu.uuid));
     if is_split || gpu.trouble.is_some() {
         return Ok(None);
+    }
+    if let Some(why) = gpu.missing.processes {
+        return Err(why);
     }
     let (used, total) = (gpu.load.memory_used?, gpu.load.memory_total?);
     // Missing while all processes are listed.
@@ -49,6 +52,11 @@ pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted
         device_file_holders: gpu.unlisted_holders(),
         unreadable: snapshot.host.scan.unreadable,
     }))
+}
+
+/// Returns the memory that may be in use on a GPU without a process; `None` where its total is not known.
+pub(crate) fn idle_memory(gpu: &Gpu) -> Option<Bytes> {
+    Some(slack(gpu, gpu.load.memory_total.ok()?))
 }
 
 /// Returns the memory that may be in use without a process: more is unaccounted.

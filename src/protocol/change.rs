@@ -13,8 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{
     AllocatorStats, Driver, Failure, Gpu, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuProcess, GpuUuid, Host,
-    HostFacts, HostLoad, HostScan, ProbeReading, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, Snapshot,
-    Trouble,
+    HostFacts, HostLoad, HostScan, MissingLists, ProbeReading, Process, ProcessFacts, ProcessId, ProcessLoad, Reading,
+    Snapshot, Trouble,
 };
 
 /// A new value, or `None` for one that did not change.
@@ -126,6 +126,9 @@ pub struct GpuChange {
     /// reading is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_columns: Update<GpuProcessColumns>,
+    /// Why a list of the GPU is unknown; empty when all lists are known again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Update<MissingLists>,
     /// The processes that have the GPU's device file open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_file_holders: Update<Vec<ProcessId>>,
@@ -140,7 +143,7 @@ pub struct GpuChange {
 impl GpuChange {
     /// Returns the difference; `None` when there is none.
     fn between(old: &Gpu, new: &Gpu) -> Option<Self> {
-        let Gpu { uuid, facts, load, health, detail, processes, device_file_holders, trouble, failures } = new;
+        let Gpu { uuid, facts, load, health, detail, processes, missing, device_file_holders, trouble, failures } = new;
         let changed_processes = old.processes != *processes;
         let process_columns =
             changed_processes.then(|| GpuProcessColumns::between(&old.processes, processes)).flatten();
@@ -152,6 +155,7 @@ impl GpuChange {
             detail: update(&old.detail, detail),
             processes: (changed_processes && process_columns.is_none()).then(|| processes.clone()),
             process_columns,
+            missing: update(&old.missing, missing),
             device_file_holders: update(&old.device_file_holders, device_file_holders),
             trouble: update(&old.trouble, trouble),
             failures: update(&old.failures, failures),
@@ -174,6 +178,7 @@ impl GpuChange {
         if let Some(columns) = self.process_columns {
             columns.apply(&mut gpu.processes);
         }
+        replace(&mut gpu.missing, self.missing);
         replace(&mut gpu.device_file_holders, self.device_file_holders);
         replace(&mut gpu.trouble, self.trouble);
         replace(&mut gpu.failures, self.failures);

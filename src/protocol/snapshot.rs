@@ -58,12 +58,13 @@ pub enum Missing {
     /// The driver lists the process, and it has ended. Prints `N/A`.
     #[strum(to_string = "N/A")]
     Gone,
-    /// Reading the value failed. Prints `ERR`.
-    #[strum(to_string = "ERR")]
-    Failed,
     /// Not read yet, or a rate that needs a second reading. Prints `…`.
     #[strum(to_string = "…")]
     NotYet,
+    /// Reading the value failed. Prints `ERR`. A reason of a later version, which this one does not know, counts as this one.
+    #[strum(to_string = "ERR")]
+    #[serde(other)]
+    Failed,
 }
 
 /// The UUID of a GPU or of a MIG instance. Unlike the index, the UUID stays the same when another GPU is lost.
@@ -158,6 +159,21 @@ pub struct Driver {
     pub failures: Vec<Failure>,
 }
 
+/// The lists of a GPU that could not be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MissingLists {
+    /// Why the processes that use the GPU are unknown; absent when the driver listed them. The reason is `unsupported` where
+    /// the driver cannot list them (WSL 2, vGPU), and `failed` while a call hangs, which the GPU's `trouble` then names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<Missing>,
+}
+
+impl MissingLists {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// One GPU, or one instance of a GPU that is split by MIG.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gpu {
@@ -172,8 +188,12 @@ pub struct Gpu {
     /// Readings of the GPU's page; absent unless the agent was started with `--detail`, or the page was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<GpuDetail>>,
-    /// The processes that use the GPU; the processes on a MIG instance are listed there.
+    /// The processes that use the GPU; the processes on a MIG instance are listed there. Where `missing.processes` says why
+    /// they could not be listed, they are as last seen, or none.
     pub processes: Vec<GpuProcess>,
+    /// Why a list of the GPU is unknown.
+    #[serde(default, skip_serializing_if = "MissingLists::is_empty")]
+    pub missing: MissingLists,
     /// The processes that had the device file of the GPU and that of CUDA (`/dev/nvidia-uvm`) open at the last scan,
     /// and may therefore hold memory. GPU processes are included; processes whose open files the agent may not read are
     /// not. Monitors such as nvidia-smi do not open `/dev/nvidia-uvm`.

@@ -75,6 +75,7 @@ mod table;
 mod tidy;
 mod trees;
 mod two_hosts;
+mod unknown_processes;
 mod viewer_recording;
 
 use std::time::Duration;

@@ -177,6 +177,7 @@ pub(super) fn gpu(
         },
         detail: None,
         processes,
+        processes_missing: None,
         device_file_holders: Vec::new(),
         trouble: None,
         failures: vec![],

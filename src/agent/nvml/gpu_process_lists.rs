@@ -11,13 +11,33 @@ use crate::protocol::snapshot::{Cause, GpuFacts, Missing, Reading, Trouble, Use}
 pub(super) struct GpuProcessLists {
     /// The entries of each list, in the order of [`LISTS`]. A list that is not read in a pass, or fails, keeps its entries.
     lists: [Vec<NvmlProcess>; 3],
-    /// Why each list cannot be read, in the same order.
+    /// Why each list is unknown, in the same order; `None` for a list that was read, and for one that this GPU lacks beside
+    /// the list of compute processes.
+    missing: [Option<Missing>; 3],
+    /// The trouble that keeps each list from being read, in the same order.
     troubles: [Option<Trouble>; 3],
 }
 
+/// The processes on a GPU.
+#[derive(Debug)]
+pub(super) struct ListedProcesses {
+    /// Each process once, sorted by PID.
+    pub(super) processes: Vec<NvmlProcess>,
+    /// Why the processes are unknown, or only some of them are known; `None` when all lists were read.
+    pub(super) missing: Option<Missing>,
+    /// The trouble of the first list that cannot be read.
+    pub(super) trouble: Option<Trouble>,
+}
+
+impl ListedProcesses {
+    /// The processes on a GPU that is split: its instances list them.
+    pub(super) fn of_split_gpu() -> Self {
+        Self { processes: vec![], missing: None, trouble: None }
+    }
+}
+
 impl GpuProcessLists {
-    /// Reads the lists that are due. Returns each process once, sorted by PID, and the trouble of the first list that
-    /// cannot be read.
+    /// Reads the lists that are due.
     pub(super) fn read(
         &mut self,
         calls: &mut GpuCalls,
@@ -25,10 +45,11 @@ impl GpuProcessLists {
         facts: &GpuFacts,
         slow: bool,
         now: Moment,
-    ) -> (Vec<NvmlProcess>, Option<Trouble>) {
+    ) -> ListedProcesses {
         for list in (0..LISTS.len()).filter(|list| slow || *list == COMPUTE) {
-            self.troubles[list] = None;
+            (self.missing[list], self.troubles[list]) = (None, None);
             if !calls.is_callable(reader.function(list)) {
+                self.missing[list] = missing(list, Missing::Unsupported);
                 continue;
             }
             let result = reader.read(calls, list, now);
@@ -47,16 +68,21 @@ impl GpuProcessLists {
                     );
                     let call = Some(function.into());
                     let trouble = Trouble { cause: Cause::Failed, sentence: sentence.into(), call, since: now };
-                    self.troubles[list] = Some(trouble);
+                    (self.missing[list], self.troubles[list]) = (Some(Missing::Failed), Some(trouble));
                 }
                 Err(ListError::Call(error)) => {
                     let trouble = errors::gpu_trouble(function, &error, facts, now);
                     let why = calls.note_error(function, &[], error);
+                    self.missing[list] = missing(list, why);
                     self.troubles[list] = (why != Missing::Unsupported && calls.fatal.is_none()).then_some(trouble);
                 }
             }
         }
-        (self.merged(), self.troubles.iter().flatten().next().cloned())
+        ListedProcesses {
+            processes: self.merged(),
+            missing: self.missing.iter().flatten().next().copied(),
+            trouble: self.troubles.iter().flatten().next().cloned(),
+        }
     }
 
     fn merged(&self) -> Vec<NvmlProcess> {
@@ -74,6 +100,12 @@ impl GpuProcessLists {
         });
         merged
     }
+}
+
+/// Returns why a list is unknown that could not be read. A GPU that cannot list graphics processes or MPS clients has none: the
+/// driver of a data centre, and a MIG instance, lack these lists.
+fn missing(list: usize, why: Missing) -> Option<Missing> {
+    (list == COMPUTE || why != Missing::Unsupported).then_some(why)
 }
 
 fn both(one: Use, other: Use) -> Use {

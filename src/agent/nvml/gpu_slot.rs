@@ -79,6 +79,8 @@ impl GpuSlot {
             self.last = gpus.map(|gpu| gpu.readings).collect();
         }
         for readings in &mut self.last {
+            let is_denied = trouble.cause == Cause::Denied;
+            readings.processes_missing = Some(if is_denied { Missing::Denied } else { Missing::Failed });
             readings.trouble = Some(errors::continued(trouble.clone(), readings.trouble.as_ref()));
         }
     }

@@ -18,15 +18,15 @@ use super::call_watch::CallWatch;
 use super::errors;
 use super::gpu_calls::{CallError, GpuCalls, read, read_structure, read_text};
 use super::gpu_detail::engine;
-use super::gpu_process_lists::GpuProcessLists;
+use super::gpu_process_lists::{GpuProcessLists, ListedProcesses};
 use super::on_demand::OnDemand;
 use super::plausible::{celsius, hertz, percent, watts};
 use super::process_list_reader::ProcessListReader;
 use super::process_utilization::Utilization;
 use super::wanted::Wanted;
-use crate::agent::{GpuReadings, NvmlProcess, clock};
+use crate::agent::{GpuReadings, clock};
 use crate::base::units::{Bytes, Moment};
-use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
+use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle};
 
 /// The readings that a pass takes, and the buffers that all GPUs share.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl NvmlGpu {
             self.calls.unsupported.clear();
         }
         let is_split = mig == Ok(true);
-        let (processes, trouble) = if is_split { (vec![], None) } else { self.read_processes(pass, slow, now) };
+        let listed = if is_split { ListedProcesses::of_split_gpu() } else { self.read_processes(pass, slow, now) };
         if let Some(fatal) = self.calls.fatal.take() {
             return Err(fatal);
         }
@@ -150,7 +150,7 @@ impl NvmlGpu {
         if let Some(health) = health {
             self.readings.health = health;
         }
-        self.readings.processes = processes;
+        (self.readings.processes, self.readings.processes_missing) = (listed.processes, listed.missing);
         let trouble = match self.calls.failed.take() {
             Some((function, error)) if !self.calls.has_answered || matches!(error, NvmlError::ResetRequired) => {
                 Some(errors::gpu_trouble(function, &error, &self.readings.facts, now))
@@ -160,7 +160,7 @@ impl NvmlGpu {
             _ if !slow && self.readings.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Reset) => {
                 self.readings.trouble.clone()
             }
-            _ => trouble,
+            _ => listed.trouble,
         };
         let before = self.readings.trouble.take();
         self.readings.trouble = trouble.map(|trouble| errors::continued(trouble, before.as_ref()));
@@ -172,26 +172,22 @@ impl NvmlGpu {
         Ok(slow)
     }
 
-    fn read_processes(
-        &mut self,
-        pass: &mut GpuPass<'_>,
-        slow: bool,
-        now: Moment,
-    ) -> (Vec<NvmlProcess>, Option<Trouble>) {
+    fn read_processes(&mut self, pass: &mut GpuPass<'_>, slow: bool, now: Moment) -> ListedProcesses {
         // The first stage reads only the list of compute processes.
         let slow = slow && !pass.is_first_stage;
         let is_instance = self.is_instance();
         let Self { calls, lists, utilization, readings, .. } = self;
-        let (mut processes, trouble) = lists.read(calls, pass.lists, &readings.facts, slow, now);
+        let mut listed = lists.read(calls, pass.lists, &readings.facts, slow, now);
+        let processes = &mut listed.processes;
         if is_instance {
             // NVML has no process utilization for MIG instances.
-            for process in &mut processes {
+            for process in processes {
                 process.sm = Err(Missing::Unsupported);
             }
         } else if !pass.is_first_stage && !processes.is_empty() && calls.only.is_everything() {
-            utilization.read(calls, pass.samples, &mut processes, pass.lists.is_contained, slow, now);
+            utilization.read(calls, pass.samples, processes, pass.lists.is_contained, slow, now);
         }
-        (processes, trouble)
+        listed
     }
 
     /// While the page of the GPU is open, its state is read every few seconds only.

@@ -159,6 +159,9 @@ fn why_undivided(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
     let is_unread =
         all_stats().any(|stats| stats.is_none_or(|stats| stats.unreadable.is_some_and(|why| !needs_no_stats(why))));
     let is_unplaced = all_stats().flatten().flat_map(|stats| &stats.devices).any(|device| device.gpu.is_none());
+    if with_instances(snapshot, gpu).any(|gpu| gpu.missing.processes.is_some()) {
+        return "of processes that the driver does not list, or that could not be read";
+    }
     match (is_unread, is_unplaced) {
         (false, false) => "of processes without PyTorch",
         (true, false) => "of processes that could not be read, or without PyTorch",

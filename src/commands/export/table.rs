@@ -159,7 +159,7 @@ fn gpu_row(snapshot: &Snapshot, host: &Text, gpu: &Gpu) -> Vec<ExportCell> {
         integer(load.temperature.ok().map(|temperature| temperature.0)),
         load.power.ok().map(Watts::value).map_or(ExportCell::Empty, ExportCell::Float),
         integer(load.sm_clock.ok().map(|clock| clock.0)),
-        integer(Some(gpu.processes.len())),
+        integer(gpu.missing.processes.is_none().then_some(gpu.processes.len())),
         text(gpu.trouble.as_ref().map(|trouble| trouble.cause.to_string())),
     ]);
     row

@@ -34,7 +34,8 @@ pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu], header: bool) -> String 
     rows.iter().map(|row| row.join(",") + "\n").collect()
 }
 
-/// Returns one row for each process on these GPUs, below the header.
+/// Returns one row for each process on these GPUs, below the header. A GPU whose processes are not known has a row without a
+/// process: its cells are empty, as those of all missing values.
 pub(super) fn processes<'a>(snapshot: &Snapshot, gpus: impl Iterator<Item = &'a Gpu>, header: bool) -> String {
     /// The columns before the readings, and the readings of a process on a GPU.
     const IDENTITY: &str = "time,host,unix_time_ms,gpu_index,gpu_uuid,pid,start_ticks,user,command,type";
@@ -46,13 +47,21 @@ pub(super) fn processes<'a>(snapshot: &Snapshot, gpus: impl Iterator<Item = &'a 
     }
     let when_and_where = when_and_where(snapshot);
     for gpu in gpus {
+        let of_gpu = || [gpu.facts.index.to_string(), quoted(gpu.uuid.0.as_str())];
+        if gpu.missing.processes.is_some() && gpu.processes.is_empty() {
+            let columns = IDENTITY.split(',').count() + ON_GPU.len() + names.len();
+            let mut cells = when_and_where.to_vec();
+            cells.extend(of_gpu());
+            cells.resize(columns, String::new());
+            text += &(cells.join(",") + "\n");
+        }
         for gpu_process in &gpu.processes {
             let process = snapshot.process(gpu_process.process);
             let on_gpu = serde_json::to_value(gpu_process).unwrap_or(Value::Null);
             let load = process.and_then(|process| serde_json::to_value(&process.load).ok()).unwrap_or(Value::Null);
             let user = process.and_then(|process| process.facts.user.as_ref().ok());
             let mut cells = when_and_where.to_vec();
-            cells.extend([gpu.facts.index.to_string(), quoted(gpu.uuid.0.as_str())]);
+            cells.extend(of_gpu());
             cells.extend(["pid", "start_ticks"].map(|name| cell(&on_gpu[name])));
             cells.push(quoted(user.map_or("", |user| user.as_str())));
             cells.push(quoted(&process.map_or_else(String::new, table::command)));

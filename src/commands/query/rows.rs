@@ -43,17 +43,29 @@ pub(super) fn gpu(snapshot: &Snapshot, gpu: &Gpu) -> Value {
     row
 }
 
-/// Returns a row for each compute process (one whose use is not only graphics) on `gpus` and on their MIG instances.
+/// Returns a row for each compute process (one whose use is not only graphics) on `gpus` and on their MIG instances. A GPU or an
+/// instance whose processes are not known has one row, as in nvidia-smi, with words in place of a process: a script that
+/// counts rows must not find it free.
 pub(super) fn compute_apps(snapshot: &Snapshot, gpus: &[&Gpu]) -> Vec<Value> {
     let mut rows = Vec::new();
     for whole in gpus {
         let mut row = gpu(snapshot, whole);
         let instances = snapshot.gpus.iter().filter(|instance| instance.facts.parent.as_ref() == Some(&whole.uuid));
-        let gpu_processes = std::iter::once(*whole).chain(instances).flat_map(|gpu| &gpu.processes);
-        for gpu_process in gpu_processes.filter(|gpu_process| gpu_process.usage != Use::Graphics) {
-            row["process"] = json!(gpu_process);
-            row["process"]["name"] = json!(process_name(snapshot, gpu_process));
-            rows.push(row.clone());
+        for gpu in std::iter::once(*whole).chain(instances) {
+            let mut compute = gpu.processes.iter().filter(|gpu_process| gpu_process.usage != Use::Graphics).peekable();
+            if let Some(why) = gpu.missing.processes.filter(|_| compute.peek().is_none()) {
+                if gpu.trouble.is_some() && gpu.facts.name.is_err() {
+                    // The UUID of a GPU that never answered is a placeholder.
+                    row["facts"]["missing"]["uuid"] = json!(Missing::Failed);
+                }
+                row["process"] = json!({ "missing": { "pid": why, "name": why, "memory_used_bytes": why } });
+                rows.push(row.clone());
+            }
+            for gpu_process in compute {
+                row["process"] = json!(gpu_process);
+                row["process"]["name"] = json!(process_name(snapshot, gpu_process));
+                rows.push(row.clone());
+            }
         }
     }
     rows

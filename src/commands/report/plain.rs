@@ -4,7 +4,7 @@
 use std::fmt::Display;
 
 use super::{HostReport, table};
-use crate::app::{labels, unread_stats};
+use crate::app::{labels, unknown_processes, unread_stats};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent, Watts};
 use crate::model::{self, GpuOrProcess, HostModel, LeakVerdict, Verdict};
@@ -30,6 +30,10 @@ fn format_host(report: &HostReport<'_>) -> String {
     lines.extend(Verdict::summary(model.verdicts()).map(|summary| format!("Watch out: {summary}.")));
     for (_, gpu) in report.gpus() {
         lines.push(gpu_sentence(model, gpu));
+        if let Some(reason) = unknown_processes::reason(gpu) {
+            let none_or_some = if gpu.processes.is_empty() { "The" } else { "Some" };
+            lines.push(format!("{none_or_some} processes on GPU {} are not known: {reason}.", labels::gpu_label(gpu)));
+        }
         let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
         gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
         lines.extend(gpu_processes.into_iter().map(|used| process_sentence(model, snapshot, gpu, used)));
@@ -40,8 +44,13 @@ fn format_host(report: &HostReport<'_>) -> String {
         }
     }
     if report.gpus().next().is_some() && report.gpus().all(|(_, gpu)| gpu.processes.is_empty()) {
-        let is_all = report.processes.is_all();
-        lines.push(if is_all { "No process uses a GPU." } else { "No process matches the filter." }.to_owned());
+        let is_any_unknown = report.gpus().any(|(_, gpu)| gpu.missing.processes.is_some());
+        let sentence = match report.processes.is_all() {
+            false => "No process matches the filter.",
+            true if is_any_unknown => "No process is known to use a GPU.",
+            true => "No process uses a GPU.",
+        };
+        lines.push(sentence.to_owned());
     }
     lines.extend(unread_stats::sentences_about(&[*snapshot]).into_iter().map(|sentence| sentence + "."));
     lines.join("\n") + "\n"

@@ -14,7 +14,7 @@ use crate::app::gpu_columns::GpuColumn;
 use crate::app::labels;
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::{ProcessColumn, Sort};
-use crate::app::unread_stats;
+use crate::app::{unknown_processes, unread_stats};
 use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::base::units::Bytes;
@@ -63,6 +63,9 @@ pub(super) fn format(
             // The end of a sentence says what to do, so it is not cut.
             line(&mut text, None, sentence.as_str());
         }
+        for sentence in unknown_processes::sentences(host.gpus().map(|(_, gpu)| gpu)) {
+            line(&mut text, None, &sentence);
+        }
         if let Some(sentence) = unread_stats::omitted(&[*snapshot]) {
             line(&mut text, None, &sentence);
         }
@@ -90,7 +93,13 @@ pub(super) fn format(
     let cells = process_rows(hosts, &columns, chosen.sort);
     if cells.is_empty() {
         let is_all = hosts.iter().all(|host| host.processes.is_all());
-        line(&mut text, width, if is_all { "no processes on these GPUs" } else { "no process matches the filter" });
+        let mut gpus = hosts.iter().flat_map(HostReport::gpus);
+        let sentence = match is_all {
+            false => "no process matches the filter",
+            true if gpus.any(|(_, gpu)| gpu.missing.processes.is_some()) => "no process is known to use these GPUs",
+            true => "no processes on these GPUs",
+        };
+        line(&mut text, width, sentence);
     } else {
         rows(&mut text, width, &headings(&columns), cells.into_iter());
     }

@@ -8,10 +8,10 @@ use proptest::test_runner::TestRng;
 
 use super::{
     AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver, Failure, Gpu,
-    GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, OmittedGroups, PeakParts, ProbeAnswer,
-    ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, Snapshot,
-    StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble, Use,
-    Xid,
+    GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, MissingLists, OmittedGroups, PeakParts,
+    ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading,
+    Route, Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle, TrainingSteps,
+    Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -62,6 +62,7 @@ fn gpu_successor(old: &Gpu, random: &mut TestRng) -> Gpu {
         health: old_or_new(&old.health, random),
         detail: old_or_new(&old.detail, random),
         processes,
+        missing: old_or_new(&old.missing, random),
         device_file_holders: old_or_new(&old.device_file_holders, random),
         trouble: old_or_new(&old.trouble, random),
         failures: old_or_new(&old.failures, random),
@@ -112,7 +113,8 @@ macro_rules! arbitrary_structs {
 arbitrary_structs! {
     Host { facts, load, scan }
     Driver { version, cuda_version, trouble, failures }
-    Gpu { uuid, facts, load, health, detail, processes, device_file_holders, trouble, failures }
+    Gpu { uuid, facts, load, health, detail, processes, missing, device_file_holders, trouble, failures }
+    MissingLists { processes }
     GpuProcess { process, usage, memory, sm, names }
     ProcessNames { user, command }
     Process { id, facts, load, allocator, probe }

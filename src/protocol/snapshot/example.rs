@@ -2,7 +2,8 @@
 
 use super::{
     AllocatorStats, DeviceAllocator, Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuProcess, GpuUuid, Host, HostFacts,
-    HostLoad, HostScan, Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Use,
+    HostLoad, HostScan, Identity, Missing, MissingLists, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot,
+    State, Use,
 };
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Celsius, Moment, Percent, Watts};
@@ -64,6 +65,7 @@ fn gpu(index: u32) -> Gpu {
         health: GpuHealth::missing(at, Vec::new(), Missing::Unsupported),
         detail: None,
         processes: Vec::new(),
+        missing: MissingLists::default(),
         device_file_holders: Vec::new(),
         trouble: None,
         failures: vec![],

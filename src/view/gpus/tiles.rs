@@ -218,7 +218,9 @@ fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
         let GpuRow { model, gpu, .. } = row;
         _ = match unaccounted(model, gpu) {
             Some(memory) => pen.rest(format!("{} unaccounted", short(memory)), theme.edge(Fill::Other)),
-            None if gpu.trouble.is_some() || !gpu.failures.is_empty() => pen.rest("processes not known", theme.dim()),
+            None if gpu.missing.processes.is_some() || gpu.trouble.is_some() || !gpu.failures.is_empty() => {
+                pen.rest("processes not known", theme.dim())
+            }
             None if gpu_users::is_busy_without_process(gpu) => pen.rest("busy, no process seen", theme.notable()),
             None => pen.put("no process", theme.dim()),
         };
