@@ -123,6 +123,9 @@ A locked file for each GPU on which a command of \fBgputop free\fR runs.
 \fBGPUTOP_INTERVAL\fR, \fBGPUTOP_THEME\fR, \fBGPUTOP_COLUMNS\fR, \fBGPUTOP_SORT\fR, \fBGPUTOP_GROUP\fR, \fBGPUTOP_CONFIG\fR, \fBGPUTOP_NVML_LIB\fR
 Defaults of the flags with these names.
 .TP
+\fBCUDA_VISIBLE_DEVICES\fR, \fBCUDA_DEVICE_ORDER\fR
+\fBgputop free\fR takes only GPUs that these show to CUDA, and sets them for its command.
+.TP
 \fBNO_COLOR\fR
 Disables colours if set and not empty.
 .SH EXIT STATUS

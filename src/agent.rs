@@ -77,6 +77,8 @@ struct GpuReadings {
     facts: GpuFacts,
     load: GpuLoad,
     health: GpuHealth,
+    /// Whether the GPU has no memory of its own, and uses that of the host.
+    shares_memory: bool,
     /// `None` unless the page of the GPU is open, or the agent was started with `--detail`.
     detail: Option<Box<GpuDetail>>,
     /// The processes in NVML's lists, sorted by PID, each once.
@@ -97,6 +99,7 @@ impl GpuReadings {
             facts: GpuFacts::missing(index, parent, false, why),
             load: GpuLoad::missing(now, why),
             health: GpuHealth::missing(now, vec![], why),
+            shares_memory: false,
             detail: None,
             processes: vec![],
             processes_missing: Some(why),

@@ -1,6 +1,7 @@
 //! The command line. Its types know clap; `options.rs` turns them into the option types of the other folders.
 
 mod file_action;
+mod free;
 mod nvidia_smi;
 mod option_order;
 mod options;
@@ -12,8 +13,6 @@ pub(crate) mod screenshot;
 mod values;
 
 use std::env;
-use std::ffi::OsString;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::file_action::FileAction;
+use self::free::FreeArgs;
 use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
 use self::record::{ClipArgs, RecordArgs};
 use self::recordings::{AnalyzeArgs, DiffArgs, ExportArgs, ReportArgs};
@@ -33,8 +33,8 @@ use crate::app::layout::GpuView;
 use crate::app::list_view::Grouping;
 use crate::app::process_columns::{ProcessColumn, Sort};
 use crate::app::settings::ThemeName;
-use crate::base::units::{Bytes, parse_span};
-use crate::commands::free;
+use crate::base::units::parse_span;
+use crate::commands::free::print_no_gpu;
 use crate::protocol::agent_options::Interval;
 use crate::source::ViaCommand;
 
@@ -346,42 +346,6 @@ pub(crate) struct ExplainArgs {
     pub(crate) output: OutputArgs,
 }
 
-#[derive(Debug, Clone, Args)]
-pub(crate) struct FreeArgs {
-    #[command(flatten)]
-    read: ReadArgs,
-
-    #[command(flatten)]
-    hosts: HostArgs,
-
-    /// Number of GPUs
-    #[arg(short = 'n', long, value_name = "COUNT", default_value = "1", value_parser = values::count)]
-    count: NonZeroUsize,
-
-    /// Take GPUs with this much free memory, such as `20GiB`, even if processes use them [default: unused GPUs]. Those of
-    /// another `gputop free -- COMMAND` of yours stay taken until its command ends
-    #[arg(long, value_name = "AMOUNT")]
-    memory: Option<Bytes>,
-
-    /// Take only GPUs on which no kernel ran for this time, such as `5m`; they are first watched for as long
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
-    idle: Option<Duration>,
-
-    /// Take only these GPUs, given by index, UUID or PCI bus ID
-    #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
-    id: Vec<String>,
-
-    /// Wait until enough GPUs are free
-    #[arg(long)]
-    wait: bool,
-
-    /// Run this command with `CUDA_VISIBLE_DEVICES` set; its exit code is the result. It is not run if too few GPUs are free.
-    /// No other `gputop free` of yours takes these GPUs before it and its children end. Without a command, print
-    /// `CUDA_VISIBLE_DEVICES=…`, with no GPU if too few are free
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "via")]
-    command: Vec<OsString>,
-}
-
 /// The subcommands.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Task {
@@ -459,8 +423,9 @@ pub fn parse() -> Cli {
     let args = option_order::after_subcommand(nvidia_smi::spelled_out(env::args_os()));
     Cli::try_parse_from(&args).and_then(Cli::with_useful_options).unwrap_or_else(|error| {
         // In `env $(gputop free --typo) python train.py`, the job must not use all GPUs.
-        if error.use_stderr() && args.get(1).is_some_and(|task| task == "free") {
-            let _closed: anyhow::Result<()> = free::print_no_gpu();
+        let prints_ids = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--ids");
+        if error.use_stderr() && args.get(1).is_some_and(|task| task == "free") && !prints_ids {
+            let _closed: anyhow::Result<()> = print_no_gpu();
         }
         nvidia_smi::explained(error, args.into_iter()).exit()
     })

@@ -15,3 +15,4 @@ pub mod playback;
 pub mod recorder_report;
 pub mod reply;
 pub mod snapshot;
+pub mod visible_gpus;

@@ -20,7 +20,8 @@ use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock, d
 use crate::base::units::Moment;
 use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::snapshot::{
-    Gpu, GpuProcess, Host, HostFacts, HostScan, Identity, Missing, MissingLists, Process, ProcessId, Snapshot,
+    Gpu, GpuProcess, Host, HostFacts, HostLoad, HostScan, Identity, Missing, MissingLists, Process, ProcessId,
+    SharedMemory, Snapshot,
 };
 
 /// The delay of the second pass after the first line. A rate needs two passes.
@@ -258,7 +259,9 @@ impl MainLoop {
             self.processes.begin_first_pass();
             self.read_largest();
         }
-        let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| join(gpu, &mut self.processes)).collect();
+        let host_load = self.host.load(now);
+        let join = |gpu| join(gpu, &host_load, &mut self.processes);
+        let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(join).collect();
         let past = std::mem::take(&mut self.readings.past);
         let related = self.scan.as_ref().map_or_else(|| [].into(), |scan| scan.related.clone());
         self.processes.read_related(&related, self.is_full_scan_requested);
@@ -280,7 +283,7 @@ impl MainLoop {
             interval_ms: u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX),
             host: Host {
                 facts: self.host_facts.clone(),
-                load: self.host.load(now),
+                load: host_load,
                 scan: scan.unwrap_or_else(|| HostScan::missing(Moment(0), 0, 0, Missing::NotYet)),
             },
             driver: self.readings.driver.clone(),
@@ -383,7 +386,8 @@ fn limit_processes(gpus: &mut [GpuReadings], most: usize) {
 }
 
 /// Converts the readings of a GPU to the protocol's type, and looks up its processes in `/proc`.
-fn join(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
+fn join(gpu: &GpuReadings, host: &HostLoad, processes: &mut Processes) -> Gpu {
+    let shared_memory = || Some(SharedMemory { used: host.memory_used.ok()?, total: host.memory_total.ok()? });
     let gpu_processes = gpu.processes.iter().map(|process| GpuProcess {
         process: processes.read_listed(process.pid, process.listed, process.memory),
         usage: process.usage,
@@ -396,6 +400,7 @@ fn join(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
         facts: gpu.facts.clone(),
         load: gpu.load.clone(),
         health: gpu.health.clone(),
+        shared_memory: gpu.shares_memory.then(shared_memory).flatten(),
         detail: gpu.detail.clone(),
         processes: gpu_processes.collect(),
         missing: MissingLists { processes: gpu.processes_missing },

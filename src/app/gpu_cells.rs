@@ -50,7 +50,7 @@ pub(crate) fn short_name(name: &str) -> &str {
     name.strip_prefix("NVIDIA ").unwrap_or(name)
 }
 
-/// Used and total memory: `61.2/79.6G`.
+/// Used and total memory: `61.2/79.6G`; of the host, where the GPU shares it.
 fn memory(gpu: &Gpu) -> String {
     // From here on one decimal place would make the amount wider than its column.
     const WITHOUT_DECIMALS: f64 = 99.95;
@@ -58,9 +58,11 @@ fn memory(gpu: &Gpu) -> String {
         gib if gib < WITHOUT_DECIMALS => format!("{gib:.1}"),
         gib => format!("{gib:.0}"),
     };
-    match (gpu.load.memory_used, gpu.load.memory_total) {
-        (Ok(used), Ok(total)) => format!("{}/{}G", gib(used), gib(total)),
-        (used, _) => word(used),
+    let own = gpu.load.memory_used.and_then(|used| Ok((used, gpu.load.memory_total?)));
+    let shared = gpu.shared_memory.map(|shared| (shared.used, shared.total));
+    match own.or_else(|reason| shared.ok_or(reason)) {
+        Ok((used, total)) => format!("{}/{}G", gib(used), gib(total)),
+        Err(reason) => reason.to_string(),
     }
 }
 

@@ -4,14 +4,11 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 
-use super::{
-    AgentArgs, Cli, ExplainArgs, FormatArgs, FreeArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs, ScreenArgs, Task,
-};
+use super::{AgentArgs, Cli, ExplainArgs, FormatArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs, ScreenArgs, Task};
 use crate::app::alert_scope::AlertScope;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::doctor::{AuditLogState, DoctorOptions, SettingsState};
 use crate::commands::explain::ExplainOptions;
-use crate::commands::free::FreeOptions;
 use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{FieldTable, Query, QueryOptions};
 use crate::commands::report::{ChosenColumns, ChosenProcesses, ReadOptions, ReportFormat, ReportOptions};
@@ -217,20 +214,6 @@ impl From<&ExplainArgs> for ExplainOptions {
             read: args.read.options(&HostArgs::default(), None),
             json: args.output.json,
             ascii: is_ascii(args.output.ascii),
-        }
-    }
-}
-
-impl From<&FreeArgs> for FreeOptions {
-    fn from(args: &FreeArgs) -> Self {
-        Self {
-            read: args.read.options(&args.hosts, None),
-            count: args.count.get(),
-            memory: args.memory,
-            idle: args.idle,
-            ids: args.id.clone(),
-            wait: args.wait,
-            command: args.command.clone(),
         }
     }
 }

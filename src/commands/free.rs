@@ -1,9 +1,10 @@
 //! `gputop free`: runs a command on GPUs that a job may take, or prints these GPUs as `CUDA_VISIBLE_DEVICES`.
 //!
-//! Reads an agent as every report does. GPUs are named by UUID, because CUDA's indexes (fastest first) differ from NVML's
-//! (by PCI bus).
+//! Reads an agent as every report does. GPUs are named by NVML's indexes, which are CUDA's in the order of the PCI bus: many
+//! programs parse the variable as integers.
 
 mod gpu_locks;
+mod inherited_gpus;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,17 +13,21 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use self::gpu_locks::{GpuLock, LockFolder};
+use self::inherited_gpus::InheritedGpus;
 use crate::app::unknown_processes;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent};
 use crate::commands::replace_program::replace_program;
 use crate::commands::report::{self, Exit, HostState, ReadOptions, gpu_ids};
 use crate::model::{self, HostModel, Total};
-use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot, Use};
-use crate::source;
+use crate::protocol::snapshot::{Cause, Gpu, GpuUuid, Missing, Reading, SharedMemory, Snapshot, Trouble, Use};
+use crate::source::{self, Source};
 
 /// The variable that limits CUDA to some GPUs. If it is set to no GPU, CUDA finds none; if it is not set, CUDA finds all.
 const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+/// The variable that says what the numbers in [`VARIABLE`] mean, and the value for NVML's order.
+const ORDER_VARIABLE: &str = "CUDA_DEVICE_ORDER";
+const BUS_ORDER: &str = "PCI_BUS_ID";
 
 /// Which GPUs are wanted.
 #[derive(Debug)]
@@ -39,12 +44,16 @@ pub struct FreeOptions {
     pub ids: Vec<String>,
     /// Whether to wait until there are enough.
     pub wait: bool,
+    /// Whether GPUs are named by UUID, although their indexes would do.
+    pub by_uuid: bool,
+    /// Whether only the IDs are printed, and nothing if too few GPUs are free.
+    pub only_ids: bool,
     /// The command to run on the GPUs, with its arguments. If it is empty, the GPUs are printed.
     pub command: Vec<OsString>,
 }
 
 /// Runs the command on free GPUs, in place of this program, so that its exit code is the result. Without a command, prints
-/// `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, after `HOST=NAME` if there are several hosts.
+/// `CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,3`, after `HOST=NAME` if there are several hosts.
 ///
 /// If too few GPUs are free, the command is not run, and `CUDA_VISIBLE_DEVICES=` is printed: `env $(gputop free) python
 /// train.py` must not use all GPUs then.
@@ -53,11 +62,19 @@ pub struct FreeOptions {
 ///
 /// When no agent can be started, or the standard output cannot be written.
 pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
+    if options.only_ids && options.read.sources.len() > 1 {
+        report::print_error(&Text::new("--ids names no host: leave it out, or give one --via only"));
+        return Ok(Exit::Usage.into());
+    }
     let found = find(options);
     match (&found, options.command.split_first()) {
         (Ok(Ok(found)), Some((program, arguments))) => return run_on(program, arguments, &found.gpus),
-        (Ok(Ok(found)), None) => report::print(format!("{}{VARIABLE}={}\n", found.host, found.gpus).as_bytes())?,
+        (Ok(Ok(found)), None) if options.only_ids => report::print(format!("{}\n", found.gpus).as_bytes())?,
+        (Ok(Ok(FoundGpus { host, gpus, .. })), None) => {
+            report::print(format!("{host}{ORDER_VARIABLE}={BUS_ORDER} {VARIABLE}={gpus}\n").as_bytes())?;
+        }
         (_, Some(_)) => {}
+        (_, None) if options.only_ids => {}
         (_, None) => print_no_gpu()?,
     }
     Ok(match found? {
@@ -85,13 +102,18 @@ fn run_on(program: &OsString, arguments: &[OsString], gpus: &str) -> anyhow::Res
         source::reap_agents().await;
         Ok(())
     })?;
-    Ok(replace_program(Command::new(program).args(arguments).env(VARIABLE, gpus)))
+    let mut command = Command::new(program);
+    Ok(replace_program(command.args(arguments).env(ORDER_VARIABLE, BUS_ORDER).env(VARIABLE, gpus)))
 }
 
 /// Reads the hosts until one has enough free GPUs, or it is certain that none has.
 fn find(options: &FreeOptions) -> anyhow::Result<Result<FoundGpus, (Exit, String)>> {
-    let search = || FreeGpuSearch { options, began: None, idle_since: HashMap::new(), has_warned: false };
-    let mut searches: Vec<_> = options.read.sources.iter().map(|_| search()).collect();
+    let search = |source: &Source| {
+        // The variable concerns this host.
+        let inherited = matches!(source, Source::LocalAgent(_)).then(InheritedGpus::from_env).flatten();
+        FreeGpuSearch { options, inherited, began: None, idle_since: HashMap::new(), has_warned: false }
+    };
+    let mut searches: Vec<_> = options.read.sources.iter().map(search).collect();
     let found = report::read_until(&options.read, true, |hosts| {
         let snapshots: Vec<&Snapshot> = hosts.iter().filter_map(|host| Some(host.seen?.1)).collect();
         let unknown = gpu_ids::unknown(&snapshots, &options.ids);
@@ -112,7 +134,7 @@ fn find(options: &FreeOptions) -> anyhow::Result<Result<FoundGpus, (Exit, String
 struct FoundGpus {
     /// `HOST=NAME `, or empty if there is one host only.
     host: String,
-    /// The UUIDs, separated by commas.
+    /// The indexes or UUIDs, separated by commas.
     gpus: String,
     /// The command inherits the locks.
     _locks: Vec<GpuLock>,
@@ -140,6 +162,8 @@ fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> Search
 
 struct FreeGpuSearch<'a> {
     options: &'a FreeOptions,
+    /// The GPUs that this process may use; `None` if it may use all.
+    inherited: Option<InheritedGpus>,
     /// The time of the first snapshot; `None` before it.
     began: Option<Moment>,
     idle_since: HashMap<GpuUuid, Moment>,
@@ -159,8 +183,17 @@ impl FreeGpuSearch<'_> {
             );
             return Some(Err((Exit::of_snapshot(snapshot, true), reason)));
         }
-        let is_candidate =
-            |gpu: &&Gpu| !is_split(snapshot, gpu) && gpu_ids::is_chosen(snapshot, gpu, &self.options.ids);
+        let visible = match self.inherited.as_ref().map(|inherited| inherited.visible(&snapshot.gpus)).transpose() {
+            // The names of all GPUs say in which order CUDA counts them.
+            Err(_) if snapshot.gpus.iter().any(is_starting) => return None,
+            Err(reason) => return Some(Err((Exit::Error, reason))),
+            Ok(visible) => visible,
+        };
+        let is_candidate = |gpu: &&Gpu| {
+            visible.as_ref().is_none_or(|visible| visible.contains(&&gpu.uuid))
+                && !is_split(snapshot, gpu)
+                && gpu_ids::is_chosen(snapshot, gpu, &self.options.ids)
+        };
         let candidates: Vec<&Gpu> = snapshot.gpus.iter().filter(is_candidate).collect();
         for gpu in &candidates {
             if gpu.load.sm == Ok(Percent::new(0.0)) {
@@ -177,7 +210,7 @@ impl FreeGpuSearch<'_> {
                 Some(reason) => taken.push((gpu, reason)),
             }
         }
-        free.sort_by_key(|gpu| (std::cmp::Reverse(gpu.load.memory_free.unwrap_or_default()), gpu.facts.index));
+        free.sort_by_key(|gpu| (std::cmp::Reverse(free_memory(gpu).unwrap_or_default()), gpu.facts.index));
         let wanted = self.options.count;
         let (mut chosen, mut locks) = (Vec::new(), Vec::new());
         let folder = LockFolder::open().inspect_err(|reason| self.warn(reason)).ok();
@@ -188,14 +221,17 @@ impl FreeGpuSearch<'_> {
             match folder.as_ref().map(|folder| folder.lock(&gpu.uuid)).transpose() {
                 Ok(Some(None)) => taken.push((gpu, "is taken by another gputop free".to_owned())),
                 Ok(lock) => {
-                    chosen.push(gpu.uuid.0.as_str());
+                    chosen.push(gpu);
                     locks.extend(lock.flatten());
                 }
                 Err(error) => taken.push((gpu, format!("cannot be locked ({error})"))),
             }
         }
         if chosen.len() == wanted {
-            return Some(Ok(FoundGpus { host: String::new(), gpus: chosen.join(","), _locks: locks }));
+            let by_uuid = self.options.by_uuid || !are_indexes_certain(snapshot);
+            let id = |gpu: &&Gpu| if by_uuid { gpu.uuid.to_string() } else { gpu.facts.index.to_string() };
+            let gpus = chosen.iter().map(id).collect::<Vec<_>>().join(",");
+            return Some(Ok(FoundGpus { host: String::new(), gpus, _locks: locks }));
         }
         let is_possible = suitable >= wanted;
         // A GPU that was busy in the first snapshot is idle for the wanted time only after that time.
@@ -203,7 +239,10 @@ impl FreeGpuSearch<'_> {
             return None;
         }
         let mut reason = match (wanted, chosen.len()) {
-            _ if !is_possible => format!("this host has {suitable} of the {wanted} GPUs that are wanted"),
+            _ if !is_possible => {
+                let within = self.inherited.as_ref().map_or_else(String::new, InheritedGpus::within);
+                format!("{within}this host has {suitable} of the {wanted} GPUs that are wanted")
+            }
             (1, _) => "no GPU is free".to_owned(),
             (_, count) => format!("only {count} of the {wanted} GPUs that are wanted are free"),
         };
@@ -224,7 +263,8 @@ impl FreeGpuSearch<'_> {
 
     /// Whether the job could take the GPU once no other job uses it.
     fn is_suitable(&self, gpu: &Gpu) -> bool {
-        let is_too_small = gpu.load.memory_total.is_ok_and(|total| total < self.options.memory.unwrap_or_default());
+        let total = gpu.load.memory_total.or(gpu.shared_memory.map(|shared| shared.total).ok_or(Missing::Unsupported));
+        let is_too_small = total.is_ok_and(|total| total < self.options.memory.unwrap_or_default());
         !is_too_small && (gpu.facts.parent.is_none() || self.options.count == 1)
     }
 
@@ -236,16 +276,21 @@ impl FreeGpuSearch<'_> {
         if gpu.facts.parent.is_some() && self.options.count > 1 {
             return Some("is a MIG instance, and CUDA gives a process only one of these".to_owned());
         }
-        match gpu.load.memory_free {
-            Ok(free) if free < self.options.memory.unwrap_or_default() => return Some(format!("has {free} free")),
-            Ok(_) => {}
-            Err(reason) => return Some(format!("does not report its free memory ({reason})")),
-        }
-        if self.options.memory.is_none() {
-            if let (Some(reason), Ok(used)) = (unknown_processes::reason(gpu), gpu.load.memory_used)
-                && model::idle_memory(gpu).is_none_or(|idle| used > idle)
-            {
-                return Some(format!("has {used} in use by processes that are not known: {reason}"));
+        if let Some(memory) = self.options.memory {
+            match free_memory(gpu) {
+                Ok(free) if free < memory => return Some(format!("has {free} free")),
+                Ok(_) => {}
+                Err(reason) => return Some(format!("does not report its free memory ({reason})")),
+            }
+        } else {
+            // A GPU is judged by its processes and by its memory, or by what is known of the two.
+            match (unknown_processes::reason(gpu), gpu.load.memory_used) {
+                (None, _) => {}
+                (Some(_), Err(_)) => return Some("reports neither its processes nor its memory".to_owned()),
+                (Some(reason), Ok(used)) if model::idle_memory(gpu).is_none_or(|idle| used > idle) => {
+                    return Some(format!("has {used} in use by processes that are not known: {reason}"));
+                }
+                (Some(_), Ok(_)) => {}
             }
             // Graphics processes do not count: a desktop stays on its GPU, and leaves room for jobs.
             let computing = gpu.processes.iter().filter(|gpu_process| gpu_process.usage != Use::Graphics);
@@ -277,4 +322,25 @@ impl FreeGpuSearch<'_> {
 /// Whether the GPU is split into MIG instances, which have its memory.
 fn is_split(snapshot: &Snapshot, gpu: &Gpu) -> bool {
     gpu.health.mig == Ok(true) || snapshot.gpus.iter().any(|instance| instance.facts.parent.as_ref() == Some(&gpu.uuid))
+}
+
+/// The free memory of a GPU, or the free memory of the host that the GPU shares.
+fn free_memory(gpu: &Gpu) -> Reading<Bytes> {
+    let of_shared = |shared: SharedMemory| shared.total.saturating_sub(shared.used);
+    gpu.load.memory_free.or_else(|reason| gpu.shared_memory.map(of_shared).ok_or(reason))
+}
+
+/// Whether CUDA, in the order of the PCI bus, gives each GPU the index that NVML gives it. A GPU that is split by MIG may have
+/// none, and a lost one may still have one.
+fn are_indexes_certain(snapshot: &Snapshot) -> bool {
+    let is_whole = |gpu: &Gpu| matches!(gpu.health.mig, Ok(false) | Err(Missing::Unsupported));
+    snapshot.gpus.iter().all(|gpu| gpu.facts.parent.is_none() && is_whole(gpu) && !is_lost(gpu))
+}
+
+fn is_lost(gpu: &Gpu) -> bool {
+    gpu.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Lost)
+}
+
+fn is_starting(gpu: &Gpu) -> bool {
+    gpu.facts.name == Err(Missing::NotYet) && gpu.trouble.as_ref().is_none_or(Trouble::is_starting)
 }

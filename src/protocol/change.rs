@@ -14,7 +14,7 @@ use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{
     AllocatorStats, Driver, Failure, Gpu, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuProcess, GpuUuid, Host,
     HostFacts, HostLoad, HostScan, MissingLists, ProbeReading, Process, ProcessFacts, ProcessId, ProcessLoad, Reading,
-    Snapshot, Trouble,
+    SharedMemory, Snapshot, Trouble,
 };
 
 /// A new value, or `None` for one that did not change.
@@ -116,6 +116,9 @@ pub struct GpuChange {
     /// Readings that change rarely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Update<GpuHealth>,
+    /// The memory of the host that the GPU shares; `null` when it is not known to share any.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub shared_memory: Update<Option<SharedMemory>>,
     /// Readings of the GPU's page; `null` when they are no longer read.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub detail: Update<Option<Box<GpuDetail>>>,
@@ -143,7 +146,8 @@ pub struct GpuChange {
 impl GpuChange {
     /// Returns the difference; `None` when there is none.
     fn between(old: &Gpu, new: &Gpu) -> Option<Self> {
-        let Gpu { uuid, facts, load, health, detail, processes, missing, device_file_holders, trouble, failures } = new;
+        let Gpu { uuid, facts, load, health, shared_memory, detail, .. } = new;
+        let Gpu { processes, missing, device_file_holders, trouble, failures, .. } = new;
         let changed_processes = old.processes != *processes;
         let process_columns =
             changed_processes.then(|| GpuProcessColumns::between(&old.processes, processes)).flatten();
@@ -152,6 +156,7 @@ impl GpuChange {
             facts: update(&old.facts, facts),
             load: update(&old.load, load),
             health: update(&old.health, health),
+            shared_memory: update(&old.shared_memory, shared_memory),
             detail: update(&old.detail, detail),
             processes: (changed_processes && process_columns.is_none()).then(|| processes.clone()),
             process_columns,
@@ -173,6 +178,7 @@ impl GpuChange {
         replace(&mut gpu.facts, self.facts);
         replace(&mut gpu.load, self.load);
         replace(&mut gpu.health, self.health);
+        replace(&mut gpu.shared_memory, self.shared_memory);
         replace(&mut gpu.detail, self.detail);
         replace(&mut gpu.processes, self.processes);
         if let Some(columns) = self.process_columns {

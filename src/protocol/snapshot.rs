@@ -40,7 +40,7 @@ pub use self::readings::{
 };
 pub use self::trouble::{Cause, Failure, Trouble};
 use crate::base::text::Text;
-use crate::base::units::Moment;
+use crate::base::units::{Bytes, Moment};
 
 /// A value that was read, or the reason why there is none.
 pub type Reading<T> = Result<T, Missing>;
@@ -159,6 +159,17 @@ pub struct Driver {
     pub failures: Vec<Failure>,
 }
 
+/// The memory of the host, which a GPU shares with the CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SharedMemory {
+    /// Memory in use by all programs of the host: total minus available.
+    #[serde(rename = "used_bytes")]
+    pub used: Bytes,
+    /// Total memory.
+    #[serde(rename = "total_bytes")]
+    pub total: Bytes,
+}
+
 /// The lists of a GPU that could not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MissingLists {
@@ -185,6 +196,10 @@ pub struct Gpu {
     pub load: GpuLoad,
     /// Readings that change rarely.
     pub health: GpuHealth,
+    /// The memory of the host, where the GPU has none of its own and shares it with the CPUs (unified memory, as of a GB10);
+    /// absent for other GPUs. The memory of the GPU is then unsupported in `load`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_memory: Option<SharedMemory>,
     /// Readings of the GPU's page; absent unless the agent was started with `--detail`, or the page was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<GpuDetail>>,

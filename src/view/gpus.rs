@@ -262,6 +262,9 @@ fn draw_cell(
             let latest = model.latest().filter(|_| !is_old);
             let parts = latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu, model.unaccounted()).ok());
             match parts.zip(load.memory_total.ok()) {
+                _ if gpu.shared_memory.is_some() => {
+                    pen.cell(shared_memory_words(columns.bar), columns.bar, Align::Left, theme.dim()).skip(1)
+                }
                 Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, style).skip(1),
                 None => pen.gauge(theme, share, columns.bar, Fill::Allocated, style).skip(1),
             };
@@ -274,6 +277,15 @@ fn draw_cell(
             pen.gauge(theme, share, columns.bar, Fill::Busy, style).skip(1);
         }
         _ => _ = pen.cell(cell.text, columns.width(column), column.spec().align, cell_style).skip(1),
+    }
+}
+
+/// The words in the place of the bar of a GPU that shares the memory of the host: the figure after them is the host's.
+fn shared_memory_words(width: usize) -> &'static str {
+    match width {
+        20.. => "shared with the host",
+        6.. => "shared",
+        _ => "sh",
     }
 }
 

@@ -12,13 +12,18 @@ const NO_SUCH_GPU: i32 = 6;
 /// With this output, `env $(gputop free) python train.py` uses no GPU. With none, it would use all of them.
 const NO_GPU: &[u8] = b"CUDA_VISIBLE_DEVICES=\n";
 
-/// Returns the printed UUIDs.
+/// Returns the printed GPUs, as in `0,3`.
 #[track_caller]
-fn printed_uuids(output: &Output) -> Vec<String> {
+fn printed(output: &Output) -> String {
     let text = output.text();
-    let uuids = text.strip_prefix("CUDA_VISIBLE_DEVICES=").and_then(|text| text.strip_suffix('\n'));
-    let uuids = uuids.unwrap_or_else(|| panic!("{text:?} {}", output.stderr));
-    uuids.split(',').map(str::to_owned).collect()
+    let gpus = text.strip_prefix("CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=");
+    gpus.and_then(|gpus| gpus.strip_suffix('\n')).unwrap_or_else(|| panic!("{text:?} {}", output.stderr)).to_owned()
+}
+
+/// Runs `gputop free` with a value of `CUDA_VISIBLE_DEVICES`.
+fn free_within(host: &Host, visible: &str, arguments: &[&str]) -> Output {
+    let mut command = host.gputop(["free"].iter().chain(arguments).copied());
+    run(command.env("CUDA_VISIBLE_DEVICES", visible))
 }
 
 fn uuid(host: &mut Host, gpu: usize) -> String {
@@ -42,9 +47,9 @@ fn four_gpus() -> Host {
 
 #[test]
 fn gpus_without_processes_are_free() {
-    let mut host = four_gpus();
+    let host = four_gpus();
     let output = host.run(["free", "-n", "2"]);
-    assert_eq!((output.code, printed_uuids(&output)), (0, vec![uuid(&mut host, 1), uuid(&mut host, 3)]));
+    assert_eq!((output.code, printed(&output)), (0, "1,3".to_owned()));
     let output = host.run(["free", "-n", "3"]);
     assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, NO_GPU));
     assert!(output.stderr.contains("2 of the 3 GPUs"), "{}", output.stderr);
@@ -57,7 +62,7 @@ fn only_gpus_with_the_given_ids_are_taken() {
     let last = uuid(&mut host, 3);
     for ids in ["3", "0,3", &last] {
         let output = host.run(["free", "-i", ids]);
-        assert_eq!((output.code, printed_uuids(&output)), (0, vec![last.clone()]), "{ids}: {}", output.stderr);
+        assert_eq!((output.code, printed(&output)), (0, "3".to_owned()), "{ids}: {}", output.stderr);
     }
     for (arguments, code, reason) in [
         (["-i", "0"].as_slice(), NONE_FREE, "no GPU is free: GPU 0 has 1 process on it with 70.0 GiB\n"),
@@ -75,15 +80,15 @@ fn a_gpu_with_unaccounted_memory_is_not_free() {
     let mut host = four_gpus();
     host.change(|world| world.gpus[1].memory.unaccounted = 5 * GIB);
     let output = host.run(["free"]);
-    assert_eq!((output.code, printed_uuids(&output)), (0, vec![uuid(&mut host, 3)]));
+    assert_eq!((output.code, printed(&output)), (0, "3".to_owned()));
 }
 
 #[test]
 fn with_memory_other_processes_do_not_matter() {
-    let mut host = four_gpus();
+    let host = four_gpus();
     let output = host.run(["free", "-n", "3", "--memory", "20GiB"]);
     // The most free memory comes first.
-    assert_eq!((output.code, printed_uuids(&output)), (0, [1, 3, 2].map(|gpu| uuid(&mut host, gpu)).to_vec()));
+    assert_eq!((output.code, printed(&output)), (0, "1,3,2".to_owned()));
     let output = host.run(["free", "--memory", "20 parsec"]);
     assert!(output.code == 2 && output.stderr.contains("no unit of memory"), "{}", output.stderr);
 }
@@ -104,7 +109,7 @@ fn a_busy_gpu_is_not_idle() {
     );
     host.change(|world| world.gpus[1].utilization.gpu = Some(0));
     let output = host.run(["free", "--interval", "100ms", "--idle", "300ms"]);
-    assert_eq!((output.code, printed_uuids(&output)), (0, vec![uuid(&mut host, 1)]));
+    assert_eq!((output.code, printed(&output)), (0, "1".to_owned()));
 }
 
 #[test]
@@ -125,7 +130,7 @@ fn wait_waits_for_a_free_gpu() {
     let mut text = String::new();
     let out = waiting.child().stdout.as_mut().expect("stdout is piped");
     out.read_to_string(&mut text).expect("a pipe can be read");
-    assert_eq!(text, format!("CUDA_VISIBLE_DEVICES={}\n", uuid(&mut host, 0)));
+    assert_eq!(text, "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0\n");
 }
 
 #[test]
@@ -139,11 +144,11 @@ fn without_a_driver_no_gpu_is_free() {
 
 #[test]
 fn a_command_runs_on_the_free_gpus_and_its_exit_code_is_the_result() {
-    let mut host = four_gpus();
-    let script = "echo $CUDA_VISIBLE_DEVICES; cat /proc/$$/task/$$/children; exit 7";
+    let host = four_gpus();
+    let script = "echo $CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES; cat /proc/$$/task/$$/children; exit 7";
     let output = host.run(["free", "-n", "2", "--", "sh", "-c", script]);
     // The command has no child that it did not start, such as the agent.
-    let expected = format!("{},{}\n", uuid(&mut host, 1), uuid(&mut host, 3));
+    let expected = "PCI_BUS_ID 1,3\n".to_owned();
     let text = output.text();
     let (line, children) = text.split_once('\n').expect("sh printed a line");
     assert_eq!((output.code, format!("{line}\n"), output.stderr.as_str()), (7, expected, ""));
@@ -180,7 +185,7 @@ fn more_gpus_than_the_host_has_are_never_waited_for() {
 
 #[test]
 fn a_gpu_stays_taken_until_the_command_and_its_children_have_ended() {
-    let mut host = four_gpus();
+    let host = four_gpus();
     // The child keeps the lock after the command has ended. No memory shows up.
     let script = "sleep 1000 >/dev/null & echo $!; read line";
     let mut command = host.gputop(["free", "--", "sh", "-c", script]);
@@ -190,8 +195,7 @@ fn a_gpu_stays_taken_until_the_command_and_its_children_have_ended() {
         .read_line(&mut line)
         .expect("a pipe can be read");
     let child = ProcessHandle::open(line.trim().parse().expect("sh prints the PID"));
-    let other = uuid(&mut host, 3);
-    assert_eq!(printed_uuids(&host.run(["free"])), [other.as_str()]);
+    assert_eq!(printed(&host.run(["free"])), "3");
     drop(job.child().stdin.take());
     assert_eq!(exit_code(job.wait()), 1);
     let output = host.run(["free", "-n", "2"]);
@@ -199,7 +203,7 @@ fn a_gpu_stays_taken_until_the_command_and_its_children_have_ended() {
     assert!(output.stderr.contains("GPU 1 is taken by another gputop free"), "{}", output.stderr);
     child.kill();
     child.wait_for_end();
-    assert_eq!(printed_uuids(&host.run(["free", "-n", "2"])), [uuid(&mut host, 1), other]);
+    assert_eq!(printed(&host.run(["free", "-n", "2"])), "1,3");
 }
 
 #[test]
@@ -225,9 +229,127 @@ fn sessions_with_other_variables_have_the_same_locks() {
     let started = job.child().stdout.as_mut().expect("stdout is piped").read_exact(&mut [0]);
     started.expect("the job has its GPU");
     let output = run(host.gputop(["free"]).env_remove("GPUTOP_DEVICES"));
-    assert_eq!(printed_uuids(&output), [uuids[1].as_str()], "{}", output.stderr);
+    assert_eq!(printed(&output), "3", "{}", output.stderr);
     for uuid in uuids {
         let folder = format!("/tmp/gputop-{}", rustix::process::geteuid().as_raw());
         fs::remove_file(format!("{folder}/{uuid}.lock")).expect("both GPUs were locked");
     }
+}
+
+#[test]
+fn only_gpus_of_the_inherited_variable_are_taken() {
+    let mut host = four_gpus();
+    let [first, last] = [0, 3].map(|gpu| uuid(&mut host, gpu));
+    for (visible, gpus) in [
+        ("0,3", "3"),
+        ("3,1", "1"),
+        // The list ends at the first entry that names no GPU.
+        ("3,-1,1", "3"),
+        ("3,x,1", "3"),
+        (&last[..12], "3"),
+        (&format!("{first},{last}"), "3"),
+    ] {
+        let output = free_within(&host, visible, &[]);
+        assert_eq!((output.code, printed(&output).as_str()), (0, gpus), "{visible}: {}", output.stderr);
+    }
+    // A person who was given GPU 0 gets no other.
+    let output = free_within(&host, "0", &[]);
+    assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, NO_GPU), "{}", output.stderr);
+    assert_eq!(output.stderr, "gputop: no GPU is free: GPU 0 has 1 process on it with 70.0 GiB\n");
+    for visible in ["", "-1", "NoDevFiles", "1,1", "9", "GPU-ff", "GPU-0"] {
+        // No wait for a GPU that the variable will never show.
+        let output = free_within(&host, visible, &["--wait"]);
+        assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, NO_GPU), "{visible}: {}", output.stderr);
+        let reason = "this host has 0 of the 1 GPUs that are wanted";
+        assert_eq!(output.stderr, format!("gputop: within CUDA_VISIBLE_DEVICES={visible}, {reason}\n"));
+    }
+    let output = free_within(&host, "0,2", &["-i", "1"]);
+    assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, NO_GPU), "{}", output.stderr);
+}
+
+#[test]
+fn numbers_whose_meaning_is_not_certain_are_refused() {
+    let mut host = Host::new(["H100", "A100"]);
+    let last = uuid(&mut host, 1);
+    let output = free_within(&host, "1", &["--wait"]);
+    assert_eq!((output.code, output.stdout.as_slice()), (1, NO_GPU), "{}", output.stderr);
+    assert!(output.stderr.contains("CUDA_VISIBLE_DEVICES=1 means is not certain"), "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    let output = free_within(&host, "1", &["--", "echo", "trains"]);
+    assert_eq!((output.code, output.text().as_str()), (1, ""));
+    assert_eq!(printed(&free_within(&host, &last, &[])), "1");
+    let mut command = host.gputop(["free"]);
+    command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", "1");
+    assert_eq!(printed(&run(&mut command)), "1");
+
+    // A GPU that was lost may have changed the numbers of others.
+    let mut host = Host::new(["H100"; 3]);
+    host.change(|world| world.gpus[0].falls_off_the_bus());
+    let output = free_within(&host, "1", &[]);
+    assert_eq!((output.code, output.stdout.as_slice()), (1, NO_GPU), "{}", output.stderr);
+    assert!(output.stderr.contains("because GPU 0 is lost"), "{}", output.stderr);
+}
+
+#[test]
+fn gpus_are_named_by_uuid_where_their_numbers_are_not_certain_and_on_request() {
+    let mut host = Host::new(["H100"; 2]);
+    let last = uuid(&mut host, 1);
+    assert_eq!(printed(&host.run(["free", "-i", "1", "--uuid"])), last);
+    host.change(|world| world.gpus[0].falls_off_the_bus());
+    assert_eq!(printed(&host.run(["free"])), last);
+
+    let mut host = Host::new(["A100-MIG", "A100"]);
+    let [instance, whole] = {
+        let mut uuids = [String::new(), String::new()];
+        host.change(|world| uuids = [world.gpus[0].instances()[1].uuid.clone(), world.gpus[1].uuid.clone()]);
+        uuids
+    };
+    assert_eq!(printed(&host.run(["free", "-i", "1"])), whole);
+    // An instance, by a part of its UUID that no other has.
+    assert_eq!(printed(&free_within(&host, &instance, &[])), instance);
+}
+
+#[test]
+fn with_ids_only_the_ids_are_printed_and_nothing_on_failure() {
+    let host = four_gpus();
+    let output = host.run(["free", "-n", "2", "--ids"]);
+    assert_eq!((output.code, output.text().as_str()), (0, "1,3\n"));
+    for arguments in [["-n", "3"], ["-n", "two"], ["--nvml-lib", "/nowhere/libnvidia-ml.so.1"], ["--via", "a"]] {
+        let output = host.run(["free", "--ids"].iter().chain(&arguments).copied());
+        assert_eq!((output.text().as_str(), output.stderr.is_empty()), ("", false), "{arguments:?}");
+        assert_ne!(output.code, 0, "{arguments:?}");
+    }
+    // A script that ends at the first error never starts its program.
+    let script = format!("set -e; gpus=$({} free --ids -n 3); echo [$gpus]", env!("CARGO_BIN_EXE_gputop"));
+    let output = run(host.set_environment(&mut Command::new("sh")).args(["-c", &script]));
+    assert_eq!((output.code, output.text().as_str()), (NONE_FREE, ""), "{}", output.stderr);
+}
+
+#[test]
+fn a_gpu_is_judged_by_what_is_known_of_its_processes_and_memory() {
+    let free = |host: &Host| {
+        let output = host.run(["free", "--ids"]);
+        (output.code, output.text(), output.stderr)
+    };
+    // Without a reading of memory: by the processes.
+    let mut host = Host::new(["GB10"]);
+    assert_eq!(free(&host), (0, "0\n".to_owned(), String::new()));
+    // The host's memory, which the GPU shares.
+    assert_eq!(host.run(["free", "--memory", "1MiB", "--ids"]).text(), "0\n");
+    assert_eq!(host.run(["free", "--memory", "900TiB", "--ids"]).code, NONE_FREE);
+    host.start_sleep(0, GIB);
+    let (code, _, reason) = free(&host);
+    assert!(code == NONE_FREE && reason.contains("GPU 0 has 1 process on it with 1.0 GiB"), "{reason}");
+    // Without both: never.
+    let mut host = Host::new(["GB10"]);
+    host.change(|world| world.gpus[0].no_process_lists = true);
+    let (code, _, reason) = free(&host);
+    assert!(code == NONE_FREE && reason.contains("reports neither its processes nor its memory"), "{reason}");
+    // Without a list of processes: by the memory.
+    let mut host = Host::new(["H100"]);
+    host.change(|world| world.gpus[0].no_process_lists = true);
+    assert_eq!(free(&host), (0, "0\n".to_owned(), String::new()));
+    host.change(|world| world.gpus[0].memory.unaccounted = 20 * GIB);
+    let (code, _, reason) = free(&host);
+    assert!(code == NONE_FREE && reason.contains("has 20.0 GiB in use by processes that are not known"), "{reason}");
 }

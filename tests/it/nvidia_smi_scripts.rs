@@ -297,7 +297,8 @@ fn an_unknown_id_is_reported_and_the_known_ones_are_printed() {
 fn free_gives_a_job_at_most_one_mig_instance() {
     let host = Host::new(["A100-MIG"]);
     let one = host.run(["free"]);
-    assert!(one.code == OK && one.text().starts_with("CUDA_VISIBLE_DEVICES=MIG-"), "{}{}", one.text(), one.stderr);
+    let line = "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=MIG-";
+    assert!(one.code == OK && one.text().starts_with(line), "{}{}", one.text(), one.stderr);
     let two = host.run(["free", "-n", "2"]);
     assert!(
         two.code == NONE_FREE && two.stderr.contains("CUDA gives a process only one"),

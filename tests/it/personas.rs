@@ -37,12 +37,18 @@ fn a_gpu_that_shares_the_host_s_memory_reports_none() {
     );
     // The memory of each process is reported.
     assert_eq!(line["gpus"][0]["processes"][0]["memory_used_bytes"], 5 * GIB);
+    // Its memory is the host's.
+    let (shared, load) = (&line["gpus"][0]["shared_memory"], &line["host"]["load"]);
+    assert_eq!(
+        (&shared["used_bytes"], &shared["total_bytes"]),
+        (&load["memory_used_bytes"], &load["memory_total_bytes"])
+    );
+    assert!(shared["total_bytes"].as_u64().is_some_and(|total| total > 0), "{shared}");
     let mut terminal = Terminal::start_at(&host, 120, 40, []);
     terminal.wait_for(&pid);
     terminal.wait_for("64%");
     let gpu = terminal.line_starting_with(" 0 GB10");
-    assert!(gpu.contains(" N/A ") && gpu.contains("41W") && gpu.contains("ok"), "{gpu}");
-    assert!(!gpu.contains("0.0"), "{gpu}");
+    assert!(gpu.contains(" shared ") && gpu.contains("41W") && gpu.contains("ok"), "{gpu}");
     assert!(!terminal.text().contains("unaccounted"), "unknown memory is not unaccounted: {}", terminal.text());
     terminal.keys(&format!("{TAB}i"));
     terminal.wait_for("N/A: the driver reports none of its own, as for a GPU that shares the memory of the host");
@@ -51,7 +57,9 @@ fn a_gpu_that_shares_the_host_s_memory_reports_none() {
     terminal.wait_for(&pid);
     terminal.quit();
     let table = host.run(["--once"]).text();
-    assert!(table.contains("GB10  N/A     64%"), "{table}");
+    assert!(table.contains("GB10  shared:"), "{table}");
+    let plain = host.run(["--plain"]).text();
+    assert!(plain.contains("in use of the host's memory, which it shares"), "{plain}");
 }
 
 #[test]

@@ -246,7 +246,11 @@ fn free_gpus_are_those_of_the_first_host_that_has_enough() {
     assert!(output.stderr.contains("; right: no GPU is free"), "{}", output.stderr);
     pair.right.change(|world| world.gpus[0].processes.clear());
     let output = run_subcommand(&pair, ["free"]);
-    assert_eq!((output.code, output.text().as_str()), (0, "HOST=right CUDA_VISIBLE_DEVICES=GPU-the-same\n"));
+    let line = "HOST=right CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0\n";
+    assert_eq!((output.code, output.text().as_str()), (0, line));
+    // An id alone would not say on which host.
+    let output = run_subcommand(&pair, ["free", "--ids"]);
+    assert_eq!((output.code, output.text().as_str()), (2, ""), "{}", output.stderr);
 }
 
 #[test]

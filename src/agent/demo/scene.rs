@@ -175,6 +175,7 @@ pub(super) fn gpu(
             encoder: Ok(Percent::new(0.0)),
             decoder: Ok(Percent::new(0.0)),
         },
+        shares_memory: false,
         detail: None,
         processes,
         processes_missing: None,

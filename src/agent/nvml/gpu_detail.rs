@@ -63,6 +63,12 @@ impl GpuCalls {
         detail
     }
 
+    /// Reads how the GPU finds the addresses of the host's memory: an `nvmlDeviceAddressingModeType_t`.
+    pub(super) fn addressing_mode(&mut self) -> Reading<u32> {
+        let mode = read_structure!(self, nvmlDeviceGetAddressingMode, nvmlDeviceAddressingMode_v1_t, version 1);
+        mode.map(|mode| mode.value)
+    }
+
     pub(super) fn read_state(&mut self, detail: &mut GpuDetail, driver: &str) {
         detail.pcie_generation = read!(self, nvmlDeviceGetCurrPcieLinkGeneration);
         detail.pcie_width = read!(self, nvmlDeviceGetCurrPcieLinkWidth);
@@ -84,8 +90,7 @@ impl GpuCalls {
         detail.driver_model = read!(self, nvmlDeviceGetDriverModel_v2 => [current, pending]);
         [detail.dram_encryption, detail.dram_encryption_pending] =
             flags(self.read("nvmlDeviceGetDramEncryptionMode", dram_encryption));
-        let addressing = read_structure!(self, nvmlDeviceGetAddressingMode, nvmlDeviceAddressingMode_v1_t, version 1);
-        detail.addressing = addressing.map(|mode| mode.value);
+        detail.addressing = self.addressing_mode();
         detail.c2c = flag(read!(self, nvmlDeviceGetC2cModeInfoV).map(|mode| mode.isC2cEnabled));
         let sram = read_structure!(self, nvmlDeviceGetSramEccErrorStatus, nvmlEccSramErrorStatus_v1_t, version 1);
         detail.sram_exceeded = flag(sram.map(|sram| sram.bThresholdExceeded));

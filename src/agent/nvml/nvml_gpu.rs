@@ -132,6 +132,9 @@ impl NvmlGpu {
             self.read_facts();
         }
         let load = self.load(now, first);
+        if slow && !first {
+            self.readings.shares_memory = self.readings.shares_memory || self.shares_memory(&load);
+        }
         let health = slow.then(|| self.health(now, first));
         if !first && !self.is_instance() {
             self.read_detail(pass, now);
@@ -259,6 +262,15 @@ impl NvmlGpu {
         load.memory_free = plausible.map(|(_, free)| Bytes(free));
         load.memory_reserved = memory.and_then(|(.., reserved)| reserved);
         load.memory_total = memory.map(|(total, ..)| Bytes(total));
+    }
+
+    /// Whether the GPU has no memory of its own, and uses that of the host: it reports none, and finds addresses in the page tables
+    /// of the CPUs (ATS).
+    fn shares_memory(&mut self, load: &GpuLoad) -> bool {
+        /// `NVML_DEVICE_ADDRESSING_MODE_ATS`.
+        const ATS: u32 = 2;
+        let has_none = load.memory_total == Err(Missing::Unsupported) && !self.is_instance();
+        has_none && self.calls.addressing_mode() == Ok(ATS)
     }
 
     fn health(&mut self, now: Moment, is_first_stage: bool) -> GpuHealth {

@@ -24,10 +24,12 @@ use super::device_proof::{DeviceProof, GpuAmount};
 use super::device_stats::DeviceStats;
 use super::{AllocatorReading, ReadOutcome, StatsOwner, locate::MOST_DEVICES};
 use crate::agent::procfs::CudaEnvironment;
+use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{
     AllocatorStats, AllocatorUnreadable, DeviceAllocator, Gpu, Missing, ProcessId, Reading,
 };
+use crate::protocol::visible_gpus::{CudaVariables, are_alike};
 
 /// By how many bytes the reserved memory may exceed NVML's figure, which was read a moment before.
 const NVML_DELAY: u64 = 1 << 30;
@@ -194,40 +196,12 @@ fn assign_gpus(
     }
 }
 
-/// Whether these GPUs have the same name, so that CUDA's own order of them is the bus order.
-fn are_alike(gpus: &[Gpu], indices: &[usize]) -> bool {
-    let mut names = indices.iter().map(|index| gpus[*index].facts.name.as_ref().ok());
-    let first = names.next();
-    first.is_some_and(|first| first.is_some() && names.all(|name| name == first))
-}
-
 /// Returns the indices of the GPUs that the environment makes visible, in CUDA's order. `None` when the order is unknown.
 fn visible_gpus(gpus: &[Gpu], cuda: &CudaEnvironment) -> Option<Vec<usize>> {
-    // NVML numbers GPUs in bus order.
-    let whole: Vec<usize> = (0..gpus.len()).filter(|index| gpus[*index].facts.parent.is_none()).collect();
-    let is_bus_order = cuda.order.as_ref().is_some_and(|order| order.as_str() == "PCI_BUS_ID");
-    let is_ordered = is_bus_order || are_alike(gpus, &whole);
-    let Some(visible) = &cuda.visible else { return is_ordered.then_some(whole) };
-    let mut order = Vec::new();
-    for name in visible.as_str().split(',').map(str::trim) {
-        let found = match name.parse::<usize>() {
-            Ok(number) => whole.get(number).copied().filter(|_| is_ordered),
-            Err(_) => by_uuid(gpus, name),
-        };
-        // CUDA ignores a device that does not exist and all after it.
-        let Some(found) = found else { break };
-        order.push(found);
-    }
+    let visible = cuda.visible.as_ref().map(Text::as_str);
+    let order = cuda.order.as_ref().map(Text::as_str);
+    let order = CudaVariables { visible, order }.visible_gpus(gpus)?;
     (!order.is_empty() && order.len() <= MOST_DEVICES).then_some(order)
-}
-
-/// Returns the GPU whose UUID begins with `name`. `None` when there is none, or more than one.
-fn by_uuid(gpus: &[Gpu], name: &str) -> Option<usize> {
-    if !name.starts_with("GPU-") && !name.starts_with("MIG-") {
-        return None;
-    }
-    let mut found = (0..gpus.len()).filter(|index| gpus[*index].uuid.0.as_str().starts_with(name));
-    found.next().filter(|_| found.next().is_none())
 }
 
 /// Returns the only assignment in which each device fits the memory of its GPU. `None` when there is none, or more than one.
@@ -370,7 +344,9 @@ mod tests {
         let check = |visible, expected: &[Option<u32>]| {
             check_on(split(), &vec![10; expected.len()], &held, (Some(visible), None, false), expected);
         };
-        check("MIG-77b1-2,GPU-0", &[Some(3), Some(0)]);
+        check("MIG-77b1-2,MIG-5f0a-1", &[Some(3), Some(2)]);
+        // CUDA shows instances or whole GPUs.
+        check("MIG-77b1-2,GPU-0", &[None, None]);
         check("MIG-77,MIG-5f", &[Some(3), Some(2)]);
         // Two UUIDs begin with `MIG-`. Numbers never mean MIG instances.
         check("MIG-,GPU-0", &[None, None]);

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::{Writer, describe_growth, memory};
 use crate::base::units::{Bytes, Celsius, Elapsed, Percent, Watts};
 use crate::model::{GpuOrProcess, HostModel, health};
-use crate::protocol::snapshot::{EccCounts, Failure, Gpu, GpuDetail, Missing, Reading, Route};
+use crate::protocol::snapshot::{EccCounts, Failure, Gpu, GpuDetail, Missing, Reading, Route, SharedMemory};
 
 /// Writes readings, and collects the names of those that are not reported.
 struct ReadingWriter<'a> {
@@ -90,6 +90,9 @@ fn device_memory(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, det
     if load.memory_total == Err(Missing::Unsupported) {
         let why = "N/A: the driver reports none of its own, as for a GPU that shares the memory of the host";
         page.writer.field("device memory", why);
+        if let Some(SharedMemory { used, total }) = gpu.shared_memory {
+            page.writer.field("host's memory", format!("{used} of {total} in use, by all programs of the host"));
+        }
     } else {
         page.writer.reading("used", load.memory_used);
         page.writer.reading("free", load.memory_free);

@@ -8,7 +8,9 @@ use crate::app::{labels, unknown_processes, unread_stats};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent, Watts};
 use crate::model::{self, GpuOrProcess, HostModel, LeakVerdict, Verdict};
-use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, GpuProcess, Missing, Process, Reading, Snapshot};
+use crate::protocol::snapshot::{
+    AllocatorUnreadable, Gpu, GpuProcess, Missing, Process, Reading, SharedMemory, Snapshot,
+};
 
 /// Returns the whole report; `unreached` says why other hosts are not in it.
 pub(super) fn format(hosts: &[HostReport<'_>], unreached: &[Text]) -> String {
@@ -71,12 +73,14 @@ fn host_sentence(name: &str, snapshot: &Snapshot) -> String {
 
 fn gpu_sentence(model: &HostModel, gpu: &Gpu) -> String {
     let (load, health) = (&gpu.load, &gpu.health);
+    let memory = match gpu.shared_memory {
+        Some(SharedMemory { used, total }) => format!("{used} of {total} in use of the host's memory, which it shares"),
+        None => format!("memory {} of {} in use", describe(&load.memory_used), describe(&load.memory_total)),
+    };
     format!(
-        "GPU {}, {}: memory {} of {} in use, a kernel ran {} of the time, temperature {}, power {}, health {}.",
+        "GPU {}, {}: {memory}, a kernel ran {} of the time, temperature {}, power {}, health {}.",
         labels::gpu_label(gpu),
         describe(&gpu.facts.name),
-        describe(&load.memory_used),
-        describe(&load.memory_total),
         percent(load.sm),
         describe(&load.temperature.map(|temperature| format!("{} degrees Celsius", temperature.0))),
         power(load.power, health.power_limit),

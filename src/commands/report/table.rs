@@ -117,6 +117,9 @@ fn headings<C: ListColumn>(columns: &[C]) -> Vec<Heading> {
 
 fn gpu_cell(column: GpuColumn, host: &HostReport<'_>, gpu: &Gpu) -> String {
     match column {
+        GpuColumn::Memory if gpu.shared_memory.is_some() => {
+            format!("shared:{}", gpu_cells::cell(column, host.name, host.model, gpu).text)
+        }
         GpuColumn::Health if gpu.trouble.is_some() => host.model.health(gpu).phrase,
         _ => gpu_cells::cell(column, host.name, host.model, gpu).text,
     }

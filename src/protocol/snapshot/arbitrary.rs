@@ -10,8 +10,8 @@ use super::{
     AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver, Failure, Gpu,
     GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, MissingLists, OmittedGroups, PeakParts,
     ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading,
-    Route, Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle, TrainingSteps,
-    Trouble, Use, Xid,
+    Route, SharedMemory, Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle,
+    TrainingSteps, Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -60,6 +60,7 @@ fn gpu_successor(old: &Gpu, random: &mut TestRng) -> Gpu {
         facts: old_or_new(&old.facts, random),
         load: old_or_new(&old.load, random),
         health: old_or_new(&old.health, random),
+        shared_memory: old_or_new(&old.shared_memory, random),
         detail: old_or_new(&old.detail, random),
         processes,
         missing: old_or_new(&old.missing, random),
@@ -113,7 +114,8 @@ macro_rules! arbitrary_structs {
 arbitrary_structs! {
     Host { facts, load, scan }
     Driver { version, cuda_version, trouble, failures }
-    Gpu { uuid, facts, load, health, detail, processes, missing, device_file_holders, trouble, failures }
+    Gpu { uuid, facts, load, health, shared_memory, detail, processes, missing, device_file_holders, trouble, failures }
+    SharedMemory { used, total }
     MissingLists { processes }
     GpuProcess { process, usage, memory, sm, names }
     ProcessNames { user, command }

@@ -63,6 +63,7 @@ fn gpu(index: u32) -> Gpu {
             ..GpuLoad::missing(at, Missing::Unsupported)
         },
         health: GpuHealth::missing(at, Vec::new(), Missing::Unsupported),
+        shared_memory: None,
         detail: None,
         processes: Vec::new(),
         missing: MissingLists::default(),

@@ -16,7 +16,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 use unicode_width::UnicodeWidthStr;
 
-use super::is_read;
+use super::{is_read, shared_memory_words};
 use crate::app::columns::Align;
 use crate::app::gpu_columns::{GpuColumn, MEMORY_WIDTH};
 use crate::app::gpu_list::{GpuRow, gpu_rows};
@@ -154,6 +154,7 @@ fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
     let latest = model.latest().filter(|_| is_read(row));
     let parts = latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu, model.unaccounted()).ok());
     match parts.zip(load.memory_total.ok()) {
+        _ if gpu.shared_memory.is_some() => pen.cell(shared_memory_words(bar), bar, Align::Left, theme.dim()),
         Some((parts, total)) => pen.breakdown(theme, &parts, total, bar, style),
         None => pen.gauge(theme, share, bar, Fill::Allocated, style),
     };
