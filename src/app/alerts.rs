@@ -276,11 +276,12 @@ fn command(snapshot: &Snapshot, id: ProcessId) -> String {
     snapshot.process(id).and_then(|process| labels::command(process).ok()).unwrap_or_else(|| "?".to_owned())
 }
 
-/// Whether no process computes on a GPU and no unaccounted memory is left there. A GPU that does not answer is not free.
+/// Whether no process computes on a GPU and no unaccounted memory is left there. A GPU that does not answer is not free. A GPU
+/// without memory of its own is judged by its processes.
 fn is_free(model: &HostModel, gpu: &Gpu) -> bool {
     gpu.trouble.is_none()
         && gpu.missing.processes.is_none()
-        && gpu.load.memory_used.is_ok()
+        && (gpu.load.memory_used.is_ok() || gpu.shared_memory.is_some())
         && gpu.processes.iter().all(|process| process.usage == Use::Graphics)
         && model.unaccounted().iter().all(|unaccounted| unaccounted.gpu != gpu.uuid)
 }

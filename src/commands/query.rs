@@ -129,8 +129,9 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
             of_gpus.for_each(|trouble| report::print_error(&trouble.sentence));
             // The sentence about a trouble names the call.
             let is_asked = |gpu: &&Gpu| has_processes && gpu.trouble.is_none() && is_of_one(gpu, &gpus);
-            let unknown = unknown_processes::sentences(snapshot.gpus.iter().filter(is_asked));
-            unknown.iter().for_each(|sentence| report::print_error(&Text::new(sentence)));
+            for sentence in unknown_processes::sentences(snapshot.gpus.iter().filter(is_asked)) {
+                report::print_error(&Text::new(sentence));
+            }
         }
         let text = answer(snapshot, &gpus, options, &fields, is_first);
         (is_first, skipped_passes, answered_at) = (false, 0, Some(snapshot.at));

@@ -171,7 +171,7 @@ pub struct SharedMemory {
 }
 
 /// The lists of a GPU that could not be read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MissingLists {
     /// Why the processes that use the GPU are unknown; absent when the driver listed them. The reason is `unsupported` where
     /// the driver cannot list them (WSL 2, vGPU), and `failed` while a call hangs, which the GPU's `trouble` then names.

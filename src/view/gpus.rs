@@ -33,6 +33,9 @@ struct GpuColumnWidths {
     health: usize,
 }
 
+/// The mark of memory that a GPU shares with the host.
+const SHARED: &str = "shared";
+
 const BAR: usize = 3;
 /// The width that a long GPU name leaves to each bar.
 const FAIR_BAR: usize = 6;
@@ -268,8 +271,10 @@ fn draw_cell(
                 Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, style).skip(1),
                 None => pen.gauge(theme, share, columns.bar, Fill::Allocated, style).skip(1),
             };
-            pen.cell(cell.text, MEMORY_WIDTH, Align::Right, if is_old { style } else { theme.full(share, style) })
-                .skip(1);
+            // The host's figure never stands without its mark.
+            let is_unmarked = gpu.shared_memory.is_some() && columns.bar < SHARED.len();
+            let text = if is_unmarked { SHARED.to_owned() } else { cell.text };
+            pen.cell(text, MEMORY_WIDTH, Align::Right, if is_old { style } else { theme.full(share, style) }).skip(1);
         }
         GpuColumn::Sm => {
             pen.cell(cell.text, column.spec().width, Align::Right, style).skip(1);
@@ -282,11 +287,7 @@ fn draw_cell(
 
 /// The words in the place of the bar of a GPU that shares the memory of the host: the figure after them is the host's.
 fn shared_memory_words(width: usize) -> &'static str {
-    match width {
-        20.. => "shared with the host",
-        6.. => "shared",
-        _ => "sh",
-    }
+    if width < "shared with the host".len() { SHARED } else { "shared with the host" }
 }
 
 fn draw_health(pen: &mut Pen<'_>, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, is_watched: bool) {

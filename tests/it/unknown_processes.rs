@@ -159,6 +159,13 @@ fn ticks_and_recordings_carry_the_reason_and_a_replay_shows_it() {
     assert!(read_until(&|snapshot| snapshot.gpus[0].missing.processes.is_none()), "a tick takes it back");
     let text = replayed(&file);
     assert!(!text.contains("are known") && text.contains(&pid), "{text}");
+
+    // Another call hangs: who came and went since then is not known.
+    host.change(|world| world.faults.push(Fault::hang("nvmlDeviceGetPowerUsage").on(0)));
+    let is_unknown = |snapshot: &Snapshot| snapshot.gpus[0].missing.processes == Some(Missing::Failed);
+    assert!(read_until(&|snapshot| is_unknown(snapshot) && snapshot.gpus[0].processes.len() == 1));
+    let text = run(Host::new([]).gputop(["replay", "--once"]).arg(&file)).text();
+    assert!(text.contains("not all processes on GPU 0 are known: the GPU does not answer"), "{text}");
 }
 
 /// A later version may have more reasons.

@@ -47,11 +47,11 @@ pub(super) fn processes<'a>(snapshot: &Snapshot, gpus: impl Iterator<Item = &'a 
     }
     let when_and_where = when_and_where(snapshot);
     for gpu in gpus {
-        let of_gpu = || [gpu.facts.index.to_string(), quoted(gpu.uuid.0.as_str())];
+        let index_and_uuid = || [gpu.facts.index.to_string(), quoted(gpu.uuid.0.as_str())];
         if gpu.missing.processes.is_some() && gpu.processes.is_empty() {
             let columns = IDENTITY.split(',').count() + ON_GPU.len() + names.len();
             let mut cells = when_and_where.to_vec();
-            cells.extend(of_gpu());
+            cells.extend(index_and_uuid());
             cells.resize(columns, String::new());
             text += &(cells.join(",") + "\n");
         }
@@ -61,7 +61,7 @@ pub(super) fn processes<'a>(snapshot: &Snapshot, gpus: impl Iterator<Item = &'a 
             let load = process.and_then(|process| serde_json::to_value(&process.load).ok()).unwrap_or(Value::Null);
             let user = process.and_then(|process| process.facts.user.as_ref().ok());
             let mut cells = when_and_where.to_vec();
-            cells.extend(of_gpu());
+            cells.extend(index_and_uuid());
             cells.extend(["pid", "start_ticks"].map(|name| cell(&on_gpu[name])));
             cells.push(quoted(user.map_or("", |user| user.as_str())));
             cells.push(quoted(&process.map_or_else(String::new, table::command)));
