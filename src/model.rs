@@ -28,7 +28,7 @@ mod verdict;
 pub(crate) use self::advice::{Advice, AllocatorOptions, GrowthPattern, Shortage, on_error, on_growth, on_shortage};
 pub(crate) use self::breakdown::{Breakdown, MemoryPart, ReservedMemory, reserved, with_instances};
 pub(crate) use self::fleet::{Fleet, HostLabel};
-pub(crate) use self::growth::{Evidence, Forecast, MemoryDrop, Rate, describe_evidence, part_name};
+pub(crate) use self::growth::{Evidence, Forecast, Growing, MemoryDrop, Rate, describe_evidence, part_name};
 pub use self::growth::{LeakDetector, LeakVerdict, PartedDetector};
 pub(crate) use self::health::Severity;
 pub(crate) use self::history::{

@@ -209,6 +209,9 @@ impl Processes {
             self.read_rarely(now);
         }
         self.note_argv_delays(now);
+        for shown in self.shown.values_mut().filter(|shown| shown.listed_pass == pass) {
+            shown.read_bytes_while_growing(pass);
+        }
         self.shown.values().filter(|shown| !shown.is_unread()).map(|shown| &shown.process)
     }
 

@@ -1,4 +1,4 @@
-//! Alerts: a leak, memory that runs out soon, a watched GPU that becomes free, a watched process that ends. Each is raised
+//! Alerts: a leak, memory that runs out soon whatever the verdict, a watched GPU that becomes free, a watched process that ends. Each is raised
 //! once.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use crate::model::{Evidence, Fleet, GpuOrProcess, HostModel, HostSubject};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Gpu, Identity, ProcessId, Snapshot, State, Use};
 
-/// A leak that stops and starts again within this time is the same leak, and raises no second alert.
+/// Growth that stops and starts again within this time is the same growth, and raises no second alert.
 const SAME: Duration = Duration::from_mins(10);
 
 /// After memory was about to run out, the forecast must exceed the warning time by this factor before it raises another
@@ -26,10 +26,12 @@ const SURE: u8 = 2;
 const READ: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-struct ReportedLeak {
+struct AlertedGrowth {
     /// Whether an alert said that memory runs out soon.
     is_soon: bool,
-    /// The moment when the leak stopped; `None` while it continues.
+    /// Whether an alert said that it is a leak, or that it runs out of memory soon while it was one.
+    is_leak: bool,
+    /// The moment when the growth stopped; `None` while it continues.
     calm: Option<Moment>,
 }
 
@@ -50,7 +52,7 @@ struct News {
 
 #[derive(Debug, Default)]
 pub(crate) struct Alerts {
-    leaks: HashMap<HostSubject, ReportedLeak>,
+    growths: HashMap<HostSubject, AlertedGrowth>,
     watched: Vec<Watched>,
     /// `None` once the user has read the news.
     news: Option<News>,
@@ -110,7 +112,7 @@ impl Alerts {
     pub(super) fn update(&mut self, host: HostKey, fleet: &mut Fleet, options: &AppOptions) -> Vec<Alert> {
         let Some(model) = fleet.host(host) else { return Vec::new() };
         let Some(snapshot) = model.latest() else { return Vec::new() };
-        let mut alerts = self.leaks(host, model, snapshot, options);
+        let mut alerts = self.growths(host, model, snapshot, options);
         let leaks = alerts.len();
         let (subjects, watched): (Vec<HostSubject>, Vec<Alert>) = self.ended_and_free(host, model, snapshot).unzip();
         let sentences: Vec<String> = watched.iter().map(|alert| alert.sentence.clone()).collect();
@@ -166,33 +168,34 @@ impl Alerts {
         })
     }
 
-    fn leaks(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot, options: &AppOptions) -> Vec<Alert> {
+    fn growths(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot, options: &AppOptions) -> Vec<Alert> {
         let AppOptions { warn_before, alert_scope, .. } = options;
         let now = snapshot.at;
-        let is_calm = |leak: &ReportedLeak| leak.calm.is_some_and(|calm| now.since(calm) >= SAME);
-        self.leaks.retain(|subject, leak| subject.host != host || !is_calm(leak));
-        for (_, leak) in self.leaks.iter_mut().filter(|(subject, _)| subject.host == host) {
-            leak.calm.get_or_insert(now);
+        let is_calm = |growth: &AlertedGrowth| growth.calm.is_some_and(|calm| now.since(calm) >= SAME);
+        self.growths.retain(|subject, growth| subject.host != host || !is_calm(growth));
+        for (_, growth) in self.growths.iter_mut().filter(|(subject, _)| subject.host == host) {
+            growth.calm.get_or_insert(now);
         }
         let mut alerts = Vec::new();
-        let leaks = model.leaking();
-        for (subject, evidence) in
-            leaks.into_iter().filter(|(subject, _)| alert_scope.includes(model, snapshot, subject))
-        {
-            let left = evidence.forecast.map(|forecast| forecast.likely);
-            let is_soon = left.is_some_and(|left| left <= *warn_before);
-            let key = HostSubject { host, subject };
-            let is_new = !self.leaks.contains_key(&key);
-            let leak = self.leaks.entry(key.clone()).or_default();
-            leak.calm = None;
+        for growing in model.growing().iter().filter(|growing| {
+            (growing.is_leak() || growing.is_urgent()) && alert_scope.includes(model, snapshot, &growing.subject)
+        }) {
+            // Growth that is no leak counts once it is urgent.
+            let left = growing.left().filter(|_| growing.is_leak());
+            let is_soon = growing.is_urgent() || left.is_some_and(|left| left <= *warn_before);
+            let key = HostSubject { host, subject: growing.subject.clone() };
+            let growth = self.growths.entry(key.clone()).or_default();
+            growth.calm = None;
             if left.is_some_and(|left| left > warn_before.saturating_mul(FARTHER)) {
-                leak.is_soon = false;
+                growth.is_soon = false;
             }
-            let is_sooner = is_soon && !leak.is_soon;
-            leak.is_soon |= is_soon;
-            if is_new || is_sooner {
+            let is_sooner = is_soon && !growth.is_soon;
+            let is_new_leak = growing.is_leak() && !growth.is_leak;
+            growth.is_soon |= is_soon;
+            growth.is_leak |= growing.is_leak();
+            if is_new_leak || is_sooner {
                 let kind = if is_sooner { AlertKind::OutOfMemorySoon } else { AlertKind::Leak };
-                alerts.push(about_leak(model, snapshot, &key.subject, &evidence, kind));
+                alerts.push(about_growth(model, snapshot, &key.subject, &growing.evidence, kind));
             }
         }
         alerts
@@ -226,7 +229,7 @@ pub(super) fn summary(fleet: &Fleet) -> Option<String> {
     Some(format!("LEAK: {name}{on_host}{others}"))
 }
 
-fn about_leak(
+fn about_growth(
     model: &HostModel,
     snapshot: &Snapshot,
     subject: &GpuOrProcess,

@@ -1,11 +1,10 @@
-//! The users of a GPU, and whether a leak fills it, in the few words of a tile.
+//! The users of a GPU, and the growth that fills it, in the few words of a tile.
 
-use std::fmt;
-use std::time::Duration;
-
+use super::columns::{Cell, Tone};
+use super::labels::growth::{is_close, rounded};
 use super::labels::{program, short, word};
 use crate::base::units::Bytes;
-use crate::model::{GpuOrProcess, HostModel};
+use crate::model::{GpuOrProcess, Growing, HostModel};
 use crate::protocol::snapshot::{Gpu, Reading};
 
 /// The processes of one user that run the same program on one GPU.
@@ -45,43 +44,30 @@ pub(crate) fn of(model: &HostModel, gpu: &Gpu) -> Vec<GpuOccupant> {
     users
 }
 
-/// A leak on a GPU: `full in 9m`, or `leak` where nobody can tell when memory runs out. In whole minutes or hours: seconds would
-/// be no surer than the forecast, and jump with each sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct GpuLeak {
-    full_in: Option<Duration>,
-}
-
-impl fmt::Display for GpuLeak {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.full_in {
-            Some(left) => write!(f, "full in {}", rounded(left)),
-            None => f.write_str("leak"),
-        }
-    }
-}
-
-/// A time in its largest unit: `45s`, `9m`, `3h`, `2d`.
-fn rounded(span: Duration) -> String {
-    let seconds = span.as_secs();
-    let whole = |unit: u64| (seconds + unit / 2) / unit;
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..5940 => format!("{}m", whole(60)),
-        5940..172_800 => format!("{}h", whole(3600)),
-        _ => format!("{}d", whole(86_400)),
-    }
-}
-
-/// Returns the leak on a GPU that fills its memory first; `None` if nothing leaks there.
-pub(crate) fn leak(model: &HostModel, gpu: &Gpu) -> Option<GpuLeak> {
-    let leaks = model.leaking().into_iter();
-    let here = leaks.filter(|(subject, _)| match subject {
+/// Returns the memory on a GPU that grows and is full first; `None` if nothing grows there. Growth that is urgent or a leak counts before
+/// other growth.
+pub(crate) fn growing<'a>(model: &'a HostModel, gpu: &Gpu) -> Option<&'a Growing> {
+    let here = model.growing().iter().filter(|growing| match &growing.subject {
         GpuOrProcess::Gpu(uuid) => *uuid == gpu.uuid,
-        GpuOrProcess::Process(id) => gpu.processes.iter().any(|process| process.process == *id),
+        GpuOrProcess::Process(id) => gpu.process(*id).is_some(),
     });
-    let ends: Vec<Option<Duration>> = here.map(|(_, leak)| Some(leak.forecast?.likely)).collect();
-    (!ends.is_empty()).then(|| GpuLeak { full_in: ends.into_iter().flatten().min() })
+    // The first of equal ones is full first.
+    here.min_by_key(|growing| !(growing.is_urgent() || growing.is_leak()))
+}
+
+/// Returns the growth on a GPU in at most eleven columns: `full in 9m`, `leak` or `grows` where nobody can tell when memory is full, or
+/// `loading`. In whole minutes or hours: seconds would be no surer than the forecast, and jump with each sample.
+pub(crate) fn growth_note(growing: &Growing) -> Cell {
+    let is_alarming = growing.is_urgent() || growing.is_leak();
+    let forecast = growing.evidence.forecast.filter(|forecast| is_alarming || is_close(forecast));
+    let full = forecast.map(|forecast| format!("full in {}", rounded(forecast.likely)));
+    let (word, tone) = match () {
+        () if growing.is_leak() => ("leak", Tone::Alarm),
+        () if growing.is_urgent() => ("grows", Tone::Alarm),
+        () if growing.is_loading => return Cell { text: "loading".to_owned(), tone: Tone::Dim },
+        () => ("grows", Tone::Notable),
+    };
+    Cell { text: full.unwrap_or_else(|| word.to_owned()), tone }
 }
 
 /// Whether the GPU computes although the driver lists no process for it. `false` where the list of processes may be
@@ -94,18 +80,4 @@ pub(crate) fn is_busy_without_process(gpu: &Gpu) -> bool {
         && gpu.failures.is_empty()
         && gpu.health.mig != Ok(true);
     is_listed && gpu.processes.is_empty() && gpu.load.sm.is_ok_and(|sm| sm.value() >= BUSY)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_words_of_a_leak_fit_eleven_columns() {
-        let words = |seconds| format!("{}", GpuLeak { full_in: Some(Duration::from_secs(seconds)) });
-        assert_eq!(
-            [20, 699, 5939, 5940, 172_799, 172_800].map(words),
-            ["full in 20s", "full in 12m", "full in 99m", "full in 2h", "full in 48h", "full in 2d"]
-        );
-    }
 }

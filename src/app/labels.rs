@@ -1,5 +1,6 @@
 //! Short texts and figures about GPUs and processes that lists, pages and reports share.
 
+pub(crate) mod growth;
 pub(crate) mod tensors;
 
 use std::time::Duration;
@@ -96,7 +97,7 @@ pub(crate) fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<By
 
 /// How the memory of a GPU, or the GPU memory of a process, changed in the last minutes, in bytes; since gputop first saw it,
 /// if that is later. `None` when either amount is not known. Less than a MiB counts as no change.
-pub(crate) fn growth(model: &HostModel, subject: &GpuOrProcess) -> Option<i64> {
+pub(crate) fn change_of_memory(model: &HostModel, subject: &GpuOrProcess) -> Option<i64> {
     let (series, now) = (model.series(subject)?, model.now());
     let from = Moment(now.0.saturating_sub(u64::try_from(recent(model).as_millis()).unwrap_or(u64::MAX)));
     let first = if series.began()? >= from { series.baseline()? } else { series.at(from, now)?.high };

@@ -354,6 +354,13 @@ fn describe_growth(writer: &mut Writer, model: &HostModel, subject: &GpuOrProces
     if let Some(growing) = model.growth(subject) {
         writer.field("growth", growing.sentence());
     }
+    let grows = model.growing().iter().find(|growing| growing.subject == *subject);
+    if let Some(full) = grows.and_then(|growing| labels::growth::full_within(model, growing)) {
+        writer.field("full", full.trim_start_matches("full "));
+    }
+    if grows.is_some_and(|growing| growing.is_loading) {
+        writer.field("", "seems to load a model: no alert yet");
+    }
     if let Some((at, fall)) = growth.last_drop() {
         writer.field("fell", format!("{fall}, {} ago", Elapsed(model.now().since(at))));
     }

@@ -2,13 +2,17 @@
 
 use std::cmp::Ordering;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::columns::{Cell, Tone};
-use super::labels::{cache, command, elapsed, gpu_labels, growth, recent, short, signed, word};
+use super::gpu_users::growth_note;
+use super::labels::growth::{full, full_within, rate};
+use super::labels::{cache, change_of_memory, command, elapsed, gpu_labels, recent, short, signed, word};
 use super::process_columns::{ProcessColumn, Sort};
 use super::row_order::{self, SortKey, SortKeys};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{GpuOrProcess, HostModel, LeakVerdict, ProcessTotal, Verdict};
+use crate::model::{GpuOrProcess, Growing, HostModel, LeakVerdict, ProcessTotal, Verdict};
 use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +65,7 @@ pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
             Some(cache) => word(cache.map(short)),
         }),
         ProcessColumn::Growth => {
-            Cell::reading(growth(model, &GpuOrProcess::Process(process.id)).map_or_else(String::new, signed))
+            Cell::reading(change_of_memory(model, &GpuOrProcess::Process(process.id)).map_or_else(String::new, signed))
         }
         ProcessColumn::Sm => Cell::reading(process_total.map_or_else(String::new, |total| word(total.sm))),
         ProcessColumn::Cpu => Cell::plain(word(load.cpu)),
@@ -105,7 +109,7 @@ fn sort_key<'a>(column: ProcessColumn, line: &ProcessLine<'a>) -> Option<SortKey
         ProcessColumn::User => process.facts.user.as_ref().ok().map(|user| SortKey::Word(user.as_str().into())),
         ProcessColumn::Memory => process_total.and_then(|total| total.memory.ok()).map(|total| amount(total.bytes)),
         ProcessColumn::Cache => cache(snapshot, process)?.ok().map(amount),
-        ProcessColumn::Growth => growth(model, &GpuOrProcess::Process(process.id)).map(SortKey::Number),
+        ProcessColumn::Growth => change_of_memory(model, &GpuOrProcess::Process(process.id)).map(SortKey::Number),
         ProcessColumn::Sm => process_total.and_then(|total| total.sm.ok()).map(share),
         ProcessColumn::Cpu => process.load.cpu.ok().map(share),
         ProcessColumn::Rss => process.load.rss.ok().map(amount),
@@ -139,21 +143,48 @@ pub(crate) fn has_values(column: ProcessColumn, model: &HostModel) -> bool {
     }
 }
 
-/// Returns the verdict on a process in one word. A leftover is more urgent than a leak. A harmless verdict is
-/// empty unless `even_harmless`.
+/// The growth of a process's memory; `None` while it does not grow.
+fn growing(model: &HostModel, process: ProcessId) -> Option<&Growing> {
+    model.growing().iter().find(|growing| growing.subject == GpuOrProcess::Process(process))
+}
+
+/// Returns the verdict on a process in one word, in the order of troubles: memory that is full soon, a leak, a leftover. A harmless
+/// verdict is empty unless `even_harmless`.
 pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool) -> Cell {
     let verdict = model.verdict(process);
+    let growing = growing(model, process);
+    if let Some(growing) = growing.filter(|growing| !growing.is_leak() && (growing.is_urgent() || growing.is_loading)) {
+        return growth_note(growing);
+    }
     let growth = model.growth(&GpuOrProcess::Process(process)).map(|growth| growth.verdict());
     match (verdict, growth) {
+        (_, Some(growth @ LeakVerdict::Leak)) => {
+            Cell { text: growth.word().to_owned(), tone: Tone::Severity(growth.severity()) }
+        }
         (Some(verdict), _) if verdict.is_suspect() => {
             Cell { text: verdict.word().to_owned(), tone: Tone::Severity(verdict.severity()) }
         }
-        (_, Some(growth @ (LeakVerdict::Leak | LeakVerdict::Suspect))) => {
+        (_, Some(growth @ LeakVerdict::Suspect)) => {
             Cell { text: growth.word().to_owned(), tone: Tone::Severity(growth.severity()) }
         }
         (Some(verdict), _) if even_harmless => Cell { text: verdict.word().to_owned(), tone: Tone::Dim },
         _ => Cell::plain(""),
     }
+}
+
+/// The columns that a growth leaves to the command after it, at least.
+const COMMAND_AFTER_GROWTH: usize = 12;
+
+/// Returns how fast the memory of a process grows, and when it is full, as far as the command keeps room in so many columns:
+/// `+2.3G/min full 13:41 (13:38–13:45)`, `+2.3G/min full 13:41`, `+2.3G/min`. `None` while it does not grow.
+pub(crate) fn growth(model: &HostModel, process: ProcessId, room: usize) -> Option<Cell> {
+    let growing = growing(model, process)?;
+    let rate = rate(growing.evidence.rate);
+    let within = full_within(model, growing);
+    let full = full(model, growing).filter(|_| within.is_some());
+    let longer = [within, full].into_iter().flatten().map(|full| format!("{rate} {full}"));
+    let text = longer.into_iter().find(|text| text.width() + 2 + COMMAND_AFTER_GROWTH <= room);
+    Some(Cell { text: text.unwrap_or(rate), tone: growth_note(growing).tone })
 }
 
 /// The word for a state of a process; empty for the normal ones.

@@ -33,7 +33,7 @@ impl App {
                     return None;
                 };
                 let load = ProcessLoad::missing(Missing::Gone);
-                let process = Process { id: process, facts, load, allocator: None, probe: None };
+                let process = Process { id: process, facts, load, allocator: None, probe: None, bytes_read: None };
                 let inspection = Some(Err("the process has ended".into()));
                 ProcessTopic { inspection, ..ProcessTopic::new(host, process) }
             }

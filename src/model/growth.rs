@@ -10,10 +10,13 @@
 
 mod buckets;
 mod forecast;
+mod growing;
 mod leak_detectors;
+mod loading;
 mod memory_growth;
 mod pattern;
 mod regular_growth;
+#[cfg(test)]
 #[cfg(test)]
 mod tests;
 mod watched_growth;
@@ -24,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use self::buckets::{BucketLevels, LENGTH};
 use self::forecast::Pace;
 pub(crate) use self::forecast::{Forecast, Rate};
+pub(crate) use self::growing::Growing;
 pub(super) use self::leak_detectors::LeakDetectors;
 pub use self::memory_growth::PartedDetector;
 pub(crate) use self::memory_growth::{MemoryGrowth, describe_evidence, part_name};
@@ -52,6 +56,8 @@ pub enum LeakVerdict {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Evidence {
     pub since: Moment,
+    /// When the growth was found: later than it began, since it must be regular for some time.
+    pub found: Moment,
     /// The memory gained since then and not released.
     pub gained: Bytes,
     /// The duration of the growth in seconds.
@@ -176,6 +182,23 @@ impl LeakDetector {
     /// The figures behind the verdict; `None` unless the verdict is suspect or leak.
     pub fn evidence(&self) -> Option<&Evidence> {
         self.watched.as_ref().map(|watched| &watched.evidence)
+    }
+
+    /// The figures of the growth that goes on now; `None` when nothing grows, and while a growth that is no leak pauses.
+    pub fn growing(&self) -> Option<&Evidence> {
+        self.watched.as_deref().filter(|watched| watched.goes_on()).map(|watched| &watched.evidence)
+    }
+
+    /// The KiB that the floor has gained since a time; what is held now if the series began later.
+    fn gained_since(&self, since: Moment) -> f64 {
+        let since = seconds(Moment(0), since);
+        if self.first.is_none_or(|first| seconds(Moment(0), first) > since) {
+            return self.held();
+        }
+        // A constant series has no points.
+        let points = self.levels.reaching(since);
+        let before = points.as_slice().iter().find(|point| point.at >= since);
+        before.map_or(0.0, |before| self.held() - before.low)
     }
 
     /// The last sudden drop or restart, and its time; `None` before the first.
@@ -305,6 +328,7 @@ impl LeakDetector {
         let span = seconds(since, at);
         watched.evidence = Evidence {
             since,
+            found: Moment(millis(watched.found)),
             gained: Bytes(to_bytes(gained)),
             span,
             maxima: u32::try_from(maxima).unwrap_or(u32::MAX),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checkpoint::{self, DerivedState};
-use super::growth::{Evidence, LeakDetector, LeakDetectors, LeakVerdict, MemoryGrowth};
+use super::growth::{Evidence, Growing, LeakDetector, LeakDetectors, MemoryGrowth};
 use super::health::{self, HealthVerdict};
 use super::history::{AllocatorHistory, History, MemoryHistory, TensorHistory};
 use super::identity::GpuOrProcess;
@@ -37,6 +37,7 @@ pub struct HostModel {
     verdicts: Vec<Verdict>,
     history: History,
     leaks: LeakDetectors,
+    growing: Vec<Growing>,
     news: NewsLog,
     /// The viewer time since the latest line.
     silence: ViewerTime,
@@ -125,6 +126,8 @@ impl HostModel {
         // A jump in a recording goes to the snapshot that the checkpoint is from.
         if checkpoint.at < self.now() {
             self.remember();
+        } else {
+            self.growing = self.find_growing(&[]);
         }
     }
 
@@ -242,18 +245,41 @@ impl HostModel {
         suspects
     }
 
-    /// The processes and GPUs that leak now. A GPU counts only if none of its processes is suspected of a leak.
-    pub(crate) fn leaking(&self) -> Vec<(GpuOrProcess, Evidence)> {
-        let leak = |subject: GpuOrProcess| {
-            let growing = self.growth(&subject).filter(|growth| growth.verdict() == LeakVerdict::Leak)?;
-            Some((subject, *growing.detector.evidence()?))
+    /// The processes and GPUs whose memory grows now, the one that is full first before the others. A GPU counts only if no process
+    /// on it has its verdict or a worse one.
+    pub(crate) fn growing(&self) -> &[Growing] {
+        &self.growing
+    }
+
+    /// Returns what grows now. `before` is what grew at the snapshot before.
+    fn find_growing(&self, before: &[Growing]) -> Vec<Growing> {
+        let Some(latest) = &self.latest else { return Vec::new() };
+        let growing = |subject: GpuOrProcess| {
+            let growth = self.growth(&subject)?;
+            let evidence = *growth.detector.growing()?;
+            let growing = Growing { subject, verdict: growth.verdict(), evidence, is_soon: false, is_loading: false };
+            Some(growing.with_urgency(before, &self.leaks, latest))
         };
         let suspects = self.suspects();
-        let is_whole =
-            |gpu: &&Gpu| !gpu.processes.iter().any(|process| suspects.binary_search(&process.process).is_ok());
-        let gpus = self.latest.iter().flat_map(|latest| &latest.gpus).filter(is_whole);
+        let verdict = |subject: &GpuOrProcess| self.growth(subject).map(|growth| growth.verdict());
+        let is_whole = |gpu: &&Gpu| {
+            let whole = verdict(&GpuOrProcess::Gpu(gpu.uuid.clone()));
+            let on_gpu = gpu.processes.iter().map(|process| process.process);
+            let mut growing = on_gpu.filter(|id| suspects.binary_search(id).is_ok());
+            !growing.any(|id| verdict(&GpuOrProcess::Process(id)) >= whole)
+        };
+        let gpus = latest.gpus.iter().filter(is_whole);
         let gpus = gpus.map(|gpu| GpuOrProcess::Gpu(gpu.uuid.clone()));
-        suspects.iter().map(|id| GpuOrProcess::Process(*id)).chain(gpus).filter_map(leak).collect()
+        let subjects = suspects.iter().map(|id| GpuOrProcess::Process(*id)).chain(gpus);
+        let mut growing: Vec<Growing> = subjects.filter_map(growing).collect();
+        growing.sort_by_key(|growing| growing.left().unwrap_or(Duration::MAX));
+        growing
+    }
+
+    /// The processes and GPUs that leak now, as in [`HostModel::growing`].
+    pub(crate) fn leaking(&self) -> Vec<(GpuOrProcess, Evidence)> {
+        let leaks = self.growing.iter().filter(|growing| growing.is_leak());
+        leaks.map(|growing| (growing.subject.clone(), growing.evidence)).collect()
     }
 
     /// The news of the host, oldest first.
@@ -330,11 +356,14 @@ impl HostModel {
         let Some(latest) = &self.latest else { return };
         self.leaks.add_snapshot(latest);
         self.history.add_snapshot(latest, &self.process_totals);
+        let before = std::mem::take(&mut self.growing);
+        self.growing = self.find_growing(&before);
+        let Some(latest) = &self.latest else { return };
         let sources = NewsSources {
             snapshot: latest,
             history: &self.history,
             verdicts: &self.verdicts,
-            leaks: self.leaking(),
+            growing: &self.growing,
             clock: self.wall_clock(),
         };
         self.news.add_snapshot(&sources);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::growth::Evidence;
+use super::growth::Growing;
 use super::health::{self, Severity};
 use super::history::{History, HistoryEvent, HistoryEventKind};
 use super::identity::GpuOrProcess;
@@ -38,6 +38,10 @@ pub enum NewsKind {
     Signalled,
     Leak,
     LeakOver,
+    /// Memory that grows will be full within a quarter of an hour.
+    FullSoon,
+    /// It no longer grows.
+    FullNoMore,
     Suspect,
     OutOfMemory,
     Xid,
@@ -55,12 +59,15 @@ impl NewsKind {
         Some(match self {
             Self::Ended => "ended",
             Self::Leak => "leak",
+            Self::FullSoon => "full soon",
             Self::Suspect => "suspect",
             Self::OutOfMemory => "out of memory",
             Self::Xid => "Xid",
             Self::GpuTrouble => "GPU trouble",
             Self::Watched => "alert",
-            Self::Began | Self::Signalled | Self::LeakOver | Self::GpuAnswers | Self::Unseen => return None,
+            Self::Began | Self::Signalled | Self::LeakOver | Self::FullNoMore | Self::GpuAnswers | Self::Unseen => {
+                return None;
+            }
         })
     }
 }
@@ -88,8 +95,8 @@ pub(super) struct NewsSources<'a> {
     pub snapshot: &'a Snapshot,
     pub history: &'a History,
     pub verdicts: &'a [Verdict],
-    /// The GPUs and processes that leak now.
-    pub leaks: Vec<(GpuOrProcess, Evidence)>,
+    /// The GPUs and processes whose memory grows now.
+    pub growing: &'a [Growing],
     pub clock: Option<WallClock>,
 }
 
@@ -104,13 +111,22 @@ pub(super) struct NewsLog {
     /// The last known facts of processes on GPUs, which outlive them.
     #[serde(with = "pairs")]
     known: BTreeMap<ProcessId, Arc<ProcessFacts>>,
-    /// Each reported leak, with the moment when it stopped; `None` while it continues.
-    leaks: Vec<(GpuOrProcess, Option<Moment>)>,
+    growths: Vec<ReportedGrowth>,
     suspects: Vec<FoundSuspect>,
     /// How often PyTorch ran out of memory.
     #[serde(with = "pairs")]
     ooms: BTreeMap<ProcessId, u64>,
     troubled: Vec<GpuUuid>,
+}
+
+/// A leak, or memory that will soon be full, that is news already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct ReportedGrowth {
+    subject: GpuOrProcess,
+    /// A leak. Otherwise memory that will soon be full.
+    is_leak: bool,
+    /// When it stopped; `None` while it continues.
+    stopped: Option<Moment>,
 }
 
 /// A suspect verdict of a process.
@@ -190,7 +206,7 @@ impl NewsLog {
             }
         }
         self.add_events(sources);
-        self.add_leaks(sources);
+        self.add_growths(sources);
         self.add_suspects(sources);
         self.add_ooms(snapshot);
         self.add_gpu_trouble(snapshot);
@@ -254,40 +270,50 @@ impl NewsLog {
         }
     }
 
-    fn add_leaks(&mut self, sources: &NewsSources<'_>) {
+    fn add_growths(&mut self, sources: &NewsSources<'_>) {
         let now = sources.snapshot.at;
-        for (subject, stopped) in &mut self.leaks {
-            if sources.leaks.iter().any(|(leaking, _)| leaking == subject) {
-                *stopped = None;
+        let is = |growing: &Growing, is_leak: bool| if is_leak { growing.is_leak() } else { growing.is_urgent() };
+        for known in &mut self.growths {
+            let goes_on = |growing: &Growing| growing.subject == known.subject && is(growing, known.is_leak);
+            if sources.growing.iter().any(goes_on) {
+                known.stopped = None;
             } else {
-                stopped.get_or_insert(now);
+                known.stopped.get_or_insert(now);
             }
         }
         let is_over = |stopped: Option<Moment>| stopped.is_some_and(|stopped| now.since(stopped) >= SAME_LEAK);
-        let over: Vec<_> = self.leaks.extract_if(.., |(_, stopped)| is_over(*stopped)).collect();
-        for (subject, _) in over {
+        let over: Vec<_> = self.growths.extract_if(.., |known| is_over(known.stopped)).collect();
+        for ReportedGrowth { subject, is_leak, .. } in over {
             let is_there = match &subject {
                 GpuOrProcess::Process(id) => sources.snapshot.lives(*id),
                 GpuOrProcess::Gpu(uuid) => sources.snapshot.gpu(uuid).is_some(),
             };
-            if is_there {
-                let sentence = format!("{} no longer leaks", self.subject(&subject, sources.snapshot));
-                self.add(now, NewsKind::LeakOver, Severity::Fine, subject, sentence);
+            // A process that grows on as a leak is no news.
+            if is_there && (is_leak || !self.growths.iter().any(|known| known.subject == subject)) {
+                let name = self.subject(&subject, sources.snapshot);
+                let (kind, words) =
+                    if is_leak { (NewsKind::LeakOver, "leaks") } else { (NewsKind::FullNoMore, "fills the memory") };
+                self.add(now, kind, Severity::Fine, subject, format!("{name} no longer {words}"));
             }
         }
-        for (subject, evidence) in &sources.leaks {
-            if self.leaks.iter().any(|(known, _)| known == subject) {
+        for (growing, is_leak) in sources.growing.iter().flat_map(|growing| [(growing, true), (growing, false)]) {
+            let is_known = |is_leak: bool| {
+                self.growths.iter().any(|known| known.subject == growing.subject && known.is_leak == is_leak)
+            };
+            // The news of a leak says when memory is full.
+            if !is(growing, is_leak) || is_known(is_leak) || !is_leak && is_known(true) {
                 continue;
             }
-            let full = match (evidence.forecast.map(|forecast| forecast.likely), sources.clock) {
+            let full = match (growing.left(), sources.clock) {
                 (Some(left), Some(clock)) => format!(", full at {}", clock.near(now.after(left), now)),
                 (Some(left), None) => format!(", full in {}", Elapsed(left)),
                 (None, _) => String::new(),
             };
-            let name = self.subject(subject, sources.snapshot);
-            let sentence = format!("LEAK {name} {}{full}", evidence.rate);
-            self.add(now, NewsKind::Leak, Severity::Bad, subject.clone(), sentence);
-            self.leaks.push((subject.clone(), None));
+            let name = self.subject(&growing.subject, sources.snapshot);
+            let (kind, word) = if is_leak { (NewsKind::Leak, "LEAK") } else { (NewsKind::FullSoon, "FULL SOON") };
+            let sentence = format!("{word} {name} {}{full}", growing.evidence.rate);
+            self.add(now, kind, Severity::Bad, growing.subject.clone(), sentence);
+            self.growths.push(ReportedGrowth { subject: growing.subject.clone(), is_leak, stopped: None });
         }
     }
 

@@ -268,6 +268,9 @@ pub struct ProcessChange {
     /// The report of gputop's probe; `null` when it is no longer read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Update<Option<Arc<ProbeReading>>>,
+    /// The bytes that the process has read; `null` when they are no longer read.
+    #[serde(rename = "read_bytes", default, skip_serializing_if = "Option::is_none")]
+    pub bytes_read: Update<Option<Bytes>>,
 }
 
 /// A [`ProcessChange`] as serde reads it: serde's `flatten` would first copy the object into a tree.
@@ -281,34 +284,41 @@ struct ProcessChangeJson {
     allocator_stats: Update<Option<Box<AllocatorStats>>>,
     #[serde(default, deserialize_with = "present")]
     probe: Update<Option<Arc<ProbeReading>>>,
+    #[serde(default, deserialize_with = "present")]
+    read_bytes: Update<Option<Bytes>>,
 }
 
 impl From<ProcessChangeJson> for ProcessChange {
     fn from(json: ProcessChangeJson) -> Self {
-        let ProcessChangeJson { pid, start_ticks, facts, load, allocator_stats: allocator, probe } = json;
-        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator, probe }
+        let ProcessChangeJson { pid, start_ticks, facts, load, allocator_stats: allocator, probe, read_bytes } = json;
+        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator, probe, bytes_read: read_bytes }
     }
 }
 
 impl ProcessChange {
+    fn empty(id: ProcessId) -> Self {
+        Self { id, facts: None, load: None, allocator: None, probe: None, bytes_read: None }
+    }
+
     /// Returns the difference; `None` when there is none.
     fn between(old: &Process, new: &Process) -> Option<Self> {
-        let Process { id, facts, load, allocator, probe } = new;
+        let Process { id, facts, load, allocator, probe, bytes_read } = new;
         let change = Self {
             id: *id,
             facts: update(&old.facts, facts),
             load: update(&old.load, load),
             allocator: update(&old.allocator, allocator),
             probe: update(&old.probe, probe),
+            bytes_read: update(&old.bytes_read, bytes_read),
         };
-        let Self { facts, load, allocator, probe, .. } = &change;
-        (facts.is_some() || load.is_some() || allocator.is_some() || probe.is_some()).then_some(change)
+        (change != Self::empty(*id)).then_some(change)
     }
 
     fn added(process: &Process) -> Self {
-        let Process { id, facts, load, allocator, probe } = process;
+        let Process { id, facts, load, allocator, probe, bytes_read } = process;
         let (allocator, probe) = (allocator.clone().map(Some), probe.clone().map(Some));
-        Self { id: *id, facts: Some(facts.clone()), load: Some(load.clone()), allocator, probe }
+        let bytes_read = bytes_read.map(Some);
+        Self { id: *id, facts: Some(facts.clone()), load: Some(load.clone()), allocator, probe, bytes_read }
     }
 }
 
@@ -391,10 +401,12 @@ impl Snapshot {
                     replace(&mut process.load, load);
                     replace(&mut process.allocator, change.allocator);
                     replace(&mut process.probe, change.probe);
+                    replace(&mut process.bytes_read, change.bytes_read);
                 }
                 (Err(_), Some(facts), Some(load)) if self.processes.len() < MOST_PROCESSES => {
                     let (allocator, probe) = (change.allocator.flatten(), change.probe.flatten());
-                    self.processes.push(Process { id: change.id, facts, load, allocator, probe });
+                    let bytes_read = change.bytes_read.flatten();
+                    self.processes.push(Process { id: change.id, facts, load, allocator, probe, bytes_read });
                 }
                 // Ignores a new process without its readings, or beyond the limit: the writer is not gputop.
                 (Err(_), ..) => {}

@@ -269,6 +269,10 @@ pub struct Process {
     /// The report of gputop's probe; absent when the process does not run Python, or is no GPU process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Arc<ProbeReading>>,
+    /// The bytes that the process has read since it started, from files or pipes: the larger of `rchar` and `read_bytes` of
+    /// `/proc/PID/io`. Absent where it cannot be read, and while the GPU memory of the process does not grow.
+    #[serde(rename = "read_bytes", default, skip_serializing_if = "Option::is_none")]
+    pub bytes_read: Option<Bytes>,
 }
 
 /// A [`Process`] as serde reads it: serde's `flatten` would first copy the object into a tree.
@@ -280,12 +284,13 @@ struct ProcessJson {
     load: ProcessLoad,
     allocator_stats: Option<Box<AllocatorStats>>,
     probe: Option<Arc<ProbeReading>>,
+    read_bytes: Option<Bytes>,
 }
 
 impl From<ProcessJson> for Process {
     fn from(json: ProcessJson) -> Self {
-        let ProcessJson { pid, start_ticks, facts, load, allocator_stats: allocator, probe } = json;
-        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator, probe }
+        let ProcessJson { pid, start_ticks, facts, load, allocator_stats: allocator, probe, read_bytes } = json;
+        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator, probe, bytes_read: read_bytes }
     }
 }
 

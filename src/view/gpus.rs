@@ -299,10 +299,10 @@ fn draw_health(pen: &mut Pen<'_>, theme: Theme, GpuRow { model, gpu, .. }: GpuRo
         pen.put("watched", theme.accent()).skip(1);
     }
     let health = model.health(gpu);
-    // A leak ends the work on a GPU sooner than a limited clock.
-    let leak = gpu_users::leak(model, gpu).filter(|_| health.severity < Severity::Bad);
-    if let Some(leak) = leak {
-        pen.put(leak.to_string(), theme.alarm_line()).skip(1);
+    // Memory that is full ends the work on a GPU sooner than a limited clock.
+    let growing = gpu_users::growing(model, gpu).filter(|_| health.severity < Severity::Bad);
+    if let Some(note) = growing.map(gpu_users::growth_note) {
+        pen.put(note.text, theme.note(note.tone)).skip(1);
         if health.severity <= Severity::Fine || health.word.len() > pen.room() {
             return;
         }

@@ -57,10 +57,11 @@ pub(super) fn style(theme: Theme, severity: Severity) -> Style {
 pub(super) fn sign(kind: NewsKind) -> &'static str {
     match kind {
         NewsKind::Began => "▲",
-        NewsKind::Ended | NewsKind::LeakOver => "▼",
+        NewsKind::Ended | NewsKind::LeakOver | NewsKind::FullNoMore => "▼",
         NewsKind::Signalled => "✕",
         NewsKind::GpuAnswers | NewsKind::Unseen => "·",
         NewsKind::Leak
+        | NewsKind::FullSoon
         | NewsKind::Suspect
         | NewsKind::OutOfMemory
         | NewsKind::Xid

@@ -183,6 +183,9 @@ impl RowPainter<'_> {
                 pen.put(verdict.text, theme.tone(verdict.tone, plain, plain)).skip(1);
             }
         }
+        if let Some(growth) = process_cells::growth(line.model, line.process.id, pen.room()) {
+            pen.put(growth.text, theme.tone(growth.tone, plain, plain)).skip(2);
+        }
         if depth > 0 {
             pen.put("  ".repeat(depth - 1), theme.dim()).put("└ ", theme.dim());
         }

@@ -178,6 +178,11 @@ impl Theme {
         }
     }
 
+    /// The style of a note beside figures. Reversed, it would be louder than they are.
+    pub(super) fn note(self, tone: Tone) -> Style {
+        if tone == Tone::Alarm { self.alarm_line() } else { self.tone(tone, self.text(), self.text()) }
+    }
+
     /// From this share on, memory is about to run out.
     const FULL: f64 = 0.95;
 

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::base::text::Text;
+use crate::base::units::Bytes;
 use crate::protocol::snapshot::{Missing, Reading};
 
 /// Whether this process runs in the PID namespace of the host, whose inode is `PROC_PID_INIT_INO` in every Linux.
@@ -25,6 +26,19 @@ pub(in crate::agent) fn real_uid(pid: u32) -> Reading<u32> {
 fn parse_real_uid(status: &[u8]) -> Option<u32> {
     let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:\t"))?;
     str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Returns how much a process has read: the larger of `rchar`, which counts reads from the page cache too, and `read_bytes`, which
+/// counts the pages of mapped files that came from a disk. `None` where it cannot be read, as for the processes of other users.
+pub(super) fn bytes_read(pid: u32) -> Option<Bytes> {
+    let mut buffer = [0; 512];
+    let io = open(pid, "io").and_then(|file| read(file, &mut buffer)).ok()?;
+    parse_bytes_read(str::from_utf8(io).ok()?)
+}
+
+fn parse_bytes_read(io: &str) -> Option<Bytes> {
+    let value = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+    value("rchar: ").max(value("read_bytes: ")).map(Bytes)
 }
 
 /// Returns why a file of a process that existed a moment ago cannot be read.
@@ -106,6 +120,17 @@ mod tests {
     #[test]
     fn a_file_without_an_end_is_cut() {
         assert_eq!(read_cut("/dev/zero").map(|bytes| bytes.len()).ok(), Some(16 << 20));
+    }
+
+    #[test]
+    fn the_bytes_read_are_those_from_the_disk_if_these_are_more() {
+        let io = |rchar: u64, disk: u64| format!("rchar: {rchar}\nwchar: 9\nsyscr: 1\nread_bytes: {disk}\n");
+        assert_eq!(
+            [io(7, 4096), io(8192, 0)].map(|io| parse_bytes_read(&io)),
+            [4096, 8192].map(|bytes| Some(Bytes(bytes)))
+        );
+        assert_eq!(parse_bytes_read("rchar: \n"), None);
+        assert!(bytes_read(std::process::id()).is_some());
     }
 
     #[test]

@@ -25,6 +25,8 @@ const SHORTEST_CPU_SPAN: Duration = Duration::from_millis(150);
 const THREAD_NAME_DELAY: Duration = Duration::from_secs(5);
 /// A sleeping process is at rest after this number of readings in a row without CPU time.
 const RESTING_READINGS: u8 = 4;
+/// The number of passes after a rise of its GPU memory for which a process counts as growing.
+const GROWS_FOR: u64 = 16;
 /// How often it is checked whether the process that a process serves has ended, in milliseconds.
 const SERVED_INTERVAL_MS: u64 = 5000;
 
@@ -41,6 +43,10 @@ pub(super) struct ShownProcess {
     pub(super) listed_pass: u64,
     /// The memory that NVML reported in the pass `listed_pass`.
     pub(super) nvml_memory: NvmlMemory,
+    /// The memory that NVML reported in the pass before; `None` if it did not.
+    memory_before: Option<Bytes>,
+    /// The last pass in which that memory was more than in the pass before; 0 for never.
+    grown_pass: u64,
     pub(super) virtual_size: u64,
     /// The last pass in which the process was named as a device-file holder; 0 for never.
     pub(super) holder_pass: u64,
@@ -115,12 +121,15 @@ impl ShownProcess {
                 load: ProcessLoad::missing(Missing::NotYet),
                 allocator: None,
                 probe: None,
+                bytes_read: None,
             },
             stat: None,
             read: Moment(0),
             cpu: None,
             listed_pass: 0,
             nvml_memory: NvmlMemory::default(),
+            memory_before: None,
+            grown_pass: 0,
             virtual_size: 0,
             holder_pass: 0,
             wanted_pass: 0,
@@ -319,6 +328,18 @@ impl ShownProcess {
         if self.process.facts.origin != origin {
             self.process.facts_mut().origin = origin;
         }
+    }
+
+    /// Reads how much the process has read from files, while its GPU memory grows: that shows whether it loads a model.
+    pub(super) fn read_bytes_while_growing(&mut self, pass: u64) {
+        let memory = self.nvml_memory.memory.ok();
+        if self.memory_before.zip(memory).is_some_and(|(before, now)| now > before) {
+            self.grown_pass = pass;
+        }
+        self.memory_before = memory;
+        let grows = self.grown_pass > 0 && pass - self.grown_pass < GROWS_FOR;
+        let is_sure = self.process.facts.identity == Identity::Sure;
+        self.process.bytes_read = (grows && is_sure).then(|| files::bytes_read(self.process.id.pid)).flatten();
     }
 
     /// Marks that thread names are not read: they identify trainers, and NVML lists a trainer, but not this process.

@@ -77,6 +77,7 @@ impl Member {
             load: ProcessLoad::missing(Missing::NotYet),
             allocator: None,
             probe: None,
+            bytes_read: None,
         };
         let stage = Stage::Asked(Signal::Kill);
         Self { process, gpus: Vec::new(), stage, caution: None, joined: true, parent: None, ran: None }

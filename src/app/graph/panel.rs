@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use super::GraphView;
 use super::scale::Scale;
+use crate::app::labels::growth::is_close;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Forecast, GpuOrProcess, HostModel, HostSubject, LeakVerdict, MemoryPart, MinMax, Rate, Window};
+use crate::model::{Forecast, GpuOrProcess, HostModel, HostSubject, MemoryPart, MinMax, Rate, Window};
 
 pub(super) const TWO_GRAPHS: u16 = 150;
 
@@ -53,13 +54,17 @@ pub(crate) struct Projection {
 }
 
 impl Projection {
-    /// Returns the projection of a leak; `None` for other growth, which may stop by itself, and for ended processes.
+    /// Returns the projection of a leak, and of other growth whose end is urgent or well known; `None` where nothing grows, while a
+    /// process loads, and for ended processes.
     fn new(model: &HostModel, subject: &GpuOrProcess) -> Option<Self> {
         if matches!(subject, GpuOrProcess::Process(id) if model.process_total(*id).is_none()) {
             return None;
         }
-        let growing = model.growth(subject).filter(|growth| growth.verdict() == LeakVerdict::Leak)?;
-        let evidence = growing.detector.evidence()?;
+        let grows = model.growing().iter().find(|growing| growing.subject == *subject)?;
+        let is_close = grows.evidence.forecast.as_ref().is_some_and(is_close);
+        (grows.is_leak() || grows.is_urgent() || is_close && !grows.is_loading).then_some(())?;
+        let evidence = &grows.evidence;
+        let growing = model.growth(subject)?;
         let (held, limit) = (model.series(subject)?.latest()?, limit(model, subject));
         let split = model.allocator_history(subject).filter(|_| growing.part == Some(MemoryPart::Allocated));
         // A training step runs out of memory at its peak, so the projection continues the peaks.

@@ -142,6 +142,7 @@ fn process_rows(hosts: &[HostReport<'_>], columns: &[ProcessColumn], sort: Optio
                 load: ProcessLoad::missing(Missing::Unsupported),
                 allocator: None,
                 probe: None,
+                bytes_read: None,
             };
             let process = host.snapshot.process(id).map_or(Cow::Owned(unlisted), Cow::Borrowed);
             gpu_users.push((host, process, ProcessTotal::on_gpu(gpu_process, gpu, place)));

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LeakDetector, LeakVerdict};
+use super::loading::LoadingSigns;
+use super::{LeakDetector, LeakVerdict, kib};
 use crate::base::units::{Bytes, Moment};
 use crate::model::ReservedMemory;
 use crate::model::pairs;
@@ -22,6 +23,7 @@ pub(super) struct ProcessDetectors {
     pub(super) held: LeakDetector,
     /// Fed with the memory of tensors; `None` without allocator stats.
     pub(super) tensors: Option<Box<LeakDetector>>,
+    pub(super) loading: LoadingSigns,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -30,6 +32,21 @@ struct GpuDetectors {
     /// Boxed: a B-tree node has room for up to twice as many entries as it contains.
     #[serde(with = "pairs")]
     processes: BTreeMap<ProcessId, Box<ProcessDetectors>>,
+}
+
+/// The share of a GPU's growth from which on one process is its cause.
+const CAUSE: f64 = 0.5;
+
+impl GpuDetectors {
+    /// The process that took more than half of the memory that the GPU has gained since it began to grow; `None` while the GPU does not
+    /// grow, and where several processes share the growth.
+    fn cause(&self) -> Option<ProcessId> {
+        let evidence = self.whole.growing()?;
+        let gained = |process: &ProcessDetectors| process.held.gained_since(evidence.since);
+        let gains = self.processes.iter().map(|(id, process)| (*id, gained(process)));
+        let (id, most) = gains.max_by(|one, other| one.1.total_cmp(&other.1))?;
+        (most > CAUSE * kib(evidence.gained)).then_some(id)
+    }
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -65,6 +82,7 @@ impl LeakDetectors {
                 if let Ok(held) = gpu_process.memory {
                     detectors.held.push(at, held, limit(held));
                 }
+                detectors.loading.add(gpu_process, process);
                 let devices = process.allocator.iter().flat_map(|allocator| &allocator.devices);
                 let mut on_gpu = devices.filter(|device| device.gpu.as_ref() == Some(&gpu.uuid));
                 if let Some(reserved) = on_gpu.find_map(|device| ReservedMemory::of(device).ok()) {
@@ -81,14 +99,27 @@ impl LeakDetectors {
         self.0.retain(|_, gpu| gpu.whole.last.is_none() || gpu.whole.is_fed(snapshot.at));
     }
 
-    /// The processes whose memory on some GPU, in total or of tensors, is suspect or leaks; a process on several GPUs
-    /// may come more than once.
+    /// The processes whose memory on some GPU, in total or of tensors, is suspect or leaks, or that cause the growth of a GPU; a
+    /// process on several GPUs may come more than once.
     pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
         let grows = |detector: &LeakDetector| detector.verdict() >= LeakVerdict::Suspect;
-        let processes = self.0.values().flat_map(|gpu| &gpu.processes);
-        let growing =
-            processes.filter(move |(_, process)| grows(&process.held) || process.tensors.as_deref().is_some_and(grows));
-        growing.map(|(id, _)| *id)
+        let growing = move |gpu: &GpuDetectors| {
+            let processes = gpu.processes.iter();
+            let growing = processes
+                .filter(move |(_, process)| grows(&process.held) || process.tensors.as_deref().is_some_and(grows));
+            growing.map(|(id, _)| *id).chain(gpu.cause()).collect::<Vec<_>>()
+        };
+        self.0.values().flat_map(growing)
+    }
+
+    /// The detectors of all GPUs whose memory grows because of this process.
+    pub(super) fn gpus_filled_by(&self, id: ProcessId) -> impl Iterator<Item = &LeakDetector> {
+        self.0.values().filter(move |gpu| gpu.cause() == Some(id)).map(|gpu| &gpu.whole)
+    }
+
+    /// Whether a process that grows loads, by the signs on each of its GPUs.
+    pub(in crate::model) fn loading(&self, id: ProcessId) -> impl Iterator<Item = &LoadingSigns> {
+        self.on_gpus(id).map(|process| &process.loading)
     }
 
     /// The detector of all memory in use on a GPU.

@@ -20,7 +20,13 @@ impl LeakDetectors {
         history: Option<&ProcessHistory>,
         now: Moment,
     ) -> Option<MemoryGrowth<'a>> {
-        let chosen = more_telling(self.process(process), self.tensors(process))?;
+        let mut chosen = more_telling(self.process(process), self.tensors(process))?;
+        // One cause has one verdict: the process that fills a GPU is judged at least like that GPU.
+        if let Some(gpu) = self.gpus_filled_by(process).max_by_key(|gpu| gpu.verdict())
+            && gpu.verdict() > chosen.0.verdict()
+        {
+            chosen = (gpu, false);
+        }
         let series = history.and_then(|history| Some((history.memory()?, history.allocator.as_deref()?)));
         Some(MemoryGrowth::of(chosen, series, now))
     }
@@ -68,7 +74,7 @@ impl PartedDetector {
 
     /// Returns the detector with the worse verdict, and whether it is that of tensor memory.
     fn detector(&self) -> (&LeakDetector, bool) {
-        let ProcessDetectors { held, tensors } = &self.detectors;
+        let ProcessDetectors { held, tensors, .. } = &self.detectors;
         more_telling(Some(held), tensors.as_deref()).unwrap_or((held, false))
     }
 

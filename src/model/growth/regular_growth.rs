@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::buckets::{BucketLevels, LENGTH, Point, Points};
 use super::median_slope;
 
-/// The numbers of buckets that make a part: a bucket that has a single sample, or some that have several.
+/// The numbers of buckets that make a part.
 const BUCKETS_OF_PART: [usize; 5] = [1, 2, 3, 4, 6];
 
 /// The fewest parts that show anything.
@@ -53,8 +53,9 @@ const LOADING: f64 = 12.0 * 1024.0;
 /// The share of that span that makes a suspect.
 const SHARE_OF_SUSPECT: f64 = 0.4;
 
-/// Memory that lasts for less than the first number of seconds makes a suspect after the second, even while a process loads.
-const SOON: (f64, f64) = (600.0, 96.0);
+/// The seconds for which growth lasts at most before it is a suspect, whose figures are shown, and the same as a share of the time
+/// until memory runs out: a user must see it early enough, also while a process loads.
+const SHOWN_AFTER: (f64, f64) = (88.0, 0.2);
 
 /// A growth that lasts up to now. Times are in seconds since boot, amounts in KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -98,8 +99,9 @@ impl RegularGrowth {
         level: usize,
         room: impl Fn(f64) -> f64,
     ) -> impl Iterator<Item = Self> {
-        let skipped = usize::from(level > 0 || !levels.is_single());
-        BUCKETS_OF_PART[skipped..].iter().filter_map(move |buckets| Self::find(levels, level, *buckets, &room))
+        BUCKETS_OF_PART[usize::from(level > 0)..]
+            .iter()
+            .filter_map(move |buckets| Self::find(levels, level, *buckets, &room))
     }
 
     /// Finds the longest growth in parts of so many buckets of a level.
@@ -141,8 +143,9 @@ impl RegularGrowth {
         } else {
             SPAN_OF_LEAK.0 * libm::pow((left / SPAN_OF_LEAK.1).max(1.0), SPAN_OF_LEAK.2)
         };
-        let needed_of_suspect =
-            if left < SOON.0 { SOON.1.min(SHARE_OF_SUSPECT * needed) } else { SHARE_OF_SUSPECT * needed };
+        let needed_of_suspect = (SHARE_OF_SUSPECT * needed).min(SHOWN_AFTER.0).min(SHOWN_AFTER.1 * left);
+        // Parts of one bucket of several samples are short. They show only growth that will soon fill memory.
+        let is_short = buckets == 1 && !levels.is_single();
         let forgiven = FORGIVEN * deviation_from_line(gains) / mean / parts.sqrt();
         let speed = rates[1] / rates[0] + forgiven;
         // Growth that would level off before it reaches the limit is no leak.
@@ -162,8 +165,9 @@ impl RegularGrowth {
             rates,
             left,
             is_even,
-            is_suspect: is_even && span >= needed_of_suspect,
-            is_leak: strength >= STANDARD_ERRORS
+            is_suspect: is_even && span >= needed_of_suspect && !(is_short && span < SHOWN_AFTER.1 * left),
+            is_leak: !is_short
+                && strength >= STANDARD_ERRORS
                 && parts >= fewest
                 && span >= needed
                 && speed >= least_speed

@@ -431,6 +431,7 @@ fn the_sentence_has_all_figures() {
     let forecast = Forecast { likely: minutes(190), low: minutes(168), high: minutes(222) };
     let evidence = Evidence {
         since: Moment(0),
+        found: Moment(0),
         gained: Bytes(360 * MIB),
         span: 720.0,
         maxima: 38,

@@ -20,6 +20,9 @@ const PATIENCE_WITH_LEAK: (f64, f64) = (110.0, 3.0);
 /// The same for a suspect.
 const PATIENCE_WITH_SUSPECT: (f64, f64) = (80.0, 1.2);
 
+/// The parts after which a growth that is no leak pauses, and how many times its longest stall.
+const PAUSE: (f64, f64) = (2.0, 1.2);
+
 /// The same in widths of the finest buckets, where samples are rare.
 const LEAST_BUCKETS: f64 = 1.6;
 
@@ -59,10 +62,14 @@ pub(super) struct StoppedLeak {
 pub(super) struct WatchedGrowth {
     pub(super) is_leak: bool,
     pub(super) from: f64,
+    /// When the growth was found.
+    pub(super) found: f64,
     /// The mean rate while it grows, pauses included.
     pub(super) rate: f64,
     /// The growth over the longest time.
     pub(super) longest: RegularGrowth,
+    /// The shortest part in seconds at which the growth was regular.
+    finest_part: f64,
     /// Memory that something else gave back at once, and has not taken again, in KiB.
     given_back: f64,
     /// The longest part of the current stall, in seconds.
@@ -95,8 +102,10 @@ impl WatchedGrowth {
         Self {
             is_leak,
             from,
+            found: levels.now(),
             rate,
             longest,
+            finest_part: growth.part,
             given_back: 0.0,
             stall: 0.0,
             survived,
@@ -110,15 +119,18 @@ impl WatchedGrowth {
         let forecast = self.evidence.forecast.into_iter();
         let ends =
             forecast.flat_map(|forecast| [forecast.likely, forecast.low, forecast.high].map(|left| left.as_secs_f64()));
-        let spans = [self.from, self.stall, self.survived, self.rest, self.evidence.span].into_iter().chain(ends);
+        let spans =
+            [self.from, self.found, self.stall, self.survived, self.rest, self.evidence.span].into_iter().chain(ends);
         self.longest.is_sound()
             && (1e-6..1e12).contains(&self.rate)
+            && (1e-6..1e12).contains(&self.finest_part)
             && (0.0..1e12).contains(&self.given_back)
             && spans.into_iter().all(|seconds| (0.0..=LONGEST_SPAN).contains(&seconds))
     }
 
     /// Learns from the growth that is regular now.
     pub(super) fn follow(&mut self, found: &[RegularGrowth], levels: &BucketLevels) {
+        self.finest_part = found.iter().map(|growth| growth.part).fold(self.finest_part, f64::min);
         let age = levels.now() - self.from;
         let grown = found.iter().filter(|growth| growth.span <= age);
         let Some(longest) = grown.max_by(|one, other| one.span.total_cmp(&other.span)) else { return };
@@ -187,6 +199,12 @@ impl WatchedGrowth {
     /// Whether the rate is the mean of a growth with rests: no line fits that.
     pub(super) fn rests(&self) -> bool {
         self.longest.parts <= PARTS_OF_MEAN
+    }
+
+    /// Whether memory still grows. A growth that is no leak may be the loading of a model, which ends at once: it counts as paused as
+    /// soon as it stalls for longer than it ever did, and for longer than some of its parts.
+    pub(super) fn goes_on(&self) -> bool {
+        self.is_leak || self.stall <= (PAUSE.0 * self.finest_part).max(PAUSE.1 * self.survived)
     }
 
     /// Returns the seconds since the growth stopped; `None` while it goes on, or may go on.

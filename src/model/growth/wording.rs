@@ -44,13 +44,21 @@ impl LeakVerdict {
     }
 }
 
-/// `+30 MiB/min`; a slow growth is easier to read per hour.
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Rate {
+    /// The gain in a minute or an hour, and the word for that time. A slow growth is easier to read per hour.
+    pub(crate) fn per_unit(self) -> (Bytes, &'static str) {
         let (seconds, unit) = if self.0 * 60.0 >= LEAST_PER_MINUTE { (60.0, "min") } else { (3600.0, "h") };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a growth has a positive rate")]
-        let amount = Bytes((self.0 * seconds).max(0.0) as u64).to_string().replace(".0 ", " ");
-        write!(f, "+{amount}/{unit}")
+        let amount = Bytes((self.0 * seconds).max(0.0) as u64);
+        (amount, unit)
+    }
+}
+
+/// `+30 MiB/min`
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (amount, unit) = self.per_unit();
+        write!(f, "+{}/{unit}", amount.to_string().replace(".0 ", " "))
     }
 }
 

@@ -158,7 +158,7 @@ fn an_orphan_that_was_only_possible_before_is_one_line() {
         let verdicts = [verdict];
         let history = History::default();
         let sources =
-            || NewsSources { snapshot: &host, history: &history, verdicts: &verdicts, leaks: Vec::new(), clock: None };
+            || NewsSources { snapshot: &host, history: &history, verdicts: &verdicts, growing: &[], clock: None };
         log.add_snapshot(&sources());
         log.add_snapshot(&sources());
         let word = |item: &NewsItem| item.sentence.split(' ').next().unwrap().to_owned();

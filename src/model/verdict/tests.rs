@@ -110,7 +110,14 @@ impl VerdictStory {
             wchan: Err(Missing::Unsupported),
         };
         let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
-        self.host.processes.push(Process { id, facts: facts.into(), load, allocator: None, probe: None });
+        self.host.processes.push(Process {
+            id,
+            facts: facts.into(),
+            load,
+            allocator: None,
+            probe: None,
+            bytes_read: None,
+        });
     }
 
     fn ghost(&mut self, pid: u32, why: Missing) {
@@ -122,6 +129,7 @@ impl VerdictStory {
             load: ProcessLoad::missing(why),
             allocator: None,
             probe: None,
+            bytes_read: None,
         });
         for gpu_process in self
             .host

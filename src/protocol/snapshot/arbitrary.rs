@@ -80,6 +80,7 @@ fn processes_successor(old: &[Process], random: &mut TestRng) -> Vec<Process> {
                 load: old_or_new(&process.load, random),
                 allocator: old_or_new(&process.allocator, random),
                 probe: old_or_new(&process.probe, random),
+                bytes_read: old_or_new(&process.bytes_read, random),
             });
         }
     }
@@ -119,7 +120,7 @@ arbitrary_structs! {
     MissingLists { processes }
     GpuProcess { process, usage, memory, sm, names }
     ProcessNames { user, command }
-    Process { id, facts, load, allocator, probe }
+    Process { id, facts, load, allocator, probe, bytes_read }
     ProcessId { pid, start_ticks }
     AllocatorStats { devices, unreadable }
     ProbeReading { report, missing }

@@ -123,7 +123,7 @@ impl Snapshot {
             rss: Ok(Bytes::from_gib(3)),
             wchan: Err(Missing::Unsupported),
         };
-        self.processes.push(Process { id, facts: facts.into(), load, allocator: None, probe: None });
+        self.processes.push(Process { id, facts: facts.into(), load, allocator: None, probe: None, bytes_read: None });
         self.processes.sort_by_key(|process| process.id);
         self
     }

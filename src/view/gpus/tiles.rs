@@ -106,8 +106,8 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: Are
 fn notes(theme: Theme, app: &App, row: GpuRow<'_>) -> Vec<(String, Style)> {
     let GpuRow { model, gpu, .. } = row;
     let mut notes = Vec::new();
-    if let Some(leak) = gpu_users::leak(model, gpu) {
-        notes.push((leak.to_string(), theme.alarm_line()));
+    if let Some(note) = gpu_users::growing(model, gpu).map(gpu_users::growth_note) {
+        notes.push((note.text, theme.note(note.tone)));
     }
     let health = model.health(gpu);
     match model.age(gpu) {
@@ -190,8 +190,11 @@ fn history(buffer: &mut Buffer, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<
         pen.put(blocks, theme.fill(fill, f64::from(area.height - line) / f64::from(area.height)));
     }
     let label = format!("last {}", labels::period(period));
-    let change = labels::growth(model, &subject).filter(|change| *change != 0);
-    let change = change.map(|change| format!("{}/{}", labels::signed(change), labels::period(period)));
+    // While memory grows, its rate says more than its change.
+    let rate = gpu_users::growing(model, gpu).map(|growing| labels::growth::rate(growing.evidence.rate));
+    let change = || labels::change_of_memory(model, &subject).filter(|change| *change != 0);
+    let change = || change().map(|change| format!("{}/{}", labels::signed(change), labels::period(period)));
+    let change = rate.or_else(change);
     let texts = match change {
         Some(change) if area.height == 1 => vec![(change, theme.text())],
         change => vec![(label, theme.dim()), (change.unwrap_or_default(), theme.text())],

@@ -88,6 +88,7 @@ impl TestHandler {
             load: load.clone(),
             allocator: None,
             probe: None,
+            bytes_read: None,
         });
         let mut all: Vec<_> = all.collect();
         all.sort_by_key(|process| process.id);

@@ -1,0 +1,83 @@
+//! The memory that grows now, whatever its verdict: how fast, when it is full, and whether that is urgent.
+
+use std::time::Duration;
+
+use super::{Evidence, LeakDetectors, LeakVerdict};
+use crate::model::GpuOrProcess;
+use crate::protocol::snapshot::{Gpu, Snapshot};
+
+/// Memory that is full within this time is urgent.
+const SOON: Duration = Duration::from_mins(15);
+
+/// Memory stays urgent until it lasts longer than this: a forecast goes up and down a little.
+const NO_LONGER_SOON: Duration = Duration::from_mins(19);
+
+/// The longest times for which growth that looks like loading is not urgent: while the process has not computed, and while it reads from
+/// files what it puts on the GPU.
+const LOADING: [Duration; 2] = [Duration::from_mins(10), Duration::from_mins(1)];
+
+/// Reading from files does not hide an end that is nearer than this.
+const NEAR: Duration = Duration::from_mins(4);
+
+/// The share of a GPU's memory in use from which on loading no longer hides that it will be full.
+const ALMOST_FULL: f64 = 0.95;
+
+/// A process or GPU whose memory grows now.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Growing {
+    pub(crate) subject: GpuOrProcess,
+    /// Suspect or leak.
+    pub(crate) verdict: LeakVerdict,
+    pub(crate) evidence: Evidence,
+    /// Whether memory will be full within a quarter of an hour.
+    pub(crate) is_soon: bool,
+    /// Whether the process seems to load a model. It is not urgent then.
+    pub(crate) is_loading: bool,
+}
+
+impl Growing {
+    /// The likely time until memory is full; `None` where that cannot be predicted.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.evidence.forecast.map(|forecast| forecast.likely)
+    }
+
+    /// Whether memory will soon be full, and the process does not merely load.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.is_soon && !self.is_loading
+    }
+
+    pub(crate) fn is_leak(&self) -> bool {
+        self.verdict == LeakVerdict::Leak
+    }
+
+    /// Adds whether the growth is urgent, and whether it looks like loading. `before` is what grew at the snapshot before.
+    pub(in crate::model) fn with_urgency(mut self, before: &[Self], detectors: &LeakDetectors, now: &Snapshot) -> Self {
+        let was_soon = before.iter().any(|before| before.is_soon && before.subject == self.subject);
+        let limit = if was_soon { NO_LONGER_SOON } else { SOON };
+        self.is_soon = self.left().is_some_and(|left| left <= limit);
+        self.is_loading = !self.is_leak() && self.looks_like_loading(detectors, now);
+        self
+    }
+
+    fn looks_like_loading(&self, detectors: &LeakDetectors, snapshot: &Snapshot) -> bool {
+        let GpuOrProcess::Process(id) = self.subject else { return false };
+        let grown_for = snapshot.at.since(self.evidence.found);
+        let mut gpus = snapshot.gpus.iter().filter(|gpu| gpu.process(id).is_some());
+        let [mut has_not_computed, mut reads] = [true, true];
+        for signs in detectors.loading(id) {
+            has_not_computed &= signs.has_not_computed();
+            reads &= signs.reads_what_it_gains();
+        }
+        let is_near = self.left().is_some_and(|left| left < NEAR);
+        has_not_computed && grown_for < LOADING[0] && !gpus.any(is_almost_full)
+            || reads && grown_for < LOADING[1] && !is_near
+    }
+}
+
+fn is_almost_full(gpu: &Gpu) -> bool {
+    let (used, total) = (gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
+    used.zip(total).and_then(|(used, total)| used.share_of(total)).is_some_and(|share| share >= ALMOST_FULL)
+}
+
+#[cfg(test)]
+mod tests;
