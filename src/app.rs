@@ -47,6 +47,7 @@ mod sort_menu;
 pub(crate) mod steering;
 mod subject_pages;
 mod text_wrap;
+mod troubles;
 pub(crate) mod unknown_processes;
 pub(crate) mod unread_stats;
 
@@ -86,6 +87,8 @@ use self::replay::Replay;
 use self::settings::ThemeName;
 use self::subject_pages::detail_command;
 pub(crate) use self::text_wrap::{cut, wrap, wrap_figures};
+use self::troubles::TroubleLog;
+pub(crate) use self::troubles::silence_words;
 use crate::base::text::Text;
 use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
 use crate::protocol::command::Command;
@@ -152,6 +155,7 @@ pub struct App {
     pub(crate) active_recording: Option<ActiveRecording>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,
+    pub(crate) troubles: TroubleLog,
     pub(crate) last_look: LastLook,
     pub(crate) focus: List,
     pub(crate) processes: ProcessList,
@@ -186,6 +190,7 @@ impl App {
             active_recording: None,
             notice: Notice::default(),
             alerts: Alerts::default(),
+            troubles: TroubleLog::default(),
             last_look: LastLook::default(),
             focus: List::Processes,
             processes: ProcessList::default(),
@@ -238,11 +243,6 @@ impl App {
         Some(if has_room { layout } else { layout.with_unread() })
     }
 
-    /// The worst leak in a few words; `None` while no memory leaks.
-    pub(crate) fn leak(&self) -> Option<String> {
-        alerts::summary(self.fleet())
-    }
-
     pub(crate) fn intent(&self, key: KeyEvent) -> Option<Intent> {
         let context = self.modes.current().key_context();
         let is_steered = self.options.is_recording && context.has_replay_keys();
@@ -282,6 +282,7 @@ impl App {
             Event::Past(host, past) => self.begin_after(host, &past),
             Event::Key(key) => {
                 self.alerts.read(self.data.shown());
+                self.troubles.press();
                 self.last_look.press(self.data.live());
                 self.press(key)
             }
@@ -293,6 +294,8 @@ impl App {
             Event::Tick(elapsed) => {
                 self.data.pass(elapsed, self.options.is_recording);
                 self.notice.pass(elapsed);
+                self.troubles.pass(elapsed);
+                self.update_troubles();
                 self.active_recording.iter_mut().for_each(|recording| recording.pass(elapsed));
                 self.click.pass(elapsed);
                 self.typed_number.pass(elapsed);
@@ -320,6 +323,9 @@ impl App {
             Event::Outline(part) => return self.take_outline(part),
             Event::Player(report) => self.take_report(report),
             Event::SourceLost(host, reason) => {
+                if !self.options.is_recording && !self.lost.contains_key(&host) {
+                    self.data.live_mut().add_lost(host, &reason);
+                }
                 self.lost.insert(host, reason);
                 if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host) {
                     dialog.lose_agent();
@@ -438,6 +444,7 @@ impl App {
 
     /// Updates everything that follows from the model and the screen's size: rows, cursors, scales of graphs, lines of a page.
     fn refresh(&mut self) {
+        self.update_troubles();
         self.processes.refresh(self.data.shown());
         self.gpus.refresh(self.data.shown());
         self.refresh_badges();

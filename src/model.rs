@@ -21,6 +21,7 @@ mod past;
 mod process_role;
 mod process_total;
 mod process_tree;
+mod ranked_trouble;
 mod reclaim;
 mod unaccounted;
 mod verdict;
@@ -30,7 +31,7 @@ pub(crate) use self::breakdown::{Breakdown, MemoryPart, ReservedMemory, reserved
 pub(crate) use self::fleet::{Fleet, HostLabel};
 pub(crate) use self::growth::{Evidence, Forecast, Growing, MemoryDrop, Rate, describe_evidence, part_name};
 pub use self::growth::{LeakDetector, LeakVerdict, PartedDetector};
-pub(crate) use self::health::Severity;
+pub(crate) use self::health::{Severity, TroubleRank};
 pub(crate) use self::history::{
     AllocatorHistory, Curve, GpuHistory, HistoryEvent, HistoryEventKind, MemoryHistory, MinMax, ProcessHistory,
     TensorHistory, TensorLayer, WEEK, Window,
@@ -43,6 +44,7 @@ pub(crate) use self::outline::{OutlineEvent, OutlinePart, events as outline_even
 pub use self::past::Past;
 pub(crate) use self::process_role::{DATALOADER_WORKER, short_name};
 pub(crate) use self::process_total::{ProcessTotal, Total};
+pub(crate) use self::ranked_trouble::RankedTrouble;
 pub(crate) use self::reclaim::{Reclaim, Returned};
 pub(crate) use self::unaccounted::{UnaccountedMemory, idle_memory};
 pub use self::verdict::{KnownProcess, OrphanEvidence, OrphanSign, ProcessEnd, RetainedMemory, Verdict, VerdictKind};

@@ -139,11 +139,13 @@ impl Sampler {
         let before = self.unresponsive.iter().position(|(hung, _)| {
             hung.call.subject == call.subject && (call.subject != CallSubject::Driver || hung.call == call)
         });
+        let was_hung = before.is_some_and(|at| self.unresponsive[at].0.trouble.cause == Cause::Hung);
         let (since, delay) = match before.map(|at| self.unresponsive.swap_remove(at)) {
             Some((hung, delay)) => (hung.trouble.since, (delay * 2).min(RETRY_DELAY[1])),
             None => (called, RETRY_DELAY[0]),
         };
-        let trouble = silence(&call, since, now);
+        let may_start = !was_hung && !has_answered(last, &call);
+        let trouble = silence(&call, since, now, may_start);
         // A second start of the driver beside one that hangs would hang too.
         let is_useless = self.worker.is_exhausted() || call.function == library::INIT;
         let again = (!is_useless).then(|| now.after(delay));
@@ -161,8 +163,9 @@ impl Call {
     }
 }
 
-fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
-    let starts = call.function == HANDLE && now.since(since) < GPU_START;
+/// `may_start`: the GPU has not answered before, so the driver may be starting it.
+fn silence(call: &Call, since: Moment, now: Moment, may_start: bool) -> Trouble {
+    let starts = may_start && call.function == HANDLE && now.since(since) < GPU_START;
     let (subject, words) = match call.subject {
         CallSubject::Driver => ("the NVIDIA driver".to_owned(), "-e xid -e nvrm"),
         CallSubject::Gpu(index) => (format!("GPU {index}"), "xid"),
@@ -175,6 +178,12 @@ fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
     };
     let sentence = format!("{subject} has not answered {}{rest}", call.function);
     Trouble { cause, sentence: sentence.into(), call: Some(call.function.into()), since }
+}
+
+/// Whether the GPU that the call is about was read before.
+fn has_answered(last: &Readings, call: &Call) -> bool {
+    let is_subject = |gpu: &GpuReadings| call.subject == CallSubject::Gpu(gpu.facts.index);
+    last.gpus.iter().any(|gpu| is_subject(gpu) && gpu.load.memory_used.is_ok())
 }
 
 /// Sets the trouble of the GPU or driver that the call is about. The readings stay as they are, but which processes use a hung
@@ -299,6 +308,7 @@ mod tests {
     #[test]
     fn a_gpu_that_the_driver_starts_is_starting_for_a_while_and_the_others_go_on() {
         let (mut sampler, mut readings, _received) = two_gpus();
+        readings.gpus[0].load.memory_used = Err(Missing::NotYet);
         let mut causes = vec![];
         for since in [20_000, 23_000, 30_000] {
             hang(&mut sampler, HANDLE, CallSubject::Gpu(0), since);
@@ -309,6 +319,14 @@ mod tests {
         }
         let since_first = |cause| Some((cause, Moment(20_000)));
         assert_eq!(causes, [since_first(Cause::Starting), since_first(Cause::Starting), since_first(Cause::Hung)]);
+    }
+
+    #[test]
+    fn a_gpu_that_was_read_before_is_hung_and_not_starting() {
+        let (mut sampler, mut readings, _received) = two_gpus();
+        hang(&mut sampler, HANDLE, CallSubject::Gpu(0), 20_000);
+        assert!(sampler.check(Moment(21_000), &mut readings).unwrap());
+        assert_eq!(readings.gpus[0].trouble.as_ref().map(|trouble| trouble.cause), Some(Cause::Hung));
     }
 
     #[test]

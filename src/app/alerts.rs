@@ -202,33 +202,6 @@ impl Alerts {
     }
 }
 
-/// The leak that runs out of memory first, for the header: `LEAK: 4711 train.py, 2 more`; `None` while nothing leaks.
-/// When its memory is full stands at the GPU.
-pub(super) fn summary(fleet: &Fleet) -> Option<String> {
-    let models = fleet.hosts().filter_map(|(host, model)| Some((host, model, model.latest()?)));
-    let leaks = models.flat_map(|(host, model, snapshot)| {
-        model.leaking().into_iter().map(move |(subject, evidence)| (host, snapshot, subject, evidence))
-    });
-    let mut leaks: Vec<_> = leaks.collect();
-    let left = |evidence: &Evidence| evidence.forecast.map_or(Duration::MAX, |forecast| forecast.likely);
-    leaks.sort_by_key(|(.., evidence)| left(evidence));
-    let (host, snapshot, first, _) = leaks.first()?;
-    let name = match first {
-        GpuOrProcess::Process(id) => {
-            let program =
-                snapshot.process(*id).map_or_else(String::new, |process| format!(" {}", labels::program(process)));
-            format!("{}{program}", id.pid)
-        }
-        GpuOrProcess::Gpu(_) => subject_name(first, snapshot),
-    };
-    let on_host = if fleet.has_many() { format!(" on {}", fleet.name(*host)) } else { String::new() };
-    let others = match leaks.len() {
-        1 => String::new(),
-        count => format!(", {} more", count - 1),
-    };
-    Some(format!("LEAK: {name}{on_host}{others}"))
-}
-
 fn about_growth(
     model: &HostModel,
     snapshot: &Snapshot,
@@ -349,7 +322,8 @@ mod tests {
         );
         let left: u64 = fact("OOM_IN_S").unwrap().parse().unwrap();
         assert!((3000..=3600).contains(&left), "{left}");
-        assert!(app.leak().is_some_and(|leak| leak == "LEAK: 101 train.py"), "{:?}", app.leak());
+        let named = app.named_trouble();
+        assert!(named.as_ref().is_some_and(|named| named.text == "LEAK: 101 train.py"), "{named:?}");
     }
 
     #[test]

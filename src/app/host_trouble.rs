@@ -14,11 +14,17 @@ pub enum HostTrouble<'a> {
     Lost(&'a Text),
     /// A line is overdue. Holds the time since the last line.
     Silent(Duration),
+    /// No line ever came. Holds the time since the viewer began to wait.
+    NeverAnswered(Duration),
 }
 
 impl App {
     pub(crate) fn trouble(&self, host: HostKey) -> Option<HostTrouble<'_>> {
-        let silence = || self.data.live().host(host)?.silence().map(HostTrouble::Silent);
+        let silence = || {
+            let model = self.data.live().host(host)?;
+            let trouble = if model.latest().is_some() { HostTrouble::Silent } else { HostTrouble::NeverAnswered };
+            model.silence().map(trouble)
+        };
         self.lost.get(&host).map(HostTrouble::Lost).or_else(silence)
     }
 

@@ -158,7 +158,7 @@ pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool
     }
     let growth = model.growth(&GpuOrProcess::Process(process)).map(|growth| growth.verdict());
     match (verdict, growth) {
-        (_, Some(growth @ LeakVerdict::Leak)) => {
+        (_, Some(growth @ LeakVerdict::Leak)) if growing.is_none_or(|growing| !growing.is_loading) => {
             Cell { text: growth.word().to_owned(), tone: Tone::Severity(growth.severity()) }
         }
         (Some(verdict), _) if verdict.is_suspect() => {

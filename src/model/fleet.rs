@@ -105,6 +105,13 @@ impl Fleet {
         }
     }
 
+    /// Adds to the news of a host that no more data comes from it, for this reason.
+    pub(crate) fn add_lost(&mut self, host: HostKey, reason: &Text) {
+        if let Some(host) = self.0.get_mut(&host) {
+            host.model.add_lost(reason);
+        }
+    }
+
     /// Adds an alert about a process or GPU that the user watches to the news of its host.
     pub(crate) fn add_alert(&mut self, subject: HostSubject, sentence: &str) {
         if let Some(host) = self.0.get_mut(&subject.host) {

@@ -19,6 +19,25 @@ pub enum Severity {
     Bad,
 }
 
+/// The kinds of trouble, the most urgent first. Power caps, sync boost and Xid errors that a program causes are no trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum TroubleRank {
+    /// A GPU or the driver is lost, or does not answer.
+    Lost,
+    /// Memory will be full within a quarter of an hour.
+    FullSoon,
+    /// An Xid error of the hardware, or memory errors that ECC could not correct.
+    HardwareError,
+    /// Memory leaks.
+    Leak,
+    /// No data comes from a host.
+    Silent,
+    /// An orphan, or an ended process that holds memory. All of a host count as one trouble.
+    Leftover,
+    /// The hardware or its temperature slows a GPU down.
+    Slowdown,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealthVerdict {
     /// A word for the table: `ok`, `power cap`, `Xid 79`, `hung`.
@@ -26,11 +45,17 @@ pub(crate) struct HealthVerdict {
     /// A longer phrase: `Xid 79: fell off the bus`, `row remap pending: reset when idle`, `hung 12s`.
     pub phrase: String,
     pub severity: Severity,
+    /// The kind of trouble that it is; `None` for no trouble, and where the GPU does not answer.
+    pub trouble: Option<TroubleRank>,
 }
 
 impl HealthVerdict {
     fn new(severity: Severity, word: impl Into<String>, phrase: impl Into<String>) -> Self {
-        Self { word: word.into(), phrase: phrase.into(), severity }
+        Self { word: word.into(), phrase: phrase.into(), severity, trouble: None }
+    }
+
+    fn with_trouble(self, rank: TroubleRank) -> Self {
+        Self { trouble: Some(rank), ..self }
     }
 }
 
@@ -121,21 +146,23 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
         let phrase = format!("{word} {}", Elapsed(now.since(trouble.since)));
         HealthVerdict::new(Bad, word, phrase)
     } else if let Some(code) = recent_xids().find(|code| !is_of_a_program(*code)) {
-        of_xid(Bad, code)
+        of_xid(Bad, code).with_trouble(TroubleRank::HardwareError)
     } else if health.remap_failed == Ok(true) {
         HealthVerdict::new(Bad, "remap failed", "row remap failed: no spare row is left, replace the board")
+            .with_trouble(TroubleRank::HardwareError)
     } else if let Ok(errors @ 1..) = health.ecc_uncorrected {
         HealthVerdict::new(Bad, format!("ECC {errors}"), format!("ECC: {errors} uncorrected errors"))
+            .with_trouble(TroubleRank::HardwareError)
     } else if let Some(reason) = reasons.iter().find(is_hard) {
-        throttled(Bad, reason)
+        throttled(Bad, reason).with_trouble(TroubleRank::Slowdown)
     } else if is_hot {
-        HealthVerdict::new(Bad, "hot", "at its slowdown temperature")
+        HealthVerdict::new(Bad, "hot", "at its slowdown temperature").with_trouble(TroubleRank::Slowdown)
     } else if health.remap_pending == Ok(true) {
         HealthVerdict::new(Notable, "row remap", "row remap pending: reset when idle")
     } else if health.retired_pending == Ok(true) {
         HealthVerdict::new(Notable, "page retire", "page retirement pending: reboot when idle")
     } else if let Some((word, phrase)) = health.recovery_action.ok().and_then(recovery) {
-        HealthVerdict::new(Bad, word, phrase)
+        HealthVerdict::new(Bad, word, phrase).with_trouble(TroubleRank::HardwareError)
     } else if let Some(code) = recent_xids().next() {
         of_xid(Notable, code)
     } else if let Some(reason) = reasons.first() {
@@ -161,7 +188,7 @@ mod tests {
         let mut host = host(1);
         let gpu = &mut host.gpus[0];
         change(&mut gpu.load, &mut gpu.health, host.at);
-        let HealthVerdict { word, phrase, severity } = judge(gpu, host.at);
+        let HealthVerdict { word, phrase, severity, .. } = judge(gpu, host.at);
         (word, phrase, severity)
     }
 

@@ -17,6 +17,7 @@ use super::process_tree::ProcessTree;
 use super::unaccounted::{self, UnaccountedMemory};
 use super::verdict::process_records::{ProcessRecords, ProcessView};
 use super::verdict::{self, Verdict};
+use crate::base::text::Text;
 use crate::base::time::{ViewerTime, WallClock};
 use crate::base::units::{Elapsed, Moment};
 use crate::protocol::change::{Change, OutOfStep};
@@ -45,6 +46,9 @@ pub struct HostModel {
 
 /// The shortest time without data that counts as overdue: the first passes may take longer than a short interval.
 const SHORTEST_OVERDUE: Duration = Duration::from_millis(500);
+
+/// The longest time that the first line of a host takes: a login over a slow network, and the start of the driver.
+const FIRST_LINE: Duration = Duration::from_secs(8);
 
 /// The shortest time between two viewers that is news.
 const UNSEEN: Duration = Duration::from_mins(1);
@@ -287,6 +291,14 @@ impl HostModel {
         self.news.iter()
     }
 
+    /// Adds that no more data comes from the host, for this reason.
+    pub(super) fn add_lost(&mut self, reason: &Text) {
+        // The news of a host that never answered would have no time.
+        if self.latest.is_some() {
+            self.news.add_lost(self.now(), reason);
+        }
+    }
+
     pub(super) fn add_alert(&mut self, subject: GpuOrProcess, sentence: &str) {
         self.news.add_alert(self.now(), subject, sentence);
     }
@@ -338,7 +350,7 @@ impl HostModel {
     }
 
     fn is_overdue(&self, age: Duration) -> bool {
-        let Some(latest) = &self.latest else { return false };
+        let Some(latest) = &self.latest else { return age > FIRST_LINE };
         age > (Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms)).max(SHORTEST_OVERDUE)
     }
 

@@ -51,6 +51,8 @@ pub enum NewsKind {
     Watched,
     /// No viewer and no recorder read the host for some time.
     Unseen,
+    /// No more data comes from the host.
+    HostLost,
 }
 
 impl NewsKind {
@@ -65,6 +67,7 @@ impl NewsKind {
             Self::Xid => "Xid",
             Self::GpuTrouble => "GPU trouble",
             Self::Watched => "alert",
+            Self::HostLost => "host lost",
             Self::Began | Self::Signalled | Self::LeakOver | Self::FullNoMore | Self::GpuAnswers | Self::Unseen => {
                 return None;
             }
@@ -187,6 +190,11 @@ impl NewsLog {
     /// Adds that the host was not read before `at`, where the history of an earlier viewer ends or another boot began.
     pub(super) fn add_unseen(&mut self, at: Moment, sentence: String) {
         self.add(at, NewsKind::Unseen, Severity::Fine, None, sentence);
+    }
+
+    /// Adds that no more data comes from the host, for this reason.
+    pub(super) fn add_lost(&mut self, at: Moment, reason: &Text) {
+        self.add(at, NewsKind::HostLost, Severity::Bad, None, format!("no more data: {reason}"));
     }
 
     /// Remembers the name and user of a process for its news in the next snapshot, unless they are known.

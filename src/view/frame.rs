@@ -1,6 +1,7 @@
 //! Draws the frame around a part of the screen, with a title on its upper edge.
 
 use ratatui::buffer::Buffer;
+use ratatui::style::Style;
 
 use super::pen::Pen;
 use super::theme::Theme;
@@ -8,10 +9,14 @@ use crate::app::layout::Area;
 
 /// Draws the edges of an area. `selected` makes the frame bright.
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, area: Area, selected: bool) {
+    draw_in(buffer, area, if selected { theme.accent() } else { theme.dim() });
+}
+
+/// Draws the edges of an area in a style.
+pub(super) fn draw_in(buffer: &mut Buffer, area: Area, style: Style) {
     if area.width < 2 || area.height < 2 {
         return;
     }
-    let style = if selected { theme.accent() } else { theme.dim() };
     let edge = usize::from(area.width - 2);
     for line in 0..area.height {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };

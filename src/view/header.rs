@@ -12,10 +12,9 @@ use crate::app::columns::Align;
 use crate::app::gpu_list::gpu_rows;
 use crate::app::labels::word;
 use crate::app::layout::Area;
-use crate::app::{App, HostTrouble};
-use crate::base::units::{Bytes, Elapsed, Percent};
+use crate::app::{App, silence_words};
+use crate::base::units::{Bytes, Percent};
 use crate::model::{Fleet, HostModel, Severity, Verdict};
-use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Reading, Snapshot};
 
 /// The least width of the host's name beside warnings.
@@ -41,23 +40,27 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put(recording.words(), style).skip(2);
     }
     let fleet = app.fleet();
-    let troubles: Vec<String> = app.troubles().map(|(host, trouble)| trouble_words(fleet, host, trouble)).collect();
-    if !troubles.is_empty() {
-        pen.put(format!("{} (Ctrl-R starts a new one)", troubles.join("; ")), theme.alarm()).skip(2);
-        if !fleet.has_many() {
-            return;
-        }
-    } else if fleet.hosts().all(|(_, model)| model.latest().is_none()) {
+    if !fleet.has_many()
+        && let Some((host, trouble)) = app.troubles().next()
+    {
+        pen.put(format!("{} (Ctrl-R starts a new one)", silence_words(fleet, host, trouble)), theme.alarm());
+        return;
+    }
+    if !fleet.has_many() && fleet.hosts().all(|(_, model)| model.latest().is_none()) {
         pen.put("starting…", theme.dim());
         return;
     }
     let is_simulated = gpu_rows(fleet).any(|row| row.gpu.facts.simulated);
+    let first = app.named_trouble().map(|first| (first.text, trouble_style(theme, first.severity)));
+    let others = app.other_troubles().map(|others| (others.text, theme.severity(others.severity)));
+    let troubles: Vec<(String, Style)> = first.into_iter().chain(others).collect();
     let warnings = warnings(theme, app);
     // A long name gives way to the warnings.
     let names: Vec<&str> = fleet.hosts().map(|(host, _)| fleet.name(host)).collect();
     let name = if fleet.has_many() { format!("{} hosts: {}", names.len(), names.join(", ")) } else { names.concat() };
-    let wanted: usize = warnings.iter().map(|(words, _)| 2 + words.width()).sum();
-    let fits = |pen: &Pen<'_>, others: usize| others + NAME.min(name.width()) + wanted <= pen.room();
+    let wanted_by = |texts: &[(String, Style)]| texts.iter().map(|(words, _)| 2 + words.width()).sum::<usize>();
+    let (of_troubles, wanted) = (wanted_by(&troubles), wanted_by(&warnings));
+    let fits = |pen: &Pen<'_>, others: usize| others + NAME.min(name.width()) + of_troubles + wanted <= pen.room();
     let simulated = match is_simulated {
         true if fits(&pen, SIMULATED.len() + 2 + CLOCK) => SIMULATED,
         true => " SIMULATED ",
@@ -70,6 +73,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         if let Some(clock) = fitting.or((area.width >= WITH_CLOCK).then_some(clocks[1])) {
             pen.put_at_end(clock, theme.text());
         }
+    }
+    // Troubles come first.
+    for (words, style) in troubles {
+        pen.skip(1).words(words, style).skip(1);
     }
     if is_simulated {
         pen.put(simulated, theme.head()).skip(2);
@@ -116,13 +123,9 @@ fn gpus(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
     }
 }
 
-/// Why no data comes from a host; with several hosts, its name comes first.
-fn trouble_words(fleet: &Fleet, host: HostKey, trouble: HostTrouble<'_>) -> String {
-    let words = match trouble {
-        HostTrouble::Lost(reason) => reason.to_string(),
-        HostTrouble::Silent(silence) => format!("no word from the agent for {}", Elapsed(silence)),
-    };
-    if fleet.has_many() { format!("{}: {words}", fleet.name(host)) } else { words }
+/// The style of the trouble that is named first. A slowdown is no alarm.
+fn trouble_style(theme: Theme, severity: Severity) -> Style {
+    if severity == Severity::Bad { theme.alarm() } else { theme.severity(severity) }
 }
 
 fn driver(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
@@ -138,18 +141,19 @@ fn driver(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
     }
 }
 
+/// The words after the troubles: what loads, what the user watches, and processes that hold memory but should not.
 fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
-    let leak = app.leak().map(|leak| (leak, theme.alarm()));
+    let loading = app.loading().map(|loading| (loading, theme.dim()));
     let news = app.alerts.news().map(|news| (news.to_owned(), theme.notable()));
     let fleet = app.fleet();
-    let summaries = fleet.hosts().filter_map(|(host, model)| {
+    let summaries = fleet.hosts().filter(|(host, _)| !app.names_leftovers_of(*host)).filter_map(|(host, model)| {
         let summary = Verdict::summary(model.verdicts())?;
         let summary = if fleet.has_many() { format!("{}: {summary}", fleet.name(host)) } else { summary };
         // The summary has the style of the worst verdict.
         let severities = model.verdicts().iter().filter(|verdict| verdict.is_on_gpu()).map(Verdict::severity);
         Some((summary, theme.severity(severities.max().unwrap_or(Severity::Bad))))
     });
-    [leak, news].into_iter().flatten().chain(summaries).collect()
+    [loading, news].into_iter().flatten().chain(summaries).collect()
 }
 
 fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {

@@ -66,6 +66,7 @@ pub(super) fn sign(kind: NewsKind) -> &'static str {
         | NewsKind::OutOfMemory
         | NewsKind::Xid
         | NewsKind::GpuTrouble
+        | NewsKind::HostLost
         | NewsKind::Watched => "!",
     }
 }

@@ -24,6 +24,7 @@ use crate::protocol::snapshot::{
 mod end_dialog;
 mod lines;
 mod tiles;
+mod troubles;
 
 /// Eight GPUs and twelve processes.
 fn busy() -> Snapshot {

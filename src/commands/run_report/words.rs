@@ -96,6 +96,7 @@ pub(super) fn event_label(host: &HostRun, event: &RunEvent) -> String {
         Some(NewsKind::OutOfMemory) => format!("out of memory: {}", name()),
         Some(NewsKind::GpuTrouble) => format!("{} fails", name()),
         Some(NewsKind::Unseen) => "not seen".to_owned(),
+        Some(NewsKind::HostLost) => "host lost".to_owned(),
         Some(NewsKind::GpuAnswers) => format!("{} answers", name()),
     }
 }

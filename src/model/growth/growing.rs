@@ -46,8 +46,9 @@ impl Growing {
         self.is_soon && !self.is_loading
     }
 
+    /// Whether it is a leak. A process that has not computed yet does not leak.
     pub(crate) fn is_leak(&self) -> bool {
-        self.verdict == LeakVerdict::Leak
+        self.verdict == LeakVerdict::Leak && !self.is_loading
     }
 
     /// Adds whether the growth is urgent, and whether it looks like loading. `before` is what grew at the snapshot before.
@@ -55,7 +56,7 @@ impl Growing {
         let was_soon = before.iter().any(|before| before.is_soon && before.subject == self.subject);
         let limit = if was_soon { NO_LONGER_SOON } else { SOON };
         self.is_soon = self.left().is_some_and(|left| left <= limit);
-        self.is_loading = !self.is_leak() && self.looks_like_loading(detectors, now);
+        self.is_loading = self.looks_like_loading(detectors, now);
         self
     }
 
@@ -70,7 +71,7 @@ impl Growing {
         }
         let is_near = self.left().is_some_and(|left| left < NEAR);
         has_not_computed && grown_for < LOADING[0] && !gpus.any(is_almost_full)
-            || reads && grown_for < LOADING[1] && !is_near
+            || reads && grown_for < LOADING[1] && !is_near && self.verdict != LeakVerdict::Leak
     }
 }
 

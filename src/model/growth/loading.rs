@@ -8,7 +8,7 @@ use crate::protocol::snapshot::{GpuProcess, Process};
 /// The bytes read from files for each byte gained on the GPU, while a process loads: weights may be converted on the way.
 const READ_FOR_GAINED: std::ops::RangeInclusive<f64> = 0.5..=2.5;
 
-/// What shows whether a process loads on one GPU.
+/// The signs that show whether a process loads on one GPU.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(in crate::model) struct LoadingSigns {
     /// Whether the SM use was read at least once.

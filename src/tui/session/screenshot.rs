@@ -208,7 +208,7 @@ impl Watcher {
     fn lost_hosts(&self) -> impl Iterator<Item = &Text> {
         self.app.troubles().filter_map(|(_, trouble)| match trouble {
             HostTrouble::Lost(reason) => Some(reason),
-            HostTrouble::Silent(_) => None,
+            HostTrouble::Silent(_) | HostTrouble::NeverAnswered(_) => None,
         })
     }
 

@@ -24,7 +24,7 @@ use crate::app::labels::{self, gpu_label, short, word};
 use crate::app::layout::{Area, TileGrid};
 use crate::app::{App, List, gpu_cells, gpu_users};
 use crate::base::units::{Bytes, Elapsed};
-use crate::model::{Breakdown, GpuOrProcess, HostModel, Severity};
+use crate::model::{Breakdown, GpuOrProcess, HostModel, Severity, TroubleRank};
 use crate::protocol::snapshot::{Gpu, Trouble};
 use crate::view::pen::Pen;
 use crate::view::theme::{Fill, Theme};
@@ -37,7 +37,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid)
     for (at, row) in gpu_rows(app.fleet()).enumerate() {
         let area = grid.tile(at);
         let is_selected = app.focus == List::Gpus && at == app.gpus.cursor;
-        frame::draw(buffer, theme, area, is_selected);
+        let edge = edge(theme, row, is_selected);
+        frame::draw_in(buffer, area, edge);
         head(buffer, theme, app, row, area, is_selected);
         let inside = area.inside();
         match row.gpu.trouble.as_ref().filter(|_| !is_read(row)) {
@@ -48,14 +49,27 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid)
                 let text = if has_room_for(trouble, area) {
                     trouble.sentence.to_string()
                 } else {
-                    row.model.health(row.gpu).phrase
+                    let phrase = row.model.health(row.gpu).phrase;
+                    let call = trouble.call.as_ref().filter(|_| trouble.is_silence());
+                    call.map_or_else(|| phrase.clone(), |call| format!("{phrase} {call}"))
                 };
                 let below = Area { y: inside.y + 1, height: inside.height.saturating_sub(1), ..inside };
-                let line = Line::styled(text, theme.alarm_line());
+                let line = Line::styled(text, theme.alarm());
                 Paragraph::new(line).wrap(Wrap { trim: true }).render(rect(below), buffer);
             }
             None => figures(buffer, theme, app, row, inside),
         }
+    }
+}
+
+/// The style of a tile's frame. The frame of a GPU in trouble is red, the loudest on the screen.
+fn edge(theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, is_selected: bool) -> Style {
+    let is_in_trouble = model.rank_of(gpu).is_some_and(|rank| rank != TroubleRank::Slowdown)
+        || gpu_users::growing(model, gpu).is_some_and(|growing| growing.is_urgent() || growing.is_leak());
+    match () {
+        () if is_in_trouble => theme.alarm_line(),
+        () if is_selected => theme.accent(),
+        () => theme.dim(),
     }
 }
 

@@ -8,13 +8,13 @@ use crate::protocol::snapshot::example::host;
 const GIB: f64 = 1024.0;
 
 /// A process on a GPU with 80 GiB: the MiB that it holds, its SM use in percent, and the MiB that it has read, at each second.
-struct Story {
+struct GrowthStory {
     held: fn(f64) -> f64,
     sm: fn(f64) -> f32,
     read: Option<fn(f64) -> f64>,
 }
 
-impl Story {
+impl GrowthStory {
     fn of(held: fn(f64) -> f64) -> Self {
         Self { held, sm: |_| 90.0, read: None }
     }
@@ -83,7 +83,7 @@ fn an_even_growth_has_its_figure_within_two_minutes_and_is_urgent_while_four_min
 
 #[test]
 fn a_fast_growth_on_a_small_or_an_empty_gpu_is_urgent_although_it_is_not_called_a_leak() {
-    let story = Story::of(|second| 500.0 + 80.0 * second).play(600);
+    let story = GrowthStory::of(|second| 500.0 + 80.0 * second).play(600);
     let at = first(&story, Growing::is_urgent);
     assert!(at.is_some_and(|at| at <= 260), "{at:?}");
     assert!(story.iter().flatten().all(|growing| growing.verdict == LeakVerdict::Suspect));
@@ -92,7 +92,7 @@ fn a_fast_growth_on_a_small_or_an_empty_gpu_is_urgent_although_it_is_not_called_
 #[test]
 fn the_figure_goes_within_half_a_minute_when_growth_stops() {
     // 0.2 GiB a second for 200 s.
-    let story = Story::of(|second| 450.0 + 204.8 * second.min(200.0)).play(400);
+    let story = GrowthStory::of(|second| 450.0 + 204.8 * second.min(200.0)).play(400);
     assert!(story[199].is_some(), "{:?}", story[199]);
     assert!(story[232..].iter().all(Option::is_none), "{:?}", first(&story[232..], |_| true));
 }
@@ -100,7 +100,7 @@ fn the_figure_goes_within_half_a_minute_when_growth_stops() {
 #[test]
 fn stairs_have_their_figure_after_the_fourth_step() {
     // 2 GiB each minute.
-    let story = Story::of(|second| 20.0 * GIB + (second / 60.0).floor() * 2.0 * GIB).play(900);
+    let story = GrowthStory::of(|second| 20.0 * GIB + (second / 60.0).floor() * 2.0 * GIB).play(900);
     let shown = first(&story, |_| true);
     assert!(shown.is_some_and(|shown| (240..=320).contains(&shown)), "{shown:?}");
     let gone = story[320..].iter().position(Option::is_none);
@@ -109,7 +109,7 @@ fn stairs_have_their_figure_after_the_fourth_step() {
 
 #[test]
 fn a_process_that_has_not_computed_yet_loads_until_the_gpu_is_almost_full() {
-    let loads = |held| Story { held, sm: |_| 0.0, read: None };
+    let loads = |held| GrowthStory { held, sm: |_| 0.0, read: None };
     let story = loads(|second| 450.0 + 204.8 * second.min(200.0)).play(400);
     assert!(first(&story, |growing| growing.is_soon && growing.is_loading).is_some());
     assert_eq!(first(&story, Growing::is_urgent), None);
@@ -120,7 +120,7 @@ fn a_process_that_has_not_computed_yet_loads_until_the_gpu_is_almost_full() {
 
 #[test]
 fn a_process_that_has_not_computed_is_urgent_after_ten_minutes() {
-    let story = Story { held: |second| 450.0 + 60.0 * second, sm: |_| 0.0, read: None }.play(1300);
+    let story = GrowthStory { held: |second| 450.0 + 60.0 * second, sm: |_| 0.0, read: None }.play(1300);
     let soon = first(&story, |growing| growing.is_soon).expect("memory is full after 1350 s");
     let urgent = first(&story, Growing::is_urgent).expect("it is urgent then");
     assert!(soon < 500 && (690..=760).contains(&urgent), "{soon}, {urgent}");
@@ -129,7 +129,7 @@ fn a_process_that_has_not_computed_is_urgent_after_ten_minutes() {
 #[test]
 fn reading_from_files_excuses_one_minute_of_growth_and_not_the_last_minutes() {
     // The weights are converted from 32 to 16 bits.
-    let reads = |held, read| Story { held, sm: |_| 90.0, read: Some(read) }.play(300);
+    let reads = |held, read| GrowthStory { held, sm: |_| 90.0, read: Some(read) }.play(300);
     let story = reads(|second| 450.0 + 102.4 * second, |second| 9000.0 + 204.8 * second);
     let [soon, urgent] = [|growing: &Growing| growing.is_soon, Growing::is_urgent].map(|holds| first(&story, holds));
     let [soon, urgent] = [soon, urgent].map(|at| at.expect("memory is full after 800 s"));
