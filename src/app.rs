@@ -416,6 +416,7 @@ impl App {
         if key.kind == KeyEventKind::Release {
             return None;
         }
+        self.notice.clear();
         if let Some(intent) = self.intent(key) {
             return self.perform(intent);
         }

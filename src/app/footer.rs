@@ -145,12 +145,14 @@ pub(crate) enum FooterPart {
     Badge(String),
     /// A key, its intent and a word for that.
     Key(&'static str, Intent, &'static str),
+    /// A notice, in place of the keys.
+    Notice(String),
 }
 
 impl FooterPart {
     fn width(&self) -> usize {
         match self {
-            Self::Badge(words) => words.width(),
+            Self::Badge(words) | Self::Notice(words) => words.width(),
             Self::Key(key, _, "") => key.len(),
             Self::Key(key, _, word) => key.len() + 1 + word.len(),
         }
@@ -159,18 +161,21 @@ impl FooterPart {
 
 impl App {
     /// The parts of the footer, each with its first column, in a line that begins at column `x`. Where there is no room for all,
-    /// the earliest badges and the less useful keys are left out; the key that quits stays.
+    /// the earliest badges and the less useful keys are left out; the key that quits stays. A notice takes the place of the keys;
+    /// badges leave it half of the line.
     pub(crate) fn footer(&self, mut x: usize) -> Vec<(usize, FooterPart)> {
         let badges = self.badge_words();
         let is_over_lists = matches!(self.modes.current(), Mode::List);
         let leave = (is_over_lists && !badges.is_empty()).then_some((Intent::Leave, "leaves"));
         let hints = leave.into_iter().chain(self.hints().iter().copied());
-        let keys = hints.filter_map(|(intent, word)| self.key(intent, word));
-        let count = badges.len();
-        let parts: Vec<FooterPart> = badges.into_iter().map(FooterPart::Badge).chain(keys).collect();
+        let notice = self.notice.text().filter(|_| !self.is_typing()).map(|words| FooterPart::Notice(words.to_owned()));
+        let keys = hints.filter(|_| notice.is_none()).filter_map(|(intent, word)| self.key(intent, word));
+        let (count, width) = (badges.len(), usize::from(self.size.0));
+        let parts = badges.into_iter().map(FooterPart::Badge).chain(keys);
+        let parts: Vec<FooterPart> = parts.chain(notice.clone()).collect();
         // The keys that leave, then the badges, the latest first, then the other keys.
         let rank = |at: &usize| match parts[*at] {
-            FooterPart::Key(_, Intent::Leave | Intent::Quit, _) => 0,
+            FooterPart::Key(_, Intent::Leave | Intent::Quit, _) | FooterPart::Notice(_) => 0,
             FooterPart::Badge(_) => count - *at,
             FooterPart::Key(..) => count + *at,
         };
@@ -178,8 +183,12 @@ impl App {
         fitting.sort_by_key(rank);
         let mut end = x;
         fitting.retain(|at| {
-            end += parts[*at].width() + 2;
-            end <= usize::from(self.size.0) + 2
+            end += match &parts[*at] {
+                FooterPart::Notice(words) => words.width().min(width / 2),
+                part => part.width(),
+            };
+            end += 2;
+            end <= width + 2
         });
         let mut placed = Vec::new();
         for (_, part) in parts.into_iter().enumerate().filter(|(at, _)| fitting.contains(at)) {

@@ -163,7 +163,7 @@ impl App {
 
     /// Presses the key in the footer at this column. The key that sends a signal has to be pressed itself.
     fn click_footer(&mut self, x: usize) -> Option<Effect> {
-        if self.is_typing() || self.notice.text().is_some() {
+        if self.is_typing() {
             return None;
         }
         let under = self.footer(0).into_iter().rev().find(|(start, _)| *start <= x)?.1;
@@ -171,6 +171,10 @@ impl App {
             FooterPart::Key(_, Intent::Confirm, _) => None,
             FooterPart::Key(_, intent, _) => self.perform(intent),
             FooterPart::Badge(_) => None,
+            FooterPart::Notice(_) => {
+                self.notice.clear();
+                None
+            }
         }
     }
 }

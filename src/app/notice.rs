@@ -1,4 +1,4 @@
-//! A sentence to the user that disappears after a while.
+//! A sentence to the user that disappears after a while, or with the next key.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Draws the last line: the notice, the text being typed, the badges, or the most useful keys.
+//! Draws the last line: the text being typed, the badges, and a notice or the most useful keys.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Modifier;
@@ -12,11 +12,6 @@ use crate::app::{App, Mode};
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
-    // The text that the user types has precedence over a notice.
-    if let Some(notice) = app.notice.text().filter(|_| !app.is_typing()) {
-        pen.rest(notice, theme.notable());
-        return;
-    }
     match app.modes.current() {
         Mode::Filter => typed(&mut pen, theme, "filter: ", &app.processes.filter),
         Mode::Search => typed(&mut pen, theme, "search: ", &app.processes.search),
@@ -34,6 +29,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         match part {
             FooterPart::Badge(words) => pen.put(words, theme.badge()),
             FooterPart::Key(key, _, word) => pen.put(key, theme.accent()).skip(1).put(word, theme.dim()),
+            FooterPart::Notice(words) => pen.rest(words, theme.notable()),
         };
     }
 }

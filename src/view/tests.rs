@@ -457,9 +457,27 @@ fn the_footer_counts_tagged_processes_wherever_the_cursor_is() {
 
 #[test]
 fn typed_text_has_precedence_over_a_notice() {
-    let app = app(120, 24, &[KeyCode::Char('+'), KeyCode::Char('/'), KeyCode::Char('x')]);
-    assert_eq!(app.notice.text(), Some("reading every 500ms"));
+    let mut app = app(120, 24, &[KeyCode::Char('/'), KeyCode::Char('x')]);
+    app.update(Event::Done("settings were saved".into()));
     assert!(line_of(&app, 120, "filter: ").starts_with("filter: x"));
+}
+
+#[test]
+fn badges_stay_beside_a_notice_which_ends_with_the_next_key() {
+    for width in [80, 120] {
+        let mut app = app(width, 24, &[KeyCode::Char('u'), KeyCode::Char('p')]);
+        let badges = "mine only  PAUSED 0s ago";
+        assert!(line_of(&app, width, badges).contains("Esc leaves  ? help"));
+        app.update(Event::Done("settings were saved".into()));
+        let line = line_of(&app, width, badges);
+        assert!(line.contains("ago  settings were saved") && !line.contains("? help"), "{line}");
+        // A long notice has half of the line, and the latest badge stays.
+        app.update(Event::Done("x".repeat(200).into()));
+        let line = line_of(&app, width, "PAUSED 0s ago");
+        assert!(line.contains(&"x".repeat(usize::from(width) / 2)), "{line}");
+        app.update(Event::Key(KeyEvent::from(KeyCode::Down)));
+        assert!(line_of(&app, width, badges).contains("Esc leaves  ? help"));
+    }
 }
 
 /// The app on `host`, with these settings.
