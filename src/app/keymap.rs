@@ -243,7 +243,7 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "m", Intent::Mark, "mark this moment; m again shows what changed"),
         row(&[List], "'", Intent::NameMark, "name the latest mark"),
         row(&[List], "F9 x Del", Intent::OpenEndDialog, "end process… (asks first)"),
-        row(&[List], "/ \\ F4", Intent::OpenFilter, "filter by anything a line shows; user:NAME and pid:1,2 are exact"),
+        row(&[List], "/ \\ F4", Intent::OpenFilter, "filter by any word of a line; user:NAME and pid:1,2 are exact"),
         row(&[List], "F3", Intent::OpenSearch, "search: the cursor goes to the first match"),
         row(&[List], "n", Intent::NextMatch(1), "next match of the search"),
         row(&[List], "N", Intent::NextMatch(-1), "match before"),

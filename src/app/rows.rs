@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 
 use super::gpu_list::{GpuRow, gpu_rows};
-use super::labels::{command, gpu_label, gpu_labels};
+use super::labels::{command, gpu_label, use_in_words};
 use super::list_view::{Grouping, View};
-use super::process_cells::{ProcessLine, sort_keys};
-use super::process_columns::Sort;
+use super::process_cells::{ProcessLine, cell, sort_keys};
+use super::process_columns::{ProcessColumn, Sort};
 use super::row_order::{RowOrder, SortKeys};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::model::{Fleet, HostGpu, HostModel, HostProcess, JobKey};
 use crate::protocol::host_key::HostKey;
-use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
+use crate::protocol::snapshot::{Gpu, GpuUuid, ProcessId, Snapshot, Use};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
@@ -91,7 +91,11 @@ pub(super) fn rows(fleet: &Fleet, view: &View, sort: Sort, filter: &str, order: 
     for (host, model) in fleet.hosts() {
         let Some(snapshot) = model.latest() else { continue };
         let processes = snapshot.processes.iter();
-        let lines = processes.map(|process| ProcessLine::new(fleet.name(host), model, snapshot, process));
+        let only_suspects = view.suspects;
+        let lines = processes.map(|process| {
+            let line = ProcessLine::new(fleet.name(host), model, snapshot, process);
+            ProcessLine { only_suspects, ..line }
+        });
         let listed =
             lines.filter(
                 |line| {
@@ -118,10 +122,10 @@ pub(super) fn rows(fleet: &Fleet, view: &View, sort: Sort, filter: &str, order: 
             Some((user.as_ref().map_or_else(ToString::to_string, ToString::to_string), GroupKind::User))
         }),
     };
-    if view.grouping != Grouping::Gpu && filter.has_unaccounted() {
+    if view.grouping != Grouping::Gpu {
         rows.extend(
             unaccounted(fleet)
-                .filter(|gpu| filter.gpu.is_none_or(|shown| shown == gpu))
+                .filter(|gpu| filter.gpu.is_none_or(|shown| shown == gpu) && filter.matches_unaccounted(fleet, gpu))
                 .map(|gpu| Row::new(RowSubject::Unaccounted(gpu), 0)),
         );
     }
@@ -257,9 +261,10 @@ fn by_gpu(fleet: &Fleet, sorted: &[HostProcess], filter: &Filter<'_>, only_suspe
             total.zip(place).is_some_and(|(total, place)| total.gpus.contains(&place))
         };
         let members: Vec<ProcessId> = sorted.iter().filter(is_on).map(|process| process.process).collect();
-        let is_unaccounted = filter.has_unaccounted() && unaccounted(fleet).any(|unaccounted| unaccounted == id);
+        let is_unaccounted =
+            unaccounted(fleet).any(|unaccounted| unaccounted == id) && filter.matches_unaccounted(fleet, &id);
         let is_empty = members.is_empty() && !is_unaccounted;
-        if filter.gpu.is_some_and(|shown| *shown != id) || is_empty && (!filter.has_unaccounted() || only_suspects) {
+        if filter.gpu.is_some_and(|shown| *shown != id) || is_empty && (!filter.is_open() || only_suspects) {
             continue;
         }
         let name = format!("GPU {}", gpu_label(gpu));
@@ -278,6 +283,15 @@ fn by_gpu(fleet: &Fleet, sorted: &[HostProcess], filter: &Filter<'_>, only_suspe
 
 fn place(snapshot: &Snapshot, gpu: &HostGpu) -> Option<usize> {
     snapshot.gpus.iter().position(|listed| listed.uuid == gpu.gpu)
+}
+
+/// The columns of words, in which a filter searches. It searches no figures: the digits of a PID would be found in them.
+const SEARCHED: [ProcessColumn; 5] =
+    [ProcessColumn::Gpu, ProcessColumn::State, ProcessColumn::Origin, ProcessColumn::Verdict, ProcessColumn::Command];
+
+/// The words by which a filter finds the lines of a GPU: `gpu3 NVIDIA H100 80GB HBM3`.
+fn gpu_words(gpu: &Gpu) -> String {
+    format!("gpu{} {}", gpu_label(gpu), gpu.facts.name.as_ref().map_or("", Text::as_str))
 }
 
 /// Returns whether a process shows all words of a search, which is no match while it is empty.
@@ -310,9 +324,18 @@ impl Filter<'_> {
         Self { only_mine, gpu: None, terms, has_hosts }
     }
 
-    /// Whether memory without a process is shown.
-    fn has_unaccounted(&self) -> bool {
+    /// Whether all lines of the GPU match.
+    fn is_open(&self) -> bool {
         self.terms.is_empty() && !self.only_mine
+    }
+
+    /// Whether the line of the unaccounted memory of a GPU, which is of no user, has all words of the filter.
+    fn matches_unaccounted(&self, fleet: &Fleet, unaccounted: &HostGpu) -> bool {
+        let snapshot = fleet.host(unaccounted.host).and_then(HostModel::latest);
+        let Some(gpu) = snapshot.and_then(|snapshot| snapshot.gpu(&unaccounted.gpu)) else { return self.is_open() };
+        let host = if self.has_hosts { fleet.name(unaccounted.host) } else { "" };
+        let text = format!("{host} {} unaccounted", gpu_words(gpu)).to_lowercase();
+        !self.only_mine && self.terms.iter().all(|term| text.contains(term))
     }
 
     /// Whether the process is on the GPU of the filter, or the filter has none.
@@ -326,7 +349,7 @@ impl Filter<'_> {
 
     /// Whether the process is of the user, if the filter asks for that, and its line has all words of the filter.
     pub(crate) fn matches(&self, line: &ProcessLine<'_>) -> bool {
-        let ProcessLine { host, snapshot, process, process_total, .. } = *line;
+        let ProcessLine { host, model, snapshot, process, process_total, .. } = *line;
         if self.only_mine && process.facts.uid != Ok(snapshot.host.facts.uid) {
             return false;
         }
@@ -334,19 +357,20 @@ impl Filter<'_> {
             return true;
         }
         let user = process.facts.user.as_ref().map_or("", Text::as_str);
-        let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
-        let places = process_total.map(|total| total.gpus.as_slice()).unwrap_or_default();
-        let names = places.iter().filter_map(|place| snapshot.gpus[*place].facts.name.as_ref().ok());
-        let names: Vec<&str> = names.map(Text::as_str).collect();
         let pid = process.id.pid.to_string();
-        let text = format!(
-            "{} gpu{} {pid} {user} {comm} {} {}",
-            if self.has_hosts { host } else { "" },
-            gpu_labels(snapshot, places),
-            command(process).unwrap_or_default(),
-            names.join(" ")
-        )
-        .to_lowercase();
+        let drawn = SEARCHED.map(|column| cell(column, line).text);
+        let open = model.verdict(process.id).map(|verdict| verdict.open.as_slice()).unwrap_or_default();
+        let gpus = process_total.map_or(open, |total| total.gpus.as_slice()).iter().map(|place| &snapshot.gpus[*place]);
+        let of_gpus = gpus.flat_map(|gpu| {
+            let usage = gpu.process(process.id).map(|on_gpu| on_gpu.usage).filter(|usage| *usage != Use::Compute);
+            [gpu_words(gpu), usage.map_or_else(String::new, |usage| use_in_words(usage).to_owned())]
+        });
+        let host = if self.has_hosts { host } else { "" };
+        let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
+        // The reason of a suspect may stand in place of its command.
+        let command = command(process).unwrap_or_default();
+        let words = [host, &pid, user, comm, &command].map(str::to_owned);
+        let text = words.into_iter().chain(drawn).chain(of_gpus).collect::<Vec<_>>().join(" ").to_lowercase();
         self.terms.iter().all(|term| match term.split_once(':') {
             Some(("user", name)) => user.to_lowercase() == name,
             Some(("pid", pids)) => pids.split(',').any(|other| other == pid),

@@ -8,14 +8,14 @@ use crossterm::event::KeyModifiers;
 
 use super::*;
 use crate::app::end_dialog::{Choice, Stage};
-use crate::app::rows::Row;
+use crate::app::rows::{Row, RowSubject};
 use crate::base::time::ViewerTime;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::change::Change;
 use crate::protocol::command::Signal;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::example::host;
-use crate::protocol::snapshot::{ProcessId, Snapshot};
+use crate::protocol::snapshot::{ProcessId, Snapshot, State, Use};
 
 struct Story {
     app: App,
@@ -174,6 +174,39 @@ fn a_filter_matches_as_it_is_typed_and_all_its_words() {
     let mut typed = story(three()).keys("/ b.py");
     typed.event(Event::Key(KeyEvent::from(KeyCode::Char(' '))));
     typed.keys("gpu0").shows(&[102], 102).keys("Esc").shows(&[103, 102, 101], 103);
+}
+
+#[test]
+fn a_filter_finds_the_words_of_every_column() {
+    let mut host = three();
+    host.gpus[1].processes[0].usage = Use::Graphics;
+    host.processes[0].facts_mut().origin = Ok("slurm 4711".into());
+    host.processes[1].load.state = Ok(State::Zombie);
+    let shows = |filter: &str, pid: u32| _ = story(host.clone()).keys("/").keys(filter).shows(&[pid], pid);
+    shows("graphics", 103);
+    shows("slurm", 101);
+    shows("zombie", 102);
+    shows("gpu1", 103);
+}
+
+#[test]
+fn a_filter_by_gpu_keeps_the_line_of_its_unaccounted_memory() {
+    let mut host = host(4);
+    for gpu in [2, 3] {
+        host.gpus[gpu].load.memory_used = Ok(Bytes::from_gib(9));
+    }
+    let unaccounted = |keys: &str| {
+        let rows = story(host.clone()).keys(keys).app.processes.rows;
+        let gpus = rows.into_iter().filter_map(|row| match row.subject {
+            RowSubject::Unaccounted(gpu) => host.gpus.iter().position(|known| known.uuid == gpu.gpu),
+            _ => None,
+        });
+        gpus.collect::<Vec<usize>>()
+    };
+    assert_eq!(unaccounted("Tab"), [2, 3]);
+    assert_eq!((unaccounted("3"), unaccounted("/ gpu3")), (vec![3], vec![3]));
+    assert_eq!((unaccounted("/ unaccounted"), unaccounted("/ train")), (vec![2, 3], vec![]));
+    assert_eq!(unaccounted("b / gpu3"), [3]);
 }
 
 #[test]
