@@ -84,7 +84,10 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
         mouse: !cli.screen.no_mouse && config.mouse.unwrap_or(true),
         bell: cli.screen.bell,
         alert_command: cli.screen.alert_command(),
-        notices: config.unknown.iter().chain(&config.unreadable).cloned().collect(),
+        notices: [config.unknown.clone(), config.unreadable.clone(), Interval(agent.interval).doubt()]
+            .into_iter()
+            .flatten()
+            .collect(),
         settings_files: SettingsFiles {
             write_config: Arc::new(move |settings| writer.write(settings)),
             save_screen: Arc::new(save_screen),

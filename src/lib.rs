@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 pub mod base;
 
@@ -28,6 +29,7 @@ mod config;
 
 use cli::{Cli, Task};
 use commands::report::{self, Exit};
+use protocol::agent_options::Interval;
 
 /// Runs the subcommand, the report or the screen that the command line asks for.
 ///
@@ -52,7 +54,11 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Free(args)) => commands::free::run(&args.into()),
         Some(Task::Ooms(args)) => commands::ooms::run(&args.into()),
         Some(Task::Orphans(args)) => with_launchers(|| commands::orphans::run(&args.into())),
-        Some(Task::Record(args)) => with_launchers(|| commands::record::run(&args.options(config::recording_file))),
+        Some(Task::Record(args)) => {
+            let options = args.options(config::recording_file);
+            doubt(options.interval);
+            with_launchers(|| commands::record::run(&options))
+        }
         Some(Task::Report(args)) => with_launchers(|| commands::run_report::run(&args.into())),
         Some(Task::Run(args)) => Ok(commands::run::run(&args.into())),
         Some(Task::Schema) => {
@@ -89,11 +95,21 @@ fn with_launchers(report: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::
     }
 }
 
+/// Prints a sentence about an interval that may not be what the user means.
+fn doubt(interval: Duration) {
+    if let Some(sentence) = Interval(interval).doubt() {
+        report::print_error(&sentence.into());
+    }
+}
+
 /// Prints a report, draws a screenshot, or shows the screen.
 fn show(cli: &Cli) -> anyhow::Result<ExitCode> {
     let screenshot = config::screenshot_options(cli);
     match cli.report().filter(|_| screenshot.is_none()) {
-        Some(report) => with_launchers(|| report::run(&report)),
+        Some(report) => {
+            doubt(report.read.interval);
+            with_launchers(|| report::run(&report))
+        }
         None => match config::session_options(cli) {
             Ok(options) => match screenshot {
                 Some(screenshot) => tui::session::screenshot::run(&options, &screenshot),

@@ -136,7 +136,7 @@ pub(crate) struct SnapshotArgs {
     pid: u32,
 
     /// The new file [default: `gputop-PID-step-STEP.pickle` in the current folder]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = values::new_file())]
     output: Option<PathBuf>,
 
     #[command(flatten)]

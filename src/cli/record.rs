@@ -22,7 +22,7 @@ pub(crate) struct RecordArgs {
 
     /// The file to write or to append to; its older parts are FILE.1, FILE.2 and so on [default:
     /// `$XDG_STATE_HOME/gputop/recordings/HOST.jsonl.zst` or `~/.local/state/gputop/recordings/HOST.jsonl.zst`]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = values::new_file())]
     output: Option<PathBuf>,
 
     /// Record the lines that a viewer writes to the standard input
@@ -76,7 +76,7 @@ pub(crate) struct ClipArgs {
     to: Option<String>,
 
     /// The new file [default: the name of FILE with `-clip`, in the current folder]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = values::new_file())]
     output: Option<PathBuf>,
 }
 

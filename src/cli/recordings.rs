@@ -90,7 +90,7 @@ pub(crate) struct ExportArgs {
     #[arg(hide_possible_values = true)]
     of: String,
 
-    /// Write to this file instead of the standard output
+    /// Write to this file instead of the standard output, which is `-`
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -103,7 +103,7 @@ impl From<&ExportArgs> for ExportOptions {
             recording: args.recording.clone(),
             format: if is_parquet { ExportFormat::Parquet } else { ExportFormat::Csv },
             subject: if args.of == "processes" { ExportSubject::Processes } else { ExportSubject::Gpus },
-            output: args.output.clone(),
+            output: values::unless_stdout(args.output.as_ref()),
         }
     }
 }
@@ -119,7 +119,7 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "B", conflicts_with = "svg")]
     against: Option<String>,
 
-    /// Write to this file. The ending `.md` or `.svg` chooses that form
+    /// Write to this file; `-` is the standard output. The ending `.md` or `.svg` chooses that form
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -162,7 +162,7 @@ impl From<&ReportArgs> for RunReportOptions {
             subject,
             against: args.against.as_ref().map(|other| (RunRange::parse(other), other.clone())),
             format,
-            output: args.output.clone(),
+            output: values::unless_stdout(args.output.as_ref()),
             pid,
             gpu: args.gpu.clone(),
         }

@@ -1,10 +1,11 @@
 //! Parsers of the values of flags.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use strum::VariantArray;
 
 use crate::base::units::Bytes;
@@ -42,6 +43,19 @@ pub(super) fn recording_size(text: &str) -> Result<Bytes, String> {
     const SMALLEST: Bytes = Bytes(1_000_000);
     let amount: Bytes = text.parse()?;
     if amount < SMALLEST { Err("must be at least 1MB".to_owned()) } else { Ok(amount) }
+}
+
+/// Returns the file that the user chose for output; `None` for `-`, the standard output.
+pub(super) fn unless_stdout(file: Option<&PathBuf>) -> Option<PathBuf> {
+    file.filter(|file| file.as_os_str() != "-").cloned()
+}
+
+/// Parses the path of a new file that cannot be the standard output.
+pub(super) fn new_file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.as_os_str() == "-" {
+        true => Err("the standard output cannot be chosen here: name a file"),
+        false => Ok(path),
+    })
 }
 
 pub(super) fn count(text: &str) -> Result<NonZeroUsize, String> {

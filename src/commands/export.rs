@@ -17,6 +17,7 @@ use self::table::{ColumnKind, ExportCell, ExportColumn};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::base::time::local_time;
+use crate::commands::output::without_formula;
 use crate::commands::recorded_run::read_lines;
 use crate::commands::report::{self, Exit};
 use crate::protocol::host_key::HostKey;
@@ -105,11 +106,6 @@ fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::R
     Ok(Exit::Success.into())
 }
 
-/// Puts `'` before a text that a spreadsheet would take for a formula: names and commands come from outside.
-fn without_formula(text: String) -> String {
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text }
-}
-
 /// Writes the rows in one of the formats.
 enum TableWriter {
     Csv(Box<csv::Writer<Box<dyn Write>>>, &'static [ExportColumn]),
@@ -133,7 +129,7 @@ impl TableWriter {
                     (ExportCell::Integer(ms), ColumnKind::Time) => local_time(ms.unsigned_abs(), utc_offset),
                     (ExportCell::Integer(number), _) => number.to_string(),
                     (ExportCell::Float(number), _) => number.to_string(),
-                    (ExportCell::Text(text), _) => without_formula(text),
+                    (ExportCell::Text(text), _) => without_formula(&text).into_owned(),
                 });
                 Ok(writer.write_record(cells)?)
             }

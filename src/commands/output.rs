@@ -1,5 +1,6 @@
-//! Output that several commands share: wrapped text in a style, advice, JSON.
+//! Output that several commands share: wrapped text in a style, advice, JSON, cells of CSV.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
 use serde_json::{Value, json};
@@ -105,6 +106,11 @@ impl StyledText {
 pub(super) fn advice_json(pieces: &[Advice]) -> Value {
     let one = |advice: &Advice| json!({ "name": advice.name, "title": advice.title(), "text": advice.paragraphs().join("\n") });
     pieces.iter().map(one).collect()
+}
+
+/// Puts `'` before a text that a spreadsheet would take for a formula: names and commands come from outside.
+pub(super) fn without_formula(text: &str) -> Cow<'_, str> {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}").into() } else { text.into() }
 }
 
 pub(super) fn print_json(value: &Value) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::base::units::parse_span;
+use crate::base::units::{Elapsed, parse_span};
 
 /// The shortest interval between two passes: with a shorter one, reading would be most of what the host does.
 pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
@@ -51,6 +51,22 @@ pub enum SimulatedMachine {
 /// The time from one reading to the next, within [`SHORTEST_INTERVAL`] and [`LONGEST_INTERVAL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval(pub Duration);
+
+impl Interval {
+    /// Returns a sentence about an interval that is so long that the user may have meant milliseconds.
+    pub fn doubt(self) -> Option<String> {
+        const LONG: Duration = Duration::from_secs(100);
+        let Self(interval) = self;
+        let seconds = interval.as_secs();
+        let sentence = || {
+            format!(
+                "the interval is {seconds} s, which is {}: milliseconds need a unit, as in 500ms",
+                Elapsed(interval)
+            )
+        };
+        (interval >= LONG).then(sentence)
+    }
+}
 
 impl FromStr for Interval {
     type Err = String;

@@ -1,6 +1,7 @@
 //! A recording: a file of lines as `gputop agent` or `gputop --json -l` print them, plain or in zstd frames, and its older
 //! parts FILE.1, FILE.2 and so on.
 
+mod blank_lines;
 mod folder;
 mod frame;
 mod frame_writer;

@@ -60,8 +60,23 @@ const FIRST_FRAME: Duration = Duration::from_millis(50);
 /// that comes sooner was typed for what the screen showed before, by a slip or ahead of a slow connection.
 const READING_TIME: Duration = Duration::from_millis(250);
 
-/// The signals that end the session.
-const ENDING_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+/// The signals that end the session: those that end a program which does not handle them, and are no fault of it. A scheduler may send
+/// any of them, such as Slurm's `--signal`, and the terminal must be restored.
+const ENDING_SIGNALS: [Signal; 13] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::POWER,
+];
 
 /// Shows the screen until the user quits.
 ///

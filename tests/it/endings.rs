@@ -62,7 +62,9 @@ fn gputop_ends_with_its_terminal_during_a_hung_call() {
 #[test]
 fn a_signal_ends_gputop_and_the_terminal_is_restored() {
     let host = Host::with_jitter(["H100"]);
-    for (signal, number) in [(Signal::TERM, 15), (Signal::INT, 2), (Signal::HUP, 1), (Signal::QUIT, 3)] {
+    let usual = [(Signal::TERM, 15), (Signal::INT, 2), (Signal::HUP, 1), (Signal::QUIT, 3)];
+    let of_schedulers = [(Signal::USR1, 10), (Signal::USR2, 12), (Signal::ALARM, 14), (Signal::XCPU, 24)];
+    for (signal, number) in usual.into_iter().chain(of_schedulers) {
         let mut terminal = Terminal::start(&host, []);
         terminal.wait_for("H100");
         let agent = terminal.agent();

@@ -40,6 +40,29 @@ fn each_sample_is_a_row_of_csv() {
     assert_eq!((times[1] - times[0], times[2] - times[1]), (10_000, 10_000));
 }
 
+#[test]
+fn a_dash_is_the_standard_output_and_no_file() {
+    let recorder = Recorder::new();
+    let path = recorder.record("run.jsonl", 3, 10_000).display().to_string();
+    let folder = recorder.host.path("empty");
+    fs::create_dir(&folder).expect("/tmp has room");
+    let in_folder = |args: &[&str]| run(recorder.host.gputop(args.iter().copied()).current_dir(&folder));
+    for (args, beginning) in
+        [(["export", &path, "-o", "-"], "time,"), (["report", &path, "-o", "-"], "<!doctype html>")]
+    {
+        let output = in_folder(&args);
+        let text = output.text();
+        assert!(output.code == 0 && text.to_lowercase().starts_with(beginning), "{args:?}: {} {text}", output.stderr);
+    }
+    // A recording cannot be written there.
+    for args in [&["clip", &path, "-o", "-"][..], &["record", "-o", "-"], &["snapshot", "1", "-o", "-"]] {
+        let output = in_folder(args);
+        assert_eq!(output.code, 2, "{args:?}: {}", output.stderr);
+        assert!(output.stderr.contains("the standard output cannot be chosen here: name a file"), "{}", output.stderr);
+    }
+    assert_eq!(fs::read_dir(&folder).expect("the folder exists").count(), 0);
+}
+
 /// A script reads such files with pandas and `DuckDB`; this test reads the frame of the file.
 #[test]
 fn parquet_has_its_metadata_at_the_end() {

@@ -167,6 +167,39 @@ fn a_freeze_is_noticed_in_the_next_pass() {
 }
 
 #[test]
+fn a_process_that_moves_to_a_frozen_group_is_noticed_within_four_seconds() {
+    /// In seconds of the agent's clock.
+    const LATEST: u64 = 4;
+    let mut tested = 0;
+    for freezer in FREEZERS {
+        let mut host = Host::new(["H100"]);
+        let pid = start_python(&mut host, 11 * GIB, SIGTERM_HANDLER);
+        // The control groups of all processes are also read in turn, one in each pass.
+        (0..60).for_each(|_| _ = host.start_sleep(0, GIB));
+        let mut observed = ObservedHost::start(host.gputop(["agent", "--interval", "100ms"]));
+        // The process is seen to sleep.
+        for _ in 0..20 {
+            observed.apply_next_line();
+        }
+        let Some(_frozen) = FrozenGroup::new(pid, freezer) else { continue };
+        tested += 1;
+        let moved = observed.model().now();
+        let is_frozen = |observed: &ObservedHost| {
+            let processes = &observed.model().latest().expect("lines were read").processes;
+            processes.iter().any(|process| process.id.pid == pid && process.facts.frozen_by.is_ok())
+        };
+        while !is_frozen(&observed) {
+            let elapsed = observed.model().now().since(moved).as_secs();
+            assert!(elapsed < LATEST, "{}: not seen after {elapsed} s", freezer.top);
+            observed.apply_next_line();
+        }
+    }
+    if tested == 0 {
+        print_note("skipped: no control group can be frozen here");
+    }
+}
+
+#[test]
 fn a_frozen_process_is_reported_with_how_to_resume_it() {
     let mut tested = 0;
     for freezer in FREEZERS {

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::host::Host;
-use crate::process::{Output, run};
+use crate::process::{Output, now, run};
 
 /// The most address space that a process may have that plays a recording, in KiB: a line may have 64 MiB.
 const MOST_MEMORY_KIB: u32 = 300_000;
@@ -58,6 +59,23 @@ fn a_gigabyte_of_line_ends_takes_little_memory() {
     assert_eq!((played.code, played.text().lines().filter(|line| !line.is_empty()).count()), (0, 2));
     let played = play(&Host::new([]), &[good_frame(), bomb(b'\n', 1025), good_frame()].concat());
     assert_eq!(played.text().lines().count(), 2, "{}", played.stderr);
+}
+
+#[test]
+fn fifty_megabytes_of_line_ends_take_little_time() {
+    /// Ten times what it takes, without compiler optimizations.
+    const MOST: Duration = Duration::from_secs(20);
+    let host = Host::new([]);
+    let path = host.path("line-ends.jsonl").display().to_string();
+    fs::write(&path, vec![b'\n'; 50_000_000]).expect("/tmp has room");
+    let picture = host.path("picture.svg").display().to_string();
+    let replay = ["replay", &path, "--screenshot", &picture];
+    for (arguments, reason) in [(&["export", &path][..], "it is empty"), (&replay, "there is no line in it")] {
+        let started = now();
+        let output = host.run(arguments.iter().copied());
+        let elapsed = started.elapsed();
+        assert!(output.stderr.contains(reason) && elapsed < MOST, "{elapsed:?}: {}", output.stderr);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The process list: groups, one GPU alone, badges, search, the sort menu, the mouse, and what the command line asks for.
 
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::cli::json;
@@ -212,6 +213,26 @@ fn reports_show_the_processes_that_the_command_line_chooses() {
         assert_eq!(output.code, 2, "{args:?}: {}", output.text());
         assert!(output.stderr.contains("choose processes: they go with the screen, --once"), "{}", output.stderr);
     }
+}
+
+#[test]
+fn a_spreadsheet_takes_no_command_for_a_formula() {
+    let mut host = Host::new(["H100"]);
+    host.start(0, GIB, Command::new("sleep").arg0("=2+5").arg("1000"));
+    let text = host.run(["--csv=processes"]).text();
+    assert!(text.contains(",'=2+5 1000,"), "{text}");
+}
+
+#[test]
+fn an_interval_that_may_be_meant_in_milliseconds_is_questioned() {
+    let host = Host::new(["H100"]);
+    let sentence = "the interval is 1000 s, which is 16m40s: milliseconds need a unit, as in 500ms";
+    let output = host.run(["--once", "--interval", "1000"]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, &*format!("gputop: {sentence}\n")));
+    assert_eq!(host.run(["--once", "--interval", "1000ms"]).stderr, "");
+    let mut terminal = Terminal::start(&host, ["--interval", "1000"]);
+    terminal.wait_for(sentence);
+    terminal.quit();
 }
 
 #[test]

@@ -29,6 +29,9 @@ const RESTING_READINGS: u8 = 4;
 const GROWS_FOR: u64 = 16;
 /// How often it is checked whether the process that a process serves has ended, in milliseconds.
 const SERVED_INTERVAL_MS: u64 = 5000;
+/// How often the control group of a sleeping or blocked GPU process is read, in milliseconds: the process may have moved to a group that was then
+/// frozen, which only this shows.
+const CGROUP_INTERVAL_MS: u64 = 2000;
 
 #[derive(Debug)]
 pub(super) struct ShownProcess {
@@ -200,9 +203,10 @@ impl ShownProcess {
     ) {
         let id = self.process.id;
         self.virtual_size = stat.virtual_size;
+        let before = std::mem::replace(&mut self.read, now);
         // Offset by PID, so that the turns of many processes are spread over the passes.
-        let turn = |at: Moment| (at.0 + u64::from(id.pid) * 1000) / SERVED_INTERVAL_MS;
-        let is_served_turn = turn(std::mem::replace(&mut self.read, now)) != turn(now);
+        let turn = |at: Moment, interval_ms: u64| (at.0 + u64::from(id.pid) * 1000) / interval_ms;
+        let is_turn = |interval_ms: u64| turn(before, interval_ms) != turn(now, interval_ms);
         let facts = &self.process.facts;
         let related = (Ok(stat.parent), Ok(stat.group), Ok(stat.session));
         if (facts.parent, facts.group, facts.session) != related {
@@ -237,23 +241,27 @@ impl ShownProcess {
         }
         load.threads = Ok(stat.threads);
         load.rss = Ok(Bytes(stat.rss_pages.saturating_mul(procfs.page_size)));
-        if is_served_turn && self.served.is_ok() {
+        if is_turn(SERVED_INTERVAL_MS) && self.served.is_ok() {
             self.update_served();
         }
         self.update_frozen(now);
         let load = &mut self.process.load;
         match self.cpu {
-            Some((at, _)) if now.since(at) < SHORTEST_CPU_SPAN => return,
+            Some((at, _)) if now.since(at) < SHORTEST_CPU_SPAN => {}
             Some((at, ticks)) => {
                 let slept = state == State::Sleeping && ticks == stat.cpu_ticks;
                 self.asleep = if slept { self.asleep.saturating_add(1) } else { 0 };
                 load.cpu = Ok(procfs.cpu_percent(stat.cpu_ticks.saturating_sub(ticks), now.since(at)));
+                self.cpu = Some((now, stat.cpu_ticks));
             }
-            None => load.cpu = Err(Missing::NotYet),
+            None => {
+                load.cpu = Err(Missing::NotYet);
+                self.cpu = Some((now, stat.cpu_ticks));
+            }
         }
-        self.cpu = Some((now, stat.cpu_ticks));
-        // The process may have moved to a group that was then frozen. Spread by PID, in case a thousand fall asleep at once.
-        if u32::from(self.asleep) == u32::from(RESTING_READINGS) + id.pid % 4 {
+        let is_on_gpu = self.listed_pass > 0 || self.holder_pass > 0;
+        let is_waiting = self.asleep > 0 || state == State::DiskSleep;
+        if is_on_gpu && is_waiting && is_turn(CGROUP_INTERVAL_MS) {
             self.read_cgroup(procfs);
         }
     }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::base::time::local_time;
 use crate::base::units::Moment;
+use crate::commands::output::without_formula;
 use crate::commands::report::table;
 use crate::protocol::snapshot::{Cause, Gpu, GpuLoad, Missing, ProcessLoad, Snapshot};
 
@@ -114,7 +115,8 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// Quotes a cell as RFC 4180 says.
+/// Quotes a text as RFC 4180 says, and lets no spreadsheet take it for a formula.
 fn quoted(text: &str) -> String {
-    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    let text = without_formula(text);
+    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into_owned() }
 }

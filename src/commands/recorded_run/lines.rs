@@ -59,7 +59,7 @@ pub(crate) fn read(
             }
             // The recording may be from a later version, with more kinds of lines.
             Ok(None) => {}
-            Err(reason) => misunderstood.get_or_insert((format!("line {number}: {reason}"), 0)).1 += 1,
+            Err(reason) => misunderstood.get_or_insert_with(|| (format!("line {number}: {reason}"), 0)).1 += 1,
         }
     }
     let mut problems = reader.problems();

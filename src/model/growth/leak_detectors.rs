@@ -16,6 +16,9 @@ use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 /// interrupt the samples for minutes.
 const GONE: Duration = Duration::from_mins(15);
 
+/// The most detectors of processes that have ended on a host. A host may start thousands of short processes, or claim to.
+const MOST_ENDED: usize = 20_000;
+
 /// The detectors of the memory of one process on one GPU.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct ProcessDetectors {
@@ -24,6 +27,14 @@ pub(super) struct ProcessDetectors {
     /// Fed with the memory of tensors; `None` without allocator stats.
     pub(super) tensors: Option<Box<LeakDetector>>,
     pub(super) loading: LoadingSigns,
+}
+
+impl ProcessDetectors {
+    /// The time of the last sample.
+    fn last(&self) -> Moment {
+        let tensors = self.tensors.as_ref().and_then(|tensors| tensors.last);
+        self.held.last.max(tensors).map_or(Moment(0), |(at, _)| at)
+    }
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -97,6 +108,26 @@ impl LeakDetectors {
             });
         }
         self.0.retain(|_, gpu| gpu.whole.last.is_none() || gpu.whole.is_fed(snapshot.at));
+        self.drop_surplus(snapshot);
+    }
+
+    /// Drops the detectors of the processes that ended first, when too many have ended.
+    fn drop_surplus(&mut self, snapshot: &Snapshot) {
+        let count: usize = self.0.values().map(|gpu| gpu.processes.len()).sum();
+        if count <= MOST_ENDED {
+            return;
+        }
+        // A process that the latest reading of its GPU shows has a sample of that time.
+        let read_at = |gpu: &GpuUuid| snapshot.gpu(gpu).map_or(Moment(u64::MAX), |gpu| gpu.load.at);
+        let of_gpus = self.0.iter().map(|(gpu, detectors)| (read_at(gpu), &detectors.processes));
+        let all = of_gpus.flat_map(|(read_at, processes)| processes.values().map(move |one| (read_at, one.last())));
+        let mut ends: Vec<Moment> = all.filter(|(read_at, last)| last < read_at).map(|(_, last)| last).collect();
+        if let Some(surplus) = ends.len().checked_sub(MOST_ENDED + 1) {
+            let (_, latest, _) = ends.select_nth_unstable(surplus);
+            for (gpu, detectors) in &mut self.0 {
+                detectors.processes.retain(|_, one| one.last() > *latest || one.last() >= read_at(gpu));
+            }
+        }
     }
 
     /// The processes whose memory on some GPU, in total or of tensors, is suspect or leaks, or that cause the growth of a GPU; a
@@ -147,5 +178,29 @@ impl LeakDetector {
     /// Whether the last sample is younger than [`GONE`].
     fn is_fed(&self, now: Moment) -> bool {
         self.last.is_some_and(|(last, _)| now.since(last) < GONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::snapshot::example;
+
+    #[test]
+    fn only_so_many_ended_processes_are_kept_the_latest_of_them() {
+        const EACH_PASS: u32 = 3000;
+        let mut detectors = LeakDetectors::default();
+        let mut host = example::host(1);
+        for pass in 0..10 {
+            host = (1..=EACH_PASS).fold(example::host(1).later(pass), |host, number| {
+                host.with(u32::try_from(pass).unwrap() * EACH_PASS + number, "train", 0, Bytes::from_mib(1))
+            });
+            detectors.add_snapshot(&host);
+        }
+        let kept = &detectors.0[&host.gpus[0].uuid].processes;
+        let living = host.processes.len();
+        assert!(kept.len() <= MOST_ENDED + living && kept.len() + living > MOST_ENDED, "{}", kept.len());
+        assert!(host.processes.iter().all(|process| kept.contains_key(&process.id)));
+        assert!(kept.keys().all(|id| id.pid > EACH_PASS));
     }
 }

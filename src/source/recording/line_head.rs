@@ -20,7 +20,8 @@ pub(super) struct LineHead<'a> {
 impl LineHead<'_> {
     /// Returns the head of a line; `None` for a line that is no JSON object with a kind.
     pub(super) fn of(line: &[u8]) -> Option<LineHead<'_>> {
-        Self::of_beginning(line).or_else(|| serde_json::from_slice(line).ok())
+        let is_object = line.trim_ascii_start().starts_with(b"{");
+        Self::of_beginning(line).or_else(|| is_object.then(|| serde_json::from_slice(line).ok())?)
     }
 
     /// Reads the fields before the first one that is an object or an array. Returns `None` when the time is not among them.

@@ -30,7 +30,9 @@ pub(super) struct ParsedLine {
 
 impl ParsedLine {
     fn of(raw: &[u8]) -> Self {
-        Self { line: limits::parse(raw), tag: HostTag::of(raw) }
+        let line = limits::parse(raw);
+        let tag = if matches!(line, Ok(Some(_))) { HostTag::of(raw) } else { None };
+        Self { line, tag }
     }
 }
 
@@ -38,6 +40,8 @@ impl ParsedLine {
 #[derive(Debug)]
 pub(super) enum ParsedInput {
     Line(Box<ParsedLine>),
+    /// So many more lines that are not understood, after one that is not.
+    Misunderstood(u64),
     /// The end of the input. `is_cut_off`: the last line has no line end, and is no whole line.
     End {
         is_cut_off: bool,
@@ -57,10 +61,19 @@ impl LineParser {
         let mut input = BufReader::with_capacity(READ_SIZE, input);
         thread::Builder::new().name("line parser".to_owned()).spawn(move || {
             let mut line = Vec::new();
+            let (mut is_misunderstood, mut more) = (false, 0);
             loop {
                 let parsed = next(&mut input, &mut line).unwrap_or_else(ParsedInput::Failed);
+                let was_misunderstood = is_misunderstood;
+                is_misunderstood = matches!(&parsed, ParsedInput::Line(line) if line.line.is_err());
+                if is_misunderstood && was_misunderstood {
+                    // A file of another kind has millions of such lines, and each one sent would wake the receiver.
+                    more += 1;
+                    continue;
+                }
                 let is_line = matches!(parsed, ParsedInput::Line(_));
-                if sender.blocking_send(parsed).is_err() || !is_line {
+                let before = Some(std::mem::take(&mut more)).filter(|more| *more > 0).map(ParsedInput::Misunderstood);
+                if before.into_iter().chain([parsed]).any(|input| sender.blocking_send(input).is_err()) || !is_line {
                     return;
                 }
             }

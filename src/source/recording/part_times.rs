@@ -4,6 +4,7 @@ use std::io::{self, BufRead, ErrorKind, Read};
 use std::time::Duration;
 
 use super::super::limits::LONGEST_LINE;
+use super::blank_lines;
 use super::line_head::LineHead;
 use super::part::Part;
 
@@ -93,14 +94,16 @@ impl Part {
         let (mut lines, mut line) = (self.content_from(offset)?, Vec::new());
         let mut at = offset;
         let mut is_first = true;
-        while at < end && next_of(&mut *lines, &mut line)? {
+        while at < end
+            && let Some(length) = next_of(&mut *lines, &mut line)?
+        {
             let head = LineHead::of(&line).filter(|head| head.kind == "full" && !is_first);
             if let Some(time) = head.and_then(|head| head.unix_ms) {
                 return Ok(Some((at, time)));
             }
             // The first line may have begun before the offset.
             is_first = false;
-            at += line.len() as u64 + 1;
+            at += length;
         }
         Ok(None)
     }
@@ -109,7 +112,7 @@ impl Part {
     fn first_ms(&self, offset: u64) -> io::Result<Option<u64>> {
         let mut line = Vec::new();
         let mut lines = self.content_from(offset)?;
-        while next_of(&mut *lines, &mut line)? {
+        while next_of(&mut *lines, &mut line)?.is_some() {
             if let Some(time) = LineHead::of(&line).and_then(|head| head.unix_ms) {
                 return Ok(Some(time));
             }
@@ -121,7 +124,7 @@ impl Part {
     fn last_ms(&self, offset: u64) -> io::Result<Option<u64>> {
         let (mut line, mut last) = (Vec::new(), None);
         let mut lines = self.content_from(offset)?;
-        while next_of(&mut *lines, &mut line)? {
+        while next_of(&mut *lines, &mut line)?.is_some() {
             last = LineHead::of(&line).and_then(|head| head.unix_ms).or(last);
         }
         Ok(last)
@@ -132,7 +135,7 @@ impl Part {
         let mut line = Vec::new();
         let mut lines = self.content_from(offset)?;
         for _ in 0..=MOST_HOSTS {
-            if !next_of(&mut *lines, &mut line)? {
+            if next_of(&mut *lines, &mut line)?.is_none() {
                 break;
             }
             match LineHead::of(&line) {
@@ -157,11 +160,14 @@ fn first_some<T>(
     Ok(None)
 }
 
-/// Reads the next whole line without its line end. Returns `false` when there is none, or none that can be read.
-fn next_of(lines: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+/// Reads the next whole line that is not empty, without its line end. Returns the bytes up to the line after it; `None` when there is none,
+/// or none that can be read.
+fn next_of(lines: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<Option<u64>> {
     line.clear();
-    match lines.take(LONGEST_LINE as u64).read_until(b'\n', line) {
+    let skipped = blank_lines::skip(lines);
+    match skipped.and_then(|skipped| Ok(skipped + lines.take(LONGEST_LINE as u64).read_until(b'\n', line)? as u64)) {
         Err(error) if !matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) => Err(error),
-        _ => Ok(line.pop() == Some(b'\n')),
+        Err(_) => Ok(None),
+        Ok(length) => Ok((line.pop() == Some(b'\n')).then_some(length)),
     }
 }

@@ -200,6 +200,13 @@ impl Player {
                         self.take(*line);
                         true
                     }
+                    ParsedInput::Misunderstood(count) => {
+                        self.reader.count += count;
+                        if let Some((_, ignored)) = &mut self.ignored {
+                            *ignored += count;
+                        }
+                        true
+                    }
                     ParsedInput::End { is_cut_off } => {
                         self.end(is_cut_off.then(|| "the last line of the recording is cut off".to_owned()), None).await
                     }

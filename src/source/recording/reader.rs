@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::de::IgnoredAny;
 
 use super::super::limits::LONGEST_LINE;
+use super::blank_lines;
 use super::frame::{FrameEnd, FrameState, FrameStream, MAGIC, find_end, find_magic};
 use super::line_head::LineHead;
 use super::part::{Part, open_all};
@@ -89,7 +90,7 @@ impl RecordingReader {
         })
     }
 
-    /// Returns the next line without its line end; `None` at the end of the recording.
+    /// Returns the next line that is not empty, without its line end; `None` at the end of the recording.
     ///
     /// # Errors
     ///
@@ -113,7 +114,8 @@ impl RecordingReader {
                 continue;
             };
             let room = (LONGEST_LINE + 1).saturating_sub(self.line.len());
-            match content.take(room as u64).read_until(b'\n', &mut self.line) {
+            let skipped = if self.line.is_empty() { blank_lines::skip(&mut **content) } else { Ok(0) };
+            match skipped.and_then(|_| content.take(room as u64).read_until(b'\n', &mut self.line)) {
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
                 read => _ = read?,
             }
