@@ -22,7 +22,6 @@ mod procfs;
 mod pytorch;
 mod sampler;
 mod scan;
-mod secrets;
 mod worker;
 
 pub(crate) mod attach;

@@ -1,5 +1,6 @@
 //! The command line. Its types know clap; `options.rs` turns them into the option types of the other folders.
 
+mod doctor;
 mod file_action;
 mod free;
 mod nvidia_smi;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use self::doctor::DoctorArgs;
 pub(crate) use self::file_action::FileAction;
 use self::free::FreeArgs;
 use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
@@ -360,7 +362,7 @@ pub(crate) enum Task {
     /// Copy the time between two moments of a recording to a recording of its own
     Clip(ClipArgs),
     /// Diagnose the setup and suggest fixes
-    Doctor(ReadArgs),
+    Doctor(DoctorArgs),
     /// Estimate the GPU memory of a training step before it runs, and the largest batch that fits
     Estimate(EstimateArgs),
     /// Explain an out-of-memory message of PyTorch: which processes hold the memory, why it failed, what to try first

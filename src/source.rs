@@ -12,6 +12,7 @@ mod event;
 mod limits;
 mod line_reader;
 mod local_agent;
+mod masked_lines;
 mod recording;
 mod standard_error;
 mod via;

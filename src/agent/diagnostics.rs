@@ -7,6 +7,7 @@ use rustix::fs::{Access, access};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::nvml::library;
+pub use super::procfs::HostSecrets;
 use super::procfs::{is_initial_pid_namespace, read_cut};
 use crate::base::text::Text;
 

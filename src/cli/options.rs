@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 
-use super::{AgentArgs, Cli, ExplainArgs, FormatArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs, ScreenArgs, Task};
+use super::{
+    AgentArgs, Cli, DoctorArgs, ExplainArgs, FormatArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs,
+    ScreenArgs, Task,
+};
 use crate::app::alert_scope::AlertScope;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::doctor::{AuditLogState, DoctorOptions, SettingsState};
@@ -244,11 +247,18 @@ impl ReadArgs {
             timeout: self.timeout,
         }
     }
+}
 
-    pub(crate) fn doctor(&self, settings: SettingsState, audit_log: AuditLogState) -> DoctorOptions {
+impl DoctorArgs {
+    /// Whether the secrets on this host are listed, and nothing is diagnosed.
+    pub(crate) fn lists_secrets(&self) -> bool {
+        self.secrets
+    }
+
+    pub(crate) fn options(&self, settings: SettingsState, audit_log: AuditLogState) -> DoctorOptions {
         DoctorOptions {
-            read: self.options(&HostArgs::default(), None),
-            nvml_lib: self.agent.nvml_lib.clone(),
+            read: self.read.options(&HostArgs::default(), None),
+            nvml_lib: self.read.agent.nvml_lib.clone(),
             settings,
             audit_log,
         }

@@ -2,10 +2,13 @@
 //!
 //! The driver is read through an agent, as in every report, so a driver that hangs does not hang this command.
 
+mod secret_list;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+pub(crate) use self::secret_list::run as list_secrets;
 use crate::agent::diagnostics::Diagnostics;
 use crate::app::unknown_processes;
 use crate::base::terminal::{self, TerminalAbilities};

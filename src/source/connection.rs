@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::detach::detach;
 use super::line_reader::LineReader;
+use super::masked_lines::LineMasker;
 use super::standard_error::StandardError;
 use super::{SourceEvent, Tap, limits};
 use crate::base::text::Text;
@@ -182,6 +183,8 @@ async fn forward_lines(
     let host = reporter.host;
     let mut noted = None;
     let mut note_due: Option<Instant> = None;
+    // The agent may be of an earlier version, which masks less.
+    let mut masker = LineMasker::default();
     loop {
         let line = tokio::select! {
             line = lines.next() => line,
@@ -206,6 +209,7 @@ async fn forward_lines(
             Ok(None) => break,
             Err(error) => return Some(format!("cannot read from {subject}: {error}")),
         };
+        let line = &*masker.mask(line);
         match limits::parse(line).map(|line| line.filter(|line| !matches!(line, Line::Checkpoint(_)))) {
             Ok(Some(parsed)) => {
                 if let Some(tap) = &reporter.tap {

@@ -15,7 +15,8 @@ use uzers::get_user_by_uid;
 use super::origin::Environment;
 use super::read_pool::{Answer, Priority, ReadPool};
 use super::{files, stat};
-use crate::agent::{AgentEvent, secrets};
+use crate::agent::AgentEvent;
+use crate::base::secrets;
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Missing, ProcessId, Reading};
@@ -136,13 +137,18 @@ fn served(pid: u32, argv: &Argv, environment: &Reading<Environment>) -> Reading<
     if namespace(&pid.to_string())? == namespace("self")? { Ok(served) } else { Err(Missing::Unsupported) }
 }
 
-/// Reads the arguments, up to [`Text::LIMIT`] bytes, and masks the secrets in them.
+/// Reads the arguments, and masks the secrets in them.
 fn argv(pid: u32) -> Reading<Argv> {
+    Ok(secrets::mask_argv(arguments(pid)?.into_iter()))
+}
+
+/// Reads the arguments with their secrets, up to [`Text::LIMIT`] bytes.
+pub(super) fn arguments(pid: u32) -> Reading<Vec<Text>> {
     let mut buffer = [0; Text::LIMIT];
     let line = files::open(pid, "cmdline").and_then(|file| files::read(file, &mut buffer)).map_err(files::missing)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
     // A kernel thread and a zombie have no arguments.
-    Ok(if argv.is_empty() { Argv::default() } else { secrets::mask_argv(argv.split(|byte| *byte == 0).map(Text::new)) })
+    Ok(if argv.is_empty() { Vec::new() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
 }
 
 fn environment(pid: u32) -> Reading<Environment> {

@@ -1,6 +1,7 @@
 //! Reads the lines of a recording: plain or in zstd frames, with the older parts of the file. Everything in it may be
 //! forged, so lines and frames have limits, and a damaged frame is skipped.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use serde::de::IgnoredAny;
 
 use super::super::limits::LONGEST_LINE;
+use super::super::masked_lines::LineMasker;
 use super::blank_lines;
 use super::frame::{FrameEnd, FrameState, FrameStream, MAGIC, find_end, find_magic};
 use super::line_head::LineHead;
@@ -40,6 +42,7 @@ pub struct RecordingReader {
     content: Option<Box<dyn BufRead>>,
     /// The line that was returned last; or the beginning of a line, if `is_partial`.
     line: Vec<u8>,
+    masker: LineMasker,
     is_partial: bool,
     /// The time of the last line that has one.
     last_ms: Option<u64>,
@@ -84,13 +87,15 @@ impl RecordingReader {
             offset: 0,
             content: None,
             line: Vec::new(),
+            masker: LineMasker::default(),
             is_partial: false,
             last_ms: None,
             problems: Problems::default(),
         })
     }
 
-    /// Returns the next line that is not empty, without its line end; `None` at the end of the recording.
+    /// Returns the next line that is not empty, without its line end, and without the secrets in arguments of processes; `None` at the
+    /// end of the recording.
     ///
     /// # Errors
     ///
@@ -131,6 +136,9 @@ impl RecordingReader {
             self.content = None;
         }
         self.note_line()?;
+        if let Cow::Owned(masked) = self.masker.mask(&self.line) {
+            self.line = masked;
+        }
         Ok(Some(&self.line))
     }
 

@@ -1,0 +1,221 @@
+//! Finds values after names within a text: `name=value`, `"name": "value"`, `Name: value`.
+
+use std::ops::Range;
+
+use super::names;
+
+/// Parameters of signed URLs, besides those with a secret name.
+const URL_SIGNATURES: &str =
+    "sig signature x-amz-signature x-amz-credential x-goog-signature x-goog-credential awsaccesskeyid";
+/// Words that may stand before the value of the header `Authorization`.
+const SCHEMES: [&str; 10] = [
+    "Bearer ",
+    "Basic ",
+    "Token ",
+    "Digest ",
+    "Negotiate ",
+    "ApiKey ",
+    "Key ",
+    "GenieKey ",
+    "Bot ",
+    "AWS4-HMAC-SHA256 ",
+];
+/// Headers with a secret whose names do not end in one.
+const SECRET_HEADERS: &str = "x-auth x-api-auth x-hasura-admin-secret x-plex-token x-vault-token x-gitlab-token private-token \
+    x-goog-api-key x-functions-key ocp-apim-subscription-key set-cookie";
+
+/// A name with a value that is a secret.
+pub(super) struct NamedValue {
+    pub(super) name: Range<usize>,
+    pub(super) value: Range<usize>,
+}
+
+/// Finds the values of names that name secrets. `is_argument`: the text is one assignment, whose value may contain anything.
+pub(super) fn find(text: &str, is_argument: bool, mut found: impl FnMut(NamedValue)) {
+    if !text.contains(['=', ':']) {
+        return;
+    }
+    let mut at = 0;
+    while let Some(start) = text[at..].bytes().position(is_name_byte).map(|found| at + found) {
+        let end = text[start..].bytes().position(|byte| !is_name_byte(byte)).map_or(text.len(), |found| start + found);
+        at = end;
+        let name = start..end;
+        if let Some((value, is_certain)) = value_after(text, &name, is_argument)
+            && !value.is_empty()
+            && is_secret(text, &name, &text[value.clone()])
+            && (is_certain || names::is_random(&text[value.clone()]))
+        {
+            at = value.end;
+            found(NamedValue { name, value });
+        }
+    }
+}
+
+/// Whether this can be a part of a name.
+pub(super) fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
+}
+
+fn is_secret(text: &str, name: &Range<usize>, value: &str) -> bool {
+    let word = &text[name.clone()];
+    let is_known = |list| names::is_in(list, &word.to_ascii_lowercase());
+    let is_header = text[name.end..].starts_with(':') && is_known(SECRET_HEADERS);
+    let is_signature = is_parameter(text, name) && is_known(URL_SIGNATURES);
+    (is_header || is_signature) && !names::is_reference(value) || names::is_secret(word, value)
+}
+
+/// Whether the name is that of a parameter of a URL or a form.
+fn is_parameter(text: &str, name: &Range<usize>) -> bool {
+    text[..name.start].ends_with(['?', '&'])
+}
+
+/// How a value ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// With the text.
+    Text,
+    /// At the closing quote.
+    Quote(char),
+    /// Before the next parameter, or one of the characters that end a word.
+    Character(Option<char>),
+}
+
+/// Returns the value of a name, and whether the text before shows that this is a name.
+fn value_after(text: &str, name: &Range<usize>, is_argument: bool) -> Option<(Range<usize>, bool)> {
+    let word = &text[name.clone()];
+    let before = &text[..name.start];
+    // `A=…`, `--opt=A=…`.
+    let is_first = before.is_empty() || before.ends_with('=') && !before.contains(char::is_whitespace);
+    let after = text[name.end..].trim_start_matches(['"', '\'', ']', '\\']);
+    let is_quoted_name = after.len() < text.len() - name.end;
+    let end = match before.chars().next_back() {
+        Some('?' | '&') => End::Character(Some('&')),
+        Some(separator @ (',' | ';')) => End::Character(Some(separator)),
+        _ => End::Character(None),
+    };
+    if let Some(value) = after.strip_prefix('=').filter(|value| !value.starts_with('=')) {
+        let is_whole = is_first && (is_argument || word.starts_with('-') || !text.contains(char::is_whitespace));
+        // Code, or the text `"name="`.
+        let is_no_value =
+            !is_whole && value.starts_with(['{', '[', '(']) || !is_quoted_name && is_quoted(before, value);
+        return (!is_no_value).then(|| (value_range(text, value, if is_whole { End::Text } else { end }), true));
+    }
+    // `name = "value"`.
+    if let Some(value) = after.trim_start().strip_prefix('=').map(str::trim_start) {
+        return value.starts_with(is_quote).then(|| (value_range(text, value, end), true));
+    }
+    // `"name": "value"`, `Name: value`, `x-name:value`, but not `module.name:function`.
+    let value = after.strip_prefix(':').filter(|value| !value.starts_with("//"))?;
+    let is_start = before.is_empty() || before.ends_with(['=', '"', '\'']);
+    let is_header = is_start && (value.starts_with(' ') || word.contains(['-', '_']));
+    let value = value.trim_start();
+    if is_quoted_name {
+        return Some((value_range(text, value, end), true));
+    }
+    // `{user: me, password: value}`.
+    let is_field = before.trim_end().ends_with(['{', ',']) && text[name.end..].starts_with(": ");
+    let is_rest = before.is_empty() || before.ends_with('=') && is_first;
+    (is_header || is_field).then(|| (value_range(text, value, if is_rest { End::Text } else { end }), is_header))
+}
+
+/// Whether quotes stand around the text between these two texts.
+fn is_quoted(before: &str, after: &str) -> bool {
+    before.chars().next_back().is_some_and(|mark| is_quote(mark) && after.starts_with(mark))
+}
+
+/// Returns the range of the value that a rest of the text begins with, without quotes and without the scheme of a header.
+fn value_range(text: &str, value: &str, end: End) -> Range<usize> {
+    let unescaped = if end == End::Text { value } else { value.trim_start_matches('\\') };
+    let quote = unescaped.chars().next().filter(|mark| end != End::Text && is_quote(*mark));
+    let end = quote.map_or(end, End::Quote);
+    let inner = &unescaped[quote.map_or(0, char::len_utf8)..];
+    let is_here = |scheme: &&&str| inner.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    let scheme = SCHEMES.iter().find(is_here).map_or(0, |scheme| scheme.len());
+    let start = text.len() - inner.len() + scheme;
+    let is_end = |character: char| match end {
+        End::Text => false,
+        End::Quote(quote) => character == quote || character == '\\',
+        End::Character(separator) => {
+            is_quote(character)
+                || character.is_whitespace()
+                || character == char::REPLACEMENT_CHARACTER
+                || separator.map_or(matches!(character, ',' | ')' | ';' | '}'), |separator| character == separator)
+                || separator == Some('&') && character == '#'
+        }
+    };
+    start..start + text[start..].find(is_end).unwrap_or(text.len() - start)
+}
+
+fn is_quote(character: char) -> bool {
+    matches!(character, '"' | '\'')
+}
+
+/// Calls whose second text is a password: `auth=("me", "…")`, `server.login("me", "…")`.
+const LOGIN_CALLS: [&str; 4] = ["auth=(", "BasicAuth(", ".login(", "auth = ("];
+
+/// Finds the passwords in calls of programs in an argument, as in `python -c`, and those that a script of `expect` sends.
+pub(super) fn find_in_calls(text: &str, mut found: impl FnMut(Range<usize>)) {
+    /// The question after which a script sends a password: "Password:".
+    const QUESTION: &str = "assword";
+    for (at, _) in text.match_indices(QUESTION) {
+        const SEND: &str = "send ";
+        let Some(begin) = text[at..].find(SEND).map(|found| at + found + SEND.len()) else { continue };
+        let sent = text[begin..].trim_start_matches(['-', ' ', '"', '\'', '{']);
+        let length = sent.find(['\\', '"', '\'', '}', ';']).unwrap_or(sent.len());
+        found(text.len() - sent.len()..text.len() - sent.len() + length);
+    }
+    for call in LOGIN_CALLS {
+        for (at, _) in text.match_indices(call) {
+            let begin = at + call.len();
+            let mut texts =
+                QuotedTexts { text, at: begin, end: text[begin..].find(')').map_or(text.len(), |end| begin + end) };
+            if let Some(second) = texts.nth(1) {
+                found(second);
+            }
+        }
+    }
+}
+
+/// Finds the passwords in statements of SQL: `IDENTIFIED BY '…'`, `PASSWORD '…'`, `SET PASSWORD … = '…'`, `PRAGMA key = '…'`.
+pub(super) fn find_in_sql(text: &str, mut found: impl FnMut(Range<usize>)) {
+    if !text.contains(is_quote) || !text.contains(' ') {
+        return;
+    }
+    let lower = text.to_ascii_lowercase();
+    for (keyword, before_text) in
+        [("identified", "by "), ("password ", ""), ("set password", "= "), ("set password", "="), ("pragma key", "=")]
+    {
+        for (at, _) in lower.match_indices(keyword) {
+            let rest = &lower[at + keyword.len()..];
+            let Some(begin) = rest.find(before_text).map(|begin| at + keyword.len() + begin + before_text.len()) else {
+                continue;
+            };
+            let is_near = text[begin..].trim_start_matches([' ', '\\']).starts_with(is_quote);
+            let secret = QuotedTexts { text, at: begin, end: text.len() }.next().filter(|_| is_near);
+            if let Some(secret) = secret {
+                found(secret);
+            }
+        }
+    }
+}
+
+/// The texts in quotes within a range.
+struct QuotedTexts<'a> {
+    text: &'a str,
+    at: usize,
+    end: usize,
+}
+
+impl Iterator for QuotedTexts<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let rest = self.text.get(self.at..self.end)?;
+        let open = rest.find(is_quote)?;
+        let quote = rest[open..].chars().next()?;
+        let begin = self.at + open + 1;
+        let end = begin + self.text[begin..].find(quote)?;
+        self.at = end + 1;
+        Some(begin..end)
+    }
+}
