@@ -264,7 +264,11 @@ impl MainLoop {
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(join).collect();
         let past = std::mem::take(&mut self.readings.past);
         let related = self.scan.as_ref().map_or_else(|| [].into(), |scan| scan.related.clone());
-        self.processes.read_related(&related, self.is_full_scan_requested);
+        let is_holder = |id| {
+            let scan = self.scan.as_ref();
+            scan.is_some_and(|scan| scan.device_file_holders.binary_search_by_key(&id, |(holder, _)| *holder).is_ok())
+        };
+        self.processes.read_related(&related, self.is_full_scan_requested, is_holder);
         let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
         demo::add_facts(&mut processes, &self.readings.simulated);
         self.add_allocators(&mut processes, &gpus);

@@ -34,7 +34,7 @@ use self::slow_files::{SlowFacts, SlowFiles};
 use super::{AgentEvent, clock};
 use crate::base::text::Argv;
 use crate::base::units::{Bytes, Moment};
-use crate::protocol::snapshot::{ArgvDelay, Identity, Missing, Process, ProcessId, Reading};
+use crate::protocol::snapshot::{ArgvDelay, Identity, Missing, Process, ProcessId, Reading, State};
 
 /// The number of processes that the first pass reads: those with the most memory, which are at the top of the list.
 const FIRST_READS: usize = 64;
@@ -172,8 +172,13 @@ impl Processes {
     }
 
     /// Keeps showing related processes. Reads those that are due; all of them with `read_all`, or when a process has ended or
-    /// has another parent.
-    pub(super) fn read_related(&mut self, related: &[ProcessId], read_all: bool) {
+    /// has another parent. `is_holder` tells which of them have a GPU open.
+    pub(super) fn read_related(
+        &mut self,
+        related: &[ProcessId],
+        read_all: bool,
+        is_holder: impl Fn(ProcessId) -> bool,
+    ) {
         let pass = self.pass;
         let has_left = |shown: &ShownProcess| shown.listed_pass + 1 == pass && shown.process.id.start_ticks.is_some();
         self.has_relation_changed |= self.shown.values().any(|shown| has_left(shown));
@@ -188,7 +193,8 @@ impl Processes {
             // A rate needs a second reading, which does not wait for the turn of the process.
             let lacks_rate = known.is_none_or(|shown| shown.process.load.cpu == Err(Missing::NotYet));
             if lacks_rate || known.is_some_and(|shown| read_all || now.since(shown.read) >= RELATED_INTERVAL) {
-                self.read(id.pid, None, Priority::Normal);
+                let priority = if known.is_none() && is_holder(*id) { Priority::High } else { Priority::Normal };
+                self.read(id.pid, None, priority);
                 if let Some(shown) = self.shown.get_mut(&id.pid).filter(|_| lacks_rate) {
                     // Spreads the turns of many processes over five seconds.
                     shown.read = Moment(now.0.saturating_sub(u64::from(id.pid % 5) * 1000));
@@ -221,19 +227,22 @@ impl Processes {
     fn note_argv_delays(&mut self, now: Moment) {
         self.slow_files.read_waiting(now);
         let Self { shown, slow_files, candidates, .. } = self;
-        for (id, _) in slow_files.processes.slower_than(HUNG_AFTER, now) {
+        for id in slow_files.processes.slower_than(HUNG_AFTER, now) {
             let shown = shown.get_mut(&id.pid).filter(|shown| shown.process.id == id);
             if let Some(shown) = shown.filter(|shown| shown.process.facts.argv == Err(Missing::NotYet)) {
                 shown.set_slow_facts(SlowFacts::missing(Missing::Failed));
                 shown.process.facts_mut().argv_delay = Some(ArgvDelay::Hung);
             }
         }
-        let delay = slow_files.processes.is_stuck(HUNG_AFTER, now).then_some(ArgvDelay::NoReader);
-        let unread = shown.values_mut().filter(|shown| shown.process.facts.argv == Err(Missing::NotYet));
-        for shown in unread.filter(|shown| shown.process.facts.argv_delay != delay) {
-            shown.process.facts_mut().argv_delay = delay;
+        let stuck = slow_files.processes.stuck(HUNG_AFTER, now);
+        for shown in shown.values_mut().filter(|shown| shown.process.facts.argv == Err(Missing::NotYet)) {
+            let is_stuck = shown.process.load.state != Ok(State::Zombie) && stuck.contains(&shown.process.id);
+            let delay = is_stuck.then_some(ArgvDelay::NoReader);
+            if shown.process.facts.argv_delay != delay {
+                shown.process.facts_mut().argv_delay = delay;
+            }
         }
-        if delay.is_some() {
+        if !stuck.is_empty() {
             // Otherwise, what waits would grow as long as the reads hang.
             candidates.clear();
             slow_files.processes.retain(|id| shown.get(&id.pid).is_some_and(|shown| shown.process.id == *id));
@@ -309,7 +318,7 @@ impl Processes {
     pub(super) fn examine(&mut self, candidates: &[ProcessId]) {
         for id in candidates {
             self.candidates.insert(*id);
-            self.slow_files.processes.push(*id, Priority::Normal);
+            self.slow_files.processes.push(*id, Priority::Normal, clock::now());
         }
     }
 
@@ -322,7 +331,7 @@ impl Processes {
     pub(super) fn receive(&mut self, message: SlowFilesMessage) {
         match message {
             SlowFilesMessage::Process(answer) => {
-                let (id, facts) = self.slow_files.processes.receive(answer);
+                let (id, facts) = self.slow_files.processes.receive(answer, clock::now());
                 self.set_slow_facts(id, facts);
             }
             SlowFilesMessage::User(answer) => {

@@ -13,7 +13,6 @@ use crate::agent::diagnostics::Diagnostics;
 use crate::app::unknown_processes;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
-use crate::base::units::Moment;
 use crate::commands::report::{self, Exit, ReadOptions, table};
 use crate::protocol::snapshot::{Cause, Missing, Snapshot};
 
@@ -88,20 +87,25 @@ const KERNEL_LOG: &str = "sudo dmesg | grep -i -e nvrm -e xid | tail";
 /// the standard output cannot be written.
 pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     let around = Diagnostics::read(options.nvml_lib.as_deref());
-    let is_scanned = |snapshot: &Snapshot| snapshot.host.scan.at != Moment(0);
     let able = TerminalAbilities::from_env();
     let mut diagnoses = Vec::new();
-    let exit = report::read_once(&options.read, is_scanned, Duration::ZERO, |hosts| {
-        let Some((_, snapshot)) = hosts[0].seen else {
-            let reason = hosts[0].trouble.as_ref().map_or("does not respond", Text::as_str);
-            diagnoses.push(Diagnosis::error("agent", reason, None));
-            return Exit::Error;
-        };
-        check_driver(&mut diagnoses, snapshot, &around);
-        check_gpus(&mut diagnoses, snapshot, &around);
-        check_processes(&mut diagnoses, snapshot, &around);
-        Exit::of_snapshot(snapshot, true)
-    })?;
+    let exit = report::read_once(
+        &options.read,
+        report::is_scanned,
+        |_| true,
+        Duration::ZERO,
+        |hosts| {
+            let Some((_, snapshot)) = hosts[0].seen else {
+                let reason = hosts[0].trouble.as_ref().map_or("does not respond", Text::as_str);
+                diagnoses.push(Diagnosis::error("agent", reason, None));
+                return Exit::Error;
+            };
+            check_driver(&mut diagnoses, snapshot, &around);
+            check_gpus(&mut diagnoses, snapshot, &around);
+            check_processes(&mut diagnoses, snapshot, &around);
+            Exit::of_snapshot(snapshot, true)
+        },
+    )?;
     diagnoses.push(check_audit_log(&options.audit_log));
     diagnoses.push(check_settings(&options.settings));
     check_terminal(&mut diagnoses, able);

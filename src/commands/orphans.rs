@@ -9,12 +9,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::app::{labels, unknown_processes};
-use crate::base::units::{Bytes, Moment};
+use crate::base::units::Bytes;
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::table::{self, Heading, cell};
 use crate::commands::report::{self, Exit, HostState, ReadOptions, gpu_ids};
 use crate::model::{HostModel, RetainedMemory, Total, UnaccountedMemory, Verdict, VerdictKind};
-use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
+use crate::protocol::snapshot::{ArgvDelay, Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
 
 /// Which orphans to list, and how to write them.
 #[derive(Debug)]
@@ -35,11 +35,12 @@ pub struct OrphansOptions {
 
 /// Prints the orphans. Fails if no agent can be started, or if the standard output cannot be written.
 pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
-    let (exits, has_unknown_ids) = report::read_once(&options.read, is_complete, options.watch, |hosts| {
-        let has_unknown_ids = gpu_ids::print_unknown(hosts, &options.ids);
-        let exits = hosts.iter().map(|host| print(options, hosts, host)).collect::<anyhow::Result<Vec<Exit>>>();
-        exits.map(|exits| (exits, has_unknown_ids))
-    })??;
+    let (exits, has_unknown_ids) =
+        report::read_once(&options.read, is_complete, is_decided, options.watch, |hosts| {
+            let has_unknown_ids = gpu_ids::print_unknown(hosts, &options.ids);
+            let exits = hosts.iter().map(|host| print(options, hosts, host)).collect::<anyhow::Result<Vec<Exit>>>();
+            exits.map(|exits| (exits, has_unknown_ids))
+        })??;
     let exit = match Exit::combined(&exits) {
         _ if exits.contains(&Exit::Found) => Exit::Found,
         Exit::Success if has_unknown_ids => Exit::Nothing,
@@ -51,14 +52,14 @@ pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
 /// Prints the orphans of a host.
 fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>) -> anyhow::Result<Exit> {
     let HostState { name, trouble, .. } = host;
-    let (names_host, is_all) = (hosts.len() > 1, trouble.is_none());
+    let names_host = hosts.len() > 1;
     if let Some(trouble) = trouble {
         report::print_error(&report::sentence_on(hosts, name, trouble));
     }
     let Some((model, snapshot)) = host.seen else { return Ok(Exit::Error) };
-    let found = FoundOrphans::of(model, snapshot, options.user.as_deref(), &options.ids);
+    let found = FoundOrphans::of(model, snapshot, options.user.as_deref(), &options.ids, trouble.is_none());
     if options.json {
-        let mut json = found.json(is_all);
+        let mut json = found.json();
         if names_host {
             json["host"] = json!(name);
         }
@@ -69,25 +70,115 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
         let text = heading + &found.text(style.bold);
         report::print(if style.ascii { table::ascii(&text.replace('≥', ">=")) } else { text }.as_bytes())?;
     }
-    Ok(found.exit(is_all))
+    Ok(found.exit())
 }
 
 /// Whether every process has been scanned, and its details have been read.
-fn is_complete(snapshot: &Snapshot) -> bool {
+fn is_complete(model: &HostModel) -> bool {
     /// The details of a younger process that has no GPU open are not waited for: it is no orphan, and a busy host
-    /// always has one.
+    /// always has one. Nor are those of a process that started during this report.
     const YOUNG: Duration = Duration::from_secs(2);
+    let Some(snapshot) = model.latest() else { return false };
+    let began = model.history().began().unwrap_or(snapshot.at);
     let is_incomplete = |process: &Process| {
         let is_on_gpu = snapshot.gpus.iter().any(|gpu| gpu.device_file_holders.contains(&process.id));
-        let is_young = labels::elapsed(snapshot, process).is_ok_and(|age| age < YOUNG);
+        let youth = if is_on_gpu { snapshot.at.since(began) } else { YOUNG };
+        let is_young = labels::elapsed(snapshot, process).is_ok_and(|age| age < youth);
         // A zombie has no arguments. The CPU use of related processes without a GPU is read every few seconds only.
         process.load.state != Ok(State::Zombie)
-            && (is_on_gpu || !is_young)
+            && !is_young
             && (process.awaits_arguments()
                 || process.facts.user == Err(Missing::NotYet)
                 || process.load.cpu == Err(Missing::NotYet) && is_on_gpu)
     };
-    snapshot.host.scan.at != Moment(0) && !snapshot.processes.iter().any(is_incomplete)
+    report::is_scanned(model) && !snapshot.processes.iter().any(is_incomplete)
+}
+
+/// Whether one more reading would show nothing new about a process on a GPU.
+fn is_decided(model: &HostModel) -> bool {
+    !model.verdicts().iter().any(|verdict| verdict.is_on_gpu() && verdict.undecided_for.is_some())
+}
+
+/// What could not be seen of the processes that were asked for.
+#[derive(Default)]
+struct UnseenProcesses<'a> {
+    /// The driver lists the PID, and `/proc` does not.
+    hidden: Vec<&'a Verdict>,
+    /// The state or parent of the process could not be read, or its arguments wait behind others that hang.
+    unreadable: Vec<&'a Verdict>,
+    /// One more reading may show that the process is stuck: it waits in the kernel.
+    waiting: Vec<&'a Verdict>,
+    /// One more reading may show that the process is an orphan, or has ended.
+    undecided: Vec<&'a Verdict>,
+    /// The arguments hang.
+    hung: Vec<&'a Verdict>,
+}
+
+impl<'a> UnseenProcesses<'a> {
+    /// `is_all`: everything was read that was waited for.
+    fn add(&mut self, verdict: &'a Verdict, process: &Process, is_all: bool) {
+        /// The process has been read again within this time.
+        const LASTS: Duration = Duration::from_millis(500);
+        let (is_foreign, is_ghost) =
+            (matches!(verdict.kind, VerdictKind::Foreign { .. }), matches!(verdict.kind, VerdictKind::Ghost { .. }));
+        let is_unreadable = (process.load.state.is_err() || process.facts.parent.is_err()) && !is_foreign && !is_ghost;
+        let waits = process.load.state == Ok(State::DiskSleep);
+        let is_undecided = verdict.undecided_for.is_some_and(|span| {
+            // A process that began to wait or ended just now is an everyday sight.
+            let is_new = span < LASTS && (waits || verdict.is_suspect());
+            !is_new || !is_all
+        });
+        let delay = process.facts.argv_delay;
+        for (list, is_member) in [
+            (&mut self.hidden, is_foreign),
+            (&mut self.unreadable, is_unreadable || delay == Some(ArgvDelay::NoReader)),
+            (&mut self.waiting, is_undecided && waits),
+            (&mut self.undecided, is_undecided && !waits),
+            (&mut self.hung, delay == Some(ArgvDelay::Hung)),
+        ] {
+            list.extend(is_member.then_some(verdict));
+        }
+    }
+
+    /// The lists, each with its name in JSON and the words after the PIDs of one process or of several.
+    fn lists(&self) -> [(&'static str, &[&'a Verdict], [&'static str; 2]); 5] {
+        const HIDDEN: [&str; 2] = ["is on a GPU, and not visible here", "are on a GPU, and not visible here"];
+        const UNREADABLE: [&str; 2] = ["could not be read", "could not be read"];
+        const WAITS: [&str; 2] = [
+            "waits in the kernel: `--watch 12s` tells whether for long",
+            "wait in the kernel: `--watch 12s` tells whether for long",
+        ];
+        const UNDECIDED: [&str; 2] =
+            ["could not be judged yet: look once more", "could not be judged yet: look once more"];
+        const HUNG: [&str; 2] = ["has arguments that hang in the kernel", "have arguments that hang in the kernel"];
+        [
+            ("hidden", &self.hidden, HIDDEN),
+            ("unreadable", &self.unreadable, UNREADABLE),
+            ("undecided", &self.waiting, WAITS),
+            ("undecided", &self.undecided, UNDECIDED),
+            ("hung", &self.hung, HUNG),
+        ]
+    }
+
+    /// Whether one of the processes is on a GPU.
+    fn is_any_on_gpu(&self) -> bool {
+        self.lists().iter().any(|(_, verdicts, _)| verdicts.iter().any(|verdict| verdict.is_on_gpu()))
+    }
+
+    /// Returns a sentence for each list that has a process on a GPU.
+    fn sentences(&self) -> impl Iterator<Item = String> {
+        const NAMED: usize = 8;
+        self.lists().into_iter().filter_map(|(_, verdicts, [one, several])| {
+            let on_gpu = verdicts.iter().filter(|verdict| verdict.is_on_gpu());
+            let pids: Vec<String> = on_gpu.map(|verdict| verdict.process.pid.to_string()).collect();
+            let more = match pids.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let words = if pids.len() == 1 { one } else { several };
+            (!pids.is_empty()).then(|| format!("{}{more} {words}", pids[..pids.len().min(NAMED)].join(", ")))
+        })
+    }
 }
 
 const COLUMNS: [Heading; 8] = [
@@ -110,19 +201,29 @@ struct FoundOrphans<'a> {
     suspects: Vec<&'a Verdict>,
     /// Processes on no GPU.
     leftovers: Vec<&'a Verdict>,
+    unseen: UnseenProcesses<'a>,
+    /// The number of processes whose environment this user may not read: those of other users.
+    denied_environments: usize,
+    /// Whether everything was read that the report waits for.
+    is_all: bool,
 }
 
 impl<'a> FoundOrphans<'a> {
     /// Selects the processes of `user`, or of all users, on the GPUs with these IDs, or on all and none. `me` is the user who
     /// runs gputop.
-    fn of(model: &'a HostModel, snapshot: &'a Snapshot, user: Option<&str>, ids: &'a [String]) -> Self {
-        let is_of_user = |process: &&Process| match user {
-            None => true,
-            Some("me") => process.facts.uid == Ok(snapshot.host.facts.uid),
-            Some(name) => process.facts.user.as_ref().is_ok_and(|user| user.as_str() == name),
+    fn of(model: &'a HostModel, snapshot: &'a Snapshot, user: Option<&str>, ids: &'a [String], is_all: bool) -> Self {
+        // Whether the process belongs to the user; missing where its user is not known.
+        let is_of_user = |process: &Process| match user {
+            None => Ok(true),
+            Some("me") => process.facts.uid.map(|uid| uid == snapshot.host.facts.uid),
+            Some(name) => process.facts.user.as_ref().map(|user| user.as_str() == name).map_err(|why| *why),
         };
-        let of_user: HashSet<ProcessId> =
-            snapshot.processes.iter().filter(is_of_user).map(|process| process.id).collect();
+        let of_user: HashSet<ProcessId> = snapshot
+            .processes
+            .iter()
+            .filter(|process| is_of_user(process) == Ok(true))
+            .map(|process| process.id)
+            .collect();
         // A process that has ended belongs to the users of the processes that keep its memory.
         let is_wanted = |verdict: &&Verdict| match &verdict.kind {
             VerdictKind::Ghost { keepers, .. } => {
@@ -130,13 +231,28 @@ impl<'a> FoundOrphans<'a> {
             }
             _ => of_user.contains(&verdict.process),
         };
-        let mut found = Self { model, snapshot, ids, suspects: Vec::new(), leftovers: Vec::new() };
+        let (unseen, suspects, leftovers) = (UnseenProcesses::default(), Vec::new(), Vec::new());
+        let mut found = Self { model, snapshot, ids, suspects, leftovers, unseen, denied_environments: 0, is_all };
+        // A process that ended just now may be gone at the next reading.
+        let is_found = |verdict: &Verdict| verdict.is_suspect() && verdict.undecided_for.is_none();
         let verdicts = || model.verdicts().iter().filter(is_wanted).filter(|verdict| found.is_chosen(verdict));
         let mut suspects: Vec<&Verdict> =
-            verdicts().filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu()).collect();
+            verdicts().filter(|verdict| is_found(verdict) && verdict.is_on_gpu()).collect();
         suspects.sort_by_key(|verdict| std::cmp::Reverse((verdict.severity(), memory(verdict))));
         let leftovers = verdicts().filter(|verdict| verdict.is_leftover()).collect();
         (found.suspects, found.leftovers) = (suspects, leftovers);
+        let mut unseen = UnseenProcesses::default();
+        let mut denied_environments = 0;
+        for verdict in model.verdicts().iter().filter(|verdict| found.is_chosen(verdict)) {
+            let Some(process) = snapshot.process(verdict.process) else { continue };
+            // With hidepid, only the processes of others are hidden.
+            let is_others = user == Some("me") && matches!(verdict.kind, VerdictKind::Foreign { hidden: true });
+            if is_of_user(process).unwrap_or(!is_others) {
+                unseen.add(verdict, process, is_all);
+                denied_environments += usize::from(process.facts.launcher == Err(Missing::Denied));
+            }
+        }
+        (found.unseen, found.denied_environments) = (unseen, denied_environments);
         found
     }
 
@@ -161,13 +277,17 @@ impl<'a> FoundOrphans<'a> {
         self.chosen_gpus().all(|gpu| gpu.missing.processes.is_none())
     }
 
-    fn exit(&self, is_all: bool) -> Exit {
-        match Exit::of_snapshot(self.snapshot, is_all) {
+    /// Whether all processes on the chosen GPUs that were asked for could be judged.
+    fn is_complete(&self) -> bool {
+        self.is_all && self.are_processes_known() && !self.unseen.is_any_on_gpu()
+    }
+
+    fn exit(&self) -> Exit {
+        match Exit::of_snapshot(self.snapshot, self.is_all) {
             none @ (Exit::NoDriver | Exit::NoGpu) => none,
             _ if !self.suspects.is_empty() || !self.leftovers.is_empty() => Exit::Found,
             // Readings of fans or clocks that failed do not matter here.
-            _ if !self.are_processes_known() => Exit::Partial,
-            Exit::Partial if !is_all || self.chosen_gpus().any(|gpu| gpu.trouble.is_some()) => Exit::Partial,
+            _ if !self.is_complete() || self.chosen_gpus().any(|gpu| gpu.trouble.is_some()) => Exit::Partial,
             _ => Exit::Success,
         }
     }
@@ -182,7 +302,7 @@ impl<'a> FoundOrphans<'a> {
         lines.extend(unknown);
         lines.push(summary.unwrap_or_else(|| none.to_owned()));
         lines.extend(self.table(&self.suspects));
-        lines.extend(self.undecided());
+        lines.extend(self.unseen.sentences());
         if self.snapshot.host.facts.hides_processes == Ok(true) {
             lines.push("processes of other users are hidden here (/proc has hidepid): run gputop as root".to_owned());
         }
@@ -202,23 +322,6 @@ impl<'a> FoundOrphans<'a> {
             lines.extend(self.table(&self.leftovers));
         }
         lines.join("\n") + "\n" + plain
-    }
-
-    /// Returns a sentence about the processes on a GPU that wait in the kernel, and may be stuck there; `None` when there are
-    /// none. Healthy processes wait there for moments, too.
-    fn undecided(&self) -> Option<String> {
-        let waits = |verdict: &&Verdict| {
-            let state = self.snapshot.process(verdict.process).map(|process| process.load.state);
-            state == Some(Ok(State::DiskSleep))
-                && verdict.is_on_gpu()
-                && !verdict.is_suspect()
-                && self.is_chosen(verdict)
-        };
-        let pids: Vec<String> =
-            self.model.verdicts().iter().filter(waits).map(|verdict| verdict.process.pid.to_string()).collect();
-        let waits = if pids.len() == 1 { "waits" } else { "wait" };
-        let sentence = || format!("{} {waits} in the kernel: `--watch 12s` tells whether for long", pids.join(", "));
-        (!pids.is_empty()).then(sentence)
     }
 
     /// Returns a row for each verdict, followed by the evidence, which is not cut because its end has the figures.
@@ -299,7 +402,7 @@ impl<'a> FoundOrphans<'a> {
         format!("GPU {gpu}: {} that no process accounts for; {open}{unreadable}", unaccounted.memory)
     }
 
-    fn json(&self, is_all: bool) -> Value {
+    fn json(&self) -> Value {
         let total = Verdict::total(&self.suspects.iter().copied());
         let unaccounted = self.unaccounted_memory().map(|memory| {
             json!({
@@ -310,9 +413,9 @@ impl<'a> FoundOrphans<'a> {
                 "sentence": self.unaccounted(memory),
             })
         });
-        json!({
+        let mut json = json!({
             "schema": Snapshot::SCHEMA,
-            "is_complete": is_all && self.are_processes_known(),
+            "is_complete": self.is_complete(),
             "summary": Verdict::summary(self.suspects.iter().copied()),
             "memory_bytes": total.bytes,
             "memory_is_lower_bound": total.lower_bound,
@@ -320,7 +423,13 @@ impl<'a> FoundOrphans<'a> {
             "leftovers": self.leftovers.iter().map(|verdict| self.entry(verdict)).collect::<Vec<_>>(),
             "unaccounted": unaccounted.collect::<Vec<_>>(),
             "shm_used_bytes": known(&self.snapshot.host.scan.shm_used),
-        })
+            "denied_environments": self.denied_environments,
+        });
+        for (name, verdicts, _) in self.unseen.lists() {
+            let entries = verdicts.iter().map(|verdict| self.entry(verdict));
+            json[name] = json[name].as_array().into_iter().flatten().cloned().chain(entries).collect();
+        }
+        json
     }
 
     fn entry(&self, verdict: &Verdict) -> Value {
@@ -361,6 +470,7 @@ fn memory(verdict: &Verdict) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::units::Percent;
     use crate::protocol::snapshot::example;
 
     /// A host with a data loader worker that keeps a GPU open after its trainer ended, and a trainer of another user.
@@ -390,10 +500,10 @@ mod tests {
     fn check_on(ids: &[&str], user: Option<&str>, exit: Exit, expected: &[&str]) {
         let model = left_behind();
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let found = FoundOrphans::of(&model, model.latest().expect("it has one"), user, &ids);
+        let found = FoundOrphans::of(&model, model.latest().expect("it has one"), user, &ids, true);
         assert_eq!(found.text(false).lines().collect::<Vec<_>>(), expected);
-        assert_eq!(found.exit(true), exit);
-        assert_eq!(found.json(true)["processes"].as_array().map(Vec::len), Some(found.suspects.len()));
+        assert_eq!(found.exit(), exit);
+        assert_eq!(found.json()["processes"].as_array().map(Vec::len), Some(found.suspects.len()));
     }
 
     #[test]
@@ -410,6 +520,45 @@ mod tests {
         check(Some("alice"), Exit::Found, &lines);
         check_on(&["0"], None, Exit::Found, &lines);
         check_on(&["1"], None, Exit::Success, &["no orphans on these GPUs"]);
+    }
+
+    /// Returns the exit code of a report on this host, and the PIDs that it lists as undecided.
+    fn exit_and_undecided(model: &HostModel) -> (Exit, Vec<u32>) {
+        let found = FoundOrphans::of(model, model.latest().expect("it has one"), None, &[], true);
+        let json = found.json();
+        let pids = json["undecided"].as_array().expect("a list").iter().filter_map(|process| process["pid"].as_u64());
+        (found.exit(), pids.filter_map(|pid| u32::try_from(pid).ok()).collect())
+    }
+
+    #[track_caller]
+    fn check_first_and_second_reading(
+        change: impl Fn(&mut Process),
+        is_decided_at_first: bool,
+        exit: Exit,
+        undecided: &[u32],
+    ) {
+        let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(11));
+        host.host.scan.at = host.at;
+        change(&mut host.processes[0]);
+        let mut model = HostModel::default();
+        model.replace(host.clone());
+        assert_eq!(exit_and_undecided(&model), (Exit::Success, vec![]), "the everyday is not reported");
+        assert_eq!(is_decided(&model), is_decided_at_first);
+        model.replace(host.later(1));
+        assert_eq!(exit_and_undecided(&model), (exit, undecided.to_vec()));
+    }
+
+    #[test]
+    fn a_process_that_ended_or_waits_is_read_once_more_before_it_is_reported() {
+        check_first_and_second_reading(|_| (), true, Exit::Success, &[]);
+        let ends = |process: &mut Process| (process.load.state, process.load.threads) = (Ok(State::Zombie), Ok(1));
+        check_first_and_second_reading(ends, false, Exit::Found, &[]);
+        let waits = |process: &mut Process| process.load.state = Ok(State::DiskSleep);
+        check_first_and_second_reading(waits, true, Exit::Success, &[]);
+        let hangs = |process: &mut Process| {
+            (process.load.state, process.load.cpu) = (Ok(State::DiskSleep), Ok(Percent::new(0.0)));
+        };
+        check_first_and_second_reading(hangs, false, Exit::Partial, &[101]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ use self::watch::Watch;
 pub(crate) use self::watch::{HostState, block_on, converse, read_once, read_until};
 use crate::base::terminal;
 use crate::base::text::Text;
+use crate::base::units::Moment;
 use crate::model::HostModel;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
@@ -333,8 +334,14 @@ pub fn print_error(reason: &Text) {
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {reason}");
 }
 
+/// Returns whether every process of the host has been scanned.
+pub(crate) fn is_scanned(model: &HostModel) -> bool {
+    model.latest().is_some_and(|snapshot| snapshot.host.scan.at != Moment(0))
+}
+
 /// Returns whether the allocator stats and arguments of all GPU processes were read, or failed to be read.
-fn has_slow_facts(snapshot: &Snapshot) -> bool {
+fn has_slow_facts(model: &HostModel) -> bool {
+    let Some(snapshot) = model.latest() else { return false };
     let real_gpus = snapshot.gpus.iter().filter(|gpu| !gpu.facts.simulated);
     let processes = real_gpus.flat_map(|gpu| &gpu.processes).filter_map(|user| snapshot.process(user.process));
     let mut verified = processes.filter(|process| process.facts.identity == Identity::Sure);

@@ -190,4 +190,7 @@ pub struct Verdict {
     pub kept: Vec<RetainedMemory>,
     /// The resident host memory of the process.
     pub rss: Reading<Bytes>,
+    /// The time for which it has been open whether the process is an orphan, has ended or is stuck: one more reading may show it.
+    /// `None` where no reading would.
+    pub undecided_for: Option<Duration>,
 }

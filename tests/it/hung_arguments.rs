@@ -14,10 +14,11 @@ use crate::host::GIB;
 use crate::process::wait_until;
 use crate::terminal::Terminal;
 
-/// After SIGUSR1, one thread writes to a page of a file in memory, and waits in the kernel for the file system. Then another one
+/// In a session of its own, so that it concerns no other test. After SIGUSR1, one thread writes to a page of a file in memory, and waits in the kernel for the file system. Then another one
 /// changes the page's protection, and waits for the first one with the lock of the process.
 const PROGRAM: &str = "
-import ctypes, mmap, pathlib, signal, sys, threading
+import ctypes, mmap, os, pathlib, signal, sys, threading
+os.setsid()
 libc = ctypes.CDLL(None)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 file = open(sys.argv[1], 'r+b')
@@ -83,6 +84,21 @@ impl HungHost {
         }
         Some(Self { frozen, hung, sleep })
     }
+
+    /// Runs `gputop orphans` on the GPU, and returns its exit code and report.
+    fn orphans(&self, args: &[&str]) -> (i32, Value) {
+        let output =
+            self.frozen.host.run(["orphans", "-i", "0", "--json", "--timeout", "1h"].iter().chain(args).copied());
+        (output.code, json(&output))
+    }
+}
+
+/// The exit code of a report that could not see everything.
+const NOT_COMPLETE: i32 = 5;
+
+fn pids(list: &Value) -> Vec<u64> {
+    let list = list.as_array().expect("a list");
+    list.iter().map(|process| process["pid"].as_u64().expect("a number")).collect()
 }
 
 /// The facts about a process in a line of JSON.
@@ -112,6 +128,12 @@ fn arguments_that_hang_cost_no_other_process_its_arguments() {
     assert_eq!((&facts["missing"]["argv"], &facts["argv_delay"]), (&"failed".into(), &"hung".into()), "{facts:#}");
     let output = host.frozen.host.run(["--query-compute-apps=pid,name", "--format=csv,noheader", "--timeout", "1h"]);
     assert!(output.text().contains(&format!("{}, sleep", host.sleep)), "{}", output.text());
+    let (code, report) = host.orphans(&[]);
+    assert_eq!((code, &report["is_complete"]), (NOT_COMPLETE, &false.into()), "{report:#}");
+    assert_eq!(pids(&report["hung"]), [u64::from(hung)]);
+    assert!([&report["hidden"], &report["unreadable"]].iter().all(|list| pids(list).is_empty()), "{report:#}");
+    let (code, report) = host.orphans(&["--user", "nobody"]);
+    assert_eq!((code, &report["is_complete"]), (0, &true.into()), "the process is not asked for: {report:#}");
     let mut terminal = Terminal::start_at(&host.frozen.host, 120, 24, []);
     terminal.wait_for("sleep 1000");
     terminal.wait_for("[python3] (arguments hang)");
@@ -133,6 +155,10 @@ fn arguments_behind_eight_that_hang_are_not_read_yet() {
         (&"not_yet".into(), &"no_reader".into()),
         "{facts:#}"
     );
+    let (code, report) = host.orphans(&[]);
+    assert_eq!((code, &report["is_complete"]), (NOT_COMPLETE, &false.into()), "{report:#}");
+    assert_eq!(pids(&report["unreadable"]), [u64::from(host.sleep)]);
+    assert_eq!(pids(&report["hung"]).len(), 8);
     let mut terminal = Terminal::start_at(&host.frozen.host, 120, 24, []);
     terminal.wait_for("[sleep] (not read yet)");
     host.frozen.thaw();

@@ -76,6 +76,7 @@ mod tidy;
 mod trees;
 mod two_hosts;
 mod unknown_processes;
+mod unseen_processes;
 mod viewer_recording;
 
 use std::time::Duration;

@@ -20,6 +20,7 @@ use crate::{DEADLINE, print_note};
 
 const ORPHANS_FOUND: i32 = 10;
 const NOTHING_FOUND: i32 = 6;
+const NOT_COMPLETE: i32 = 5;
 
 /// A host on which a worker of a `DataLoader` keeps the memory of its killed trainer.
 pub(crate) struct HostWithOrphan {
@@ -324,9 +325,16 @@ os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 
     pipe.next_within(DEADLINE).expect("the trainer is ready");
     trainer.handle.wait_for_state('D');
     host.add_process(0, GpuProcess::new(trainer.pid(), 11 * GIB));
-    let output = host.run(["orphans"]);
+    let output = host.run(["orphans", "-i", "0"]);
     let hint = format!("{} waits in the kernel: `--watch 12s` tells whether for long", trainer.pid());
     assert!(output.text().contains(&hint), "{}", output.text());
+    assert_eq!(output.code, NOT_COMPLETE, "{}", output.text());
+    let report = json(&host.run(["orphans", "-i", "0", "--json"]));
+    assert_eq!(
+        (&report["undecided"][0]["pid"], &report["is_complete"]),
+        (&trainer.pid().into(), &false.into()),
+        "{report:#}"
+    );
     let output = host.run(["orphans", "--watch", "12s"]);
     assert_eq!(output.code, ORPHANS_FOUND, "{}", output.text());
     assert!(output.text().contains("waits in the kernel") && output.text().contains("blocked"), "{}", output.text());

@@ -11,11 +11,12 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-use crate::agent::clock;
 use crate::base::units::Moment;
 
 /// The most threads of one pool. When all of them hang, what waits is not read.
-pub(super) const MOST_READERS: usize = 8;
+const MOST_READERS: usize = 8;
+/// The most threads that may hang at keys of normal priority: the others are left for those of high priority.
+const MOST_NORMAL: usize = 6;
 
 /// A value that a thread has read.
 #[derive(Debug)]
@@ -54,8 +55,8 @@ pub(super) struct ReadPool<Key, Value> {
 struct ReaderThread<Key> {
     number: u64,
     requests: SyncSender<Key>,
-    /// The key that the thread reads, and since when. `None` while the thread is idle.
-    reading: Option<(Key, Moment)>,
+    /// The key that the thread reads, since when, and its priority. `None` while the thread is idle.
+    reading: Option<(Key, Moment, Priority)>,
 }
 
 impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key, Value> {
@@ -70,7 +71,7 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
     }
 
     /// Reads a key as soon as possible. If the key is being read now, it is read once more after that.
-    pub(super) fn push(&mut self, key: Key, priority: Priority) {
+    pub(super) fn push(&mut self, key: Key, priority: Priority, now: Moment) {
         match priority {
             _ if self.waiting.contains(&key) => {}
             Priority::High => {
@@ -79,7 +80,7 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
             }
             Priority::Normal => self.waiting.push_back(key),
         }
-        self.read_waiting(clock::now());
+        self.read_waiting(now);
     }
 
     /// Forgets the waiting keys that are no longer wanted.
@@ -93,11 +94,11 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
         });
     }
 
-    pub(super) fn receive(&mut self, Answer { reader, key, value }: Answer<Key, Value>) -> (Key, Value) {
+    pub(super) fn receive(&mut self, Answer { reader, key, value }: Answer<Key, Value>, now: Moment) -> (Key, Value) {
         if let Some(reader) = self.readers.iter_mut().find(|known| known.number == reader) {
             reader.reading = None;
         }
-        self.read_waiting(clock::now());
+        self.read_waiting(now);
         // One idle thread is enough. The others end when their channels close.
         let mut idle = 0;
         self.readers.retain(|reader| {
@@ -111,15 +112,19 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
     pub(super) fn read_waiting(&mut self, now: Moment) {
         loop {
             let is_read =
-                |key: &Key| self.readers.iter().any(|reader| reader.reading.is_some_and(|(read, _)| read == *key));
+                |key: &Key| self.readers.iter().any(|reader| reader.reading.is_some_and(|(read, ..)| read == *key));
             let Some(at) = self.waiting.iter().position(|key| !is_read(key)) else { return };
+            let priority = if at < self.high { Priority::High } else { Priority::Normal };
+            if priority == Priority::Normal && self.are_normal_stuck(self.patience, now) {
+                return;
+            }
             let idle = self.readers.iter().position(|reader| reader.reading.is_none());
             // Without a thread, the key waits until the next call.
             let Some(reader) = idle.or_else(|| self.start_reader(now)) else { return };
             let Some(key) = self.waiting.remove(at) else { return };
             self.high -= usize::from(at < self.high);
             if self.readers[reader].requests.try_send(key).is_ok() {
-                self.readers[reader].reading = Some((key, now));
+                self.readers[reader].reading = Some((key, now, priority));
             } else {
                 // The thread has ended.
                 self.readers.remove(reader);
@@ -153,15 +158,29 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
         deadlines.filter(|deadline| *deadline > now).min()
     }
 
-    /// Returns the keys whose read has taken at least this time, and since when it does.
-    pub(super) fn slower_than(&self, time: Duration, now: Moment) -> impl Iterator<Item = (Key, Moment)> {
-        let reading = self.readers.iter().filter_map(|reader| reader.reading);
-        reading.filter(move |(_, since)| now.since(*since) >= time)
+    /// Returns the keys whose read has taken at least this time.
+    pub(super) fn slower_than(&self, time: Duration, now: Moment) -> impl Iterator<Item = Key> {
+        self.slow_reads(time, now).map(|(key, _)| key)
     }
 
-    /// Whether every thread has read one key for at least this time, and no more may start: what waits is not read.
-    pub(super) fn is_stuck(&self, time: Duration, now: Moment) -> bool {
-        self.slower_than(time, now).count() >= MOST_READERS
+    fn slow_reads(&self, time: Duration, now: Moment) -> impl Iterator<Item = (Key, Priority)> {
+        let reading = self.readers.iter().filter_map(|reader| reader.reading);
+        reading.filter(move |(_, since, _)| now.since(*since) >= time).map(|(key, _, priority)| (key, priority))
+    }
+
+    /// Whether as many reads of normal priority as may do so have taken at least this time.
+    fn are_normal_stuck(&self, time: Duration, now: Moment) -> bool {
+        self.slow_reads(time, now).filter(|(_, priority)| *priority == Priority::Normal).count() >= MOST_NORMAL
+    }
+
+    /// Returns the waiting keys that are not read, because the reads before them have taken at least this time.
+    pub(super) fn stuck(&self, time: Duration, now: Moment) -> Vec<Key> {
+        let from = match () {
+            () if self.slow_reads(time, now).count() >= MOST_READERS => 0,
+            () if self.are_normal_stuck(time, now) => self.high,
+            () => self.waiting.len(),
+        };
+        self.waiting.range(from..).copied().collect()
     }
 }
 
@@ -184,8 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than the test takes: only the times that it pretends exceed it.
-    const PATIENCE: Duration = Duration::from_mins(5);
+    const PATIENCE: Duration = Duration::from_millis(50);
 
     /// The keys from 1000 on hang until this is true.
     static IS_RELEASED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
@@ -198,36 +216,44 @@ mod tests {
         key * 2
     }
 
+    /// A pool, and the time that the test pretends.
     struct HangingPool {
         pool: ReadPool<u32, u32>,
         answers: Receiver<Answer<u32, u32>>,
+        now: Moment,
     }
 
     impl HangingPool {
         fn new() -> Self {
             let (sender, answers) = mpsc::channel();
-            Self { pool: ReadPool::new("test", PATIENCE, double, move |answer| sender.send(answer).is_ok()), answers }
+            let pool = ReadPool::new("test", PATIENCE, double, move |answer| sender.send(answer).is_ok());
+            Self { pool, answers, now: Moment(1000) }
         }
 
-        /// Reads what waits, as if so much time had passed.
-        fn pass(&mut self, time: Duration) {
-            self.pool.read_waiting(clock::now().after(time));
+        fn push(&mut self, key: u32, priority: Priority) {
+            self.pool.push(key, priority, self.now);
+        }
+
+        /// Lets the patience pass.
+        fn wait(&mut self) {
+            self.now = self.now.after(PATIENCE);
+            self.pool.read_waiting(self.now);
         }
 
         fn receive(&mut self) -> (u32, u32) {
             let answer = self.answers.recv().unwrap();
-            self.pool.receive(answer)
+            self.pool.receive(answer, self.now)
         }
     }
 
     #[test]
     fn one_thread_reads_as_long_as_none_hangs_and_keys_of_high_priority_come_first() {
         let mut hanging = HangingPool::new();
-        hanging.pool.push(1, Priority::Normal);
-        hanging.pool.push(2, Priority::Normal);
-        hanging.pool.push(3, Priority::High);
-        hanging.pool.push(4, Priority::High);
-        hanging.pool.push(2, Priority::Normal);
+        hanging.push(1, Priority::Normal);
+        hanging.push(2, Priority::Normal);
+        hanging.push(3, Priority::High);
+        hanging.push(4, Priority::High);
+        hanging.push(2, Priority::Normal);
         let answers: Vec<(u32, u32)> = (0..4).map(|_| hanging.receive()).collect();
         assert_eq!(answers, [(1, 2), (3, 6), (4, 8), (2, 4)]);
         assert_eq!((hanging.pool.readers.len(), hanging.pool.started), (1, 1));
@@ -236,36 +262,34 @@ mod tests {
     #[test]
     fn reads_that_hang_delay_the_others_by_the_patience_until_eight_hang_and_late_answers_count() {
         let mut hanging = HangingPool::new();
-        // Seven reads that hang leave one thread.
-        (1000..1007).for_each(|key| hanging.pool.push(key, Priority::Normal));
-        hanging.pool.push(1, Priority::Normal);
-        assert!(hanging.pool.deadline(clock::now()).is_some());
+        // Six reads of normal priority may hang.
+        (1000..1006).for_each(|key| hanging.push(key, Priority::Normal));
+        hanging.push(1, Priority::Normal);
+        assert_eq!(hanging.pool.deadline(hanging.now), Some(hanging.now.after(PATIENCE)));
         assert_eq!(hanging.pool.started, 1, "the first read may be quick");
-        hanging.pass(PATIENCE);
+        hanging.wait();
         assert_eq!(hanging.receive(), (1, 2));
-        hanging.pool.push(2, Priority::Normal);
-        assert_eq!(hanging.receive(), (2, 4));
-        // A key whose read hangs does not cost a second thread.
-        hanging.pool.push(1000, Priority::High);
-        hanging.pool.push(3, Priority::Normal);
+        hanging.wait();
+        assert_eq!(hanging.pool.slower_than(PATIENCE, hanging.now).count(), 6);
+        hanging.push(2, Priority::Normal);
+        hanging.push(3, Priority::High);
         assert_eq!(hanging.receive(), (3, 6));
-        let later = clock::now().after(PATIENCE * 2);
-        assert_eq!(hanging.pool.slower_than(PATIENCE, later).count(), 7);
-        assert!(!hanging.pool.is_stuck(PATIENCE, later));
-        // The eighth leaves none.
-        hanging.pool.push(1007, Priority::Normal);
-        hanging.pool.push(4, Priority::Normal);
-        hanging.pass(PATIENCE * 2);
-        let later = clock::now().after(PATIENCE * 4);
-        assert!(hanging.pool.is_stuck(PATIENCE, later) && hanging.pool.deadline(clock::now()).is_none());
+        assert_eq!(hanging.pool.stuck(PATIENCE, hanging.now), [2]);
+        // A key whose read hangs does not cost a second thread. Two more of high priority leave none.
+        (1000..1001).chain(1006..1008).for_each(|key| hanging.push(key, Priority::High));
+        hanging.wait();
+        hanging.wait();
+        hanging.push(4, Priority::High);
+        assert_eq!(hanging.pool.stuck(PATIENCE, hanging.now), [1000, 4, 2]);
+        assert_eq!((hanging.pool.deadline(hanging.now), hanging.pool.started), (None, 8));
         assert!(hanging.answers.try_recv().is_err(), "4 is not read");
-        hanging.pool.push(5, Priority::Normal);
+        hanging.push(5, Priority::Normal);
         hanging.pool.retain(|key| *key != 5);
         *IS_RELEASED.0.lock().unwrap() = true;
         IS_RELEASED.1.notify_all();
-        let mut answers: Vec<u32> = (0..10).map(|_| hanging.receive().0).collect();
+        let mut answers: Vec<u32> = (0..11).map(|_| hanging.receive().0).collect();
         answers.sort_unstable();
-        assert_eq!(answers, [4, 1000, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007]);
+        assert_eq!(answers, [2, 4, 1000, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007]);
         assert_eq!((hanging.pool.readers.len(), hanging.pool.high), (1, 0), "the other threads end");
     }
 }

@@ -222,7 +222,7 @@ impl ShownProcess {
             facts.comm = Ok(Text::new(stat.comm));
             // A new name usually means an exec, and so other arguments.
             facts.argv = Err(Missing::NotYet);
-            slow_files.processes.push(id, priority);
+            slow_files.processes.push(id, priority, now);
         }
         let load = &mut self.process.load;
         let (state, thread) = match stat.state {

@@ -15,7 +15,7 @@ use uzers::get_user_by_uid;
 use super::origin::Environment;
 use super::read_pool::{Answer, Priority, ReadPool};
 use super::{files, stat};
-use crate::agent::AgentEvent;
+use crate::agent::{AgentEvent, clock};
 use crate::base::secrets;
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
@@ -76,14 +76,14 @@ impl SlowFiles {
         self.user_names
             .entry(uid)
             .or_insert_with(|| {
-                self.users.push(uid, Priority::Normal);
+                self.users.push(uid, Priority::Normal, clock::now());
                 None
             })
             .clone()
     }
 
     pub(super) fn receive_user(&mut self, answer: Answer<u32, Text>) -> (u32, Text) {
-        let (uid, name) = self.users.receive(answer);
+        let (uid, name) = self.users.receive(answer, clock::now());
         self.user_names.insert(uid, Some(name.clone()));
         (uid, name)
     }
@@ -97,7 +97,7 @@ impl SlowFiles {
     pub(super) fn read_waiting(&mut self, now: Moment) {
         self.processes.read_waiting(now);
         self.users.read_waiting(now);
-        for (uid, _) in self.users.slower_than(USER_PATIENCE, now) {
+        for uid in self.users.slower_than(USER_PATIENCE, now) {
             // A user whose name cannot be looked up is shown by number until the name comes.
             self.user_names.insert(uid, Some(uid.to_string().into()));
         }

@@ -111,7 +111,7 @@ fn pass(processes: &mut Processes, listed: &[u32], related: &[ProcessId]) -> Vec
     for pid in listed {
         processes.read_listed(*pid, Moment(u64::MAX), Err(Missing::NotYet));
     }
-    processes.read_related(related, false);
+    processes.read_related(related, false, |_| false);
     processes.end_pass().cloned().collect()
 }
 

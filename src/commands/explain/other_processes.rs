@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::app::labels;
 use crate::base::text::Text;
-use crate::base::units::{Elapsed, Moment};
+use crate::base::units::Elapsed;
 use crate::commands::report::{self, HostState, ReadOptions, table};
 use crate::model::HostModel;
 use crate::protocol::snapshot::{Process, Snapshot};
@@ -21,13 +21,18 @@ pub(super) struct OtherProcesses {
 
 impl OtherProcesses {
     pub(super) fn read(read: &ReadOptions) -> Self {
-        let is_scanned = |snapshot: &Snapshot| snapshot.host.scan.at != Moment(0);
-        let seen = report::read_once(read, is_scanned, Duration::ZERO, |hosts| {
-            let HostState { seen, trouble, .. } = &hosts[0];
-            let driver_trouble = seen.and_then(|(_, snapshot)| snapshot.driver.trouble.as_ref());
-            let reason = driver_trouble.map(|trouble| &trouble.sentence).or(trouble.as_ref());
-            Self { model: seen.map(|(model, _)| model.clone()), reason: reason.map(Text::to_string) }
-        });
+        let seen = report::read_once(
+            read,
+            report::is_scanned,
+            |_| true,
+            Duration::ZERO,
+            |hosts| {
+                let HostState { seen, trouble, .. } = &hosts[0];
+                let driver_trouble = seen.and_then(|(_, snapshot)| snapshot.driver.trouble.as_ref());
+                let reason = driver_trouble.map(|trouble| &trouble.sentence).or(trouble.as_ref());
+                Self { model: seen.map(|(model, _)| model.clone()), reason: reason.map(Text::to_string) }
+            },
+        );
         seen.unwrap_or_else(|error| Self { model: None, reason: Some(format!("{error:#}")) })
     }
 

@@ -1,6 +1,6 @@
 //! Reads sources until there is enough for a report: once, or again for each report of `-l`. Restarts sources that ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
@@ -18,8 +18,11 @@ use crate::source::{Source, SourceEvent, Sources, descriptors};
 /// The number of passes that rates need.
 const PASSES_FOR_RATES: u32 = 2;
 
-/// Decides whether a snapshot has all that a report needs.
-pub(super) type IsEnough = fn(&Snapshot) -> bool;
+/// How long a host is read again whose processes are not all decided.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+/// Decides whether a host was read well enough for a report.
+pub(super) type IsEnough = fn(&HostModel) -> bool;
 
 /// The hosts to read, and how long to wait for them.
 #[derive(Debug, Clone)]
@@ -51,8 +54,9 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
-/// Reads each host until it had two passes and `is_enough` accepts its snapshot, or until the time is up. Watches them for
-/// `observed` after that; recordings are read to their end. Then calls `see` with the hosts.
+/// Reads each host until it had two passes and `is_enough` accepts it, or until the time is up. Then reads the hosts for up to a
+/// second more until `is_decided` accepts each, and watches them for `observed` after that; recordings are read to their end. Then
+/// calls `see` with the hosts.
 ///
 /// # Errors
 ///
@@ -60,12 +64,16 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
 pub(crate) fn read_once<T>(
     read: &ReadOptions,
     is_enough: IsEnough,
+    is_decided: IsEnough,
     observed: Duration,
     see: impl FnOnce(&[HostState<'_>]) -> T,
 ) -> anyhow::Result<T> {
     block_on(async {
         let mut watch = Watch::start(read.sources.clone())?;
         watch.settle(read.timeout, is_enough).await;
+        if watch.keep_enough(is_enough) {
+            watch.settle(SECOND_LOOK, is_decided).await;
+        }
         watch.observe(observed).await;
         let seen = see(&watch.states(read.timeout, is_enough));
         watch.sources.close().await;
@@ -135,6 +143,8 @@ pub(super) struct Watch {
     fleet: Fleet,
     hosts: BTreeMap<HostKey, HostProgress>,
     has_recording_ended: bool,
+    /// The hosts of which the report needs no more, whatever the next lines lack.
+    had_enough: BTreeSet<HostKey>,
     /// The replies that came since the last report.
     replies: Vec<Reply>,
 }
@@ -163,10 +173,10 @@ impl Watch {
             fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
             hosts.insert(host, HostProgress::default());
         }
-        Ok(Self { sources, fleet, hosts, has_recording_ended: false, replies: Vec::new() })
+        Ok(Self { sources, fleet, hosts, has_recording_ended: false, had_enough: BTreeSet::new(), replies: Vec::new() })
     }
 
-    /// Waits until each host that is not late had two passes and `is_enough` accepts its snapshot, or the host has
+    /// Waits until each host that is not late had two passes and `is_enough` accepts it, or the host has
     /// ended, or the time is up. Reads a recording to its end, however long that takes.
     pub(super) async fn settle(&mut self, timeout: Duration, is_enough: IsEnough) {
         let deadline = Instant::now() + timeout;
@@ -180,6 +190,14 @@ impl Watch {
             };
             self.receive(event);
         }
+    }
+
+    /// Remembers which hosts had all that the report needs: a later line may name a process that was not looked at yet. Returns
+    /// whether all had.
+    fn keep_enough(&mut self, is_enough: IsEnough) -> bool {
+        let has_enough = |(host, progress): &(&HostKey, &HostProgress)| self.has_enough(**host, progress, is_enough);
+        self.had_enough = self.hosts.iter().filter(has_enough).map(|(host, _)| *host).collect();
+        self.had_enough.len() == self.hosts.len()
     }
 
     /// Applies the lines of this time.
@@ -202,7 +220,7 @@ impl Watch {
     }
 
     fn has_enough(&self, host: HostKey, progress: &HostProgress, is_enough: IsEnough) -> bool {
-        progress.ended.is_some() || progress.passes >= PASSES_FOR_RATES && self.snapshot(host).is_some_and(is_enough)
+        progress.ended.is_some() || progress.passes >= PASSES_FOR_RATES && self.fleet.host(host).is_some_and(is_enough)
     }
 
     fn receive(&mut self, event: SourceEvent) {
@@ -271,7 +289,7 @@ impl Watch {
         if progress.ended.is_some() || self.has_recording_ended {
             return progress.ended.clone();
         }
-        if self.has_enough(host, progress, is_enough) {
+        if self.had_enough.contains(&host) || self.has_enough(host, progress, is_enough) {
             return None;
         }
         let timeout = humantime::format_duration(timeout);

@@ -154,6 +154,7 @@ fn an_orphan_that_was_only_possible_before_is_one_line() {
             open: Vec::new(),
             kept: Vec::new(),
             rss: Ok(Bytes(0)),
+            undecided_for: None,
         };
         let verdicts = [verdict];
         let history = History::default();

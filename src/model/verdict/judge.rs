@@ -63,6 +63,7 @@ pub(in crate::model) fn judge(
         let kind = view.kind(at, process, process_total, || orphans.judge(at), &unlisted);
         Verdict {
             process: process.id,
+            undecided_for: view.undecided_for(at, process, &kind, || orphans.judge(at)),
             kind,
             listed: process_total.map(|total| total.memory),
             open,
@@ -120,6 +121,33 @@ impl ProcessView<'_> {
             .or_else(|| self.launcher_or_worker(at, record))
             .or_else(|| self.idle(process, record, process_total))
             .unwrap_or_else(|| VerdictKind::Active { trainer: process.facts.trainer_threads == Ok(true) })
+    }
+
+    /// Returns the time for which it has been open whether the process is an orphan, has ended or is stuck.
+    fn undecided_for(
+        self,
+        at: usize,
+        process: &Process,
+        kind: &VerdictKind,
+        orphan: impl FnOnce() -> Option<VerdictKind>,
+    ) -> Option<Duration> {
+        let record = self.record(at);
+        let is_undecided = match kind {
+            // The driver, or the parent, may have been about to forget the process.
+            VerdictKind::Zombie { .. } | VerdictKind::Ghost { .. } => record.dead_since == Some(self.snapshot.at),
+            VerdictKind::TooSoon if process.id.start_ticks.is_none() => true,
+            VerdictKind::TooSoon if record.activity == Activity::Unknown => {
+                matches!(orphan(), Some(VerdictKind::TooSoon))
+            }
+            VerdictKind::WorkerOf(_) | VerdictKind::Launcher | VerdictKind::Active { .. } | VerdictKind::TooSoon => {
+                // A process that has computed since the last reading was not stuck then.
+                let has_run = process.load.cpu.is_ok_and(|cpu| cpu.value() > 0.0);
+                let span = Some(self.blocked(record)).filter(|_| record.blocked_since.is_some() && !has_run);
+                return span;
+            }
+            _ => false,
+        };
+        is_undecided.then_some(Duration::ZERO)
     }
 
     /// Applies rule 1: the process is not visible here.

@@ -72,7 +72,7 @@ pub(in crate::model) struct ProcessRecord {
     pub(super) computed: bool,
     /// Since when the process has waited in the kernel, where signals have no effect; `None` while it does not.
     pub(super) blocked_since: Option<Moment>,
-    /// Since when the process has been a zombie; `None` while it is none.
+    /// Since when the process has been a zombie, or only a PID that the driver lists; `None` while it is neither.
     pub(super) dead_since: Option<Moment>,
     /// The root of the first job that the process was seen in.
     pub(in crate::model) root: Option<Arc<KnownProcess>>,
@@ -259,7 +259,8 @@ impl ProcessRecords {
             record.creator = creator.or(record.creator.take().filter(|creator| creator.0.id.pid == parent));
         }
         since(&mut record.blocked_since, process.load.state == Ok(State::DiskSleep), now);
-        since(&mut record.dead_since, process.load.state == Ok(State::Zombie), now);
+        let is_dead = matches!(process.load.state, Ok(State::Zombie) | Err(Missing::Gone));
+        since(&mut record.dead_since, is_dead, now);
         since(&mut record.quiet_since, record.activity == Activity::Quiet, now);
         record.computed |= record.activity == Activity::Computes;
     }

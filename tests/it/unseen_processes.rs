@@ -1,0 +1,74 @@
+//! `gputop orphans` on processes that it cannot see or judge, and on a host where all is well.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use fake_nvml::GpuProcess;
+
+use crate::cli::json;
+use crate::host::{GIB, Host};
+use crate::print_note;
+use crate::process::{ChildProcess, run};
+
+/// The exit code of a report that could not see everything.
+const NOT_COMPLETE: i32 = 5;
+
+#[test]
+fn a_hidden_process_on_a_gpu_makes_the_report_incomplete_unless_only_mine_are_asked_for() {
+    let mut host = Host::new(["H100"]);
+    let gputop = host.open_to_other_users();
+    let pid = host.start_sleep(0, GIB);
+    // A user without privileges, in a mount namespace whose /proc hides the processes of others.
+    let script = "mount -t proc -o hidepid=2 proc /proc || exit 77; exec setpriv --reuid 12345 --regid 12345 --clear-groups \"$@\"";
+    for (args, code) in [(&["orphans", "--json"][..], NOT_COMPLETE), (&["orphans", "--json", "--user", "me"], 0)] {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(&gputop).args(args);
+        let output = run(host.set_environment(&mut command));
+        if matches!(output.code, 1 | 77 | 126 | 127) {
+            return print_note(format_args!("skipped: only root can mount: {}", output.stderr));
+        }
+        let report = json(&output);
+        assert_eq!(output.code, code, "{report:#}{}", output.stderr);
+        let hidden = report["hidden"].as_array().expect("a list");
+        if code == 0 {
+            assert!(hidden.is_empty(), "{report:#}");
+        } else {
+            assert_eq!((&hidden[0]["pid"], hidden.len()), (&pid.into(), 1), "{report:#}");
+            assert_eq!(hidden[0]["memory_used_bytes"], GIB);
+        }
+    }
+}
+
+#[test]
+fn twenty_reports_on_a_busy_host_where_all_is_well_find_nothing_and_miss_nothing() {
+    let mut host = Host::with_jitter(["H100"; 2]);
+    // Some compute, some wait for a disk, and some sleep.
+    for program in ["while True: sum(range(10000))", WRITER, "import time; time.sleep(1000)"] {
+        for gpu in 0..2 {
+            let file = host.path(&format!("file{gpu}"));
+            host.start(gpu, 11 * GIB, Command::new("python3").args(["-c", program]).arg(file));
+        }
+    }
+    // Others end one after the other.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "for time in $(seq 0.25 0.25 20); do sleep $time & echo $!; done; wait"]);
+    let mut shell = ChildProcess::spawn(shell.stdin(host.open_device(0)).stdout(Stdio::piped()));
+    let output = BufReader::new(shell.child().stdout.take().expect("the output is piped"));
+    for line in output.lines().take(80) {
+        let pid = line.expect("the output is UTF-8").parse().expect("a PID");
+        host.add_process(0, GpuProcess::new(pid, GIB));
+    }
+    for _ in 0..20 {
+        let output = host.run(["orphans", "--json", "-i", "0,1", "--timeout", "20s"]);
+        assert_eq!(output.code, 0, "{:#}{}", json(&output), output.stderr);
+    }
+}
+
+/// A program that writes to a disk all the time, and waits for it.
+const WRITER: &str = "
+import os, sys
+file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+while True:
+    os.pwrite(file, bytes(1 << 16), 0)
+    os.fsync(file)
+";
