@@ -93,7 +93,8 @@ impl MarkLine {
         Some(amount(&self.memory)?.0.cast_signed() - amount(&self.before)?.0.cast_signed())
     }
 
-    /// Returns the amounts with their changes, as in `memory 40.0 GiB (+2.0 GiB), allocated 30.1 GiB (+0), peak 38.9 GiB`.
+    /// Returns the amounts with their changes, as in `memory 40.0 GiB (+2.0 GiB), peak 38.9 GiB, allocated 30.1 GiB (+0)`:
+    /// a narrow screen cuts the end.
     fn sentence(&self) -> String {
         let part = |name: &str, amount: fn(&MarkedMemory) -> Option<Bytes>| {
             let bytes = amount(&self.memory)?;
@@ -102,9 +103,9 @@ impl MarkLine {
         };
         let parts = [
             part("memory", |memory| memory.held),
+            self.memory.peak.map(|peak| format!("peak {peak}")),
             part("allocated", |memory| memory.allocated),
             part("reserved", |memory| memory.reserved),
-            self.memory.peak.map(|peak| format!("peak {peak}")),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
@@ -242,8 +243,8 @@ mod tests {
         ];
         assert_eq!(found, expected);
         let first = "mark 1, 100 train.py: memory 10.0 GiB, allocated 5.0 GiB, reserved 12.0 GiB (' names it)";
-        let second = "mark 2, 100 train.py: memory 14.0 GiB (+4.0 GiB), allocated 9.0 GiB (+4.0 GiB), reserved 12.0 GiB (+0), \
-             peak 9.0 GiB (' names it)";
+        let second = "mark 2, 100 train.py: memory 14.0 GiB (+4.0 GiB), peak 9.0 GiB, allocated 9.0 GiB (+4.0 GiB), \
+             reserved 12.0 GiB (+0) (' names it)";
         assert_eq!(notices[..2], [first, second]);
         let gpu = HostGpu { host: HostKey::FIRST, gpu: model.latest().unwrap().gpus[0].uuid.clone() };
         assert_eq!(marks.lines(model, &gpu.into())[1].memory.held, held(15));

@@ -2,6 +2,8 @@
 
 use super::App;
 use super::columns::{ListColumn, fitting};
+use super::gpu_list::gpu_rows;
+use super::labels::gpu_label;
 use super::process_columns::{BYTES_WIDTH, ProcessColumn, WIDE, WIDEST};
 
 /// The narrowest screen with bars beside the amounts of memory.
@@ -29,6 +31,9 @@ impl ProcessWidths {
             // The narrowest screens have no bars, but keep the amounts.
             _ => (3, 8, 0, 5),
         };
+        // The label of a MIG instance may be longer, as in `0:13`.
+        let labels = gpu_rows(app.fleet()).map(|row| row.gpu).filter(|gpu| gpu.facts.parent.is_some()).map(gpu_label);
+        let gpu = labels.map(|label| label.len()).max().unwrap_or(0).max(gpu);
         // The list of suspects needs the room for the reasons.
         let memory_bar = if app.processes.view.suspects { 0 } else { memory_bar };
         let mut widths = Self { shown: Vec::new(), gpu, user, memory_bar, history };

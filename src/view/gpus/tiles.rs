@@ -256,10 +256,9 @@ fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
             return;
         }
         pen.put(separator, theme.dim()).put(words[0], theme.dim()).skip(1).put(words[1], theme.text()).skip(1);
-        if words[2].width() <= pen.room() {
-            pen.put(words[2], theme.text());
-        } else {
-            pen.rest(words[2], theme.text());
-        }
+        // The number of the others is not cut.
+        let others = if after > 0 { format!(" +{}", users.len() - at - 1).len() } else { 0 };
+        let room = pen.room().saturating_sub(others);
+        pen.cell(words[2], words[2].width().min(room), Align::Left, theme.text());
     }
 }

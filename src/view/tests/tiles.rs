@@ -24,6 +24,28 @@ fn a_tile_shows_memory_use_history_and_who_is_on_the_gpu() {
 }
 
 #[test]
+fn a_tile_says_how_many_processes_it_has_no_room_for() {
+    let mut host = host(8).with(9, "python prepare_dataset_of_images.py", 0, Bytes::from_gib(4));
+    for pid in 1..4 {
+        host = host.with(pid, "python pretrain_a_large_language_model.py", 0, Bytes::from_gib(7));
+    }
+    let app = app_of(&host, 120, 40, Settings::default());
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 40);
+    assert!(screen.contains("alice 21.0G 3× pre") && screen.contains("… +1 │"), "{screen}");
+}
+
+#[test]
+fn the_label_of_a_mig_instance_is_not_cut() {
+    let mut host = host(2).with(9, "python train.py", 1, Bytes::from_gib(4));
+    let uuid = host.gpus[0].uuid.clone();
+    let facts = &mut host.gpus[1].facts;
+    (facts.parent, facts.index, facts.gpu_instance) = (Some(uuid), 0, Ok(13));
+    let app = app_of(&host, 80, 24, Settings::default());
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24);
+    assert!(screen.lines().any(|line| line.contains("0:13 ") && line.contains(" train.py")), "{screen}");
+}
+
+#[test]
 fn a_tile_names_the_period_of_its_history_and_says_how_much_memory_grew() {
     let mut host = host(8).with(7, "python train.py", 0, Bytes::from_gib(12));
     let mut app = app_of(&host, 120, 40, Settings::default());
