@@ -309,7 +309,7 @@ impl<'a> FoundOrphans<'a> {
         // Memory that only one process keeps is in the row of that process.
         let is_listed = |memory: &UnaccountedMemory| self.is_kept_by_one(|gpu| gpu.uuid == memory.gpu, None);
         for memory in self.unaccounted_memory().filter(|memory| !is_listed(memory)) {
-            lines.extend([String::new(), self.unaccounted(memory)]);
+            lines.extend([String::new(), table::unaccounted_memory(self.snapshot, memory)]);
         }
         let (dim, plain) = if dims && !self.leftovers.is_empty() { ("\x1b[2m", "\x1b[22m") } else { ("", "") };
         if !self.leftovers.is_empty() {
@@ -385,23 +385,6 @@ impl<'a> FoundOrphans<'a> {
         gpus.into_iter().map(|at| &self.snapshot.gpus[at]).collect()
     }
 
-    /// `GPU 0: 11.0 GiB that no process accounts for; open in 101 (python train.py); 42 processes could not be read`
-    fn unaccounted(&self, unaccounted: &UnaccountedMemory) -> String {
-        let gpu = self.snapshot.gpu(&unaccounted.gpu).map_or_else(String::new, labels::gpu_label);
-        let holders = unaccounted.device_file_holders.iter().map(|id| match self.snapshot.process(*id) {
-            Some(process) => format!("{} ({})", id.pid, table::command(process)),
-            None => id.pid.to_string(),
-        });
-        let holders = holders.collect::<Vec<_>>().join(", ");
-        let open =
-            if holders.is_empty() { "open in no visible process".to_owned() } else { format!("open in {holders}") };
-        let unreadable = match unaccounted.unreadable {
-            0 => String::new(),
-            count => format!("; {count} processes could not be read (run gputop as root)"),
-        };
-        format!("GPU {gpu}: {} that no process accounts for; {open}{unreadable}", unaccounted.memory)
-    }
-
     fn json(&self) -> Value {
         let total = Verdict::total(&self.suspects.iter().copied());
         let unaccounted = self.unaccounted_memory().map(|memory| {
@@ -410,7 +393,7 @@ impl<'a> FoundOrphans<'a> {
                 "memory_bytes": memory.memory,
                 "device_file_holders": memory.device_file_holders,
                 "unreadable_processes": memory.unreadable,
-                "sentence": self.unaccounted(memory),
+                "sentence": table::unaccounted_memory(self.snapshot, memory),
             })
         });
         let mut json = json!({

@@ -44,7 +44,7 @@ fn awk_counts_the_same_columns_in_each_row() {
         "awk '/^GPU +PID/ { for (at = 1; at <= NF; at++) column[$at] = at } /sleep 1000/ \
         { print $column[\"PID\"], $column[\"MEM\"], $column[\"VERDICT\"], $column[\"COMMAND\"] }'",
     );
-    assert_eq!(output.text(), format!("{pid} 34.0G … sleep\n"), "{}", host.run(["--once"]).text());
+    assert_eq!(output.text(), format!("{pid} 34.0G - sleep\n"), "{}", host.run(["--once"]).text());
     let text = host.run(["--once"]).text();
     let memory = text.lines().next().and_then(|line| line.split_once("memory ")).map(|(_, memory)| memory);
     assert_eq!(memory.map(|memory| memory.split(' ').count()), Some("8.0GiB of 64.0GiB".split(' ').count()), "{text}");

@@ -18,7 +18,7 @@ use crate::app::{unknown_processes, unread_stats};
 use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::base::units::Bytes;
-use crate::model::ProcessTotal;
+use crate::model::{ProcessTotal, UnaccountedMemory};
 use crate::protocol::snapshot::{
     Gpu, GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Reading, Snapshot,
 };
@@ -103,7 +103,32 @@ pub(super) fn format(
     } else {
         rows(&mut text, width, &headings(&columns), cells.into_iter());
     }
+    for host in hosts.iter().filter(|host| host.processes.is_all()) {
+        let HostReport { name, model, snapshot, .. } = host;
+        let is_chosen = |memory: &&UnaccountedMemory| host.gpus().any(|(_, gpu)| gpu.uuid == memory.gpu);
+        for memory in model.unaccounted().iter().filter(is_chosen) {
+            let name = if has_hosts { format!("{name}: ") } else { String::new() };
+            // The end of the sentence names the processes, so it is not cut.
+            line(&mut text, None, &(name + &unaccounted_memory(snapshot, memory)));
+        }
+    }
     text
+}
+
+/// `GPU 0: 11.0 GiB that no process accounts for; open in 101 (python train.py); 42 processes could not be read`
+pub(crate) fn unaccounted_memory(snapshot: &Snapshot, unaccounted: &UnaccountedMemory) -> String {
+    let gpu = snapshot.gpu(&unaccounted.gpu).map_or_else(String::new, labels::gpu_label);
+    let holders = unaccounted.device_file_holders.iter().map(|id| match snapshot.process(*id) {
+        Some(process) => format!("{} ({})", id.pid, command(process)),
+        None => id.pid.to_string(),
+    });
+    let holders = holders.collect::<Vec<_>>().join(", ");
+    let open = if holders.is_empty() { "open in no visible process".to_owned() } else { format!("open in {holders}") };
+    let unreadable = match unaccounted.unreadable {
+        0 => String::new(),
+        count => format!("; {count} processes could not be read (run gputop as root)"),
+    };
+    format!("GPU {gpu}: {} that no process accounts for; {open}{unreadable}", unaccounted.memory)
 }
 
 /// Returns the columns that need no past, and those that the user chose.
@@ -156,9 +181,13 @@ fn process_rows(hosts: &[HostReport<'_>], columns: &[ProcessColumn], sort: Optio
     if let Some(sort) = sort {
         lines.sort_by(|a, b| process_cells::compare(sort, a, b));
     }
-    // An empty cell would shift the columns of `awk`.
-    let filled = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-    let row = |line| columns.iter().map(|column| filled(process_cells::cell(*column, line).text)).collect();
+    // An empty cell would shift the columns of `awk`. One look cannot give a verdict that needs time.
+    let filled = |column: ProcessColumn, text: String| match text.as_str() {
+        "" => "-".to_owned(),
+        "…" if column == ProcessColumn::Verdict => "-".to_owned(),
+        _ => text,
+    };
+    let row = |line| columns.iter().map(|column| filled(*column, process_cells::cell(*column, line).text)).collect();
     lines.iter().map(row).collect()
 }
 
@@ -254,7 +283,7 @@ pub(crate) fn line(text: &mut String, width: Option<usize>, line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::units::Moment;
+    use crate::base::units::{Moment, Percent};
     use crate::commands::report::ChosenProcesses;
     use crate::model::HostModel;
     use crate::protocol::snapshot::{Cause, Trouble, example};
@@ -300,6 +329,29 @@ mod tests {
                 "0    100  alice  20.0G      -  40%  99%  3.0G  16m39s  ok       python train.py",
                 "1    100  alice  30.0G      -  40%  99%  3.0G  16m39s  ok       python train.py",
                 "1    200  alice   2.0G      -  40%  99%  3.0G  16m38s  ok       python eval.py",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_verdict_that_needs_time_is_a_dash_and_unaccounted_memory_has_a_line() {
+        let mut host = example::host(1).with(100, "python train.py", 0, Bytes::from_gib(20));
+        host.gpus[0].processes[0].sm = Ok(Percent::new(0.0));
+        host.gpus[0].load.memory_used = Ok(Bytes::from_gib(31));
+        host.processes[0].load.cpu = Ok(Percent::new(0.0));
+        check(
+            host,
+            None,
+            &[
+                TIME_AND_HOST,
+                VERSIONS,
+                "",
+                "#  GPU             MEMORY       SM  TEMP  POWER  HEALTH",
+                "0  H100 80GB HBM3  31.0/80.0G  50%  50°C   300W  ok",
+                "",
+                "GPU  PID  USER     MEM  CACHE  SM  CPU   RSS    TIME  VERDICT  COMMAND",
+                "0    100  alice  20.0G      -  0%   0%  3.0G  16m39s  -        python train.py",
+                "GPU 0: 11.0 GiB that no process accounts for; open in no visible process",
             ],
         );
     }
