@@ -118,7 +118,7 @@ impl<'a> UnseenProcesses<'a> {
     /// `is_all`: everything was read that was waited for.
     fn add(&mut self, verdict: &'a Verdict, process: &Process, is_all: bool) {
         /// The process has been read again within this time.
-        const LASTS: Duration = Duration::from_millis(500);
+        const LASTS: Duration = Duration::from_millis(750);
         let (is_foreign, is_ghost) =
             (matches!(verdict.kind, VerdictKind::Foreign { .. }), matches!(verdict.kind, VerdictKind::Ghost { .. }));
         let is_unreadable = (process.load.state.is_err() || process.facts.parent.is_err()) && !is_foreign && !is_ghost;

@@ -33,7 +33,7 @@ def protect():
     go.wait()
     stat = pathlib.Path(f'/proc/self/task/{writer.native_id}/stat')
     while ' D ' not in stat.read_text(): pass
-    libc.mprotect(address, 4096, 1)
+    libc.mprotect(address, 4096, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 writer = threading.Thread(target=write, daemon=True)
 protector = threading.Thread(target=protect, daemon=True)
 writer.start(), protector.start()

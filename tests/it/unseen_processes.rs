@@ -64,11 +64,11 @@ fn twenty_reports_on_a_busy_host_where_all_is_well_find_nothing_and_miss_nothing
     }
 }
 
-/// A program that writes to a disk all the time, and waits for it.
+/// A program that computes and writes to a disk in turn, and waits for the disk.
 const WRITER: &str = "
 import os, sys
 file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
 while True:
-    os.pwrite(file, bytes(1 << 16), 0)
+    os.pwrite(file, str(sum(range(1000000))).encode(), 0)
     os.fsync(file)
 ";

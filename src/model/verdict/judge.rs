@@ -140,10 +140,9 @@ impl ProcessView<'_> {
                 matches!(orphan(), Some(VerdictKind::TooSoon))
             }
             VerdictKind::WorkerOf(_) | VerdictKind::Launcher | VerdictKind::Active { .. } | VerdictKind::TooSoon => {
-                // A process that has computed since the last reading was not stuck then.
-                let has_run = process.load.cpu.is_ok_and(|cpu| cpu.value() > 0.0);
-                let span = Some(self.blocked(record)).filter(|_| record.blocked_since.is_some() && !has_run);
-                return span;
+                // A process that has computed was not stuck until then.
+                let since = record.blocked_since?.max(record.quiet_since?);
+                return Some(self.snapshot.at.since(since));
             }
             _ => false,
         };
