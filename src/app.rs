@@ -368,12 +368,14 @@ impl App {
             Line::Reply(reply) => self.take_reply(host, reply),
         }
         let is_reply = matches!(line, Line::Reply(_));
+        let own_name = self.data.live().own_name(host);
         if self.data.live_mut().apply(host, line).is_err() {
             return commands(host, vec![Command::Full]);
         }
         if is_reply {
             return None;
         }
+        self.note_new_name(host, own_name);
         // With several hosts, each may have its own interval, so the option stays the interval that the user chose
         // last.
         let fleet = self.data.live();

@@ -65,11 +65,11 @@ pub enum Source {
 }
 
 impl Source {
-    /// The name that the user gave to this host; `None` when the user gave none.
-    pub fn name(&self) -> Option<&Text> {
+    /// The name of the host by what the user typed. Returns `None` for this host and for the hosts of a recording.
+    pub fn name(&self) -> Option<Text> {
         match self {
             Self::LocalAgent(_) | Self::Recording(_) => None,
-            Self::Via(via) => via.name.as_ref(),
+            Self::Via(via) => Some(via.host_name()),
         }
     }
 

@@ -32,6 +32,16 @@ impl App {
         self.data.live().hosts().filter_map(|(host, _)| Some((host, self.trouble(host)?)))
     }
 
+    /// Tells the user that a host calls itself otherwise than before: another machine may have answered.
+    pub(super) fn note_new_name(&mut self, host: HostKey, before: Option<String>) {
+        let fleet = self.data.live();
+        if let (Some(before), Some(now)) = (before, fleet.own_name(host))
+            && before != now
+        {
+            self.notice.set(format!("{} called itself {before} and now calls itself {now}", fleet.name(host)));
+        }
+    }
+
     /// Whether the host line is shown: if the user wants it, in a replay, during a recording, for simulated GPUs, and whenever a
     /// host is in trouble.
     pub(super) fn shows_host(&self) -> bool {

@@ -197,8 +197,8 @@ impl Page {
             PageTopic::Gpu(gpu, _) => Some(gpu.host),
             PageTopic::Process(topic) => Some(topic.host),
         };
-        if let Some(host) = host.filter(|_| fleet.has_many()) {
-            writer.lines.insert(0, PageLine::Field("host".to_owned(), fleet.name(host).to_owned()));
+        if let Some(host) = host.filter(|host| fleet.must_be_named(*host)) {
+            writer.lines.insert(0, PageLine::Field("host".to_owned(), fleet.both_names(host)));
         }
         self.lines = writer.lines;
         if let PageTopic::Process(topic) = &mut self.topic

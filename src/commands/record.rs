@@ -152,7 +152,7 @@ impl Recorder {
         let sources = Sources::start(options.sources.clone(), Some(tap))?;
         let mut fleet = Fleet::default();
         for (host, source) in sources.hosts() {
-            fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
+            fleet.set_label(host, HostLabel { name: source.name(), source: source.description() });
         }
         let output = RecordingOutput::new(fleet, writer);
         let waiting = UnrecordedLines::default();

@@ -190,6 +190,8 @@ pub struct ReportOptions {
 #[derive(Debug)]
 struct HostReport<'a> {
     name: &'a str,
+    /// The name, and beside it the host's own name if that differs.
+    both_names: &'a str,
     model: &'a HostModel,
     snapshot: &'a Snapshot,
     /// Why the report is not complete, in sentences.
@@ -248,7 +250,7 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
         Some(options.processes.of(host.name, model, snapshot, hosts.len() > 1))
     });
     let chosen: Vec<Option<Cow<'_, Snapshot>>> = chosen.collect();
-    for (HostState { key, name, seen, trouble, .. }, chosen) in hosts.iter().zip(&chosen) {
+    for (HostState { key, name, both_names, seen, trouble, .. }, chosen) in hosts.iter().zip(&chosen) {
         let is_complete = trouble.is_none();
         let reason = trouble.as_ref().map(|trouble| sentence_on(&hosts, name, trouble));
         let (Some((model, _)), Some(snapshot)) = (*seen, chosen.as_deref()) else {
@@ -273,6 +275,7 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
             let reasons = reason.into_iter().chain(sentence(&failed(&shown))).chain(unread_arguments(&shown)).collect();
             reports.push(HostReport {
                 name,
+                both_names,
                 model,
                 snapshot,
                 reasons,

@@ -29,10 +29,10 @@ const LONGEST_NAME: usize = 64;
 /// The name of a host and a description of its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLabel {
-    /// The name that the user gave to the host; `None` when the user gave none.
+    /// The name by what the user typed, or in a recording the name that the host had for the recorder. `None` for a host that
+    /// is called by its own name.
     pub name: Option<Text>,
-    /// Where the lines of the host come from, such as `ssh gpu-02 gputop agent`: shown as the name until the host
-    /// reports its own.
+    /// Where the lines of the host come from, such as `this host`: shown as the name until the host reports its own.
     pub source: Text,
 }
 
@@ -67,19 +67,49 @@ impl Fleet {
         }
     }
 
-    /// The name of a host that the user sees: the name that the user gave, else the host's own, else its source. Where
-    /// two hosts have the same name, the later one gets a number, as in `box#2`.
+    /// The name of a host that the user sees: the name by what the user typed, else the host's own, else its source. Where two
+    /// hosts have the same name, the later one gets a number, as in `box#2`.
     pub fn name(&self, host: HostKey) -> &str {
         self.0.get(&host).map_or("", |host| host.name.as_str())
     }
 
+    /// The name by which a host calls itself, whatever the user sees; `None` before its first line. The host may choose any name,
+    /// so letters that no host name has become `?`: the name cannot pass for the words around it.
+    pub fn own_name(&self, host: HostKey) -> Option<String> {
+        let facts = &self.host(host)?.latest()?.host.facts;
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() || "._-".contains(letter) { letter } else { '?' };
+        Some(facts.name.as_str().chars().take(LONGEST_NAME).map(plain).collect())
+    }
+
+    /// The name by which a host calls itself, if the user sees another one.
+    pub fn differing_own_name(&self, host: HostKey) -> Option<String> {
+        let label = self.0.get(&host)?.label.as_ref()?.name.as_ref()?;
+        self.own_name(host).filter(|own| own != label.as_str())
+    }
+
+    /// The name of a host, and beside it the host's own name if that differs: `gpu-01 (node17)`.
+    pub fn both_names(&self, host: HostKey) -> String {
+        let own = self.differing_own_name(host).map(|own| format!(" ({own})"));
+        format!("{}{}", self.name(host), own.unwrap_or_default())
+    }
+
+    /// Whether the user called the host by this name, or it is one of several: it is not simply this host.
+    pub fn must_be_named(&self, host: HostKey) -> bool {
+        self.has_many()
+            || self.0.get(&host).and_then(|host| host.label.as_ref()).is_some_and(|label| label.name.is_some())
+    }
+
     fn find_names(&mut self) {
         let mut taken: Vec<Text> = Vec::new();
-        for (key, host) in &mut self.0 {
-            let given = host.label.as_ref().and_then(|label| label.name.clone());
+        let typed = |host: &FleetHost| host.label.as_ref().and_then(|label| label.name.clone());
+        // A host that is called by its own name cannot take the name that the user typed for another.
+        let mut hosts: Vec<(&HostKey, &mut FleetHost)> = self.0.iter_mut().collect();
+        hosts.sort_by_key(|(_, host)| typed(host).is_none());
+        for (key, host) in hosts {
             let own = || host.model.latest().map(|snapshot| snapshot.host.facts.name.clone());
             let source = || host.label.as_ref().map(|label| label.source.clone());
-            let name = given.or_else(own).or_else(source).unwrap_or_else(|| Text::new(format!("host {}", key.0 + 1)));
+            let name = typed(host).or_else(own).or_else(source);
+            let name = name.unwrap_or_else(|| Text::new(format!("host {}", key.0 + 1)));
             let name: String = name.as_str().chars().take(LONGEST_NAME).collect();
             host.name = Text::from(name.as_str());
             for number in 2.. {

@@ -1,5 +1,7 @@
 //! `--via`: a command that the user gave and that writes an agent's lines, such as `ssh HOST gputop agent`.
 
+mod destination;
+
 use std::io;
 use std::process::Command;
 use std::str::FromStr;
@@ -53,6 +55,12 @@ impl ViaCommand {
         self.words.join(" ").into()
     }
 
+    /// The name of the host by what the user typed: the name, else the destination in the command, else the command.
+    pub(super) fn host_name(&self) -> Text {
+        let destination = || destination::destination(&self.words).map(Text::from);
+        self.name.clone().or_else(destination).unwrap_or_else(|| self.command_line())
+    }
+
     pub(super) fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
@@ -82,6 +90,17 @@ mod tests {
         check("left=ssh gpu-02 gputop agent", Some("left"), &["ssh", "gpu-02", "gputop", "agent"]);
         check("gpu-02.lab=ssh 'a b' \"c d\" e\\ f", Some("gpu-02.lab"), &["ssh", "a b", "c d", "e f"]);
         check("a='program with spaces' x", Some("a"), &["program with spaces", "x"]);
+    }
+
+    #[test]
+    fn the_host_has_the_name_that_the_user_typed() {
+        for (text, name) in [
+            ("left=ssh gpu-02 gputop agent", "left"),
+            ("ssh alice@gpu-02 gputop agent", "gpu-02"),
+            ("./connect gpu-02", "./connect gpu-02"),
+        ] {
+            assert_eq!(text.parse::<ViaCommand>().unwrap().host_name().as_str(), name);
+        }
     }
 
     #[test]

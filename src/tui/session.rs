@@ -193,7 +193,7 @@ fn watch_terminal(inputs: &queue::UnboundedSender<SessionInput>) {
 fn new_app(options: &SessionOptions, sources: &Sources) -> App {
     let mut fleet = Fleet::default();
     for (host, source) in sources.hosts() {
-        fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
+        fleet.set_label(host, HostLabel { name: source.name(), source: source.description() });
     }
     let mut app = App::with_hosts(options.app.clone(), fleet);
     app.apply_settings(options.settings.clone());

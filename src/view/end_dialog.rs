@@ -58,12 +58,18 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     if !is_one && description.len() + usize::from(below) + 2 > usize::from(body.height) {
         description = briefly(theme, panel);
     }
+    // The title has the name that the user typed.
+    if let Some(own_name) = app.fleet().differing_own_name(panel.host) {
+        let line = format!("{} calls itself {own_name}", app.fleet().name(panel.host));
+        description.insert(0, Line::styled(line, theme.notable()));
+    }
     let above = rows_of(&description, width.saturating_sub(BESIDE)) + 1;
     let height = (above + below + 2).max(15).min(body.height);
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buffer);
     // The same PID may exist on several hosts.
-    let on_host = if app.fleet().has_many() { format!("on {} ", app.fleet().name(panel.host)) } else { String::new() };
+    let is_named = app.fleet().must_be_named(panel.host);
+    let on_host = if is_named { format!("on {} ", app.fleet().name(panel.host)) } else { String::new() };
     let title = match panel.scope {
         Scope::Job => format!(" End the job of {} ", root.id().pid),
         Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),

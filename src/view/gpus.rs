@@ -8,6 +8,7 @@ use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Widget, Wrap};
+use unicode_width::UnicodeWidthStr;
 
 use super::pen::Pen;
 use super::rect;
@@ -26,6 +27,7 @@ use crate::protocol::snapshot::{Cause, Snapshot, Trouble};
 /// The columns that are shown, and the widths that depend on the screen and on the GPUs.
 struct GpuColumnWidths {
     shown: Vec<GpuColumn>,
+    host: usize,
     label: usize,
     name: usize,
     bar: usize,
@@ -35,6 +37,10 @@ struct GpuColumnWidths {
 
 /// The mark of memory that a GPU shares with the host.
 const SHARED: &str = "shared";
+
+/// A screen of this width has room for the own names of hosts, up to this width together with the names that the user typed.
+const WIDE_FOR_HOSTS: u16 = 100;
+const LONGEST_HOSTS: usize = 26;
 
 const BAR: usize = 3;
 /// The width that a long GPU name leaves to each bar.
@@ -46,6 +52,9 @@ impl GpuColumnWidths {
     fn new(app: &App, width: usize) -> Self {
         let gpus = || gpu_rows(app.fleet()).map(|row| row.gpu);
         let label = gpus().map(|gpu| gpu_label(gpu).len()).max().unwrap_or(1).max(2);
+        let hosts = app.fleet().hosts().map(|(host, _)| app.fleet().both_names(host).width());
+        let host = if width < usize::from(WIDE_FOR_HOSTS) { 0 } else { hosts.max().unwrap_or(0).min(LONGEST_HOSTS) };
+        let host = host.max(GpuColumn::Host.spec().width);
         let health =
             if width >= usize::from(WIDEST_FOR_GPUS) { HEALTH_AT_LENGTH } else { GpuColumn::Health.spec().width };
         // From 1000 W on the limit has one digit more, and so may the power that is drawn.
@@ -53,7 +62,7 @@ impl GpuColumnWidths {
         let widest = limits.map(|limit| 2 * limit.to_string().len()).max().unwrap_or(0);
         let power = widest.max(GpuColumn::Power.spec().width);
         let mut columns =
-            Self { shown: Vec::new(), label, name: GpuColumn::Name.spec().width, bar: BAR, power, health };
+            Self { shown: Vec::new(), host, label, name: GpuColumn::Name.spec().width, bar: BAR, power, health };
         columns.shown = fitting(app.gpus.columns(app.size.0, app.fleet()), width, |column| columns.width(column));
         (columns.name, columns.bar) = (0, 0);
         let fixed: usize = columns.shown.iter().map(|column| columns.width(*column) + 1).sum();
@@ -75,6 +84,7 @@ impl GpuColumnWidths {
 
     fn width(&self, column: GpuColumn) -> usize {
         match column {
+            GpuColumn::Host => self.host,
             GpuColumn::Index => self.label,
             GpuColumn::Name => self.name,
             GpuColumn::Memory | GpuColumn::Sm => self.bar + column.spec().width + usize::from(column == GpuColumn::Sm),
@@ -256,7 +266,7 @@ fn draw_cell(
     if column == GpuColumn::Health {
         return draw_health(pen, theme, row, app.alerts.is_watched(&row.id().into()));
     }
-    let cell = gpu_cells::cell(column, app.fleet().name(host), model, gpu);
+    let cell = gpu_cells::cell(column, &app.fleet().both_names(host), model, gpu);
     let cell_style = theme.tone(cell.tone, style, style);
     match column {
         GpuColumn::Memory => {

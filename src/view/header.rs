@@ -56,7 +56,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let troubles: Vec<(String, Style)> = first.into_iter().chain(others).collect();
     let warnings = warnings(theme, app);
     // A long name gives way to the warnings.
-    let names: Vec<&str> = fleet.hosts().map(|(host, _)| fleet.name(host)).collect();
+    let names: Vec<String> = fleet.hosts().map(|(host, _)| fleet.both_names(host)).collect();
     let name = if fleet.has_many() { format!("{} hosts: {}", names.len(), names.join(", ")) } else { names.concat() };
     let wanted_by = |texts: &[(String, Style)]| texts.iter().map(|(words, _)| 2 + words.width()).sum::<usize>();
     let (of_troubles, wanted) = (wanted_by(&troubles), wanted_by(&warnings));

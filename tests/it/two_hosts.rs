@@ -109,20 +109,58 @@ fn json_has_one_line_per_host_with_its_key_and_name() {
     assert_eq!(seen, expected, "{}", output.stderr);
 }
 
+/// Returns a command that connects to the agent of a host as `ssh HOST` does, with a stand-in for ssh.
+fn ssh_to(name: &str, host: &Host) -> String {
+    let ssh = host.install_script("ssh", "#!/bin/sh\nshift\nexec \"$@\"\n");
+    format!("{} {name} {}", ssh.display(), agent_of(host))
+}
+
+/// The name by which this machine calls itself.
+fn own_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").expect("/proc is mounted");
+    name.trim_end().to_owned()
+}
+
 #[test]
-fn hosts_without_a_name_are_numbered_when_their_own_names_are_the_same() {
+fn a_host_without_a_name_has_that_of_its_destination_and_a_number_where_another_has_it_too() {
     let pair = Pair::new();
     let mut command = Host::new([]).gputop(["--json"]);
-    command.args(["--via", &agent_of(&pair.left), "--via", &agent_of(&pair.right)]);
+    command.args(["--via", &ssh_to("alice@gpu-01", &pair.left), "--via", &ssh_to("gpu-01", &pair.right)]);
     let output = run(&mut command);
     let lines: Vec<Value> = output.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let names: Vec<&str> = lines.iter().filter_map(|line| line["source"]["name"].as_str()).collect();
+    assert_eq!(names, ["gpu-01", "gpu-01#2"], "{}", output.stderr);
+    // The host's own name is where it was.
     let Ok(Some(Line::Full(snapshot))) = Line::parse(output.text().lines().next().expect("two lines").as_bytes())
     else {
         panic!("{}", output.text());
     };
-    let own = snapshot.host.facts.name.as_str();
-    assert_eq!(names, [own, &format!("{own}#2")]);
+    assert_eq!(snapshot.host.facts.name.as_str(), own_name());
+}
+
+#[test]
+fn the_dialog_names_the_host_as_the_user_did_and_says_what_it_calls_itself() {
+    let pair = Pair::new();
+    let mut command = Host::new([]).gputop(["--via", &ssh_to("alice@gpu-01", &pair.left)]);
+    let terminal = Terminal::run(&mut command, 120, 30);
+    terminal.wait_for("3.0G");
+    terminal.wait_for(&format!("gpu-01 ({})", own_name()));
+    terminal.keys(F9);
+    terminal.wait_for(&format!("End process {} on gpu-01 ", pair.pid));
+    terminal.wait_for(&format!("gpu-01 calls itself {}", own_name()));
+}
+
+#[test]
+fn the_row_of_a_gpu_names_its_host_as_the_user_did_with_the_own_name_beside_it() {
+    let pair = Pair::new();
+    let terminal = Terminal::run(&mut pair.gputop([]), 140, 30);
+    let own = own_name();
+    terminal.wait_for(&format!("2 hosts: left ({own}), right ({own})"));
+    terminal.wait_until("a row for each host", |screen| {
+        let text = screen.contents();
+        let is_row = |name: &str| text.lines().any(|line| line.starts_with(&format!("{name} ({own})")));
+        is_row("left") && is_row("right")
+    });
 }
 
 #[test]

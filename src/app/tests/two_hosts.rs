@@ -267,3 +267,16 @@ fn only_the_silent_host_is_called_silent() {
     let troubles: Vec<_> = app.troubles().collect();
     assert_eq!(troubles, [(HostKey::FIRST, HostTrouble::Silent(Duration::from_secs(20)))]);
 }
+
+#[test]
+fn a_host_that_calls_itself_otherwise_than_before_is_reported() {
+    let mut app = two_hosts(&three());
+    assert_eq!(app.notice.text(), None);
+    let mut other = three().later(1);
+    other.host.facts.name = "other".into();
+    app.update(full(SECOND, &other));
+    assert_eq!(app.notice.text(), Some("node-b called itself box and now calls itself other"));
+    app.notice.clear();
+    app.update(full(SECOND, &other.later(1)));
+    assert_eq!(app.notice.text(), None);
+}

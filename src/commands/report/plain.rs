@@ -20,8 +20,8 @@ pub(super) fn format(hosts: &[HostReport<'_>], unreached: &[Text]) -> String {
 }
 
 fn format_host(report: &HostReport<'_>) -> String {
-    let HostReport { name, model, snapshot, reasons, .. } = report;
-    let mut lines = vec![host_sentence(name, snapshot)];
+    let HostReport { both_names, model, snapshot, reasons, .. } = report;
+    let mut lines = vec![host_sentence(both_names, snapshot)];
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         lines.push("This is a simulated machine: none of these GPUs exists.".to_owned());
     }
@@ -165,6 +165,7 @@ mod tests {
         format(
             &[HostReport {
                 name: "box",
+                both_names: "box",
                 model,
                 snapshot,
                 reasons: Vec::new(),

@@ -50,8 +50,8 @@ pub(super) fn format(
 ) -> String {
     let mut text = String::new();
     for host in hosts {
-        let HostReport { name, snapshot, reasons, .. } = host;
-        for heading in heading(name, snapshot) {
+        let HostReport { both_names, snapshot, reasons, .. } = host;
+        for heading in heading(both_names, snapshot) {
             line(&mut text, width, &heading);
         }
         if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
@@ -298,6 +298,7 @@ mod tests {
         let snapshot = model.latest().unwrap();
         let host = HostReport {
             name: "box",
+            both_names: "box",
             model: &model,
             snapshot,
             reasons: Vec::new(),

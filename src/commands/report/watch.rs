@@ -40,6 +40,8 @@ pub(crate) struct HostState<'a> {
     pub(crate) key: HostKey,
     /// The name of the host.
     pub(crate) name: &'a str,
+    /// The name, and beside it the host's own name if that differs.
+    pub(super) both_names: String,
     /// The model of the host and its snapshot; `None` if nothing was read since its source was started.
     pub(crate) seen: Option<(&'a HostModel, &'a Snapshot)>,
     /// Why the snapshot is not complete; `None` if it is.
@@ -170,7 +172,7 @@ impl Watch {
         let mut fleet = Fleet::default();
         let mut hosts = BTreeMap::new();
         for (host, source) in sources.hosts() {
-            fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
+            fleet.set_label(host, HostLabel { name: source.name(), source: source.description() });
             hosts.insert(host, HostProgress::default());
         }
         Ok(Self { sources, fleet, hosts, has_recording_ended: false, had_enough: BTreeSet::new(), replies: Vec::new() })
@@ -273,6 +275,7 @@ impl Watch {
             HostState {
                 key: *host,
                 name: self.fleet.name(*host),
+                both_names: self.fleet.both_names(*host),
                 seen: model.and_then(|model| Some((model, model.latest()?))),
                 trouble: self.trouble(*host, timeout, is_enough),
                 lacks_only_gpus: progress.ended.is_none()

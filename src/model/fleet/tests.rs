@@ -61,12 +61,32 @@ fn each_host_has_a_name_of_its_own() {
     assert_eq!(names(&fleet), ["box", "box#2"]);
     fleet.set_label(A, HostLabel { name: Some("left".into()), source: source.into() });
     assert_eq!(names(&fleet), ["left", "box"]);
+    // The name that the user typed is never the one with a number.
+    fleet.set_label(B, HostLabel { name: Some("box".into()), source: source.into() });
+    fleet.set_label(A, HostLabel { name: None, source: source.into() });
+    assert_eq!(names(&fleet), ["box#2", "box"]);
+    fleet.set_label(A, HostLabel { name: Some("left".into()), source: source.into() });
     fleet.set_label(B, HostLabel { name: Some("left".into()), source: source.into() });
     assert_eq!(names(&fleet), ["left", "left#2"]);
     for host in [A, B] {
         fleet.set_label(host, HostLabel { name: Some("x".repeat(5000).into()), source: source.into() });
     }
     assert_eq!(names(&fleet), ["x".repeat(64), format!("{}#2", "x".repeat(64))]);
+}
+
+#[test]
+fn the_own_name_of_a_host_stands_beside_the_typed_one_and_cannot_pass_for_it() {
+    let mut fleet = Fleet::of([A]);
+    fleet.apply(A, full(1000, "first")).unwrap();
+    assert_eq!((fleet.both_names(A), fleet.must_be_named(A)), ("box".to_owned(), false));
+    fleet.set_label(A, HostLabel { name: Some("box".into()), source: "ssh".into() });
+    assert_eq!((fleet.both_names(A), fleet.must_be_named(A)), ("box".to_owned(), true));
+    fleet.set_label(A, HostLabel { name: Some("left".into()), source: "ssh".into() });
+    assert_eq!(fleet.both_names(A), "left (box)");
+    let mut snapshot = example::host(1);
+    snapshot.host.facts.name = "gpu-01) on gpu-02 (\u{430}".into();
+    fleet.apply(A, Line::Full(Box::new(snapshot))).unwrap();
+    assert_eq!(fleet.both_names(A), "left (gpu-01??on?gpu-02???)");
 }
 
 #[test]
