@@ -179,7 +179,7 @@ pub(crate) fn silence_words(fleet: &Fleet, host: HostKey, trouble: HostTrouble<'
         HostTrouble::Silent(silence) => format!("no word from the agent for {}", Elapsed(silence)),
         HostTrouble::NeverAnswered(silence) => format!("no answer for {}", Elapsed(silence)),
     };
-    let is_named = fleet.has_many() || matches!(trouble, HostTrouble::NeverAnswered(_));
+    let is_named = fleet.must_be_named(host) || matches!(trouble, HostTrouble::NeverAnswered(_));
     if is_named { format!("{}: {words}", fleet.name(host)) } else { words }
 }
 

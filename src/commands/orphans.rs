@@ -54,7 +54,7 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
     let HostState { name, trouble, .. } = host;
     let names_host = hosts.len() > 1;
     if let Some(trouble) = trouble {
-        report::print_error(&report::sentence_on(hosts, name, trouble));
+        report::print_error(&report::sentence_on(host, trouble));
     }
     let Some((model, snapshot)) = host.seen else { return Ok(Exit::Error) };
     let found = FoundOrphans::of(model, snapshot, options.user.as_deref(), &options.ids, trouble.is_none());

@@ -250,9 +250,10 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
         Some(options.processes.of(host.name, model, snapshot, hosts.len() > 1))
     });
     let chosen: Vec<Option<Cow<'_, Snapshot>>> = chosen.collect();
-    for (HostState { key, name, both_names, seen, trouble, .. }, chosen) in hosts.iter().zip(&chosen) {
+    for (host, chosen) in hosts.iter().zip(&chosen) {
+        let HostState { key, name, both_names, seen, trouble, .. } = host;
         let is_complete = trouble.is_none();
-        let reason = trouble.as_ref().map(|trouble| sentence_on(&hosts, name, trouble));
+        let reason = trouble.as_ref().map(|trouble| sentence_on(host, trouble));
         let (Some((model, _)), Some(snapshot)) = (*seen, chosen.as_deref()) else {
             exits.push(Exit::Error);
             unreached.extend(reason);
@@ -303,9 +304,9 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
     Ok(if exit == Exit::Success && has_unknown_ids { Exit::Nothing } else { exit })
 }
 
-/// Returns a sentence on a host, which names the host if there are several.
-pub(crate) fn sentence_on(hosts: &[HostState<'_>], name: &str, sentence: &Text) -> Text {
-    if hosts.len() == 1 { sentence.clone() } else { Text::new(format!("{name}: {sentence}")) }
+/// Returns a sentence on a host, which names the host unless it is this host alone.
+pub(crate) fn sentence_on(host: &HostState<'_>, sentence: &Text) -> Text {
+    if host.must_be_named { Text::new(format!("{}: {sentence}", host.name)) } else { sentence.clone() }
 }
 
 /// Writes a report to the standard output.

@@ -1,9 +1,12 @@
 //! Limits on the lines of a remote agent. A line is checked before it is parsed, so that a short hostile line cannot
 //! become a large allocation.
 
+use serde::Deserialize;
+
 use crate::base::text::Text;
 use crate::protocol::change::MOST_PROCESSES;
 use crate::protocol::line::Line;
+use crate::protocol::snapshot::Snapshot;
 
 /// The length in bytes of the longest line that is accepted. A line with 1,000 processes has one MiB.
 pub(super) const LONGEST_LINE: usize = 64 << 20;
@@ -71,14 +74,23 @@ fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
 ///
 /// # Errors
 ///
-/// When the line is no line of an agent or exceeds a limit: one sentence that shows the beginning of a line that is no
-/// JSON.
+/// When the line is no line of an agent, has another version of the format or exceeds a limit: one sentence that shows the
+/// beginning of a line that is no JSON.
 pub(crate) fn parse(line: &[u8]) -> Result<Option<Line>, String> {
     check_raw(line)?;
     let parsed = Line::parse(line).map_err(|error| {
-        let beginning = Text::new(&line[..line.len().min(SHOWN_LENGTH)]);
-        format!("its line is not understood: {error}: {beginning}")
+        // Another version may also have other fields.
+        let version = serde_json::from_slice(line).ok().and_then(|Version { schema }| other_version(schema));
+        version.map(|version| format!("its line {version}{SAME_VERSION}")).unwrap_or_else(|| {
+            let beginning = Text::new(&line[..line.len().min(SHOWN_LENGTH)]);
+            format!("its line is not understood: {error}: {beginning}")
+        })
     })?;
+    if let Some(Line::Full(snapshot)) = &parsed
+        && let Some(version) = other_version(snapshot.schema)
+    {
+        return Err(format!("its line {version}{SAME_VERSION}"));
+    }
     let (gpus, processes) = match &parsed {
         Some(Line::Full(snapshot)) => (snapshot.gpus.len(), snapshot.processes.len()),
         Some(Line::Tick(change)) => (change.gpus.len(), change.processes.len()),
@@ -93,6 +105,21 @@ pub(crate) fn parse(line: &[u8]) -> Result<Option<Line>, String> {
         }
     }
     Ok(parsed)
+}
+
+/// What to do about another version.
+const SAME_VERSION: &str = ": install the same version of gputop here and there";
+
+/// The part of a line that says its version.
+#[derive(Deserialize)]
+struct Version {
+    schema: u32,
+}
+
+/// Says which version of the format a line has, if this gputop does not read it.
+pub(super) fn other_version(schema: u32) -> Option<String> {
+    let read = Snapshot::SCHEMA;
+    (schema != read).then(|| format!("has version {schema} of the format, and this gputop reads version {read}"))
 }
 
 /// How many bytes of a line that is not understood are shown: about one line of a terminal.
@@ -149,6 +176,17 @@ mod tests {
         };
         assert!(matches!(parse(line(LONGEST_CHECKPOINT / 2).as_bytes()), Ok(Some(Line::Checkpoint(_)))));
         check_refused(&line(LONGEST_CHECKPOINT), "its checkpoint is longer than 32 MiB");
+    }
+
+    #[test]
+    fn another_version_of_the_format_is_refused_whatever_its_fields_are() {
+        let reason = "its line has version 2 of the format, and this gputop reads version 1: install the same version";
+        check_refused(r#"{"kind":"full","schema":2,"hosts":[]}"#, reason);
+        let mut snapshot = example::host(1);
+        snapshot.schema = 2;
+        let mut line = Vec::new();
+        Line::Full(Box::new(snapshot)).write(&mut line).unwrap();
+        check_refused(str::from_utf8(&line).unwrap(), reason);
     }
 
     #[test]

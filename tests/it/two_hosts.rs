@@ -164,6 +164,26 @@ fn the_row_of_a_gpu_names_its_host_as_the_user_did_with_the_own_name_beside_it()
 }
 
 #[test]
+fn a_line_of_another_version_is_refused_with_both_versions_and_the_name_of_the_host() {
+    let host = Host::new(["H100"]);
+    let full = host.run(["--json"]).text();
+    let other = full.replacen("\"schema\":1,", "\"schema\":2,", 1);
+    assert_ne!(full, other);
+    fs::write(host.path("first"), &full).expect("/tmp has room");
+    fs::write(host.path("second"), &other).expect("/tmp has room");
+    let sentence = "far: the command: its line has version 2 of the format, and this gputop reads version 1";
+    let script = |files: &str| format!("cd {}; cat {files}; exec cat", host.path("").display());
+    let via = |files: &str| format!("far=sh -c {}", shell_words::quote(&script(files)));
+    let output = host.run(["--once", "--via", &via("second")]);
+    assert_eq!(output.code, 5, "{}", output.text());
+    assert!(output.stderr.contains(sentence), "{}{}", output.text(), output.stderr);
+    let terminal = Terminal::run(&mut host.gputop(["--via", &via("first second")]), 140, 24);
+    terminal.wait_for(sentence);
+    // What the host said before stays.
+    terminal.wait_for("H100");
+}
+
+#[test]
 fn the_local_host_is_there_only_with_local() {
     let pair = Pair::new();
     let via = format!("right={}", agent_of(&pair.right));

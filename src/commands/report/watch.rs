@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::sentence_on;
 use crate::base::text::Text;
 use crate::model::{Fleet, HostLabel, HostModel};
 use crate::protocol::command::Command;
@@ -42,6 +43,8 @@ pub(crate) struct HostState<'a> {
     pub(crate) name: &'a str,
     /// The name, and beside it the host's own name if that differs.
     pub(super) both_names: String,
+    /// Whether a sentence on the host must name it: it is not simply this host.
+    pub(super) must_be_named: bool,
     /// The model of the host and its snapshot; `None` if nothing was read since its source was started.
     pub(crate) seen: Option<(&'a HostModel, &'a Snapshot)>,
     /// Why the snapshot is not complete; `None` if it is.
@@ -113,13 +116,13 @@ pub(crate) fn converse<T>(
         loop {
             watch.settle(timeout, |_| true).await;
             let states = watch.states(timeout, |_| true);
-            let troubles: Vec<&Text> = states
+            let troubles: Vec<Text> = states
                 .iter()
                 .filter(|state| !state.lacks_only_gpus)
-                .filter_map(|state| state.trouble.as_ref())
+                .filter_map(|state| Some(sentence_on(state, state.trouble.as_ref()?)))
                 .collect();
             if troubles.len() == states.len() {
-                let reason = Text::new(troubles.iter().map(|text| text.as_str()).collect::<Vec<_>>().join("; "));
+                let reason = Text::new(troubles.iter().map(Text::as_str).collect::<Vec<_>>().join("; "));
                 watch.sources.close().await;
                 return Ok(Err(reason));
             }
@@ -276,6 +279,7 @@ impl Watch {
                 key: *host,
                 name: self.fleet.name(*host),
                 both_names: self.fleet.both_names(*host),
+                must_be_named: self.fleet.must_be_named(*host),
                 seen: model.and_then(|model| Some((model, model.latest()?))),
                 trouble: self.trouble(*host, timeout, is_enough),
                 lacks_only_gpus: progress.ended.is_none()
