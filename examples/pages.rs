@@ -15,6 +15,7 @@ use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
 use gputop::app::{BINDINGS, GpuColumn, KeyContext, ListColumn, ProcessColumn};
 use gputop::cli::Cli;
+use gputop::cli::reference::{FILES, SETTINGS, VARIABLES};
 use strum::VariantArray;
 
 fn main() -> anyhow::Result<()> {
@@ -78,6 +79,9 @@ fn write_main(command: &Command, out: &mut impl Write) -> io::Result<()> {
     man.render_options_section(out)?;
     man.render_subcommands_section(out)?;
     keys(out)?;
+    table("FILES", FILES, out)?;
+    table("ENVIRONMENT", VARIABLES, out)?;
+    table("SETTINGS", SETTINGS, out)?;
     write!(out, "{REST}")?;
     man.render_version_section(out)
 }
@@ -95,40 +99,24 @@ fn keys(out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes a section that names things and their purposes.
+fn table(title: &str, rows: &[(&str, &str)], out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, ".SH {title}")?;
+    for (names, purpose) in rows {
+        let names = names.split(", ").map(escaped).collect::<Vec<_>>();
+        writeln!(out, ".TP\n\\fB{}\\fR\n{}", names.join("\\fR, \\fB"), escaped(purpose))?;
+    }
+    Ok(())
+}
+
 /// Escapes a text for roff.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-").replace('^', "\\(ha").replace('`', "\\(ga");
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }
 
-/// The sections that follow the keys.
-const REST: &str = r".SH FILES
-.TP
-\fI$XDG_CONFIG_HOME/gputop/config.toml\fR, \fI~/.config/gputop/config.toml\fR
-The settings of the user: \fBtheme\fR, \fBinterval\fR, \fBcolumns\fR, \fBgpu_columns\fR, \fBsort\fR, \fBgroup\fR, \fBmine\fR, \fBhost\fR, \fBmouse\fR, \fBascii\fR, \fBhistory\fR. \fBW\fR writes it. Flags take precedence over variables, and variables over the file. Unknown keys are reported and ignored; invalid values are errors that name the line.
-.TP
-\fI$XDG_STATE_HOME/gputop/screen.toml\fR, \fI~/.local/state/gputop/screen.toml\fR
-The settings changed on the screen in the last run: sorting, columns, grouping, colours. config.toml takes precedence.
-.TP
-\fI$XDG_STATE_HOME/gputop/history/\fR
-The history of each host for the next session, 64 MiB and 7 days at most. \fB\-\-no\-history\fR turns it off.
-.TP
-\fI$XDG_STATE_HOME/gputop/kills.jsonl\fR
-The audit log: one line for each signal, with its time and result.
-.TP
-\fI/tmp/gputop-UID/\fR
-A locked file for each GPU on which a command of \fBgputop free\fR runs.
-.SH ENVIRONMENT
-.TP
-\fBGPUTOP_INTERVAL\fR, \fBGPUTOP_THEME\fR, \fBGPUTOP_COLUMNS\fR, \fBGPUTOP_SORT\fR, \fBGPUTOP_GROUP\fR, \fBGPUTOP_CONFIG\fR, \fBGPUTOP_NVML_LIB\fR
-Defaults of the flags with these names.
-.TP
-\fBCUDA_VISIBLE_DEVICES\fR, \fBCUDA_DEVICE_ORDER\fR
-\fBgputop free\fR takes only GPUs that these show to CUDA, and sets them for its command.
-.TP
-\fBNO_COLOR\fR
-Disables colours if set and not empty.
-.SH EXIT STATUS
+/// The sections that follow the tables.
+const REST: &str = r".SH EXIT STATUS
 .TP
 .B 0
 Everything could be read.

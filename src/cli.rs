@@ -9,6 +9,7 @@ mod options;
 mod probe;
 mod record;
 mod recordings;
+pub mod reference;
 mod replay;
 pub(crate) mod screenshot;
 mod values;
@@ -42,7 +43,7 @@ use crate::source::ViaCommand;
 
 /// See every GPU, who holds its memory, and end the right process.
 #[derive(Debug, Clone, Parser)]
-#[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+#[command(version, max_term_width = 100, args_conflicts_with_subcommands = true, after_help = reference::after_help())]
 pub struct Cli {
     #[command(subcommand)]
     pub(crate) task: Option<Task>,

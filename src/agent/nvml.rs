@@ -4,6 +4,7 @@
 //! in any call. Its owner notices the hang through the [`CallWatch`], and starts another thread with the last readings.
 
 pub(super) mod call_watch;
+mod driver_versions;
 mod errors;
 mod field_values;
 mod gpu_calls;

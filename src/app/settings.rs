@@ -90,6 +90,10 @@ macro_rules! settings {
         }
 
         impl Settings {
+            /// How many settings there are.
+            #[cfg(test)]
+            pub(crate) const COUNT: usize = [$( stringify!($name) ),+].len();
+
             /// Returns these settings, with those of `others` where they are not set.
             #[must_use]
             pub(crate) fn or(self, others: Self) -> Self {

@@ -74,6 +74,17 @@ pub fn is_stdout() -> bool {
     io::stdout().is_terminal()
 }
 
+/// Returns whether the standard output is a terminal that can show a screen. One with `TERM=dumb`, such as the shell of Emacs,
+/// cannot move its cursor.
+pub fn can_show_screen() -> bool {
+    is_stdout() && !is_dumb()
+}
+
+/// Returns whether the terminal is called dumb.
+pub fn is_dumb() -> bool {
+    env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
 /// Returns the terminal's columns and lines; 80 and 24 when they are not known.
 pub fn size() -> (u16, u16) {
     match termios::tcgetwinsize(io::stdout()) {

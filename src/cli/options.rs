@@ -27,7 +27,7 @@ impl Cli {
         let format = match &self.format {
             FormatArgs { json: true, .. } => ReportFormat::Json,
             FormatArgs { plain: true, .. } => ReportFormat::Plain,
-            _ if self.format.once || every.is_some() || !terminal::is_stdout() => ReportFormat::Table,
+            _ if self.format.once || every.is_some() || !terminal::can_show_screen() => ReportFormat::Table,
             _ => return None,
         };
         let interval =
@@ -115,6 +115,7 @@ impl Cli {
             ("a query", cli.query().is_some()),
             ("-l", cli.every().is_some()),
             ("an output that is no terminal", screen.screenshot.file.is_none() && !terminal::is_stdout()),
+            ("TERM=dumb", screen.screenshot.file.is_none() && terminal::is_dumb()),
         ];
         let first =
             |named: &[(&'static str, bool)]| named.iter().find(|(_, is_given)| *is_given).map(|(name, _)| *name);
@@ -134,7 +135,8 @@ impl Cli {
     /// Returns this command line with the format and screen flags of `replay`. A report replays as fast as possible.
     pub(crate) fn with_replay(&self, replay: &ReplayArgs) -> Self {
         let FormatArgs { once, plain, json } = replay.format;
-        let is_report = once || plain || json || !terminal::is_stdout() || replay.screen.screenshot.file.is_some();
+        let is_report =
+            once || plain || json || !terminal::can_show_screen() || replay.screen.screenshot.file.is_some();
         let speed = if is_report { Speed::Max } else { replay.speed };
         Self {
             task: Some(Task::Replay(ReplayArgs { speed, ..replay.clone() })),

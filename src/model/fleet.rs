@@ -89,8 +89,10 @@ impl Fleet {
 
     /// The name of a host, and beside it the host's own name if that differs: `gpu-01 (node17)`.
     pub fn both_names(&self, host: HostKey) -> String {
-        let own = self.differing_own_name(host).map(|own| format!(" ({own})"));
-        format!("{}{}", self.name(host), own.unwrap_or_default())
+        match self.differing_own_name(host) {
+            Some(own) => format!("{} ({own})", self.name(host)),
+            None => self.name(host).to_owned(),
+        }
     }
 
     /// Whether the user called the host by this name, or it is one of several: it is not simply this host.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::detach::detach;
+use super::detach::{detach, explained};
 use super::line_reader::LineReader;
 use super::masked_lines::LineMasker;
 use super::standard_error::StandardError;
@@ -109,6 +109,7 @@ impl Connection {
         };
         let mut child = command
             .spawn()
+            .map_err(|error| if kind == ProcessKind::Agent { explained(error) } else { error })
             .map_err(|error| io::Error::new(error.kind(), format!("cannot start {program}: {error}")))?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {

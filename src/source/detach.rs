@@ -1,6 +1,8 @@
 //! Starts this program again, or any program without gputop's terminal.
 
+use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -11,6 +13,15 @@ pub(super) fn this_gputop() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("gputop");
     command
+}
+
+/// Explains why this program could not be started again.
+pub(super) fn explained(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::NotFound && !Path::new("/proc/self").exists() {
+        let sentence = "/proc is not mounted, and gputop reads the processes there: mount -t proc proc /proc";
+        return io::Error::new(error.kind(), sentence);
+    }
+    error
 }
 
 /// Returns a command that runs this program, without gputop's terminal.

@@ -80,16 +80,19 @@ pub(crate) fn parse(line: &[u8]) -> Result<Option<Line>, String> {
     check_raw(line)?;
     let parsed = Line::parse(line).map_err(|error| {
         // Another version may also have other fields.
-        let version = serde_json::from_slice(line).ok().and_then(|Version { schema }| other_version(schema));
-        version.map(|version| format!("its line {version}{SAME_VERSION}")).unwrap_or_else(|| {
-            let beginning = Text::new(&line[..line.len().min(SHOWN_LENGTH)]);
-            format!("its line is not understood: {error}: {beginning}")
-        })
+        let other = serde_json::from_slice(line).ok().and_then(|Version { schema }| other_version(schema));
+        match other {
+            Some(sentence) => sentence,
+            None => {
+                let beginning = Text::new(&line[..line.len().min(SHOWN_LENGTH)]);
+                format!("its line is not understood: {error}: {beginning}")
+            }
+        }
     })?;
     if let Some(Line::Full(snapshot)) = &parsed
-        && let Some(version) = other_version(snapshot.schema)
+        && let Some(sentence) = other_version(snapshot.schema)
     {
-        return Err(format!("its line {version}{SAME_VERSION}"));
+        return Err(sentence);
     }
     let (gpus, processes) = match &parsed {
         Some(Line::Full(snapshot)) => (snapshot.gpus.len(), snapshot.processes.len()),
@@ -107,19 +110,20 @@ pub(crate) fn parse(line: &[u8]) -> Result<Option<Line>, String> {
     Ok(parsed)
 }
 
-/// What to do about another version.
-const SAME_VERSION: &str = ": install the same version of gputop here and there";
-
 /// The part of a line that says its version.
 #[derive(Deserialize)]
 struct Version {
     schema: u32,
 }
 
-/// Says which version of the format a line has, if this gputop does not read it.
-pub(super) fn other_version(schema: u32) -> Option<String> {
+/// Returns a sentence if this gputop does not read this version of the format. Both versions fit into a line of 80 columns.
+fn other_version(schema: u32) -> Option<String> {
     let read = Snapshot::SCHEMA;
-    (schema != read).then(|| format!("has version {schema} of the format, and this gputop reads version {read}"))
+    (schema != read).then(|| {
+        format!(
+            "it writes version {schema}, this gputop reads version {read}: install the same version of gputop on both hosts"
+        )
+    })
 }
 
 /// How many bytes of a line that is not understood are shown: about one line of a terminal.
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn another_version_of_the_format_is_refused_whatever_its_fields_are() {
-        let reason = "its line has version 2 of the format, and this gputop reads version 1: install the same version";
+        let reason = "it writes version 2, this gputop reads version 1: install the same version";
         check_refused(r#"{"kind":"full","schema":2,"hosts":[]}"#, reason);
         let mut snapshot = example::host(1);
         snapshot.schema = 2;

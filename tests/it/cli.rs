@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, Output, exit_code, run};
+use crate::terminal::Terminal;
 
 const OK: i32 = 0;
 const USAGE: i32 = 2;
@@ -119,6 +120,54 @@ fn a_driver_that_fails_is_reported_with_the_cause() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
         assert!(words(&output.text()).contains(&words(sentence)), "no `{sentence}` in\n{}", output.text());
     }
+}
+
+#[test]
+fn a_library_of_another_version_than_the_kernel_module_is_reported_with_both_versions() {
+    let mut host = Host::with_jitter(["H100"]);
+    host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", "LIB_RM_VERSION_MISMATCH")));
+    let library = host.install(&host.library, "libnvidia-ml.so.580.65.06");
+    std::fs::write(host.path("nvidia-version"), "535.54.03\n").expect("/tmp has room");
+    let output = run(host.gputop(["--json"]).env("GPUTOP_NVML_LIB", library));
+    let sentence = json(&output)["driver"]["trouble"]["sentence"].to_string();
+    let expected = "the NVIDIA library has version 580.65.06, and the kernel module has version 535.54.03";
+    assert!(sentence.contains(expected), "{sentence}");
+}
+
+#[test]
+fn a_dumb_terminal_gets_a_table_once() {
+    let host = Host::new(["H100"]);
+    let mut terminal = Terminal::run(host.gputop([]).env("TERM", "dumb"), 100, 24);
+    terminal.wait_for("H100");
+    assert_eq!(terminal.wait_for_exit().code(), Some(OK));
+    let text = String::from_utf8_lossy(&terminal.bytes()).into_owned();
+    assert!(!text.contains('\x1b'), "{text:?}");
+}
+
+#[test]
+fn the_help_and_the_settings_file_name_the_same_settings_and_the_help_names_each_variable() {
+    let help = Host::new([]).run(["--help"]).text();
+    for word in ["gpu_view", "history", "config.toml", "screen.toml", "kills.jsonl", "recordings/", "ooms/"] {
+        assert!(help.contains(word), "{word} is not in\n{help}");
+    }
+    for word in ["GPUTOP_GPU_VIEW", "GPUTOP_PROBE_INTERVAL", "GPUTOP_ALERT_OOM_IN_S", "NO_COLOR", "TERM=dumb"] {
+        assert!(help.contains(word), "{word} is not in\n{help}");
+    }
+}
+
+#[test]
+fn without_proc_the_sentence_says_so() {
+    let host = Host::new(["H100"]);
+    let program = env!("CARGO_BIN_EXE_gputop");
+    let mut command = Command::new("unshare");
+    let script = format!("umount -l /proc && exec {} --once", shell_words::quote(program));
+    host.set_environment(&mut command).args(["-m", "sh", "-c", &script]);
+    let output = run(&mut command);
+    if !output.stderr.contains("gputop") {
+        return crate::print_note(format_args!("skipped: /proc cannot be unmounted here: {}", output.stderr));
+    }
+    assert_eq!(output.code, 1, "{}", output.text());
+    assert!(output.stderr.contains("cannot start the agent: /proc is not mounted"), "{}", output.stderr);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use nvml_wrapper::error::NvmlError;
 
+use super::driver_versions;
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Cause, GpuFacts, Missing, Trouble};
@@ -81,12 +82,7 @@ pub(super) fn driver_trouble(function: &'static str, error: &NvmlError, now: Mom
             Cause::NoDriver,
             "the NVIDIA driver is not running: is its kernel module loaded (`lsmod | grep nvidia`)?".to_owned(),
         ),
-        NvmlError::LibRmVersionMismatch => (
-            Cause::Mismatch,
-            "the NVIDIA library and the kernel module are of different versions: the driver was updated, \
-             so reboot or reload the module"
-                .to_owned(),
-        ),
+        NvmlError::LibRmVersionMismatch => (Cause::Mismatch, driver_versions::mismatch()),
         NvmlError::NotFound | NvmlError::UnexpectedVariant(NO_GPU) => (
             Cause::NoGpu,
             "the NVIDIA driver finds no GPU: `lspci | grep -i nvidia` and `dmesg | grep -i nvrm` may say why"

@@ -88,7 +88,11 @@ fn start_trouble(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
             Cause::NotLoading,
             format!("{name} was loaded, but has no {INIT}: it is no NVML library, or a very old one"),
         ),
-        error => return errors::driver_trouble(INIT, error, now),
+        error => {
+            // The sentence may name the version of the library, while it is loaded.
+            let _loaded = raw::load(file);
+            return errors::driver_trouble(INIT, error, now);
+        }
     };
     Trouble { cause, sentence: sentence.into(), call: None, since: now }
 }

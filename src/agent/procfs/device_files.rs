@@ -9,7 +9,7 @@
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{RawDir, readlinkat_raw};
 use rustix::io::Errno;
@@ -26,6 +26,13 @@ const MOST_FILES: usize = 4096;
 /// The path prefix of the device files.
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct DeviceFiles(Vec<u8>);
+
+/// For tests: the path with this ending that stands in for a file about the driver; `None` on a real host.
+pub(in crate::agent) fn stand_in(ending: &str) -> Option<PathBuf> {
+    let mut path = std::env::var_os(PREFIX_VARIABLE)?;
+    path.push(ending);
+    Some(path.into())
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::agent) struct OpenDeviceFiles {

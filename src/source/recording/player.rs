@@ -11,6 +11,7 @@ use tokio::process::ChildStderr;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
 
+use super::super::detach::explained;
 use super::line_parser::{LineParser, ParsedInput, ParsedLine};
 use crate::base::text::Text;
 use crate::base::units::Moment;
@@ -63,7 +64,7 @@ impl Reader {
 
 /// Starts a process that prints lines, and returns it with its outputs.
 pub(super) fn start(command: &mut Command) -> io::Result<(Child, process::ChildStdout, process::ChildStderr)> {
-    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(explained)?;
     match (process.stdout.take(), process.stderr.take()) {
         (Some(stdout), Some(stderr)) => Ok((process, stdout, stderr)),
         _ => Err(io::Error::other("a process was started without pipes")),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::de::IgnoredAny;
 
-use super::super::limits::{self, LONGEST_LINE};
+use super::super::limits::LONGEST_LINE;
 use super::super::masked_lines::LineMasker;
 use super::blank_lines;
 use super::frame::{FrameEnd, FrameState, FrameStream, MAGIC, find_end, find_magic};
@@ -17,6 +17,7 @@ use super::line_head::LineHead;
 use super::part::{Part, open_all};
 use crate::base::time::local_time;
 use crate::base::units::{Bytes, Elapsed};
+use crate::protocol::snapshot::Snapshot;
 
 /// After as many damaged places in a row, the rest of a part is skipped.
 const MOST_DAMAGED_IN_A_ROW: u32 = 1000;
@@ -284,8 +285,14 @@ impl RecordingReader {
     /// Notes the time of the line, and checks its version.
     fn note_line(&mut self) -> io::Result<()> {
         let Some(head) = LineHead::of(&self.line) else { return Ok(()) };
-        if let Some(version) = head.schema.and_then(limits::other_version) {
-            let sentence = format!("it {version}: use the version of gputop that recorded it");
+        if let Some(schema) = head.schema
+            && schema != Snapshot::SCHEMA
+        {
+            let sentence = format!(
+                "it has version {schema} of the format, and this gputop reads version {}: use the version of gputop that \
+                 recorded it",
+                Snapshot::SCHEMA
+            );
             return Err(io::Error::new(ErrorKind::InvalidData, sentence));
         }
         let Some(time) = head.unix_ms else { return Ok(()) };

@@ -1,0 +1,105 @@
+//! The files, variables and settings that `--help` and the manual page list.
+
+use std::fmt::Write;
+
+/// The files that gputop reads and writes, each with its purpose.
+pub const FILES: &[(&str, &str)] = &[
+    (
+        "$XDG_CONFIG_HOME/gputop/config.toml, ~/.config/gputop/config.toml",
+        "The settings of the user. `W` writes it. Flags take precedence over variables, and variables over the file. Unknown \
+         keys are reported and ignored; invalid values are errors that name the line.",
+    ),
+    (
+        "$XDG_STATE_HOME/gputop/screen.toml, ~/.local/state/gputop/screen.toml",
+        "The settings changed on the screen in the last run. config.toml takes precedence.",
+    ),
+    (
+        "$XDG_STATE_HOME/gputop/history/",
+        "The history of each host for the next session, 64 MiB and 7 days at most; `--no-history` turns it off.",
+    ),
+    ("$XDG_STATE_HOME/gputop/recordings/", "The recordings of `R` and of `gputop record`."),
+    ("$XDG_STATE_HOME/gputop/kills.jsonl", "The audit log: one line for each signal, with its time and result."),
+    ("$XDG_STATE_HOME/gputop/ooms/", "The reports that `gputop ooms` lists, on programs that ran out of GPU memory."),
+    (
+        "$XDG_CACHE_HOME/gputop/, ~/.cache/gputop/",
+        "The Python files of the probe, for `gputop run` and `gputop attach`.",
+    ),
+    ("/tmp/gputop-UID/", "A locked file for each GPU on which a command of `gputop free` runs."),
+];
+
+/// The variables that gputop reads or sets, each with its purpose.
+pub const VARIABLES: &[(&str, &str)] = &[
+    (
+        "GPUTOP_INTERVAL, GPUTOP_THEME, GPUTOP_COLUMNS, GPUTOP_GPU_COLUMNS, GPUTOP_GPU_VIEW, GPUTOP_SORT, GPUTOP_GROUP, \
+         GPUTOP_CONFIG, GPUTOP_NVML_LIB",
+        "Defaults of the flags with these names.",
+    ),
+    (
+        "GPUTOP_ALERT, GPUTOP_ALERT_SENTENCE, GPUTOP_ALERT_HOST, GPUTOP_ALERT_GPU, GPUTOP_ALERT_PID, GPUTOP_ALERT_USER, \
+         GPUTOP_ALERT_COMMAND, GPUTOP_ALERT_RATE_BYTES_PER_S, GPUTOP_ALERT_OOM_IN_S",
+        "Describe the alert to the program of `--on-alert`; those that do not apply are not set.",
+    ),
+    ("GPUTOP_PROBE", "`0` keeps the probe of `gputop run` out of the program."),
+    ("GPUTOP_PROBE_INTERVAL", "Seconds between two reports of the probe."),
+    ("XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_CACHE_HOME, XDG_RUNTIME_DIR, HOME", "Where the files above are."),
+    ("NO_COLOR", "Disables colours if set and not empty."),
+    (
+        "TERM, COLORTERM, LC_ALL, LC_CTYPE, LANG",
+        "The abilities of the terminal. With `TERM=dumb`, gputop prints a table once.",
+    ),
+    ("COLUMNS", "The width of tables where the output is no terminal."),
+    ("LD_LIBRARY_PATH", "Where the loader searches the NVML library first."),
+];
+
+/// The keys of the settings file, each with its values.
+pub const SETTINGS: &[(&str, &str)] = &[
+    ("theme, interval, columns, gpu_columns, gpu_view, sort, group", "As the flags with these names."),
+    ("mine", "true: only your own processes, as `--mine`."),
+    ("host", "false: no host line, as `--no-host`."),
+    ("mouse", "false: as `--no-mouse`."),
+    ("ascii", "true: as `--ascii`."),
+    ("history", "false: as `--no-history`."),
+];
+
+/// Returns the end of `--help`.
+pub(super) fn after_help() -> String {
+    let mut text = String::new();
+    for (title, rows) in [("Files", FILES), ("Variables", VARIABLES), ("Settings in config.toml", SETTINGS)] {
+        let _infallible = writeln!(text, "{title}:");
+        for (names, purpose) in rows {
+            let _infallible = writeln!(text, "  {names}\n          {purpose}");
+        }
+        text.push('\n');
+    }
+    text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::app::settings::Settings;
+    use crate::cli::Cli;
+
+    /// Whether a table names a word, as a whole.
+    fn names(table: &[(&str, &str)], word: &str) -> bool {
+        table.iter().any(|(names, _)| names.split(", ").any(|name| name == word))
+    }
+
+    #[test]
+    fn every_variable_of_a_flag_is_listed() {
+        let command = Cli::command();
+        let variables = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+        let missing: Vec<&str> = variables.filter(|variable| !names(VARIABLES, variable)).collect();
+        assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
+    fn every_setting_is_listed_and_no_other_is() {
+        let known = SETTINGS.iter().flat_map(|(names, _)| names.split(", "));
+        let known: Vec<&str> = known.filter(|name| !["mouse", "ascii", "history"].contains(name)).collect();
+        assert!(known.iter().all(|name| Settings::form(name).is_some()), "{known:?}");
+        assert_eq!(known.len(), Settings::COUNT);
+    }
+}
