@@ -3,6 +3,7 @@
 pub(crate) mod analyze;
 pub mod attach;
 pub mod clip;
+mod compressed_log;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub mod estimate;

@@ -3,15 +3,20 @@
 //! In a pipe, every byte is passed on at once and unchanged, and the explanation follows the end of the log. No GPU is
 //! needed; if a message names other processes, an agent looks them up.
 
+mod after_failure;
 mod breakdown;
 mod error_finder;
 mod events;
+mod failure_line;
 mod find;
 mod grammar;
 mod json;
 #[cfg(test)]
 mod known_error_tests;
 mod known_errors;
+#[cfg(test)]
+mod line_corpus_tests;
+mod log_line;
 mod message;
 mod other_processes;
 mod program;
@@ -25,11 +30,12 @@ mod tests;
 mod text;
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::UNIX_EPOCH;
 
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use anyhow::{Context, bail};
 use regex::bytes::{Regex, RegexBuilder};
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,6 +50,7 @@ use self::scan::{LogScanner, ScannedLog};
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::commands::compressed_log::{self, OpenLog};
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::{self, Exit, ReadOptions};
 use crate::model::{Advice, AllocatorOptions, Shortage, on_error, on_shortage};
@@ -83,12 +90,14 @@ struct LogSource {
     /// When the file was last modified, in milliseconds since 1970: the latest time at which a message may have been
     /// written. `None` when that is not known, as for a pipe.
     written: Option<u64>,
+    /// Why the end of a compressed log could not be read. `None` if all of it was read.
+    unread: Option<Text>,
     log: ScannedLog,
 }
 
 impl LogSource {
     fn unnamed(log: ScannedLog) -> Self {
-        Self { name: None, written: None, log }
+        Self { name: None, written: None, unread: None, log }
     }
 
     fn explain(&self) -> impl Iterator<Item = ExplainedEvent<'_>> {
@@ -153,9 +162,19 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     let passes_on = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
     let sources = sources(&options.words, passes_on)?;
     let events: Vec<_> = sources.iter().flat_map(LogSource::explain).collect();
-    let exit = if events.is_empty() { Exit::Nothing } else { Exit::Success };
+    let has_trouble = |source: &LogSource| !source.log.unknown.is_empty() || !source.log.aftermath.is_empty();
+    // In a pipe, a program without trouble is a success.
+    let is_well = passes_on && !sources.iter().any(has_trouble);
+    let exit = match () {
+        () if !events.is_empty() || is_well => Exit::Success,
+        () if sources.iter().any(|source| source.unread.is_some()) => Exit::Partial,
+        () => Exit::Nothing,
+    };
     if events.is_empty() && !options.json {
         report::print_error(&Text::new(text::nothing_found(&sources)));
+        for line in text::unknown_lines(&sources) {
+            report::print_error(&Text::new(line));
+        }
         return Ok(exit.into());
     }
     let messages = || events.iter().filter_map(|event| event.message.as_ref());
@@ -191,8 +210,8 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
 fn sources(args: &[String], passes_on: bool) -> anyhow::Result<Vec<LogSource>> {
     let is_file = |arg: &String| Path::new(arg).exists();
     match args {
-        [] => Ok(vec![LogSource::unnamed(read_stdin(passes_on)?)]),
-        [dash] if dash == "-" => Ok(vec![LogSource::unnamed(read_stdin(passes_on)?)]),
+        [] => Ok(vec![read_stdin(passes_on)?]),
+        [dash] if dash == "-" => Ok(vec![read_stdin(passes_on)?]),
         files if files.iter().all(is_file) => files.iter().map(|path| read_file(path, files.len() > 1)).collect(),
         // A message without quotes comes as many arguments.
         words if words.iter().any(|word| word.contains("memory") || word.contains("allocate")) => {
@@ -207,32 +226,51 @@ fn sources(args: &[String], passes_on: bool) -> anyhow::Result<Vec<LogSource>> {
 
 fn read_file(path: &str, has_others: bool) -> anyhow::Result<LogSource> {
     let name = Text::new(path);
-    let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+    let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
     let modified = file.metadata().ok().and_then(|metadata| metadata.modified().ok());
     let modified = modified.and_then(|modified| modified.duration_since(UNIX_EPOCH).ok());
     let written = modified.and_then(|modified| u64::try_from(modified.as_millis()).ok());
-    let log = read(&mut file, |_| Ok(true)).with_context(|| format!("cannot read {name}"))?;
-    Ok(LogSource { name: has_others.then_some(name), written, log })
+    let source = read_compressed(file).with_context(|| format!("cannot read {name}"))?;
+    if let Some(reason) = &source.unread {
+        report::print_error(&Text::new(format!("only the beginning of {name} could be read: {reason}")));
+    }
+    Ok(LogSource { name: has_others.then_some(name), written, ..source })
+}
+
+/// Reads a log, which may be compressed. The beginning of a compressed log is read even if its rest cannot be.
+fn read_compressed(input: impl Read + 'static) -> io::Result<LogSource> {
+    let OpenLog { mut text, is_compressed } = compressed_log::open(input, "explain")?;
+    let mut scanner = LogScanner::default();
+    let result = scan(&mut *text, &mut scanner, |_| Ok(true));
+    let log = scanner.finish();
+    let unread = match result {
+        Err(error) if is_compressed && log.lines > 0 => Some(Text::new(match error.kind() {
+            ErrorKind::UnexpectedEof => "its end is missing".to_owned(),
+            _ => error.to_string(),
+        })),
+        result => result.map(|()| None)?,
+    };
+    Ok(LogSource { unread, ..LogSource::unnamed(log) })
 }
 
 /// Reads the standard input to its end. With `passes_on`, each byte goes to the standard output at once.
-fn read_stdin(passes_on: bool) -> anyhow::Result<ScannedLog> {
+fn read_stdin(passes_on: bool) -> anyhow::Result<LogSource> {
     let input = io::stdin();
     if !passes_on {
         if input.is_terminal() {
             report::print_error(&Text::new("paste the message, then press Enter and Ctrl-D"));
         }
-        return read(&mut input.lock(), |_| Ok(true)).context("cannot read the standard input");
+        return read_compressed(input.lock()).context("cannot read the standard input");
     }
     // Ctrl-C ends the program that writes the log. The last lines of that program are still passed on.
     ignore_interrupt().context("cannot catch an interrupt")?;
     let log = read(&mut input.lock(), |bytes| match terminal::write_unbuffered(bytes) {
         Ok(()) => Ok(true),
         // The reader has closed the pipe. Once the input is closed too, the program that writes the log gets an error.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error),
     });
-    log.context("cannot pass the standard input on")
+    log.map(LogSource::unnamed).context("cannot pass the standard input on")
 }
 
 /// Makes this process ignore SIGINT, which still ends the other processes of the pipe.
@@ -245,14 +283,24 @@ fn ignore_interrupt() -> io::Result<()> {
 }
 
 /// Scans `input` for messages until its end, or until `pass_on` returns `false`.
-fn read(input: &mut dyn Read, mut pass_on: impl FnMut(&[u8]) -> io::Result<bool>) -> io::Result<ScannedLog> {
+fn read(input: &mut dyn Read, pass_on: impl FnMut(&[u8]) -> io::Result<bool>) -> io::Result<ScannedLog> {
     let mut scanner = LogScanner::default();
+    scan(input, &mut scanner, pass_on)?;
+    Ok(scanner.finish())
+}
+
+/// Scans `input` to its end, or until `pass_on` returns `false`.
+fn scan(
+    input: &mut dyn Read,
+    scanner: &mut LogScanner,
+    mut pass_on: impl FnMut(&[u8]) -> io::Result<bool>,
+) -> io::Result<()> {
     let mut chunk = vec![0; 1 << 16];
     loop {
         let length = match input.read(&mut chunk) {
             Ok(0) => break,
             Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
         let continues = pass_on(&chunk[..length])?;
@@ -261,13 +309,19 @@ fn read(input: &mut dyn Read, mut pass_on: impl FnMut(&[u8]) -> io::Result<bool>
             break;
         }
     }
-    Ok(scanner.finish())
+    Ok(())
 }
 
 /// Compiles a pattern for the bytes of a log, which may not be UTF-8.
 #[expect(clippy::expect_used, reason = "a test compiles every pattern")]
 fn log_pattern(pattern: &str) -> Regex {
     RegexBuilder::new(pattern).unicode(false).build().expect("the pattern is valid")
+}
+
+/// Compiles a search for texts in the bytes of a log. An alternation in a [`Regex`] of more than 250 texts takes 20 times as long.
+#[expect(clippy::expect_used, reason = "a test compiles every search")]
+fn literal_search(texts: impl IntoIterator<Item = &'static str>) -> AhoCorasick {
+    AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(texts).expect("the texts are few")
 }
 
 /// Formats an amount as PyTorch does, with two decimals, so that it can be compared with the message.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -94,8 +95,11 @@ fn without_a_cause_every_form_says_what_was_looked_for() {
     let mut pipeline = Pipeline::start(&host, &[]);
     pipeline.write_and_check(b"all is well\n");
     let output = pipeline.finish();
-    assert_eq!(output.code, NOTHING_FOUND);
+    assert_eq!(output.code, OK, "a program without trouble is a success");
     assert!(output.stderr.starts_with("gputop: no memory error in 1 line. Looked for: "), "{}", output.stderr);
+    let mut pipeline = Pipeline::start(&host, &["-"]);
+    pipeline.write(b"all is well\n");
+    assert_eq!(pipeline.finish().code, NOTHING_FOUND);
     let mut pipeline = Pipeline::start(&host, &["-"]);
     pipeline.write(b"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n");
     let output = pipeline.finish();
@@ -109,6 +113,86 @@ fn without_a_cause_every_form_says_what_was_looked_for() {
     pipeline.write(b"all is well\n");
     let output = pipeline.finish();
     assert_eq!((output.code, json(&output)["messages"].as_array().map(Vec::len)), (NOTHING_FOUND, Some(0)));
+}
+
+#[test]
+fn a_failure_in_unknown_words_is_shown_with_its_line() {
+    const LOG: &[u8] = b"step 1\n[ERROR] engine: device arena is out of memory\nbye\n";
+    const SHOWN: &str = "gputop: not known to gputop: line 2 [ERROR] engine: device arena is out of memory\n";
+    let host = Host::with_jitter(["H100"]);
+    let mut pipeline = Pipeline::start(&host, &[]);
+    pipeline.write_and_check(LOG);
+    let output = pipeline.finish();
+    assert_eq!(output.code, NOTHING_FOUND);
+    assert!(output.stderr.ends_with(SHOWN) && !output.stderr.contains("no memory error"), "{}", output.stderr);
+    let mut pipeline = Pipeline::start(&host, &["--json"]);
+    pipeline.write(LOG);
+    let output = pipeline.finish();
+    let explained = json(&output);
+    assert_eq!((output.code, explained["messages"].as_array().map(Vec::len)), (NOTHING_FOUND, Some(0)));
+    assert_eq!(explained["unrecognised_lines"][0]["line"], 2, "{explained:#}");
+    // In front of a known cause, the line is shown with it.
+    let log = host.path("train.log");
+    fs::write(&log, [LOG, MESSAGE.as_bytes()].concat()).expect("/tmp has room");
+    let output = host.run(["explain", log.to_str().expect("UTF-8")]);
+    assert_eq!(output.code, OK);
+    assert!(
+        output.text().ends_with("\nnot known to gputop: line 2 [ERROR] engine: device arena is out of memory\n"),
+        "{}",
+        output.text()
+    );
+}
+
+#[test]
+fn a_failure_after_which_the_program_continued_is_said_to_be_one() {
+    let host = Host::with_jitter(["H100"]);
+    let mut pipeline = Pipeline::start(&host, &[]);
+    pipeline.write_and_check(MESSAGE.as_bytes());
+    pipeline.write_and_check(b"Decreasing batch size to: 32\nepoch 1\n");
+    let output = pipeline.finish();
+    assert_eq!(output.code, OK);
+    assert_eq!(
+        output.stderr,
+        "gputop: no memory error in 3 lines that ended anything: line 1 states one, and by line 2 the program continued.\n"
+    );
+}
+
+#[test]
+fn compressed_logs_are_read() {
+    let host = Host::with_jitter(["H100"]);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/oom/compressed");
+    for name in ["log.gz", "log.zst", "log.xz"] {
+        let bytes = fs::read(folder.join(name)).expect("the file is checked in");
+        let output = host.run(["explain", folder.join(name).to_str().expect("UTF-8")]);
+        assert_eq!((output.code, output.stderr.as_str()), (OK, ""), "{name}");
+        assert!(
+            output.text().starts_with("CUDA out of memory on GPU 0: 2.00 GiB requested (line 4)\n"),
+            "{}",
+            output.text()
+        );
+        let mut pipeline = Pipeline::start(&host, &["-"]);
+        pipeline.write(&bytes);
+        assert!(pipeline.finish().text().starts_with("CUDA out of memory on GPU 0"), "{name}");
+    }
+    // The beginning of a log whose end is missing is explained, and the rest is missed.
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    gzip.write_all(format!("{MESSAGE}{}", "step 1\n".repeat(50_000)).as_bytes()).expect("memory has room");
+    let gzip = gzip.finish().expect("memory has room");
+    let cut = host.path("cut.gz");
+    fs::write(&cut, &gzip[..gzip.len() - 9]).expect("/tmp has room");
+    let cut = cut.to_str().expect("UTF-8");
+    let output = host.run(["explain", cut]);
+    assert_eq!(output.code, OK);
+    assert_eq!(output.stderr, format!("gputop: only the beginning of {cut} could be read: its end is missing\n"));
+    assert_eq!(json(&host.run(["explain", "--json", cut]))["unread"][0]["reason"], "its end is missing");
+    fs::write(cut, b"PK\x03\x04 and more").expect("/tmp has room");
+    let output = host.run(["explain", cut]);
+    assert_eq!(output.code, ERROR);
+    assert!(
+        output.stderr.contains("it is compressed with zip: use `unzip -p FILE | gputop explain -`"),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]

@@ -1,29 +1,17 @@
 //! The lines of a log, which may be compressed.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, IsTerminal, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
 use zstd::stream::read::Decoder;
 
 use super::log::LogReader;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::commands::compressed_log::{self, OpenLog, ZSTD};
 use crate::commands::report;
 use crate::source::RecordingReader;
-
-const GZIP: &[u8] = &[0x1F, 0x8B];
-const ZSTD: &[u8] = &0xFD2F_B528_u32.to_le_bytes();
-/// Compressions that are not read: the first bytes, and the program that reads them.
-const OTHERS: [(&[u8], &str, &str); 4] = [
-    (b"BZh", "bzip2", "bzip2 -dc"),
-    (b"\xFD7zXZ", "xz", "xz -dc"),
-    (b"PK\x03\x04", "zip", "unzip -p"),
-    (b"\x04\x22\x4D\x18", "lz4", "lz4 -dc"),
-];
-/// The number of first bytes that tell a compression.
-const MAGIC: usize = 5;
 
 /// Reads the standard input to its end.
 pub(super) fn read_stdin(log: &mut LogReader) -> io::Result<()> {
@@ -47,8 +35,8 @@ pub(super) fn read_file(path: &Path, name: &Text, log: &mut LogReader) -> io::Re
 
 /// Whether a file is a recording in zstd frames, and not another text that was compressed with zstd.
 fn is_recording(path: &Path) -> bool {
-    let first = || -> io::Result<[u8; MAGIC]> {
-        let mut bytes = [0; MAGIC];
+    let first = || -> io::Result<[u8; ZSTD.len()]> {
+        let mut bytes = [0; ZSTD.len()];
         File::open(path)?.read_exact(&mut bytes)?;
         Ok(bytes)
     };
@@ -74,21 +62,10 @@ fn read_recording(path: &Path, name: &Text, log: &mut LogReader) -> io::Result<(
 }
 
 /// Reads a log, plain or compressed, and shows the progress on a terminal. `size` is 0 if it is not known.
-fn read(mut input: impl Read, name: &str, size: u64, log: &mut LogReader) -> io::Result<()> {
-    let mut first = Vec::new();
-    input.by_ref().take(MAGIC as u64).read_to_end(&mut first)?;
-    if let Some((_, compression, command)) = OTHERS.iter().find(|(magic, ..)| first.starts_with(magic)) {
-        let sentence = format!("it is compressed with {compression}: use `{command} FILE | gputop analyze -`");
-        return Err(io::Error::new(ErrorKind::InvalidData, sentence));
-    }
-    let is_gzip = first.starts_with(GZIP);
-    let is_zstd = first.starts_with(ZSTD);
-    let bytes = Cursor::new(first).chain(input);
-    match () {
-        () if is_gzip => read_lines(BufReader::with_capacity(ROOM, MultiGzDecoder::new(bytes)), name, 0, log),
-        () if is_zstd => read_lines(BufReader::with_capacity(ROOM, Decoder::new(bytes)?), name, 0, log),
-        () => read_lines(BufReader::with_capacity(ROOM, bytes), name, size, log),
-    }
+fn read(input: impl Read + 'static, name: &str, size: u64, log: &mut LogReader) -> io::Result<()> {
+    let OpenLog { text, is_compressed } = compressed_log::open(input, "analyze")?;
+    let size = if is_compressed { 0 } else { size };
+    read_lines(BufReader::with_capacity(ROOM, text), name, size, log)
 }
 
 /// Bytes of one read.

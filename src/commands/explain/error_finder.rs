@@ -5,12 +5,16 @@
 
 use std::sync::LazyLock;
 
+use aho_corasick::{AhoCorasick, Input};
 use regex::bytes::{Captures, Regex};
 
+use super::after_failure::AfterFailure;
+use super::failure_line::{self, FailureSign};
 use super::find::{self, LogRank};
-use super::known_errors::{self, AFTERMATH, ErrorForm, KnownError};
+use super::known_errors::{self, AFTERMATH, EarlierLine, ErrorForm, KnownError};
+use super::log_line::{is_code, is_definition, is_harmless, is_quotation, is_start, plain};
 use super::program::ProgramFinder;
-use super::{exact, log_pattern};
+use super::{exact, literal_search, log_pattern};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 
@@ -26,8 +30,12 @@ pub(super) struct FoundError {
     key: Option<String>,
     pub backend: Option<String>,
     pub line: u64,
+    /// The line of its last copy.
+    pub last_line: u64,
     pub ranks: Vec<LogRank>,
     pub count: u64,
+    /// Whether its form leaves open what another line of the same report may tell.
+    pub is_vague: bool,
     /// The form that is counted: one error may print several.
     form: usize,
 }
@@ -40,6 +48,19 @@ pub(super) struct AftermathLine {
     pub ranks: Vec<LogRank>,
 }
 
+/// A line that states a failure of memory in words that no known form has.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct UnknownLine {
+    pub line: u64,
+    /// The line of its last copy, which may have other numbers.
+    pub last_line: u64,
+    pub sign: FailureSign,
+    /// The text of the line, shortened.
+    pub text: Text,
+    /// The text without its digits, by which a copy is recognized.
+    shape: Vec<u8>,
+}
+
 #[derive(Default)]
 pub(super) struct LineFindings {
     /// The different errors, in the order of their first lines.
@@ -48,6 +69,10 @@ pub(super) struct LineFindings {
     pub programs: ProgramFinder,
     /// Whether a message of PyTorch advises `max_split_size_mb`, which PyTorch 1.10 to 2.0 do.
     pub advises_split_size: bool,
+    pub unknown: Vec<UnknownLine>,
+    /// Lines in which somebody else speaks of an error, as in a chat that a program prints.
+    pub quotations: Vec<u64>,
+    pub after: AfterFailure,
 }
 
 /// The most bytes of a line. The rest of a longer line is read as lines of their own.
@@ -58,85 +83,55 @@ const LONGEST_EXCERPT: usize = 240;
 const REPEATED: usize = 24;
 const MOST_ERRORS: usize = 100;
 const MOST_RANKS: usize = 1024;
+const MOST_UNKNOWN: usize = 100;
+const MOST_QUOTATIONS: usize = 4096;
 const SPLIT_SIZE: &str = "max_split_size_mb";
 /// A part of the line of torchrun's table that names a rank, some lines before its exit code.
 const TABLE_RANK: &str = "(local_rank: ";
 
 struct CompiledForm {
     form: &'static ErrorForm,
-    literal: Regex,
     pattern: Regex,
 }
 
 /// The table of known errors, ready to search.
 struct Patterns {
-    /// Any literal of the table.
-    literals: Regex,
+    /// Any literal of a known form, or of words that state a failure.
+    literals: AhoCorasick,
+    /// The literals of known forms.
+    known: AhoCorasick,
+    known_texts: Vec<&'static str>,
     errors: Vec<(&'static KnownError, Vec<CompiledForm>)>,
     aftermath: Vec<CompiledForm>,
+    earlier: Vec<(&'static EarlierLine, Regex)>,
 }
 
 static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
-    let compile = |form: &'static ErrorForm| CompiledForm {
-        form,
-        literal: log_pattern(&regex::escape(form.literal)),
-        pattern: log_pattern(form.pattern),
-    };
+    let compile = |form: &'static ErrorForm| CompiledForm { form, pattern: log_pattern(form.pattern) };
     let forms = || known_errors::all().flat_map(|error| error.forms).chain(AFTERMATH);
-    let literals: Vec<String> =
-        forms().map(|form| form.literal).chain([SPLIT_SIZE, TABLE_RANK]).map(regex::escape).collect();
+    let earlier = || forms().filter_map(|form| form.below);
+    let known_texts: Vec<&str> = forms()
+        .map(|form| form.literal)
+        .chain(earlier().map(|earlier| earlier.literal))
+        .chain([SPLIT_SIZE, TABLE_RANK])
+        .collect();
     Patterns {
-        literals: log_pattern(&literals.join("|")),
+        literals: literal_search(known_texts.iter().copied().chain(failure_line::literals())),
+        known: literal_search(known_texts.iter().copied()),
+        known_texts,
         errors: known_errors::all().map(|error| (error, error.forms.iter().map(compile).collect())).collect(),
         aftermath: AFTERMATH.iter().map(compile).collect(),
+        earlier: earlier().map(|earlier| (earlier, log_pattern(earlier.pattern))).collect(),
     }
 });
 
-static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
-    log_pattern(r"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|\^\[\[[0-9;]*m")
-});
-
-/// Text that shows that a line is source code, a command or prose: before the error.
-static CODE: LazyLock<Regex> = LazyLock::new(|| {
-    log_pattern(
-        r"(?x)
-        (?:^|[\s\]|>:;({\d]|│|❱)(?:raise|except|assert|return|elif|if|print|def|import|throw|catch|\#define)[\s(:]
-        | (?:print|log|logger|logging|warn|warnings|error|console|printf|fprintf|str|match|contains|startswith|endswith|find|search|compile)
-          (?:\.\w+)?\(
-        | (?:^|\s)(?:\#|//|/\*|>>>|\$|grep|rg|sed|awk|echo)\s
-        | \.(?:md|rst)[:-]\d+[:-]
-        | [!=]=\s*$
-        | \s=\s*[\x22']$
-        ",
-    )
-});
+/// Returns the literals of known forms that the line contains.
+fn known_literals(line: &[u8]) -> Vec<&'static str> {
+    PATTERNS.known.find_overlapping_iter(line).map(|found| PATTERNS.known_texts[found.pattern().as_usize()]).collect()
+}
 
 /// The line of torchrun's table that names a rank.
 static TABLE_LINE: LazyLock<Regex> = LazyLock::new(|| log_pattern(r"^rank\s*: (?P<rank>\d+) \(local_rank: \d+\)"));
-
-/// Text that says that nothing has failed.
-static HARMLESS: LazyLock<Regex> = LazyLock::new(|| {
-    log_pattern(
-        r"The caller indicates that this is not a failure|\] No valid triton configs|Ignoring this choice|[Ss]kipping tactic",
-    )
-});
-
-/// The text before an error is the start of its line, with a time, a rank, the name of an exception and so on.
-static START: LazyLock<Regex> = LazyLock::new(|| {
-    log_pattern(
-        r#"(?x)
-        (?: ^
-          | (?:[\])|>\#*;!]|│)[\ \t]*
-          | :[\ \t]*
-          | [\x22']\s*[=:]\s*[\x22']                              # in JSON: "message": "
-          | (?:Error|Exception|Warning|Failure)\([\x22']          # Python's repr of an exception
-          | \b(?:ERROR|WARNING|WARN|INFO|FATAL|CRITICAL|DEBUG|E|W|F|stderr|stdout|what\(\))[\ \t:]*
-          | [\d:.,+-]*\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?[\ \t]*(?:-[\ \t]*)?
-          | (?:\ -|\t-?|\ \ )[\ \t]*
-          | [\w.]+(?:Error|Exception):?\s*
-        )$"#,
-    )
-});
 
 #[derive(Default)]
 pub(super) struct ErrorFinder {
@@ -147,6 +142,15 @@ pub(super) struct ErrorFinder {
     lines: u64,
     /// The rank whose failure torchrun's table tells next.
     table_rank: Option<LogRank>,
+    /// The last lines that forms need above their own, with the groups of their patterns.
+    earlier: Vec<EarlierMatch>,
+}
+
+/// A line that a form needs above its own.
+struct EarlierMatch {
+    earlier: &'static EarlierLine,
+    line: u64,
+    groups: Vec<(&'static str, String)>,
 }
 
 impl ErrorFinder {
@@ -186,60 +190,141 @@ impl ErrorFinder {
     fn read_lines(&mut self, bytes: &[u8]) {
         self.findings.programs.scan(bytes);
         let mut done = 0;
-        while let Some(found) = PATTERNS.literals.find_at(bytes, done) {
+        while let Some(found) = PATTERNS.literals.find(Input::new(bytes).range(done..)) {
             let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
             let start = bytes[..found.start()].iter().rposition(is_end).map_or(0, |at| at + 1);
             let end = bytes[found.end()..].iter().position(is_end).map_or(bytes.len(), |at| found.end() + at);
-            self.lines += count_lines(&bytes[done.min(start)..start]);
+            self.pass_over(&bytes[done.min(start)..start]);
+            self.findings.after.read(&bytes[start..end], self.lines + 1);
             self.read_line(&bytes[start..end]);
             done = end;
         }
-        self.lines += count_lines(&bytes[done..]);
+        self.pass_over(&bytes[done..]);
+    }
+
+    /// Reads whole lines without a literal.
+    fn pass_over(&mut self, bytes: &[u8]) {
+        self.findings.after.read(bytes, self.lines + 1);
+        self.lines += count_lines(bytes);
     }
 
     fn read_line(&mut self, raw: &[u8]) {
-        self.findings.advises_split_size |= contains(raw, SPLIT_SIZE);
         let line = plain(raw);
-        if let Some(groups) = TABLE_LINE.captures(&line) {
+        let literals = known_literals(&line);
+        if !literals.is_empty() && (self.is_quoted(&line) || self.read_known(&line, &literals)) {
+            return;
+        }
+        if let Some(sign) = failure_line::sign(&line)
+            && !self.is_quoted(&line)
+        {
+            self.findings.after.watch(self.lines + 1);
+            self.keep_unknown(sign, &line);
+        }
+    }
+
+    /// Whether somebody else speaks in the line. Remembers such a line.
+    fn is_quoted(&mut self, line: &[u8]) -> bool {
+        let is_quoted = is_quotation(line);
+        if is_quoted && self.findings.quotations.len() < MOST_QUOTATIONS {
+            self.findings.quotations.push(self.lines + 1);
+        }
+        is_quoted
+    }
+
+    /// Reads a line with literals of known forms. Returns whether such a form claims it.
+    fn read_known(&mut self, line: &[u8], literals: &[&str]) -> bool {
+        self.findings.advises_split_size |= literals.contains(&SPLIT_SIZE);
+        if let Some(groups) = TABLE_LINE.captures(line) {
             let rank = String::from_utf8_lossy(&groups["rank"]).parse().ok();
             self.table_rank = rank.map(LogRank::Global);
         }
+        self.remember(line, literals);
         for (error, forms) in &PATTERNS.errors {
-            for (at, CompiledForm { form, literal, pattern }) in forms.iter().enumerate() {
-                if literal.is_match(&line)
-                    && let Some(groups) = pattern.captures(&line)
-                    && is_event(&line, &groups, form)
+            for (at, CompiledForm { form, pattern }) in forms.iter().enumerate() {
+                if literals.contains(&form.literal)
+                    && let Some(groups) = pattern.captures(line)
+                    && is_event(line, &groups, form)
+                    && form.below.is_none_or(|earlier| self.above(earlier).is_some())
                 {
-                    return self.keep(error, at, form, &line, &groups);
+                    self.findings.after.watch(self.lines + 1);
+                    self.keep(error, at, form, line, &groups);
+                    return true;
                 }
             }
         }
-        for CompiledForm { form, literal, pattern } in &PATTERNS.aftermath {
-            if literal.is_match(&line)
-                && let Some(groups) = pattern.captures(&line)
-                && is_event(&line, &groups, form)
+        for CompiledForm { form, pattern } in &PATTERNS.aftermath {
+            if literals.contains(&form.literal)
+                && let Some(groups) = pattern.captures(line)
+                && is_event(line, &groups, form)
             {
-                return self.keep_aftermath(form.sentence, &line, &groups);
+                self.keep_aftermath(form.sentence, line, &groups);
+                return true;
             }
         }
+        false
+    }
+
+    /// Remembers the line if a form needs it above its own.
+    fn remember(&mut self, line: &[u8], literals: &[&str]) {
+        for (earlier, pattern) in &PATTERNS.earlier {
+            if literals.contains(&earlier.literal)
+                && let Some(groups) = pattern.captures(line)
+            {
+                let value = |name| Some((name, String::from_utf8_lossy(groups.name(name)?.as_bytes()).into_owned()));
+                let groups = pattern.capture_names().flatten().filter_map(value).collect();
+                self.earlier.retain(|known| known.earlier != *earlier);
+                self.earlier.push(EarlierMatch { earlier, line: self.lines + 1, groups });
+            }
+        }
+    }
+
+    /// Returns the line above this one that a form needs. `None` if there is none, or it is too far away.
+    fn above(&self, earlier: &EarlierLine) -> Option<&EarlierMatch> {
+        let is_near = |known: &&EarlierMatch| self.lines + 1 - known.line <= earlier.within;
+        self.earlier.iter().find(|known| known.earlier == earlier).filter(is_near)
+    }
+
+    fn keep_unknown(&mut self, sign: FailureSign, line: &[u8]) {
+        let (number, unknown) = (self.lines + 1, &mut self.findings.unknown);
+        let shape: Vec<u8> = line.iter().filter(|byte| !byte.is_ascii_digit()).take(LONGEST_EXCERPT).copied().collect();
+        if let Some(known) = unknown.iter_mut().find(|known| known.shape == shape) {
+            known.last_line = number;
+            return;
+        }
+        if unknown.len() >= MOST_UNKNOWN {
+            // A line whose words alone count tells nothing when the log goes on.
+            let Some(stale) = unknown.iter().position(|known| known.sign == FailureSign::WordsAlone) else { return };
+            unknown.remove(stale);
+        }
+        unknown.push(UnknownLine { line: number, last_line: number, sign, text: excerpt(line, 0), shape });
     }
 
     fn keep(&mut self, error: &'static KnownError, at: usize, form: &ErrorForm, line: &[u8], groups: &Captures<'_>) {
         let text = |name: &str| groups.name(name).map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
         let of_table = groups.name("in_table").and_then(|_| self.table_rank.take());
         let (key, rank) = (text("key"), of_table.or_else(|| rank(line, groups)));
+        let is_vague = groups.name("vague").is_some();
+        let values =
+            form.below.and_then(|earlier| self.above(earlier)).map_or(Vec::new(), |found| found.groups.clone());
+        let number = self.lines + 1;
+        let start = groups.get(0).map_or(0, |whole| whole.start());
+        let backend = text("backend").map(|name| name.to_uppercase().replace("UR", "XPU").replace("ROCM", "ROCm"));
+        let fill = |template: &str| fill(template, groups, &values, backend.as_deref());
         let known = self.findings.errors.iter_mut().find(|found| found.error.cause == error.cause && found.key == key);
         if let Some(known) = known {
             known.count += u64::from(known.form == at);
+            known.last_line = number;
+            if known.is_vague && !is_vague {
+                (known.title, known.sentence, known.excerpt) =
+                    (fill(error.title), fill(form.sentence), excerpt(line, start));
+                (known.error, known.form, known.is_vague) = (error, at, false);
+            }
             known.ranks.extend(rank.filter(|rank| !known.ranks.contains(rank) && known.ranks.len() < MOST_RANKS));
             return;
         }
         if self.findings.errors.len() >= MOST_ERRORS {
             return;
         }
-        let start = groups.get(0).map_or(0, |whole| whole.start());
-        let backend = text("backend").map(|name| name.to_uppercase().replace("UR", "XPU"));
-        let fill = |template: &str| fill(template, groups, backend.as_deref());
         self.findings.errors.push(FoundError {
             error,
             title: fill(error.title),
@@ -247,9 +332,11 @@ impl ErrorFinder {
             excerpt: excerpt(line, start),
             key,
             backend: backend.clone(),
-            line: self.lines + 1,
+            line: number,
+            last_line: number,
             ranks: rank.into_iter().collect(),
             count: 1,
+            is_vague,
             form: at,
         });
     }
@@ -270,30 +357,14 @@ fn count_lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-fn contains(line: &[u8], literal: &str) -> bool {
-    line.windows(literal.len()).any(|window| window == literal.as_bytes())
-}
-
-/// Returns the line without colours, frames and the shell of a container's JSON log.
-fn plain(raw: &[u8]) -> Vec<u8> {
-    let line = ESCAPES.replace_all(raw, b"".as_slice());
-    let line = line.trim_ascii();
-    let line = ["│", "┃", "|"].iter().fold(line, |line, frame| {
-        let line = line.strip_suffix(frame.as_bytes()).unwrap_or(line);
-        line.strip_prefix(frame.as_bytes()).unwrap_or(line)
-    });
-    let line = line.strip_prefix(br#"{"log":""#.as_slice()).unwrap_or(line);
-    line.trim_ascii().to_vec()
-}
-
 /// Whether the match is an error, and not a line of source code or prose that mentions one.
 fn is_event(line: &[u8], groups: &Captures<'_>, form: &ErrorForm) -> bool {
-    let start = groups.get(0).map_or(0, |whole| whole.start());
-    let before = &line[..start];
-    if CODE.is_match(before) {
+    let Some(whole) = groups.get(0) else { return false };
+    let (before, after) = (&line[..whole.start()], &line[whole.end()..]);
+    if is_code(before) || is_harmless(line) {
         return false;
     }
-    (form.starts_anywhere || START.is_match(before)) && !HARMLESS.is_match(line)
+    if form.starts_anywhere { !failure_line::is_prose(before) && !is_definition(after) } else { is_start(before) }
 }
 
 fn rank(line: &[u8], groups: &Captures<'_>) -> Option<LogRank> {
@@ -307,20 +378,26 @@ fn rank(line: &[u8], groups: &Captures<'_>) -> Option<LogRank> {
     })
 }
 
-/// Puts the groups of a match into a sentence. Groups whose names start with `bytes` are written as amounts.
-fn fill(template: &str, groups: &Captures<'_>, backend: Option<&str>) -> String {
+/// Puts the groups of a match, and those of an earlier line, into a sentence. Groups whose names start with `bytes` or `kib` are
+/// written as amounts.
+fn fill(template: &str, groups: &Captures<'_>, earlier: &[(&str, String)], backend: Option<&str>) -> String {
     let mut filled = String::new();
     for (at, part) in template.split(['{', '}']).enumerate() {
         if at % 2 == 0 {
             filled.push_str(part);
             continue;
         }
+        let of_earlier = || earlier.iter().find(|(name, _)| *name == part).map(|(_, value)| value.clone());
         let value = groups.name(part).map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
+        let value = value.or_else(of_earlier);
+        let amount = |value: String, unit: u64| {
+            let number: Result<u64, _> = value.replace(',', "").parse();
+            number.map_or(value, |number| exact(Bytes(number.saturating_mul(unit))))
+        };
         let value = match part {
             "backend" => Some(backend.unwrap_or("CUDA").to_owned()),
-            _ if part.starts_with("bytes") => {
-                value.map(|value| value.replace(',', "").parse().map_or(value, |bytes| exact(Bytes(bytes))))
-            }
+            _ if part.starts_with("bytes") => value.map(|value| amount(value, 1)),
+            _ if part.starts_with("kib") => value.map(|value| amount(value, 1 << 10)),
             _ => value,
         };
         filled.push_str(&value.unwrap_or_else(|| "?".to_owned()));

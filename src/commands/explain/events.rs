@@ -12,7 +12,8 @@ pub(super) enum LogEvent {
 }
 
 /// Causes that a log often names after what they caused: the kernel's and Slurm's lines come when the job has ended.
-const NAMED_LATE: [&str; 3] = ["kernel_oom_killer", "slurm_oom_kill", "ray_memory_monitor"];
+const NAMED_LATE: [&str; 6] =
+    ["cgroup_limit", "earlyoom", "job_memory_limit", "kernel_oom_killer", "ray_memory_monitor", "slurm_oom_kill"];
 
 impl LogEvent {
     pub(super) fn cause(&self) -> &'static str {
@@ -56,6 +57,10 @@ impl LogEvent {
             (Self::Message(_), _) => self.is_retried() && !other.is_retried(),
             // A program that catches the exception often prints it without figures as well.
             (Self::Error(found), Self::Message(_)) => bare.contains(&found.error.cause) && !other.is_retried(),
+            // Lines that begin and end each report of the kernel do not say whose memory was full.
+            (Self::Error(found), Self::Error(other)) if found.is_vague && found.error.cause == "kernel_oom_killer" => {
+                other.error.cause == "cgroup_limit"
+            }
             (Self::Error(found), Self::Error(other)) => other.error.absorbs.contains(&found.error.cause),
         }
     }

@@ -35,6 +35,8 @@ pub(super) struct FoundMessage {
     pub message: OomMessage,
     /// The line of its start, counted from 1.
     pub line: u64,
+    /// The line of the start of its last copy.
+    pub last_line: u64,
     /// The ranks that wrote the message, if the log names them.
     pub ranks: Vec<LogRank>,
     pub count: u64,
@@ -137,7 +139,10 @@ impl MessageFinder {
         self.log.found = complete;
         for part in cut {
             match self.log.found.iter_mut().find(|whole| part.message.is_part_of(&whole.message)) {
-                Some(whole) => whole.count += part.count,
+                Some(whole) => {
+                    whole.count += part.count;
+                    whole.last_line = whole.last_line.max(part.last_line);
+                }
                 None => self.insert(part),
             }
         }
@@ -285,13 +290,15 @@ impl MessageFinder {
         let rank = rank(&partial.prefix);
         if let Some(known) = self.log.found.iter_mut().find(|found| found.message == message) {
             known.count += 1;
+            known.last_line = known.last_line.max(partial.line);
             if let Some(rank) = rank.filter(|rank| !known.ranks.contains(rank) && known.ranks.len() < MOST_RANKS) {
                 known.ranks.push(rank);
             }
         } else if self.log.found.len() >= MOST_KEPT {
             self.log.left_out += 1;
         } else {
-            self.insert(FoundMessage { message, line: partial.line, ranks: rank.into_iter().collect(), count: 1 });
+            let (line, ranks) = (partial.line, rank.into_iter().collect());
+            self.insert(FoundMessage { message, line, last_line: line, ranks, count: 1 });
         }
     }
 
@@ -309,6 +316,7 @@ fn clean(line: &[u8]) -> String {
     // Docker's log format.
     let inner = text.strip_prefix(r#"{"log":""#).and_then(|rest| rest.split_once(r#"","stream":"#));
     let text = inner.map_or(text, |(log, _)| log);
+    let text = if text.contains("&nbsp;") { &text.replace("&nbsp;", "") } else { text };
     let text = if text.contains('\\') { text.replace("\\n", "").replace("\\r", "") } else { text.to_owned() };
     if text.is_ascii() { text } else { text.chars().filter(|character| !character.is_whitespace()).collect() }
 }

@@ -3,13 +3,15 @@
 use serde_json::{Value, json};
 
 use super::breakdown::{MemoryOwner, WriterName};
-use super::error_finder::AftermathLine;
+use super::error_finder::{AftermathLine, UnknownLine};
 use super::events::LogEvent;
 use super::find::LogRank;
 use super::message::RoundedAmount;
 use super::other_processes::OtherProcesses;
 use super::program::Program;
 use super::reason_sentence::sentence;
+use super::scan::RecoveredFailure;
+use super::text::MOST_UNKNOWN;
 use super::{ExplainedEvent, ExplainedMessage, LogSource, exact};
 use crate::base::units::Bytes;
 use crate::commands::output::advice_json;
@@ -30,11 +32,30 @@ pub(super) fn to_json(events: &[ExplainedEvent<'_>], sources: &[LogSource], proc
         };
         source.log.aftermath.iter().map(line).collect::<Vec<_>>()
     });
+    let unknown = sources.iter().flat_map(|source| {
+        let line = |unknown: &UnknownLine| json!({ "source": source.name, "line": unknown.line, "text": unknown.text });
+        source.log.unknown.iter().take(MOST_UNKNOWN).map(line).collect::<Vec<_>>()
+    });
+    let recovered = sources.iter().flat_map(|source| {
+        let line = |failure: &RecoveredFailure| {
+            json!({ "source": source.name, "line": failure.line, "continued_line": failure.continued })
+        };
+        source.log.recovered.iter().map(line).collect::<Vec<_>>()
+    });
+    let unread = sources.iter().filter_map(|source| {
+        source
+            .unread
+            .as_ref()
+            .map(|reason| json!({ "source": source.name, "lines": source.log.lines, "reason": reason }))
+    });
     json!({
         "schema": Snapshot::SCHEMA,
         "messages": events.iter().map(|event| event_json(event, processes)).collect::<Vec<_>>(),
         "messages_left_out": left_out,
         "aftermath": aftermath.collect::<Vec<_>>(),
+        "unrecognised_lines": unknown.collect::<Vec<_>>(),
+        "recovered_lines": recovered.collect::<Vec<_>>(),
+        "unread": unread.collect::<Vec<_>>(),
     })
 }
 

@@ -45,7 +45,7 @@ Cuda failure 2 'out of memory'"),
     ("vllm_startup_memory", "AssertionError: Error in memory profiling. Initial free memory 10.2 GiB, current free memory 12.1 GiB."),
     ("sglang_memory", "RuntimeError: Not enough memory. Please try increasing --mem-fraction-static."),
     ("sglang_memory", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. self.server_args.mem_fraction_static=0.7"),
-    ("shared_memory", "RuntimeError: unable to open shared memory object </torch_12345_678> in read-write mode: Too many open files (24)"),
+    ("open_files", "RuntimeError: unable to open shared memory object </torch_12345_678> in read-write mode: Too many open files (24)"),
     ("shared_memory", "RuntimeError: unable to write to file </torch_1234_5678_0>: No space left on device (28)"),
     ("shared_memory", "RuntimeError: unable to mmap 1024 bytes from file </torch_12>: Cannot allocate memory (12)"),
     ("shared_memory", "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1234'"),
@@ -70,9 +70,9 @@ Cuda failure 2 'out of memory'"),
     ("host_allocator", "terminate called after throwing an instance of 'std::bad_alloc'
   what():  std::bad_alloc"),
     ("host_allocator", "MemoryError"),
-    ("host_allocator", "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: rmm"),
+    ("rmm", "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: rmm"),
     ("host_allocator", "OSError: [Errno 12] Cannot allocate memory"),
-    ("kernel_oom_killer", "May  3 10:11:12 host kernel: Memory cgroup out of memory: Killed process 4242 (python) total-vm:100kB, anon-rss:64000000kB, file-rss:0kB"),
+    ("cgroup_limit", "May  3 10:11:12 host kernel: Memory cgroup out of memory: Killed process 4242 (python) total-vm:100kB, anon-rss:64000000kB, file-rss:0kB"),
     ("kernel_oom_killer", "[123.4] Out of memory: Kill process 4242 (python) score 950 or sacrifice child"),
     ("slurm_oom_kill", "slurmstepd: error: Detected 3 oom_kill events in StepId=123.0. Some of the step tasks have been OOM Killed."),
     ("slurm_oom_kill", "slurmstepd: error: Job 123 exceeded memory limit (4194304 > 4096000), being killed"),
@@ -105,6 +105,71 @@ Device limit            : 24.00 GiB
 Free (according to CUDA): 0 bytes
 PyTorch limit (set by user-supplied memory fraction)
                         : 17179869184.00 GiB"),
+    ("cgroup_limit", "time=\"2025-09-02T10:15:44Z\" level=info msg=\"TaskOOM event container_id:\\\"abc\\\"\""),
+    ("cgroup_limit", "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/kubepods,task_memcg=/kubepods,task=python,pid=461754,uid=0"),
+    ("pinned_memory", "2024-01-01 E failed to alloc 8589934592 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
+    ("pinned_memory", "    return data.pin_memory(device)\nRuntimeError: CUDA error: out of memory"),
+    ("pinned_memory", "ggml_cuda_host_malloc: failed to allocate 4096.00 MiB of pinned memory: out of memory"),
+    ("pinned_memory", "ncclUnhandledCudaError: Call to CUDA function failed. Last error: Failed to CUDA host alloc 1376256 bytes"),
+    ("pinned_memory", "RuntimeError: cudaHostAlloc failed: out of memory"),
+    ("rmm", "MemoryError: std::bad_alloc: out_of_memory: CUDA error (failed to allocate 8589934592 bytes) at: /opt/include/rmm/mr/device/cuda_async_view_memory_resource.hpp:100"),
+    ("rmm", "MemoryError: std::bad_alloc: out_of_memory: RMM failure at: pool_memory_resource.hpp:277: Maximum pool size exceeded"),
+    ("job_memory_limit", "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit."),
+    ("job_memory_limit", "=>> PBS: job killed: mem 33554432kb exceeded limit 16777216kb"),
+    ("job_memory_limit", "ExecutorLostFailure: Container killed by YARN for exceeding memory limits. 5.5 GB of 5.5 GB physical memory used."),
+    ("job_memory_limit", "OutOfMemoryError: Container killed due to memory usage"),
+    ("job_memory_limit", "distributed.nanny.memory - WARNING - Worker tcp://127.0.0.1:4 (pid=12) exceeded 95% memory budget. Restarting..."),
+    ("evicted", "Warning  Evicted  2m  kubelet  The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."),
+    ("notebook_memory", "Your notebook tried to allocate more memory than is available. It has restarted."),
+    ("notebook_memory", "Your session crashed after using all available RAM."),
+    ("jvm_heap", "java.lang.OutOfMemoryError: Java heap space"),
+    ("earlyoom", "earlyoom[812]: sending SIGTERM to process 12345 uid 1000 \"python\": badness 900, VmRSS 28000 MiB"),
+    ("open_files", "RuntimeError: received 0 items of ancdata"),
+    ("vllm_warmup_memory", "RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. Please try lowering `max_num_seqs`"),
+    ("vllm_wake_up", "RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62"),
+    ("sglang_memory", "Exception: Capture cuda graph failed: CUDA error: out of memory"),
+    ("tensorrt_llm", "[TRT-LLM] [RANK 1] [E] Failed to initialize executor on rank 1: Executor creation failed due to insufficient GPU memory."),
+    ("metal", "error: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"),
+    ("metal", "RuntimeError: [metal::malloc] Attempting to allocate 48736917632 bytes which is greater than the maximum allowed buffer size of 30150672384 bytes."),
+    ("cuda_out_of_memory", "ROCm error: out of memory"),
+    ("cuda_out_of_memory", "terminate called after throwing an instance of 'thrust::system::system_error'\n  what():  parallel_for failed: out of memory"),
+    ("cuda_out_of_memory", "Error out of memory at line 88 in file D:\\a\\csrc\\ops.cu"),
+    ("cuda_out_of_memory", "Error: DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")"),
+    ("cuda_out_of_memory", "Cuda error: 2 (out of memory)"),
+    ("cuda_out_of_memory", "CUDA Error 2: out of memory"),
+    ("cuda_out_of_memory", "ERROR: cudaErrorMemoryAllocation"),
+    ("cuda_out_of_memory", "CUDA Runtime Error: cudaErrorMemoryAllocation (2)"),
+    ("cuda_out_of_memory", "lightgbm.basic.LightGBMError: [CUDA] out of memory /tmp/x/cuda_utils.cu 12"),
+    ("cuda_out_of_memory", "mxnet.base.MXNetError: [12:11:09] src/storage/./pooled_storage_manager.h:161: cudaMalloc retry failed: out of memory"),
+    ("cuda_out_of_memory", "UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Error 2: out of memory (Triggered internally)"),
+    ("cuda_library", "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
+    ("cuda_library", "cuFFT error: CUFFT_ALLOC_FAILED"),
+    ("nccl", "Failed to CUDA calloc async 608 bytes"),
+    ("xla", "RuntimeError: Bad StatusOr access: RESOURCE_EXHAUSTED: Attempting to reserve 10.51G at the bottom of memory. That was not possible. There are 8.97G free, 0B reserved, and 8.97G reservable."),
+    ("paddle", "Out of memory error on GPU 0. Cannot allocate 98.000244MB memory on GPU 0, 6.000000GB memory has been allocated and available memory is only 0.000000B."),
+    ("cuda_jl", "ERROR: LoadError: Out of GPU memory trying to allocate 4.000 GiB"),
+    ("gaudi", "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::1073741824 (1024)MB"),
+    ("llama_cpp", "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache"),
+    ("llama_cpp", "llama_kv_cache_update_impl: failed to allocate compute buffers"),
+    ("slurm_oom_kill", "37205392         train2        gpu       proj         16 OUT_OF_ME+    0:125"),
+    ("slurm_oom_kill", "slurmstepd: error: Exceeded step memory limit at some point."),
+    ("slurm_oom_kill", "slurmstepd: error: *** JOB 991 ON gpu07 CANCELLED AT 2025-09-02T10:00:00 DUE TO MEMORY LIMIT ***"),
+    ("kernel_oom_killer", "systemd[1]: train.service: A process of this unit has been killed by the OOM killer."),
+    ("kernel_oom_killer", "systemd[1]: train.service: Failed with result 'oom-kill'."),
+    ("shared_memory", "RuntimeError: unable to allocate shared memory(shm) for file </torch_31245_1934>: Resource temporarily unavailable (11)"),
+    ("shared_memory", "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGBUS"),
+    ("shared_memory", "  traceback : Signal 7 (SIGBUS) received by PID 14750"),
+    ("shared_memory", "Fatal Python error: Bus error"),
+    ("host_allocator", "memory allocation of 8589934592 bytes failed"),
+    ("host_allocator", "bash: fork: Cannot allocate memory"),
+    ("host_allocator", "OSError: Unable to mmap 8589934592 bytes from file <model.safetensors>: Cannot allocate memory (12)"),
+    ("killed", "joblib.externals.loky.process_executor.TerminatedWorkerError: A worker process was unexpectedly terminated.\n\nThe exit codes of the workers are {SIGKILL(-9)}"),
+    ("killed", "[2025-09-02 10:00:00] [1] [ERROR] Worker (pid:12) was sent SIGKILL! Perhaps out of memory?"),
+    ("killed", "mpirun noticed that process rank 0 with PID 0 on node n1 exited on signal 9 (Killed)."),
+    ("killed", "c++: fatal error: Killed signal terminated program cc1plus"),
+    ("killed", "srun: error: gpu07: task 0: Killed"),
+    ("killed", "systemd[1]: train.service: Main process exited, code=killed, status=9/KILL"),
+    ("killed", "            \"OOMKilled\": false,\n            \"ExitCode\": 137,"),
 ];
 
 #[test]
@@ -194,4 +259,75 @@ fn figures_that_contradict_each_other_are_said_before_the_bar() {
     );
     let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no `{words}` in {page}"));
     assert!(at("do not add up") < at("####"), "{page}");
+}
+
+#[test]
+fn the_memory_that_was_missing_is_named() {
+    // Each log with words that its report has, and words that it does not have.
+    for (log, words, wrong) in [
+        (
+            "MemoryError: std::bad_alloc: out_of_memory: CUDA error (failed to allocate 8589934592 bytes) at: /rmm/mr/device/x.hpp:100\n",
+            "asked the driver for 8.00 GiB, and the GPU had no room. This is the GPU's memory",
+            "not the GPU's",
+        ),
+        (
+            "E cuda_driver.cc:1065] failed to alloc 8589934592 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n",
+            "asked for 8.00 GiB of pinned host memory",
+            "TensorFlow is out of GPU memory",
+        ),
+        (
+            "  File \"/env/torch/utils/data/_utils/pin_memory.py\", line 57, in pin_memory\n    return data.pin_memory(device)\n           \
+             ^^^^\ntorch.AcceleratorError: CUDA error: out of memory\n",
+            "The driver could not pin host memory",
+            "The driver itself had no memory left",
+        ),
+        (
+            "[1.1] python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=829\n\
+             [1.2] memory: usage 67108864kB, limit 67108864kB, failcnt 88211\n\
+             [1.3] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/kubepods.slice,task=pt_main_thread,pid=461754,uid=0\n\
+             [1.4] Memory cgroup out of memory: Killed process 461754 (pt_main_thread) total-vm:124964936kB, anon-rss:66203112kB\n\
+             [1.5] oom_reaper: reaped process 461754 (pt_main_thread), now anon-rss:0kB, file-rss:0kB\n",
+            "The kernel ended process 461754 (pt_main_thread), which held 63.14 GiB, because its container or job (memory cgroup) used \
+             64.00 GiB of the 64.00 GiB that it may.",
+            "the host had no memory left",
+        ),
+    ] {
+        let page = report(log);
+        assert!(page.contains(words) && !page.contains(wrong), "{page}");
+        assert!(!page.contains("different errors"), "{page}");
+    }
+}
+
+#[test]
+fn a_failure_after_which_the_program_continued_is_no_cause() {
+    const FAILED: &str = "RuntimeError: CUDA out of memory.\n";
+    for (log, continued) in [
+        (
+            "[TP4] KV cache pool is full. Retract requests. #retracted_reqs: 3\n[TP4] Decode batch, #running-req: 120\n",
+            None,
+        ),
+        (
+            "E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 51748.72 MiB on device 1: cudaMalloc failed: out of memory\n\
+             E graph_reserve: failed to allocate compute buffers\n\
+             W sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism\n\
+             I main: server is listening on http://127.0.0.1:8080\n",
+            Some(3),
+        ),
+        (
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.10 GiB is free.\n\
+             Decreasing batch size to: 32\nTrying batch size 32\nTraining completed.\n",
+            Some(2),
+        ),
+    ] {
+        let json = explained(find(log.as_bytes()));
+        assert_eq!(json["messages"].as_array().map(Vec::len), Some(0), "{json:#}");
+        assert_eq!(json["unrecognised_lines"].as_array().map(Vec::len), Some(0), "{json:#}");
+        assert_eq!(json["recovered_lines"][0]["continued_line"].as_u64(), continued, "{json:#}");
+    }
+    // The last of several failures counts, and so does a search that found no batch size.
+    let json = explained(find(format!("{FAILED}Decreasing batch size to: 32\nepoch 1\n{FAILED}").as_bytes()));
+    assert_eq!(json["messages"][0]["count"], 2, "{json:#}");
+    let log =
+        format!("{FAILED}Decreasing batch size to: 1\nRuntimeError: No executable batch size found, reached zero.\n");
+    assert_eq!(explained(find(log.as_bytes()))["messages"][0]["cause"], "pytorch");
 }

@@ -1,8 +1,9 @@
 //! Reads a log once, for PyTorch's messages and for known errors.
 
-use super::error_finder::{AftermathLine, ErrorFinder};
+use super::error_finder::{AftermathLine, ErrorFinder, LineFindings, UnknownLine};
 use super::events::{self, LogEvent};
-use super::find::MessageFinder;
+use super::failure_line::FailureSign;
+use super::find::{FoundMessage, MessageFinder};
 use super::program::{self, Program};
 
 #[derive(Default)]
@@ -16,6 +17,10 @@ pub(super) struct LogScanner {
 pub(super) struct ScannedLog {
     /// The events, each with whether it is a consequence of another one.
     pub events: Vec<(LogEvent, bool)>,
+    /// Failures after which the program continued.
+    pub recovered: Vec<RecoveredFailure>,
+    /// Lines that state a failure in words that no known form has, before the events.
+    pub unknown: Vec<UnknownLine>,
     /// Lines that follow from an event.
     pub aftermath: Vec<AftermathLine>,
     pub program: Option<Program>,
@@ -26,6 +31,14 @@ pub(super) struct ScannedLog {
     pub lines: u64,
 }
 
+/// A failure after which the program continued.
+#[cfg_attr(test, derive(Debug, Clone, PartialEq))]
+pub(super) struct RecoveredFailure {
+    pub line: u64,
+    /// The line in which the program says that it continued.
+    pub continued: u64,
+}
+
 impl LogScanner {
     pub(super) fn scan(&mut self, bytes: &[u8]) {
         self.messages.scan(bytes);
@@ -33,12 +46,25 @@ impl LogScanner {
     }
 
     pub(super) fn finish(self) -> ScannedLog {
-        let messages = self.messages.finish();
-        let lines = self.lines.finish();
+        let mut messages = self.messages.finish();
+        let mut lines = self.lines.finish();
+        messages.found.retain(|found| {
+            let is_quoted = |line| lines.quotations.contains(&line);
+            !(is_quoted(found.line) && is_quoted(found.last_line))
+        });
+        let recovered = take_recovered(&mut messages.found, &mut lines);
         let events = events::in_order(messages.found, lines.errors);
         let causes: Vec<&str> = events.iter().map(|(event, _)| event.cause()).collect();
+        // Lines below an event most often say the same again, or follow from it.
+        let first = events.iter().map(|(event, _)| event.line()).min().unwrap_or(u64::MAX);
+        lines.unknown.retain(|unknown| {
+            let counts = unknown.sign == FailureSign::Error || lines.after.ends_soon(unknown.last_line, messages.lines);
+            counts && unknown.line < first
+        });
         ScannedLog {
             events,
+            recovered,
+            unknown: lines.unknown,
             aftermath: lines.aftermath,
             program: program::decisive(&lines.programs.found, &causes),
             advises_split_size: lines.advises_split_size,
@@ -46,4 +72,23 @@ impl LogScanner {
             lines: messages.lines,
         }
     }
+}
+
+/// Takes out the failures after which the program continued, unless a search for a batch size has failed in the end.
+fn take_recovered(messages: &mut Vec<FoundMessage>, lines: &mut LineFindings) -> Vec<RecoveredFailure> {
+    if lines.errors.iter().any(|found| found.error.cause == "batch_size_search") {
+        return Vec::new();
+    }
+    let mut recovered = Vec::new();
+    let mut remains = |line: u64, last_line: u64| {
+        let continued = lines.after.continued(last_line);
+        recovered.extend(continued.map(|continued| RecoveredFailure { line, continued }));
+        continued.is_none()
+    };
+    messages.retain(|found| remains(found.line, found.last_line));
+    lines.errors.retain(|found| !found.error.may_be_recovered() || remains(found.line, found.last_line));
+    lines.unknown.retain(|unknown| remains(unknown.line, unknown.last_line));
+    recovered.sort_by_key(|failure| (failure.line, failure.continued));
+    recovered.dedup_by_key(|failure| failure.continued);
+    recovered
 }

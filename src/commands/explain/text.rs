@@ -1,13 +1,13 @@
 //! The explanation as text: a bar of the GPU's memory, its parts, the reason, and what to try first.
 
 use super::breakdown::{ContradictoryFigures, MemoryOwner, MessageBreakdown, WriterName};
-use super::error_finder::AftermathLine;
+use super::error_finder::{AftermathLine, UnknownLine};
 use super::events::LogEvent;
 use super::find::LogRank;
 use super::message::{MessageForm, OomMessage, RoundedAmount};
 use super::other_processes::OtherProcesses;
 use super::reason_sentence::sentence;
-use super::scan::ScannedLog;
+use super::scan::{RecoveredFailure, ScannedLog};
 use super::{ExplainedEvent, ExplainedMessage, LogSource, exact};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
@@ -15,6 +15,8 @@ use crate::commands::output::{StyledText, TextStyle};
 use crate::model::Advice;
 
 const INDENT: usize = 2;
+/// The most lines of a log that are shown because they state a failure in unknown words.
+pub(super) const MOST_UNKNOWN: usize = 5;
 
 pub(super) fn format(
     events: &[ExplainedEvent<'_>],
@@ -38,7 +40,25 @@ pub(super) fn format(
         text.line("");
         text.paragraph(0, sentence);
     }
+    for sentence in unknown_lines(sources) {
+        text.line("");
+        text.paragraph(INDENT, sentence);
+    }
     text.finish()
+}
+
+/// Returns the lines that state a failure of memory in words that no known form has, each with its number.
+pub(super) fn unknown_lines(sources: &[LogSource]) -> Vec<String> {
+    let of_source = |source: &LogSource| {
+        let place = source.name.as_ref().map_or_else(String::new, |name| format!("{name}; "));
+        let line =
+            |unknown: &UnknownLine| format!("not known to gputop: {place}line {} {}", unknown.line, unknown.text);
+        let mut lines: Vec<String> = source.log.unknown.iter().take(MOST_UNKNOWN).map(line).collect();
+        let more = source.log.unknown.len().saturating_sub(MOST_UNKNOWN);
+        lines.extend((more > 0).then(|| format!("not known to gputop: {place}{more} more")));
+        lines
+    };
+    sources.iter().flat_map(of_source).collect()
 }
 
 /// Returns a sentence on the number of events, and which is the cause.
@@ -93,11 +113,25 @@ pub(super) fn nothing_found(sources: &[LogSource]) -> String {
             aftermath_list(&aftermath)
         )
     };
+    let recovered: Vec<String> =
+        sources.iter().flat_map(|source| &source.log.recovered).map(recovery_sentence).collect();
+    if sources.iter().any(|source| !source.log.unknown.is_empty()) {
+        return format!(
+            "no known memory error in {lines} line{plural}, but a failure of memory in words that gputop does not know.{followed}"
+        );
+    }
+    if let Some(first) = recovered.first() {
+        return format!("no memory error in {lines} line{plural} that ended anything: {first}.{followed}");
+    }
     format!(
         "no memory error in {lines} line{plural}. Looked for: out of memory in PyTorch (CUDA, HIP, XPU, NPU, MPS), CUDA, cuBLAS, \
          cuDNN, NCCL, Triton, vLLM, SGLang, JAX, TensorFlow, CuPy, ONNX Runtime, TensorRT, llama.cpp; Xid errors; full /dev/shm; \
          killed processes (kernel, Slurm, Ray, torchrun, containers); failed allocations of the host.{followed}"
     )
+}
+
+fn recovery_sentence(failure: &RecoveredFailure) -> String {
+    format!("line {} states one, and by line {} the program continued", failure.line, failure.continued)
 }
 
 /// Adds the explanation of an event. `given` has the advice that was given for earlier events, with their numbers.

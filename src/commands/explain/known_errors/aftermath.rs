@@ -4,6 +4,11 @@ use super::{ErrorForm, anywhere};
 
 pub(in super::super) const AFTERMATH: &[ErrorForm] = &[
     anywhere(
+        "Worker exit type: SYSTEM_ERROR",
+        r"Worker exit type: SYSTEM_ERROR",
+        "Ray lost a worker and does not know why: killed for memory, stopped, or crashed",
+    ),
+    anywhere(
         "ChildFailedError",
         r"ChildFailedError:",
         "torchrun ended the other ranks and reported that a rank had failed (ChildFailedError)",

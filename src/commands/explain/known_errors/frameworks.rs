@@ -51,6 +51,96 @@ pub(super) const ERRORS: &[KnownError] = &[
         absorbs: &["cuda_out_of_memory"],
     },
     KnownError {
+        cause: "rmm",
+        title: "RAPIDS (RMM) is out of GPU memory",
+        forms: &[
+            form(
+                "std::bad_alloc",
+                r"(?:.*: )?std::bad_alloc: (?:out_of_memory: )?CUDA error \(failed to allocate (?P<bytes>\d+) bytes\)",
+                "RMM, which allocates GPU memory for cuDF, cuML and other libraries of RAPIDS, asked the driver for {bytes}, and the GPU \
+                 had no room. This is the GPU's memory, not the host's.",
+            ),
+            form(
+                "std::bad_alloc",
+                r"(?:.*: )?std::bad_alloc: (?:out_of_memory: )?(?:CUDA error|RMM failure|.*rmm/)",
+                "RMM, which allocates GPU memory for cuDF, cuML and other libraries of RAPIDS, got no memory from the driver. This is the \
+                 GPU's memory, not the host's.",
+            ),
+        ],
+        advice: &["rmm"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory", "host_allocator"],
+    },
+    KnownError {
+        cause: "paddle",
+        title: "PaddlePaddle is out of GPU memory",
+        forms: &[anywhere(
+            "ut of memory error on GPU",
+            r"Out of memory error on GPU (?P<gpu>\d+)\. Cannot allocate (?P<asked>[\d.]+\w+) memory on GPU \d+, (?P<held>[\d.]+\w+) memory has been allocated and available memory is only (?P<free>[\d.]+\w+)",
+            "PaddlePaddle asked GPU {gpu} for {asked} more. {held} of it were in use, and {free} free.",
+        )],
+        advice: &["driver-out-of-memory"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory"],
+    },
+    KnownError {
+        cause: "cuda_jl",
+        title: "CUDA.jl (Julia) is out of GPU memory",
+        forms: &[form(
+            "ut of GPU memory trying to allocate",
+            r"(?:.*: )?Out of GPU memory trying to allocate (?P<size>[\d.]+ \w+)",
+            "Julia asked for {size} of GPU memory, and got none.",
+        )],
+        advice: &["cuda-jl"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory"],
+    },
+    KnownError {
+        cause: "gaudi",
+        title: "A Gaudi accelerator (HPU) is out of memory",
+        forms: &[anywhere(
+            "MODULE:PT_DEVMEM",
+            r"MODULE:PT_DEVMEM Allocation failed for size::(?P<bytes>\d+)",
+            "PyTorch asked the accelerator for {bytes}, and it had no room.",
+        )],
+        advice: &["gaudi"],
+        follows: &[],
+        absorbs: &[],
+    },
+    KnownError {
+        cause: "metal",
+        title: "The GPU of a Mac is out of memory (Metal)",
+        forms: &[
+            anywhere(
+                "kIOGPUCommandBufferCallbackErrorOutOfMemory",
+                r"Insufficient Memory \(\d+:kIOGPUCommandBufferCallbackErrorOutOfMemory\)",
+                "The Mac's GPU shares the memory of the host, and a command of the program did not fit into it.",
+            ),
+            form(
+                "[metal::malloc]",
+                r"\[metal::malloc\] Attempting to allocate (?P<bytes_asked>\d+) bytes which is greater than the maximum allowed buffer size of (?P<bytes_limit>\d+)",
+                "The program asked the Mac's GPU for one buffer of {bytes_asked}, and a buffer may have at most {bytes_limit}: most often a \
+                 context or a prompt that is too long.",
+            ),
+        ],
+        advice: &["metal"],
+        follows: &[],
+        absorbs: &[],
+    },
+    KnownError {
+        cause: "tensorrt_llm",
+        title: "TensorRT-LLM has too little GPU memory for its executor",
+        forms: &[anywhere(
+            "insufficient GPU memory",
+            r"Executor creation failed due to insufficient GPU memory",
+            "TensorRT-LLM loaded the model, and what it makes next did not fit beside it. Most often that is the KV cache; the lines below \
+             the error name the part and the memory that was free.",
+        )],
+        advice: &["tensorrt-llm"],
+        follows: &[],
+        absorbs: &[],
+    },
+    KnownError {
         cause: "tensorrt",
         title: "TensorRT is out of GPU memory",
         forms: &[
@@ -98,7 +188,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             anywhere(
                 "failed to alloc",
-                r"failed to alloc(?:ate)? \d+ bytes (?:unified memory|on host): CUDA_ERROR_OUT_OF_MEMORY",
+                r"failed to alloc(?:ate)? \d+ bytes unified memory: CUDA_ERROR_OUT_OF_MEMORY",
                 "TensorFlow got no memory from the driver.",
             ),
         ],
@@ -110,6 +200,11 @@ pub(super) const ERRORS: &[KnownError] = &[
         cause: "xla",
         title: "XLA (JAX) is out of memory on a TPU",
         forms: &[
+            form(
+                "Attempting to reserve",
+                r"(?:.*: )?RESOURCE_EXHAUSTED: Attempting to reserve (?P<asked>[\d.]+\w) at the bottom of memory.*There are (?P<free>[\d.]+\w) free",
+                "The program that XLA compiled asked for {asked} of the TPU's memory at once, and {free} were free.",
+            ),
             anywhere(
                 "Ran out of memory in memory space",
                 r"Ran out of memory in memory space (?P<space>hbm)",
@@ -219,6 +314,11 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "CUDA error 2",
                 r"CUDA error 2 at \S*ggml\S*: out of memory",
                 "llama.cpp got no memory from the driver.",
+            ),
+            anywhere(
+                "failed to allocate ",
+                r"(?P<vague>\w+): (?:failed to initialize the context: )?failed to allocate (?:compute buffers|buffer for kv cache)",
+                "llama.cpp had no room for its KV cache or its compute buffers beside the model.",
             ),
             anywhere(
                 "ggml_vulkan",

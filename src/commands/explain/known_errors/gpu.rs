@@ -73,6 +73,18 @@ pub(super) const ERRORS: &[KnownError] = &[
         absorbs: &[],
     },
     KnownError {
+        cause: "cuda_library",
+        title: "A CUDA library got no memory",
+        forms: &[form(
+            "_ALLOC",
+            r"(?:\w+ error: )?(?P<status>CUSOLVER_STATUS_ALLOC_FAILED|CUSPARSE_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED|CURAND_STATUS_ALLOCATION_FAILED)",
+            "A library of CUDA got no memory for its handle or its workspace ({status}): the GPU is full.",
+        )],
+        advice: &["cublas"],
+        follows: &["pytorch"],
+        absorbs: &[],
+    },
+    KnownError {
         cause: "cudnn",
         title: "cuDNN got no memory",
         forms: &[form(
@@ -90,7 +102,7 @@ pub(super) const ERRORS: &[KnownError] = &[
         title: "NCCL failed in the driver",
         forms: &[
             anywhere("WARN Cuda failure", r"(?:NCCL |\d )WARN Cuda failure.*out of memory", NCCL_SENTENCE),
-            anywhere("Failed to CUDA calloc", r"NCCL WARN Failed to CUDA calloc", NCCL_SENTENCE),
+            form("Failed to CUDA calloc", r"(?:.*NCCL WARN )?Failed to CUDA calloc", NCCL_SENTENCE),
             anywhere("Cuda failure", r"^\s*Cuda failure (?:2 )?'out of memory'", NCCL_SENTENCE),
             form("unhandled cuda error", r"NCCL [Ee]rror(?: in)?:? .*unhandled cuda error", NCCL_CALL),
             form("ncclUnhandledCudaError", r"ncclUnhandledCudaError: Call to CUDA function failed", NCCL_CALL),
@@ -181,7 +193,7 @@ pub(super) const ERRORS: &[KnownError] = &[
         forms: &[
             form(
                 "error:",
-                r"(?P<backend>CUDA|HIP|XPU|NPU) (?:driver |runtime )?error: ?out of memory\s*(?:$|[.,;\\'\x22)(]|CUDA|Search|Compile|at )",
+                r"(?P<backend>CUDA|HIP|ROCm|XPU|NPU) (?:driver |runtime )?error: ?out of memory\s*(?:$|[.,;\\'\x22)(]|CUDA|Search|Compile|at )",
                 DRIVER_SENTENCE,
             ),
             anywhere("THCudaCheck FAIL", r"THCudaCheck FAIL .*error=2 : out of memory", DRIVER_SENTENCE),
@@ -213,6 +225,38 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "UR_RESULT_ERROR_OUT_OF",
                 r"(?P<backend>UR)_RESULT_ERROR_OUT_OF_(?:DEVICE_MEMORY|RESOURCES)",
                 DRIVER_SENTENCE,
+            ),
+            anywhere(
+                "DriverError(CUDA_ERROR_OUT_OF_MEMORY",
+                r"DriverError\((?P<backend>CUDA)_ERROR_OUT_OF_MEMORY",
+                DRIVER_SENTENCE,
+            ),
+            form(
+                "out of memory",
+                r"(?i)(?P<backend>CUDA) (?:runtime )?error:? ?(?:\(?2\)?:? ?)\(?out of memory\)?",
+                DRIVER_SENTENCE,
+            ),
+            form(
+                "cudaErrorMemoryAllocation",
+                r"(?i:(?P<backend>CUDA) runtime error: )?cudaErrorMemoryAllocation(?: \(2\))?$",
+                DRIVER_SENTENCE,
+            ),
+            form("[CUDA] out of memory", r"\[(?P<backend>CUDA)\] out of memory", DRIVER_SENTENCE),
+            form("cudaMalloc retry failed", r"cudaMalloc retry failed: out of memory", DRIVER_SENTENCE),
+            form(
+                "ailed: out of memory",
+                r"(?:parallel_for|for_each|reduce|sort|scan|copy|transform|\w+) failed: (?:\w+: )?out of memory$",
+                "Thrust, NVIDIA's library of parallel algorithms, got no memory from the driver. The error has no figures.",
+            ),
+            form(
+                "rror out of memory at line",
+                r"Error out of memory at line \d+ in file",
+                "A library with kernels of its own (bitsandbytes) got no memory from the driver. The error has no figures.",
+            ),
+            anywhere(
+                "cudaGetDeviceCount()",
+                r"Unexpected error from cudaGetDeviceCount\(\).*Error 2: out of memory",
+                "The process got no room for its CUDA context (some hundred MiB): the GPU is full, or the host has no memory left.",
             ),
             form("out of memory", r"(?:CUDA|Cuda|cuda) failure:? ?(?:2 )?'?out of memory", DRIVER_SENTENCE),
         ],

@@ -1,9 +1,11 @@
 //! Errors of the host's memory: a process that was killed, an allocation that failed, `/dev/shm` that is full.
 
-use super::{KnownError, anywhere, form};
+use super::{EarlierLine, KnownError, anywhere, form};
 
 const SHM: &str = "DataLoader workers hand batches over through shared memory (/dev/shm), which is full: the worker died of a bus \
     error. Containers have 64 MB of it unless told otherwise.";
+const BUS_ERROR: &str = "A program died of a bus error: most often shared memory (/dev/shm) is full, through which DataLoader \
+    workers and NCCL hand data over. Containers have 64 MB of it unless told otherwise.";
 const WORKER_KILLED: &str = "A DataLoader worker was ended with SIGKILL, which a worker does not do to itself: most often the host or \
     the container ran out of memory, and the kernel chose the worker.";
 const SIGKILL: &str = "A process was ended with SIGKILL, which nothing can catch. Nobody says why in this log: most often the host, \
@@ -15,6 +17,9 @@ const KERNEL: &str = "The host had no memory left, and the kernel ended a proces
 const PROCESS_OF_FULL_HOST: &str =
     "The kernel ended process {pid} ({name}), because the host had no memory left. This is not the GPU's memory.";
 
+/// Docker's statement that a container did not reach its limit.
+const NOT_OOM_KILLED: EarlierLine = EarlierLine { literal: "OOMKilled", pattern: r#""OOMKilled": ?false"#, within: 8 };
+
 pub(super) const ERRORS: &[KnownError] = &[
     KnownError {
         cause: "kernel_oom_killer",
@@ -22,15 +27,9 @@ pub(super) const ERRORS: &[KnownError] = &[
         forms: &[
             anywhere(
                 "ut of memory: Kill",
-                r"(?:Memory cgroup out|Out) of memory: Kill(?:ed)? process (?P<pid>\d+),? \((?P<name>[^)]*)\).*?anon-rss:(?P<rss>[\d,]+ ?kB)",
+                r"Out of memory: Kill(?:ed)? process (?P<pid>\d+),? \((?P<name>[^)]*)\).*?anon-rss:(?P<rss>[\d,]+ ?kB)",
                 "The kernel ended process {pid} ({name}), which held {rss} of the host's memory, because none was left. This is the \
                  host's memory, not the GPU's.",
-            ),
-            anywhere(
-                "ut of memory: Kill",
-                r"Memory cgroup out of memory: Kill(?:ed)? process (?P<pid>\d+),? \((?P<name>[^)]*)\)",
-                "The kernel ended process {pid} ({name}), because its container or job (memory cgroup) had reached its limit. This is \
-                 the host's memory, not the GPU's.",
             ),
             anywhere(
                 "ut of memory: Kill",
@@ -39,15 +38,26 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             anywhere(
                 "oom-kill:constraint=",
-                r"oom-kill:constraint=\w+,.*task=(?P<name>[^,]*),pid=(?P<pid>\d+)",
+                r"(?P<vague>oom-kill):constraint=\w+,.*task=(?P<name>[^,]*),pid=(?P<pid>\d+)",
                 "The kernel ended process {pid} ({name}), because the host or its container had no memory left. This is not the GPU's memory.",
             ),
-            anywhere("oom-kill:constraint=", r"oom-kill:constraint=", KERNEL),
-            anywhere("invoked oom-killer", r"\S+ invoked oom-killer: gfp_mask", KERNEL),
+            anywhere("oom-kill:constraint=", r"(?P<vague>oom-kill):constraint=", KERNEL),
+            anywhere("invoked oom-killer", r"(?P<vague>\S+) invoked oom-killer: gfp_mask", KERNEL),
             anywhere(
                 "oom_reaper: reaped process",
-                r"oom_reaper: reaped process (?P<pid>\d+) \((?P<name>[^)]*)\)",
+                r"(?P<vague>oom_reaper): reaped process (?P<pid>\d+) \((?P<name>[^)]*)\)",
                 PROCESS_OF_FULL_HOST,
+            ),
+            anywhere(
+                "killed by the OOM killer",
+                r"(?:[Pp]rocess|unit)\b.* (?:was|has been) killed by the OOM killer",
+                "The kernel ended a process, because the host or the container had no memory left. This is not the GPU's memory.",
+            ),
+            anywhere(
+                "Failed with result 'oom-kill'",
+                r"\S+: Failed with result 'oom-kill'",
+                "The kernel ended a process of a service, because the host or the service's limit had no memory left. This is not the \
+                 GPU's memory.",
             ),
             anywhere(
                 "systemd-oomd",
@@ -69,6 +79,11 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "The job step {step} reached the host memory that the job asked Slurm for, and the kernel ended a process of it.",
             ),
             anywhere(
+                "DUE TO MEMORY LIMIT",
+                r"CANCELLED AT \S+ DUE TO MEMORY LIMIT",
+                "The job has used more of the host's memory than it asked Slurm for, and Slurm ended it.",
+            ),
+            anywhere(
                 "Out Of Memory",
                 r"srun: error: \S+: tasks? [\d,-]+: Out Of Memory",
                 "Slurm ended a task of the job, which had reached the host memory that the job asked for.",
@@ -79,13 +94,18 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "The job has used more of the host's memory than it asked Slurm for, and Slurm ended it.",
             ),
             anywhere(
-                "OUT_OF_MEMORY",
+                "xceeded step memory limit",
+                r"slurmstepd: error: Exceeded step memory limit",
+                "The job has used more of the host's memory than it asked Slurm for.",
+            ),
+            anywhere(
+                "OUT_OF_ME",
                 r"(?:JobState=|State=|state |\s)OUT_OF_ME(?:MORY|\+)",
                 "Slurm's records say that the job has used more of the host's memory than it asked for.",
             ),
         ],
         advice: &["slurm-memory"],
-        follows: &["kernel_oom_killer"],
+        follows: &["cgroup_limit", "kernel_oom_killer"],
         absorbs: &[],
     },
     KnownError {
@@ -117,7 +137,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
         ],
         advice: &["ray-memory"],
-        follows: &["kernel_oom_killer"],
+        follows: &["cgroup_limit", "kernel_oom_killer"],
         absorbs: &[],
     },
     KnownError {
@@ -136,6 +156,17 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "A program hands tensors over through shared memory (/dev/shm), which is full, or it has too many files open.",
             ),
             form(
+                "unable to allocate shared memory",
+                r"unable to allocate shared memory ?\(shm\) for file",
+                "A program hands tensors over through shared memory (/dev/shm), which is full, or a limit on it is reached.",
+            ),
+            anywhere(
+                "SIGBUS",
+                r"terminated with signal SIGBUS|Signal 7 \(SIGBUS\) received by PID \d+|died with <Signals\.SIGBUS",
+                BUS_ERROR,
+            ),
+            form("Fatal Python error: Bus error", r"Fatal Python error: Bus error", BUS_ERROR),
+            form(
                 "No space left on device",
                 r".*(?:/dev/shm|shm_open|posix_fallocate|NCCL|nccl-).*No space left on device|\[Errno 28\] No space left on device.*/dev/shm",
                 "Shared memory (/dev/shm) is full. Containers have 64 MB of it unless told otherwise.",
@@ -143,8 +174,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             anywhere(
                 "Bus error",
                 r"^(?:.*line +\d+: +\d+ )?Bus error(?: +\(core dumped\).*)?$",
-                "A program died of a bus error: most often shared memory (/dev/shm) is full, through which DataLoader workers and NCCL hand \
-                 data over. Containers have 64 MB of it unless told otherwise.",
+                BUS_ERROR,
             ),
             anywhere(
                 "/dev/shm/nccl",
@@ -174,6 +204,8 @@ pub(super) const ERRORS: &[KnownError] = &[
         ],
         advice: &["worker-killed"],
         follows: &[
+            "cgroup_limit",
+            "earlyoom",
             "kernel_oom_killer",
             "slurm_oom_kill",
             "host_allocator",
@@ -215,10 +247,12 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"(?:OSError: |PermissionError: |BlockingIOError: )?\[Errno 12\] Cannot allocate memory",
                 HOST_ALLOCATION,
             ),
+            anywhere("Cannot allocate memory", r": Cannot allocate memory(?: \(12\))?\W*$", HOST_ALLOCATION),
             form(
-                "CUDAHostAllocator",
-                r".*(?:CUDAHostAllocator|CachingHostAllocator|cudaHostAlloc|pin_memory).*out of memory",
-                "The host had no room for pinned memory, which stays in RAM for copies to the GPU. This is not the GPU's memory.",
+                "memory allocation of ",
+                r"memory allocation of (?P<bytes>\d+) bytes failed",
+                "A library in Rust, such as tokenizers or safetensors, asked the host, not the GPU, for {bytes} at once, and the host \
+                 refused.",
             ),
             form(
                 "aging file is too small",
@@ -227,7 +261,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
         ],
         advice: &["host-allocator"],
-        follows: &["kernel_oom_killer"],
+        follows: &["cgroup_limit", "kernel_oom_killer"],
         absorbs: &[],
     },
     KnownError {
@@ -248,6 +282,29 @@ pub(super) const ERRORS: &[KnownError] = &[
                 SIGKILL,
             ),
             anywhere("return code = -9", r"exits with return code = -9", SIGKILL),
+            anywhere(
+                "SIGKILL(-9)",
+                r"exit codes of the workers are \{.*SIGKILL\(-9\)",
+                "joblib lost a worker, which was ended with SIGKILL: most often the host or the container ran out of memory (not the GPU), \
+                 and the kernel chose it.",
+            ),
+            anywhere(": Killed", r"srun: error: \S+: tasks? [\d,-]+: Killed$", SIGKILL),
+            anywhere("status=9/KILL", r"Main process exited, code=killed, status=9/KILL", SIGKILL),
+            anywhere("was sent SIGKILL!", r"Worker \(pid:(?P<pid>\d+)\) was sent SIGKILL!", SIGKILL),
+            anywhere("signal 9 (Killed)", r"PID (?P<pid>\d+) on node \S+ exited on signal 9 \(Killed\)", SIGKILL),
+            anywhere(
+                "Killed signal terminated program",
+                r"fatal error: Killed signal terminated program (?P<name>\S+)",
+                "The compiler {name} was ended with SIGKILL: most often the host or the container had too little memory for so many \
+                 compilers at once (MAX_JOBS, make -j).",
+            ),
+            anywhere(
+                "ExitCode",
+                r#""ExitCode": 137\b"#,
+                "A container was ended with SIGKILL, and Docker says that it had not reached its memory limit (OOMKilled: false). Who \
+                 ended it is not said: the kernel because the whole host was out of memory, docker stop or kill, or a person.",
+            )
+            .below(&NOT_OOM_KILLED),
             anywhere("exit status -9", r"returned non-zero exit status -9", SIGKILL),
             anywhere(
                 "Killed",
@@ -271,7 +328,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             anywhere(
                 "SIGKILL",
-                r"(?i:worker|process|task)\b.* (?:was |)(?:killed|ended|terminated) (?:by|with) (?:signal )?(?:9 )?\(?SIGKILL",
+                r"(?i:worker|process|task)\b[^.]*?(?:\d\W? | was | were | got )(?:killed|ended|terminated) (?:by|with) (?:signal )?(?:9 )?\(?SIGKILL",
                 SIGKILL,
             ),
             anywhere(
@@ -280,10 +337,12 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "A worker of a process pool ended without a word. Most often the host or the container ran out of memory, and the kernel \
                  ended it.",
             ),
-            anywhere("SYSTEM_ERROR", r"Worker (?:exit type: SYSTEM_ERROR|unexpectedly exits).*SIGKILL", SIGKILL),
         ],
         advice: &["killed"],
         follows: &[
+            "cgroup_limit",
+            "earlyoom",
+            "job_memory_limit",
             "kernel_oom_killer",
             "slurm_oom_kill",
             "ray_memory_monitor",

@@ -4,6 +4,32 @@ use super::{KnownError, anywhere, form};
 
 pub(super) const ERRORS: &[KnownError] = &[
     KnownError {
+        cause: "vllm_warmup_memory",
+        title: "vLLM ran out of GPU memory while it tried its sampler",
+        forms: &[form(
+            "out of memory occurred when warming up sampler",
+            r"CUDA out of memory occurred when warming up sampler with (?P<requests>\d+) dummy requests",
+            "Before it serves, vLLM samples for {requests} requests at once, as many as it may have. Their logits need memory beside the \
+             model and the KV cache, and did not fit.",
+        )],
+        advice: &["vllm-warmup"],
+        follows: &["pytorch"],
+        absorbs: &[],
+    },
+    KnownError {
+        cause: "vllm_wake_up",
+        title: "vLLM could not take its GPU memory",
+        forms: &[form(
+            "cumem_allocator",
+            r"CUDA Error: out of memory at \S*cumem_allocator",
+            "vLLM's allocator for the sleep mode asked the driver for memory: at its start, or when it woke up. It was not free; while \
+             vLLM sleeps, other programs (a trainer, for instance) may take the memory that it gave back.",
+        )],
+        advice: &["driver-out-of-memory"],
+        follows: &[],
+        absorbs: &["cuda_out_of_memory"],
+    },
+    KnownError {
         cause: "vllm_startup_memory",
         title: "vLLM found less free GPU memory than it was told to use",
         forms: &[
@@ -71,16 +97,6 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "After the model was loaded, nothing of the share that SGLang may use (mem_fraction_static) is left for the KV cache.",
             ),
             form(
-                "mem-fraction-static",
-                r"Capture cuda graph failed:? .*out of memory",
-                "SGLang ran out of GPU memory while it captured CUDA graphs, which come on top of the share for model and KV cache.",
-            ),
-            anywhere(
-                "KV cache pool is full",
-                r"(?:Decode|Prefill) out of memory|KV cache pool is full",
-                "SGLang's pool for the KV cache is full.",
-            ),
-            form(
                 "out of memory. Try to lower your batch size",
                 r"(?:Prefill|Decode) out of memory\. Try to lower your batch size",
                 "SGLang's pool for the KV cache has no room for the requests of one batch.",
@@ -99,6 +115,18 @@ pub(super) const ERRORS: &[KnownError] = &[
         advice: &["sglang-memory"],
         follows: &["pytorch"],
         absorbs: &[],
+    },
+    KnownError {
+        cause: "sglang_memory",
+        title: "SGLang ran out of GPU memory while it captured CUDA graphs",
+        forms: &[form(
+            "Capture cuda graph failed",
+            r"Capture cuda graph failed:? CUDA error: out of memory",
+            "CUDA graphs come on top of the share for model and KV cache (mem_fraction_static), and too little was left for them.",
+        )],
+        advice: &["sglang-memory"],
+        follows: &["pytorch"],
+        absorbs: &["cuda_out_of_memory"],
     },
     KnownError {
         cause: "batch_size_search",
