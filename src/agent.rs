@@ -43,8 +43,8 @@ use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::launchers;
 use crate::protocol::snapshot::{
-    Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, ProbeReading, Process, ProcessFacts,
-    ProcessId, Reading, Trouble, Use,
+    Driver, EngineShares, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, ProbeReading, Process,
+    ProcessFacts, ProcessId, Reading, Trouble, Use,
 };
 
 /// The readings of one pass over the driver, or over the simulated machine.
@@ -129,6 +129,8 @@ struct NvmlProcess {
     memory: Reading<Bytes>,
     /// Share of the time since the last pass in which the process's kernels ran.
     sm: Reading<Percent>,
+    /// Shares of the other engines, where an agent reads them.
+    engines: Option<EngineShares>,
 }
 
 #[derive(Debug)]

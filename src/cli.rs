@@ -4,14 +4,17 @@ mod doctor;
 mod file_action;
 mod free;
 mod nvidia_smi;
+pub(crate) mod nvidia_smi_arguments;
 mod option_order;
 mod options;
 mod probe;
+mod query;
 mod record;
 mod recordings;
 pub mod reference;
 mod replay;
 pub(crate) mod screenshot;
+mod suggestions;
 mod values;
 
 use std::env;
@@ -25,6 +28,7 @@ use self::doctor::DoctorArgs;
 pub(crate) use self::file_action::FileAction;
 use self::free::FreeArgs;
 use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
+use self::query::QueryArgs;
 use self::record::{ClipArgs, RecordArgs};
 use self::recordings::{AnalyzeArgs, DiffArgs, ExportArgs, ReportArgs};
 use self::replay::ReplayArgs;
@@ -105,63 +109,6 @@ struct HostArgs {
     /// With `--via`: show this host too
     #[arg(long, requires = "via")]
     local: bool,
-}
-
-/// The flags of nvidia-smi.
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Options of nvidia-smi")]
-pub(crate) struct QueryArgs {
-    /// Print these fields of each GPU; `--help-query-gpu` lists them
-    #[arg(long = "query-gpu", value_name = "FIELD,…", value_delimiter = ',', conflicts_with = "via")]
-    gpu: Option<Vec<String>>,
-
-    /// Print these fields of each compute process; `--help-query-compute-apps` lists them
-    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with_all = ["gpu", "via"])]
-    query_compute_apps: Option<Vec<String>>,
-
-    /// Output format: `csv`, optionally with `noheader` and `nounits`
-    #[arg(long, value_name = "csv[,…]", value_delimiter = ',')]
-    format: Vec<String>,
-
-    /// List the GPUs and their MIG instances
-    #[arg(short = 'L', long = "list-gpus", conflicts_with = "via")]
-    list: bool,
-
-    /// Print the changing values of each GPU as CSV, or those of each process on a GPU, in base units, with the names of the
-    /// JSON
-    #[arg(long, value_name = "gpus|processes", num_args = 0..=1, require_equals = true, default_missing_value = "gpus")]
-    #[arg(value_parser = ["gpus", "processes"], hide_possible_values = true)]
-    #[arg(conflicts_with_all = ["gpu", "query_compute_apps", "list", "via"])]
-    csv: Option<String>,
-
-    /// Write to this file instead of the standard output
-    #[arg(short = 'f', long, value_name = "FILE")]
-    filename: Option<PathBuf>,
-
-    /// Show only these GPUs, given by index, UUID or PCI bus ID; in every output but the screen
-    #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
-    id: Vec<String>,
-
-    /// Print these fields of each GPU whose memory can remap rows; `--help-query-remapped-rows` lists them
-    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with_all = ["gpu", "query_compute_apps", "via"])]
-    query_remapped_rows: Option<Vec<String>>,
-
-    /// List the fields of `--query-gpu`
-    #[arg(long = "help-query-gpu")]
-    help_gpu: bool,
-
-    /// List the fields of `--query-compute-apps`
-    #[arg(long = "help-query-compute-apps")]
-    help_compute_apps: bool,
-
-    /// List the fields of `--query-remapped-rows`
-    #[arg(long = "help-query-remapped-rows")]
-    help_remapped_rows: bool,
-
-    /// Print the versions as `nvidia-smi --version` does
-    #[arg(long, hide = true)]
-    driver_version: bool,
 }
 
 /// How an agent is started, by the viewer or by hand.
@@ -396,6 +343,9 @@ pub(crate) enum Task {
         /// The name of its role
         role: String,
     },
+    /// Answer as nvidia-smi does
+    #[command(skip)]
+    NvidiaSmi(Result<nvidia_smi_arguments::Arguments, nvidia_smi_arguments::RefusedArguments>),
     /// Continue the processes that an agent has stopped, if it is killed meanwhile
     #[command(hide = true)]
     ContinueStopped,
@@ -422,6 +372,9 @@ pub(crate) enum Task {
 pub fn parse() -> Cli {
     if let Ok(role) = env::var(ROLE_VARIABLE) {
         return Cli::parse_from(["gputop", "demo-process", &role]);
+    }
+    if let Some(cli) = nvidia_smi_arguments::parse(env::args_os()) {
+        return cli;
     }
     let args = option_order::after_subcommand(nvidia_smi::spelled_out(env::args_os()));
     Cli::try_parse_from(&args).and_then(Cli::with_useful_options).unwrap_or_else(|error| {

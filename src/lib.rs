@@ -27,6 +27,7 @@ pub mod commands;
 pub mod cli;
 mod config;
 
+use cli::nvidia_smi_arguments::RefusedArguments;
 use cli::{Cli, Task};
 use commands::report::{self, Exit};
 use protocol::agent_options::Interval;
@@ -53,6 +54,14 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Explain(args)) => commands::explain::run(&args.into()),
         Some(Task::Export(args)) => commands::export::run(&args.into()),
         Some(Task::Free(args)) => commands::free::run(&args.into()),
+        Some(Task::NvidiaSmi(Ok(arguments))) => commands::query::run(&arguments.options(cli)),
+        Some(Task::NvidiaSmi(Err(RefusedArguments::Invalid(sentence)))) => {
+            commands::query::refuse_as_nvidia_smi(sentence)
+        }
+        Some(Task::NvidiaSmi(Err(RefusedArguments::OnlyNvidiaSmi(sentence)))) => {
+            report::print_error(&sentence.as_str().into());
+            Ok(Exit::Usage.into())
+        }
         Some(Task::Ooms(args)) => commands::ooms::run(&args.into()),
         Some(Task::Orphans(args)) => with_launchers(|| commands::orphans::run(&args.into())),
         Some(Task::Record(args)) => {

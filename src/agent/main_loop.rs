@@ -397,6 +397,7 @@ fn join(gpu: &GpuReadings, host: &HostLoad, processes: &mut Processes) -> Gpu {
         usage: process.usage,
         memory: process.memory,
         sm: process.sm,
+        engines: process.engines,
         names: None,
     });
     Gpu {

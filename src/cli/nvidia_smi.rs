@@ -2,18 +2,14 @@
 //! counterpart in gputop.
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::Cli;
+use super::{Cli, suggestions};
 
-/// Replaces `-lms` by `--loop-ms`: clap would read it as `-l ms`. Replaces `--version` of a program called `nvidia-smi`.
+/// Replaces `-lms` by `--loop-ms`: clap would read it as `-l ms`.
 pub(super) fn spelled_out(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
-    let mut args = args.peekable();
-    let is_nvidia_smi =
-        args.peek().is_some_and(|program| Path::new(program).file_name() == Some("nvidia-smi".as_ref()));
     let mut is_of_command = false;
     args.enumerate().map(move |(at, arg)| match arg.to_str().and_then(|text| text.strip_prefix("-lms")) {
         // The rest belongs to the command that gputop runs.
@@ -24,7 +20,6 @@ pub(super) fn spelled_out(args: impl Iterator<Item = OsString>) -> impl Iterator
         }
         Some("") => "--loop-ms".into(),
         Some(value) if value.starts_with('=') => format!("--loop-ms{value}").into(),
-        _ if is_nvidia_smi && arg == "--version" => "--driver-version".into(),
         _ => arg,
     })
 }
@@ -35,11 +30,11 @@ const LIST_OF_INSTANCES: &str = "mig-list";
 /// Options and commands of nvidia-smi that gputop does not have, separated by spaces, and where to find the same facts.
 const COUNTERPARTS: &[(&str, &str)] = &[
     (
-        "-q -qx --query -x --xml-format -d --display -a",
+        "-q -qx --query -x --xml-format -d --display -a -u --unit --dtd",
         "the page of a GPU (Tab, i) shows everything about it; for scripts, see `--help-query-gpu`",
     ),
     (
-        "--query-accounted-apps --help-query-accounted-apps -caa -am",
+        "--query-accounted-apps --help-query-accounted-apps",
         "gputop does not read the driver's accounting of ended processes; `gputop analyze` reads logs",
     ),
     (
@@ -47,16 +42,22 @@ const COUNTERPARTS: &[(&str, &str)] = &[
         "`--query-gpu=retired_pages.pending,retired_pages.dbe,…` counts them; nvidia-smi lists each one",
     ),
     (
-        "--query-supported-clocks",
+        "--query-supported-clocks --help-query-supported-clocks",
         "`--query-gpu=clocks.max.sm,…` has the highest clocks; nvidia-smi lists all that can be set",
     ),
-    ("dmon daemon replay", "`gputop --csv -l 1` prints a line for each GPU every second"),
+    ("dmon daemon replay stats", "`gputop --csv -l 1` prints a line for each GPU every second"),
     ("pmon", "`gputop --once -l 1` prints the processes on each GPU every second"),
     (
         "topo nvlink c2c pci gpm",
         "the page of a GPU (Tab, i) shows its links, their throughput and the path to each other GPU",
     ),
     (LIST_OF_INSTANCES, "`gputop -L` lists the MIG instances of each GPU"),
+    ("-col --columns", "`gputop --once --gpu-columns COLUMN,…` prints chosen columns of each GPU"),
+    (
+        "-B --list-excluded-gpus --debug --get-hostname encodersessions fbcsessions compute-policy boost-slider power-hint \
+         base-clocks power-smoothing power-profiles rusd prm soc",
+        "gputop does not read this",
+    ),
     ("vgpu", "gputop does not show virtual GPUs and their machines; nvidia-smi does"),
     (
         "conf-compute",
@@ -64,9 +65,13 @@ const COUNTERPARTS: &[(&str, &str)] = &[
          has the rest",
     ),
     (
-        "-pm -e -p -c -r -vm -lgc -rgc -lmc -lmcd -rmc -rmcd -ac -rac -pl -cc -mig -gtt --gpu-reset --power-limit \
-         --persistence-mode --compute-mode --ecc-config --lock-gpu-clocks --reset-gpu-clocks --lock-memory-clocks \
-         --reset-memory-clocks --multi-instance-gpu mig drain clocks",
+        "-pm -e -p -c -r -vm -lgc -rgc -lmc -lmcd -rmc -rmcd -ac -rac -pl -cc -mig -gtt -m -sc -am -caa -den -eow -t \
+         --persistence-mode --ecc-config --reset-ecc-errors --compute-mode --gom --gpu-reset --virt-mode \
+         --lock-gpu-clocks --mode --reset-gpu-clocks --lock-memory-clocks --reset-memory-clocks \
+         --lock-memory-clocks-deferred --reset-memory-clocks-deferred --applications-clocks \
+         --reset-applications-clocks --power-limit --scope --cuda-clocks --accounting-mode --clear-accounted-apps \
+         --auto-boost-default --auto-boost-permission --multi-instance-gpu --gpu-target-temp --dram-encryption \
+         --set-hostname --error-on-warning --toggle-led mig drain clocks",
         "gputop changes no setting of a GPU; nvidia-smi does",
     ),
 ];
@@ -89,7 +94,7 @@ pub(super) fn explained(error: clap::Error, args: impl Iterator<Item = OsString>
     };
     match refused.and_then(|refused| counterpart(args, &refused)) {
         Some(sentence) => clap::Error::raw(ErrorKind::UnknownArgument, format!("{sentence}\n")),
-        None => error,
+        None => suggestions::only_near(error),
     }
 }
 
@@ -97,17 +102,20 @@ pub(super) fn explained(error: clap::Error, args: impl Iterator<Item = OsString>
 /// nvidia-smi. Of several letters after one dash, clap names only the first.
 fn counterpart(args: impl Iterator<Item = OsString>, refused: &str) -> Option<String> {
     let words: Vec<String> = args.skip(1).filter_map(|arg| arg.into_string().ok()).collect();
-    let sentence_on = |name: &str| {
-        let is_named = |(names, _): &&(&str, &str)| names.split(' ').any(|known| known == name);
-        COUNTERPARTS.iter().find(is_named).map(|(_, sentence)| *sentence)
-    };
     words.iter().filter(|word| word.starts_with(refused)).find_map(|word| {
         let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
-        // `mig` has options that list, and others that change settings.
-        let is_list = |word: &String| word.starts_with("-l") || word.starts_with("--list");
-        let key = if name == "mig" && words.iter().any(is_list) { LIST_OF_INSTANCES } else { name };
-        Some(format!("{name} is an option of nvidia-smi: {}", sentence_on(key)?))
+        Some(format!("{name} is an option of nvidia-smi: {}", counterpart_of(name, &words)?))
     })
+}
+
+/// Returns the sentence on an option or command of nvidia-smi that gputop does not have; `None` for other names. `words` are all
+/// arguments.
+pub(super) fn counterpart_of(name: &str, words: &[String]) -> Option<&'static str> {
+    // `mig` has options that list, and others that change settings.
+    let is_list = |word: &String| word.starts_with("-l") || word.starts_with("--list");
+    let key = if name == "mig" && words.iter().any(is_list) { LIST_OF_INSTANCES } else { name };
+    let is_named = |(names, _): &&(&str, &str)| names.split(' ').any(|known| known == key);
+    COUNTERPARTS.iter().find(is_named).map(|(_, sentence)| *sentence)
 }
 
 /// Returns the message for an option of the screen or of a report before a subcommand, where it would have no effect.

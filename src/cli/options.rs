@@ -13,7 +13,7 @@ use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::doctor::{AuditLogState, DoctorOptions, SettingsState};
 use crate::commands::explain::ExplainOptions;
 use crate::commands::orphans::OrphansOptions;
-use crate::commands::query::{FieldTable, Query, QueryOptions};
+use crate::commands::query::{Caller, FieldTable, Query, QueryOptions};
 use crate::commands::report::{ChosenColumns, ChosenProcesses, ReadOptions, ReportFormat, ReportOptions};
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_LOOP, SimulatedMachine};
 use crate::protocol::playback::Speed;
@@ -60,8 +60,6 @@ impl Cli {
             Some(Query::Help(FieldTable::ComputeApps))
         } else if args.help_remapped_rows {
             Some(Query::Help(FieldTable::RemappedRows))
-        } else if args.driver_version {
-            Some(Query::Version)
         } else if let Some(names) = &args.query_remapped_rows {
             Some(Query::Fields(FieldTable::RemappedRows, names.clone()))
         } else if let Some(names) = &args.gpu {
@@ -76,9 +74,11 @@ impl Cli {
         let has_no_output = || !args.id.is_empty() && self.report().is_none();
         let is_asked = query.is_some() || !args.format.is_empty() || args.filename.is_some() || has_no_output();
         is_asked.then(|| QueryOptions {
+            caller: Caller::Gputop,
             agent: AgentOptions::from(&self.agent),
             timeout: self.timeout,
             every: self.every(),
+            count: None,
             query,
             format: args.format.clone(),
             ids: args.id.clone(),

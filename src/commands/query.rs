@@ -1,12 +1,16 @@
-//! nvidia-smi's `--query-gpu`, `--query-compute-apps` and `-L`, so that scripts written for nvidia-smi need no change; and
-//! gputop's own `--csv`.
+//! nvidia-smi's `--query-gpu`, `--query-compute-apps`, `-L`, its table and `pmon`, so that scripts written for nvidia-smi need
+//! no change; and gputop's own `--csv`.
 //!
 //! Names, order, units, spacing and the words for missing values are those of nvidia-smi 590. nvidia-smi itself is
 //! never called: an agent reads the driver.
 
 mod csv;
 mod field;
+mod nvidia_smi_exit;
+mod process_monitor;
 mod rows;
+mod summary;
+mod usage;
 
 use std::fs::File;
 use std::io::Write;
@@ -18,6 +22,8 @@ use anyhow::Context;
 
 pub use self::field::FieldTable;
 use self::field::QueryField;
+use self::nvidia_smi_exit::NvidiaSmiExit;
+pub use self::process_monitor::MonitorColumns;
 use crate::app::unknown_processes;
 use crate::base::text::Text;
 use crate::commands::report::{self, ChosenProcesses, Exit, ReadOptions, gpu_ids};
@@ -25,8 +31,17 @@ use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL, SHORTEST_L
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
 use crate::source::Source;
 
+/// The program that a query is asked of. It decides the exit codes, and where sentences on errors go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// gputop.
+    Gputop,
+    /// gputop under the name `nvidia-smi`, which ends as nvidia-smi does.
+    NvidiaSmi,
+}
+
 /// A query of nvidia-smi.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Query {
     /// A list of the fields that a query can have.
     Help(FieldTable),
@@ -36,6 +51,12 @@ pub enum Query {
     List,
     /// The versions of driver and CUDA.
     Version,
+    /// The table of GPUs and processes.
+    Summary,
+    /// A line for each process on a GPU, in each sample.
+    Monitor(MonitorColumns),
+    /// The options that gputop has under the name `nvidia-smi`.
+    Usage,
     /// The changing values of each GPU, as CSV.
     Csv,
     /// The changing values of each process on a GPU, as CSV.
@@ -45,19 +66,23 @@ pub enum Query {
 impl Query {
     /// Whether the answer has a row for each process.
     fn has_processes(&self) -> bool {
-        matches!(self, Self::Fields(FieldTable::ComputeApps, _) | Self::ProcessCsv)
+        matches!(self, Self::Fields(FieldTable::ComputeApps, _) | Self::ProcessCsv | Self::Summary | Self::Monitor(_))
     }
 }
 
 /// A query, its interval and the format of the answer.
 #[derive(Debug)]
 pub struct QueryOptions {
+    /// The program that is asked.
+    pub caller: Caller,
     /// How the agent is started. Its interval follows from `every`.
     pub agent: AgentOptions,
     /// How long to wait for the driver.
     pub timeout: Duration,
     /// The time from one answer to the next; `None` for one answer.
     pub every: Option<Duration>,
+    /// The number of answers; `None` for one without `every`, and for answers until a signal with it.
+    pub count: Option<u32>,
     /// The query; `None` if only options without a query are given.
     pub query: Option<Query>,
     /// The words of `--format`.
@@ -74,6 +99,7 @@ pub struct QueryOptions {
 pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     let fields = match selected_fields(options) {
         Ok(fields) => fields,
+        Err(sentence) if options.caller == Caller::NvidiaSmi => return refuse_as_nvidia_smi(&sentence),
         Err(sentence) => {
             report::print_error(&Text::new(sentence));
             return Ok(Exit::Usage.into());
@@ -93,13 +119,16 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     let read =
         ReadOptions { interval: agent.interval, sources: vec![Source::LocalAgent(agent)], timeout: options.timeout };
     let mut output = QueryOutput { path: options.file.as_deref(), file: None };
+    let is_usage = matches!(options.query, Some(Query::Usage));
+    let is_summary = matches!(options.query, Some(Query::Summary));
     let mut is_first = true;
     let mut skipped_passes = 0;
     let mut answered_at = None;
     // An agent's second pass follows the first at once, because rates need two. Only one of them is answered.
     let shortest_pause = options.every.unwrap_or(Duration::ZERO) / 2;
     let mut unknown_ids = Vec::new();
-    let has_rates = matches!(options.query, Some(Query::ProcessCsv));
+    let has_rates = matches!(options.query, Some(Query::ProcessCsv | Query::Monitor(_)));
+    let mut answers = 0;
     let outcome = report::read_until(&read, has_rates, |hosts| {
         let (model, snapshot) = hosts[0].seen?;
         if answered_at.is_some_and(|answered_at| snapshot.at.since(answered_at) < shortest_pause) {
@@ -116,8 +145,13 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         let snapshot = &*options.processes.of(hosts[0].name, model, snapshot, false);
         let gpus = chosen(snapshot, &options.ids);
         let exit = exit(snapshot, &gpus);
-        if let (Exit::NoDriver | Exit::NoGpu | Exit::Nothing, None) = (exit, options.every) {
-            return Some(Ok((exit, Some(reason(exit, snapshot, options)))));
+        let needs_lists = options.query.as_ref().is_some_and(|query| query.has_processes() && !is_summary);
+        let as_nvidia_smi = nvidia_smi_exit::of(exit, snapshot, &gpus, needs_lists);
+        // Without an answer, a loop waits for the driver. nvidia-smi ends.
+        let ends_without = options.every.is_none() || options.caller == Caller::NvidiaSmi;
+        let has_answer = !matches!(exit, Exit::NoDriver | Exit::NoGpu | Exit::Nothing) && !as_nvidia_smi.is_refusal();
+        if !has_answer && !is_usage && ends_without {
+            return Some(Ok((exit, Some(reason(exit, snapshot, options)), as_nvidia_smi)));
         }
         if is_first {
             unknown_ids = gpu_ids::unknown(&[snapshot], &options.ids);
@@ -135,20 +169,41 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         }
         let text = answer(snapshot, &gpus, options, &fields, is_first);
         (is_first, skipped_passes, answered_at) = (false, 0, Some(snapshot.at));
+        answers += 1;
         match output.put(&text) {
-            Ok(()) if options.every.is_some() => None,
-            Ok(()) => Some(Ok((exit, None))),
+            Ok(()) if options.every.is_some() && options.count != Some(answers) => None,
+            Ok(()) => Some(Ok((exit, None, as_nvidia_smi))),
             Err(error) => Some(Err(error)),
         }
     })?;
-    let (exit, reason) = match outcome {
+    let (exit, reason, as_nvidia_smi) = match outcome {
         Ok(answered) => answered?,
-        Err(reason) => (Exit::Partial, Some(reason)),
+        Err(reason) => (Exit::Partial, Some(reason), NvidiaSmiExit::OTHER),
     };
-    if let Some(reason) = reason {
-        report::print_error(&reason);
+    let exit = if exit == Exit::Success && !unknown_ids.is_empty() { Exit::Nothing } else { exit };
+    match (options.caller, reason) {
+        (Caller::NvidiaSmi, _) if is_usage => Ok(Exit::Success.into()),
+        (Caller::NvidiaSmi, reason) => {
+            report::print(as_nvidia_smi.sentence.as_bytes())?;
+            reason.filter(|_| as_nvidia_smi.sentence.is_empty()).iter().for_each(report::print_error);
+            let code = if unknown_ids.is_empty() { as_nvidia_smi.code } else { NvidiaSmiExit::NO_DEVICE };
+            Ok(code.into())
+        }
+        (Caller::Gputop, reason) => {
+            reason.iter().for_each(report::print_error);
+            Ok(exit.into())
+        }
     }
-    Ok(if exit == Exit::Success && !unknown_ids.is_empty() { Exit::Nothing } else { exit }.into())
+}
+
+/// Prints a sentence on a wrong command line where nvidia-smi prints it.
+///
+/// # Errors
+///
+/// When the standard output is closed.
+pub fn refuse_as_nvidia_smi(sentence: &str) -> anyhow::Result<ExitCode> {
+    report::print(format!("{sentence}\n").as_bytes())?;
+    Ok(Exit::Usage.into())
 }
 
 /// The passes after which an answer is given even if processes have not been scanned.
@@ -194,7 +249,10 @@ fn selected_fields(options: &QueryOptions) -> Result<Vec<QueryField>, String> {
                  --csv=processes and --query-compute-apps"
                 .to_owned())
         }
-        Some(Query::Fields(table, names)) => table.select(names),
+        Some(Query::Fields(table, names)) => table.select(names).map_err(|sentence| match options.caller {
+            Caller::NvidiaSmi => format!("{sentence}."),
+            Caller::Gputop => format!("{sentence}; see gputop --help-query-{}", table.option()),
+        }),
         Some(_) => Ok(Vec::new()),
         None => Err("-f and --format go with --query-gpu, --query-compute-apps, -L or --csv; -i also with --once, --plain or --json; on \
              the screen, /gpu0 shows the processes of a GPU"
@@ -206,6 +264,9 @@ fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[
     let Some(Query::Fields(table, _)) = options.query else {
         return match options.query {
             Some(Query::Version) => versions(snapshot),
+            Some(Query::Summary) => summary::table(snapshot, gpus),
+            Some(Query::Monitor(columns)) => process_monitor::sample(snapshot, gpus, columns, is_first),
+            Some(Query::Usage) => usage::text(snapshot),
             Some(Query::Csv) => csv::table(snapshot, gpus, is_first),
             Some(Query::ProcessCsv) => {
                 csv::processes(snapshot, snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, gpus)), is_first)
@@ -252,7 +313,9 @@ fn is_of_one(gpu: &Gpu, gpus: &[&Gpu]) -> bool {
 fn wanted_readings(options: &QueryOptions, fields: &[QueryField]) -> Vec<String> {
     let mut readings: Vec<String> = match &options.query {
         Some(Query::List) => ["facts.name", "instances"].map(str::to_owned).into(),
-        Some(Query::Version) => vec!["snapshot.driver_version".to_owned()],
+        Some(Query::Version | Query::Usage) => vec!["snapshot.driver_version".to_owned()],
+        Some(Query::Summary) => summary::wanted_readings(),
+        Some(Query::Monitor(_)) => process_monitor::wanted_readings(),
         Some(Query::Csv) => {
             csv::names().iter().map(|name| format!("load.{name}")).chain(["facts.name".to_owned()]).collect()
         }

@@ -209,9 +209,9 @@ impl GpuProcessColumns {
     /// Returns the changed columns; `None` where columns cannot express the difference.
     fn between(old: &[GpuProcess], new: &[GpuProcess]) -> Option<Self> {
         let is_same_process = |(old, new): (&GpuProcess, &GpuProcess)| {
-            // A reading that is added to `GpuProcess` needs a column.
-            let GpuProcess { process, usage, memory: _, sm: _, names } = new;
-            (process, usage, names) == (&old.process, &old.usage, &old.names)
+            // A reading that is added to `GpuProcess` needs a column, unless most agents leave it out.
+            let GpuProcess { process, usage, memory: _, sm: _, engines, names } = new;
+            (process, usage, engines, names) == (&old.process, &old.usage, &old.engines, &old.names)
         };
         if old.len() != new.len() || !old.iter().zip(new).all(is_same_process) {
             return None;

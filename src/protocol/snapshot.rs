@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
-pub use self::gpu_process::{GpuProcess, ProcessNames};
+pub use self::gpu_process::{EngineShares, GpuProcess, ProcessNames};
 pub use self::probe::{
     AllocationLines, ChangesSince, LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
     ProbeReading, ProbeReport, StackRecording, StepEnd, TensorCategory, TensorGroup, TensorLeak, TrainingSteps,

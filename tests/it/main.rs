@@ -44,6 +44,7 @@ mod live_and_replay;
 mod many;
 mod matrix;
 mod news;
+mod nvidia_smi_calls;
 mod nvidia_smi_scripts;
 mod ooms;
 mod orphans;

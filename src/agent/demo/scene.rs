@@ -46,7 +46,14 @@ pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> Op
         DemoRole::Launcher | DemoRole::DataWorker(_) | DemoRole::Trainer | DemoRole::Forker => return None,
     };
     let memory = Ok(Bytes::from_mib(u64::from(whole(mib))));
-    Some(NvmlProcess { pid, listed: now, usage: Use::Compute, memory, sm: Ok(Percent::new(percent(sm))) })
+    Some(NvmlProcess {
+        pid,
+        listed: now,
+        usage: Use::Compute,
+        memory,
+        sm: Ok(Percent::new(percent(sm))),
+        engines: None,
+    })
 }
 
 /// The memory that PyTorch reserved, and its parts without a tensor, in bytes.

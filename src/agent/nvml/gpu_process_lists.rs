@@ -129,7 +129,7 @@ mod tests {
 
     fn process(pid: u32, usage: Use, gib: u64, listed: u64) -> NvmlProcess {
         let (listed, memory) = (Moment(listed), Ok(Bytes::from_gib(gib)));
-        NvmlProcess { pid, listed, usage, memory, sm: Err(Missing::NotYet) }
+        NvmlProcess { pid, listed, usage, memory, sm: Err(Missing::NotYet), engines: None }
     }
 
     fn merged(lists: [Vec<NvmlProcess>; 3]) -> Vec<NvmlProcess> {

@@ -187,7 +187,7 @@ impl NvmlGpu {
             for process in processes {
                 process.sm = Err(Missing::Unsupported);
             }
-        } else if !pass.is_first_stage && !processes.is_empty() && calls.only.is_everything() {
+        } else if !pass.is_first_stage && !processes.is_empty() && calls.only.has("process_utilization") {
             utilization.read(calls, pass.samples, processes, pass.lists.is_contained, slow, now);
         }
         listed

@@ -124,7 +124,8 @@ impl ProcessListReader {
         listed: Moment,
     ) -> Result<Vec<NvmlProcess>, ListError> {
         let missing = Missing::NotYet;
-        let template = NvmlProcess { pid: 0, listed, usage: LISTS[list].0, memory: Err(missing), sm: Err(missing) };
+        let template =
+            NvmlProcess { pid: 0, listed, usage: LISTS[list].0, memory: Err(missing), sm: Err(missing), engines: None };
         let count = self.fill(calls, list, POISONS[0]).map_err(ListError::Call)?;
         if let Some(stride) = self.formats[list].stride {
             if let Ok(processes) = decode(&self.buffer[..count * stride], stride, self.is_contained, &template) {
@@ -219,7 +220,14 @@ mod tests {
 
     fn template() -> NvmlProcess {
         let missing = Missing::NotYet;
-        NvmlProcess { pid: 0, listed: Moment(0), usage: Use::Compute, memory: Err(missing), sm: Err(missing) }
+        NvmlProcess {
+            pid: 0,
+            listed: Moment(0),
+            usage: Use::Compute,
+            memory: Err(missing),
+            sm: Err(missing),
+            engines: None,
+        }
     }
 
     #[test]

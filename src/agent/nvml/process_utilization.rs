@@ -18,7 +18,7 @@ use super::plausible::percent;
 use super::raw;
 use crate::agent::{NvmlProcess, clock};
 use crate::base::units::{Moment, Percent};
-use crate::protocol::snapshot::{Missing, Reading};
+use crate::protocol::snapshot::{EngineShares, Missing, Reading};
 
 /// How long a sample counts, in milliseconds. Drivers take a sample every 1/6 s to 1 s: with less time, a busy process would
 /// look idle.
@@ -134,6 +134,9 @@ impl Utilization {
         let is_known = is_proven || !is_contained || newest(samples, span).is_none();
         let idle = if is_known { percent(0) } else { Err(Missing::Unsupported) };
         for process in processes {
+            // The lines of an agent that reads everything do not have these.
+            let is_wanted = !calls.only.is_everything() && result.is_ok();
+            process.engines = newest_of(process.pid, samples, span).filter(|_| is_wanted).and_then(engines);
             process.sm = result.and_then(|()| share(process.pid, samples, span).unwrap_or(idle));
         }
     }
@@ -155,8 +158,24 @@ fn newest(samples: &[nvmlProcessUtilizationSample_t], span: SampleSpan) -> Optio
 
 /// Returns the utilization of one process by its newest sample. `None` without a sample.
 fn share(pid: u32, samples: &[nvmlProcessUtilizationSample_t], span: SampleSpan) -> Option<Reading<Percent>> {
+    newest_of(pid, samples, span).map(|sample| percent(sample.smUtil))
+}
+
+/// Returns the newest sample of one process.
+fn newest_of(
+    pid: u32,
+    samples: &[nvmlProcessUtilizationSample_t],
+    span: SampleSpan,
+) -> Option<&nvmlProcessUtilizationSample_t> {
     let mine = samples.iter().filter(|sample| sample.pid == pid && span.has(sample));
-    mine.max_by_key(|sample| sample.timeStamp).map(|sample| percent(sample.smUtil))
+    mine.max_by_key(|sample| sample.timeStamp)
+}
+
+/// Returns the shares of the other engines in a sample; `None` if one of them is impossible.
+fn engines(sample: &nvmlProcessUtilizationSample_t) -> Option<EngineShares> {
+    let (memory, encoder, decoder) = (sample.memUtil, sample.encUtil, sample.decUtil);
+    let is_possible = [memory, encoder, decoder].iter().all(|share| *share <= 100);
+    is_possible.then_some(EngineShares { memory_percent: memory, encoder_percent: encoder, decoder_percent: decoder })
 }
 
 #[cfg(test)]

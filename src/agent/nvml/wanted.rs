@@ -2,7 +2,8 @@
 //! fail.
 
 /// The readings to take, each as its path in the JSON of a GPU: `load.memory_used_bytes`. Empty for all readings. `processes`
-/// stands for the lists of compute processes, and `instances` for the instances of a split GPU.
+/// stands for the lists of compute processes, `graphics_processes` and `process_utilization` for what else is read of them, and
+/// `instances` for the instances of a split GPU.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wanted(Vec<String>);
 

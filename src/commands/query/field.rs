@@ -66,7 +66,7 @@ impl FieldTable {
     }
 
     /// The name of the option, after `--query-`.
-    fn option(self) -> &'static str {
+    pub(super) fn option(self) -> &'static str {
         match self {
             Self::Gpu => "gpu",
             Self::ComputeApps => "compute-apps",
@@ -79,17 +79,14 @@ impl FieldTable {
         let find = |name: &String| {
             let name = name.trim();
             let is_named = |field: &QueryField| field.names.split(' ').any(|alias| alias == name);
-            let option = self.option();
-            self.all().find(is_named).ok_or_else(|| {
-                format!("Field \"{name}\" is not a valid field to query; see gputop --help-query-{option}")
-            })
+            self.all().find(is_named).ok_or_else(|| format!("Field \"{name}\" is not a valid field to query"))
         };
         names.iter().map(find).collect()
     }
 
     /// Returns the help: the names of each field and the sentence on it.
     pub(super) fn help(self) -> String {
-        let mut text = format!("Fields of --query-{}:\n", self.option());
+        let mut text = format!("List of valid properties to query for the switch \"--query-{}\":\n", self.option());
         for field in self.all() {
             let names = field.names.replace(' ', "\" or \"");
             let _infallible: std::fmt::Result = write!(text, "\n\"{names}\"\n{}\n", field.help);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::field::{QueryField, missing_words};
 use crate::base::time::local_time;
+use crate::base::units::Bytes;
 use crate::protocol::snapshot::{Cause, Gpu, GpuProcess, Missing, Process, Snapshot, Use};
 
 /// Returns the row of a GPU: the groups of its readings, and `snapshot` for facts about the host.
@@ -71,8 +72,27 @@ pub(super) fn compute_apps(snapshot: &Snapshot, gpus: &[&Gpu]) -> Vec<Value> {
     rows
 }
 
+/// Returns the MIG instances of a GPU.
+pub(super) fn instances<'a>(snapshot: &'a Snapshot, whole: &Gpu) -> impl Iterator<Item = &'a Gpu> {
+    snapshot.gpus.iter().filter(|instance| instance.facts.parent.as_ref() == Some(&whole.uuid))
+}
+
+/// Returns the processes on a GPU and on its MIG instances, each with the GPU or instance.
+pub(super) fn gpu_processes<'a>(
+    snapshot: &'a Snapshot,
+    whole: &'a Gpu,
+) -> impl Iterator<Item = (&'a Gpu, &'a GpuProcess)> {
+    let places = std::iter::once(whole).chain(instances(snapshot, whole));
+    places.flat_map(|gpu| gpu.processes.iter().map(move |gpu_process| (gpu, gpu_process)))
+}
+
+/// Returns an amount in MiB, rounded up as nvidia-smi does.
+pub(super) fn mib(bytes: Bytes) -> u64 {
+    bytes.0.div_ceil(1 << 20)
+}
+
 /// Returns the first argument of a process, or nvidia-smi's words for a missing name.
-fn process_name<'a>(snapshot: &'a Snapshot, gpu_process: &GpuProcess) -> &'a str {
+pub(super) fn process_name<'a>(snapshot: &'a Snapshot, gpu_process: &GpuProcess) -> &'a str {
     const NOT_FOUND: &str = "[Not Found]";
     match snapshot.process(gpu_process.process).map(|process| (&process.facts.argv, &process.facts.comm)) {
         Some((Ok(argv), _)) if !argv.is_empty() => argv.iter().next().unwrap_or(NOT_FOUND),

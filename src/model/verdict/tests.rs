@@ -159,6 +159,7 @@ impl VerdictStory {
                     usage: Use::Compute,
                     memory: Ok(bytes(memory)),
                     sm: Ok(Percent::new(0.0)),
+                    engines: None,
                     names: None,
                 });
                 gpu.device_file_holders.push(id);

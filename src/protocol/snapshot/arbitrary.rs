@@ -7,11 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRng;
 
 use super::{
-    AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver, Failure, Gpu,
-    GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, MissingLists, OmittedGroups, PeakParts,
-    ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading,
-    Route, SharedMemory, Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle,
-    TrainingSteps, Trouble, Use, Xid,
+    AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver, EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, MissingLists, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, SharedMemory, Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -118,7 +114,8 @@ arbitrary_structs! {
     Gpu { uuid, facts, load, health, shared_memory, detail, processes, missing, device_file_holders, trouble, failures }
     SharedMemory { used, total }
     MissingLists { processes }
-    GpuProcess { process, usage, memory, sm, names }
+    GpuProcess { process, usage, memory, sm, engines, names }
+    EngineShares { memory_percent, encoder_percent, decoder_percent }
     ProcessNames { user, command }
     Process { id, facts, load, allocator, probe, bytes_read }
     ProcessId { pid, start_ticks }

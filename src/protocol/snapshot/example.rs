@@ -96,6 +96,7 @@ impl Snapshot {
             usage: Use::Compute,
             memory: Ok(memory),
             sm: Ok(Percent::new(40.0)),
+            engines: None,
             names: None,
         };
         self.gpus[gpu].processes.push(gpu_process);

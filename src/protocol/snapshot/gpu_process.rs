@@ -22,9 +22,22 @@ pub struct GpuProcess {
     pub memory: Reading<Bytes>,
     /// Share of the last second in which kernels of the process ran.
     pub sm: Reading<Percent>,
+    /// Shares of the other engines; `None` without a sample of the process, and in the lines of most agents.
+    pub engines: Option<EngineShares>,
     /// The user and the command; `None` in the lines of an agent. `--json` adds them, so that its readers need not join
     /// two lists.
     pub names: Option<Box<ProcessNames>>,
+}
+
+/// Shares of the last second in which a process used the engines beside the multiprocessors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EngineShares {
+    /// Share of the time in which device memory was read or written, in percent.
+    pub memory_percent: u32,
+    /// Share of the time of the video encoder, in percent.
+    pub encoder_percent: u32,
+    /// Share of the time of the video decoder, in percent.
+    pub decoder_percent: u32,
 }
 
 /// The user and the command of a process.
@@ -51,6 +64,9 @@ struct GpuProcessJson {
     memory_used_bytes: Option<Bytes>,
     /// Share of the last second in which kernels of the process ran.
     sm_utilization_percent: Option<Percent>,
+    /// Shares of the other engines. Only in the lines of an agent that a query of them started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    engines: Option<EngineShares>,
     /// Why a value above is null, by the name of the value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     missing: BTreeMap<Cow<'static, str>, Missing>,
@@ -68,7 +84,7 @@ const SM: &str = "sm_utilization_percent";
 
 impl From<GpuProcess> for GpuProcessJson {
     fn from(gpu_process: GpuProcess) -> Self {
-        let GpuProcess { process: ProcessId { pid, start_ticks }, usage, memory, sm, names } = gpu_process;
+        let GpuProcess { process: ProcessId { pid, start_ticks }, usage, memory, sm, engines, names } = gpu_process;
         let missing = [(MEMORY, memory.err()), (SM, sm.err())];
         let missing = missing.into_iter().filter_map(|(name, why)| Some((name.into(), why?)));
         let (user, command) = names.map_or((None, None), |names| (names.user, Some(names.command)));
@@ -78,6 +94,7 @@ impl From<GpuProcess> for GpuProcessJson {
             r#type: usage,
             memory_used_bytes: memory.ok(),
             sm_utilization_percent: sm.ok(),
+            engines,
             missing: missing.collect(),
             user,
             command,
@@ -93,6 +110,7 @@ impl From<GpuProcessJson> for GpuProcess {
             usage: json.r#type,
             memory: json.memory_used_bytes.ok_or_else(|| why(MEMORY)),
             sm: json.sm_utilization_percent.ok_or_else(|| why(SM)),
+            engines: json.engines,
             names: json.command.map(|command| Box::new(ProcessNames { user: json.user, command })),
         }
     }
