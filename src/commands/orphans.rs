@@ -522,6 +522,7 @@ mod tests {
     ) {
         let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(11));
         host.host.scan.at = host.at;
+        host.gpus[0].processes[0].sm = Ok(Percent::new(0.0));
         change(&mut host.processes[0]);
         let mut model = HostModel::default();
         model.replace(host.clone());
