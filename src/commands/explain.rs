@@ -320,8 +320,8 @@ fn log_pattern(pattern: &str) -> Regex {
 
 /// Compiles a search for texts in the bytes of a log. An alternation in a [`Regex`] of more than 250 texts takes 20 times as long.
 #[expect(clippy::expect_used, reason = "a test compiles every search")]
-fn literal_search(texts: impl IntoIterator<Item = &'static str>) -> AhoCorasick {
-    AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(texts).expect("the texts are few")
+fn literal_search(texts: impl IntoIterator<Item = &'static str>, kind: AhoCorasickKind) -> AhoCorasick {
+    AhoCorasick::builder().kind(Some(kind)).build(texts).expect("the texts are few")
 }
 
 /// Formats an amount as PyTorch does, with two decimals, so that it can be compared with the message.

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, Input};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input};
 use regex::bytes::{Captures, Regex};
 
 use super::after_failure::AfterFailure;
@@ -96,7 +96,7 @@ struct CompiledForm {
 
 /// The table of known errors, ready to search.
 struct Patterns {
-    /// Any literal of a known form, or of words that state a failure.
+    /// Any literal of a known form, or of words that state a failure. It takes a MiB, and reads all bytes of a log.
     literals: AhoCorasick,
     /// The literals of known forms.
     known: AhoCorasick,
@@ -116,8 +116,8 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         .chain([SPLIT_SIZE, TABLE_RANK])
         .collect();
     Patterns {
-        literals: literal_search(known_texts.iter().copied().chain(failure_line::literals())),
-        known: literal_search(known_texts.iter().copied()),
+        literals: literal_search(known_texts.iter().copied().chain(failure_line::literals()), AhoCorasickKind::DFA),
+        known: literal_search(known_texts.iter().copied(), AhoCorasickKind::ContiguousNFA),
         known_texts,
         errors: known_errors::all().map(|error| (error, error.forms.iter().map(compile).collect())).collect(),
         aftermath: AFTERMATH.iter().map(compile).collect(),

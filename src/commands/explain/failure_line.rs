@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use regex::bytes::Regex;
 
 use super::log_line::{is_code, is_harmless, is_start};
@@ -239,7 +239,7 @@ struct FailurePatterns {
 }
 
 static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
-    literals: literal_search(literals()),
+    literals: literal_search(literals(), AhoCorasickKind::ContiguousNFA),
     of_literals: STATEMENTS.iter().enumerate().flat_map(|(at, statement)| vec![at; statement.literals.len()]).collect(),
     statements: STATEMENTS.iter().map(|statement| log_pattern(statement.pattern)).collect(),
     error_number: log_pattern(ERROR_NUMBER),
