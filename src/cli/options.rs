@@ -5,8 +5,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 
 use super::{
-    AgentArgs, Cli, DoctorArgs, ExplainArgs, FormatArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs,
-    ScreenArgs, Task,
+    AgentArgs, Cli, DoctorArgs, ExplainArgs, FormatArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs, ScreenArgs, Task,
 };
 use crate::app::alert_scope::AlertScope;
 use crate::base::terminal::{self, TerminalAbilities};

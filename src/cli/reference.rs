@@ -42,6 +42,10 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("GPUTOP_PROBE", "`0` keeps the probe of `gputop run` out of the program."),
     ("GPUTOP_PROBE_INTERVAL", "Seconds between two reports of the probe."),
     ("XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_CACHE_HOME, XDG_RUNTIME_DIR, HOME", "Where the files above are."),
+    (
+        "CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER",
+        "`gputop free` takes only GPUs that these show to CUDA, and sets them for its command.",
+    ),
     ("NO_COLOR", "Disables colours if set and not empty."),
     (
         "TERM, COLORTERM, LC_ALL, LC_CTYPE, LANG",

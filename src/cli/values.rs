@@ -52,9 +52,8 @@ pub(super) fn unless_stdout(file: Option<&PathBuf>) -> Option<PathBuf> {
 
 /// Parses the path of a new file that cannot be the standard output.
 pub(super) fn new_file() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path| match path.as_os_str() == "-" {
-        true => Err("the standard output cannot be chosen here: name a file"),
-        false => Ok(path),
+    PathBufValueParser::new().try_map(|path| {
+        if path.as_os_str() == "-" { Err("the standard output cannot be chosen here: name a file") } else { Ok(path) }
     })
 }
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 
 use crate::base::secrets::{mask_argv, mask_text};
 use crate::base::text::{Argv, Text};
@@ -20,17 +20,30 @@ const COMMAND: &[u8] = b"\"command\"";
 const MOST_REMEMBERED: usize = 4 << 20;
 
 /// Masks the secrets in the lines of one source.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LineMasker {
+    arguments: Finder<'static>,
+    command: Finder<'static>,
     /// JSON values of arguments and commands, and what replaces them; `None` where nothing is masked.
     known: HashMap<Box<[u8]>, Option<Box<[u8]>>>,
     /// The bytes in `known`.
     remembered: usize,
 }
 
+impl Default for LineMasker {
+    fn default() -> Self {
+        let (arguments, command) = (Finder::new(ARGUMENTS), Finder::new(COMMAND));
+        Self { arguments, command, known: HashMap::new(), remembered: 0 }
+    }
+}
+
 impl LineMasker {
     /// Returns the line without secrets.
     pub(super) fn mask<'a>(&mut self, line: &'a [u8]) -> Cow<'a, [u8]> {
+        // Most lines are ticks, in which no arguments are.
+        if self.arguments.find(line).is_none() && self.command.find(line).is_none() {
+            return line.into();
+        }
         let mut changes: Vec<(Range<usize>, Vec<u8>)> = Vec::new();
         let mut secrets = Vec::new();
         for value in values(line, ARGUMENTS, b'[') {

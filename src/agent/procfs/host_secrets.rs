@@ -38,19 +38,19 @@ impl HostSecrets {
         let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
         let mut waiting = 0;
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-            pool.push(pid, Priority::Normal);
+            pool.push(pid, Priority::Normal, clock::now());
             waiting += 1;
         }
         let mut host = Self::default();
         while waiting > 0 {
             if let Ok(answer) = answers.recv_timeout(PATIENCE) {
-                host.add(pool.receive(answer));
+                host.add(pool.receive(answer, clock::now()));
                 waiting -= 1;
                 continue;
             }
             let now = clock::now();
             pool.read_waiting(now);
-            if pool.slower_than(HUNG, now).count() == waiting || pool.is_stuck(HUNG, now) {
+            if pool.slower_than(HUNG, now).count() + pool.stuck(HUNG, now).len() >= waiting {
                 break;
             }
         }

@@ -15,6 +15,7 @@ use super::known_errors::{self, AFTERMATH, EarlierLine, ErrorForm, KnownError};
 use super::log_line::{is_code, is_definition, is_harmless, is_quotation, is_start, plain};
 use super::program::ProgramFinder;
 use super::{exact, literal_search, log_pattern};
+use crate::base::secrets;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 
@@ -296,7 +297,7 @@ impl ErrorFinder {
             let Some(stale) = unknown.iter().position(|known| known.sign == FailureSign::WordsAlone) else { return };
             unknown.remove(stale);
         }
-        unknown.push(UnknownLine { line: number, last_line: number, sign, text: excerpt(line, 0), shape });
+        unknown.push(UnknownLine { line: number, last_line: number, sign, text: secrets::mask_text(&excerpt(line, 0)), shape });
     }
 
     fn keep(&mut self, error: &'static KnownError, at: usize, form: &ErrorForm, line: &[u8], groups: &Captures<'_>) {

@@ -1,7 +1,7 @@
 //! How nvidia-smi ends: its exit codes, as its manual lists them, and its sentences on the standard output.
 
 use crate::commands::report::Exit;
-use crate::protocol::snapshot::{Cause, Gpu, Snapshot};
+use crate::protocol::snapshot::{Cause, Gpu, Missing, Snapshot};
 
 /// An exit of nvidia-smi.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +71,13 @@ fn code_of_gpu(gpu: &Gpu, needs_lists: bool) -> u8 {
 
 /// Returns nvidia-smi's words in place of the processes of a GPU whose lists cannot be read; `None` where they can.
 pub(super) fn list_trouble(gpu: &Gpu) -> Option<&'static str> {
-    let trouble = gpu.trouble.as_ref()?;
+    let Some(trouble) = &gpu.trouble else {
+        return gpu.missing.processes.map(|why| match why {
+            Missing::Denied => "Insufficient Permissions",
+            Missing::Unsupported => "Not Supported",
+            _ => "Unknown Error",
+        });
+    };
     let is_list = trouble.call.as_ref().is_some_and(|call| call.as_str().contains("RunningProcesses"));
     match trouble.cause {
         Cause::Lost | Cause::Hung | Cause::Starting | Cause::Reset => None,

@@ -7,7 +7,11 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRng;
 
 use super::{
-    AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver, EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, MissingLists, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, SharedMemory, Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble, Use, Xid,
+    AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver, EngineShares,
+    Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, MissingLists, OmittedGroups,
+    PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames,
+    Reading, Route, SharedMemory, Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak,
+    Throttle, TrainingSteps, Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
