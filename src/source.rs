@@ -13,6 +13,7 @@ mod limits;
 mod line_reader;
 mod local_agent;
 mod masked_lines;
+pub(crate) mod process_start;
 mod recording;
 mod standard_error;
 mod via;

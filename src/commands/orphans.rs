@@ -306,6 +306,11 @@ impl<'a> FoundOrphans<'a> {
         if self.snapshot.host.facts.hides_processes == Ok(true) {
             lines.push("processes of other users are hidden here (/proc has hidepid): run gputop as root".to_owned());
         }
+        match self.model.stand_ins() {
+            0 => {}
+            1 => lines.push("1 process of gputop's demo is left out".to_owned()),
+            count => lines.push(format!("{count} processes of gputop's demo are left out")),
+        }
         // Memory that only one process keeps is in the row of that process.
         let is_listed = |memory: &UnaccountedMemory| self.is_kept_by_one(|gpu| gpu.uuid == memory.gpu, None);
         for memory in self.unaccounted_memory().filter(|memory| !is_listed(memory)) {
@@ -406,6 +411,7 @@ impl<'a> FoundOrphans<'a> {
             "leftovers": self.leftovers.iter().map(|verdict| self.entry(verdict)).collect::<Vec<_>>(),
             "unaccounted": unaccounted.collect::<Vec<_>>(),
             "shm_used_bytes": known(&self.snapshot.host.scan.shm_used),
+            "demo_processes": self.model.stand_ins(),
             "denied_environments": self.denied_environments,
         });
         for (name, verdicts, _) in self.unseen.lists() {

@@ -14,6 +14,7 @@ use anyhow::{Context, anyhow};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
+use super::recorder_note::OwnNote;
 use super::recording_output::RecordingOutput;
 use super::report::{Exit, block_on, print_error};
 use crate::base::text::Text;
@@ -52,6 +53,7 @@ pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
     block_on(async {
         let mut ends = EndSignals::new()?;
         let writer = RecordingWriter::open(path, options.limits).map_err(anyhow::Error::msg)?;
+        let _note = OwnNote::write(path);
         if options.from_viewer {
             viewer_lines::record(path, writer, ends).await?;
             return Ok(Exit::Success.into());

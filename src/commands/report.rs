@@ -229,6 +229,7 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
             if options.every.is_none() && !is_bare_table {
                 watch.settle(timeout.saturating_sub(start.elapsed()), has_slow_facts).await;
             }
+            watch.wait_for_recorder();
             let exit = print_once(options, &watch, timeout)?;
             if options.every.is_none() {
                 watch.sources.close().await;

@@ -131,6 +131,13 @@ impl Fleet {
         }
     }
 
+    /// Lets a host go on from what a recorder saw on it.
+    pub(crate) fn continue_from_recorder(&mut self, host: HostKey, past: &Past) {
+        if let Some(host) = self.0.get_mut(&host) {
+            host.model.continue_from_recorder(past);
+        }
+    }
+
     pub fn pass(&mut self, time: ViewerTime) {
         for host in self.0.values_mut() {
             host.model.pass(time);

@@ -15,7 +15,7 @@ use super::past::Past;
 use super::process_total::{ProcessTotal, process_totals};
 use super::process_tree::ProcessTree;
 use super::unaccounted::{self, UnaccountedMemory};
-use super::verdict::process_records::{ProcessRecords, ProcessView};
+use super::verdict::process_records::{ProcessRecords, ProcessView, RecordedTime};
 use super::verdict::{self, Verdict};
 use crate::base::text::Text;
 use crate::base::time::{ViewerTime, WallClock};
@@ -68,7 +68,7 @@ impl HostModel {
                     }
                 }
             }
-            Line::Checkpoint(checkpoint) => self.restore(&checkpoint),
+            Line::Checkpoint(checkpoint) => self.restore(&checkpoint, None),
         }
         Ok(())
     }
@@ -118,13 +118,14 @@ impl HostModel {
     }
 
     /// Replaces everything derived from earlier lines by that of a checkpoint of this boot, and then adds the latest snapshot. Ignores a
-    /// checkpoint that is later than the latest snapshot, is not understood or is unsound.
-    fn restore(&mut self, checkpoint: &Checkpoint) {
+    /// checkpoint that is later than the latest snapshot, is not understood or is unsound. `recorded` is what a recorder saw.
+    fn restore(&mut self, checkpoint: &Checkpoint, recorded: Option<RecordedTime>) {
         let Some(latest) = &self.latest else { return };
         let Some(state) = DerivedState::of(checkpoint, latest) else { return };
         self.history = state.history.into_owned();
         self.leaks = state.leaks.into_owned();
         self.records = state.records.into_owned();
+        self.records.recorded = recorded;
         self.news = state.news.into_owned();
         self.judge(false);
         // A jump in a recording goes to the snapshot that the checkpoint is from.
@@ -142,6 +143,15 @@ impl HostModel {
         }
     }
 
+    /// Goes on from what a recorder saw, which runs on the same host. Evidence then names the recorder.
+    pub(crate) fn continue_from_recorder(&mut self, past: &Past) {
+        let Some(latest) = self.latest.as_ref().filter(|latest| latest.host.facts.boot_id == past.boot_id) else {
+            return;
+        };
+        let recorded = RecordedTime { until: past.checkpoint.at, resumed: latest.at };
+        self.restore(&past.checkpoint, Some(recorded));
+    }
+
     /// Goes on from what an earlier viewer or a recorder saw, and adds news of the time that nobody saw. Of a past before the last
     /// boot, the news only name the file.
     pub(crate) fn begin_after(&mut self, past: &Past) {
@@ -151,7 +161,7 @@ impl HostModel {
             let sentence = format!("the host has started anew; `gputop replay {}` shows the time before", past.path);
             return self.news.add_unseen(now, sentence);
         }
-        self.restore(&past.checkpoint);
+        self.restore(&past.checkpoint, None);
         let unseen = Duration::from_millis(unix_ms.saturating_sub(past.unix_ms));
         if unseen >= UNSEEN && past.checkpoint.at <= now {
             let sentence = format!("nothing was read for {}: no gputop ran", Elapsed(unseen));
@@ -191,6 +201,13 @@ impl HostModel {
     /// The verdicts on all processes, in the order of the snapshot's processes.
     pub fn verdicts(&self) -> &[Verdict] {
         &self.verdicts
+    }
+
+    /// The number of processes of other gputops' simulated machines. They are no orphans.
+    pub(crate) fn stand_ins(&self) -> usize {
+        let Some(latest) = &self.latest else { return 0 };
+        let view = ProcessView { snapshot: latest, tree: &self.tree, records: &self.records };
+        (0..latest.processes.len()).filter(|at| view.is_stand_in(*at)).count()
     }
 
     /// The verdict on one process; `None` when it is not in the latest snapshot.

@@ -53,6 +53,8 @@ pub struct ProcessEnd {
     pub process: Arc<KnownProcess>,
     /// The time since the end was seen.
     pub ago: Duration,
+    /// When a recorder saw the end, for a sentence; `None` if gputop itself saw it.
+    pub recorded: Option<Text>,
 }
 
 /// A sign that a process is an orphan.

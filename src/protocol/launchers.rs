@@ -52,6 +52,11 @@ pub fn launchers() -> &'static [Launcher] {
 /// The environment variable in which an agent gets the lines of the user.
 pub const VARIABLE: &str = "GPUTOP_LAUNCHERS";
 
+/// The name of the launcher of the simulated machine's processes.
+pub const DEMO: &str = "gputop --demo";
+/// The environment variable of the simulated machine's processes.
+pub const DEMO_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
+
 /// Adds lines of the user to the launch table. Has no effect after the table was read.
 pub fn add(lines: impl IntoIterator<Item = Launcher>) {
     // Only the first call counts: there is one configuration.

@@ -14,7 +14,7 @@ use crate::process::{ChildProcess, Output, exit_code, run, wait_until};
 use crate::two_hosts::agent_of;
 
 /// A recorder that runs.
-struct RunningRecorder {
+pub(crate) struct RunningRecorder {
     process: ChildProcess,
     /// The file with its standard error.
     messages: PathBuf,
@@ -22,7 +22,7 @@ struct RunningRecorder {
 
 impl RunningRecorder {
     /// Starts a recorder on a host, and waits until the recording has lines.
-    fn start(host: &Host, file: &Path, args: &[&str]) -> Self {
+    pub(crate) fn start(host: &Host, file: &Path, args: &[&str]) -> Self {
         let length = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
         let messages = host.path("messages");
         let mut command = host.gputop(["record", "--interval", "100ms"]);
@@ -36,7 +36,7 @@ impl RunningRecorder {
     }
 
     /// Ends the recorder with a signal. Returns its exit code and its standard error.
-    fn end(mut self, signal: Signal) -> (i32, String) {
+    pub(crate) fn end(mut self, signal: Signal) -> (i32, String) {
         self.process.handle.signal(signal);
         let code = exit_code(self.process.wait());
         (code, fs::read_to_string(&self.messages).expect("the file exists"))

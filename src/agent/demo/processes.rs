@@ -16,9 +16,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_de
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::{clock, leave};
+use crate::protocol::launchers;
 
 /// The environment variable that makes gputop run as a process of the simulated machine. Its value is the role.
-pub const ROLE_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
+pub const ROLE_VARIABLE: &str = launchers::DEMO_VARIABLE;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DemoRole {

@@ -2,7 +2,7 @@
 //! parses the other environment variables that gputop uses.
 
 use crate::base::text::Text;
-use crate::protocol::launchers::launchers;
+use crate::protocol::launchers::{self, launchers};
 use crate::protocol::snapshot::{Missing, Reading};
 
 /// Where a process was started. If several variants apply, the first in this order is shown: for a container in a Slurm
@@ -145,11 +145,12 @@ impl Environment {
         };
         let tmux = || get(b"TMUX").map(|_| Origin::Tmux);
         let launcher = launchers().iter().find(|launcher| launcher.has_set(pid, |name| whole(name.as_bytes())));
+        let demo = || get(launchers::DEMO_VARIABLE.as_bytes()).map(|_| launchers::DEMO.into());
         let screen = || get(b"STY").map(|_| Origin::Screen);
         Self {
             origin: slurm().or_else(pod).or_else(tmux).or_else(screen),
             elastic_run: get(b"TORCHELASTIC_RUN_ID"),
-            launcher: launcher.map(|launcher| launcher.name.as_str().into()),
+            launcher: launcher.map(|launcher| launcher.name.as_str().into()).or_else(demo),
             rank: get(b"RANK").or_else(|| get(b"LOCAL_RANK")),
             notebook_server: get(b"JPY_PARENT_PID").and_then(|pid| pid.as_str().parse().ok()),
             cuda: CudaEnvironment {
@@ -423,6 +424,7 @@ mod tests {
         // The PID of the task itself, and that of one of its ancestors.
         assert_eq!(launcher("SLURM_PROCID=1 SLURM_TASK_PID=7"), Some("slurm".into()));
         assert_eq!(launcher("SLURM_PROCID=1 SLURM_TASK_PID=8"), None);
+        assert_eq!(launcher("GPUTOP_DEMO_ROLE=Orphan"), Some("gputop --demo".into()));
         assert_eq!(launcher("OMPI_COMM_WORLD_RANK=1 HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=1"), None);
     }
 }

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::sentence_on;
 use crate::base::text::Text;
-use crate::model::{Fleet, HostLabel, HostModel};
+use crate::commands::recorder_note;
+use crate::model::{Fleet, HostLabel, HostModel, Past};
+use crate::protocol::agent_options::SimulatedMachine;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -80,6 +83,7 @@ pub(crate) fn read_once<T>(
             watch.settle(SECOND_LOOK, is_decided).await;
         }
         watch.observe(observed).await;
+        watch.wait_for_recorder();
         let seen = see(&watch.states(read.timeout, is_enough));
         watch.sources.close().await;
         Ok(seen)
@@ -152,6 +156,9 @@ pub(super) struct Watch {
     had_enough: BTreeSet<HostKey>,
     /// The replies that came since the last report.
     replies: Vec<Reply>,
+    /// The past of this host, which a recorder has seen. `None` without a recorder, and once the past is in use.
+    recorded: Option<Receiver<Past>>,
+    started: Instant,
 }
 
 /// How far one host has come since its source was started.
@@ -171,6 +178,9 @@ struct HostProgress {
 impl Watch {
     /// Starts the sources. The caller must be inside of the runtime.
     pub(super) fn start(sources: Vec<Source>) -> io::Result<Self> {
+        let is_local =
+            |source: &Source| matches!(source, Source::LocalAgent(agent) if agent.demo == SimulatedMachine::None);
+        let recorded = sources.iter().any(is_local).then(recorder_note::past).flatten();
         let sources = Sources::start(sources, None)?;
         let mut fleet = Fleet::default();
         let mut hosts = BTreeMap::new();
@@ -178,7 +188,9 @@ impl Watch {
             fleet.set_label(host, HostLabel { name: source.name(), source: source.description() });
             hosts.insert(host, HostProgress::default());
         }
-        Ok(Self { sources, fleet, hosts, has_recording_ended: false, had_enough: BTreeSet::new(), replies: Vec::new() })
+        let (replies, started) = (Vec::new(), Instant::now());
+        let had_enough = BTreeSet::new();
+        Ok(Self { sources, fleet, hosts, has_recording_ended: false, had_enough, replies, recorded, started })
     }
 
     /// Waits until each host that is not late had two passes and `is_enough` accepts it, or the host has
@@ -203,6 +215,18 @@ impl Watch {
         let has_enough = |(host, progress): &(&HostKey, &HostProgress)| self.has_enough(**host, progress, is_enough);
         self.had_enough = self.hosts.iter().filter(has_enough).map(|(host, _)| *host).collect();
         self.had_enough.len() == self.hosts.len()
+    }
+
+    /// Waits until the recorder's checkpoint is read, but not long, and goes on from it.
+    pub(super) fn wait_for_recorder(&mut self) {
+        let left = recorder_note::PATIENCE.saturating_sub(self.started.elapsed());
+        let Some(past) = self.recorded.take().and_then(|recorded| recorded.recv_timeout(left).ok()) else { return };
+        let is_here =
+            |host: &HostKey| self.snapshot(*host).is_some_and(|latest| latest.host.facts.boot_id == past.boot_id);
+        let hosts: Vec<HostKey> = self.hosts.keys().copied().filter(is_here).collect();
+        for host in hosts {
+            self.fleet.continue_from_recorder(host, &past);
+        }
     }
 
     /// Applies the lines of this time.

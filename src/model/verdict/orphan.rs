@@ -38,6 +38,7 @@ use std::time::Duration;
 use super::process_records::{Activity, LostParent, ProcessRecord, ProcessView};
 use super::{OrphanEvidence, OrphanSign, ProcessEnd, VerdictKind};
 use crate::base::text::{Argv, Text};
+use crate::base::time::WallClock;
 use crate::base::units::Moment;
 use crate::model::process_role::{self, ProcessRole};
 use crate::protocol::launchers::{self, LaunchPlace, Launcher};
@@ -142,8 +143,11 @@ impl<'a> OrphanJudge<'a> {
     fn verdict(&self, at: usize) -> Option<VerdictKind> {
         let view = self.view;
         let record = view.record(at);
-        if matches!(record.role, ProcessRole::Adopter | ProcessRole::Shell | ProcessRole::Server | ProcessRole::Unknown)
-        {
+        let is_outside = matches!(
+            record.role,
+            ProcessRole::Adopter | ProcessRole::Shell | ProcessRole::Server | ProcessRole::Unknown
+        );
+        if is_outside || view.is_stand_in(at) {
             return None;
         }
         let lost_creator = lost_creator(view, at);
@@ -251,7 +255,11 @@ fn detached(view: ProcessView<'_>, at: usize, starter: &LostParent) -> bool {
 fn signs(view: ProcessView<'_>, at: usize, lost_creator: Option<&LostParent>) -> Vec<OrphanSign> {
     let ended = lost_creator.map(|lost| {
         let ago = view.snapshot.at.since(lost.at);
-        OrphanSign::CreatorEnded(ProcessEnd { process: lost.process.clone(), ago })
+        OrphanSign::CreatorEnded(ProcessEnd {
+            process: lost.process.clone(),
+            ago,
+            recorded: recorded_time(view, lost.at),
+        })
     });
     let process = view.process(at);
     let signs = [
@@ -262,6 +270,19 @@ fn signs(view: ProcessView<'_>, at: usize, lost_creator: Option<&LostParent>) ->
         launcher_gone(view, at, process),
     ];
     signs.into_iter().flatten().collect()
+}
+
+/// Returns when a recorder saw something that this model saw at this moment, or learned from the recorder; `None` if no recorder
+/// saw it.
+fn recorded_time(view: ProcessView<'_>, at: Moment) -> Option<Text> {
+    let (snapshot, recorded) = (view.snapshot, view.records.recorded?);
+    let clock = WallClock::new(snapshot.at, snapshot.unix_ms, snapshot.host.facts.utc_offset.ok()?);
+    if at <= recorded.until {
+        Some(Text::new(format!("at {}, seen by the recorder", clock.near(at, snapshot.at))))
+    } else {
+        let last = clock.near(recorded.until, snapshot.at);
+        (at <= recorded.resumed).then(|| Text::new(format!("after {last}, when the recorder last looked")))
+    }
 }
 
 /// Sign (b): the parent has adopted the process.
@@ -329,7 +350,7 @@ fn launcher_name(view: ProcessView<'_>, at: usize) -> Option<&str> {
     };
     match (&facts.elastic_run, &facts.launcher) {
         (Ok(_), _) => Some("torchrun"),
-        (_, Ok(name)) => Some(name.as_str()),
+        (_, Ok(name)) if name.as_str() != launchers::DEMO => Some(name.as_str()),
         _ => of_child(),
     }
 }

@@ -115,6 +115,11 @@ impl<'a> ProcessView<'a> {
         self.record(at).role
     }
 
+    /// Whether a process belongs to the simulated machine of another gputop.
+    pub(in crate::model) fn is_stand_in(self, at: usize) -> bool {
+        process_role::is_stand_in(self.facts(at)) && !self.snapshot.gpus.iter().any(|gpu| gpu.facts.simulated)
+    }
+
     /// Whether a process with this PID exists and has a living thread.
     pub(in crate::model) fn is_alive(self, pid: u32) -> bool {
         self.tree.living(pid).is_some_and(|at| {
@@ -154,6 +159,18 @@ pub(in crate::model) struct ProcessRecords {
     any_argv_cleared: bool,
     /// The time of the last pass after a scan of all processes; `None` before the first.
     scanned: Option<Moment>,
+    /// The time that a recorder saw before this model began; `None` if it began without a recorder.
+    #[serde(skip)]
+    pub(in crate::model) recorded: Option<RecordedTime>,
+}
+
+/// The time that a recorder saw.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::model) struct RecordedTime {
+    /// When the recorder looked last.
+    pub(in crate::model) until: Moment,
+    /// When the model went on.
+    pub(in crate::model) resumed: Moment,
 }
 
 impl ProcessRecords {

@@ -245,7 +245,8 @@ impl OrphanEvidence {
     fn describe(&self, sign: &OrphanSign) -> String {
         match sign {
             OrphanSign::CreatorEnded(ended) => {
-                format!("its {} ({}) ended {} ago", self.relation(&ended.process), ended.process, ago(ended.ago))
+                let when = ended.recorded.as_ref().map_or_else(|| format!("{} ago", ago(ended.ago)), Text::to_string);
+                format!("its {} ({}) ended {when}", self.relation(&ended.process), ended.process)
             }
             OrphanSign::StarterIsOrphan(starter) => format!("its {} ({starter}) is an orphan", self.relation(starter)),
             OrphanSign::Left { to } => format!("its parent exited (now under {to})"),

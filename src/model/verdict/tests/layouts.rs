@@ -1,6 +1,7 @@
 //! Checks processes in the layouts of real programs: none is accused while its starter lives.
 
 use super::VerdictStory;
+use crate::model::Past;
 use crate::protocol::launchers::launchers;
 
 /// Adds the processes of a layout, given as lines of a story.
@@ -66,5 +67,48 @@ fn children_of_a_launcher_that_was_killed_are_orphans() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), families.len(), wrong.join("\n"));
     for launcher in launchers() {
         assert!(families.iter().any(|(title, _)| title.split(':').next() == Some(&launcher.name)), "{}", launcher.name);
+    }
+}
+
+/// Returns what a recorder saw of a story until now.
+fn recorded(story: &VerdictStory) -> Past {
+    let latest = story.model.latest().expect("the story has a pass");
+    Past {
+        path: "night.jsonl.zst".into(),
+        boot_id: latest.host.facts.boot_id.clone(),
+        unix_ms: latest.unix_ms,
+        last_look_ms: None,
+        checkpoint: story.model.checkpoint().expect("the story has a pass"),
+    }
+}
+
+#[test]
+fn a_look_knows_what_a_recorder_saw() {
+    let layout = [
+        "50 bash",
+        "100 < 50 python /opt/env/bin/accelerate launch train.py",
+        "101 < 100 python train.py | started, gpu 0 6GiB, sm 90, cpu 99",
+    ];
+    // The recorder's last checkpoint is from before the end of the launcher, or after it.
+    for (before, after, when) in
+        [(5, 0, "after 22:13, when the recorder last looked"), (5, 120, "at 22:13, seen by the recorder")]
+    {
+        let mut story = VerdictStory::new();
+        tell(&mut story, &layout);
+        story.pass(before);
+        let early = recorded(&story);
+        story.line("kill 100");
+        story.pass(2 + after);
+        let past = if after == 0 { early } else { recorded(&story) };
+        story.pass(60);
+        story.line("fresh");
+        story.pass(2);
+        assert_eq!(story.of(101).word(), "ok", "a program that computes under PID 1 may be under nohup");
+        story.model.continue_from_recorder(&past);
+        let expected = format!(
+            "its launcher (100, python /opt/env/bin/accelerate launch train.py) ended {when}, but it still computes; still \
+             holds 6.0 GiB"
+        );
+        assert_eq!((story.of(101).word(), story.of(101).sentence()), ("orphan", expected));
     }
 }
