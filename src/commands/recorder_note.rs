@@ -115,6 +115,7 @@ fn read_past(path: &Path) -> Option<Past> {
     }
     let checkpoint = last_checkpoint(&note.file, &boot_id).ok()??;
     let written = UNIX_EPOCH + Duration::from_millis(checkpoint.unix_ms);
+    #[expect(clippy::disallowed_methods, reason = "the age of a checkpoint in a file")]
     let is_recent = SystemTime::now().duration_since(written).is_ok_and(|age| age <= OLDEST);
     is_recent.then(|| Past {
         path: Text::new(note.file.as_os_str().as_encoded_bytes()),

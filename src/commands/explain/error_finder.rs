@@ -297,7 +297,13 @@ impl ErrorFinder {
             let Some(stale) = unknown.iter().position(|known| known.sign == FailureSign::WordsAlone) else { return };
             unknown.remove(stale);
         }
-        unknown.push(UnknownLine { line: number, last_line: number, sign, text: secrets::mask_text(&excerpt(line, 0)), shape });
+        unknown.push(UnknownLine {
+            line: number,
+            last_line: number,
+            sign,
+            text: Text::new(secrets::mask_text(excerpt(line, 0).as_str())),
+            shape,
+        });
     }
 
     fn keep(&mut self, error: &'static KnownError, at: usize, form: &ErrorForm, line: &[u8], groups: &Captures<'_>) {
