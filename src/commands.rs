@@ -21,7 +21,7 @@ mod probed_process;
 pub mod query;
 pub mod record;
 pub(crate) mod recorded_run;
-mod recorder_note;
+pub(crate) mod recorder_note;
 mod recording_output;
 mod replace_program;
 pub mod report;

@@ -21,6 +21,8 @@ pub(crate) enum FileAction {
     KeepHistory,
     /// Print the past of a host
     ReadHistory,
+    /// Print the past of this host that the recorder named in this note has seen
+    ReadRecorder,
 }
 
 impl FileAction {
@@ -35,6 +37,7 @@ impl FileAction {
             Self::Outline => "outline",
             Self::KeepHistory => "keep-history",
             Self::ReadHistory => "read-history",
+            Self::ReadRecorder => "read-recorder",
         }
     }
 }

@@ -2,9 +2,10 @@
 //! checkpoint, so it knows of processes that ended before it began.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,7 +21,7 @@ use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 use crate::source::process_start::{boot_id, start_ticks};
-use crate::source::{RecordingReader, parse_line};
+use crate::source::{RecordingReader, detached_gputop, parse_line};
 
 /// How long a report waits for the recorder's checkpoint.
 pub(super) const PATIENCE: Duration = Duration::from_millis(200);
@@ -97,13 +98,25 @@ fn read(path: &Path) -> io::Result<RecorderNote> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Reads the past of this host from the recorder that runs here, on a thread of its own: a file system may hang.
+/// Reads the past of this host from the recorder that runs here, in a process of its own: a file system may hang.
 pub(super) fn past() -> Option<Receiver<Past>> {
-    let path = path()?;
+    let mut command = detached_gputop();
+    command.args(["file-action", "read-recorder", "--"]).arg(path()?);
+    let mut reader = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let output = reader.stdout.take()?;
     let (sender, past) = mpsc::channel();
-    let read = move || read_past(&path).map(|past| sender.send(past));
+    let read = move || {
+        let read = serde_json::from_reader(BufReader::new(output)).map(|past| sender.send(past));
+        (read, reader.wait())
+    };
     thread::Builder::new().name("recorder".to_owned()).spawn(read).ok()?;
     Some(past)
+}
+
+/// Returns the past of this host as JSON, from the recorder whose note this is. Runs in the process that [`past`] starts.
+pub(crate) fn read_here(note: &Path) -> io::Result<String> {
+    let past = read_past(note).ok_or(io::ErrorKind::NotFound)?;
+    Ok(serde_json::to_string(&past)?)
 }
 
 fn read_past(path: &Path) -> Option<Past> {

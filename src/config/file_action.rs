@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use crate::base::text::Text;
 use crate::cli::FileAction;
 use crate::commands::history;
-use crate::commands::outline;
 use crate::commands::report::{self, Exit};
+use crate::commands::{outline, recorder_note};
 use crate::source::{RecordingReader, detached_gputop};
 
 /// The largest settings file in MiB. All settings together fit into a few KiB.
@@ -78,6 +78,7 @@ pub(crate) fn act(action: FileAction, path: &Path, from: Option<u64>) -> ExitCod
         FileAction::Outline => outline::print(path).map(|()| String::new()),
         FileAction::KeepHistory => history::write_here(path, io::stdin().lock()).map(|()| String::new()),
         FileAction::ReadHistory => history::read_here(path),
+        FileAction::ReadRecorder => recorder_note::read_here(path),
     };
     let Err(error) = result.and_then(|text| io::stdout().write_all(text.as_bytes())) else {
         return Exit::Success.into();

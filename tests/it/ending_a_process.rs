@@ -360,7 +360,7 @@ fn an_end_dialog_whose_agent_is_gone_says_so_and_sends_nothing() {
     terminal.wait_until_gone("End process");
     assert_eq!(process_state(pid), Some('S'));
     terminal.keys(CTRL_R);
-    terminal.wait_until_gone("the agent ended");
+    terminal.wait_until_gone("Ctrl-R starts a new one");
     open_dialog(&terminal, pid);
     end(&terminal, &mut host, pid);
     terminal.quit();

@@ -174,7 +174,7 @@ fn a_killed_agent_is_reported_and_r_starts_another() {
         terminal.wait_for("the agent ended");
         terminal.wait_for("Ctrl-R starts a new one");
         terminal.keys(CTRL_R);
-        terminal.wait_until_gone("the agent ended");
+        terminal.wait_until_gone("Ctrl-R starts a new one");
         terminal.wait_for("H100");
     }
     terminal.quit();

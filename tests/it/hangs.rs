@@ -93,7 +93,7 @@ fn an_agent_starts_again_while_the_folder_of_the_program_hangs() {
     first.wait_for_end();
     terminal.wait_for("Ctrl-R starts a new one");
     terminal.keys(CTRL_R);
-    terminal.wait_until_gone("the agent ended");
+    terminal.wait_until_gone("Ctrl-R starts a new one");
     terminal.wait_for("no process uses a GPU");
     quit_promptly(terminal);
 }

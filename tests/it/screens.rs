@@ -126,7 +126,7 @@ fn when_the_process_list_fails_the_screen_does_not_claim_that_it_is_empty() {
     let list = "nvmlDeviceGetComputeRunningProcesses_v3";
     host.change(|world| world.faults.push(Fault::error(list, "UNKNOWN")));
     let mut terminal = Terminal::start_at(&host, 120, 30, ["--interval", "100ms"]);
-    terminal.wait_for("no process is listed; the processes of a GPU that fails are not known");
+    terminal.wait_for("processes on GPU 0 are not known: the driver failed to list them");
     terminal.wait_for(list);
     host.change(|world| world.faults.clear());
     terminal.wait_for("no process uses a GPU");

@@ -40,7 +40,7 @@ impl ParsedLine {
 #[derive(Debug)]
 pub(super) enum ParsedInput {
     Line(Box<ParsedLine>),
-    /// So many more lines that are not understood, after one that is not.
+    /// The number of further lines that are not understood, after one that is not.
     Misunderstood(u64),
     /// The end of the input. `is_cut_off`: the last line has no line end, and is no whole line.
     End {

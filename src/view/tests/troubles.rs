@@ -6,12 +6,12 @@ use crate::base::time::ViewerTime;
 use crate::protocol::snapshot::{Throttle, Xid};
 
 /// A viewer of 80 by 24 that sees a host with so many GPUs and a process on each.
-struct Watch {
+struct TroubledHost {
     app: App,
     host: Snapshot,
 }
 
-impl Watch {
+impl TroubledHost {
     fn new(gpus: u32) -> Self {
         let host = (0..gpus)
             .fold(host(gpus), |host, at| host.with(100 + at, "python serve.py", at as usize, Bytes::from_gib(20)));
@@ -66,11 +66,11 @@ fn grow(host: &mut Snapshot, _: u64) {
 #[test]
 fn each_trouble_comes_first_in_the_first_line() {
     for gpus in [8, 16] {
-        let mut healthy = Watch::new(gpus);
+        let mut healthy = TroubledHost::new(gpus);
         healthy.pass(5, |_, _| {});
         healthy.begins_with("box ");
         let says = |words: &str, seconds: u64, change: fn(&mut Snapshot, u64)| {
-            let mut watch = Watch::new(gpus);
+            let mut watch = TroubledHost::new(gpus);
             watch.pass(seconds, change);
             watch.begins_with(words);
         };
@@ -87,7 +87,7 @@ fn each_trouble_comes_first_in_the_first_line() {
 
 #[test]
 fn the_most_urgent_trouble_is_named_and_the_others_are_counted() {
-    let mut watch = Watch::new(8);
+    let mut watch = TroubledHost::new(8);
     watch.pass(5, |host, _| host.gpus[5].load.throttle = Ok(vec![Throttle::Thermal]));
     watch.pass(5, |host, _| host.gpus[4].health.xids = vec![Xid { at: host.at, code: 79 }]);
     watch.begins_with("GPU 4 Xid 79  1 slowdown");
@@ -97,7 +97,7 @@ fn the_most_urgent_trouble_is_named_and_the_others_are_counted() {
 
 #[test]
 fn a_key_lets_a_trouble_rest_until_it_changes() {
-    let mut watch = Watch::new(8);
+    let mut watch = TroubledHost::new(8);
     watch.pass(1, |host, _| host.gpus[4].health.xids = vec![Xid { at: host.at, code: 79 }]);
     // The key may be older than the trouble.
     watch.press();
@@ -111,7 +111,7 @@ fn a_key_lets_a_trouble_rest_until_it_changes() {
 
 #[test]
 fn a_trouble_that_ended_unseen_stays_readable_until_a_key() {
-    let mut watch = Watch::new(8);
+    let mut watch = TroubledHost::new(8);
     watch.pass(300, grow);
     watch.begins_with("full ");
     watch.pass(120, |_, _| {});
@@ -131,7 +131,7 @@ fn a_trouble_that_ended_unseen_stays_readable_until_a_key() {
 
 #[test]
 fn a_process_that_loads_is_no_trouble() {
-    let mut idle = Watch { host: Watch::new(8).host, app: App::new(AppOptions::default()) };
+    let mut idle = TroubledHost { host: TroubledHost::new(8).host, app: App::new(AppOptions::default()) };
     idle.app.update(Event::Resized(80, 24));
     idle.pass(200, |host, second| {
         host.gpus[2].processes[0].sm = Ok(Percent::new(0.0));
