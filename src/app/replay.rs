@@ -15,6 +15,7 @@ use super::App;
 use super::event::Effect;
 use super::mode::Mode;
 use super::steering::Steering;
+use super::troubles::TroubleLog;
 use crate::base::text::Text;
 use crate::model::OutlinePart;
 use crate::protocol::change::OutOfStep;
@@ -149,6 +150,8 @@ impl App {
         self.lost.clear();
         self.alerts.restart(self.data.live_mut(), &self.options);
         self.last_look.restart(self.data.live());
+        // The troubles before the jump have not ended.
+        self.troubles = TroubleLog::default();
         self.graph.follow_present();
     }
 

@@ -190,7 +190,12 @@ fn words(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> String {
     let words = match trouble.rank {
         TroubleRank::FullSoon => {
             let full = growing().and_then(|growing| full(model, growing)).unwrap_or_else(|| "full soon".to_owned());
-            format!("{full} {name}")
+            let gpus = match &trouble.subject {
+                Some(GpuOrProcess::Process(id)) => model.process_total(*id).map(|total| total.gpus.as_slice()),
+                _ => None,
+            };
+            let gpus = gpus.zip(model.latest()).map(|(gpus, snapshot)| labels::gpu_labels(snapshot, gpus));
+            gpus.map_or_else(|| format!("{full} {name}"), |gpus| format!("{full} GPU {gpus} {name}"))
         }
         TroubleRank::Leak => format!("LEAK: {name}"),
         TroubleRank::Leftover => return summary(fleet, host, model),

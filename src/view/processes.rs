@@ -18,7 +18,7 @@ use crate::app::layout::Area;
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::ProcessColumn;
 use crate::app::process_widths::{MEMORY, ProcessWidths};
-use crate::app::{App, List, rows, unread_stats};
+use crate::app::{App, List, rows, silence_words, unread_stats};
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, HostGpu, HostProcess, ProcessTotal, Total, UnaccountedMemory};
 use crate::protocol::snapshot::{Identity, ProcessId, Snapshot};
@@ -75,10 +75,13 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
 }
 
-/// Draws below the list, where there is room, what is wrong with GPUs and why PyTorch's figures are not known.
+/// Draws below the list, where there is room, which hosts are silent, what is wrong with GPUs and why PyTorch's figures are not known.
 fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, reasons: Vec<String>, area: Area) {
     let troubles = super::gpus::troubles(app, area.width.into()).into_iter();
-    let troubles = troubles.map(|sentence| Line::styled(sentence, theme.alarm()));
+    // With one host, the first line says so.
+    let silent = app.troubles().filter(|_| app.fleet().has_many());
+    let silent = silent.map(|(host, trouble)| silence_words(app.fleet(), host, trouble));
+    let troubles = silent.chain(troubles).map(|sentence| Line::styled(sentence, theme.alarm()));
     let reasons = reasons.into_iter().map(|sentence| Line::styled(sentence, theme.dim()));
     let area = rect(area).intersection(*buffer.area());
     Paragraph::new(troubles.chain(reasons).collect::<Vec<_>>()).wrap(Wrap { trim: true }).render(area, buffer);

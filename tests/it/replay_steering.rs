@@ -83,6 +83,7 @@ fn a_replay_goes_to_the_next_event_and_its_timeline_says_where_it_is() {
     replay.wait_for("there is no event after this moment");
     replay.keys("J-1h\r");
     replay.wait_until_gone(" LEAK: ");
+    assert!(!replay.text().contains("was a LEAK"), "a jump ends nothing: {}", replay.text());
     replay.keys("!");
     replay.wait_for(" LEAK: ");
     assert_eq!(lists(&replay), found);
