@@ -1,7 +1,7 @@
 //! The columns of the process list, and how the list is sorted by them.
 //!
 //! A new column is a variant of [`ProcessColumn`], and an arm each in [`spec`](ListColumn::spec),
-//! [`cell`](super::process_cells::cell) and [`sort_key`](super::process_cells::sort_key). The compiler asks for all of
+//! [`cell`](super::process_cells::cell) and `sort_key` beside that. The compiler asks for all of
 //! them; the settings panel, the flag, the configuration and `--once` follow.
 
 use std::fmt;

@@ -45,7 +45,7 @@ pub(in crate::agent) struct Environment {
     pub(super) origin: Option<Origin>,
     /// `TORCHELASTIC_RUN_ID`.
     pub(super) elastic_run: Option<Text>,
-    /// The name of the launcher that set all of its variables, by the [launch table](launchers).
+    /// The name of the launcher that set all of its variables, by the launch table.
     pub(super) launcher: Option<Text>,
     /// `RANK`, or `LOCAL_RANK` where `RANK` is not set.
     pub(super) rank: Option<Text>,
