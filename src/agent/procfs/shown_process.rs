@@ -25,7 +25,11 @@ const SHORTEST_CPU_SPAN: Duration = Duration::from_millis(150);
 const THREAD_NAME_DELAY: Duration = Duration::from_secs(5);
 /// A sleeping process is at rest after this number of readings in a row without CPU time.
 const RESTING_READINGS: u8 = 4;
-/// The number of passes after a rise of its GPU memory for which a process counts as growing.
+/// A process grows if its GPU memory is this much more than so many passes before. Loading is faster, and memory that goes up and down a
+/// little is no growth.
+const CLEAR_GROWTH: Bytes = Bytes(64 << 20);
+const GROWS_WITHIN: u64 = 8;
+/// The number of passes after that for which the process counts as growing.
 const GROWS_FOR: u64 = 16;
 /// How often it is checked whether the process that a process serves has ended, in milliseconds.
 const SERVED_INTERVAL_MS: u64 = 5000;
@@ -46,9 +50,9 @@ pub(super) struct ShownProcess {
     pub(super) listed_pass: u64,
     /// The memory that NVML reported in the pass `listed_pass`.
     pub(super) nvml_memory: NvmlMemory,
-    /// The memory that NVML reported in the pass before; `None` if it did not.
+    /// The memory that NVML reported some passes before; `None` if it did not.
     memory_before: Option<Bytes>,
-    /// The last pass in which that memory was more than in the pass before; 0 for never.
+    /// The last pass in which that memory was clearly more than some passes before; 0 for never.
     grown_pass: u64,
     pub(super) virtual_size: u64,
     /// The last pass in which the process was named as a device-file holder; 0 for never.
@@ -340,11 +344,14 @@ impl ShownProcess {
 
     /// Reads how much the process has read from files, while its GPU memory grows: that shows whether it loads a model.
     pub(super) fn read_bytes_while_growing(&mut self, pass: u64) {
-        let memory = self.nvml_memory.memory.ok();
-        if self.memory_before.zip(memory).is_some_and(|(before, now)| now > before) {
-            self.grown_pass = pass;
+        if pass.is_multiple_of(GROWS_WITHIN) {
+            let memory = self.nvml_memory.memory.ok();
+            let grown = self.memory_before.zip(memory).map(|(before, now)| now.saturating_sub(before));
+            if grown.is_some_and(|grown| grown >= CLEAR_GROWTH) {
+                self.grown_pass = pass;
+            }
+            self.memory_before = memory;
         }
-        self.memory_before = memory;
         let grows = self.grown_pass > 0 && pass - self.grown_pass < GROWS_FOR;
         let is_sure = self.process.facts.identity == Identity::Sure;
         self.process.bytes_read = (grows && is_sure).then(|| files::bytes_read(self.process.id.pid)).flatten();
