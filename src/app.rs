@@ -113,7 +113,7 @@ pub struct AppOptions {
     pub interval: Duration,
     /// The user gets an alert when a leak will exhaust the memory within this time.
     pub warn_before: Duration,
-    /// Whose growth raises alerts.
+    /// The users whose memory growth raises alerts.
     pub alert_scope: AlertScope,
 }
 

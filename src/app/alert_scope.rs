@@ -1,11 +1,13 @@
-//! Whose growth raises alerts: on a shared host, the growth of another user's job on another GPU is not the user's trouble.
+//! The users whose memory growth raises alerts: on a shared host, the growth of another user's job on another GPU is not the
+//! user's trouble.
 
 use std::collections::HashSet;
 
 use crate::model::{GpuOrProcess, HostModel};
 use crate::protocol::snapshot::{Gpu, Process, Snapshot};
 
-/// Whose growth raises alerts. Growth on a GPU that the user's own processes share always does, since it can end them.
+/// The users whose memory growth raises alerts. Growth on a GPU that the user's own processes share always does, since it can
+/// end them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AlertScope {
     /// The user's growth, and everyone's where all GPU processes belong to one user.

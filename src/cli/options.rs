@@ -180,7 +180,8 @@ impl ScreenArgs {
         ChosenProcesses { words: self.filter(), only_mine: self.mine }
     }
 
-    /// Whose growth raises alerts. `is_mine` says whether flags or settings ask for the user's own processes.
+    /// Returns the users whose memory growth raises alerts. `is_mine` says whether flags or settings ask for the user's own
+    /// processes.
     pub(crate) fn alert_scope(&self, is_mine: bool) -> AlertScope {
         match &self.user {
             Some(user) => AlertScope::User(user.clone()),
