@@ -75,9 +75,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         }
     }
     // Troubles come first.
-    for (words, style) in troubles {
-        pen.skip(1).words(words, style).skip(1);
+    for (words, style) in &troubles {
+        pen.skip(1).words(words.as_str(), *style).skip(1);
     }
+    pen.skip(usize::from(!troubles.is_empty()));
     if is_simulated {
         pen.put(simulated, theme.head()).skip(2);
     }
