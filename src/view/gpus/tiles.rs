@@ -125,6 +125,8 @@ fn notes(theme: Theme, app: &App, row: GpuRow<'_>) -> Vec<(String, Style)> {
     }
     let health = model.health(gpu);
     match model.age(gpu) {
+        // The phrase has the time since when the GPU does not answer.
+        _ if model.rank_of(gpu) == Some(TroubleRank::Lost) => notes.push((health.phrase, theme.alarm_line())),
         Some(age) => notes.push((format!("{} old", Elapsed(age)), theme.notable())),
         None if health.severity > Severity::Fine => notes.push((health.word, theme.severity(health.severity))),
         None => {}
