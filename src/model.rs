@@ -42,7 +42,7 @@ pub use self::job::{Job, JobKey};
 pub(crate) use self::news::{NewsItem, NewsKind};
 pub(crate) use self::outline::{OutlineEvent, OutlinePart, events as outline_events};
 pub use self::past::Past;
-pub(crate) use self::process_role::{DATALOADER_WORKER, short_name};
+pub(crate) use self::process_role::{DATALOADER_WORKER, is_interactive_shell, short_name};
 pub(crate) use self::process_total::{ProcessTotal, Total};
 pub(crate) use self::ranked_trouble::RankedTrouble;
 pub(crate) use self::reclaim::{Reclaim, Returned};

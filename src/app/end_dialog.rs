@@ -16,7 +16,7 @@ use crate::model::{HostModel, Reclaim, Returned};
 use crate::protocol::command::{Command, Signal};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::{Outcome, Reply, is_advice};
-use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
+use crate::protocol::snapshot::{Gpu, Process, ProcessId, Snapshot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -73,6 +73,17 @@ const TORCHRUN_GRACE: Duration = Duration::from_secs(35);
 /// With more processes than this the user types the root's PID to confirm.
 pub(crate) const MANY: usize = 20;
 
+/// A process that the parent of a target started next.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Successor {
+    /// The target that has ended.
+    pub ended: ProcessId,
+    pub process: Process,
+    /// Whether the process replaces the target, so that its parent is to be ended first; `false` if the parent may have started
+    /// it anyway.
+    pub is_restart: bool,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EndDialog {
     /// The host of all of its processes: a dialog never spans hosts.
@@ -96,8 +107,8 @@ pub(crate) struct EndDialog {
     pub reclaim: Reclaim,
     /// The memory that came back, GPU by GPU; `None` until the GPUs are read after the end.
     pub returned: Option<Vec<Returned>>,
-    /// The processes that a supervisor started again, each after the ended process that it replaces.
-    pub respawned: Vec<(ProcessId, Process)>,
+    /// The processes that took the places of targets.
+    pub successors: Vec<Successor>,
     /// Why the audit log was not written; `None` while it is.
     pub unrecorded: Option<Text>,
     pub top: usize,
@@ -135,7 +146,7 @@ impl EndDialog {
             interrupted: None,
             reclaim: Reclaim::expect(chosen.clone(), snapshot),
             returned: None,
-            respawned: Vec::new(),
+            successors: Vec::new(),
             unrecorded: None,
             top: 0,
             chosen,
@@ -382,7 +393,7 @@ impl EndDialog {
                 if snapshot.at <= at.after(PATIENCE) || self.returned.is_none() {
                     self.returned = self.reclaim.returned(at, snapshot).or(self.returned.take());
                 }
-                self.look_for_respawned(snapshot);
+                self.look_for_successors(snapshot);
             }
             // Only before the first signal: later, a target may be absent because it has ended, and its memory is still to be
             // returned.
@@ -400,8 +411,8 @@ impl EndDialog {
         Reclaim::expect(self.targets().map(Member::id).collect(), snapshot)
     }
 
-    /// Finds processes that a supervisor started in place of targets, after the first signal.
-    fn look_for_respawned(&mut self, snapshot: &Snapshot) {
+    /// Finds the processes that the parents of targets started after the first signal.
+    fn look_for_successors(&mut self, snapshot: &Snapshot) {
         let Some(sent) = self.first_sent else { return };
         let per_second = snapshot.host.facts.ticks_per_second.max(1);
         // A supervisor may start the new process within the clock tick of the signal.
@@ -409,10 +420,28 @@ impl EndDialog {
             let started = process.id.start_ticks.is_some_and(|ticks| (ticks + 1) * 1000 / per_second > sent.0);
             started && self.members.iter().all(|member| member.id() != process.id)
         };
-        let replaced =
-            |new: &Process| self.targets().find(|member| member.is_succeeded_by(new, snapshot)).map(Member::id);
-        let found = snapshot.processes.iter().filter(|process| is_new(process));
-        self.respawned = found.filter_map(|new| Some((replaced(new)?, new.clone()))).collect();
+        let found = snapshot.processes.iter().filter(|process| is_new(process)).filter_map(|new| {
+            let ended = self.targets().filter_map(|target| Some((target, target.is_restarted_as(new, snapshot)?)));
+            let (target, is_restart) = ended.min_by_key(|(_, is_restart)| !is_restart)?;
+            Some(Successor { ended: target.id(), process: new.clone(), is_restart })
+        });
+        let mut successors: Vec<Successor> = found.collect();
+        successors.sort_by_key(|successor| !successor.is_restart);
+        self.successors = successors;
+    }
+
+    /// The living processes that may keep the memory of ended targets on a GPU: they have it open, and are of the job, or of the
+    /// user of a target and without memory of their own there. Processes of other users and jobs have nothing to do with it.
+    pub(crate) fn keepers(&self, gpu: &Gpu, snapshot: &Snapshot) -> Vec<ProcessId> {
+        let is_target = |id: ProcessId| self.targets().any(|target| target.id() == id);
+        let is_of_job = |id: ProcessId| self.job.contains(&id) || self.members.iter().any(|member| member.id() == id);
+        let has_own_memory = |id: ProcessId| gpu.processes.iter().any(|gpu_process| gpu_process.process == id);
+        let is_of_user = |id: ProcessId| {
+            let uid = snapshot.process(id).and_then(|process| process.facts.uid.ok());
+            uid.is_some() && self.targets().any(|target| target.process.facts.uid.ok() == uid)
+        };
+        let may_keep = |id: &ProcessId| !is_target(*id) && (is_of_job(*id) || is_of_user(*id) && !has_own_memory(*id));
+        gpu.device_file_holders.iter().copied().filter(may_keep).collect()
     }
 
     /// Refuses every target that has not ended: the agent is gone, and no process is held any more.

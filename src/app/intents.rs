@@ -97,15 +97,7 @@ impl App {
                 }
             }
             Intent::Tree | Intent::Group => self.group(intent),
-            Intent::Tag | Intent::TagJob | Intent::TagAll if self.focus == List::Gpus => {
-                self.notice.set("only processes are tagged: Tab goes to them");
-            }
-            Intent::Tag => {
-                self.processes.tag(false, self.data.shown());
-                self.step(1);
-            }
-            Intent::TagJob => self.processes.tag(true, self.data.shown()),
-            Intent::TagAll => self.processes.tag_all(),
+            Intent::Tag | Intent::TagJob | Intent::TagAll | Intent::TagOthers => self.tag(intent),
             Intent::Untag => self.processes.tagged.clear(),
             Intent::Watch => self.watch(),
             Intent::SettingsPanel => self.modes.open(Mode::SettingsPanel(SettingsPanel::default())),
@@ -333,6 +325,28 @@ impl App {
         // A scan finds members of the job that the agent has not seen yet.
         asked.push(Command::Scan);
         commands(host, asked)
+    }
+
+    fn tag(&mut self, intent: Intent) {
+        if self.focus == List::Gpus {
+            self.notice.set("only processes are tagged: Tab goes to them");
+            return;
+        }
+        let fleet = self.data.shown();
+        match intent {
+            Intent::TagJob => self.processes.tag(true, fleet),
+            Intent::TagAll if !self.processes.tag_listed(true, fleet) => {
+                self.notice.set("no listed process holds GPU memory (A tags those without)");
+            }
+            Intent::TagOthers if !self.processes.tag_listed(false, fleet) => {
+                self.notice.set("all listed processes hold GPU memory (a tags them)");
+            }
+            Intent::TagAll | Intent::TagOthers => {}
+            _ => {
+                self.processes.tag(false, fleet);
+                self.step(1);
+            }
+        }
     }
 
     /// The processes that the end-process dialog opens on. Over the lists: the tagged ones, or else the one under the

@@ -56,6 +56,7 @@ pub enum Intent {
     TagJob,
     /// Tag all processes that are listed.
     TagAll,
+    TagOthers,
     Untag,
     Watch,
     OpenFilter,
@@ -160,6 +161,7 @@ impl Intent {
             Self::Tag
             | Self::TagJob
             | Self::TagAll
+            | Self::TagOthers
             | Self::Untag
             | Self::OpenEndDialog
             | Self::Choose(_)
@@ -262,7 +264,8 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "b", Intent::Group, "group by GPU, job, user, tree, not at all"),
         row(&[List], "Space", Intent::Tag, "tag, to end several processes at once"),
         row(&[List], "c", Intent::TagJob, "tag the whole job"),
-        row(&[List], "a", Intent::TagAll, "tag all that are listed: o a F9 ends all orphans"),
+        row(&[List], "a", Intent::TagAll, "tag all that are listed and hold GPU memory: o a F9 ends all orphans"),
+        row(&[List], "A", Intent::TagOthers, "tag the others that are listed, without GPU memory"),
         row(&[List], "U", Intent::Untag, "untag all"),
         row(&[List], "w", Intent::Watch, "alert when this process ends, or this GPU is free"),
         row(&[List], "Esc", Intent::Leave, "leave the latest badge: filter, group, pause, past, tags"),

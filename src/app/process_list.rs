@@ -8,7 +8,7 @@ use super::process_cells;
 use super::process_columns::{ProcessColumn, Sort};
 use super::row_order::RowOrder;
 use super::rows::{self, Row, RowSubject};
-use crate::model::{Fleet, HostGpu, HostProcess};
+use crate::model::{Fleet, HostGpu, HostProcess, Verdict};
 
 /// Columns of a command that one key press scrolls.
 const SCROLL_STEP: isize = 16;
@@ -217,13 +217,16 @@ impl ProcessList {
         }
     }
 
-    /// Tags every process in the list.
-    pub(super) fn tag_all(&mut self) {
-        for process in self.rows.iter().filter_map(Row::process) {
-            if !self.tagged.contains(&process) {
-                self.tagged.push(process);
-            }
-        }
+    /// Tags the listed processes that hold GPU memory, or all others if `holds_memory` is false. Returns whether there are any.
+    pub(super) fn tag_listed(&mut self, holds_memory: bool, fleet: &Fleet) -> bool {
+        let is_meant = |process: &HostProcess| {
+            let verdict = fleet.host(process.host).and_then(|model| model.verdict(process.process));
+            verdict.is_some_and(Verdict::holds_gpu_memory) == holds_memory
+        };
+        let meant: Vec<HostProcess> = self.rows.iter().filter_map(Row::process).filter(is_meant).collect();
+        let new = meant.iter().filter(|process| !self.tagged.contains(process)).copied().collect::<Vec<_>>();
+        self.tagged.extend(new);
+        !meant.is_empty()
     }
 
     pub(super) fn scroll_commands(&mut self, steps: isize) {

@@ -1,5 +1,6 @@
 //! Tests of the app: snapshots of a host and keys, and the effects that follow.
 
+mod after_the_end;
 mod replays;
 mod signals;
 mod two_hosts;
@@ -422,28 +423,6 @@ fn a_risky_end_needs_the_pid_typed() {
         .hears(103, Outcome::Held { caution })
         .keys("103 Enter")
         .asks(&[hold(103), signal(103, Signal::Term)]);
-}
-
-#[test]
-fn a_process_that_a_supervisor_starts_again_is_named() {
-    let child_of = |mut host: Snapshot, pid: u32, parent: u32| {
-        host.processes.iter_mut().filter(|it| it.id.pid == pid).for_each(|it| it.facts_mut().parent = Ok(parent));
-        host
-    };
-    let ended = story(child_of(three(), 103, 77))
-        .keys("F9")
-        .hears(103, Outcome::Held { caution: None })
-        .keys("Enter")
-        .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
-        .hears(103, Outcome::Ended { at: Moment(1_000_200) })
-        .pass(|host| {
-            // A process with the same command and an unrelated parent is no successor.
-            let host = host.without(103).with(200_000, "python c.py", 1, Bytes::from_gib(1));
-            child_of(child_of(host.with(200_001, "python c.py", 1, Bytes::from_gib(1)), 200_000, 77), 200_001, 78)
-        });
-    let respawned: Vec<_> =
-        ended.app.modes.end_dialog().unwrap().respawned.iter().map(|(old, new)| (old.pid, new.id.pid)).collect();
-    assert_eq!(respawned, [(103, 200_000)]);
 }
 
 #[test]

@@ -185,6 +185,13 @@ fn shell(argv: &[&str]) -> ProcessRole {
     if argv.iter().skip(1).all(is_option) { ProcessRole::Shell } else { ProcessRole::Script }
 }
 
+/// Whether a person types commands at this process: it is a shell that was told no script and no command.
+pub(crate) fn is_interactive_shell(process: &Process) -> bool {
+    let argv = &arguments(&process.facts);
+    let is_shell = |word: &&str| is_in(SHELLS, name(word).trim_start_matches('-'));
+    argv.first().is_some_and(is_shell) && shell(argv) == ProcessRole::Shell
+}
+
 fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }

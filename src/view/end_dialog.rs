@@ -9,13 +9,13 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Clear, Padding, Paragraph, Widget, Wrap};
 
 use super::theme::Theme;
-use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage};
+use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage, Successor};
 use crate::app::labels::{self, word};
 use crate::app::layout::Area;
 use crate::app::{App, cut, wrap};
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
-use crate::model::{HostModel, HostProcess, Returned};
+use crate::model::{HostModel, HostProcess, Returned, Verdict};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Process, State};
 
@@ -164,6 +164,10 @@ fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, column
     let count = panel.targets().count();
     let expected = panel.reclaim.expected().map_or_else(String::new, |bytes| format!(", {bytes} expected back"));
     let mut lines = vec![Line::styled(format!("{count} processes{expected}"), theme.accent())];
+    if panel.first_sent.is_none() {
+        let kinds = Verdict::kinds(panel.targets().map(|target| model.verdict(target.id())));
+        lines.extend(wrap(&kinds, columns, 0).into_iter().map(|row| Line::styled(row, theme.text())));
+    }
     let now = model.now();
     for member in panel.targets().skip(panel.top).take(shown) {
         let (state, style) = stage(theme, member, now, panel.first_sent);
@@ -375,15 +379,16 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
         (Some(_), false) => format!("All ended within {took}."),
     };
     let mut lines = vec![Line::styled(sentence, theme.good())];
-    if let (true, Some((_, Some(parent)))) = (is_one, panel.root().and_then(end)) {
-        let text = format!("Its parent {parent} has not reaped it: a zombie, which holds no memory.");
+    if let (true, Some(root), Some((_, Some(parent)))) = (is_one, panel.root(), panel.root().and_then(end)) {
+        // Where the driver lists memory for the zombie, the sentence is that of the verdict, and the header counts it.
+        let verdict = model.verdict(root.id()).filter(|verdict| verdict.is_dead() && verdict.holds_gpu_memory());
+        let text = verdict.map_or_else(
+            || format!("Its parent {parent} has not reaped it: a zombie."),
+            |verdict| format!("{}: {}.", root.id().pid, verdict.sentence()),
+        );
         lines.push(Line::styled(text, theme.notable()));
     }
-    for (old, new) in panel.respawned.iter().take(3) {
-        let parent = word(new.facts.parent);
-        let text = format!("{} was started again, as {} by {parent}: end that one first.", old.pid, new.id.pid);
-        lines.push(Line::styled(text, theme.alarm()));
-    }
+    lines.extend(panel.successors.iter().take(3).map(|successor| succession(theme, successor)));
     match (panel.reclaim.expected(), &panel.returned) {
         (None, _) => {}
         (Some(_), None) => lines.push(Line::styled("waiting for the GPU to say what came back…", theme.dim())),
@@ -394,7 +399,19 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
     lines
 }
 
-/// `returned 38.2 GiB of 38.4 GiB`, and the device-file holders if memory is missing.
+/// Says that a parent started the next process.
+fn succession(theme: Theme, successor: &Successor) -> Line<'static> {
+    let (ended, new) = (successor.ended.pid, &successor.process);
+    if successor.is_restart {
+        let parent = word(new.facts.parent);
+        let text = format!("{ended} was started again, as {} by {parent}: end that one first.", new.id.pid);
+        return Line::styled(text, theme.alarm());
+    }
+    let text = format!("{ended}: its parent started another {}, {}.", command(new, 40), new.id.pid);
+    Line::styled(text, theme.notable())
+}
+
+/// `returned 38.2 GiB of 38.4 GiB`. If memory is missing, names the processes that may keep it.
 fn came_back(theme: Theme, model: &HostModel, panel: &EndDialog, returned: &Returned, named: bool) -> Line<'static> {
     let gpu = model.latest().and_then(|snapshot| snapshot.gpu(&returned.gpu));
     let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", labels::gpu_label(gpu)));
@@ -402,13 +419,12 @@ fn came_back(theme: Theme, model: &HostModel, panel: &EndDialog, returned: &Retu
     if returned.is_all() {
         return Line::styled(text, theme.good());
     }
-    let ended: Vec<_> = panel.targets().map(Member::id).collect();
-    let holders = gpu.map(|gpu| gpu.device_file_holders.as_slice()).unwrap_or_default().iter();
-    let device_file_holders: Vec<String> =
-        holders.filter(|id| !ended.contains(id)).take(4).map(|id| id.pid.to_string()).collect();
-    let text = match device_file_holders.as_slice() {
-        [] => format!("{text}; nobody that gputop may look at has this GPU open"),
-        pids => format!("{text}; still open in {}", pids.join(", ")),
+    let keepers = model.latest().zip(gpu).map(|(snapshot, gpu)| panel.keepers(gpu, snapshot)).unwrap_or_default();
+    let pids: Vec<String> = keepers.iter().take(4).map(|keeper| keeper.pid.to_string()).collect();
+    let text = match keepers.len() {
+        0 => format!("{text}, the rest not yet"),
+        1..=4 => format!("{text}; still open in {}", pids.join(", ")),
+        count => format!("{text}; still open in {} and {} more", pids.join(", "), count - pids.len()),
     };
     Line::styled(text, theme.notable())
 }

@@ -1,7 +1,8 @@
 //! A tree of real processes, and the steps of a test that ends it in the end dialog.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{fs, iter};
 
 use fake_nvml::GpuProcess;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -34,12 +35,18 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    /// Runs the first file, and waits until a process of each role is ready.
+    /// Runs the first file, and waits until a process of each role is ready. A Python file gets a name that no other test has: the
+    /// roots of all tests have the same parent, and gputop would take one for the successor of another.
     #[track_caller]
     pub(crate) fn start(files: &[(&str, &str)], roles: &[&str]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let host = Host::new(["H100"]);
         let pipe = ReadyPipe::create(&host);
-        let root = ChildProcess::spawn(&mut pipe.command(&host, 0, files.iter().copied(), &["python3", files[0].0]));
+        let (first, others) = files.split_first().expect("a tree has a root");
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = first.0.strip_suffix(".py").map_or(first.0.to_owned(), |stem| format!("{stem}_{number}.py"));
+        let files = iter::once((name.as_str(), first.1)).chain(others.iter().copied());
+        let root = ChildProcess::spawn(&mut pipe.command(&host, 0, files, &["python3", &name]));
         let mut tree = Self { host, pipe, processes: BTreeMap::new(), root };
         for _ in roles {
             tree.wait_for_process();

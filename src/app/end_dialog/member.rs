@@ -2,7 +2,7 @@
 
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
-use crate::model::HostModel;
+use crate::model::{HostModel, is_interactive_shell, short_name};
 use crate::protocol::command::Signal;
 use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State};
@@ -43,8 +43,10 @@ pub(crate) struct Member {
     pub caution: Option<Text>,
     /// Whether the agent found the process below one that it had stopped.
     pub joined: bool,
-    /// The arguments of the parent; `None` if they are not known.
-    parent: Option<Argv>,
+    /// The parent as last seen; `None` if it was not listed.
+    parent: Option<Process>,
+    /// Whether the parent was seen to run another process of this name at the same time, as a queue of jobs does.
+    has_twin: bool,
     /// The arguments that were known first; `None` if none were known yet.
     ran: Option<Argv>,
 }
@@ -59,9 +61,10 @@ impl Member {
             let name = gpu.facts.name.as_ref().map_or_else(ToString::to_string, ToString::to_string);
             (crate::app::labels::gpu_label(gpu), name)
         });
-        let parent = parent_of(&process, snapshot);
-        let ran = argv_of(&process);
-        Some(Self { process, gpus: gpus.collect(), stage: Stage::Unasked, caution: None, joined: false, parent, ran })
+        let parent = parent_of(&process, snapshot).cloned();
+        let (has_twin, ran) = (has_twin(&process, snapshot), argv_of(&process));
+        let gpus = gpus.collect();
+        Some(Self { process, gpus, stage: Stage::Unasked, caution: None, joined: false, parent, has_twin, ran })
     }
 
     /// Returns a member for a process that only the agent has seen yet.
@@ -80,7 +83,7 @@ impl Member {
             bytes_read: None,
         };
         let stage = Stage::Asked(Signal::Kill);
-        Self { process, gpus: Vec::new(), stage, caution: None, joined: true, parent: None, ran: None }
+        Self { process, gpus: Vec::new(), stage, caution: None, joined: true, parent: None, has_twin: false, ran: None }
     }
 
     pub(crate) fn id(&self) -> ProcessId {
@@ -114,20 +117,32 @@ impl Member {
         if let Some(process) = snapshot.process(self.id()) {
             self.process.clone_from(process);
             self.ran = self.ran.take().or_else(|| argv_of(process));
-            self.parent = parent_of(process, snapshot).or(self.parent.take());
+            self.parent = parent_of(process, snapshot).cloned().or(self.parent.take());
+            self.has_twin = self.has_twin || has_twin(process, snapshot);
         }
     }
 
-    /// Whether a supervisor started `new` in place of this process: with the same arguments and user, and with the same
-    /// parent or one with the same arguments. The arguments of the process alone do not suffice: the workers of a
-    /// trainer have those of the trainer.
-    pub(super) fn is_succeeded_by(&self, new: &Process, snapshot: &Snapshot) -> bool {
+    /// Returns whether `new` replaces this process, which has ended: `Some(true)` for a restart, `Some(false)` for another
+    /// process of the same name that the parent started next, and `None` for a process that has nothing to do with it.
+    ///
+    /// A restart has the same arguments and user, and the same parent, or one with the same arguments whose place it took. The
+    /// arguments of the process alone do not suffice: the workers of a trainer have those of the trainer. It is no restart if
+    /// the parent runs several of that name at once, or is a shell at which a person types.
+    pub(super) fn is_restarted_as(&self, new: &Process, snapshot: &Snapshot) -> Option<bool> {
         let (facts, mine) = (&new.facts, &self.process.facts);
-        let is_alike = facts.argv.is_ok() && facts.argv == mine.argv && facts.uid == mine.uid;
-        let parent = || parent_of(new, snapshot).filter(|_| self.parent.is_some());
-        is_alike
-            && (facts.parent.is_ok() && facts.parent == mine.parent
-                || parent().is_some_and(|parent| Some(parent) == self.parent))
+        let parent = parent_of(new, snapshot);
+        let has_same_parent = facts.parent.is_ok() && facts.parent == mine.parent;
+        let has_replaced_parent = || {
+            let (Some(parent), Some(old)) = (parent, &self.parent) else { return false };
+            argv_of(old).is_some_and(|argv| argv_of(parent) == Some(argv)) && !is_alive(old.id, snapshot)
+        };
+        if facts.uid != mine.uid || !(has_same_parent || has_replaced_parent()) {
+            return None;
+        }
+        if argv_of(new).is_none_or(|argv| argv_of(&self.process) != Some(argv)) {
+            return (has_same_parent && is_namesake(new, &self.process)).then_some(false);
+        }
+        Some(!self.has_twin && !has_twin(new, snapshot) && !parent.is_some_and(is_interactive_shell))
     }
 
     pub(super) fn take_outcome(&mut self, outcome: &Outcome) {
@@ -169,12 +184,30 @@ impl Member {
     }
 }
 
-fn parent_of(process: &Process, snapshot: &Snapshot) -> Option<Argv> {
+fn parent_of<'a>(process: &Process, snapshot: &'a Snapshot) -> Option<&'a Process> {
     let pid = process.facts.parent.ok()?;
     // Processes are sorted by PID.
     let at = snapshot.processes.partition_point(|process| process.id.pid < pid);
-    let parent = snapshot.processes.get(at).filter(|process| process.id.pid == pid)?;
-    argv_of(parent)
+    snapshot.processes.get(at).filter(|process| process.id.pid == pid)
+}
+
+/// Whether the parent of a process runs another one of the same name.
+fn has_twin(process: &Process, snapshot: &Snapshot) -> bool {
+    let is_sibling = |other: &&Process| other.id != process.id && other.facts.parent == process.facts.parent;
+    process.facts.parent.is_ok()
+        && snapshot.processes.iter().filter(is_sibling).any(|other| !is_zombie(other) && is_namesake(other, process))
+}
+
+fn is_namesake(one: &Process, other: &Process) -> bool {
+    short_name(&one.facts).is_ok_and(|name| short_name(&other.facts) == Ok(name))
+}
+
+fn is_alive(id: ProcessId, snapshot: &Snapshot) -> bool {
+    snapshot.process(id).is_some_and(|process| !is_zombie(process))
+}
+
+fn is_zombie(process: &Process) -> bool {
+    process.load.state == Ok(State::Zombie)
 }
 
 /// The arguments of a process; `None` if they are not known, or the process has ended.

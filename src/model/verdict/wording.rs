@@ -10,6 +10,9 @@ use crate::base::units::Bytes;
 use crate::model::{Severity, Total};
 use crate::protocol::snapshot::Missing;
 
+/// The noun for a process that was not watched long enough to judge it.
+const UNDECIDED: &str = "undecided process";
+
 impl Verdict {
     /// The word for the table, at most 8 columns wide.
     pub fn word(&self) -> &'static str {
@@ -79,6 +82,17 @@ impl Verdict {
     /// Whether the process is on a GPU: the driver lists it, or it has the device open.
     pub fn is_on_gpu(&self) -> bool {
         self.listed.is_some() || !self.open.is_empty()
+    }
+
+    /// Whether the process holds GPU memory, or may: the driver lists more than zero bytes for it or an unknown amount, or it has
+    /// a GPU open whose memory no listed process explains.
+    pub fn holds_gpu_memory(&self) -> bool {
+        self.listed.is_some_and(|total| total.map(|total| total.bytes) != Ok(Bytes(0))) || !self.kept.is_empty()
+    }
+
+    /// Whether the process has ended and is not forgotten yet: by its parent, or by the driver.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.kind, VerdictKind::Zombie { .. } | VerdictKind::Ghost { .. })
     }
 
     /// Whether the process is an orphan, or may be one.
@@ -188,6 +202,37 @@ impl Verdict {
             parts.push(if says_amount { format!("{count} {holds} {total}") } else { count });
         }
         (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// Counts processes by their kinds, the worst first, and last those without GPU memory: `3 orphans, 1 healthy process, 19
+    /// without GPU memory`. `None` stands for a process that is not judged yet.
+    pub fn kinds<'a>(verdicts: impl IntoIterator<Item = Option<&'a Self>>) -> String {
+        let mut counts: BTreeMap<(u8, &str), usize> = BTreeMap::new();
+        let mut without_memory = 0;
+        for verdict in verdicts {
+            if verdict.is_some_and(|verdict| !verdict.holds_gpu_memory()) {
+                without_memory += 1;
+            } else {
+                let kind = verdict.map_or((u8::MAX, UNDECIDED), |verdict| {
+                    verdict.group().unwrap_or_else(|| (u8::MAX, verdict.innocent_noun()))
+                });
+                *counts.entry(kind).or_default() += 1;
+            }
+        }
+        let mut parts: Vec<String> = counts.into_iter().map(|((_, noun), count)| many(count, noun)).collect();
+        parts.extend((without_memory > 0).then(|| format!("{without_memory} without GPU memory")));
+        parts.join(", ")
+    }
+
+    /// The noun for a process that is no suspect.
+    fn innocent_noun(&self) -> &'static str {
+        match self.kind {
+            VerdictKind::Foreign { .. } => "foreign process",
+            VerdictKind::WorkerOf(_) => "worker",
+            VerdictKind::Launcher => "launcher",
+            VerdictKind::TooSoon => UNDECIDED,
+            _ => "healthy process",
+        }
     }
 
     /// `holds 11.0 GiB`, `keeps 11.0 GiB with 3 others`.

@@ -79,3 +79,58 @@ fn only_a_process_that_signals_reach_may_ignore_them() {
         assert!(!screen_of(&app).contains("whole job"), "{}", screen_of(&app));
     }
 }
+
+#[test]
+fn the_dialog_counts_the_targets_by_their_kinds() {
+    let mut workers = left_over(20).with(7, "python other.py", 0, Bytes::from_gib(3));
+    workers.gpus[0].device_file_holders.truncate(1);
+    let mut app = app_with(&workers, 120, Settings::default());
+    let screen_of = |app: &App| screen(Theme::new(false, ColourDepth::Sixteen), app, 120, 24);
+    // `o a` tags the orphan that holds memory: one target needs no counts.
+    let keys = |app: &mut App, codes: &[KeyCode]| {
+        for code in codes {
+            app.update(Event::Key(KeyEvent::from(*code)));
+        }
+    };
+    keys(&mut app, &[KeyCode::Char('o'), KeyCode::Char('a'), KeyCode::F(9)]);
+    assert!(screen_of(&app).contains("End the tagged process 201"), "{}", screen_of(&app));
+    // The list of all has the healthy process, too, and `A` tags those without memory.
+    keys(&mut app, &[KeyCode::Esc, KeyCode::Char('A'), KeyCode::Char('o'), KeyCode::Char('a'), KeyCode::F(9)]);
+    let text = screen_of(&app);
+    let counts = "1 orphan, 1 healthy process, 19 without GPU memory";
+    assert!(text.contains("21 processes") && text.contains(counts), "{text}");
+}
+
+#[test]
+fn a_zombie_for_which_the_driver_lists_memory_has_the_words_of_its_verdict() {
+    let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).related(4, 1, "python launch.py");
+    let child = |mut host: Snapshot, state: State| {
+        let process = host.processes.iter_mut().find(|process| process.id.pid == 7).unwrap();
+        process.facts_mut().parent = Ok(4);
+        (process.load.state, process.load.threads) = (Ok(state), Ok(1));
+        host
+    };
+    let mut app = app_with(&child(host.clone(), State::Sleeping), 80, Settings::default());
+    app.update(Event::Key(KeyEvent::from(KeyCode::F(9))));
+    let process = app.modes.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
+    let hear = |app: &mut App, outcome| {
+        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
+    };
+    let screen_of = |app: &App| screen(Theme::new(false, ColourDepth::Sixteen), app, 80, 24);
+    hear(&mut app, Outcome::Held { caution: None });
+    app.mark_end_as_read();
+    app.update(Event::Key(KeyEvent::from(KeyCode::Enter)));
+    hear(&mut app, Outcome::Sent { signal: Signal::Term, at: host.at });
+    hear(&mut app, Outcome::Zombie { at: host.at.after(Duration::from_millis(100)), parent: 4 });
+    assert!(screen_of(&app).contains("Its parent 4 has not reaped it: a zombie."), "{}", screen_of(&app));
+    let mut later = child(host, State::Zombie);
+    (later.sequence, later.at) = (later.sequence + 1, later.at.after(Duration::from_secs(1)));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(later)))));
+    let text = screen_of(&app);
+    let rows = text.lines().filter_map(|row| row.split('│').nth(1));
+    let sentence = rows.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+    let expected =
+        "7: has ended, but the driver still lists 3.0 GiB; its parent (4, python launch.py) has not reaped it.";
+    assert!(sentence.contains(expected), "{text}");
+    assert!(text.contains("1 zombie holds 3.0 GiB") && !text.contains("no memory"), "{text}");
+}
