@@ -154,7 +154,9 @@ pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool
     let verdict = model.verdict(process);
     let growing = growing(model, process);
     if let Some(growing) = growing.filter(|growing| !growing.is_leak() && (growing.is_urgent() || growing.is_loading)) {
-        return growth_note(growing);
+        // The column is narrower than the edge of a tile.
+        let note = growth_note(growing);
+        return Cell { text: note.text.replacen("full in", "full", 1), ..note };
     }
     let growth = model.growth(&GpuOrProcess::Process(process)).map(|growth| growth.verdict());
     match (verdict, growth) {

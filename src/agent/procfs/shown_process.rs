@@ -33,9 +33,9 @@ const GROWS_WITHIN: u64 = 8;
 const GROWS_FOR: u64 = 16;
 /// How often it is checked whether the process that a process serves has ended, in milliseconds.
 const SERVED_INTERVAL_MS: u64 = 5000;
-/// How often the control group of a sleeping or blocked GPU process is read, in milliseconds: the process may have moved to a group that was then
-/// frozen, which only this shows.
-const CGROUP_INTERVAL_MS: u64 = 2000;
+/// How often the control group of a sleeping or blocked GPU process is read, in milliseconds: the process may have moved to a group
+/// that was then frozen, which only this shows.
+const CGROUP_INTERVAL_MS: u64 = 2500;
 
 #[derive(Debug)]
 pub(super) struct ShownProcess {
@@ -63,6 +63,10 @@ pub(super) struct ShownProcess {
     is_verified: bool,
     verify_due: Moment,
     group_origin: Option<Origin>,
+    /// The open `cgroup` file of a GPU process, which is read often. `None` before, and when descriptors are about to run out.
+    cgroup_file: Option<OwnedFd>,
+    /// The contents of that file; empty before it is read.
+    cgroup: Box<[u8]>,
     /// The control groups that can be frozen with the process; empty before they are read.
     control_groups: Vec<Rc<ControlGroup>>,
     environment_origin: Reading<Option<Origin>>,
@@ -143,6 +147,8 @@ impl ShownProcess {
             is_verified: false,
             verify_due: Moment(0),
             group_origin: None,
+            cgroup_file: None,
+            cgroup: Box::default(),
             control_groups: vec![],
             environment_origin: Err(Missing::NotYet),
             cuda: CudaEnvironment::default(),
@@ -263,9 +269,8 @@ impl ShownProcess {
                 self.cpu = Some((now, stat.cpu_ticks));
             }
         }
-        let is_on_gpu = self.listed_pass > 0 || self.holder_pass > 0;
         let is_waiting = self.asleep > 0 || state == State::DiskSleep;
-        if is_on_gpu && is_waiting && is_turn(CGROUP_INTERVAL_MS) {
+        if self.is_on_gpu() && is_waiting && is_turn(CGROUP_INTERVAL_MS) {
             self.read_cgroup(procfs);
         }
     }
@@ -284,11 +289,22 @@ impl ShownProcess {
         self.read_cgroup(procfs);
     }
 
+    /// Whether the process was listed by NVML, or had a GPU open.
+    fn is_on_gpu(&self) -> bool {
+        self.listed_pass > 0 || self.holder_pass > 0
+    }
+
     /// The control group shows where the process was started, and whether it is frozen.
     fn read_cgroup(&mut self, procfs: &HostProcfs) {
         let mut buffer = [0; 4096];
-        let group = files::open(self.process.id.pid, "cgroup").and_then(|file| files::read(file, &mut buffer));
-        let Ok(group) = group else { return };
+        let file = self.cgroup_file.take().map_or_else(|| files::open(self.process.id.pid, "cgroup"), Ok);
+        let Ok(file) = file else { return };
+        let Ok(group) = files::read(&file, &mut buffer) else { return };
+        self.cgroup_file = Some(file).filter(|_| self.is_on_gpu()).and_then(|file| procfs.keep_open(file));
+        if *self.cgroup == *group {
+            return;
+        }
+        self.cgroup = group.into();
         self.control_groups = procfs.freezer.groups(group, |file| procfs.keep_open(file));
         self.group_origin = origin::from_cgroup(group);
         self.update_origin();
