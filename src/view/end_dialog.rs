@@ -163,11 +163,13 @@ const STATE: usize = 22;
 fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let count = panel.targets().count();
     let expected = panel.reclaim.expected().map_or_else(String::new, |bytes| format!(", {bytes} expected back"));
-    let mut lines = vec![Line::styled(format!("{count} processes{expected}"), theme.accent())];
+    let mut summary = format!("{count} processes{expected}");
+    // Later, the ended ones have no verdict.
     if panel.first_sent.is_none() {
         let kinds = Verdict::kinds(panel.targets().map(|target| model.verdict(target.id())));
-        lines.extend(wrap(&kinds, columns, 0).into_iter().map(|row| Line::styled(row, theme.text())));
+        summary = format!("{summary}: {kinds}");
     }
+    let mut lines: Vec<Line<'_>> = hanging(&summary, columns, 2).map(|row| Line::styled(row, theme.accent())).collect();
     let now = model.now();
     for member in panel.targets().skip(panel.top).take(shown) {
         let (state, style) = stage(theme, member, now, panel.first_sent);
