@@ -267,7 +267,7 @@ impl HostModel {
     }
 
     /// The processes and GPUs whose memory grows now, the one that is full first before the others. A GPU counts only if no process
-    /// on it has its verdict or a worse one.
+    /// on it has its verdict or a worse one, and if no process that has ended is the cause: its memory returns after its end.
     pub(crate) fn growing(&self) -> &[Growing] {
         &self.growing
     }
@@ -285,6 +285,10 @@ impl HostModel {
         let verdict = |subject: &GpuOrProcess| self.growth(subject).map(|growth| growth.verdict());
         let is_whole = |gpu: &&Gpu| {
             let whole = verdict(&GpuOrProcess::Gpu(gpu.uuid.clone()));
+            let has_ended = |id: ProcessId| gpu.missing.processes.is_none() && gpu.process(id).is_none();
+            if self.leaks.cause(&gpu.uuid).is_some_and(has_ended) {
+                return false;
+            }
             let on_gpu = gpu.processes.iter().map(|process| process.process);
             let mut growing = on_gpu.filter(|id| suspects.binary_search(id).is_ok());
             !growing.any(|id| verdict(&GpuOrProcess::Process(id)) >= whole)

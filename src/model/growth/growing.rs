@@ -66,7 +66,7 @@ impl Growing {
         let mut gpus = snapshot.gpus.iter().filter(|gpu| gpu.process(id).is_some());
         let [mut has_not_computed, mut reads] = [true, true];
         for signs in detectors.loading(id) {
-            has_not_computed &= signs.has_not_computed();
+            has_not_computed &= signs.has_not_computed(snapshot.at);
             reads &= signs.reads_what_it_gains();
         }
         let is_near = self.left().is_some_and(|left| left < NEAR);

@@ -93,7 +93,7 @@ impl LeakDetectors {
                 if let Ok(held) = gpu_process.memory {
                     detectors.held.push(at, held, limit(held));
                 }
-                detectors.loading.add(gpu_process, process);
+                detectors.loading.add(snapshot.at, gpu_process, process);
                 let devices = process.allocator.iter().flat_map(|allocator| &allocator.devices);
                 let mut on_gpu = devices.filter(|device| device.gpu.as_ref() == Some(&gpu.uuid));
                 if let Some(reserved) = on_gpu.find_map(|device| ReservedMemory::of(device).ok()) {
@@ -146,6 +146,11 @@ impl LeakDetectors {
     /// The detectors of all GPUs whose memory grows because of this process.
     pub(super) fn gpus_filled_by(&self, id: ProcessId) -> impl Iterator<Item = &LeakDetector> {
         self.0.values().filter(move |gpu| gpu.cause() == Some(id)).map(|gpu| &gpu.whole)
+    }
+
+    /// The process that causes the growth of a GPU, which may have ended; `None` where nobody does alone.
+    pub(in crate::model) fn cause(&self, gpu: &GpuUuid) -> Option<ProcessId> {
+        self.0.get(gpu)?.cause()
     }
 
     /// Whether a process that grows loads, by the signs on each of its GPUs.

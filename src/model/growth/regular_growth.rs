@@ -69,7 +69,8 @@ pub(super) struct RegularGrowth {
     pub(super) parts: f64,
     /// The standard deviation of the gains, as a share of their mean.
     pub(super) scatter: f64,
-    /// The rate in KiB per second in the first and in the second half.
+    /// The rate in KiB per second in the first and in the second half, without the first part. Equal where there are too few parts
+    /// to tell.
     pub(super) rates: [f64; 2],
     /// The seconds until memory runs out at this rate.
     pub(super) left: f64,
@@ -122,10 +123,9 @@ impl RegularGrowth {
         let gained: f64 = gains.iter().sum();
         let mean = gained / parts;
         let scatter = (gains.iter().map(|gain| (gain - mean).powi(2)).sum::<f64>() / parts).sqrt() / mean;
-        let half = gains.len() / 2;
-        let halves = [&gains[..half], &gains[gains.len() - half..]];
-        #[expect(clippy::cast_precision_loss, reason = "as above")]
-        let rates = halves.map(|gains| gains.iter().sum::<f64>() / (gains.len() as f64 * part));
+        let [first, second] = rates_of_halves(gains, part);
+        // Growth may have begun in the middle of the first part, which then looks like acceleration.
+        let rates = rates_of_halves(&gains[1..], part);
         let span = parts * part;
         let latest = &known[known.len() - known.len().div_ceil(4)..];
         let top = latest.iter().map(|point| point.high).fold(0.0, f64::max);
@@ -147,7 +147,7 @@ impl RegularGrowth {
         // Parts of one bucket of several samples are short. They show only growth that will soon fill memory.
         let is_short = buckets == 1 && !levels.is_single();
         let forgiven = FORGIVEN * deviation_from_line(gains) / mean / parts.sqrt();
-        let speed = rates[1] / rates[0] + forgiven;
+        let speed = second / first + forgiven;
         // Growth that would level off before it reaches the limit is no leak.
         let halves_left = 2.0 * left / span;
         let least_speed = (halves_left / (1.0 + halves_left)).min(LEAST_SPEED);
@@ -192,6 +192,13 @@ fn speed_by_rises(levels: &BucketLevels, from: f64) -> Option<f64> {
     let middle = f64::midpoint(rises.first()?.0, rises.last()?.0);
     let half = rises.partition_point(|rise| rise.0 >= middle);
     Some(median_slope(&rises[..half])? / median_slope(&rises[half..])?)
+}
+
+/// The rates of the first and the second half of gains in parts of so many seconds; their mean if there are fewer than four.
+#[expect(clippy::cast_precision_loss, reason = "parts are few")]
+fn rates_of_halves(gains: &[f64], part: f64) -> [f64; 2] {
+    let half = if gains.len() < FEWEST_PARTS { gains.len() } else { gains.len() / 2 };
+    [&gains[..half], &gains[gains.len() - half..]].map(|gains| gains.iter().sum::<f64>() / (gains.len() as f64 * part))
 }
 
 /// The gains of the last parts.
