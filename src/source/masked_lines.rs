@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use memchr::memmem::{self, Finder};
+use memchr::memmem::Finder;
 
-use crate::base::secrets::{mask_argv, mask_text};
+use crate::base::secrets::{MASK, mask_argv, mask_text};
 use crate::base::text::{Argv, Text};
 
 /// The name of the arguments of a process in a line, and that of the command in the output of `--json`.
@@ -18,6 +18,11 @@ const COMMAND: &[u8] = b"\"command\"";
 
 /// The most bytes that are remembered. The arguments of a thousand processes take about a quarter of a MiB.
 const MOST_REMEMBERED: usize = 4 << 20;
+
+/// The most bytes of commands that are searched for the secrets of one line, and the bytes that a search counts for at least: room for
+/// a thousand commands and a thousand secrets. In a line with more, which no agent writes, the other commands are masked as a whole.
+const MOST_SEARCHED: usize = 1 << 29;
+const LEAST_SEARCH: usize = 256;
 
 /// Masks the secrets in the lines of one source.
 #[derive(Debug)]
@@ -52,10 +57,16 @@ impl LineMasker {
                 changes.push((value, masked));
             }
         }
+        // A secret that begins like another one would leave the end of that.
+        secrets.sort_unstable_by(|one: &(String, String), other| (other.0.len(), &other.0).cmp(&(one.0.len(), &one.0)));
+        secrets.dedup();
+        let mut left = MOST_SEARCHED;
         for value in values(line, COMMAND, b'"') {
             let json = &line[value.clone()];
+            left = left.saturating_sub((LEAST_SEARCH + json.len()).saturating_mul(secrets.len()));
             let masked = match &*secrets {
                 [] => self.masked(json, |json| masked_command(json, &[])),
+                _ if left == 0 => serde_json::to_vec(MASK).ok(),
                 // The result depends on the other values of the line.
                 secrets => masked_command(json, secrets),
             };
@@ -84,6 +95,9 @@ impl LineMasker {
         }
         let masked = mask(json);
         let bytes = json.len() + masked.as_ref().map_or(0, Vec::len);
+        if bytes > MOST_REMEMBERED {
+            return masked;
+        }
         if self.remembered + bytes > MOST_REMEMBERED {
             self.known.clear();
             self.remembered = 0;
@@ -94,13 +108,24 @@ impl LineMasker {
     }
 }
 
-/// Returns where the values of a name are that begin with this byte.
+/// Returns where the values of a name are that begin with this byte. Looks at each byte of the line once: a value has no other one inside,
+/// and after a value without an end the line is no JSON.
 fn values<'a>(line: &'a [u8], name: &'a [u8], first: u8) -> impl Iterator<Item = Range<usize>> + 'a {
-    memmem::find_iter(line, name).filter_map(move |at| {
-        // A name is followed by a colon, a text in an array is not.
-        let value = line[at + name.len()..].trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
-        let begin = line.len() - value.len();
-        if value.first() == Some(&first) { Some(begin..begin + length_of_value(value)?) } else { None }
+    let finder = Finder::new(name);
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let end_of_name = from + finder.find(&line[from..])? + name.len();
+            from = end_of_name;
+            // A name is followed by a colon, a text in an array is not.
+            let Some(value) = line[end_of_name..].trim_ascii_start().strip_prefix(b":") else { continue };
+            let value = value.trim_ascii_start();
+            if value.first() == Some(&first) {
+                let begin = line.len() - value.len();
+                from = begin + length_of_value(value)?;
+                return Some(begin..from);
+            }
+        }
     })
 }
 
@@ -207,5 +232,43 @@ mod tests {
             masker.mask(line.as_bytes());
             assert!(masker.remembered <= MOST_REMEMBERED, "{}", masker.remembered);
         }
+        masker.mask(format!(r#"{{"argv":["{}"]}}"#, "x".repeat(MOST_REMEMBERED)).as_bytes());
+        let kept: usize = masker.known.keys().map(|json| json.len()).sum();
+        assert!(kept <= MOST_REMEMBERED, "{kept}");
+    }
+
+    /// A line with the arguments of processes and one command.
+    fn line_of(processes: &[String], command: &str) -> String {
+        let argv = processes.iter().map(|secret| format!(r#""argv":["a","--token","{secret}"]"#));
+        format!(r#"{{{},"command":"{command}"}}"#, argv.collect::<Vec<_>>().join(","))
+    }
+
+    #[test]
+    fn a_secret_that_many_processes_have_is_masked_once() {
+        let line = line_of(&vec!["*".to_owned(); 40], "a --token *");
+        let masked = LineMasker::default().mask(line.as_bytes()).into_owned();
+        assert!(masked.len() < 2 * line.len(), "{}", masked.len());
+        assert!(masked.ends_with(br#""command":"a --token ***"}"#), "{}", String::from_utf8_lossy(&masked));
+    }
+
+    #[test]
+    fn a_secret_that_begins_like_another_one_leaves_nothing_of_that() {
+        let line = line_of(&["two".to_owned(), "two words".to_owned()], "run two words");
+        let masked = LineMasker::default().mask(line.as_bytes()).into_owned();
+        assert!(masked.ends_with(br#""command":"run ***"}"#), "{}", String::from_utf8_lossy(&masked));
+    }
+
+    #[test]
+    fn the_time_for_a_hostile_line_grows_with_its_length_only() {
+        // Each value without an end would be searched up to the end of the line.
+        let unended = r#""argv":["#.repeat(1 << 20);
+        assert!(matches!(LineMasker::default().mask(unended.as_bytes()), Cow::Borrowed(_)));
+        assert_eq!(values(unended.as_bytes(), ARGUMENTS, b'[').count(), 0);
+        // Many secrets and many commands.
+        let secrets: Vec<String> = (0..20_000).map(|number| format!("secret{number}")).collect();
+        let commands = r#""command":"run it","#.repeat(50_000);
+        let line = format!("{{{commands}{}", &line_of(&secrets, "a --token secret7")[1..]);
+        let masked = LineMasker::default().mask(line.as_bytes()).into_owned();
+        assert!(masked.ends_with(br#""command":"***"}"#), "a secret may be in a command that is not searched");
     }
 }
