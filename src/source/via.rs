@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::connection::{Connection, ProcessKind, Reporter};
+use crate::base::secrets::mask_argv;
 use crate::base::text::Text;
 use crate::protocol::command::Command as AgentCommand;
 
@@ -51,8 +52,9 @@ impl ViaCommand {
         Self { interval, ..self }
     }
 
+    /// The command as it is shown, without secrets: it is the name of some hosts, also in recordings, which are shared.
     pub(super) fn command_line(&self) -> Text {
-        self.words.join(" ").into()
+        mask_argv(self.words.iter().map(|word| Text::from(word.as_str()))).iter().collect::<Vec<_>>().join(" ").into()
     }
 
     /// The name of the host by what the user typed: the name, else the destination in the command, else the command.
@@ -98,6 +100,7 @@ mod tests {
             ("left=ssh gpu-02 gputop agent", "left"),
             ("ssh alice@gpu-02 gputop agent", "gpu-02"),
             ("./connect gpu-02", "./connect gpu-02"),
+            ("sshpass -p hunter2 ./connect gpu-02 --token=abc", "sshpass -p *** ./connect gpu-02 --token=***"),
         ] {
             assert_eq!(text.parse::<ViaCommand>().unwrap().host_name().as_str(), name);
         }
