@@ -218,7 +218,11 @@ impl Processes {
         }
         self.note_argv_delays(now);
         for shown in self.shown.values_mut().filter(|shown| shown.listed_pass == pass) {
-            shown.read_bytes_while_growing(pass);
+            if shown.grows(pass) {
+                self.slow_files.bytes_read.push(shown.process.id, Priority::Normal, now);
+            } else {
+                shown.process.bytes_read = None;
+            }
         }
         self.shown.values().filter(|shown| !shown.is_unread()).map(|shown| &shown.process)
     }
@@ -333,6 +337,12 @@ impl Processes {
             SlowFilesMessage::Process(answer) => {
                 let (id, facts) = self.slow_files.processes.receive(answer, clock::now());
                 self.set_slow_facts(id, facts);
+            }
+            SlowFilesMessage::BytesRead(answer) => {
+                let (id, bytes) = self.slow_files.bytes_read.receive(answer, clock::now());
+                if let Some(shown) = self.shown.get_mut(&id.pid).filter(|shown| shown.process.id == id) {
+                    shown.set_bytes_read(bytes, self.pass);
+                }
             }
             SlowFilesMessage::User(answer) => {
                 let (uid, name) = self.slow_files.receive_user(answer);

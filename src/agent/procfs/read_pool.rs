@@ -83,6 +83,11 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
         self.read_waiting(now);
     }
 
+    #[cfg(test)]
+    pub(super) fn was_never_used(&self) -> bool {
+        self.started == 0
+    }
+
     /// Forgets the waiting keys that are no longer wanted.
     pub(super) fn retain(&mut self, mut is_wanted: impl FnMut(&Key) -> bool) {
         let mut at = 0..;

@@ -358,8 +358,8 @@ impl ShownProcess {
         }
     }
 
-    /// Reads how much the process has read from files, while its GPU memory grows: that shows whether it loads a model.
-    pub(super) fn read_bytes_while_growing(&mut self, pass: u64) {
+    /// Whether the GPU memory of the process grows. Then the bytes that it reads from files show whether it loads a model.
+    pub(super) fn grows(&mut self, pass: u64) -> bool {
         if pass.is_multiple_of(GROWS_WITHIN) {
             let memory = self.nvml_memory.memory.ok();
             let grown = self.memory_before.zip(memory).map(|(before, now)| now.saturating_sub(before));
@@ -368,9 +368,16 @@ impl ShownProcess {
             }
             self.memory_before = memory;
         }
-        let grows = self.grown_pass > 0 && pass - self.grown_pass < GROWS_FOR;
-        let is_sure = self.process.facts.identity == Identity::Sure;
-        self.process.bytes_read = (grows && is_sure).then(|| files::bytes_read(self.process.id.pid)).flatten();
+        self.has_grown(pass) && self.process.facts.identity == Identity::Sure
+    }
+
+    fn has_grown(&self, pass: u64) -> bool {
+        self.grown_pass > 0 && pass - self.grown_pass < GROWS_FOR
+    }
+
+    /// Takes the bytes that the process has read, unless its memory has stopped growing meanwhile.
+    pub(super) fn set_bytes_read(&mut self, bytes: Option<Bytes>, pass: u64) {
+        self.process.bytes_read = bytes.filter(|_| self.has_grown(pass));
     }
 
     /// Marks that thread names are not read: they identify trainers, and NVML lists a trainer, but not this process.

@@ -1,5 +1,5 @@
 //! Reads, on separate threads, what can hang: arguments and environment, which need the mmap lock of the process, and names
-//! of users, which may come from a server.
+//! of users, which may come from a server; and the bytes that a process has read, which need the lock that an exec holds.
 //!
 //! A [`ReadPool`] of threads reads each kind, so that a read that hangs delays no other.
 
@@ -18,7 +18,7 @@ use super::{files, stat};
 use crate::agent::{AgentEvent, clock};
 use crate::base::secrets;
 use crate::base::text::{Argv, Text};
-use crate::base::units::Moment;
+use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Missing, ProcessId, Reading};
 
 /// How long the other processes wait for a read. A read takes less than a millisecond when nothing is wrong.
@@ -50,23 +50,28 @@ impl SlowFacts {
 pub(in crate::agent) enum SlowFilesMessage {
     Process(Answer<ProcessId, SlowFacts>),
     User(Answer<u32, Text>),
+    BytesRead(Answer<ProcessId, Option<Bytes>>),
 }
 
 pub(super) struct SlowFiles {
     pub(super) processes: ReadPool<ProcessId, SlowFacts>,
     users: ReadPool<u32, Text>,
+    pub(super) bytes_read: ReadPool<ProcessId, Option<Bytes>>,
     /// By user ID. `None` while a name is being looked up.
     user_names: HashMap<u32, Option<Text>>,
 }
 
 impl SlowFiles {
     pub(super) fn new(events: mpsc::Sender<AgentEvent>) -> Self {
-        let wake = events.clone();
+        let (wake, wake_for_bytes) = (events.clone(), events.clone());
         let deliver = move |answer| wake.send(AgentEvent::SlowFile(SlowFilesMessage::Process(answer))).is_ok();
+        let deliver_bytes =
+            move |answer| wake_for_bytes.send(AgentEvent::SlowFile(SlowFilesMessage::BytesRead(answer))).is_ok();
         let deliver_user = move |answer| events.send(AgentEvent::SlowFile(SlowFilesMessage::User(answer))).is_ok();
         Self {
             processes: ReadPool::new("argv", PATIENCE, read_process, deliver),
             users: ReadPool::new("users", USER_PATIENCE, user_name, deliver_user),
+            bytes_read: ReadPool::new("bytes read", PATIENCE, read_bytes, deliver_bytes),
             user_names: HashMap::new(),
         }
     }
@@ -90,13 +95,15 @@ impl SlowFiles {
 
     /// When to call [`Self::read_waiting`] although nothing else happens. `None` if nothing waits behind a slow read.
     pub(super) fn deadline(&self, now: Moment) -> Option<Moment> {
-        [self.processes.deadline(now), self.users.deadline(now)].into_iter().flatten().min()
+        let deadlines = [self.processes.deadline(now), self.users.deadline(now), self.bytes_read.deadline(now)];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Reads what waits behind slow reads.
     pub(super) fn read_waiting(&mut self, now: Moment) {
         self.processes.read_waiting(now);
         self.users.read_waiting(now);
+        self.bytes_read.read_waiting(now);
         for uid in self.users.slower_than(USER_PATIENCE, now) {
             // A user whose name cannot be looked up is shown by number until the name comes.
             self.user_names.insert(uid, Some(uid.to_string().into()));
@@ -107,6 +114,11 @@ impl SlowFiles {
 fn user_name(uid: u32) -> Text {
     let user = get_user_by_uid(uid);
     user.map_or_else(|| uid.to_string().into(), |user| Text::new(user.name().as_encoded_bytes()))
+}
+
+/// Reads how much a process has read, and makes sure that it is not a later process with the same PID.
+fn read_bytes(id: ProcessId) -> Option<Bytes> {
+    files::bytes_read(id.pid).filter(|_| stat::start_ticks(id.pid) == id.start_ticks)
 }
 
 /// Reads the arguments and environment, and makes sure that they are not those of a later process with the same PID.

@@ -193,3 +193,48 @@ fn a_candidate_is_accepted_by_its_arguments() {
     assert_eq!(std::mem::take(&mut processes.accepted), [candidates[0]]);
     assert_eq!(std::mem::take(&mut processes.accepted), []);
 }
+
+/// The processes with the identity of this one, which a list of the driver proves, and their events.
+fn with_certain_identity() -> (Processes, mpsc::Receiver<AgentEvent>) {
+    let (events, received) = mpsc::channel();
+    let mut processes = Processes::new(true, DeviceFiles::of_host(), events);
+    while read(&mut processes, std::process::id(), clock::now()).facts.identity != Identity::Sure {}
+    (processes, received)
+}
+
+/// Lets passes go by in which this process holds so many MiB, and returns it as the last one shows it.
+fn hold(processes: &mut Processes, amounts: impl IntoIterator<Item = u64>) -> Process {
+    let mut shown = None;
+    for mib in amounts {
+        processes.begin_pass();
+        processes.read_listed(std::process::id(), clock::now(), Ok(Bytes::from_mib(mib)));
+        shown = processes.end_pass().next().cloned();
+    }
+    shown.expect("there was a pass")
+}
+
+#[test]
+fn the_bytes_read_are_asked_for_only_while_gpu_memory_clearly_grows() {
+    let (mut processes, received) = with_certain_identity();
+    // Steady, up and down, and slow growth.
+    hold(&mut processes, [1000; 30]);
+    hold(&mut processes, [1000, 1040].into_iter().cycle().take(30));
+    hold(&mut processes, (1000..1100).step_by(3));
+    assert!(processes.slow_files.bytes_read.was_never_used());
+    let loading = (1100..5000).step_by(100);
+    let last = hold(&mut processes, loading);
+    assert!(!processes.slow_files.bytes_read.was_never_used());
+    assert_eq!(last.bytes_read, None, "a thread reads them");
+    let message = received.iter().find_map(|event| match event {
+        AgentEvent::SlowFile(message @ SlowFilesMessage::BytesRead(_)) => Some(message),
+        _ => None,
+    });
+    processes.receive(message.expect("the thread answers"));
+    assert!(hold(&mut processes, [5100]).bytes_read.is_some_and(|bytes| bytes > Bytes(0)));
+    // An answer that comes after the end of the growth does not count.
+    assert_eq!(hold(&mut processes, [5100; 40]).bytes_read, None);
+    while let Some(AgentEvent::SlowFile(message)) = received.try_iter().next() {
+        processes.receive(message);
+    }
+    assert_eq!(hold(&mut processes, [5100]).bytes_read, None);
+}
