@@ -17,7 +17,6 @@ mod memory_growth;
 mod pattern;
 mod regular_growth;
 #[cfg(test)]
-#[cfg(test)]
 mod tests;
 mod watched_growth;
 mod wording;

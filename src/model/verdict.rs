@@ -136,6 +136,8 @@ pub enum VerdictKind {
         /// Whether the process is hidden because it belongs to another user. Otherwise it is in another PID namespace.
         hidden: bool,
     },
+    /// The driver lists the PID, and the state of the process could not be read.
+    Unreadable,
     /// The driver lists the PID, but no process has it, or only a zombie.
     Ghost {
         /// The process that had the PID; `None` when it was never seen alive.

@@ -136,7 +136,7 @@ impl ProcessView<'_> {
             // The driver, or the parent, may have been about to forget the process.
             VerdictKind::Zombie { .. } | VerdictKind::Ghost { .. } => record.dead_since == Some(self.snapshot.at),
             VerdictKind::TooSoon if process.id.start_ticks.is_none() => true,
-            VerdictKind::TooSoon if record.activity == Activity::Unknown => {
+            VerdictKind::TooSoon if record.activity == Activity::Unknown || process.awaits_arguments() => {
                 matches!(orphan(), Some(VerdictKind::TooSoon))
             }
             VerdictKind::WorkerOf(_) | VerdictKind::Launcher | VerdictKind::Active { .. } | VerdictKind::TooSoon => {
@@ -168,7 +168,9 @@ impl ProcessView<'_> {
             }
             Some(Missing::Denied) => VerdictKind::Foreign { hidden: true },
             Some(Missing::NotYet) => VerdictKind::TooSoon,
-            Some(Missing::Gone | Missing::Failed | Missing::Unsupported) | None => VerdictKind::Ghost {
+            // The process may live.
+            Some(Missing::Failed) => VerdictKind::Unreadable,
+            Some(Missing::Gone | Missing::Unsupported) | None => VerdictKind::Ghost {
                 was: self.records.ended_process(process.id.pid).map(|ended| ended.known.clone()),
                 keepers: keepers(),
             },

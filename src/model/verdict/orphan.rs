@@ -165,6 +165,8 @@ impl<'a> OrphanJudge<'a> {
         let evidence =
             OrphanEvidence { signs, serves: serves(record), computes: record.activity == Activity::Computes };
         answer.map(|answer| match answer {
+            // The arguments and the environment may show the starter, or that the process is one of a demo.
+            _ if view.process(at).awaits_arguments() => VerdictKind::TooSoon,
             OrphanAnswer::Yes => VerdictKind::Orphan(evidence),
             OrphanAnswer::Maybe => VerdictKind::MaybeOrphan(evidence),
             OrphanAnswer::TooSoon => VerdictKind::TooSoon,

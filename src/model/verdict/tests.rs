@@ -51,6 +51,7 @@ impl VerdictStory {
             ["ghost", pid] => self.ghost(number(pid), Missing::Gone),
             ["foreign", pid] => self.ghost(number(pid), Missing::Unsupported),
             ["hidden", pid] => self.ghost(number(pid), Missing::Denied),
+            ["unreadable", pid] => self.ghost(number(pid), Missing::Failed),
             [pid, "<", parent, ref argv @ ..] => self.process(number(pid), number(parent), argv),
             [pid, ref argv @ ..] => self.process(number(pid), 1, argv),
             [] => {}
@@ -173,6 +174,11 @@ impl VerdictStory {
             ["open", gpu] => self.host.gpus[number::<usize>(gpu)].device_file_holders.push(id),
             ["sm", "N/A"] => gpu_processes(&mut self.host, Err(Missing::Unsupported)),
             ["sm", percent] => gpu_processes(&mut self.host, Ok(Percent::new(number(percent)))),
+            ["argv", "unread"] => {
+                let facts = self.at(pid).facts_mut();
+                (facts.argv, facts.launcher) = (Err(Missing::NotYet), Err(Missing::NotYet));
+            }
+            ["argv", "read"] => self.at(pid).facts_mut().argv = Ok(arguments(&["python"])),
             ["cpu", "new"] => self.at(pid).load.cpu = Err(Missing::NotYet),
             ["cpu", percent] => self.at(pid).load.cpu = Ok(Percent::new(number(percent))),
             // Between two passes.
@@ -190,7 +196,7 @@ impl VerdictStory {
             }
             ["session", session] => self.at(pid).facts_mut().session = Ok(number(session)),
             ["run", run] => self.at(pid).facts_mut().elastic_run = Ok(run.into()),
-            ["launcher", launcher] => self.at(pid).facts_mut().launcher = Ok(launcher.into()),
+            ["launcher", launcher] => self.at(pid).facts_mut().launcher = Ok(launcher.replace('~', " ").into()),
             ["origin", ref words @ ..] => self.at(pid).facts_mut().origin = Ok(words.join(" ").into()),
             ["frozen", file] => self.at(pid).facts_mut().frozen_by = Ok(file.into()),
             ["thawed"] => self.at(pid).facts_mut().frozen_by = Err(Missing::Unsupported),

@@ -22,6 +22,7 @@ impl Verdict {
             VerdictKind::Launcher => "launcher",
             VerdictKind::Active { .. } => "ok",
             VerdictKind::TooSoon => "…",
+            VerdictKind::Unreadable => "ERR",
             _ => self.name(),
         }
     }
@@ -58,6 +59,7 @@ impl Verdict {
             VerdictKind::Stopped { .. } => Some((8, "stopped process")),
             VerdictKind::Idle { .. } => Some((9, "idle process")),
             VerdictKind::Foreign { .. }
+            | VerdictKind::Unreadable
             | VerdictKind::WorkerOf(_)
             | VerdictKind::Launcher
             | VerdictKind::Active { .. }
@@ -142,6 +144,7 @@ impl Verdict {
                 format!("in another PID namespace (a container's or the host's); {}", holds())
             }
             VerdictKind::Foreign { hidden: true } => format!("hidden from this user; {}", holds()),
+            VerdictKind::Unreadable => format!("its state could not be read; {}", holds()),
             VerdictKind::Ghost { was, keepers } => {
                 let process = was.as_ref().map_or_else(
                     || "no process has this PID".to_owned(),
