@@ -291,17 +291,25 @@ impl NewsLog {
         }
         let is_over = |stopped: Option<Moment>| stopped.is_some_and(|stopped| now.since(stopped) >= SAME_LEAK);
         let over: Vec<_> = self.growths.extract_if(.., |known| is_over(known.stopped)).collect();
+        let leaks_over: Vec<GpuOrProcess> =
+            over.iter().filter(|known| known.is_leak).map(|known| known.subject.clone()).collect();
         for ReportedGrowth { subject, is_leak, .. } in over {
             let is_there = match &subject {
                 GpuOrProcess::Process(id) => sources.snapshot.lives(*id),
                 GpuOrProcess::Gpu(uuid) => sources.snapshot.gpu(uuid).is_some(),
             };
-            // A process that grows on as a leak is no news.
-            if is_there && (is_leak || !self.growths.iter().any(|known| known.subject == subject)) {
+            // A process that grows on as a leak is no news, and the end of its leak says enough.
+            let is_leak_known =
+                || leaks_over.contains(&subject) || self.growths.iter().any(|known| known.subject == subject);
+            if is_there && (is_leak || !is_leak_known()) {
                 let name = self.subject(&subject, sources.snapshot);
-                let (kind, words) =
-                    if is_leak { (NewsKind::LeakOver, "leaks") } else { (NewsKind::FullNoMore, "fills the memory") };
-                self.add(now, kind, Severity::Fine, subject, format!("{name} no longer {words}"));
+                let grows = sources.growing.iter().any(|growing| growing.subject == subject);
+                let (kind, words) = match (is_leak, grows) {
+                    (true, _) => (NewsKind::LeakOver, "no longer leaks"),
+                    (false, false) => (NewsKind::FullNoMore, "no longer grows"),
+                    (false, true) => (NewsKind::FullNoMore, "grows more slowly now"),
+                };
+                self.add(now, kind, Severity::Fine, subject, format!("{name} {words}"));
             }
         }
         for (growing, is_leak) in sources.growing.iter().flat_map(|growing| [(growing, true), (growing, false)]) {

@@ -92,7 +92,7 @@ pub(super) fn event_label(host: &HostRun, event: &RunEvent) -> String {
         Some(NewsKind::Leak) => format!("leak: {}", name()),
         Some(NewsKind::LeakOver) => format!("leak over: {}", name()),
         Some(NewsKind::FullSoon) => format!("full soon: {}", name()),
-        Some(NewsKind::FullNoMore) => format!("no longer fills: {}", name()),
+        Some(NewsKind::FullNoMore) => format!("warning over: {}", name()),
         Some(NewsKind::OutOfMemory) => format!("out of memory: {}", name()),
         Some(NewsKind::GpuTrouble) => format!("{} fails", name()),
         Some(NewsKind::Unseen) => "not seen".to_owned(),

@@ -67,6 +67,31 @@ fn a_leak_is_news_when_it_is_found_and_when_it_is_over() {
     assert_eq!(over, "101 train.py (alice) no longer leaks");
 }
 
+/// The news on a process that grows by 100 MiB a second for so long, up to 80 GiB, and then no longer.
+fn news_on_growth(seconds: u64) -> Vec<String> {
+    let mut model = HostModel::default();
+    let mut host =
+        example::host(1).with(101, "python train.py", 0, Bytes(Bytes::from_gib(80).0 - seconds * (100 << 20)));
+    for pass in 0..seconds + 900 {
+        host = host.later(1);
+        if pass < seconds {
+            host.gpus[0].processes[0].memory.as_mut().unwrap().0 += 100 << 20;
+        }
+        host.gpus[0].load.memory_used = host.gpus[0].processes[0].memory;
+        model.replace(host.clone());
+    }
+    let sentences = news(&model).into_iter().map(|(_, sentence)| sentence.to_owned());
+    sentences.map(|sentence| sentence.split(" +").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn memory_that_stops_growing_when_it_is_full_is_not_said_to_have_room() {
+    let soon = "FULL SOON 101 train.py (alice)";
+    assert_eq!(news_on_growth(100), [soon, "101 train.py (alice) no longer grows"]);
+    let leak = "LEAK 101 train.py (alice)";
+    assert_eq!(news_on_growth(200), [soon, leak, "101 train.py (alice) no longer leaks"]);
+}
+
 #[test]
 fn trouble_of_a_gpu_and_its_end_are_news() {
     let mut model = HostModel::default();
