@@ -2,11 +2,11 @@
 
 use super::App;
 use super::gpu_list::{GpuRow, gpu_rows};
-use super::labels::word;
+use super::labels::{gpu_label, word};
 use super::{rows, unknown_processes};
 use crate::base::units::Elapsed;
 use crate::model::{HostGpu, Verdict};
-use crate::protocol::snapshot::{Missing, State};
+use crate::protocol::snapshot::{Gpu, Missing, State};
 
 impl App {
     /// Says why the process list is empty.
@@ -26,7 +26,7 @@ impl App {
             {
                 hidden
             }
-            _ if let Some(unknown) = self.unknown_processes() => unknown,
+            _ if let Some(unknown) = self.why_unknown() => unknown,
             _ if is_of_gpu_that_fails() => {
                 "no process is listed; the processes of a GPU that fails are not known".to_owned()
             }
@@ -40,10 +40,47 @@ impl App {
         }
     }
 
-    /// Says why the processes on the GPU that the list is about, or on some of all GPUs, are not known; `None` if all are.
-    fn unknown_processes(&self) -> Option<String> {
+    /// The GPUs that the list is about.
+    fn shown_gpus(&self) -> impl Iterator<Item = GpuRow<'_>> {
         let is_shown = |row: &GpuRow<'_>| self.processes.view.gpu.as_ref().is_none_or(|gpu| *gpu == row.id());
-        unknown_processes::sentences(gpu_rows(self.fleet()).filter(is_shown).map(|row| row.gpu)).into_iter().next()
+        gpu_rows(self.fleet()).filter(is_shown)
+    }
+
+    /// Says for each reason on which of the GPUs that fulfil a condition the processes are not known.
+    fn unknown_processes(&self, is_meant: impl Fn(&Gpu) -> bool) -> Vec<String> {
+        let fleet = self.fleet();
+        let of_host = |(host, _)| {
+            let of_host = self.shown_gpus().filter(|row| row.host == host && is_meant(row.gpu));
+            let sentences = unknown_processes::sentences(of_host.map(|row| row.gpu));
+            let name = if fleet.has_many() { format!("{}: ", fleet.name(host)) } else { String::new() };
+            sentences.into_iter().map(move |sentence| format!("{name}{sentence}"))
+        };
+        fleet.hosts().flat_map(of_host).collect()
+    }
+
+    /// Says why the empty list may lack processes; `None` if all are known. Of several reasons, it names the GPUs only: the
+    /// reasons are below.
+    fn why_unknown(&self) -> Option<String> {
+        let sentences = self.unknown_processes(|_| true);
+        if sentences.len() < 2 {
+            return sentences.into_iter().next();
+        }
+        let fleet = self.fleet();
+        let of_host = |(host, _)| {
+            let unknown = self.shown_gpus().filter(|row| row.host == host && row.gpu.missing.processes.is_some());
+            let labels: Vec<String> = unknown.map(|row| gpu_label(row.gpu)).collect();
+            let on_host = if fleet.has_many() { format!(" of {}", fleet.name(host)) } else { String::new() };
+            (!labels.is_empty()).then(|| format!("GPU {}{on_host}", labels.join(", ")))
+        };
+        let places: Vec<String> = fleet.hosts().filter_map(of_host).collect();
+        Some(format!("processes on {} are not known", places.join(", ")))
+    }
+
+    /// The sentences below the list on GPUs with unknown processes, where the list does not say it in place of its rows. The
+    /// sentence on a GPU in trouble says enough.
+    pub(crate) fn notes_on_unknown_processes(&self) -> Vec<String> {
+        let is_said = self.processes.rows.is_empty() && self.unknown_processes(|_| true).len() == 1;
+        if is_said { Vec::new() } else { self.unknown_processes(|gpu| gpu.trouble.is_none()) }
     }
 
     /// Says that the list hides all suspects, and how many there are; `None` if there are none.

@@ -21,6 +21,7 @@ use crate::app::process_widths::{MEMORY, ProcessWidths};
 use crate::app::{App, List, rows, silence_words, unread_stats};
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, HostGpu, HostProcess, ProcessTotal, Total, UnaccountedMemory};
+use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Identity, ProcessId, Snapshot};
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
@@ -75,14 +76,17 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
 }
 
-/// Draws below the list, where there is room, which hosts are silent, what is wrong with GPUs and why PyTorch's figures are not known.
+/// Draws below the list, where there is room, which hosts are silent, what is wrong with GPUs, which processes are
+/// not known, and why PyTorch's figures are not known.
 fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, reasons: Vec<String>, area: Area) {
     let troubles = super::gpus::troubles(app, area.width.into()).into_iter();
-    // With one host, the first line says so.
-    let silent = app.troubles().filter(|_| app.fleet().has_many());
+    // With one host, the first line says so. A host without a line has a row below the GPUs.
+    let has_line = |host: HostKey| app.fleet().host(host).is_some_and(|model| model.latest().is_some());
+    let silent = app.troubles().filter(|(host, _)| app.fleet().has_many() && has_line(*host));
     let silent = silent.map(|(host, trouble)| silence_words(app.fleet(), host, trouble));
     let troubles = silent.chain(troubles).map(|sentence| Line::styled(sentence, theme.alarm()));
-    let reasons = reasons.into_iter().map(|sentence| Line::styled(sentence, theme.dim()));
+    let reasons = app.notes_on_unknown_processes().into_iter().chain(reasons);
+    let reasons = reasons.map(|sentence| Line::styled(sentence, theme.dim()));
     let area = rect(area).intersection(*buffer.area());
     Paragraph::new(troubles.chain(reasons).collect::<Vec<_>>()).wrap(Wrap { trim: true }).render(area, buffer);
 }

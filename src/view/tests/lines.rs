@@ -183,6 +183,31 @@ fn a_list_of_own_processes_only_does_not_call_the_gpus_unused() {
 }
 
 #[test]
+fn every_gpu_with_unknown_processes_is_named_below_the_list() {
+    let mut host = host(4);
+    for (gpu, why) in [(1, Missing::Unsupported), (2, Missing::Denied), (3, Missing::Unsupported)] {
+        host.gpus[gpu].missing.processes = Some(why);
+    }
+    let sentences = [
+        "processes on GPU 1, 3 are not known: the driver cannot list them (WSL 2, vGPU)",
+        "processes on GPU 2 are not known: the driver refuses to list them here",
+    ];
+    let draw = |host: &Snapshot| {
+        let app = app_with(host, 120, Settings::default());
+        screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 24)
+    };
+    let empty = draw(&host);
+    assert!(empty.contains("processes on GPU 1, 2, 3 are not known"), "{empty}");
+    let listed = draw(&host.clone().with(7, "python train.py", 0, Bytes::from_gib(3)));
+    for text in [&empty, &listed] {
+        assert!(sentences.iter().all(|sentence| text.contains(sentence)), "{text}");
+    }
+    // With one reason, the sentence is in place of the rows only.
+    host.gpus[2].missing.processes = None;
+    assert_eq!(draw(&host).matches(sentences[0]).count(), 1, "{}", draw(&host));
+}
+
+#[test]
 fn figures_that_are_read_stand_beside_what_is_wrong() {
     let mut host = host(1);
     let sentence = "GPU 0 failed at nvmlDeviceGetComputeRunningProcesses_v3: an unknown error; `dmesg` may say why";
