@@ -69,7 +69,7 @@ use self::gpu_list::{GpuList, gpu_rows};
 use self::gpu_number::TypedNumber;
 use self::graph::GraphView;
 use self::graph::panel::{self, Panel};
-pub use self::host_trouble::HostTrouble;
+pub use self::host_trouble::{HostTrouble, WaitingHost};
 use self::keymap::Intent;
 pub use self::keymap::{BINDINGS, KeyContext};
 use self::layout::{Area, GpuView, Layout, ScreenShape};
@@ -152,6 +152,8 @@ pub struct App {
     /// `None` for live hosts.
     pub(crate) replay: Option<Replay>,
     /// The recording that the user makes now.
+    /// The last line on the standard error of each command, which may say why no line comes from its host.
+    said: BTreeMap<HostKey, Text>,
     pub(crate) active_recording: Option<ActiveRecording>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,
@@ -187,6 +189,7 @@ impl App {
             host_line: true,
             data: Pausable::new(fleet),
             lost: BTreeMap::new(),
+            said: BTreeMap::new(),
             active_recording: None,
             notice: Notice::default(),
             alerts: Alerts::default(),
@@ -227,6 +230,8 @@ impl App {
             width,
             height,
             gpus,
+            waiting_hosts: self.waiting_hosts().len(),
+            read_hosts: self.fleet().hosts().filter(|(_, model)| model.latest().is_some()).count(),
             gpu_view,
             graph: self.graph.visibility,
             processes: self.processes.wanted.max(reason).saturating_add(unread_stats::rows_below(self.fleet(), width)),
@@ -309,6 +314,7 @@ impl App {
                 self.notice.set(text.to_string());
                 None
             }
+            Event::Said(host, said) => self.hear(host, said),
             Event::Host(host, label) => {
                 self.data.live_mut().set_label(host, label);
                 None
@@ -363,6 +369,7 @@ impl App {
                     effect = self.modes.page().and_then(|page| detail_command(page, host, snapshot));
                 }
                 self.lost.remove(&host);
+                self.said.remove(&host);
             }
             Line::Tick(_) | Line::Checkpoint(_) => {}
             Line::Reply(reply) => self.take_reply(host, reply),

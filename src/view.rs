@@ -17,6 +17,7 @@ mod sort_menu;
 mod svg;
 mod theme;
 mod timeline;
+mod waiting_hosts;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -44,6 +45,7 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
             } else {
                 frames(buffer, theme, app, &layout);
                 gpus::draw(buffer, theme, app, layout.gpus);
+                waiting_hosts::draw(buffer, theme, app, layout.waiting_hosts);
                 processes::draw(buffer, theme, app, layout.processes);
                 processes::draw_evidence(buffer, theme, app, layout.reason);
                 graph::draw(buffer, theme, app, layout.body);
@@ -71,7 +73,7 @@ fn frames(buffer: &mut Buffer, theme: Theme, app: &App, layout: &Layout) {
         return;
     }
     if layout.tiles.is_none() {
-        framed(buffer, theme, layout.gpus.frame(), "GPUs", app.focus == List::Gpus);
+        framed(buffer, theme, layout.gpus_and_hosts().frame(), "GPUs", app.focus == List::Gpus);
     }
     let processes =
         Area { height: layout.processes.height + layout.reason.height + layout.unreadable.height, ..layout.processes };

@@ -30,6 +30,8 @@ pub enum Event {
     Tick(ViewerTime),
     /// The result of an effect, in one sentence.
     Done(Text),
+    /// The command of a host wrote this line to its standard error, and runs on.
+    Said(HostKey, Text),
     /// The process that writes a recording of this viewer reports its state.
     Recorder(RecorderReport),
     /// The recording has ended; with the problem if it could not be read to its end.

@@ -1,9 +1,12 @@
 //! Hosts from which no data comes, and the line that says so.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::App;
+use crate::app::event::Effect;
 use crate::base::text::Text;
+use crate::base::units::Elapsed;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::Snapshot;
 
@@ -18,7 +21,53 @@ pub enum HostTrouble<'a> {
     NeverAnswered(Duration),
 }
 
+impl fmt::Display for HostTrouble<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(reason) => reason.fmt(f),
+            Self::Silent(silence) => write!(f, "no word from the agent for {}", Elapsed(*silence)),
+            Self::NeverAnswered(silence) => write!(f, "no answer for {}", Elapsed(*silence)),
+        }
+    }
+}
+
+/// A host from which no line has come. It has no GPU in the lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingHost {
+    /// The name of the host.
+    pub name: String,
+    /// The facts about it, as in `no answer for 34s: ssh: connect to host gpu-02 port 22: Connection timed out`.
+    pub words: String,
+    /// Whether its first line is overdue, or will not come.
+    pub is_in_trouble: bool,
+}
+
 impl App {
+    /// The hosts from which no line has come. One host alone is not among them before its first line is overdue.
+    pub(crate) fn waiting_hosts(&self) -> Vec<WaitingHost> {
+        let fleet = self.fleet();
+        let waiting = fleet.hosts().filter(|(_, model)| model.latest().is_none()).map(|(host, _)| {
+            let (trouble, said) = (self.trouble(host), self.said.get(&host));
+            let words = match (trouble, said) {
+                // The reason has the last words of the command.
+                (Some(HostTrouble::Lost(reason)), _) => reason.to_string(),
+                (Some(trouble), Some(said)) => format!("{trouble}: {said}"),
+                (Some(trouble), None) => trouble.to_string(),
+                (None, Some(said)) => format!("starting… {said}"),
+                (None, None) => "starting…".to_owned(),
+            };
+            WaitingHost { name: fleet.name(host).to_owned(), words, is_in_trouble: trouble.is_some() }
+        });
+        waiting.filter(|waiting| waiting.is_in_trouble || fleet.has_many()).collect()
+    }
+
+    /// Remembers the last line that the command of a host wrote to its standard error, and shows it for a while.
+    pub(super) fn hear(&mut self, host: HostKey, said: Text) -> Option<Effect> {
+        self.notice.set(format!("{}: {said}", self.data.live().name(host)));
+        self.said.insert(host, said);
+        None
+    }
+
     pub(crate) fn trouble(&self, host: HostKey) -> Option<HostTrouble<'_>> {
         let silence = || {
             let model = self.data.live().host(host)?;

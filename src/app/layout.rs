@@ -39,6 +39,8 @@ pub(crate) struct Layout {
     pub host: Area,
     /// The list of GPUs, headings first, or their tiles.
     pub gpus: Area,
+    /// The rows of hosts from which no line has come, below the GPUs and in their frame. No rows otherwise.
+    pub waiting_hosts: Area,
     /// `None` if each GPU has a row of the list.
     pub tiles: Option<TileGrid>,
     /// The list of processes, headings first.
@@ -142,6 +144,11 @@ impl Layout {
     /// The fewest rows of a list of processes with the reason below.
     pub(super) const WITH_REASON: u16 = PROCESSES + Self::REASON;
 
+    /// The GPUs and the hosts below them.
+    pub(crate) fn gpus_and_hosts(&self) -> Area {
+        Area { height: self.gpus.height + self.waiting_hosts.height, ..self.gpus }
+    }
+
     /// The same layout with room for the reason below the list of suspects, if enough rows of the list remain.
     pub(super) fn with_reason(mut self) -> Self {
         let rows = if self.processes.width < 100 { Self::REASON } else { Self::REASON - 1 };
@@ -194,6 +201,10 @@ pub(crate) struct ScreenShape {
     pub width: u16,
     pub height: u16,
     pub gpus: usize,
+    /// The number of hosts from which no line has come, and which have a row.
+    pub waiting_hosts: usize,
+    /// The number of the other hosts.
+    pub read_hosts: usize,
     pub gpu_view: GpuView,
     pub graph: GraphVisibility,
     /// The rows that the list of processes needs, heading and sentences below included. The graph may take the others.
@@ -228,8 +239,11 @@ impl ScreenShape {
         let news_lines = self.news_lines();
         let news_rows = if has_frames && news_lines > 0 { news_lines + 2 } else { news_lines };
         let lists = between - news_rows;
-        let shape = self.tiles(lists);
-        let gpu_rows = shape.map_or_else(|| self.gpu_rows(lists, has_frames), |(_, rows, height)| rows * height);
+        let waiting_rows = self.waiting_rows(lists);
+        let for_gpus = lists - waiting_rows;
+        let shape = self.tiles(for_gpus);
+        let gpu_rows = shape.map_or_else(|| self.gpu_rows(for_gpus, has_frames), |(_, rows, height)| rows * height);
+        let gpu_rows = gpu_rows + waiting_rows;
         let rest = lists - gpu_rows;
         // The frame around the list of processes.
         let free = if has_frames { rest - 2 } else { rest };
@@ -253,9 +267,13 @@ impl ScreenShape {
         let footer = take(1);
         let inside = |area: Area| if has_frames { area.inside() } else { area };
         let below = Area { height: 0, ..graph };
+        let gpus = if tiles.is_some() { gpus } else { inside(gpus) };
+        let waiting_rows = waiting_rows.min(gpus.height);
+        let gpus = Area { height: gpus.height - waiting_rows, ..gpus };
         Some(Layout {
             host,
-            gpus: if tiles.is_some() { gpus } else { inside(gpus) },
+            gpus,
+            waiting_hosts: Area { y: gpus.y + gpus.height, height: waiting_rows, ..gpus },
             tiles,
             processes: inside(processes),
             reason: below,
@@ -298,11 +316,21 @@ impl ScreenShape {
         most.min(u16::try_from(self.news).unwrap_or(u16::MAX))
     }
 
+    /// The rows of hosts from which no line has come: a quarter of the lists at most.
+    fn waiting_rows(self, lists: u16) -> u16 {
+        u16::try_from(self.waiting_hosts).unwrap_or(u16::MAX).min((lists / 4).max(1))
+    }
+
     /// The rows of the list of GPUs.
     fn gpu_rows(self, between: u16, has_frames: bool) -> u16 {
         let frame = if has_frames { 2 } else { 0 };
-        // Without a GPU the area explains why in a few lines.
-        let wanted = if self.gpus == 0 { 4 } else { u16::try_from(self.gpus).unwrap_or(u16::MAX).saturating_add(1) };
+        let wanted = match self.gpus {
+            // The rows of the hosts say why no GPU is known.
+            0 if self.waiting_hosts > 0 && self.read_hosts == 0 => 0,
+            // Without a GPU the area explains why in a few lines.
+            0 => 4,
+            gpus => u16::try_from(gpus).unwrap_or(u16::MAX).saturating_add(1),
+        };
         let wanted = wanted.saturating_add(frame);
         let graph = if self.graph == GraphVisibility::Shown { *GRAPH.start() } else { 0 };
         if wanted <= between.saturating_sub(PROCESSES + frame + graph) {
@@ -322,6 +350,8 @@ mod tests {
             width,
             height,
             gpus,
+            waiting_hosts: 0,
+            read_hosts: 1,
             gpu_view: GpuView::Auto,
             graph: GraphVisibility::WhenRoomy,
             processes: 30,
@@ -388,7 +418,7 @@ mod tests {
         for graph in [GraphVisibility::WhenRoomy, GraphVisibility::Shown, GraphVisibility::Hidden] {
             for gpu_view in GpuView::VARIANTS.iter().copied() {
                 for (width, height) in (SMALLEST.0..200).step_by(7).zip(SMALLEST.1..120) {
-                    for gpus in [0, 1, 8, 16, 100] {
+                    for (gpus, waiting_hosts) in [(0, 0), (1, 0), (8, 0), (16, 3), (100, 1), (0, 1), (0, 40), (2, 40)] {
                         let host = (width + height) % 2 == 0;
                         let news = usize::from(width) % 6;
                         let is_serious = width % 2 == 0;
@@ -398,6 +428,8 @@ mod tests {
                             width,
                             height,
                             gpus,
+                            waiting_hosts,
+                            read_hosts: usize::from(width) % 3,
                             gpu_view,
                             graph,
                             processes,
@@ -413,7 +445,9 @@ mod tests {
                             height: it.graph.height + u16::from(it.has_frames && it.graph.height > 0),
                             ..it.graph
                         };
-                        let gpus = if it.tiles.is_some() { it.gpus } else { around(it.gpus) };
+                        assert!(it.waiting_hosts.height > 0 || waiting_hosts == 0, "{it:?}");
+                        let gpus = it.gpus_and_hosts();
+                        let gpus = if it.tiles.is_some() { gpus } else { around(gpus) };
                         let news = if it.news.height > 0 { around(it.news) } else { it.news };
                         let parts = [it.host, gpus, around(it.processes), graph, news, it.timeline, it.footer];
                         assert_eq!(parts.iter().map(|part| part.height).sum::<u16>(), height, "{it:?}");

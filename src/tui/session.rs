@@ -205,10 +205,10 @@ fn new_app(options: &SessionOptions, sources: &Sources) -> App {
 }
 
 /// Returns the event of the app for an event of a source.
-fn event_of_source(app: &App, event: SourceEvent) -> Event {
+fn event_of_source(event: SourceEvent) -> Event {
     match event {
         SourceEvent::Line(host, line) => Event::Line(host, line),
-        SourceEvent::Note(host, note) => Event::Done(Text::new(format!("{}: {note}", app.fleet().name(host)))),
+        SourceEvent::Note(host, note) => Event::Said(host, note),
         SourceEvent::Named(host, name) => {
             Event::Host(host, HostLabel { name: Some(name), source: "a recording".into() })
         }
@@ -385,7 +385,7 @@ impl<'a> Session<'a> {
         if let SourceEvent::Line(host, _) = event {
             self.recorder.name(host, self.app.live_fleet().name(host));
         }
-        let event = event_of_source(&self.app, event);
+        let event = event_of_source(event);
         if self.app.is_jumping() {
             // The lines of a jump change nothing on the screen, and are many.
             return self.update(event);

@@ -7,9 +7,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::*;
-use crate::app::layout::GpuView;
-use crate::app::settings::Settings;
-use crate::app::{AppOptions, event::Event};
+use crate::app::{AppOptions, event::Event, layout::GpuView, settings::Settings};
 use crate::base::terminal::ColourDepth;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent, Watts};
 use crate::protocol::command::Signal;
@@ -25,6 +23,7 @@ mod end_dialog;
 mod lines;
 mod tiles;
 mod troubles;
+mod waiting_hosts;
 
 /// Eight GPUs and twelve processes.
 fn busy() -> Snapshot {

@@ -201,7 +201,7 @@ impl Watcher {
         }
         let before = std::mem::replace(&mut self.now, Instant::now());
         self.update(Event::Tick(ViewerTime::new(self.now - before)));
-        self.update(event_of_source(&self.app, event));
+        self.update(event_of_source(event));
     }
 
     /// The reasons why no more lines come from some hosts.
