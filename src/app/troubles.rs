@@ -33,7 +33,9 @@ struct KnownTrouble {
     trouble: RankedTrouble,
     /// Whether the user has seen it.
     rests: bool,
-    /// Whether a GPU of the subject was full when the trouble was last seen.
+    /// The name of the GPU or process in trouble when the trouble was last seen: a process that has ended has none.
+    name: String,
+    /// Whether a GPU of the subject was full then.
     was_full: bool,
     /// The words about a trouble that ended before the user saw it; `None` while it lasts.
     ended: Option<String>,
@@ -78,6 +80,7 @@ impl TroubleLog {
                 let is_near = |trouble: &RankedTrouble| trouble.left.is_some_and(|left| left < NEAR);
                 known.rests &= is_near(&known.trouble) || !is_near(&trouble);
                 known.was_full = is_full(fleet, known.host, &trouble);
+                known.name = name(fleet, known.host, &trouble);
                 (known.trouble, known.ended) = (trouble, None);
                 return true;
             }
@@ -92,8 +95,8 @@ impl TroubleLog {
         });
         let new = current.into_iter();
         self.known.extend(new.map(|(host, trouble)| {
-            let was_full = is_full(fleet, host, &trouble);
-            KnownTrouble { host, trouble, rests: false, was_full, ended: None }
+            let (name, was_full) = (name(fleet, host, &trouble), is_full(fleet, host, &trouble));
+            KnownTrouble { host, trouble, rests: false, name, was_full, ended: None }
         }));
         self.known.sort_by_key(|known| (known.ended.is_some(), known.trouble.urgency()));
         if self.named().map(|known| (known.host, known.trouble.rank, known.trouble.subject.clone())) != named {
@@ -174,13 +177,8 @@ impl App {
 
 /// Why no data comes from a host, after its name where that is not clear.
 pub(crate) fn silence_words(fleet: &Fleet, host: HostKey, trouble: HostTrouble<'_>) -> String {
-    let words = match trouble {
-        HostTrouble::Lost(reason) => reason.to_string(),
-        HostTrouble::Silent(silence) => format!("no word from the agent for {}", Elapsed(silence)),
-        HostTrouble::NeverAnswered(silence) => format!("no answer for {}", Elapsed(silence)),
-    };
     let is_named = fleet.must_be_named(host) || matches!(trouble, HostTrouble::NeverAnswered(_));
-    if is_named { format!("{}: {words}", fleet.name(host)) } else { words }
+    if is_named { format!("{}: {trouble}", fleet.name(host)) } else { trouble.to_string() }
 }
 
 fn words(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> String {
@@ -224,22 +222,32 @@ fn summary(fleet: &Fleet, host: HostKey, model: &HostModel) -> String {
 
 /// Returns what the header says about a trouble that ended before anybody saw it: `was full 03:12: GPU 0 4711 train.py`.
 fn words_of_ended(fleet: &Fleet, known: &KnownTrouble) -> String {
-    let (host, trouble) = (known.host, &known.trouble);
-    let Some(model) = fleet.host(host) else { return String::new() };
-    let at = model.wall_clock().map_or_else(String::new, |clock| clock.near(model.now(), model.now()));
-    let on_host = if fleet.has_many() { format!(" on {}", fleet.name(host)) } else { String::new() };
-    let name = subject(model, trouble.subject.as_ref());
-    let word = match trouble.rank {
-        TroubleRank::FullSoon if known.was_full => "was full",
-        TroubleRank::FullSoon => "was filling until",
-        TroubleRank::Lost => "did not answer until",
-        TroubleRank::HardwareError => "had a hardware error until",
-        TroubleRank::Leak => "was a LEAK until",
-        TroubleRank::Silent => return format!("{} was not read until {at}", fleet.name(host)),
-        TroubleRank::Leftover => return format!("had leftovers until {at}{on_host}"),
-        TroubleRank::Slowdown => "was slowed down until",
+    let KnownTrouble { host, trouble, name, .. } = known;
+    let Some(model) = fleet.host(*host) else { return String::new() };
+    let clock = model.wall_clock().map(|clock| clock.near(model.now(), model.now()));
+    // Without the time of day, only that it was.
+    let until = clock.as_ref().map_or_else(String::new, |clock| format!(" until {clock}"));
+    let on_host = if fleet.has_many() { format!(" on {}", fleet.name(*host)) } else { String::new() };
+    let words = match trouble.rank {
+        TroubleRank::FullSoon if known.was_full => {
+            format!("was full{}", clock.map_or_else(String::new, |clock| format!(" {clock}")))
+        }
+        TroubleRank::FullSoon => format!("was filling{until}"),
+        TroubleRank::Lost => format!("did not answer{until}"),
+        TroubleRank::HardwareError => format!("had a hardware error{until}"),
+        TroubleRank::Leak => format!("was a LEAK{until}"),
+        TroubleRank::Silent => return format!("{} was not read{until}", fleet.name(*host)),
+        TroubleRank::Leftover => return format!("had leftovers{until}{on_host}"),
+        TroubleRank::Slowdown => format!("was slowed down{until}"),
     };
-    format!("{word} {at}: {name}{on_host}")
+    // The driver has no name.
+    let name = if name.is_empty() { "the driver" } else { name };
+    format!("{words}: {name}{on_host}")
+}
+
+/// Returns the name of what is in trouble on a host; empty for the driver and for the host.
+fn name(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> String {
+    fleet.host(host).map_or_else(String::new, |model| subject(model, trouble.subject.as_ref()))
 }
 
 /// Whether a GPU of the subject is full now.

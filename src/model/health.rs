@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::{Elapsed, Moment};
-use crate::protocol::snapshot::{Gpu, Missing, Throttle};
+use crate::protocol::snapshot::{Cause, Gpu, Missing, Throttle, Trouble};
 
 /// How much the user should care about a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -113,16 +113,27 @@ pub(crate) fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
     }
 }
 
+/// Whether the GPU has figures, beside those of its memory.
+pub(crate) fn has_figures(gpu: &Gpu) -> bool {
+    gpu.load.sm.is_ok() || gpu.load.temperature.is_ok() || gpu.load.power.is_ok()
+}
+
+/// Whether the GPU answers in spite of its trouble: only some calls fail or are refused, such as those that list its processes.
+pub(super) fn is_partial(gpu: &Gpu, trouble: &Trouble) -> bool {
+    matches!(trouble.cause, Cause::Failed | Cause::Denied) && has_figures(gpu)
+}
+
 /// Returns the verdict for the first of these conditions that applies:
-/// 1. the GPU does not answer, or not to every call: lost, hung, refused, in need of a reset;
+/// 1. the GPU does not answer: lost, hung, refused, in need of a reset;
 /// 2. an Xid error of the hardware within the last hour;
 /// 3. a failed row remap, or uncorrected ECC errors;
 /// 4. a hardware or thermal slowdown, or a temperature at the slowdown limit;
-/// 5. a repair that waits for a reset or reboot, or a recovery action of the driver;
-/// 6. an Xid error of a program within the last hour;
-/// 7. clocks limited by software: a power cap;
-/// 8. a failed reading or call;
-/// 9. nothing known, or no problem.
+/// 5. the GPU answers, but not to every call;
+/// 6. a repair that waits for a reset or reboot, or a recovery action of the driver;
+/// 7. an Xid error of a program within the last hour;
+/// 8. clocks limited by software: a power cap;
+/// 9. a failed reading or call;
+/// 10. nothing known, or no problem.
 pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
     use Severity::{Bad, Fine, Notable, Unknown};
     let (load, health) = (&gpu.load, &gpu.health);
@@ -141,10 +152,13 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
         let missing = [load.memory_used.err(), load.sm.err(), load.temperature.err(), load.power.err()];
         !gpu.failures.is_empty() || missing.contains(&Some(Missing::Failed)) || load.throttle == Err(Missing::Failed)
     };
-    if let Some(trouble) = &gpu.trouble {
+    let of_trouble = |trouble: &Trouble| {
         let word = trouble.cause.to_string();
         let phrase = format!("{word} {}", Elapsed(now.since(trouble.since)));
         HealthVerdict::new(Bad, word, phrase)
+    };
+    if let Some(trouble) = gpu.trouble.as_ref().filter(|trouble| !is_partial(gpu, trouble)) {
+        of_trouble(trouble)
     } else if let Some(code) = recent_xids().find(|code| !is_of_a_program(*code)) {
         of_xid(Bad, code).with_trouble(TroubleRank::HardwareError)
     } else if health.remap_failed == Ok(true) {
@@ -157,6 +171,8 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
         throttled(Bad, reason).with_trouble(TroubleRank::Slowdown)
     } else if is_hot {
         HealthVerdict::new(Bad, "hot", "at its slowdown temperature").with_trouble(TroubleRank::Slowdown)
+    } else if let Some(trouble) = &gpu.trouble {
+        of_trouble(trouble)
     } else if health.remap_pending == Ok(true) {
         HealthVerdict::new(Notable, "row remap", "row remap pending: reset when idle")
     } else if health.retired_pending == Ok(true) {

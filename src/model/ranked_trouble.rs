@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::health::TroubleRank;
+use super::health::{self, TroubleRank};
 use super::{GpuOrProcess, HostModel, Verdict, VerdictKind};
 use crate::protocol::snapshot::{Cause, Gpu, Missing, ProcessId, Snapshot, Trouble};
 
@@ -55,8 +55,11 @@ impl HostModel {
         match &gpu.trouble {
             Some(trouble) if trouble.is_starting() => None,
             Some(Trouble { cause: Cause::Reset, .. }) => Some(TroubleRank::HardwareError),
-            Some(_) => Some(TroubleRank::Lost),
-            None => self.health(gpu).trouble,
+            // Where a call is refused, the GPU may be well.
+            Some(trouble) if trouble.cause != Cause::Denied && !health::is_partial(gpu, trouble) => {
+                Some(TroubleRank::Lost)
+            }
+            _ => self.health(gpu).trouble,
         }
     }
 }

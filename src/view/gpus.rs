@@ -20,7 +20,7 @@ use crate::app::labels::gpu_label;
 use crate::app::layout::Area;
 use crate::app::{App, List, gpu_cells, gpu_users};
 use crate::base::units::Elapsed;
-use crate::model::{Breakdown, Severity};
+use crate::model::{Breakdown, Severity, health};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Cause, Snapshot, Trouble};
 
@@ -193,8 +193,7 @@ fn is_read(GpuRow { model, gpu, .. }: GpuRow<'_>) -> bool {
     if model.age(gpu).is_some() {
         return false;
     }
-    let is_figure = || gpu.load.sm.is_ok() || gpu.load.temperature.is_ok() || gpu.load.power.is_ok();
-    let answers = |trouble: &Trouble| !trouble.is_silence() && trouble.cause != Cause::Lost && is_figure();
+    let answers = |trouble: &Trouble| !trouble.is_silence() && trouble.cause != Cause::Lost && health::has_figures(gpu);
     gpu.trouble.as_ref().is_none_or(answers)
 }
 

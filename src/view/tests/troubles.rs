@@ -56,6 +56,13 @@ fn trouble(cause: Cause, since: Moment) -> Trouble {
     Trouble { cause, sentence: "GPU 3 does not answer".into(), call, since }
 }
 
+/// Keeps the processes on GPU 3 from being listed. The GPU answers.
+fn fail(host: &mut Snapshot, cause: Cause) {
+    let call = Some("nvmlDeviceGetComputeRunningProcesses_v3".into());
+    let sentence = "the driver cannot list the processes on GPU 3".into();
+    host.gpus[3].trouble = Some(Trouble { cause, sentence, call, since: host.at });
+}
+
 /// Lets the process on GPU 2 grow by 80 MiB a second.
 fn grow(host: &mut Snapshot, _: u64) {
     let held = host.gpus[2].processes[0].memory.unwrap() + Bytes::from_mib(80);
@@ -79,7 +86,26 @@ fn each_trouble_comes_first_in_the_first_line() {
         says("GPU 3 Xid 79", 5, |host, _| host.gpus[3].health.xids = vec![Xid { at: host.at, code: 79 }]);
         says("GPU 3 thermal", 5, |host, _| host.gpus[3].load.throttle = Ok(vec![Throttle::Thermal]));
         says("full ", 300, grow);
+        says("1 orphan holds 20.0 GiB", 5, |host, _| {
+            host.host.scan.at = host.at;
+            let worker = host.processes[2].facts_mut();
+            (worker.comm, worker.group, worker.parent) = (Ok("pt_data_worker".into()), Ok(77), Ok(1));
+        });
+        let mut silent = TroubledHost::new(gpus);
+        silent.app.update(Event::Tick(ViewerTime::new(Duration::from_secs(7))));
+        silent.begins_with("no word from the agent for 8s");
+        // One of two hosts.
+        let mut silent = TroubledHost::new(gpus);
+        silent.app.update(Event::Line(HostKey(1), Box::new(Line::Full(Box::new(host(gpus))))));
+        silent.pass(7, |_, _| {});
+        silent.begins_with("box#2: no word from the agent for 7s");
         // These are no trouble.
+        says("box ", 5, |host, _| fail(host, Cause::Failed));
+        says("box ", 5, |host, _| fail(host, Cause::Denied));
+        says("GPU 3 Xid 79", 5, |host, _| {
+            fail(host, Cause::Failed);
+            host.gpus[3].health.xids = vec![Xid { at: host.at, code: 79 }];
+        });
         says("box ", 5, |host, _| host.gpus[3].load.throttle = Ok(vec![Throttle::PowerCap]));
         says("box ", 5, |host, _| host.gpus[3].health.xids = vec![Xid { at: host.at, code: 31 }]);
     }
@@ -124,9 +150,20 @@ fn a_trouble_that_ended_unseen_stays_readable_until_a_key() {
     watch.begins_with("full ");
     watch.pass(3, |host, _| {
         host.gpus[2].processes.clear();
+        host.processes.retain(|process| process.id.pid != 102);
         host.gpus[2].load.memory_used = Ok(Bytes(0));
     });
     watch.begins_with("was full ");
+    assert!(watch.first_line().contains(": 102 serve.py"), "{}", watch.first_line());
+}
+
+#[test]
+fn a_trouble_that_ended_unseen_has_no_time_where_the_time_of_day_is_not_known() {
+    let mut watch = TroubledHost::new(8);
+    watch.host.host.facts.utc_offset = Err(Missing::Unsupported);
+    watch.pass(3, |host, _| host.gpus[3].trouble = Some(trouble(Cause::Hung, host.at)));
+    watch.pass(3, |host, _| host.gpus[3].trouble = None);
+    watch.begins_with("did not answer: GPU 3");
 }
 
 #[test]
