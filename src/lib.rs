@@ -44,7 +44,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Agent(args)) => agent::run(&args.into()),
         Some(Task::Analyze(args)) => commands::analyze::run(&args.into()),
         Some(Task::Attach(args)) => commands::attach::run(&args.into()),
-        Some(Task::Clip(args)) => commands::clip::run(&args.into()),
+        Some(Task::Clip(args)) => with_launchers(|| commands::clip::run(&args.into())),
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
         Some(Task::Diff(args)) => with_launchers(|| commands::diff::run(&args.into())),
         Some(Task::Doctor(args)) if args.lists_secrets() => commands::doctor::list_secrets(),

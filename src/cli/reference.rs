@@ -63,6 +63,11 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("mouse", "false: as `--no-mouse`."),
     ("ascii", "true: as `--ascii`."),
     ("history", "false: as `--no-history`."),
+    (
+        "[[launchers]]",
+        "A table for each launcher that gputop does not know: `name`, `programs`, `children`, `variables` and `place`, so that its \
+         children are recognised when it is gone. README.md has an example.",
+    ),
 ];
 
 /// Returns the end of `--help`.
@@ -102,8 +107,11 @@ mod tests {
     #[test]
     fn every_setting_is_listed_and_no_other_is() {
         let known = SETTINGS.iter().flat_map(|(names, _)| names.split(", "));
-        let known: Vec<&str> = known.filter(|name| !["mouse", "ascii", "history"].contains(name)).collect();
+        let known: Vec<&str> =
+            known.filter(|name| !["mouse", "ascii", "history", "[[launchers]]"].contains(name)).collect();
         assert!(known.iter().all(|name| Settings::form(name).is_some()), "{known:?}");
         assert_eq!(known.len(), Settings::COUNT);
+        // The help and the manual page are made of these rows.
+        assert!(after_help().contains("[[launchers]]"));
     }
 }

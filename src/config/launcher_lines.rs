@@ -51,3 +51,16 @@ fn line(table: &DeTable<'_>) -> Result<Launcher, String> {
     };
     Launcher::new(text("name")?, &list("programs")?, &list("children")?, list("variables")?, text("place")?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::reference::SETTINGS;
+
+    #[test]
+    fn the_help_names_every_key_of_a_line() {
+        let row = SETTINGS.iter().find(|(name, _)| *name == "[[launchers]]");
+        let (_, purpose) = row.expect("the help has a row for the launchers of the user");
+        assert!(KEYS.iter().all(|key| purpose.contains(&format!("`{key}`"))), "{purpose}");
+    }
+}

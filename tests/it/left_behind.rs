@@ -71,9 +71,12 @@ sleep_as('starter')
     fs::write(host.path("config/gputop/config.toml"), config).expect("/tmp has room");
     check(&host, "orphan", "orphan");
     fs::write(host.path("config/gputop/config.toml"), "[[launchers]]\nname = 'x'\n").expect("/tmp has room");
-    let output = host.run(["orphans"]);
-    let words = "`x` has neither children nor variables, so no child of it can be known";
-    assert!(output.code == 2 && output.stderr.contains(words), "{} {}", output.code, output.stderr);
+    // The checkpoints of a clip have verdicts, too.
+    for args in [&["orphans"][..], &["clip", "recording"]] {
+        let output = host.run(args.iter().copied());
+        let words = "`x` has neither children nor variables, so no child of it can be known";
+        assert!(output.code == 2 && output.stderr.contains(words), "{args:?}: {} {}", output.code, output.stderr);
+    }
 }
 
 #[test]
