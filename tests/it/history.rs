@@ -204,3 +204,28 @@ fn a_link_or_a_folder_of_another_user_is_refused_in_a_sentence() {
     refused("gputop/history belongs to another user");
     assert_eq!(fs::read_dir(&folder).expect("the folder").count(), 0);
 }
+
+#[test]
+fn the_history_of_a_host_goes_on_after_a_line_of_another_version() {
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
+    let full = host.run(["--json"]).text();
+    let (lines, other) = (host.path("lines"), full.replacen("\"schema\":1,", "\"schema\":2,", 1));
+    let script = format!("cat {}; exec cat", lines.display());
+    let via = format!("far=sh -c {}", shell_words::quote(&script));
+    fs::write(&lines, full.clone() + &other).expect("/tmp has room");
+    let mut terminal = Terminal::run(&mut host.gputop(["--via", &via]), 120, 45);
+    terminal.wait_for("far: the command: it writes version 2, this gputop reads version 1");
+    terminal.quit();
+    wait_for_histories(&host, 1);
+    // The next session knows the process of the one before.
+    let Ok(Some(Line::Full(mut later))) = Line::parse(full.trim_end().as_bytes()) else { panic!("{full}") };
+    (later.at, later.unix_ms) = (Moment(later.at.0 + 1000), later.unix_ms + 1000);
+    later.gpus[0].processes.clear();
+    later.processes.retain(|process| process.id.pid != pid);
+    let mut line = Vec::new();
+    Line::Full(later).write(&mut line).expect("memory");
+    fs::write(&lines, line).expect("/tmp has room");
+    let terminal = Terminal::run(&mut host.gputop(["--via", &via]), 120, 45);
+    terminal.wait_for(&format!("▼ {pid} sleep (root) exited, held 1.0 GiB on GPU 0"));
+}

@@ -51,8 +51,7 @@ pub(super) fn compute_apps(snapshot: &Snapshot, gpus: &[&Gpu]) -> Vec<Value> {
     let mut rows = Vec::new();
     for whole in gpus {
         let mut row = gpu(snapshot, whole);
-        let instances = snapshot.gpus.iter().filter(|instance| instance.facts.parent.as_ref() == Some(&whole.uuid));
-        for gpu in std::iter::once(*whole).chain(instances) {
+        for gpu in std::iter::once(*whole).chain(instances(snapshot, whole)) {
             let mut compute = gpu.processes.iter().filter(|gpu_process| gpu_process.usage != Use::Graphics).peekable();
             if let Some(why) = gpu.missing.processes.filter(|_| compute.peek().is_none()) {
                 if gpu.trouble.is_some() && gpu.facts.name.is_err() {

@@ -107,10 +107,12 @@ pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu]) -> String {
         }
     }
     text += PROCESS_TITLES;
-    let processes = answering.iter().flat_map(|gpu| rows::gpu_processes(snapshot, gpu));
-    let unlisted = answering.iter().filter_map(|gpu| Some(line_without_list(gpu, nvidia_smi_exit::list_trouble(gpu)?)));
-    let listed = processes.map(|(place, gpu_process)| process_line(snapshot, place, gpu_process));
-    let lines: String = unlisted.chain(listed).collect();
+    let mut lines = String::new();
+    for gpu in &answering {
+        lines.extend(nvidia_smi_exit::list_trouble(gpu).map(|words| line_without_list(gpu, words)));
+        let processes = rows::gpu_processes(snapshot, gpu);
+        lines.extend(processes.map(|(place, gpu_process)| process_line(snapshot, place, gpu_process)));
+    }
     text += if lines.is_empty() { NO_PROCESSES } else { &lines };
     text + TOP
 }
@@ -302,6 +304,27 @@ mod tests {
         ] {
             (host.unix_ms, host.host.facts.utc_offset) = (unix_ms, Ok(offset));
             assert_eq!(heading(&host), expected);
+        }
+    }
+
+    #[test]
+    fn a_gpu_whose_processes_cannot_be_listed_has_nvidia_smis_words_in_their_place() {
+        let mut host = example::host(3).with(100, "python train.py", 0, Bytes::from_gib(1));
+        host.gpus[1].missing.processes = Some(Missing::Unsupported);
+        host.gpus[2].missing.processes = Some(Missing::Denied);
+        let gpus: Vec<&Gpu> = host.gpus.iter().collect();
+        let text = table(&host, &gpus);
+        let (_, processes) = text.split_once("| Processes:").expect("the table has a part for processes");
+        let expected = [
+            "|    0   N/A  N/A             100      C   python                                 1024MiB |",
+            "|    1   N/A  N/A             N/A    N/A   Not Supported                         N/A      |",
+            "|    2   N/A  N/A             N/A    N/A   Insufficient Permissions              N/A      |",
+        ];
+        assert_eq!(processes.lines().skip(4).take(3).collect::<Vec<_>>(), expected, "{text}");
+        // The list was not read, and the GPU answers: the exit code says nothing.
+        for gpu in &host.gpus {
+            let exit = nvidia_smi_exit::of(crate::commands::report::Exit::Partial, &host, &[gpu], true);
+            assert_eq!(exit.code, 0);
         }
     }
 
