@@ -293,7 +293,7 @@ fn severity(rank: TroubleRank) -> Severity {
 
 fn count_of(rank: TroubleRank, count: usize) -> String {
     let (one, many) = match rank {
-        TroubleRank::Lost => ("GPU lost or hung", "GPUs lost or hung"),
+        TroubleRank::Lost => ("lost or hung", "lost or hung"),
         TroubleRank::FullSoon => ("full soon", "full soon"),
         TroubleRank::HardwareError => ("hardware error", "hardware errors"),
         TroubleRank::Leak => ("leak", "leaks"),

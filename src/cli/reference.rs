@@ -18,6 +18,10 @@ pub const FILES: &[(&str, &str)] = &[
         "The history of each host for the next session, 64 MiB and 7 days at most; `--no-history` turns it off.",
     ),
     ("$XDG_STATE_HOME/gputop/recordings/", "The recordings of `R` and of `gputop record`."),
+    (
+        "$XDG_STATE_HOME/gputop/recorder.json",
+        "Which recording a running `gputop record` writes: `gputop orphans` and `gputop --once` go on from it.",
+    ),
     ("$XDG_STATE_HOME/gputop/kills.jsonl", "The audit log: one line for each signal, with its time and result."),
     ("$XDG_STATE_HOME/gputop/ooms/", "The reports that `gputop ooms` lists, on programs that ran out of GPU memory."),
     (

@@ -29,6 +29,9 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 /// The age of the oldest checkpoint that is used: a recorder writes one every five minutes, and may take some time for it.
 const OLDEST: Duration = Duration::from_secs(330);
 
+/// The note, below the folder for state.
+const FILE: &str = "gputop/recorder.json";
+
 /// The most bytes of a note.
 const LONGEST: u64 = 8 << 10;
 
@@ -62,7 +65,7 @@ impl Drop for OwnNote {
 }
 
 fn path() -> Option<PathBuf> {
-    Some(state_folder()?.join("gputop/recorder.json"))
+    Some(state_folder()?.join(FILE))
 }
 
 fn write(path: &Path, recording: &Path) -> io::Result<()> {
@@ -163,4 +166,15 @@ fn last_checkpoint(file: &Path, boot_id: &str) -> io::Result<Option<Checkpoint>>
         }
     }
     Ok(checkpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::reference::FILES;
+
+    #[test]
+    fn the_help_names_the_note() {
+        assert!(FILES.iter().any(|(names, _)| *names == format!("$XDG_STATE_HOME/{FILE}")));
+    }
 }

@@ -223,7 +223,9 @@ mod tests {
         let lines = include_str!("launchers.txt").lines().filter(|line| !line.starts_with(' ') && line.contains('|'));
         let lines: Vec<Result<Launcher, String>> = lines.map(Launcher::parse).collect();
         assert!(lines.iter().all(Result::is_ok), "{lines:?}");
-        assert!(lines.len() >= 19 && lines.len() == built_in().len(), "{}", lines.len());
+        assert_eq!(lines.len(), built_in().len());
+        let says = format!("gputop knows the children of {} launchers and servers", lines.len());
+        assert!(include_str!("../../README.md").contains(&says), "README.md does not say: {says}");
         let again = built_in().iter().map(|launcher| launcher.line.clone()).collect::<Vec<_>>().join("\n");
         assert_eq!(parse(&again), built_in());
         let mut names: Vec<String> = built_in().into_iter().map(|launcher| launcher.name).collect();

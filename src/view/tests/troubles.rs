@@ -122,6 +122,15 @@ fn the_most_urgent_trouble_is_named_and_the_others_are_counted() {
 }
 
 #[test]
+fn a_driver_that_hangs_is_not_counted_as_a_gpu() {
+    let mut watch = TroubledHost::new(8);
+    watch.pass(5, |host, _| host.driver.trouble = Some(trouble(Cause::Hung, Moment(host.at.0 - 9000))));
+    watch.begins_with("driver hung 9s");
+    watch.press();
+    watch.begins_with("1 lost or hung ");
+}
+
+#[test]
 fn a_key_lets_a_trouble_rest_until_it_changes() {
     let mut watch = TroubledHost::new(8);
     watch.pass(1, |host, _| host.gpus[4].health.xids = vec![Xid { at: host.at, code: 79 }]);
