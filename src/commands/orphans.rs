@@ -2,6 +2,8 @@
 //!
 //! Reads an agent as every report does. Never sends a signal.
 
+#[cfg(test)]
+mod tests;
 mod unseen_processes;
 
 use std::collections::HashSet;
@@ -78,14 +80,15 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
 
 /// Whether every process has been scanned, and its details have been read.
 fn is_complete(model: &HostModel) -> bool {
-    /// The details of a younger process that has no GPU open are not waited for: it is no orphan, and a busy host
-    /// always has one. Nor are those of a process that started during this report.
+    /// The details of a younger process that has no GPU open are not waited for, unless they decide whether it is an orphan:
+    /// a busy host always has one. Nor are those of a process that started during this report.
     const YOUNG: Duration = Duration::from_secs(2);
     let Some(snapshot) = model.latest() else { return false };
     let began = model.history().began().unwrap_or(snapshot.at);
     let is_incomplete = |process: &Process| {
         let is_on_gpu = snapshot.gpus.iter().any(|gpu| gpu.device_file_holders.contains(&process.id));
-        let youth = if is_on_gpu { snapshot.at.since(began) } else { YOUNG };
+        let is_open = || model.verdict(process.id).is_some_and(|verdict| verdict.undecided_for.is_some());
+        let youth = if is_on_gpu || is_open() { snapshot.at.since(began) } else { YOUNG };
         let is_young = labels::elapsed(snapshot, process).is_ok_and(|age| age < youth);
         // A zombie has no arguments. The CPU use of related processes without a GPU is read every few seconds only.
         process.load.state != Ok(State::Zombie)
@@ -374,106 +377,5 @@ fn memory(verdict: &Verdict) -> Option<Bytes> {
         Some(listed) => listed.ok().map(|total| total.bytes),
         None if verdict.kept.is_empty() => None,
         None => Some(verdict.kept.iter().map(|kept| kept.memory).sum()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::units::Percent;
-    use crate::protocol::snapshot::example;
-
-    /// A host with a data loader worker that keeps a GPU open after its trainer ended, and a trainer of another user.
-    fn left_behind() -> HostModel {
-        let mut host = example::host(2).with(101, "python train.py", 0, Bytes::from_gib(11)).with(
-            200,
-            "python eval.py",
-            0,
-            Bytes::from_gib(2),
-        );
-        host.host.scan.at = host.at;
-        let worker = host.processes[0].facts_mut();
-        (worker.comm, worker.group) = (Ok("pt_data_worker".into()), Ok(100));
-        let other = host.processes[1].facts_mut();
-        (other.uid, other.user) = (Ok(1001), Ok("bob".into()));
-        let mut model = HostModel::default();
-        model.replace(host);
-        model
-    }
-
-    #[track_caller]
-    fn check(user: Option<&str>, exit: Exit, expected: &[&str]) {
-        check_on(&[], user, exit, expected);
-    }
-
-    #[track_caller]
-    fn check_on(ids: &[&str], user: Option<&str>, exit: Exit, expected: &[&str]) {
-        let model = left_behind();
-        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let found = FoundOrphans::of(&model, model.latest().expect("it has one"), user, &ids, true);
-        assert_eq!(found.text(false).lines().collect::<Vec<_>>(), expected);
-        assert_eq!(found.exit(), exit);
-        assert_eq!(found.json()["processes"].as_array().map(Vec::len), Some(found.suspects.len()));
-    }
-
-    #[test]
-    fn an_orphan_is_listed_with_the_evidence() {
-        let lines = [
-            "1 orphan holds 11.0 GiB",
-            "VERDICT  GPU  PID  USER    MEMORY     RSS  S  COMMAND",
-            "orphan     0  101  alice  11.0GiB  3.0GiB  S  [pt_data_worker] python train.py",
-            "         its parent exited (now under PID 1); its process group leader 100 is gone, but it still computes; still \
-             holds 11.0 GiB",
-        ];
-        check(None, Exit::Found, &lines);
-        check(Some("me"), Exit::Found, &lines);
-        check(Some("alice"), Exit::Found, &lines);
-        check_on(&["0"], None, Exit::Found, &lines);
-        check_on(&["1"], None, Exit::Success, &["no orphans on these GPUs"]);
-    }
-
-    /// Returns the exit code of a report on this host, and the PIDs that it lists as undecided.
-    fn exit_and_undecided(model: &HostModel) -> (Exit, Vec<u32>) {
-        let found = FoundOrphans::of(model, model.latest().expect("it has one"), None, &[], true);
-        let json = found.json();
-        let pids = json["undecided"].as_array().expect("a list").iter().filter_map(|process| process["pid"].as_u64());
-        (found.exit(), pids.filter_map(|pid| u32::try_from(pid).ok()).collect())
-    }
-
-    #[track_caller]
-    fn check_first_and_second_reading(
-        change: impl Fn(&mut Process),
-        is_decided_at_first: bool,
-        exit: Exit,
-        undecided: &[u32],
-    ) {
-        let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(11));
-        host.host.scan.at = host.at;
-        host.gpus[0].processes[0].sm = Ok(Percent::new(0.0));
-        change(&mut host.processes[0]);
-        let mut model = HostModel::default();
-        model.replace(host.clone());
-        assert_eq!(exit_and_undecided(&model), (Exit::Success, vec![]), "the everyday is not reported");
-        assert_eq!(is_decided(&model), is_decided_at_first);
-        model.replace(host.later(1));
-        assert_eq!(exit_and_undecided(&model), (exit, undecided.to_vec()));
-    }
-
-    #[test]
-    fn a_process_that_ended_or_waits_is_read_once_more_before_it_is_reported() {
-        check_first_and_second_reading(|_| (), true, Exit::Success, &[]);
-        let ends = |process: &mut Process| (process.load.state, process.load.threads) = (Ok(State::Zombie), Ok(1));
-        check_first_and_second_reading(ends, false, Exit::Found, &[]);
-        let waits = |process: &mut Process| process.load.state = Ok(State::DiskSleep);
-        check_first_and_second_reading(waits, true, Exit::Success, &[]);
-        let hangs = |process: &mut Process| {
-            (process.load.state, process.load.cpu) = (Ok(State::DiskSleep), Ok(Percent::new(0.0)));
-        };
-        check_first_and_second_reading(hangs, false, Exit::Partial, &[101]);
-    }
-
-    #[test]
-    fn a_user_without_orphans_is_told_so() {
-        check(Some("bob"), Exit::Success, &["no orphans on these GPUs"]);
     }
 }
