@@ -1,13 +1,14 @@
 //! Finds the secrets in the arguments of processes, and replaces them by `***`: pictures of the screen, recordings and
 //! reports are shared. Keeps everything else. Never decides which process a process is.
 //!
-//! Four kinds of secrets are found: options of known programs (`programs`), values whose name says that they are secret
-//! (`names`, `named_values`), credentials in URLs (`urls`), and tokens of well-known shapes (`tokens`). An argument with spaces
-//! may be text for a shell, so each command in it is searched in the same way.
+//! Five kinds of secrets are found: options of known programs (`programs`), logins of any program (`logins`), values whose
+//! name says that they are secret (`names`, `named_values`), credentials in URLs (`urls`), and tokens of well-known shapes
+//! (`tokens`). An argument with spaces may be text for a shell, so each command in it is searched in the same way.
 //!
 //! Masking masked arguments changes nothing.
 
 mod commands;
+mod logins;
 mod named_values;
 mod names;
 mod programs;
@@ -75,7 +76,7 @@ pub fn find(arguments: &[Text]) -> Vec<FoundSecret> {
     let words: Vec<Word<'_>> =
         arguments.iter().enumerate().map(|(number, text)| Word::of_argument(number, text.as_str())).collect();
     let mut finder = Finder { found: Vec::new() };
-    finder.search(&words, 0);
+    finder.search_arguments(&words);
     let mut found = finder.found;
     found.sort_by_key(|secret| (secret.argument, secret.range.start, Reverse(secret.range.end), secret.rule));
     // A secret may contain what looks like another one.
@@ -148,6 +149,15 @@ struct Finder {
 }
 
 impl Finder {
+    /// Searches arguments, which contain several commands if operators of a shell stand among them.
+    fn search_arguments(&mut self, words: &[Word<'_>]) {
+        let commands = shell::split_at_operators(words);
+        for command in &commands {
+            self.search(&command.words, 0);
+        }
+        commands::stdin_secrets(&commands, |word, range| self.add(word, range, "", "", SecretRule::StandardInput));
+    }
+
     /// Searches the words of a command.
     fn search(&mut self, words: &[Word<'_>], depth: u32) {
         let programs = commands::programs(words);
@@ -168,12 +178,16 @@ impl Finder {
                 SecretRule::Program,
             );
         }
+        logins::find(words, &programs, |at, range, named_by| {
+            let option = if named_by == at { "" } else { &*words[named_by].text };
+            self.add(&words[at], range, name(at), option, SecretRule::Name);
+        });
     }
 
     /// Searches one word. `option` is the word before it.
     fn search_word(&mut self, word: &Word<'_>, option: &str, program: &str, depth: u32) {
         let text = &*word.text;
-        let is_prose = text.contains(' ') && names::takes_prose(option);
+        let is_prose = text.contains(' ') && (names::takes_prose(option) || commands::takes_prose(program, option));
         if is_value_of(option, text) && !commands::is_harmless(program, option) {
             self.add(word, 0..text.len(), program, option, SecretRule::Name);
         }
@@ -183,6 +197,7 @@ impl Finder {
                 self.add(word, secret.value, program, &text[secret.name], SecretRule::Name);
             });
             named_values::find_in_sql(text, |range| self.add(word, range, program, "SQL", SecretRule::Name));
+            named_values::find_in_pairs(text, |range| self.add(word, range, program, "value", SecretRule::Name));
             named_values::find_in_calls(text, |range| self.add(word, range, program, "auth", SecretRule::Name));
         }
         urls::find(text, |range| self.add(word, range, program, option_of(option, text), SecretRule::Url));
@@ -190,9 +205,16 @@ impl Finder {
             self.add(word, range, program, option_of(option, text), SecretRule::Shape(issuer));
         });
         if !is_prose && depth < DEEPEST && text.contains([' ', char::REPLACEMENT_CHARACTER]) {
-            let commands = shell::commands(word);
+            // `ProxyCommand=sshpass -p …`.
+            let value = named_values::start_of_value(text).map(|start| word.part(start..text.len()));
+            let commands: Vec<_> = value.iter().chain([word]).flat_map(shell::commands).collect();
             for command in &commands {
                 self.search(&command.words, depth + 1);
+            }
+            if names::takes_password_command(option_of(option, text)) {
+                commands::echoed(&commands, |word| {
+                    self.add(word, 0..word.text.len(), program, option, SecretRule::StandardInput);
+                });
             }
             commands::stdin_secrets(&commands, |word, range| {
                 self.add(word, range, program, "", SecretRule::StandardInput);

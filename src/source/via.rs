@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::connection::{Connection, ProcessKind, Reporter};
-use crate::base::secrets::mask_argv;
+use crate::base::secrets::{mask_argv, mask_text};
 use crate::base::text::Text;
 use crate::protocol::command::Command as AgentCommand;
 
@@ -59,7 +59,7 @@ impl ViaCommand {
 
     /// The name of the host by what the user typed: the name, else the destination in the command, else the command.
     pub(super) fn host_name(&self) -> Text {
-        let destination = || destination::destination(&self.words).map(Text::from);
+        let destination = || destination::destination(&self.words).map(|name| mask_text(&name).into());
         self.name.clone().or_else(destination).unwrap_or_else(|| self.command_line())
     }
 
@@ -103,6 +103,20 @@ mod tests {
             ("sshpass -p hunter2 ./connect gpu-02 --token=abc", "sshpass -p *** ./connect gpu-02 --token=***"),
         ] {
             assert_eq!(text.parse::<ViaCommand>().unwrap().host_name().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn secrets_in_a_command_are_masked_where_it_is_shown_and_kept_where_it_is_run() {
+        for (text, shown, name) in [
+            ("sshpass -p S3cretPw1 ssh gpu-02 gputop agent", "sshpass -p *** ssh gpu-02 gputop agent", "gpu-02"),
+            ("./connect --token S3cretPw1", "./connect --token ***", "./connect --token ***"),
+            ("env API_KEY=S3cretPw1 ./connect", "env API_KEY=*** ./connect", "env API_KEY=*** ./connect"),
+        ] {
+            let via: ViaCommand = text.parse().unwrap();
+            assert_eq!(via.command_line().as_str(), shown);
+            assert_eq!(via.host_name().as_str(), name);
+            assert!(via.words.iter().any(|word| word.contains("S3cretPw1")), "{text}");
         }
     }
 

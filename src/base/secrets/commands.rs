@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use super::names;
 use super::programs::{
-    BEFORE_NAMES, HARMLESS, INTERPRETERS, PROGRAMS, ProgramSecrets, STDIN_READERS, SecretPart, WRAPPERS,
+    BEFORE_NAMES, HARMLESS, INTERPRETERS, PROGRAMS, PROSE, ProgramSecrets, STDIN_READERS, SecretPart, WRAPPERS,
 };
 use super::shell::{HERE_STRING, ShellCommand};
 use super::word::Word;
@@ -93,6 +93,12 @@ pub(super) fn is_harmless(program: &str, option: &str) -> bool {
     HARMLESS.iter().any(|(programs, options)| names::is_in(options, option) && names::is_in(programs, name))
 }
 
+/// Whether this option of this program takes text for people or models.
+pub(super) fn takes_prose(program: &str, option: &str) -> bool {
+    let name = program_name(program);
+    PROSE.iter().any(|(programs, options)| names::is_in(options, option) && names::is_in(programs, name))
+}
+
 /// Returns the secrets of the programs of a command.
 pub(super) fn secrets(words: &[Word<'_>], programs: &[usize]) -> Vec<ProgramSecret> {
     let mut found = Vec::new();
@@ -139,7 +145,7 @@ impl Search<'_> {
             let is_here = |word: &Word<'_>| match letter {
                 // A letter among those of `-nb`.
                 Some(letter) => is_letters(&word.text) && word.text[1..].contains(letter),
-                None => word.text == wanted,
+                None => wanted.strip_suffix('*').map_or(word.text == wanted, |start| word.text.starts_with(start)),
             };
             start += self.words[start..].iter().position(is_here)? + 1;
         }
@@ -177,7 +183,10 @@ impl Search<'_> {
         let mut at = start;
         while at + 1 < self.words.len() {
             let name = &self.words[at].text;
-            if !name.starts_with('-') && !name.contains('=') && names::names_secret(name) {
+            // The value of `wifi-sec.key-mgmt wpa-psk wifi-sec.psk …` is no name.
+            let next = &self.words[at + 1].text;
+            let is_value = at + 2 < self.words.len() && next.contains('.') && names::names_secret(next);
+            if !name.starts_with('-') && !name.contains(['=', ' ']) && names::names_secret(name) && !is_value {
                 let name = name.clone().into_owned();
                 self.add(at + 1, 0, &name);
                 at += 1;
@@ -220,7 +229,8 @@ impl Search<'_> {
 
     /// Adds the secret part of a word from a byte on.
     fn add(&mut self, at: usize, from: usize, option: &str) {
-        let range = part_of(&self.words[at].text, from, self.row.part);
+        let range = part_of(&self.words[at].text, from, self.row.part)
+            .filter(|range| !["off", "none"].contains(&&self.words[at].text[range.clone()]));
         self.found.extend(range.map(|range| ProgramSecret {
             row: self.row,
             program: self.program,
@@ -262,6 +272,7 @@ fn part_of(word: &str, from: usize, part: SecretPart) -> Option<Range<usize>> {
             Some(from + value[..at].find(':')? + 1..from + at)
         }
         SecretPart::AfterColon => Some(from + value.rfind(':')? + 1..word.len()),
+        SecretPart::AfterScheme => Some(from + value.find("://")? + "://".len()..word.len()),
         SecretPart::AfterPercent => after('%'),
         SecretPart::AfterComma => after(','),
         SecretPart::AfterEquals => after('='),
@@ -283,7 +294,8 @@ fn stdin_part(words: &[Word<'_>]) -> Option<SecretPart> {
         let is_program = |at: &usize| names::is_in(names, program_name(&words[*at].text));
         programs.iter().any(is_program) && (wanted.is_empty() || words.iter().any(|word| is_flag(&word.text, wanted)))
     };
-    STDIN_READERS.iter().find(reads).map(|(.., part)| *part)
+    let names_stdin = || words.iter().any(|word| names::takes_password_from_stdin(&word.text));
+    STDIN_READERS.iter().find(reads).map(|(.., part)| *part).or_else(|| names_stdin().then_some(SecretPart::Whole))
 }
 
 fn is_flag(word: &str, wanted: &str) -> bool {
@@ -292,7 +304,7 @@ fn is_flag(word: &str, wanted: &str) -> bool {
 
 /// Finds the secrets that commands of a shell text pass on through the standard input: `echo SECRET | sudo -S`. Calls `found` with
 /// the word and where the secret is in it.
-pub(super) fn stdin_secrets(commands: &[ShellCommand], mut found: impl FnMut(&Word<'_>, Range<usize>)) {
+pub(super) fn stdin_secrets(commands: &[ShellCommand<'_>], mut found: impl FnMut(&Word<'_>, Range<usize>)) {
     for (number, command) in commands.iter().enumerate() {
         let Some(part) = stdin_part(&command.words) else { continue };
         let mut add = |word: &Word<'_>| {
@@ -304,13 +316,21 @@ pub(super) fn stdin_secrets(commands: &[ShellCommand], mut found: impl FnMut(&Wo
             add(&pair[1]);
         }
         let before = number.checked_sub(1).map(|before| &commands[before]).filter(|_| command.is_piped);
-        let Some((program, rest)) = before.and_then(|before| before.words.split_first()) else { continue };
-        match program_name(&program.text) {
-            "echo" | "printf" | "yes" => {
-                rest.iter().filter(|word| !word.text.starts_with(['-', '%'])).for_each(&mut add);
-            }
-            "cat" if rest.first().is_some_and(|word| word.text == HERE_STRING) => rest[1..].iter().for_each(&mut add),
-            _ => {}
-        }
+        before.into_iter().flat_map(|before| output(&before.words)).for_each(&mut add);
     }
+}
+
+/// Returns the words that a command writes, if it is `echo` or the like.
+fn output<'a, 'b>(command: &'a [Word<'b>]) -> Vec<&'a Word<'b>> {
+    let Some((program, rest)) = command.split_first() else { return Vec::new() };
+    match program_name(&program.text) {
+        "echo" | "printf" | "yes" => rest.iter().filter(|word| !word.text.starts_with(['-', '%'])).collect(),
+        "cat" if rest.first().is_some_and(|word| word.text == HERE_STRING) => rest[1..].iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Calls `found` with each word that the commands of a text write.
+pub(super) fn echoed(commands: &[ShellCommand<'_>], found: impl FnMut(&Word<'_>)) {
+    commands.iter().flat_map(|command| output(&command.words)).for_each(found);
 }

@@ -2,7 +2,9 @@
 //!
 //! `tests/data/secrets/programs.txt` has an example of each row.
 
-use self::SecretPart::{AfterColon, AfterComma, AfterEquals, AfterPercent, AfterSlash, BeforeAt, Login, Pass, Whole};
+use self::SecretPart::{
+    AfterColon, AfterComma, AfterEquals, AfterPercent, AfterScheme, AfterSlash, BeforeAt, Login, Pass, Whole,
+};
 
 /// The part of a value that is secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub(super) enum SecretPart {
     BeforeAt,
     /// The text after the last colon, as in `hmac:name:secret`.
     AfterColon,
+    /// The text after `scheme://`, as in a URL of `apprise`.
+    AfterScheme,
     /// The password in `user%password`.
     AfterPercent,
     /// The password in `user,password`.
@@ -56,11 +60,12 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     row("curl pip pip3", "", "-x --proxy --preproxy", BeforeAt),
     row("http https httpie xh xhs", "", "-a --auth", Login),
     row("ab", "", "-A -P", Login),
-    row("yt-dlp youtube-dl gallery-dl", "", "-p --password --video-password --ap-password", Whole),
+    row("yt-dlp youtube-dl gallery-dl instaloader", "", "-p --password --video-password --ap-password", Whole),
     row("transmission-remote", "", "-n --auth", Login),
     row("htpasswd mosquitto_passwd", "-b", "last", Whole),
     row("check_http", "", "-a --authorization -b", Login),
     row("check_mysql check_pgsql check_ldap", "", "-p", Whole),
+    row("airflow superset", "create", "-p --password", Whole),
     row("gotty ttyd", "", "-c --credential", Login),
     row("miniserve dufs", "", "-a --auth", Login),
     row("transmission-daemon", "", "-v --password", Whole),
@@ -71,6 +76,7 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     // Databases
     row("mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlslap mysqlbinlog mysqlpump mysql_upgrade mariadb mariadb-dump \
          mariadb-admin mariadb-import mariadb-check mariadb-show mariadb-binlog mariabackup mydumper myloader percona-xtrabackup", "", "-p<", Whole),
+    row("mysqladmin mariadb-admin", "password", "1", Whole),
     row("mycli mysqlsh xtrabackup", "", "-p --password", Whole),
     row("mongo mongosh mongodump mongorestore mongoexport mongoimport mongostat mongotop mongofiles", "", "-p --password", Whole),
     row("redis-cli valkey-cli keydb-cli redis-benchmark valkey-benchmark", "", "-a --pass --askpass", Whole),
@@ -80,6 +86,12 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     row("redis-server valkey-server keydb-server", "", "--requirepass --masterauth", Whole),
     row("sqlcmd bcp osql sqsh tsql mssql-cli isqlw", "", "-P", Whole),
     row("isql iusql", "", "3", Whole),
+    row("isql iusql", "-v", "3", Whole),
+    row("isql", "", "-P", Whole),
+    row("hdbuserstore", "SET", "4", Whole),
+    row("dgmgrl sql usql", "", "all", AfterSlash),
+    row("tdload tbuild", "", "-p", Whole),
+    row("pt-online-schema-change pt-archiver pt-table-checksum pt-table-sync pt-query-digest pt-kill pt-heartbeat pt-duplicate-key-checker", "", "-p --password", Whole),
     row("isql-fb gbak gfix gsec nbackup", "", "-password -pas -pass -pw", Whole),
     row("sqlplus sqlldr exp imp expdp impdp rman tkprof sqlcl", "", "all", AfterSlash),
     row("db2", "using", "1", Whole),
@@ -134,22 +146,39 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     // Directories, shares and remote hosts
     row("ldapsearch ldapmodify ldapadd ldapdelete ldappasswd ldapwhoami ldapcompare ldapmodrdn ldapexop ldapurl", "", "-w+", Whole),
     row("ldappasswd", "", "-a -s", Whole),
+    row("ldapvi ipa-client-install ipa-replica-install dsconf dsidm dsctl", "", "-w", Whole),
+    row("ipa-server-install", "", "-a -p", Whole),
+    row("pk12util", "", "-W -K", Whole),
+    row("nextcloudcmd owncloudcmd megatools megadl megaput megals megaget", "", "-p --password", Whole),
+    row("mega-login", "", "2", Whole),
     row("smbclient smbget rpcclient smbcacls smbcquotas smbtree smbspool net wmic winexe nmblookup", "", "-U --user", AfterPercent),
     row("smbclient smbget", "", "2", Whole),
     row("smbmap nxc netexec crackmapexec evil-winrm bloodhound-python", "", "-p --password", Whole),
+    row("net", "user", "2", Whole),
     row("samba-tool", "user create", "2", Whole),
     row("kadmin kadmin.local", "", "-w -pw", Whole),
     row("addprinc ank cpw change_password", "", "-pw", Whole),
     row("nsupdate dig delv rndc", "", "-y", AfterColon),
-    row("lftp", "", "-u", AfterComma),
+    row("lftp open", "", "-u --user", AfterComma),
     row("ncftp ncftpget ncftpput ncftpls", "", "-p", Whole),
     row("xfreerdp xfreerdp3 wlfreerdp sdl-freerdp", "", "/p: /password: /gp: /pth:", Whole),
     row("rdesktop", "", "-p", Whole),
     row("ipmitool ipmipower", "", "-P -p>", Whole),
-    row("racadm hponcfg", "", "-p", Whole),
+    row("racadm idracadm idracadm7 hponcfg redfishtool", "", "-p --password", Whole),
+    row("ipmi-sensors ipmi-chassis ipmi-power ipmi-fru ipmi-sel ipmiconsole ipmi-config bmc-config bmc-info bmc-device ipmi-raw", "", "-p --password", Whole),
+    row("SMCIPMITool", "", "3", Whole),
+    row("hdparm", "", "--security-set-pass --security-unlock --security-erase --security-disable", Whole),
+    row("sedutil-cli", "", "--initialSetup --initialsetup --setSIDPassword --PSIDrevert", Whole),
     row("snmpget snmpwalk snmpset snmpbulkwalk snmpbulkget snmptable snmptrap snmpgetnext snmpdf snmpstatus", "", "-A -X -c", Whole),
     row("nmcli wpa_cli", "", "NAME", Whole),
     row("wpa_passphrase", "", "2", Whole),
+    row("iwconfig", "key", "1", Whole),
+    row("create_ap", "", "4", Whole),
+    row("coap-client", "", "-k", Whole),
+    row("zerotier-cli", "", "-T", Whole),
+    row("mp4decrypt", "", "--key", AfterColon),
+    row("saslpasswd2", "", "-p", Whole),
+    row("curlftpfs", "", "all", BeforeAt),
     row("hydra medusa ncrack psexec", "", "-p", Whole),
     row("radtest", "", "2", Whole),
     row("ss-local ss-server ss-redir ss-tunnel sslocal ssserver edge cryptcat", "", "-k --password", Whole),
@@ -169,7 +198,16 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     row("rabbitmqctl", "change_password", "2", Whole),
     row("rabbitmqctl", "authenticate_user", "2", Whole),
     row("rabbitmqadmin", "", "-p --password", Whole),
-    row("mqtt", "", "-pw --password", Whole),
+    row("mqtt mqttx", "", "-pw -P --password", Whole),
+    row("erl iex elixir", "", "-setcookie --cookie", Whole),
+    row("zkCli.sh zookeeper-client", "addauth", "2", AfterColon),
+    // Mail and messages
+    row("ssmtp", "", "-ap<", Whole),
+    row("mailsend mailsend-go", "", "-pass", Whole),
+    row("ntfy", "", "-u --user", Login),
+    row("gotify drone", "", "-t --token", Whole),
+    row("apprise", "", "all", AfterScheme),
+    row("pd-send dogwrap dog honeymarker", "", "-k", Whole),
     // Containers
     row("docker podman nerdctl buildah helm oras crane finch regctl", "login", "-p --password", Whole),
     row("skopeo buildah podman crictl", "", "--creds --src-creds --dest-creds", Login),
@@ -180,6 +218,7 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     row("rancher", "login", "-t --token", Whole),
     row("cf", "login", "-p", Whole),
     row("cf", "auth", "2", Whole),
+    row("fly", "login", "-p --password", Whole),
     // Clouds
     row("aws", "configure set", "NAME", Whole),
     row("aws", "secretsmanager", "--secret-string --secret-binary", Whole),
@@ -188,19 +227,32 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     row("az", "login", "-p --password", Whole),
     row("az", "acr login", "-p --password", Whole),
     row("az", "keyvault secret set", "--value", Whole),
+    row("gcloud", "auth activate-refresh-token", "2", Whole),
+    row("swift", "", "-K --key", Whole),
+    row("b2", "authorize-account", "2", Whole),
+    row("b2", "account authorize", "2", Whole),
+    row("qshell", "account", "2", Whole),
+    row("upx", "login", "3", Whole),
+    row("civo", "apikey add", "2", Whole),
     row("ibmcloud", "login", "-p --apikey", Whole),
     row("doctl", "", "-t --access-token", Whole),
     row("mc mcli", "alias set", "3 4", Whole),
     row("mc mcli", "host add", "3 4", Whole),
     row("gh glab", "secret set", "-b --body", Whole),
     row("glab gh", "variable set", "2", Whole),
+    row("ossutil ossutil64 obsutil", "", "-k --access-key-secret", Whole),
     row("heroku", "config:set", "all", AfterEquals),
     row("fly flyctl", "secrets set", "all", AfterEquals),
     row("flyctl vercel", "", "-t --token --access-token", Whole),
     row("netlify", "env:set", "2", Whole),
+    row("consul nomad", "", "-encrypt -token", Whole),
+    row("az", "cosmosdb", "--key --primary-key", Whole),
     row("vault", "login", "1", Whole),
     row("vault", "operator unseal", "1", Whole),
     row("vault", "token revoke", "1", Whole),
+    row("vault", "token renew", "1", Whole),
+    row("vault", "unwrap", "1", Whole),
+    row("vault", "operator rekey", "1", Whole),
     row("vault", "token lookup", "1", Whole),
     row("vault", "kv put", "all", AfterEquals),
     row("vault", "write", "secret_id= password=", Whole),
@@ -216,7 +268,8 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     row("twine", "upload", "-p --password", Whole),
     row("poetry", "publish", "-p --password", Whole),
     row("poetry", "config", "NAME pypi-token.pypi pypi-token.testpypi", Whole),
-    row("poetry", "config", "3", Whole),
+    row("poetry composer", "config", "3", Whole),
+    row("poetry", "config pypi-token.*", "1", Whole),
     row("uv", "publish", "-p --password -t --token", Whole),
     row("hatch", "publish", "-a --auth", Whole),
     row("gitlab-runner", "register", "-r -t --registration-token --token", Whole),
@@ -225,10 +278,19 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     row("cypress", "", "--key", Whole),
     row("altool", "", "-p --password", Whole),
     row("security", "", "-p -w", Whole),
+    row("dscl", "-passwd", "2 3", Whole),
+    row("signtool", "", "/p", Whole),
+    row("schtasks", "", "/rp", Whole),
     row("expo", "login", "-p --password", Whole),
     row("cargo", "login", "1", Whole),
+    row("conan", "", "-p --password", Whole),
+    row("bundle bundler", "config", "last", Login),
+    row("paket", "add-token", "2", Whole),
     row("gem", "", "--otp", Whole),
+    row("gem", "push", "-k --key", Whole),
+    row("mix", "hex.user", "--key", Whole),
     row("nuget dotnet", "", "-ApiKey -k --api-key -Password", Whole),
+    row("dotnet nuget", "source", "-p --password", Whole),
     row("dotnet", "user-secrets set", "2", Whole),
     row("choco", "", "-k --api-key", Whole),
     row("vsce ovsx", "", "-p --pat", Whole),
@@ -236,6 +298,9 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     row("travis", "encrypt", "all", AfterEquals),
     // Machine learning
     row("wandb", "login", "last", Whole),
+    row("yolo", "login", "1", Whole),
+    row("gradient paperspace", "apiKey", "1", Whole),
+    row("iinit", "", "1", Whole),
     row("hf huggingface-cli", "login", "--token", Whole),
     row("kaggle", "config set", "-v --value", Whole),
     row("dvc", "remote modify", "NAME", Whole),
@@ -255,15 +320,25 @@ pub(super) const HARMLESS: &[(&str, &str)] = &[
         "--password",
     ),
     ("docker podman buildah nerdctl gcloud kubectl pulumi", "--secret --secret= --set-secrets= --update-secrets="),
+    ("aws", "--client-token --client-request-token --next-token --starting-token --continuation-token"),
     ("Xorg X Xvfb Xephyr Xwayland", "-auth"),
     ("openvpn", "--auth-user-pass"),
     ("ffmpeg ffprobe x264 x265", "-pass"),
+];
+
+/// Options of programs that take text for people or models.
+pub(super) const PROSE: &[(&str, &str)] = &[
+    ("llama-cli llama-run llama-simple llama-mtmd-cli llama-completion llamafile mlx_lm.generate", "-p"),
+    ("claude codex gemini aider", "-p -m"),
+    ("notify-send zenity wall", "-t -b"),
 ];
 
 /// Programs that read a secret from their standard input: the program, and a word that says so, if it does not always.
 pub(super) const STDIN_READERS: &[(&str, &str, SecretPart)] = &[
     ("sudo", "-S", Whole),
     ("docker podman nerdctl buildah helm oras crane", "--password-stdin", Whole),
+    ("pass gopass", "insert", Whole),
+    ("docker podman nerdctl gcloud", "create", Whole),
     ("passwd", "", Whole),
     ("chpasswd", "", Login),
     ("gh glab", "--with-token", Whole),
@@ -285,7 +360,7 @@ pub(super) const WRAPPERS: &str = "env sudo doas su timeout gtimeout nohup nice 
     kubectl oc k3s srun salloc sbatch mpirun mpiexec singularity apptainer enroot conda mamba micromamba uv uvx pipx npx poetry pipenv \
     pdm rye hatch tmux screen systemd-run runuser setpriv capsh firejail bwrap proxychains proxychains4 torsocks parallel find entr gosu \
     su-exec tini dumb-init catchsegv valgrind gdb perf nsys ncu rlwrap chronic chrt prlimit cgexec lxc incus vagrant docker-compose \
-    compose dotenv aws-vault op direnv busybox fakeroot faketime systemd-inhibit caffeinate gputop trap crun runc";
+    compose dotenv aws-vault op direnv busybox fakeroot faketime systemd-inhibit caffeinate gputop trap crun runc xcrun";
 
 /// Programs that run a script or a module, whose name is their first argument.
 pub(super) const INTERPRETERS: &str =

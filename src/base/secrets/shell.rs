@@ -17,18 +17,31 @@ const DEEPEST: u32 = 4;
 
 /// A program with its arguments, and the assignments before it.
 #[derive(Debug, Default)]
-pub(super) struct ShellCommand {
-    pub(super) words: Vec<Word<'static>>,
+pub(super) struct ShellCommand<'a> {
+    pub(super) words: Vec<Word<'a>>,
     /// Whether the command before writes to the standard input of this one.
     pub(super) is_piped: bool,
 }
 
+/// Splits arguments at those that are operators of a shell, as in a command line that another program passes on.
+pub(super) fn split_at_operators<'a>(words: &[Word<'a>]) -> Vec<ShellCommand<'a>> {
+    let mut commands = vec![ShellCommand::default()];
+    for word in words {
+        if matches!(&*word.text, "|" | "||" | "&&" | ";") {
+            commands.push(ShellCommand { words: Vec::new(), is_piped: word.text == "|" });
+        } else if let Some(command) = commands.last_mut() {
+            command.words.push(word.clone());
+        }
+    }
+    commands
+}
+
 /// Returns the simple commands in a text, also those in `$(…)`.
-pub(super) fn commands(text: &Word<'_>) -> Vec<ShellCommand> {
+pub(super) fn commands(text: &Word<'_>) -> Vec<ShellCommand<'static>> {
     commands_within(text, 0)
 }
 
-fn commands_within(text: &Word<'_>, depth: u32) -> Vec<ShellCommand> {
+fn commands_within(text: &Word<'_>, depth: u32) -> Vec<ShellCommand<'static>> {
     let mut splitter = Splitter {
         source: text,
         depth,
@@ -56,8 +69,8 @@ struct Splitter<'a> {
     is_word: bool,
     /// Whether the next word is the file of a redirection.
     is_file: bool,
-    command: ShellCommand,
-    commands: Vec<ShellCommand>,
+    command: ShellCommand<'static>,
+    commands: Vec<ShellCommand<'static>>,
 }
 
 impl Splitter<'_> {

@@ -97,6 +97,21 @@ pub(super) const ISSUERS: &[Issuer] = &[
     issuer("Typeform", "tfp_", 20, "_-"),
     issuer("HubSpot", "pat-na1- pat-eu1-", 20, "-"),
     issuer("Yandex Cloud", "t1.9 y0_ y1_ AQVN", 30, "_-."),
+    issuer("crates.io", "cio", 32, ""),
+    issuer("RunPod", "rpa_", 20, ""),
+    issuer("Cerebras", "csk-", 20, ""),
+    issuer("Brevo", "xkeysib-", 20, "-"),
+    issuer("Sourcegraph", "sgp_", 20, "_"),
+    issuer("CircleCI", "CCIPAT_", 20, "_"),
+    issuer("PostHog", "phx_", 20, ""),
+    issuer("dbt", "dbtc_ dbtu_", 20, "_-="),
+    issuer("Neon", "napi_", 20, ""),
+    issuer("Buildkite", "bkua_", 20, ""),
+    issuer("Alibaba Cloud", "LTAI", 16, ""),
+    issuer("Akamai", "akab-", 16, "-"),
+    issuer("EasyPost", "EZAK EZTK", 30, ""),
+    issuer("Anyscale", "esecret_", 20, ""),
+    issuer("Trello", "ATTA", 40, ""),
     issuer("a JSON Web Token", "eyJ", 16, "_-."),
 ];
 
@@ -164,12 +179,13 @@ fn token(text: &str) -> Option<(usize, &'static str)> {
         let length = length_of(body, issuer.others);
         let body = &body[..length];
         // A name of words, as in `sk-learn-version-2024`.
-        let is_word = |part: &str| part.len() < LEAST_RANDOM_PART || !is_mixed(part);
+        let is_word = |part: &str| part.len() < LEAST_RANDOM_PART || !is_mixed(part) || is_numbered_word(part);
         let is_name = issuer.least >= LEAST_WITH_WORDS
             && issuer.others.contains(['-', '_'])
             && body.split(|character| issuer.others.contains(character)).all(is_word);
         if length >= issuer.least && is_mixed(&text[..prefix.len() + length]) && !is_name {
-            return Some((prefix.len() + length, issuer.name));
+            let length = prefix.len() + length;
+            return Some((length + length_of_second_half(&text[length..], issuer), issuer.name));
         }
     }
     match first {
@@ -177,6 +193,21 @@ fn token(text: &str) -> Option<(usize, &'static str)> {
         b'M' | b'N' | b'O' => discord(text),
         _ => None,
     }
+}
+
+/// Returns the length of `:SECRET` after the identifier of an access key of AWS.
+fn length_of_second_half(rest: &str, issuer: &Issuer) -> usize {
+    const LEAST: usize = 16;
+    let secret = rest.strip_prefix([':', ',', '/']).filter(|_| issuer.name == "AWS").unwrap_or_default();
+    let length = length_of(secret, "/+=");
+    if length >= LEAST { 1 + length } else { 0 }
+}
+
+/// Whether this is a word of small letters with a short number behind it: `resnet50`.
+fn is_numbered_word(part: &str) -> bool {
+    const LONGEST_NUMBER: usize = 4;
+    let word = part.trim_end_matches(|character: char| character.is_ascii_digit());
+    part.len() - word.len() <= LONGEST_NUMBER && word.bytes().all(|byte| byte.is_ascii_lowercase())
 }
 
 /// `123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw`.

@@ -36,6 +36,13 @@ const LEAST_OF_HOOK: usize = 16;
 
 /// Calls `found` with each secret.
 pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
+    // `jdbc:oracle:thin:user/password@host`.
+    if let Some(at) = text.find("jdbc:oracle:")
+        && let Some(end) = text[at..].find('@').map(|end| at + end)
+        && let Some(slash) = text[at..end].find('/').map(|slash| at + slash)
+    {
+        found(slash + 1..end);
+    }
     if !text.contains("://") && !text.contains("hook") {
         return;
     }
