@@ -8,6 +8,7 @@ mod breakdown;
 mod error_finder;
 mod events;
 mod failure_line;
+mod failure_words;
 mod find;
 mod grammar;
 mod json;

@@ -17,10 +17,11 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
 static CODE: LazyLock<Regex> = LazyLock::new(|| {
     log_pattern(
         r"(?x)
-        (?:^|[\s\]|>:;({\d]|│|❱)(?:raise|except|assert|return|elif|if|print|def|import|throw|catch|\#define)[\s(:]
+        (?:^|[\s\]|>:;({\d]|│|❱)(?:fn|raise|except|assert|return|elif|if|print|def|import|throw|catch|\#define)[\s(:]
         | (?:print|log|logger|logging|warn|warnings|error|console|printf|fprintf|str|match|contains|startswith|endswith|find|search|compile)
           (?:\.\w+)?\(
         | (?:^|\s)(?:\#{1,6}|//|/\*|>>>|\$|grep|rg|sed|awk|echo)\s
+        | ^\s*:raises?\s | ^\s*(?:case|catch)\s | ^\s*\#\s?define\s
         | \.(?:md|rst)[:-]\d+[:-]
         | [!=]=\s*$
         | \s=\s*[\x22']$
@@ -34,6 +35,9 @@ static HARMLESS: LazyLock<Regex> = LazyLock::new(|| {
         r"(?x)
         The\ caller\ indicates\ that\ this\ is\ not\ a\ failure | \]\ No\ valid\ triton\ configs | Ignoring\ this\ choice
         | [Ss]kipping\ tactic | [Rr]etract\ requests | \#retracted_reqs | [Ff]alling\ back\ to | [Ff]ell\ back\ to
+        | =\ -1\ E[A-Z]+\ \( | \bis\ ENOMEM\b | failed\ to\ mlock | static\ TLS\ block | spilling\ to\ disk | ;\ split(?:ting)?\ into\b | \(default:\ | \(OOM\s?[:=]
+        | \bbatch[\ _]size:?\ \d+\ ->\ \d+ | \[\s*(?:PASSED|OK|RUN)\s*\] | \bPASSED\b
+        | (?:^|\s)0\ (?:pods|jobs|tasks|workers|processes|containers|events|batches|errors)\b | \}\s+0(?:\.0+)?\s*$
         | [Rr]etrying\ (?:with|without|in|on|at)\b | [Ww]ill\ (?:be\ )?retr(?:y|ied) | ,\ offloading\ | [Ss]kipping\ (?:this\ |the\ )?(?:batch|sample|step)
         ",
     )
@@ -60,7 +64,7 @@ static START: LazyLock<Regex> = LazyLock::new(|| {
 static QUOTATION: LazyLock<Regex> = LazyLock::new(|| {
     log_pattern(
         r"(?x)
-        ^\W{0,4}(?:User|USER|Assistant|ASSISTANT|Human|HUMAN|Bot|AI|Q|A|Question|Answer|Prompt|PROMPT|Instruction|Customer|Student)
+        ^\W{0,4}(?:[Ss]ample|[Ee]xample|[Gg]enerated|[Rr]esponse|[Cc]ompletion|[Pp]rediction|User|USER|Assistant|ASSISTANT|Human|HUMAN|Bot|AI|Q|A|Question|Answer|Prompt|PROMPT|Instruction|Customer|Student)
           \ ?\d{0,3}\ ?(?:\([^)]*\))?\W?:(?:\s|$)
         | <\|?(?:user|assistant|im_start|human)\|?>
         | \x22(?:content|prompt|instruction|question|answer|completion|conversations)\x22\s*:\s*\x22

@@ -41,6 +41,11 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"(?P<vague>oom-kill):constraint=\w+,.*task=(?P<name>[^,]*),pid=(?P<pid>\d+)",
                 "The kernel ended process {pid} ({name}), because the host or its container had no memory left. This is not the GPU's memory.",
             ),
+            anywhere(
+                "System OOM encountered",
+                r"System OOM encountered, victim process: (?P<name>[^,]*), pid: (?P<pid>\d+)",
+                PROCESS_OF_FULL_HOST,
+            ),
             anywhere("oom-kill:constraint=", r"(?P<vague>oom-kill):constraint=", KERNEL),
             anywhere("invoked oom-killer", r"(?P<vague>\S+) invoked oom-killer: gfp_mask", KERNEL),
             anywhere(
@@ -77,6 +82,11 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "oom",
                 r"(?i)Detected \d+ oom[-_]kill event(?:s|\(s\))? in (?:StepId=|step )(?P<step>[\w.+-]*\w)",
                 "The job step {step} reached the host memory that the job asked Slurm for, and the kernel ended a process of it.",
+            ),
+            anywhere(
+                "cgroup out-of-memory handler",
+                r"processes may have been killed by the cgroup out-of-memory handler",
+                "Slurm says that the kernel ended processes of the job, which had reached the host memory that the job asked for.",
             ),
             anywhere(
                 "DUE TO MEMORY LIMIT",
@@ -219,6 +229,16 @@ pub(super) const ERRORS: &[KnownError] = &[
         cause: "host_allocator",
         title: "The host refused memory",
         forms: &[
+            anywhere(
+                "os::commit_memory",
+                r"os::commit_memory\(.*\) failed; error='(?:Not enough space|Cannot allocate memory)'",
+                HOST_ALLOCATION,
+            ),
+            form(
+                "There is insufficient memory for the Java",
+                r"^# There is insufficient memory for the Java Runtime Environment",
+                HOST_ALLOCATION,
+            ),
             form(
                 "DefaultCPUAllocator: ",
                 r"(?:\[enforce fail at [^\]]*\].{0,40}|)DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate (?P<bytes>\d+) ?bytes",
@@ -278,7 +298,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             anywhere("Signal 9 (SIGKILL)", r"Signal 9 \(SIGKILL\) received by PID (?P<pid>\d+)", SIGKILL),
             anywhere(
                 "SIGKILL",
-                r"(?:died with <Signals\.SIGKILL: 9>|terminated with signal SIGKILL|terminated by signal SIGKILL)",
+                r"(?:died with <Signals\.SIGKILL: 9>|terminated with signal SIGKILL|terminated by (?:signal )?SIGKILL)",
                 SIGKILL,
             ),
             anywhere("return code = -9", r"exits with return code = -9", SIGKILL),
@@ -305,6 +325,25 @@ pub(super) const ERRORS: &[KnownError] = &[
                  ended it is not said: the kernel because the whole host was out of memory, docker stop or kill, or a person.",
             )
             .below(&NOT_OOM_KILLED),
+            anywhere("signal: 9", r"\(signal: 9(?:, SIGKILL)?(?:: kill)?\)", SIGKILL),
+            anywhere("Error 137", r"\*\*\* \[.*\] Error 137$", SIGKILL),
+            anywhere("terminated by signal 9", r"[Cc]ommand terminated by signal 9\b", SIGKILL),
+            anywhere("ue to signal 9", r"died due to signal 9\b", SIGKILL),
+            anywhere("Negsignal.SIGKILL", r"exited with return code Negsignal\.SIGKILL", SIGKILL),
+            anywhere("signal 9 (SIGKILL)", r"exited prematurely: signal 9 \(SIGKILL\)", SIGKILL),
+            anywhere("errno 137", r"^npm ERR! errno 137$", SIGKILL),
+            anywhere(
+                "TerminatedWorkerError",
+                r"TerminatedWorkerError: A worker process managed by the executor was unexpectedly terminated",
+                "A worker of loky or joblib ended without a word. Most often the host or the container ran out of memory, and the kernel \
+                 ended it.",
+            ),
+            anywhere(
+                "KilledWorker",
+                r"KilledWorker: ",
+                "Dask gave up a task whose workers ended again and again. Most often each ran out of the host's memory, and Dask or the \
+                 kernel ended it.",
+            ),
             anywhere("exit status -9", r"returned non-zero exit status -9", SIGKILL),
             anywhere(
                 "Killed",

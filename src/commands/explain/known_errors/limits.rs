@@ -127,6 +127,12 @@ pub(super) const ERRORS: &[KnownError] = &[
                  memory.",
             ),
             anywhere(
+                "memory limits. Current usage",
+                r"is running beyond (?:physical|virtual) memory limits\. Current usage: (?P<used>[\d.]+ \w+) of (?P<limit>[\d.]+ \w+)",
+                "YARN ended a container, which had used {used} of the host's memory, and its limit is {limit}. This is not the GPU's \
+                 memory.",
+            ),
+            anywhere(
                 "Container killed due to memory usage",
                 r"Container killed due to memory usage",
                 "The notebook's or job's container was ended, because it had used up the host memory of its machine. This is not the \
@@ -196,6 +202,11 @@ pub(super) const ERRORS: &[KnownError] = &[
             "sending SIG",
             r#"sending SIG(?:TERM|KILL) to process (?P<pid>\d+) (?:uid \d+ )?"(?P<name>[^"]*)": .*VmRSS (?P<rss>[\d.]+ \w+)"#,
             "earlyoom ended process {pid} ({name}), which held {rss}, before the host's memory was full. This is not the GPU's memory.",
+        ),
+        anywhere(
+            "sending SIG",
+            r#"sending SIG(?:TERM|KILL) to process (?P<pid>\d+) (?:uid \d+ )?"(?P<name>[^"]*)""#,
+            "earlyoom ended process {pid} ({name}) before the host's memory was full. This is not the GPU's memory.",
         )],
         advice: &["host-memory"],
         follows: &[],
