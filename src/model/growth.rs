@@ -188,6 +188,11 @@ impl LeakDetector {
         self.watched.as_deref().filter(|watched| watched.goes_on()).map(|watched| &watched.evidence)
     }
 
+    /// Whether memory grows, and rose just now.
+    pub fn rises(&self) -> bool {
+        self.watched.as_deref().is_some_and(|watched| watched.rises(self.held(), &self.levels))
+    }
+
     /// The KiB that the floor has gained since a time; what is held now if the series began later.
     fn gained_since(&self, since: Moment) -> f64 {
         let since = seconds(Moment(0), since);

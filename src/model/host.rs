@@ -278,8 +278,9 @@ impl HostModel {
         let growing = |subject: GpuOrProcess| {
             let growth = self.growth(&subject)?;
             let evidence = *growth.detector.growing()?;
+            let rises = growth.detector.rises();
             let growing = Growing { subject, verdict: growth.verdict(), evidence, is_soon: false, is_loading: false };
-            Some(growing.with_urgency(before, &self.leaks, latest))
+            Some(growing.with_urgency(rises, before, &self.leaks, latest))
         };
         let suspects = self.suspects();
         let verdict = |subject: &GpuOrProcess| self.growth(subject).map(|growth| growth.verdict());

@@ -51,12 +51,23 @@ impl Growing {
         self.verdict == LeakVerdict::Leak && !self.is_loading
     }
 
-    /// Adds whether the growth is urgent, and whether it looks like loading. `before` is what grew at the snapshot before.
-    pub(in crate::model) fn with_urgency(mut self, before: &[Self], detectors: &LeakDetectors, now: &Snapshot) -> Self {
+    /// Adds whether the growth is urgent, and whether it looks like loading. `before` is what grew at the snapshot before. A growth that
+    /// does not rise just now becomes no urgent one: it may have ended, as that of a load does.
+    pub(in crate::model) fn with_urgency(
+        mut self,
+        rises: bool,
+        before: &[Self],
+        detectors: &LeakDetectors,
+        now: &Snapshot,
+    ) -> Self {
+        let was_urgent = before.iter().any(|before| before.is_urgent() && before.subject == self.subject);
         let was_soon = before.iter().any(|before| before.is_soon && before.subject == self.subject);
         let limit = if was_soon { NO_LONGER_SOON } else { SOON };
         self.is_soon = self.left().is_some_and(|left| left <= limit);
         self.is_loading = self.looks_like_loading(detectors, now);
+        if self.is_urgent() && !was_urgent && !rises {
+            self.is_soon = false;
+        }
         self
     }
 

@@ -207,6 +207,13 @@ impl WatchedGrowth {
         self.is_leak || self.stall <= (PAUSE.0 * self.finest_part).max(PAUSE.1 * self.survived)
     }
 
+    /// Whether what is held now, in KiB, is more than in the latest finished bucket, by at least a quarter of what the rate predicts. A
+    /// growth that [goes on](Self::goes_on) may have ended just now.
+    pub(super) fn rises(&self, held: f64, levels: &BucketLevels) -> bool {
+        let points = levels.filled(0);
+        points.as_slice().last().is_some_and(|latest| held - latest.low >= LEAST_PACE * self.rate * points.width)
+    }
+
     /// Returns the seconds since the growth stopped; `None` while it goes on, or may go on.
     pub(super) fn has_stopped(&mut self, levels: &BucketLevels) -> Option<f64> {
         let stall = stall(levels, self.rate, self.from);

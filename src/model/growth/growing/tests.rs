@@ -199,6 +199,16 @@ fn the_end_of_a_load_raises_no_trouble_when_the_process_begins_to_compute() {
 }
 
 #[test]
+fn the_end_of_a_load_that_was_excused_for_a_minute_raises_no_trouble() {
+    // A process that has computed before reads 24 GiB in two minutes: the minute ends with the load.
+    for size in [20.0, 22.0, 24.0, 25.0] {
+        let held = |second: f64| 512.0 + GIB * (0.2 * second).min(size);
+        let story = GrowthStory { held: &held, sm: &|_| 90.0, read: Some(&held) }.play(300);
+        assert_eq!(first(&story, Growing::is_urgent), None, "{size} GiB");
+    }
+}
+
+#[test]
 fn a_leak_that_follows_a_load_is_urgent_while_four_minutes_are_left() {
     // 20 GiB are loaded in 100 s. The rest fills in ten minutes.
     let held = |second: f64| GIB * (0.2 * second).min(20.0) + 102.4 * (second - 100.0).max(0.0);
