@@ -290,13 +290,13 @@ mod tests {
     #[test]
     fn a_new_process_is_found_without_a_round() {
         let mut table = ProcessTable::default();
-        // Tries again if the PIDs wrapped around, which happens at most once. Other tests start processes too, but hardly a
-        // thousand between the two calls.
+        // Tries again if the PIDs wrapped around, which happens at most once. Others start processes, too, maybe many between the
+        // two calls.
         let mut child = loop {
             table.new_pids(64);
             let before = table.last_pid;
             let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-            let new_pids = table.new_pids(1000);
+            let new_pids = table.new_pids(u32::MAX);
             if before < table.last_pid {
                 assert!(new_pids.contains(&child.id()) && !table.has_skipped_pids);
                 break child;
