@@ -146,7 +146,12 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         let gpus = chosen(snapshot, &options.ids);
         let exit = exit(snapshot, &gpus);
         let needs_lists = options.query.as_ref().is_some_and(|query| query.has_processes() && !is_summary);
-        let as_nvidia_smi = nvidia_smi_exit::of(exit, snapshot, &gpus, needs_lists);
+        let mut as_nvidia_smi = nvidia_smi_exit::of(exit, snapshot, &gpus, needs_lists);
+        // The process monitor has no row for processes that are not known, unlike the other lists.
+        let lacks_list = || gpus.iter().any(|gpu| nvidia_smi_exit::without_list(gpu).is_some());
+        if matches!(options.query, Some(Query::Monitor(_))) && as_nvidia_smi.code == 0 && lacks_list() {
+            as_nvidia_smi = NvidiaSmiExit::OTHER;
+        }
         // Without an answer, a loop waits for the driver. nvidia-smi ends.
         let ends_without = options.every.is_none() || options.caller == Caller::NvidiaSmi;
         let has_answer = !matches!(exit, Exit::NoDriver | Exit::NoGpu | Exit::Nothing) && !as_nvidia_smi.is_refusal();
@@ -271,7 +276,7 @@ fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[
             Some(Query::ProcessCsv) => {
                 csv::processes(snapshot, snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, gpus)), is_first)
             }
-            _ => list(snapshot, gpus),
+            _ => list(snapshot, gpus, options.caller),
         };
     };
     let has = |word: &str| options.format.iter().any(|given| given.trim() == word);
@@ -355,13 +360,14 @@ fn versions(snapshot: &Snapshot) -> String {
 }
 
 /// Returns `GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-…)` for each GPU, followed by its MIG instances.
-fn list(snapshot: &Snapshot, gpus: &[&Gpu]) -> String {
+fn list(snapshot: &Snapshot, gpus: &[&Gpu], caller: Caller) -> String {
     let mut lines = Vec::new();
     let name = |gpu: &Gpu| gpu.facts.name.as_ref().map_or_else(Missing::to_string, Text::to_string);
     for gpu in gpus {
         if let (Err(_), Some(trouble)) = (&gpu.facts.name, &gpu.trouble) {
             // A count of the lines is still a count of the GPUs.
-            lines.push(format!("GPU {}: {}\n", gpu.facts.index, trouble.sentence));
+            let sentence = (caller == Caller::NvidiaSmi).then(|| nvidia_smi_exit::without_handle(gpu)).flatten();
+            lines.push(sentence.unwrap_or_else(|| format!("GPU {}: {}\n", gpu.facts.index, trouble.sentence)));
             continue;
         }
         lines.push(format!("GPU {}: {} (UUID: {})\n", gpu.facts.index, name(gpu), gpu.uuid));

@@ -283,10 +283,20 @@ fn a_lost_gpu_has_a_sentence_in_place_of_its_lines() {
     host.change(|world| world.faults.push(Fault::error("*", "GPU_IS_LOST").on(0)));
     let output = shell(&host, "nvidia-smi");
     let text = output.text();
-    let sentence = "Unable to determine the device handle for GPU0: ";
+    let sentence =
+        "Unable to determine the device handle for GPU0: GPU is lost.  Reboot the system to recover this GPU\n";
     assert!(output.code == 15 && text.starts_with(sentence), "{}: {text}{}", output.code, output.stderr);
     assert!(text.contains("GPU is lost.  Reboot the system to recover this GPU\n"), "{text}");
     assert!(text.contains("|   1  NVIDIA H100") && !text.contains("|   0  "), "{text}");
+    let output = shell(&host, "nvidia-smi -i 0");
+    assert_eq!((output.code, output.text()), (15, format!("{sentence}No devices were found\n")));
+    let output = shell(&host, "nvidia-smi -L");
+    let other = "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-00000001-1111-2222-3333-000000000001)\n";
+    assert_eq!((output.code, output.text()), (15, format!("{sentence}{other}")));
+    let output = shell(&host, "nvidia-smi pmon -c 1");
+    let text = output.text();
+    assert!(output.code == 15 && text.contains(sentence) && !text.contains("\n    0 "), "{}: {text}", output.code);
+    assert!(text.contains("\n    1          -     -"), "{text}");
 }
 
 #[test]
@@ -306,6 +316,11 @@ fn a_value_or_a_list_that_cannot_be_read_has_words_in_its_place() {
     for call in ["nvidia-smi --query-compute-apps=pid --format=csv,noheader", "nvidia-smi pmon -c 1"] {
         let output = shell(&host, call);
         assert_eq!(output.code, 255, "{call}: {}{}", output.text(), output.stderr);
+        assert!(
+            output.text().contains("Insufficient Permissions") && !output.text().contains("  - "),
+            "{}",
+            output.text()
+        );
     }
     assert_eq!(shell(&host, "nvidia-smi --query-gpu=fan.speed --format=csv,noheader").code, 0);
     let output = shell(&host, "nvidia-smi --query-gpu=index --format=csv,noheader -i 0,7");

@@ -1,5 +1,6 @@
 //! How nvidia-smi ends: its exit codes, as its manual lists them, and its sentences on the standard output.
 
+use crate::base::text::Text;
 use crate::commands::report::Exit;
 use crate::protocol::snapshot::{Cause, Gpu, Missing, Snapshot};
 
@@ -24,6 +25,9 @@ impl NvidiaSmiExit {
     }
 }
 
+/// The sentence in place of a table without any GPU.
+pub(super) const NO_DEVICES: &str = "No devices were found\n";
+
 /// Returns how nvidia-smi ends after a query with this result. `needs_lists` says whether the answer consists of processes.
 pub(super) fn of(exit: Exit, snapshot: &Snapshot, gpus: &[&Gpu], needs_lists: bool) -> NvidiaSmiExit {
     let (code, sentence) = code_and_sentence(exit, snapshot, gpus, needs_lists);
@@ -47,9 +51,7 @@ fn code_and_sentence(exit: Exit, snapshot: &Snapshot, gpus: &[&Gpu], needs_lists
         ),
         (Some(Cause::Mismatch), _) => (18, "Failed to initialize NVML: Driver/library version mismatch\n"),
         (Some(Cause::Denied), _) => (4, "Failed to initialize NVML: Insufficient Permissions\n"),
-        (Some(Cause::NoGpu), _) | (None, Exit::NoGpu | Exit::Nothing) => {
-            (NvidiaSmiExit::NO_DEVICE, "No devices were found\n")
-        }
+        (Some(Cause::NoGpu), _) | (None, Exit::NoGpu | Exit::Nothing) => (NvidiaSmiExit::NO_DEVICE, NO_DEVICES),
         (Some(_), _) => (OTHER, "Failed to initialize NVML: Unknown Error\n"),
         (None, Exit::Success) => (0, ""),
         (None, _) => (gpus.iter().map(|gpu| code_of_gpu(gpu, needs_lists)).max().unwrap_or(OTHER), ""),
@@ -94,7 +96,15 @@ pub(super) fn without_handle(gpu: &Gpu) -> Option<String> {
         _ if trouble.is_silence() => "Unknown Error",
         _ => return None,
     };
-    // The domain has four digits here.
-    let address = gpu.facts.bus_id.as_ref().map_or("", |bus| bus.as_str().get(4..).unwrap_or(bus.as_str()));
-    Some(format!("Unable to determine the device handle for GPU{}: {address}: {reason}\n", gpu.facts.index))
+    // The domain has four digits here. A GPU that never answered has no address.
+    let address = |bus: &Text| format!(" {}:", bus.as_str().get(4..).unwrap_or(bus.as_str()));
+    let address = gpu.facts.bus_id.as_ref().map_or_else(|_| String::new(), address);
+    Some(format!("Unable to determine the device handle for GPU{}:{address} {reason}\n", gpu.facts.index))
+}
+
+/// Returns the line about a GPU whose processes are not known; `None` where they are.
+pub(super) fn without_list(gpu: &Gpu) -> Option<String> {
+    let words = || list_trouble(gpu).filter(|_| gpu.processes.is_empty());
+    let sentence = || Some(format!("Unable to list the processes of GPU{}: {}\n", gpu.facts.index, words()?));
+    without_handle(gpu).or_else(sentence)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::rows;
+use super::{nvidia_smi_exit, rows};
 use crate::base::time::local_time;
 use crate::base::units::Percent;
 use crate::protocol::snapshot::{Gpu, GpuProcess, Snapshot};
@@ -38,17 +38,21 @@ pub(super) fn wanted_readings() -> Vec<String> {
     ["processes", "graphics_processes", "process_utilization", "instances"].map(str::to_owned).into()
 }
 
-/// Returns the lines of a sample, below the header.
+/// Returns the lines of a sample, below the header. A GPU whose processes are not known has a sentence in place of the line
+/// without a process: scripts take that line for a free GPU.
 pub(super) fn sample(snapshot: &Snapshot, gpus: &[&Gpu], columns: MonitorColumns, header: bool) -> String {
     let mut text = if header { titles(columns) } else { String::new() };
     let time = time_cells(snapshot, columns);
+    let (known, unknown): (Vec<&Gpu>, Vec<&Gpu>) =
+        gpus.iter().partition(|gpu| nvidia_smi_exit::without_list(gpu).is_none());
+    text.extend(unknown.into_iter().filter_map(nvidia_smi_exit::without_list));
     let mut line = |gpu: &Gpu, [pid, usage]: [&str; 2], values: &[String], name: &str| {
         let index_width = if time.is_empty() { 5 } else { 7 };
         let values = values.iter().map(|value| format!("{value:>7}")).collect::<Vec<_>>().concat();
         let _infallible: std::fmt::Result =
             writeln!(text, "{time}{:>index_width$}{pid:>11}{usage:>6}{values}    {name:<NAME_WIDTH$}", gpu.facts.index);
     };
-    for gpu in gpus {
+    for gpu in known {
         let mut has_process = false;
         for gpu_process in rows::gpu_processes(snapshot, gpu).map(|(_, gpu_process)| gpu_process) {
             has_process = true;

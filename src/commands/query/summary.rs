@@ -87,6 +87,9 @@ pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu]) -> String {
     let (answering, silent): (Vec<&Gpu>, Vec<&Gpu>) =
         gpus.iter().partition(|gpu| nvidia_smi_exit::without_handle(gpu).is_none());
     let mut text: String = silent.iter().filter_map(|gpu| nvidia_smi_exit::without_handle(gpu)).collect();
+    if answering.is_empty() {
+        return text + nvidia_smi_exit::NO_DEVICES;
+    }
     let version = |version: &Option<Text>| version.as_ref().map_or(NOT_AVAILABLE.to_owned(), Text::to_string);
     let (driver, cuda) = (version(&snapshot.driver.version), version(&snapshot.driver.cuda_version));
     let versions = format!("| NVIDIA-SMI {driver:<22} Driver Version: {driver:<14} CUDA Version: {cuda:<8} |\n");
