@@ -178,8 +178,10 @@ impl ProgramPattern {
         /// The most bytes of a name that the kernel keeps.
         const MOST_COMM: usize = 15;
         let Some((name, words)) = self.0.split_first() else { return false };
-        let is_comm = comm.len() == MOST_COMM && name.starts_with(comm) || is_like(name, comm);
         let (program, after) = program(argv);
+        // Several programs may have the same name in the kernel: the first argument has the rest of the name.
+        let has_rest = || argv.first().is_some_and(|first| base_name(first).starts_with(comm));
+        let is_comm = is_like(name, comm) || comm.len() == MOST_COMM && name.starts_with(comm) && !has_rest();
         let is_path = |path: &str| path.strip_suffix(name.as_str()).is_some_and(|folder| folder.ends_with('/'));
         let is_first = |first: &&str| is_like(name, base_name(first)) || is_path(first);
         let is_program = || argv.first().is_some_and(is_first) || is_like(name, program);
@@ -256,6 +258,8 @@ mod tests {
         check("x | | ollama/run | | -", "run", "/usr/bin/run --port 4", false, false);
         check(line, "X::Engine", "X::Engine", false, true);
         check("x | | a_very_long_name_of_a_program | | -", "a_very_long_nam", "", false, true);
+        check("x | | a_very_long_name_of_a_program | | -", "a_very_long_nam", "/x/a_very_long_name -x", false, false);
+        check("x | | a_very_long_name_of_a_program | | -", "a_very_long_nam", "python -x", false, true);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The *starter* of a process is its parent, if gputop saw the process begin there. Otherwise it is the nearest living
 //! ancestor that is not a helper (a forkserver may live on without its trainer), unless that ancestor is a known adopter
-//! or evidently [did not start](did_not_start) the process. A shell or wrapper counts as a starter like any other program.
+//! that was not [told to start](was_told_to_start) the process, or evidently [did not start](did_not_start) the process. A shell or wrapper counts as a starter like any other program.
 //!
 //! While the starter lives and is no orphan, the process is none. A process whose starter is an orphan is one, too, unless
 //! it [is independent](is_independent). In all other cases these signs show that a process was left behind
@@ -61,8 +61,19 @@ fn top(view: ProcessView<'_>, at: usize) -> usize {
 /// Returns the index of the living starter.
 pub(super) fn starter(view: ProcessView<'_>, at: usize) -> Option<usize> {
     let top = top(view, at);
-    let starter = view.tree.parent_of(top).filter(|starter| view.role(*starter) != ProcessRole::Adopter)?;
+    let can_start = |above: &usize| view.role(*above) != ProcessRole::Adopter || was_told_to_start(view, *above, top);
+    let starter = view.tree.parent_of(top).filter(can_start)?;
     (!did_not_start(view, starter, top)).then_some(starter)
+}
+
+/// Whether the arguments of an adopter, such as `tini -- python serve.py`, end with the program of its child. A forked child
+/// has the arguments of its creator, which may have been that program.
+fn was_told_to_start(view: ProcessView<'_>, adopter: usize, child: usize) -> bool {
+    let words = process_role::arguments(view.facts(adopter));
+    let is_option = |word: &&&str| word.starts_with('-');
+    let program: Vec<&str> = words.iter().skip(1).skip_while(is_option).copied().collect();
+    let is_started = view.facts(child).forked == Ok(false);
+    is_started && !program.is_empty() && process_role::arguments(view.facts(child)).ends_with(&program)
 }
 
 /// Whether a process evidently did not start its child, which only serves another process, but has adopted it: any
