@@ -107,8 +107,27 @@ fn is_independent(view: ProcessView<'_>, starter: usize, at: usize) -> bool {
 /// session. A daemon calls no `exec` either, but the leader of the session that it made for itself has ended.
 fn is_forked_child(view: ProcessView<'_>, at: usize) -> bool {
     let (facts, own) = (view.facts(at), Ok(view.process(at).id.pid));
-    let is_daemon = facts.session == facts.group && facts.session.is_ok_and(|session| !view.is_alive(session));
-    facts.forked == Ok(true) && facts.group.is_ok() && facts.group != own && facts.session != own && !is_daemon
+    let is_member = facts.forked == Ok(true) && facts.group.is_ok() && facts.group != own && facts.session != own;
+    is_member && !may_be_daemon(view, at)
+}
+
+/// Whether a forked process may have made a daemon of itself. The leader of a daemon's session forks once, as the first thing
+/// that it does. A trainer may lead a session too, but it forks later, or more than one worker.
+fn may_be_daemon(view: ProcessView<'_>, at: usize) -> bool {
+    /// The most processes and threads that are likely to begin on a host while a program becomes a daemon.
+    const MOST_BETWEEN: u32 = 8;
+    let (process, facts) = (view.process(at), view.facts(at));
+    let Some(leader) = facts.session.ok().filter(|session| facts.group == Ok(*session) && !view.is_alive(*session))
+    else {
+        return false;
+    };
+    let is_sibling = |other: &Process| {
+        let (of_other, is_other) = (&other.facts, other.id != process.id);
+        is_other && of_other.forked == Ok(true) && of_other.session == facts.session && of_other.parent == facts.parent
+    };
+    // PIDs begin anew after the highest.
+    let is_late = process.id.pid.checked_sub(leader).is_some_and(|distance| distance > MOST_BETWEEN);
+    !is_late && !view.snapshot.processes.iter().any(is_sibling)
 }
 
 /// How a process uses GPUs.
