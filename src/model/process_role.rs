@@ -35,6 +35,7 @@ pub(in crate::model) enum ProcessRole {
 // Names of programs or modules, separated by spaces.
 const ADOPTERS: &str = "systemd init tini dumb-init docker-init catatonit s6-svscan slurmstepd conmon dockerd runc";
 const STARTERS: &str = "tmux screen sshd sshd-session login cron crond slurmd supervisord runsv";
+const IDLE_PROGRAMS: &str = "sleep tail pause cat";
 const SHELLS: &str = "bash sh zsh fish dash ash ksh tcsh csh nu";
 const NOTEBOOK_SERVERS: &str = "jupyter-notebook jupyter-lab jupyter-server jupyterhub-singleuser jupyterhub jupyter";
 
@@ -172,6 +173,29 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
 pub(in crate::model) fn is_stand_in(facts: &ProcessFacts) -> bool {
     let is_marked = |name: &Text| name.as_str() == launchers::DEMO;
     facts.launcher.as_ref().is_ok_and(is_marked) || arguments(facts).last() == Some(&"(gputop demo)")
+}
+
+/// Whether a process runs one of the programs that start no others, and keep a container alive.
+pub(in crate::model) fn starts_nothing(facts: &ProcessFacts) -> bool {
+    facts.comm.as_ref().is_ok_and(|comm| is_in(IDLE_PROGRAMS, comm.as_str()))
+}
+
+/// Whether a process is a worker or helper that only Python code starts: from a module, or with a title such as
+/// `VLLM::EngineCore`.
+pub(in crate::model) fn is_started_by_python(facts: &ProcessFacts) -> bool {
+    let argv = arguments(facts);
+    let has_title = matches!(argv.as_slice(), [title] if starts_with_any(title, &["VLLM::", "sglang::"]));
+    has_title || is_module_of_python(facts)
+}
+
+/// Whether a process runs a module of `multiprocessing` or of a package like it.
+pub(in crate::model) fn is_module_of_python(facts: &ProcessFacts) -> bool {
+    let argv = arguments(facts);
+    let mut options = argv.iter().skip(1).take_while(|word| word.starts_with('-'));
+    let is_module = is_python("", &argv) && options.any(|word| matches!(*word, "-c" | "-m"));
+    let is_loky = || argv.iter().any(|word| word.ends_with("loky.backend.popen_loky_posix"));
+    let role = || python(&argv, argv.get(1).map_or("", |word| name(word)));
+    is_module && (is_loky() || matches!(role(), Some(ProcessRole::Helper | ProcessRole::Worker)))
 }
 
 fn is_python(comm: &str, argv: &[&str]) -> bool {

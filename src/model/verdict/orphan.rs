@@ -42,7 +42,7 @@ use crate::base::time::WallClock;
 use crate::base::units::Moment;
 use crate::model::process_role::{self, ProcessRole};
 use crate::protocol::launchers::{self, LaunchPlace, Launcher};
-use crate::protocol::snapshot::{Process, ProcessFacts, ProcessId, Reading};
+use crate::protocol::snapshot::{Missing, Process, ProcessFacts, ProcessId, Reading};
 
 /// The time without computation after which a process is quiet. A trainer may wait for a file or for its peers that
 /// long.
@@ -61,9 +61,14 @@ fn top(view: ProcessView<'_>, at: usize) -> usize {
 /// Returns the index of the living starter.
 pub(super) fn starter(view: ProcessView<'_>, at: usize) -> Option<usize> {
     let top = top(view, at);
-    let can_start = |above: &usize| view.role(*above) != ProcessRole::Adopter || was_told_to_start(view, *above, top);
+    let can_start = |above: &usize| !is_adopter(view, *above) || was_told_to_start(view, *above, top);
     let starter = view.tree.parent_of(top).filter(can_start)?;
     (!did_not_start(view, starter, top)).then_some(starter)
+}
+
+/// Whether a process adopts orphans. Those that start nothing are the first process of a container, and adopted all their children.
+fn is_adopter(view: ProcessView<'_>, at: usize) -> bool {
+    view.role(at) == ProcessRole::Adopter || process_role::starts_nothing(view.facts(at))
 }
 
 /// Whether the arguments of an adopter, such as `tini -- python serve.py`, end with the program of its child. A forked child
@@ -94,7 +99,22 @@ fn did_not_start(view: ProcessView<'_>, parent: usize, child: usize) -> bool {
         && above.argv.as_ref().is_ok_and(is_program)
         && below.argv.as_ref().is_ok_and(is_program)
         && above.argv != below.argv;
-    serves(view.record(child)) && (has_other_group || has_other_program || below.ended_served.is_ok())
+    serves(view.record(child)) && (has_other_group || below.ended_served.is_ok())
+        || has_other_program && view.role(child).is_python()
+        || cannot_start(view, parent, child)
+}
+
+/// Whether the program of the parent cannot have started this child, as the first process of a container often cannot: it runs no
+/// Python code, and the child was forked or started by such code.
+fn cannot_start(view: ProcessView<'_>, parent: usize, child: usize) -> bool {
+    let (above, below, role) = (view.facts(parent), view.facts(child), view.role(parent));
+    let runs_no_python = matches!(role, ProcessRole::Shell | ProcessRole::Script);
+    let is_forked = below.forked == Ok(true) && view.role(child).is_python();
+    let is_rank = below.session == Ok(view.process(child).id.pid)
+        && below.elastic_run.is_ok()
+        && matches!(above.elastic_run, Err(Missing::Unsupported));
+    runs_no_python && (is_forked || is_rank || process_role::is_started_by_python(below))
+        || role == ProcessRole::Server && process_role::is_module_of_python(below)
 }
 
 /// Whether a program goes on without its starter: it leads a session of its own, and no launcher started it.
@@ -320,7 +340,7 @@ fn recorded_time(view: ProcessView<'_>, at: Moment) -> Option<Text> {
 /// Sign (b): the parent has adopted the process.
 pub(in crate::model) fn left(view: ProcessView<'_>, at: usize) -> Option<OrphanSign> {
     let to = match view.tree.parent_of(at) {
-        Some(parent) if view.role(parent) == ProcessRole::Adopter || did_not_start(view, parent, at) => {
+        Some(parent) if is_adopter(view, parent) || did_not_start(view, parent, at) => {
             let known = &view.record(parent).known;
             format!("PID {}, {}", known.id.pid, known.program()).into()
         }

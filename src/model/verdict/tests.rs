@@ -43,7 +43,8 @@ impl VerdictStory {
         match *words.as_slice() {
             ["pass"] => self.pass(1),
             ["pass", seconds] => self.pass(number(seconds)),
-            ["kill", pid] => self.kill(number(pid)),
+            ["kill", pid] => self.kill(number(pid), 1),
+            ["kill", pid, adopter] => self.kill(number(pid), number(adopter)),
             ["fresh"] => (self.model, self.restored) = (HostModel::default(), Vec::new()),
             ["gone", pid] => self.host.processes.retain(|process| process.id.pid != number::<u32>(pid)),
             ["extra", gpu, memory] => self.extra[number::<usize>(gpu)] = bytes(memory).0,
@@ -61,11 +62,11 @@ impl VerdictStory {
         }
     }
 
-    /// Ends a process, and gives its children to PID 1.
-    fn kill(&mut self, pid: u32) {
+    /// Ends a process, and gives its children to another one.
+    fn kill(&mut self, pid: u32, adopter: u32) {
         self.host.processes.retain(|process| process.id.pid != pid);
         for child in self.host.processes.iter_mut().filter(|process| process.facts.parent == Ok(pid)) {
-            child.facts_mut().parent = Ok(1);
+            child.facts_mut().parent = Ok(adopter);
         }
     }
 
