@@ -262,9 +262,8 @@ pub(super) fn find_in_calls(text: &str, mut found: impl FnMut(Range<usize>)) {
 
 /// Whether a call that begins after this text sets a value: `os.putenv`, `environ.setdefault`.
 fn is_setter(before: &str) -> bool {
-    let start =
-        before.rfind(|character: char| !character.is_ascii_alphanumeric() && character != '_').map_or(0, |at| at + 1);
-    let call = before[start..].to_ascii_lowercase();
+    let is_in_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    let call = before.rsplit(|character| !is_in_name(character)).next().unwrap_or_default().to_ascii_lowercase();
     ["set", "put", "add", "header", "config"].iter().any(|verb| call.contains(verb))
 }
 

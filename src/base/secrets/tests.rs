@@ -225,6 +225,17 @@ fn word() -> impl Strategy<Value = String> {
         "hooks.slack.com/services/",
         "-----BEGIN RSA PRIVATE KEY-----",
         "auth=(",
+        "putenv(",
+        "setdefault(",
+        "é(",
+        "login(",
+        "key=",
+        " SECRET ",
+        "PASSWORD ",
+        "identified by ",
+        "user=",
+        "/password:",
+        "\u{FFFD}=",
         ".login(",
         ",",
         "assword",
@@ -235,7 +246,7 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn masking_masked_arguments_changes_nothing(words in proptest::collection::vec(word(), 1..8), any in ".*") {
