@@ -194,10 +194,10 @@ fn speed_by_rises(levels: &BucketLevels, from: f64) -> Option<f64> {
     Some(median_slope(&rises[..half])? / median_slope(&rises[half..])?)
 }
 
-/// The rates of the first and the second half of gains in parts of so many seconds; their mean if there are fewer than four.
+/// The rates of the first and the second half of gains in parts of so many seconds; their mean if there are fewer than eight.
 #[expect(clippy::cast_precision_loss, reason = "parts are few")]
 fn rates_of_halves(gains: &[f64], part: f64) -> [f64; 2] {
-    let half = if gains.len() < FEWEST_PARTS { gains.len() } else { gains.len() / 2 };
+    let half = if gains.len() < 2 * FEWEST_PARTS { gains.len() } else { gains.len() / 2 };
     [&gains[..half], &gains[gains.len() - half..]].map(|gains| gains.iter().sum::<f64>() / (gains.len() as f64 * part))
 }
 

@@ -224,9 +224,9 @@ fn the_first_figures_of_a_growth_that_began_after_a_rest_are_right() {
         for rest in [20_u16, 35, 40, 60, 100, 300] {
             let held = |second: f64| 4.0 * GIB + 76.0 * GIB * (second - f64::from(rest)).max(0.0) / f64::from(full);
             let story = GrowthStory::of(&held).play(rest + 200);
-            for (second, growing) in story.iter().enumerate() {
+            for (second, growing) in (0..).zip(&story) {
                 let Some(left) = growing.as_ref().and_then(Growing::left) else { continue };
-                let really = f64::from(rest + full) - f64::from(u16::try_from(second).expect("it is a short story"));
+                let really = f64::from(rest + full - second);
                 let ratio = left.as_secs_f64() / really;
                 let place = format!("full after {full} s, {second} s after the start of a story with {rest} s of rest");
                 assert!((0.7..1.4).contains(&ratio), "{place}: {left:?} instead of {really} s");
@@ -258,5 +258,24 @@ fn the_end_of_the_process_that_filled_a_gpu_leaves_no_trouble_of_the_gpu() {
         host.gpus[0].load.memory_used = Ok(mib(used * GIB));
         model.replace(host.clone());
         assert_eq!(subjects(&model), [], "{used} GiB are in use");
+    }
+}
+
+#[test]
+fn stairs_of_any_length_do_not_look_like_acceleration() {
+    for stair in [20.0, 30.0, 40.0, 65.0, 90.0] {
+        for full in [1200_u16, 1800, 2700] {
+            let held = |second: f64| {
+                let at = (second - 40.0).max(0.0);
+                4.0 * GIB + 76.0 * GIB * stair / f64::from(full) * ((at / stair).floor() + (at % stair).min(1.0))
+            };
+            let story = GrowthStory::of(&held).play(700);
+            for (second, growing) in (0..).zip(&story) {
+                let Some(left) = growing.as_ref().and_then(Growing::left) else { continue };
+                let ratio = left.as_secs_f64() / f64::from(40 + full - second);
+                let place = format!("stairs of {stair} s, full after {full} s, at {second} s");
+                assert!((0.7..1.4).contains(&ratio), "{place}: {left:?}");
+            }
+        }
     }
 }
