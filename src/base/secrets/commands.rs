@@ -11,6 +11,9 @@ use super::programs::{
 use super::shell::{HERE_STRING, ShellCommand};
 use super::word::Word;
 
+/// Values that stand for no password: `rar -p-`, `useradd -p '!'`.
+const NO_SECRETS: [&str; 6] = ["off", "none", "-", "!", "!!", "*"];
+
 /// The facts about a program.
 #[derive(Default)]
 struct KnownProgram {
@@ -70,7 +73,8 @@ pub(super) fn programs(words: &[Word<'_>]) -> Vec<usize> {
         at = match known(&words[place].text) {
             Some(program) if program.is_wrapper => (rest..words.len()).find(|next| {
                 let is_name = names::is_in(BEFORE_NAMES, &words[next - 1].text);
-                known(&words[*next].text).is_some() && !is_name
+                // The last part of `src=/run/hf` is no program.
+                known(&words[*next].text).is_some() && !is_name && !words[*next].text.contains('=')
             }),
             Some(program) if program.is_interpreter => (rest..words.len())
                 .find(|next| !words[*next].text.starts_with('-') || words[next - 1].text == "-m")
@@ -230,7 +234,7 @@ impl Search<'_> {
     /// Adds the secret part of a word from a byte on.
     fn add(&mut self, at: usize, from: usize, option: &str) {
         let range = part_of(&self.words[at].text, from, self.row.part)
-            .filter(|range| !["off", "none"].contains(&&self.words[at].text[range.clone()]));
+            .filter(|range| !NO_SECRETS.contains(&&self.words[at].text[range.clone()]));
         self.found.extend(range.map(|range| ProgramSecret {
             row: self.row,
             program: self.program,
@@ -262,7 +266,8 @@ fn part_of(word: &str, from: usize, part: SecretPart) -> Option<Range<usize>> {
         SecretPart::Login => {
             let (user, password) = value.split_once(':')?;
             match password {
-                "" => Some(from..from + user.len()),
+                // A key has digits, and the name of a user with an empty password seldom.
+                "" => names::is_mixed(user).then_some(from..from + user.len()),
                 password if is_number(user) && is_number(password) => None,
                 _ => Some(from + user.len() + 1..word.len()),
             }

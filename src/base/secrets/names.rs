@@ -47,7 +47,7 @@ const SWITCHES: &str = "use no enable disable skip require allow with ask has is
     delete generate gen recv";
 /// Values that are no secrets, whatever their name.
 const HARMLESS_VALUES: &str = "true false none null nil yes no on off auto default required optional disabled enabled prompt ask \
-    stdin - 0 1";
+    stdin empty - 0 1";
 /// Special tokens of a vocabulary, by their names.
 const SPECIAL_TOKENS: &str = "pad eos bos unk mask sep cls image";
 /// Values of `auth` that say how to log in.

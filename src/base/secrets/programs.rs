@@ -10,7 +10,7 @@ use self::SecretPart::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SecretPart {
     Whole,
-    /// The password in `user:password`; the user where the password is empty, as of keys in the place of a user.
+    /// The password in `user:password`; where the password is empty, the user if it looks like a key.
     Login,
     /// The password in `user:password@host`, without a scheme as in URLs.
     BeforeAt,
@@ -59,6 +59,7 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     row("curl", "", "-b --cookie", AfterEquals),
     row("curl pip pip3", "", "-x --proxy --preproxy", BeforeAt),
     row("http https httpie xh xhs", "", "-a --auth", Login),
+    row("http https httpie xh xhs", "bearer", "-a --auth", Whole),
     row("ab", "", "-A -P", Login),
     row("yt-dlp youtube-dl gallery-dl instaloader", "", "-p --password --video-password --ap-password", Whole),
     row("transmission-remote", "", "-n --auth", Login),
@@ -238,6 +239,9 @@ pub(super) static PROGRAMS: &[ProgramSecrets] = &[
     row("doctl", "", "-t --access-token", Whole),
     row("mc mcli", "alias set", "3 4", Whole),
     row("mc mcli", "host add", "3 4", Whole),
+    row("mc mcli", "user add", "3", Whole),
+    row("launch.py webui.py webui.sh", "", "--ngrok", Whole),
+    row("anaconda anaconda-client", "", "-t --token", Whole),
     row("gh glab", "secret set", "-b --body", Whole),
     row("glab gh", "variable set", "2", Whole),
     row("ossutil ossutil64 obsutil", "", "-k --access-key-secret", Whole),
@@ -319,8 +323,9 @@ pub(super) const HARMLESS: &[(&str, &str)] = &[
         "psql pg_dump pg_dumpall pg_restore pg_basebackup pgbench createdb dropdb createuser vacuumdb reindexdb trino presto",
         "--password",
     ),
-    ("docker podman buildah nerdctl gcloud kubectl pulumi", "--secret --secret= --set-secrets= --update-secrets="),
+    ("docker podman buildah nerdctl gcloud kubectl pulumi sky", "--secret --secret= --set-secrets= --update-secrets="),
     ("aws", "--client-token --client-request-token --next-token --starting-token --continuation-token"),
+    ("ansible ansible-playbook ansible-pull ansible-console", "--private-key --key-file"),
     ("Xorg X Xvfb Xephyr Xwayland", "-auth"),
     ("openvpn", "--auth-user-pass"),
     ("ffmpeg ffprobe x264 x265", "-pass"),
