@@ -315,7 +315,8 @@ impl ErrorFinder {
             form.below.and_then(|earlier| self.above(earlier)).map_or(Vec::new(), |found| found.groups.clone());
         let number = self.lines + 1;
         let start = groups.get(0).map_or(0, |whole| whole.start());
-        let backend = text("backend").map(|name| name.to_uppercase().replace("UR", "XPU").replace("ROCM", "ROCm"));
+        let backend = text("backend")
+            .map(|name| name.to_uppercase().replace("UR", "XPU").replace("PI", "XPU").replace("ROCM", "ROCm"));
         let fill = |template: &str| fill(template, groups, &values, backend.as_deref());
         let known = self.findings.errors.iter_mut().find(|found| found.error.cause == error.cause && found.key == key);
         if let Some(known) = known {

@@ -54,6 +54,9 @@ struct FailurePatterns {
     redis_mark: Regex,
     no_failure: Regex,
     other_resource: Regex,
+    adjective: Regex,
+    moved: Regex,
+    went_on: Regex,
 }
 
 static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
@@ -63,7 +66,7 @@ static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
     error_number: log_pattern(ERROR_NUMBER),
     error_level: log_pattern(
         r"(?x)
-        \bNCCL\ WARN\b | \b(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|ALERT|EMERG|FAILED)\b
+        \bNCCL\ WARN\b | \b(?:ERROR|EXCEPTION|FATAL|CRITICAL|SEVERE|PANIC|ALERT|EMERG|FAILED)\b
         | \[(?:E|F|ERR|error|fatal|err|crit|critical)\] | (?:^|[\s\[|])[EF]\d{3,4}\b | (?:^|[\d\]]\ )[EF][\ ]
         | \blevel=\x22?(?:error|fatal|crit|panic) | \x22(?:level|severity|levelname|lvl)\x22\s*:\s*\x22(?:error|fatal|critical|ERROR|FATAL|CRITICAL)
         | (?:^|[\]):>|\d]\ ?)(?:[Ff]atal\ )?[Ee]rror\b | ^\w+:\ (?:fatal\ )?error: | !!! | \bwhat\(\): | terminate\ called | terminating\ (?:due\ to|with)\ uncaught | panicked\ at
@@ -86,6 +89,8 @@ static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
         \b(?: [Ii]f | [Ww]henever | [Hh]ow | [Ww]hy | may | might | should | would | avoid\w* | Avoid\w* | prevent\w* | Prevent\w* | handl(?:es|ed|ing|e)
           | Handl\w+ | catch\w* | caught | Catch\w* | docs? | Docs? | documentation | example | Example | in\ case | In\ case | instead\ of | so\ that
           | reduc(?:e|es|ed|ing) | Reduc\w+ | fix(?:es|ed)? | Fix(?:es|ed)? | risk | chance | simulat\w+ | expect(?:ed|s)? | helps? | detects? | never
+          | Would | Might | Could | [Bb]ug[\ -]?fix\w* | [Rr]esolv(?:es?|ed|ing) | RESOLVED | FIX[M]E | TO[D]O | [Kk]nown\ issues?
+          | (?:[Pp]revious|[Ll]ast)\ (?:run|attempt|try|trial|job) | [Ss]imulated | FAQ | Subject | Title | xfail | XFAIL | [Pp]enalty
           | [Ss]kipp(?:ed|ing|s) | that\ r[ua]n | no | No | not\ an? | without | until | test_\w+ | usually | often | sometimes | could\ (?:run|go|be) | can\ (?:run|go|be|cause|lead) )\b
         ",
     ),
@@ -118,7 +123,9 @@ static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
     explained: log_pattern(
         r"(?i)\b(?:means|because it|when|whenever|what to do|estimated|projected|predicted|injecting)\b|^\W*ENOMEM ",
     ),
-    strong: log_pattern(r"(?i)^(?:failed|unable|cannot|can not|can't|could not|couldn't|exceeded|alloc\w*.*failed)\b"),
+    strong: log_pattern(
+        r"(?i)^(?:failed|unable|cannot|can not|can't|could not|couldn't|exceeded|killed by|alloc\w*.*failed)\b",
+    ),
     // Bare "OOM" in a table of results, a list, or a legend.
     result: log_pattern(r"(?:=\s*\d+:?|\||[\x22'=]|\b(?:for|of|about|against|on|from))\s*$"),
     // The time in a line of Redis, and the mark of its level.
@@ -128,13 +135,27 @@ static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
         r"(?xi)
         ^(?: [\ -]?\(?(?:OOM\)\ )?(?: killers? | scores? | handl\w+ | retr(?:y|ies) | protect\w* | polic(?:y|ies) | monitor\w* | thresholds? | adj\w*
               | guards? | issues | situations? | conditions? | risks? | prevention | tests? | counts? | counters? | safe\w* | aware | detect\w+ | recover\w+
-              | behaviou?r | observer | caught | watcher | hooks? | callbacks? | reaper | notif\w* | victim | kill\ disable\w* | is\ (?:now\ )?caught | events )\b
-          | \s+0\s*$ | \s*=\s+\w | :\ out\ of\ memory\) | :\ (?:ok|passed)\b
+              | behaviou?r | observer | caught | watcher | hooks? | callbacks? | reaper | notif\w* | victim | kill\ disable\w* | is\ (?:now\ )?caught | events
+              | kills?\ (?:counts?|events?) | checks? | mapped | trials? | jobs\ (?:are|get|will) )\b
+          | \s+0(?:\ times?)?\s*$ | \?\ +\w | \s*=\s+\w | :\ out\ of\ memory\) | :\ (?:ok|passed)\b
           | \w*[\x22']?\s*[:=]\s*[\x22']?(?:0(?:[^.\d]|$)|-?\d+[;,]?\s*$|false\b|no\b|none\b|null\b|off\b|disabled\b|true\b|kill\b|\w+\(\)) )
         ",
     ),
     other_resource: log_pattern(
         r"(?i)^ ?(?:(?:a|an|the|new|requested|any) )*(?:resource|ip|port|address|node|job|task|thread|id|slot|subnet|gpu|device|cpu|core|quota|inode|tty|pty|license|budget|terminal|pseudo-terminal|socket|handle|connection|gateway|network|host\ port|channel|seat|session|color|partition|container|disk|inode|hugetlbfs)s?\b",
+    ),
+    // Words between "allocate" and a noun for memory that say whose memory: "allocate GPU memory".
+    adjective: log_pattern(r"(?i)^ ?(?:(?:a|an|the|new|requested|any|\w+) )*(?:gpu|device|cpu|host)s? $"),
+    // Words before "out of memory" that say where data comes from: "read out of memory".
+    moved: log_pattern(
+        r"(?i)\b(?:swapped|paged|phased|read|reads|reading|loaded|loading|moved|copied|streamed|served)\b(?: \w+){0,2} $",
+    ),
+    // Words after a statement by which a program says that it goes on.
+    went_on: log_pattern(
+        r"(?x)
+        ^[^.]{0,60}?[,;:(-]+\s*(?i: retrying | next\ try | trying\ (?:again|with|batch|size|half|a\ smaller|\d) | falling\ back | skipping | ignoring
+          | evicting | continuing | halving | now\ using | best\ config | (?:reducing|lowering|halving)\b.{0,60}\bretry )
+        ",
     ),
 });
 
@@ -171,11 +192,20 @@ pub(super) fn sign(line: &[u8]) -> Option<FailureSign> {
     let signs = matches.filter_map(|groups| {
         let statement = groups.get(0)?;
         let (whole, after) = (&line[..statement.start()], &line[statement.end()..]);
-        let is_other = |name| groups.name(name).is_some_and(|words| PATTERNS.other_resource.is_match(words.as_bytes()));
+        let is_noun_next = |end: usize| line.get(end).is_some_and(u8::is_ascii_alphabetic) && end < statement.end();
+        let is_other = |name| {
+            groups.name(name).is_some_and(|words| {
+                let says_whose = || is_noun_next(words.end()) && PATTERNS.adjective.is_match(words.as_bytes());
+                PATTERNS.other_resource.is_match(words.as_bytes()) && !says_whose()
+            })
+        };
         let is_other = is_other("before") || is_other("after");
         let is_other = is_other || PATTERNS.conditional.is_match(statement.as_bytes());
         let before = without_redis_mark(whole);
-        if is_other || is_code(before) || PATTERNS.no_failure.is_match(after) || is_prose(before) {
+        let is_moved = statement.as_bytes().starts_with(b"out of") && PATTERNS.moved.is_match(before);
+        let is_in_list = before.ends_with(b"[") && after.starts_with(b", ");
+        let is_no_failure = PATTERNS.no_failure.is_match(after) || PATTERNS.went_on.is_match(after);
+        if is_other || is_moved || is_in_list || is_no_failure || is_code(before) || is_prose(before) {
             return None;
         }
         let error = PATTERNS.error_level.find(before).map(|found| found.start());

@@ -98,7 +98,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
             " CUDA calloc",
             " host alloc",
         ],
-        r"(?i)\b(?:failed|fails|failing|cannot|can not|can't|could not|couldn't|unable|not able) (?:to )?(?:\w+ ){0,3}?(?:re|m|c)?alloc(?:ate)?\b(?P<after>.{0,80}?)(?:\b(?:memory|buffers?|tensors?|arrays?|pinned|heap|pages?|vram|ram|hbm|cache|workspace|chunk|pool|arena|storage|space)\b|\d ?(?:bytes|[kmgt]i?b?\b)|\d{4}|\s*$)",
+        r"(?i)\b(?:failed|fails?|failing|cannot|can not|can't|could not|couldn't|unable|not able) (?:to )?(?:\w+ ){0,3}?(?:re|m|c)?alloc(?:ate)?\b(?P<after>.{0,80}?)(?:\b(?:memory|buffers?|tensors?|arrays?|pinned|heap|pages?|vram|ram|hbm|cache|workspace|chunk|pool|arena|storage|space)\b|\d ?(?:bytes|[kmgt]i?b?\b)|\d{4}|\s*$)",
         "Failed to CUDA calloc async 608 bytes",
     ),
     statement(
@@ -181,6 +181,11 @@ pub(super) const STATEMENTS: &[Statement] = &[
         ],
         r"(?i)\bmore (?:\w+ )?(?:memory|vram|ram) than\b|\bmaximum allowed buffer size\b|\brequires? .{0,40}?\d ?[kmgt]i?b\b.{0,60}?\b(?:memory|vram|ram)\b.{0,20}?\bavailable\b|(?:not|n't) fit (?:in|into|on|onto|within)\b.{0,30}?\b(?:memory|vram|ram|hbm|gpu)\b",
         "ValueError: the model does not fit into the memory of one GPU",
+    ),
+    statement(
+        &["emory isn't enough", "emory is not enough", "emory not enough"],
+        r"(?i)\bmemory (?:isn't|is not|not) enough\b",
+        "[EXCEPTION] DEVICE: Memory isn't enough and alloc failed, kernel name: Default/MatMul-op12, alloc size: 1073741824B.",
     ),
     statement(
         &["bad_alloc", "bad allocation", "ENOMEM", "MemoryError"],

@@ -40,6 +40,11 @@ pub(super) const ERRORS: &[KnownError] = &[
                 "ONNX Runtime's arena may not grow by {bytes}: its limit leaves {free} bytes.",
             ),
             anywhere(
+                "AllocateRawInternal",
+                r"AllocateRawInternal Available memory of (?P<free>\d+) is smaller than requested bytes of (?P<bytes>\d+)",
+                "ONNX Runtime's arena may not grow by {bytes}: its limit leaves {free} bytes.",
+            ),
+            anywhere(
                 "onnxruntime",
                 r"onnxruntime.*(?:CUDA failure 2: out of memory|CUDA error cudaErrorMemoryAllocation|cudaErrorMemoryAllocation: ?out of memory|Failed to allocate memory)",
                 "ONNX Runtime got no GPU memory from the driver.",

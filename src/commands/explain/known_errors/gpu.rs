@@ -198,7 +198,11 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             anywhere("THCudaCheck FAIL", r"THCudaCheck FAIL .*error=2 : out of memory", DRIVER_SENTENCE),
             anywhere("cuMemAlloc", r"cuMemAlloc\w* failed: out of memory", DRIVER_SENTENCE),
-            anywhere("ERROR_OUT_OF_", r"(?:PI|UR)_(?:RESULT_)?ERROR_OUT_OF_(?:RESOURCES|HOST_MEMORY)", DRIVER_SENTENCE),
+            anywhere(
+                "ERROR_OUT_OF_",
+                r"(?P<backend>PI|UR)_(?:RESULT_)?ERROR_OUT_OF_(?:RESOURCES|HOST_MEMORY)",
+                DRIVER_SENTENCE,
+            ),
             form(
                 "cuda runtime err",
                 r"(?i)(?P<backend>CUDA) runtime err(?:or)? ?\(2\) ?: out of memory",

@@ -328,7 +328,17 @@ pub(super) const ERRORS: &[KnownError] = &[
             anywhere("signal: 9", r"\(signal: 9(?:, SIGKILL)?(?:: kill)?\)", SIGKILL),
             anywhere("Error 137", r"\*\*\* \[.*\] Error 137$", SIGKILL),
             anywhere("terminated by signal 9", r"[Cc]ommand terminated by signal 9\b", SIGKILL),
-            anywhere("ue to signal 9", r"died due to signal 9\b", SIGKILL),
+            anywhere(" signal 9", r"\bdied (?:due to|of) signal 9\b", SIGKILL),
+            anywhere("signal (9)", r"\bsignal \(9\):? ?[Kk]illed", SIGKILL),
+            anywhere("'signal 9 (SIGKILL)'", r"exited with 'signal 9 \(SIGKILL\)'", SIGKILL),
+            anywhere("Exit code is 137", r"Container killed on request\. Exit code is 137\b", SIGKILL),
+            anywhere(
+                "internal compiler error: Killed",
+                r"internal compiler error: Killed (?:signal terminated program |\(program )(?P<name>[\w+]+)",
+                "The compiler {name} was ended with SIGKILL: most often the host or the container had too little memory for so many \
+                 compilers at once (MAX_JOBS, make -j).",
+            ),
+            anywhere("execute command: Killed", r"error: unable to execute command: Killed", SIGKILL),
             anywhere("Negsignal.SIGKILL", r"exited with return code Negsignal\.SIGKILL", SIGKILL),
             anywhere("signal 9 (SIGKILL)", r"exited prematurely: signal 9 \(SIGKILL\)", SIGKILL),
             anywhere("errno 137", r"^npm ERR! errno 137$", SIGKILL),

@@ -44,6 +44,11 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             form("HostAllocator", r".*(?:CachingHostAllocator|PinnedMemoryAllocator).*out of memory", PINNED),
             form("cudaHostAlloc", r".*cudaHostAlloc\w*.*out of memory", PINNED),
+            form("cudaHostRegister", r".*cudaHostRegister.*out of memory", PINNED),
+            form("cudaMallocHost", r".*cudaMallocHost.*out of memory", PINNED),
+            form("cuMemHost", r".*cuMemHost(?:Alloc|Register).*(?i:out.of.memory)", PINNED),
+            form("cuMemAllocHost", r".*cuMemAllocHost.*(?i:out.of.memory)", PINNED),
+            form("hipHost", r".*hipHost(?:Malloc|Register).*(?i:out.?of.?memory)", PINNED),
             form("pin_memory", r".*pin_memory.*out of memory", PINNED),
             anywhere(
                 "pinned memory",
