@@ -49,15 +49,20 @@ fn snapshot(host: &Host) -> Snapshot {
     }
 }
 
-/// Writes a history of a host with these snapshots.
+/// Writes a history of this host with these snapshots.
 fn forge(host: &Host, snapshots: &[Snapshot]) {
+    forge_of(host, "this host", snapshots);
+}
+
+/// Writes a history with these snapshots of a host that a source reads.
+fn forge_of(host: &Host, source: &str, snapshots: &[Snapshot]) {
     let mut model = HostModel::default();
     for snapshot in snapshots {
         model.replace(snapshot.clone());
     }
     let mut lines = Vec::new();
     let last = snapshots.last().expect("a snapshot").clone();
-    let name = format!("{}-{:08x}-00000000-1{ENDING}", last.host.facts.name, crc32fast::hash(b"this host"));
+    let name = format!("{}-{:08x}-00000000-1{ENDING}", last.host.facts.name, crc32fast::hash(source.as_bytes()));
     Line::Full(Box::new(last)).write(&mut lines).expect("memory");
     Line::Checkpoint(Box::new(model.checkpoint().expect("a snapshot"))).write(&mut lines).expect("memory");
     fs::create_dir_all(host.path("gputop/history")).expect("/tmp has room");
@@ -75,19 +80,19 @@ fn add_gone_process(snapshot: &mut Snapshot) {
 }
 
 /// Writes a history in which [`GONE`] was on the GPU a second ago. A session that shows its end has read the history.
-fn forge_gone_process(host: &Host) {
+fn forge_gone_process(host: &Host, source: &str) {
     let mut snapshot = snapshot(host);
     snapshot.at = Moment(snapshot.at.0 - 1000);
     snapshot.gpus[0].load.at = snapshot.at;
     add_gone_process(&mut snapshot);
-    forge(host, &[snapshot]);
+    forge_of(host, source, &[snapshot]);
 }
 
 #[test]
 fn a_session_begins_with_the_news_of_the_one_before() {
     let mut host = Host::new(["H100"]);
     host.start_sleep(0, GIB);
-    forge_gone_process(&host);
+    forge_gone_process(&host, "this host");
     let mut terminal = Terminal::start_at(&host, 120, 45, ["--interval", "100ms"]);
     terminal.wait_for(&format!("▼ {GONE} sleep (root) exited"));
     let pid = host.start_sleep(0, 3 * GIB);
@@ -153,7 +158,7 @@ fn the_past_before_a_boot_is_not_joined_but_named() {
 fn two_viewers_have_a_file_each_and_a_signal_ends_a_session_with_a_history() {
     let mut host = Host::new(["H100"]);
     host.start_sleep(0, GIB);
-    forge_gone_process(&host);
+    forge_gone_process(&host, "this host");
     let terminals = [Terminal::start_at(&host, 120, 45, []), Terminal::start_at(&host, 120, 45, [])];
     for terminal in &terminals {
         terminal.wait_for(&format!("▼ {GONE} sleep (root) exited"));
@@ -209,15 +214,18 @@ fn a_link_or_a_folder_of_another_user_is_refused_in_a_sentence() {
 fn the_history_of_a_host_goes_on_after_a_line_of_another_version() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);
-    let full = host.run(["--json"]).text();
-    let (lines, other) = (host.path("lines"), full.replacen("\"schema\":1,", "\"schema\":2,", 1));
+    let lines = host.path("lines");
     let script = format!("cat {}; exec cat", lines.display());
+    forge_gone_process(&host, &format!("sh -c {script}"));
+    let full = host.run(["--json"]).text();
     let via = format!("far=sh -c {}", shell_words::quote(&script));
-    fs::write(&lines, full.clone() + &other).expect("/tmp has room");
+    fs::write(&lines, full.clone() + &full.replacen("\"schema\":1,", "\"schema\":2,", 1)).expect("/tmp has room");
     let mut terminal = Terminal::run(&mut host.gputop(["--via", &via]), 120, 45);
     terminal.wait_for("far: the command: it writes version 2, this gputop reads version 1");
+    // Only a session that has read the history writes one when it ends.
+    terminal.wait_for(&format!("▼ {GONE} sleep (root) exited"));
     terminal.quit();
-    wait_for_histories(&host, 1);
+    wait_for_histories(&host, 2);
     // The next session knows the process of the one before.
     let Ok(Some(Line::Full(mut later))) = Line::parse(full.trim_end().as_bytes()) else { panic!("{full}") };
     (later.at, later.unix_ms) = (Moment(later.at.0 + 1000), later.unix_ms + 1000);
