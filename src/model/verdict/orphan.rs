@@ -134,8 +134,9 @@ fn is_forked_child(view: ProcessView<'_>, at: usize) -> bool {
 /// Whether a forked process may have made a daemon of itself. The leader of a daemon's session forks once, as the first thing
 /// that it does. A trainer may lead a session too, but it forks later, or more than one worker.
 fn may_be_daemon(view: ProcessView<'_>, at: usize) -> bool {
-    /// The most processes and threads that are likely to begin on a host while a program becomes a daemon.
-    const MOST_BETWEEN: u32 = 8;
+    /// The most processes and threads that are likely to begin on a busy host while a program becomes a daemon. A trainer
+    /// begins more before its first fork: its libraries start threads for every core.
+    const MOST_BETWEEN: u32 = 64;
     let (process, facts) = (view.process(at), view.facts(at));
     let Some(leader) = facts.session.ok().filter(|session| facts.group == Ok(*session) && !view.is_alive(*session))
     else {
