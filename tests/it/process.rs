@@ -139,10 +139,16 @@ pub(crate) fn children_with_argument(parent: u32, argument: &str) -> Vec<u32> {
     all_pids().filter(is_child).filter(has_argument).collect()
 }
 
-/// Makes the kernel kill the started process when the test's thread ends, even if that panics or is killed.
+/// Makes the kernel kill the started process when the test's thread ends, even if that panics or is killed. SIGINT ends the
+/// process, even if the shell that started the tests in the background made them ignore it.
 fn kill_with_this_thread(command: &mut Command) -> &mut Command {
-    // SAFETY: one system call, which allocates nothing and takes no lock.
-    unsafe { command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)) }
+    let prepare = || {
+        // SAFETY: the default action runs no code of this process.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+    };
+    // SAFETY: two system calls, which allocate nothing and take no lock.
+    unsafe { command.pre_exec(prepare) }
 }
 
 /// A child of the test. Dropping it kills and reaps it.
