@@ -87,8 +87,11 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: Are
     let label = format!("{host}{}", gpu_label(gpu));
     let heat = cell(app, row, GpuColumn::Temperature);
     let mut right = notes(theme, app, row);
-    right.push((heat.text, theme.tone(heat.tone, theme.text(), theme.text())));
-    right.push((word(gpu.load.power), theme.text()));
+    // Beside the trouble of a GPU that does not answer, missing figures say nothing.
+    if is_read(row) {
+        right.push((heat.text, theme.tone(heat.tone, theme.text(), theme.text())));
+        right.push((word(gpu.load.power), theme.text()));
+    }
     // Each text has a blank before it, and the last one a blank after it.
     let width = |texts: &[(String, Style)]| texts.iter().map(|(text, _)| text.width() + 1).sum::<usize>() + 1;
     let room = usize::from(area.width).saturating_sub(4);

@@ -74,11 +74,14 @@ fn a_tile_says_what_is_wrong_with_its_gpu_and_keeps_the_last_figure() {
     let mut host = host(2);
     let sentence = "GPU 1 fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot";
     host.gpus[1].trouble = Some(Trouble { cause: Cause::Lost, sentence: sentence.into(), call: None, since: host.at });
+    (host.gpus[1].load.temperature, host.gpus[1].load.power) = (Err(Missing::Failed), Err(Missing::Failed));
     let text = |width| {
         let app = app_of(&host, width, 30, Settings::default());
         screen(Theme::new(false, ColourDepth::Sixteen), &app, width, 30)
     };
     let wide = text(160);
+    let title = wide.lines().find_map(|line| line.split("─ 1 ").nth(1)).unwrap_or_else(|| panic!("{wide}"));
+    assert!(!title.contains('°') && !title.contains("ERR"), "{title}\n{wide}");
     assert!(wide.contains("may say why, and the host may") && wide.contains("│ need a reboot "), "{wide}");
     // A tile without room for the sentence has a few words, and the sentence is below the list.
     let narrow = text(80);
