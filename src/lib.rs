@@ -28,7 +28,7 @@ pub mod cli;
 mod config;
 
 use cli::nvidia_smi_arguments::RefusedArguments;
-use cli::{Cli, Task};
+use cli::{Cli, FileAction, Task};
 use commands::report::{self, Exit};
 use protocol::agent_options::Interval;
 
@@ -85,7 +85,13 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             source::close_commands(commands);
             Ok(ExitCode::SUCCESS)
         }
-        Some(Task::FileAction { action, from, path }) => Ok(config::file_action::act(*action, path, *from)),
+        Some(Task::FileAction { action, from, path }) => {
+            // The outline judges what was recorded. The program that asks for it says what is wrong with the lines.
+            if matches!(action, FileAction::Outline) {
+                let _said = config::launcher_lines::add();
+            }
+            Ok(config::file_action::act(*action, path, *from))
+        }
         Some(Task::Replay(replay)) => show(&cli.with_replay(replay)),
         None => match cli.query() {
             Some(query) => commands::query::run(&query),

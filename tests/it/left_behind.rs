@@ -11,9 +11,9 @@ use serde_json::Value;
 use crate::DEADLINE;
 use crate::cli::json;
 use crate::host::{GIB, Host};
-use crate::process::{ChildProcess, ProcessHandle, wait_until};
+use crate::process::{ChildProcess, ProcessHandle, run, wait_until};
 use crate::ready_pipe::ReadyPipe;
-use crate::record::{RunningRecorder, play};
+use crate::record::{RunningRecorder, lines, play};
 use crate::stories::ObservedHost;
 
 /// Starts a program that starts others and is then killed. Returns those that reported a role.
@@ -65,11 +65,23 @@ sleep_as('starter')
     };
     // They compute, so they look like programs under nohup.
     check(&host, "", "");
+    let recording = host.path("seen.jsonl");
+    let recorder = RunningRecorder::start(&host, &recording, &["-o", recording.to_str().expect("the path is UTF-8")]);
+    wait_until("the recording has ten lines", || lines(&recording).len() >= 10);
+    recorder.end(Signal::TERM);
+    // The verdicts in a checkpoint are those of the recorder, which did not know the launchers.
+    let without_checkpoints = lines(&recording).into_iter().filter(|line| line["kind"] != "checkpoint");
+    let text: String = without_checkpoints.map(|line| format!("{line}\n")).collect();
+    fs::write(&recording, text).expect("/tmp has room");
+    let outline = |host: &Host| run(host.gputop(["file-action", "outline", "--"]).arg(&recording)).text();
+    assert!(!outline(&host).contains("\"orphan "), "{}", outline(&host));
     fs::create_dir_all(host.path("config/gputop")).expect("/tmp has room");
     let config = "[[launchers]]\nname = 'fleet'\nprograms = ['fleetd']\nchildren = ['fleet-worker']\nplace = 'group'\n\n\
                   [[launchers]]\nname = 'ours'\nvariables = ['OURS_RANK']\n";
     fs::write(host.path("config/gputop/config.toml"), config).expect("/tmp has room");
     check(&host, "orphan", "orphan");
+    // The recorder did not know that OURS_RANK counts, and recorded it of nobody.
+    assert!(outline(&host).matches("\"orphan ").count() == 1 && outline(&host).contains("fleet-worker"));
     fs::write(host.path("config/gputop/config.toml"), "[[launchers]]\nname = 'x'\n").expect("/tmp has room");
     // The checkpoints of a clip have verdicts, too.
     for args in [&["orphans"][..], &["clip", "recording"]] {
