@@ -6,7 +6,7 @@ use super::list_view::{Grouping, View};
 use super::mode::Mode;
 use super::page::{NewsId, Page, PageTopic, ProcessTopic};
 use super::{App, List, commands};
-use crate::model::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
+use crate::model::{GpuOrProcess, HostGpu, HostModel, HostProcess, HostSubject};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Missing, Process, ProcessLoad, Snapshot};
@@ -68,10 +68,13 @@ impl App {
         self.open_detail()
     }
 
-    /// Puts the cursor on a process, and opens its page. The page of an ended process lies over its graph.
+    /// Puts the cursor on a process, and opens its page. The page of a process that has ended, and is in the list no more, lies
+    /// over its graph.
     fn select_process(&mut self, id: HostProcess) -> Option<Effect> {
         self.focus = List::Processes;
-        if self.fleet().process(id).is_none() {
+        let place = |app: &Self| app.processes.rows.iter().position(|row| row.process() == Some(id));
+        let snapshot = self.fleet().host(id.host).and_then(HostModel::latest);
+        if place(self).is_none() && snapshot.is_none_or(|snapshot| !snapshot.lives(id.process)) {
             let effect = self.open_process_page(id);
             if let Some(page) = self.modes.close() {
                 self.modes.open(Mode::Graph(HostSubject::from(id)));
@@ -79,7 +82,6 @@ impl App {
             }
             return effect;
         }
-        let place = |app: &Self| app.processes.rows.iter().position(|row| row.process() == Some(id));
         if place(self).is_none() {
             // A filter hides the process.
             self.processes.filter.reset();

@@ -12,6 +12,7 @@ use crate::app::end_dialog::{Choice, Stage};
 use crate::app::rows::{Row, RowSubject};
 use crate::base::time::ViewerTime;
 use crate::base::units::{Bytes, Moment};
+use crate::model::GpuOrProcess;
 use crate::protocol::change::Change;
 use crate::protocol::command::Signal;
 use crate::protocol::host_key::HostKey;
@@ -167,6 +168,22 @@ fn after_the_processes_of_one_gpu_the_cursor_is_where_it_was() {
     }
     let story = story(three()).keys("Tab Enter").keys("Esc");
     assert_eq!(story.app.focus, List::Gpus);
+}
+
+#[test]
+fn the_page_of_a_process_that_ended_lies_over_its_graph_and_keeps_the_filter_also_before_it_is_reaped() {
+    let becomes_zombie = |mut host: Snapshot| {
+        host.gpus[0].processes.retain(|gpu_process| gpu_process.process.pid != 101);
+        host.processes[0].load.state = Ok(State::Zombie);
+        host
+    };
+    let ends: [&dyn Fn(Snapshot) -> Snapshot; 2] = [&becomes_zombie, &|host| host.without(101)];
+    for end in ends {
+        let story = story(three()).keys("/ b.py Enter").pass(|host| host).pass(end).keys("E Enter Esc");
+        let graph = story.app.modes.graph().map(|graph| graph.subject.clone());
+        assert_eq!(graph, Some(GpuOrProcess::Process(id(101))));
+        story.keys("Esc").shows(&[102], 102);
+    }
 }
 
 #[test]
