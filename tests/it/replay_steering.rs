@@ -118,7 +118,8 @@ fn a_replay_is_stepped_pass_by_pass_in_both_directions() {
 #[track_caller]
 fn picture(path: &Path, args: &[&str]) -> String {
     let path = path.to_str().expect("a path of a test is text");
-    let output = Host::new([]).run([&["replay", path, "--screenshot", "-", "--size", "120x25"], args].concat());
+    let replay = ["replay", path, "--screenshot", "-", "--size", "120x25"];
+    let output = Host::new([]).run([&replay, args].concat());
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     rows(&output.text()).join("\n")
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use crossterm::event::KeyEvent;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{SessionOptions, event_of_source, new_app, outline};
 use crate::app::event::{Effect, Event};
@@ -44,7 +44,7 @@ pub(crate) struct ScreenshotOptions {
     pub after: Option<Duration>,
     /// The keys to press, one after the other.
     pub keys: Vec<KeyEvent>,
-    /// How long to wait for the first line, beyond the time to watch.
+    /// How long to wait for a line, beyond the time to watch.
     pub patience: Duration,
 }
 
@@ -122,9 +122,8 @@ impl Watcher {
             let late = || "no line arrived in time; `--timeout` waits longer".into();
             anyhow::bail!("nothing to draw: {}", self.lost_hosts().next().cloned().unwrap_or_else(late));
         }
-        // The timeline of a recording, in which the keys find events.
-        let deadline = Instant::now() + screenshot.patience;
-        while let Ok(Some(part)) = timeout_at(deadline, outline.recv()).await {
+        // The timeline of a recording, in which the keys find events. A long recording takes its time.
+        while let Some(part) = outline.recv().await {
             self.update(Event::Outline(part));
         }
         for key in &screenshot.keys {
@@ -132,7 +131,7 @@ impl Watcher {
             if self.app.intent(*key) != Some(Intent::Confirm) {
                 self.update(Event::Key(*key));
                 if is_recording {
-                    self.follow_steering(screenshot.patience).await;
+                    self.follow_steering(screenshot.patience).await?;
                 } else {
                     self.watch(Some(AFTER_KEY), screenshot.patience).await;
                 }
@@ -173,13 +172,17 @@ impl Watcher {
         }
     }
 
-    /// Goes to where a key of a replay leads: to the end of a jump, or to the next pass. Waits no longer than `patience`.
-    async fn follow_steering(&mut self, patience: Duration) {
-        let deadline = Instant::now() + patience;
+    /// Goes to where a key of a replay leads: to the end of a jump, or to the next pass.
+    ///
+    /// # Errors
+    ///
+    /// When nothing arrives for `patience` before that: a picture of another moment would be false.
+    async fn follow_steering(&mut self, patience: Duration) -> anyhow::Result<()> {
         while self.is_jumping || self.awaits_position || !self.hosts_to_step.is_empty() {
-            let Ok(event) = timeout_at(deadline, self.sources.next()).await else { return };
-            self.take(event);
+            let event = timeout(patience, self.sources.next()).await;
+            self.take(event.context("the replay stopped before the moment to draw")?);
         }
+        Ok(())
     }
 
     fn take(&mut self, event: SourceEvent) {
