@@ -172,7 +172,8 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
 /// the environment cannot be read.
 pub(in crate::model) fn is_stand_in(facts: &ProcessFacts) -> bool {
     let is_marked = |name: &Text| name.as_str() == launchers::DEMO;
-    facts.launcher.as_ref().is_ok_and(is_marked) || arguments(facts).last() == Some(&"(gputop demo)")
+    facts.launcher.as_ref().is_ok_and(is_marked)
+        || facts.argv.iter().flat_map(Argv::iter).last() == Some("(gputop demo)")
 }
 
 /// Whether a process runs one of the programs that start no others, and keep a container alive.

@@ -395,16 +395,16 @@ fn launcher_gone(view: ProcessView<'_>, at: usize, process: &Process) -> Option<
 /// Returns the name of the launcher that the environment of a process shows, or its program.
 fn launcher_name(view: ProcessView<'_>, at: usize) -> Option<&str> {
     let facts = view.facts(at);
-    let of_child = || {
-        let (comm, argv) = (facts.comm.as_ref().map_or("", Text::as_str), process_role::arguments(facts));
-        let is_child = |launcher: &&Launcher| launcher.is_child(comm, &argv);
-        let launcher = launchers::launchers().iter().find(is_child).filter(|_| view.role(at) == ProcessRole::Worker)?;
-        Some(launcher.name.as_str())
-    };
     match (&facts.elastic_run, &facts.launcher) {
         (Ok(_), _) => Some("torchrun"),
         (_, Ok(name)) if name.as_str() != launchers::DEMO => Some(name.as_str()),
-        _ => of_child(),
+        // The role of each child in the launch table.
+        _ if view.role(at) != ProcessRole::Worker => None,
+        _ => {
+            let (comm, argv) = (facts.comm.as_ref().map_or("", Text::as_str), process_role::arguments(facts));
+            let is_child = |launcher: &&Launcher| launcher.is_child(comm, &argv);
+            launchers::launchers().iter().find(is_child).map(|launcher| launcher.name.as_str())
+        }
     }
 }
 
