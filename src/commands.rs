@@ -14,7 +14,6 @@ pub(crate) mod history;
 pub mod ooms;
 pub mod orphans;
 pub(crate) mod outline;
-mod output;
 mod private_folder;
 mod probe_files;
 mod probed_process;

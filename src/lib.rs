@@ -16,6 +16,8 @@ pub mod source;
 
 pub mod model;
 
+pub mod output;
+
 pub mod app;
 
 pub mod view;
@@ -29,7 +31,8 @@ mod config;
 
 use cli::nvidia_smi_arguments::RefusedArguments;
 use cli::{Cli, FileAction, Task};
-use commands::report::{self, Exit};
+use commands::report;
+use output::Exit;
 use protocol::agent_options::Interval;
 
 /// Runs the subcommand, the report or the screen that the command line asks for.
@@ -59,7 +62,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             commands::query::refuse_as_nvidia_smi(sentence)
         }
         Some(Task::NvidiaSmi(Err(RefusedArguments::OnlyNvidiaSmi(sentence)))) => {
-            report::print_error(&sentence.as_str().into());
+            output::print_error(&sentence.as_str().into());
             Ok(Exit::Usage.into())
         }
         Some(Task::Ooms(args)) => commands::ooms::run(&args.into()),
@@ -105,7 +108,7 @@ fn with_launchers(report: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::
     match config::launcher_lines::add() {
         Ok(()) => report(),
         Err(why) => {
-            report::print_error(&why.into());
+            output::print_error(&why.into());
             Ok(Exit::Usage.into())
         }
     }
@@ -114,7 +117,7 @@ fn with_launchers(report: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::
 /// Prints a sentence about an interval that may not be what the user means.
 fn doubt(interval: Duration) {
     if let Some(sentence) = Interval(interval).doubt() {
-        report::print_error(&sentence.into());
+        output::print_error(&sentence.into());
     }
 }
 
@@ -132,7 +135,7 @@ fn show(cli: &Cli) -> anyhow::Result<ExitCode> {
                 None => tui::session::run(&options),
             },
             Err(why) => {
-                report::print_error(&why.into());
+                output::print_error(&why.into());
                 Ok(Exit::Usage.into())
             }
         },

@@ -5,7 +5,7 @@ use std::{io, panic, thread};
 
 use gputop::base::text::Text;
 use gputop::cli::{self, Cli};
-use gputop::commands::report::{self, Exit};
+use gputop::output::{self, Exit};
 
 fn main() -> ExitCode {
     shrink_heap();
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // The message may quote a file or an argument: `Text` replaces control characters.
-            report::print_error(&Text::new(format!("{error:#}")));
+            output::print_error(&Text::new(format!("{error:#}")));
             Exit::Error.into()
         }
     }

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{AppOptions, labels};
+use super::AppOptions;
 use crate::app::event::{Alert, AlertKind};
 use crate::base::units::Moment;
 use crate::model::{Evidence, Fleet, GpuOrProcess, HostModel, HostSubject};
+use crate::output::labels;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Gpu, Identity, ProcessId, Snapshot, State, Use};
 

@@ -5,10 +5,11 @@ use super::event::Effect;
 use super::list_view::Grouping;
 use super::process_list::ProcessList;
 use super::rows::RowSubject;
-use super::text_wrap::cut;
-use super::{App, Mode, labels};
+use super::{App, Mode};
 use crate::base::units::Elapsed;
 use crate::model::{HostModel, HostProcess};
+use crate::output::labels;
+use crate::output::text_wrap::cut;
 
 /// The most characters of a filter in its badge.
 const LONGEST_FILTER: usize = 32;

@@ -2,10 +2,10 @@
 
 use super::App;
 use super::gpu_list::{GpuRow, gpu_rows};
-use super::labels::{gpu_label, word};
 use super::{rows, unknown_processes};
 use crate::base::units::Elapsed;
 use crate::model::{HostGpu, Verdict};
+use crate::output::labels::{gpu_label, word};
 use crate::protocol::snapshot::{Gpu, Missing, State};
 
 impl App {

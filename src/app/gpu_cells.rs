@@ -2,9 +2,9 @@
 
 use super::columns::{Cell, Tone};
 use super::gpu_columns::GpuColumn;
-use super::labels::{gpu_label, word};
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::HostModel;
+use crate::output::labels::{gpu_label, word};
 use crate::protocol::snapshot::Gpu;
 
 /// Returns the cell of one column. `host` is the name of the GPU's host.

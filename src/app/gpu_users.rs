@@ -1,10 +1,10 @@
 //! The users of a GPU, and the growth that fills it, in the few words of a tile.
 
 use super::columns::{Cell, Tone};
-use super::labels::growth::{is_close, rounded};
-use super::labels::{program, short, word};
 use crate::base::units::Bytes;
 use crate::model::{GpuOrProcess, Growing, HostModel};
+use crate::output::labels::growth::{is_close, rounded};
+use crate::output::labels::{program, short, word};
 use crate::protocol::snapshot::{Gpu, Reading};
 
 /// The processes of one user that run the same program on one GPU.

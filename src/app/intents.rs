@@ -6,7 +6,6 @@ use super::end_dialog::{self, EndDialog};
 use super::event::Effect;
 use super::gpu_list::gpu_rows;
 use super::keymap::Intent;
-use super::labels;
 use super::layout::GraphVisibility;
 use super::list_view::Grouping;
 use super::mode::{MarkName, Mode};
@@ -16,6 +15,7 @@ use super::settings_panel::SettingsPanel;
 use super::subject_pages::detail_command;
 use super::{App, List, RECORDING, commands};
 use crate::model::{GpuOrProcess, HostProcess, HostSubject};
+use crate::output::labels;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 

@@ -1,10 +1,10 @@
 //! Marks: moments that the user keeps with a name, to compare memory before and after a phase of a job without touching its
 //! script.
 
-use super::labels;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, HostSubject, MemoryHistory};
+use crate::output::labels;
 use crate::protocol::host_key::HostKey;
 
 /// The most marks that are kept. The oldest is dropped for a new one.

@@ -12,13 +12,13 @@ use std::fmt::Display;
 use tui_input::{Input, InputRequest};
 
 pub(crate) use self::news_list::{NewsId, NewsList, NewsPart};
-use super::labels::{self, elapsed, state_in_words, use_in_words};
 use super::list_view::first_row;
 use super::probe_task::AskedTask;
-use super::text_wrap::wrap_and_cut;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict, TensorLayer};
+use crate::output::labels::{self, elapsed, state_in_words, use_in_words};
+use crate::output::text_wrap::wrap_and_cut;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::Inspection;
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId};

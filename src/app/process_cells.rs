@@ -6,13 +6,13 @@ use unicode_width::UnicodeWidthStr;
 
 use super::columns::{Cell, Tone};
 use super::gpu_users::growth_note;
-use super::labels::growth::{full, full_within, rate};
-use super::labels::{cache, change_of_memory, command, elapsed, gpu_labels, recent, short, signed, word};
 use super::process_columns::{ProcessColumn, Sort};
 use super::row_order::{self, SortKey, SortKeys};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
 use crate::model::{GpuOrProcess, Growing, HostModel, LeakVerdict, ProcessTotal, Verdict};
+use crate::output::labels::growth::{full, full_within, rate};
+use crate::output::labels::{cache, change_of_memory, command, elapsed, gpu_labels, recent, short, signed, word};
 use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 
 #[derive(Debug, Clone, Copy)]

@@ -3,8 +3,8 @@
 use super::App;
 use super::columns::{ListColumn, fitting};
 use super::gpu_list::gpu_rows;
-use super::labels::gpu_label;
 use super::process_columns::{BYTES_WIDTH, ProcessColumn, WIDE, WIDEST};
+use crate::output::labels::gpu_label;
 
 /// The narrowest screen with bars beside the amounts of memory.
 const SCREEN_WITH_BARS: usize = 50;

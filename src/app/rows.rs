@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use super::gpu_list::{GpuRow, gpu_rows};
-use super::labels::{command, gpu_label, use_in_words};
 use super::list_view::{Grouping, View};
 use super::process_cells::{ProcessLine, cell, sort_keys};
 use super::process_columns::{ProcessColumn, Sort};
@@ -11,6 +10,7 @@ use super::row_order::{RowOrder, SortKeys};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::model::{Fleet, HostGpu, HostModel, HostProcess, JobKey};
+use crate::output::labels::{command, gpu_label, use_in_words};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Gpu, GpuUuid, ProcessId, Snapshot, Use};
 

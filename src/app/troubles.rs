@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::App;
 use super::host_trouble::HostTrouble;
-use super::labels::growth::full;
-use super::labels::{self, gpu_label};
 use crate::base::time::ViewerTime;
 use crate::base::units::Elapsed;
 use crate::model::{Fleet, GpuOrProcess, HostModel, RankedTrouble, Severity, TroubleRank, Verdict};
+use crate::output::labels::growth::full;
+use crate::output::labels::{self, gpu_label};
 use crate::protocol::host_key::HostKey;
 
 /// The least time for which a trouble is named before a key lets it rest: the key may be older than the trouble.

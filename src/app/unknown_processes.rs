@@ -1,6 +1,6 @@
 //! Sentences for GPUs whose processes are not known, because the driver could not list them.
 
-use super::labels;
+use crate::output::labels;
 use crate::protocol::snapshot::{Cause, Gpu, Missing};
 
 /// Returns why the processes on a GPU are not known; `None` when the driver listed them.

@@ -47,8 +47,7 @@ use anyhow::Context;
 use self::log::{LogProblem, LogReader};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::commands::output::TextStyle;
-use crate::commands::report::{self, Exit};
+use crate::output::{self, Exit, TextStyle};
 
 #[derive(Debug)]
 pub(crate) struct AnalyzeOptions {
@@ -79,10 +78,10 @@ pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
     if options.json {
         json::write(&logs, BufWriter::new(io::stdout().lock()))?;
     } else {
-        report::print(text::format(&logs, options.all, TextStyle::of_explanation(options.ascii)).as_bytes())?;
+        output::print(text::format(&logs, options.all, TextStyle::of_explanation(options.ascii)).as_bytes())?;
     }
     for (name, problem) in logs.iter().filter_map(|(name, log)| Some((name, log.problem.as_ref()?))) {
-        report::print_error(&Text::new(format!("cannot judge {name}: {}", problem.sentence())));
+        output::print_error(&Text::new(format!("cannot judge {name}: {}", problem.sentence())));
     }
     let problems = || logs.iter().filter_map(|(_, log)| log.problem.as_ref());
     Ok(match () {

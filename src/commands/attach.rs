@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::probe_files;
-use super::report::{self, Exit};
 use crate::agent::attach::{AttachState, AttachTarget};
 use crate::base::text::Text;
+use crate::output::{self, Exit};
 
 /// The program to attach to.
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub struct AttachOptions {
 /// When the standard output cannot be written.
 pub fn run(options: &AttachOptions) -> anyhow::Result<ExitCode> {
     match attach(options) {
-        Ok(sentence) => report::print(format!("{sentence}\n").as_bytes())?,
+        Ok(sentence) => output::print(format!("{sentence}\n").as_bytes())?,
         Err(why) => {
-            report::print_error(&why);
+            output::print_error(&why);
             return Ok(Exit::Error.into());
         }
     }

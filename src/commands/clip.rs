@@ -9,12 +9,12 @@ use anyhow::{Context, anyhow};
 use tokio::time::Instant;
 
 use super::recording_output::{RecordingOutput, line_ms};
-use super::report::{self, Exit, print_error};
 use crate::app::replay::RecordedClock;
 use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::Fleet;
+use crate::output::{self, Exit, print_error};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
@@ -78,7 +78,7 @@ pub fn run(options: &ClipOptions) -> anyhow::Result<ExitCode> {
     let size = Bytes(path.metadata()?.len());
     let sentence =
         format!("wrote {}: {} to {} ({}, {size})\n", path.display(), shown(first), shown(last), length.trim());
-    report::print(sentence.as_bytes())?;
+    output::print(sentence.as_bytes())?;
     Ok(Exit::Success.into())
 }
 

@@ -12,10 +12,9 @@ pub(crate) use self::comparison::{ComparedSubject, Metric, RunComparison};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::base::time::local_time;
-use crate::commands::output;
 use crate::commands::recorded_run::{RecordedRun, RunRange, fold};
-use crate::commands::report::table::{self, Heading};
-use crate::commands::report::{self, Exit};
+use crate::output::table::{self, Heading};
+use crate::output::{self, Exit};
 
 #[derive(Debug)]
 pub(crate) struct DiffOptions {
@@ -63,7 +62,7 @@ pub(crate) fn run(options: &DiffOptions) -> anyhow::Result<ExitCode> {
     if only_a + only_b > 0 {
         _ = writeln!(text, "\nprocesses that only A has: {only_a}, that only B has: {only_b}");
     }
-    report::print(if options.ascii { table::ascii(&text) } else { text }.as_bytes())?;
+    output::print(if options.ascii { table::ascii(&text) } else { text }.as_bytes())?;
     Ok(Exit::Success.into())
 }
 

@@ -13,7 +13,8 @@ use crate::agent::diagnostics::Diagnostics;
 use crate::app::unknown_processes;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
-use crate::commands::report::{self, Exit, ReadOptions, table};
+use crate::commands::report::{self, ReadOptions};
+use crate::output::{self, Exit, table};
 use crate::protocol::snapshot::{Cause, Missing, Snapshot};
 
 #[derive(Debug)]
@@ -110,7 +111,7 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     diagnoses.push(check_settings(&options.settings));
     check_terminal(&mut diagnoses, able);
     let text = text(&diagnoses);
-    report::print(if able.ascii { table::ascii(&text) } else { text }.as_bytes())?;
+    output::print(if able.ascii { table::ascii(&text) } else { text }.as_bytes())?;
     let has_errors = diagnoses.iter().any(|diagnosis| diagnosis.result == DiagnosisResult::Error);
     let exit = match exit {
         Exit::NoDriver | Exit::NoGpu => exit,

@@ -13,11 +13,11 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::output::{self, TextStyle};
 use super::probe_files;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::commands::report::{self, Exit, HostState, ReadOptions};
+use crate::commands::report::{self, HostState, ReadOptions};
+use crate::output::{self, Exit, TextStyle};
 
 /// The function that is estimated, and how.
 #[derive(Debug)]
@@ -123,10 +123,10 @@ pub fn run(options: &EstimateOptions) -> anyhow::Result<ExitCode> {
         Ok(estimate) if options.json => output::print_json(&to_json(options, &estimate, &gpus))?,
         Ok(estimate) => {
             let style = TextStyle::of_stdout(options.ascii);
-            report::print(text::format(options, &estimate, &gpus, why_none.as_ref(), style).as_bytes())?;
+            output::print(text::format(options, &estimate, &gpus, why_none.as_ref(), style).as_bytes())?;
         }
         Err(why) => {
-            report::print_error(&why);
+            output::print_error(&why);
             return Ok(Exit::Error.into());
         }
     }

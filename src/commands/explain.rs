@@ -52,9 +52,9 @@ use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::commands::compressed_log::{self, OpenLog};
-use crate::commands::output::{self, TextStyle};
-use crate::commands::report::{self, Exit, ReadOptions};
+use crate::commands::report::ReadOptions;
 use crate::model::{Advice, AllocatorOptions, Shortage, on_error, on_shortage};
+use crate::output::{self, Exit, TextStyle};
 use crate::source::descriptors;
 
 #[derive(Debug)]
@@ -172,9 +172,9 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
         () => Exit::Nothing,
     };
     if events.is_empty() && !options.json {
-        report::print_error(&Text::new(text::nothing_found(&sources)));
+        output::print_error(&Text::new(text::nothing_found(&sources)));
         for line in text::unknown_lines(&sources) {
-            report::print_error(&Text::new(line));
+            output::print_error(&Text::new(line));
         }
         return Ok(exit.into());
     }
@@ -203,7 +203,7 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     if uses_stderr {
         io::stderr().write_all(text.as_bytes()).context("cannot write to the standard error")?;
     } else {
-        report::print(text.as_bytes())?;
+        output::print(text.as_bytes())?;
     }
     Ok(exit.into())
 }
@@ -233,7 +233,7 @@ fn read_file(path: &str, has_others: bool) -> anyhow::Result<LogSource> {
     let written = modified.and_then(|modified| u64::try_from(modified.as_millis()).ok());
     let source = read_compressed(file).with_context(|| format!("cannot read {name}"))?;
     if let Some(reason) = &source.unread {
-        report::print_error(&Text::new(format!("only the beginning of {name} could be read: {reason}")));
+        output::print_error(&Text::new(format!("only the beginning of {name} could be read: {reason}")));
     }
     Ok(LogSource { name: has_others.then_some(name), written, ..source })
 }
@@ -259,7 +259,7 @@ fn read_stdin(passes_on: bool) -> anyhow::Result<LogSource> {
     let input = io::stdin();
     if !passes_on {
         if input.is_terminal() {
-            report::print_error(&Text::new("paste the message, then press Enter and Ctrl-D"));
+            output::print_error(&Text::new("paste the message, then press Enter and Ctrl-D"));
         }
         return read_compressed(input.lock()).context("cannot read the standard input");
     }

@@ -17,9 +17,8 @@ use self::table::{ColumnKind, ExportCell, ExportColumn};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::base::time::local_time;
-use crate::commands::output::without_formula;
 use crate::commands::recorded_run::read_lines;
-use crate::commands::report::{self, Exit};
+use crate::output::{self, Exit, without_formula};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
@@ -101,7 +100,7 @@ fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::R
     })?;
     writer.finish().with_context(|| format!("cannot write {name}"))?;
     for problem in problems {
-        report::print_error(&Text::new(format!("the recording: {problem}")));
+        output::print_error(&Text::new(format!("the recording: {problem}")));
     }
     Ok(Exit::Success.into())
 }

@@ -18,8 +18,9 @@ use crate::app::unknown_processes;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent};
 use crate::commands::replace_program::replace_program;
-use crate::commands::report::{self, Exit, HostState, ReadOptions, gpu_ids};
+use crate::commands::report::{self, HostState, ReadOptions, gpu_ids};
 use crate::model::{self, HostModel, Total};
+use crate::output::{self, Exit};
 use crate::protocol::snapshot::{Cause, Gpu, GpuUuid, Missing, Reading, SharedMemory, Snapshot, Trouble, Use};
 use crate::source::{self, Source};
 
@@ -63,15 +64,15 @@ pub struct FreeOptions {
 /// When no agent can be started, or the standard output cannot be written.
 pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
     if options.only_ids && options.read.sources.len() > 1 {
-        report::print_error(&Text::new("--ids names no host: leave it out, or give one --via only"));
+        output::print_error(&Text::new("--ids names no host: leave it out, or give one --via only"));
         return Ok(Exit::Usage.into());
     }
     let found = find(options);
     match (&found, options.command.split_first()) {
         (Ok(Ok(found)), Some((program, arguments))) => return run_on(program, arguments, &found.gpus),
-        (Ok(Ok(found)), None) if options.only_ids => report::print(format!("{}\n", found.gpus).as_bytes())?,
+        (Ok(Ok(found)), None) if options.only_ids => output::print(format!("{}\n", found.gpus).as_bytes())?,
         (Ok(Ok(FoundGpus { host, gpus, .. })), None) => {
-            report::print(format!("{host}{ORDER_VARIABLE}={BUS_ORDER} {VARIABLE}={gpus}\n").as_bytes())?;
+            output::print(format!("{host}{ORDER_VARIABLE}={BUS_ORDER} {VARIABLE}={gpus}\n").as_bytes())?;
         }
         (_, Some(_)) => {}
         (_, None) if options.only_ids => {}
@@ -80,7 +81,7 @@ pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
     Ok(match found? {
         Ok(_) => Exit::Success,
         Err((exit, reason)) => {
-            report::print_error(&Text::new(reason));
+            output::print_error(&Text::new(reason));
             exit
         }
     }
@@ -93,7 +94,7 @@ pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
 ///
 /// When the standard output cannot be written.
 pub fn print_no_gpu() -> anyhow::Result<()> {
-    report::print(format!("{VARIABLE}=\n").as_bytes())
+    Ok(output::print(format!("{VARIABLE}=\n").as_bytes())?)
 }
 
 /// Replaces this program by the command. Returns an exit code only if that fails.
@@ -257,7 +258,7 @@ impl FreeGpuSearch<'_> {
     fn warn(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.has_warned, true) {
             let words = "no GPU is locked, so another gputop free may choose the same one";
-            report::print_error(&Text::new(format!("{words}: {reason}")));
+            output::print_error(&Text::new(format!("{words}: {reason}")));
         }
     }
 

@@ -12,15 +12,14 @@ use std::process::ExitCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::app::labels::tensors;
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::base::units::Bytes;
-use crate::commands::output::{self, StyledText, TextStyle};
 use crate::commands::private_folder::state_folder;
-use crate::commands::report::table::{self, Heading};
-use crate::commands::report::{self, Exit};
+use crate::output::labels::tensors;
+use crate::output::table::{self, Heading};
+use crate::output::{self, Exit, StyledText, TextStyle};
 use crate::protocol::snapshot::{AllocationLines, ProbeDevice, TensorGroup, TensorLeak, TrainingSteps};
 
 /// The most reports that are read, and the most bytes of one: the probe keeps 50 of a quarter MiB.
@@ -149,7 +148,7 @@ pub fn run(options: &OomsOptions) -> anyhow::Result<ExitCode> {
     });
     table::rows(&mut text, terminal::width(), &COLUMNS, cells);
     text.push_str("gputop explain --last describes the latest\n");
-    report::print(if options.ascii { table::ascii(&text) } else { text }.as_bytes())?;
+    output::print(if options.ascii { table::ascii(&text) } else { text }.as_bytes())?;
     Ok(Exit::Success.into())
 }
 
@@ -171,7 +170,7 @@ pub(crate) fn explain_last(options: &OomsOptions) -> anyhow::Result<ExitCode> {
     if options.json {
         output::print_json(&to_json(&path, &report))?;
     } else {
-        report::print(describe(&path, &report, TextStyle::of_stdout(options.ascii)).as_bytes())?;
+        output::print(describe(&path, &report, TextStyle::of_stdout(options.ascii)).as_bytes())?;
     }
     Ok(Exit::Success.into())
 }
@@ -179,7 +178,7 @@ pub(crate) fn explain_last(options: &OomsOptions) -> anyhow::Result<ExitCode> {
 fn none() -> ExitCode {
     let place = folder().map_or_else(String::new, |folder| format!(" in {}", folder.display()));
     let words = format!("no program of `gputop run` has run out of GPU memory: there is no report{place}");
-    report::print_error(&Text::new(words));
+    output::print_error(&Text::new(words));
     Exit::Nothing.into()
 }
 

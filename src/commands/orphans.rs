@@ -13,12 +13,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::unseen_processes::UnseenProcesses;
-use crate::app::{labels, unknown_processes};
+use crate::app::unknown_processes;
 use crate::base::units::Bytes;
-use crate::commands::output::{self, TextStyle};
-use crate::commands::report::table::{self, Heading, cell};
-use crate::commands::report::{self, Exit, HostState, ReadOptions, gpu_ids};
+use crate::commands::report::{self, HostState, ReadOptions, gpu_ids};
 use crate::model::{HostModel, RetainedMemory, Total, UnaccountedMemory, Verdict, VerdictKind};
+use crate::output::table::{self, Heading, cell};
+use crate::output::{self, Exit, TextStyle, labels};
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
 
 /// Which orphans to list, and how to write them.
@@ -59,7 +59,7 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
     let HostState { name, trouble, .. } = host;
     let names_host = hosts.len() > 1;
     if let Some(trouble) = trouble {
-        report::print_error(&report::sentence_on(host, trouble));
+        output::print_error(&report::sentence_on(host, trouble));
     }
     let Some((model, snapshot)) = host.seen else { return Ok(Exit::Error) };
     let found = FoundOrphans::of(model, snapshot, options.user.as_deref(), &options.ids, trouble.is_none());
@@ -73,7 +73,7 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
         let style = TextStyle::of_stdout(options.ascii);
         let heading = if names_host { format!("{name}:\n") } else { String::new() };
         let text = heading + &found.text(style.bold);
-        report::print(if style.ascii { table::ascii(&text.replace('≥', ">=")) } else { text }.as_bytes())?;
+        output::print(if style.ascii { table::ascii(&text.replace('≥', ">=")) } else { text }.as_bytes())?;
     }
     Ok(found.exit())
 }

@@ -26,7 +26,8 @@ use self::nvidia_smi_exit::NvidiaSmiExit;
 pub use self::process_monitor::MonitorColumns;
 use crate::app::unknown_processes;
 use crate::base::text::Text;
-use crate::commands::report::{self, ChosenProcesses, Exit, ReadOptions, gpu_ids};
+use crate::commands::report::{self, ChosenProcesses, ReadOptions, gpu_ids};
+use crate::output::{self, Exit};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL, SHORTEST_LOOP};
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
 use crate::source::Source;
@@ -101,12 +102,12 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         Ok(fields) => fields,
         Err(sentence) if options.caller == Caller::NvidiaSmi => return refuse_as_nvidia_smi(&sentence),
         Err(sentence) => {
-            report::print_error(&Text::new(sentence));
+            output::print_error(&Text::new(sentence));
             return Ok(Exit::Usage.into());
         }
     };
     if let Some(Query::Help(table)) = options.query {
-        report::print(table.help().as_bytes())?;
+        output::print(table.help().as_bytes())?;
         return Ok(Exit::Success.into());
     }
     let only = wanted_readings(options, &fields);
@@ -161,15 +162,15 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         if is_first {
             unknown_ids = gpu_ids::unknown(&[snapshot], &options.ids);
             if !unknown_ids.is_empty() {
-                report::print_error(&gpu_ids::no_such_gpu(&unknown_ids));
+                output::print_error(&gpu_ids::no_such_gpu(&unknown_ids));
             }
             let of_gpus =
                 snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, &gpus)).filter_map(|gpu| gpu.trouble.as_ref());
-            of_gpus.for_each(|trouble| report::print_error(&trouble.sentence));
+            of_gpus.for_each(|trouble| output::print_error(&trouble.sentence));
             // The sentence about a trouble names the call.
             let is_asked = |gpu: &&Gpu| has_processes && gpu.trouble.is_none() && is_of_one(gpu, &gpus);
             for sentence in unknown_processes::sentences(snapshot.gpus.iter().filter(is_asked)) {
-                report::print_error(&Text::new(sentence));
+                output::print_error(&Text::new(sentence));
             }
         }
         let text = answer(snapshot, &gpus, options, &fields, is_first);
@@ -189,13 +190,13 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     match (options.caller, reason) {
         (Caller::NvidiaSmi, _) if is_usage => Ok(Exit::Success.into()),
         (Caller::NvidiaSmi, reason) => {
-            report::print(as_nvidia_smi.sentence.as_bytes())?;
-            reason.filter(|_| as_nvidia_smi.sentence.is_empty()).iter().for_each(report::print_error);
+            output::print(as_nvidia_smi.sentence.as_bytes())?;
+            reason.filter(|_| as_nvidia_smi.sentence.is_empty()).iter().for_each(output::print_error);
             let code = if unknown_ids.is_empty() { as_nvidia_smi.code } else { NvidiaSmiExit::NO_DEVICE };
             Ok(code.into())
         }
         (Caller::Gputop, reason) => {
-            reason.iter().for_each(report::print_error);
+            reason.iter().for_each(output::print_error);
             Ok(exit.into())
         }
     }
@@ -207,7 +208,7 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
 ///
 /// When the standard output is closed.
 pub fn refuse_as_nvidia_smi(sentence: &str) -> anyhow::Result<ExitCode> {
-    report::print(format!("{sentence}\n").as_bytes())?;
+    output::print(format!("{sentence}\n").as_bytes())?;
     Ok(Exit::Usage.into())
 }
 
@@ -223,7 +224,7 @@ struct QueryOutput<'a> {
 
 impl QueryOutput<'_> {
     fn put(&mut self, text: &str) -> anyhow::Result<()> {
-        let Some(path) = self.path else { return report::print(text.as_bytes()) };
+        let Some(path) = self.path else { return Ok(output::print(text.as_bytes())?) };
         let context = || format!("cannot write {}", path.display());
         let file = match &mut self.file {
             Some(file) => file,

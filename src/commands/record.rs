@@ -16,9 +16,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::recorder_note::OwnNote;
 use super::recording_output::RecordingOutput;
-use super::report::{Exit, block_on, print_error};
+use super::report::block_on;
 use crate::base::text::Text;
 use crate::model::{Fleet, HostLabel};
+use crate::output::{Exit, print_error};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;

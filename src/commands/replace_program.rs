@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use crate::base::text::Text;
-use crate::commands::report;
+use crate::output;
 
 /// Replaces this program by the command. Returns only if that fails, with the exit code of a shell.
 pub(super) fn replace_program(command: &mut Command) -> ExitCode {
@@ -13,6 +13,6 @@ pub(super) fn replace_program(command: &mut Command) -> ExitCode {
     const NOT_FOUND: u8 = 127;
     const NOT_RUNNABLE: u8 = 126;
     let error = command.exec();
-    report::print_error(&Text::new(format!("cannot run {}: {error}", command.get_program().display())));
+    output::print_error(&Text::new(format!("cannot run {}: {error}", command.get_program().display())));
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE })
 }

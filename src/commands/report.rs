@@ -6,12 +6,11 @@
 mod chosen_processes;
 pub(crate) mod gpu_ids;
 mod plain;
-pub(crate) mod table;
+mod table;
 mod watch;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -27,38 +26,11 @@ use crate::base::terminal;
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::model::HostModel;
+use crate::output::table::{ascii, command};
+use crate::output::{Exit, print, print_error};
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{ArgvDelay, Cause, Failure, Gpu, Identity, ProcessId, ProcessNames, Snapshot};
-
-/// The exit code of the program. Signals end it with 128 and their number, a bug with 101.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// The command succeeded, and everything that it needed could be read.
-    Success = 0,
-    /// The command failed; the standard error says why.
-    Error = 1,
-    /// The command line or the configuration file is invalid.
-    Usage = 2,
-    /// The host has no NVIDIA driver, or the driver does not respond.
-    NoDriver = 3,
-    /// The driver finds no GPU.
-    NoGpu = 4,
-    /// A GPU or a reading failed, or the time was up.
-    Partial = 5,
-    /// `gputop explain` found no message, `gputop analyze` no series, or no GPU has the given ID.
-    Nothing = 6,
-    /// `gputop orphans` found orphans.
-    Found = 10,
-    /// `gputop free` found too few GPUs.
-    NoneFree = 11,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
-    }
-}
 
 impl Exit {
     /// Returns the exit code for a snapshot. `is_all` says whether the snapshot is complete.
@@ -74,12 +46,6 @@ impl Exit {
             None if !is_all || !failed(snapshot).is_empty() => Self::Partial,
             None => Self::Success,
         }
-    }
-
-    /// Returns the exit code of several hosts: their common one if they agree, else that of a partial report.
-    pub(crate) fn combined(exits: &[Self]) -> Self {
-        let first = exits.first().copied().unwrap_or(Self::Error);
-        if exits.iter().all(|exit| *exit == first) { first } else { Self::Partial }
     }
 }
 
@@ -293,7 +259,7 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
             ReportFormat::Plain => plain::format(&reports, &unreached),
             _ => table::format(&reports, &unreached, terminal::width(), &options.columns),
         };
-        out = if options.ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
+        out = if options.ascii { ascii(&text).into_bytes() } else { text.into_bytes() };
         if options.every.is_some() {
             out.push(b'\n');
         }
@@ -310,33 +276,17 @@ pub(crate) fn sentence_on(host: &HostState<'_>, sentence: &Text) -> Text {
     if host.must_be_named { Text::new(format!("{}: {sentence}", host.name)) } else { sentence.clone() }
 }
 
-/// Writes a report to the standard output.
-///
-/// # Errors
-///
-/// When the standard output is closed.
-pub(crate) fn print(out: &[u8]) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(out)?;
-    Ok(stdout.flush()?)
-}
-
 /// Adds the user and the command to each GPU process, so that `jq` needs no join.
 fn with_names(mut snapshot: Snapshot) -> Snapshot {
     let mut gpus = std::mem::take(&mut snapshot.gpus);
     for gpu_process in gpus.iter_mut().flat_map(|gpu| &mut gpu.processes) {
         gpu_process.names = snapshot.process(gpu_process.process).map(|process| {
             let user = process.facts.user.clone().ok();
-            Box::new(ProcessNames { user, command: table::command(process).into() })
+            Box::new(ProcessNames { user, command: command(process).into() })
         });
     }
     snapshot.gpus = gpus;
     snapshot
-}
-
-/// Prints a sentence to the standard error.
-pub fn print_error(reason: &Text) {
-    let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {reason}");
 }
 
 /// Returns whether every process of the host has been scanned.

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use super::probe_files;
 use super::replace_program::replace_program;
 use crate::base::text::Text;
-use crate::commands::report;
+use crate::output::{Exit, print_error};
 
 /// Names the folder of the probe for gputop itself: a program that has this variable and not the folder in `PYTHONPATH` has
 /// dropped the latter.
@@ -32,7 +32,7 @@ pub struct RunOptions {
 ///
 /// Returns only if the command cannot be started.
 pub fn run(options: &RunOptions) -> ExitCode {
-    let [program, arguments @ ..] = options.command.as_slice() else { return report::Exit::Usage.into() };
+    let [program, arguments @ ..] = options.command.as_slice() else { return Exit::Usage.into() };
     let mut command = Command::new(program);
     command.args(arguments);
     if env::var_os(SWITCH_VARIABLE).is_none_or(|switch| switch != "0") {
@@ -41,7 +41,7 @@ pub fn run(options: &RunOptions) -> ExitCode {
                 command.env(PATH_VARIABLE, with_first(&folder, env::var_os(PATH_VARIABLE).as_deref()));
                 command.env(FOLDER_VARIABLE, folder);
             }
-            Err(why) => report::print_error(&Text::new(format!("the program runs without gputop's probe: {why}"))),
+            Err(why) => print_error(&Text::new(format!("the program runs without gputop's probe: {why}"))),
         }
     }
     replace_program(&mut command)

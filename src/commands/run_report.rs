@@ -25,7 +25,8 @@ use crate::base::terminal;
 use crate::base::text::Text;
 use crate::commands::diff::RunComparison;
 use crate::commands::recorded_run::{HostRun, ProcessKey, RecordedRun, RunRange, fold};
-use crate::commands::report::{self, Exit, ReadOptions};
+use crate::commands::report::ReadOptions;
+use crate::output::{self, Exit};
 
 /// The most processes of a host that have a plot of their own.
 const MOST_PLOTS: usize = 64;
@@ -110,7 +111,7 @@ pub(crate) fn run(options: &RunReportOptions) -> anyhow::Result<ExitCode> {
         RunReportFormat::Markdown => markdown::document(&content),
     };
     match &options.output {
-        None => report::print(written.as_bytes())?,
+        None => output::print(written.as_bytes())?,
         Some(path) => {
             let name = Text::new(path.as_os_str().as_encoded_bytes());
             fs::write(path, written).with_context(|| format!("cannot write {name}"))?;

@@ -8,12 +8,12 @@ use serde_json::json;
 use strum::VariantArray;
 
 use super::probed_process::{self, ProbedProcess};
-use crate::app::labels::{self, tensors};
 use crate::base::terminal;
 use crate::base::units::Bytes;
-use crate::commands::output;
-use crate::commands::report::table::{self, Heading};
-use crate::commands::report::{self, Exit, ReadOptions};
+use crate::commands::report::ReadOptions;
+use crate::output::labels::{self, tensors};
+use crate::output::table::{self, Heading};
+use crate::output::{self, Exit};
 use crate::protocol::snapshot::{ProbeReport, Process, TensorGroup};
 
 /// Which tensors to list, and how.
@@ -64,7 +64,7 @@ pub fn run(options: &TensorsOptions) -> anyhow::Result<ExitCode> {
     match found {
         Ok((process, report)) => print(options, &process, report)?,
         Err(why) => {
-            report::print_error(&why);
+            output::print_error(&why);
             return Ok(Exit::Nothing.into());
         }
     }
@@ -81,12 +81,12 @@ fn print(options: &TensorsOptions, process: &Process, mut report: ProbeReport) -
     report.groups.retain(is_wanted);
     if options.json {
         let (pid, start_ticks) = (process.id.pid, process.id.start_ticks);
-        return output::print_json(&json!({
+        return Ok(output::print_json(&json!({
             "pid": pid, "start_ticks": start_ticks, "command": table::command(process), "report": report,
-        }));
+        }))?);
     }
     let text = text(process, &report, terminal::width());
-    report::print(if options.ascii { table::ascii(&text) } else { text }.as_bytes())
+    Ok(output::print(if options.ascii { table::ascii(&text) } else { text }.as_bytes())?)
 }
 
 fn sort(groups: &mut [TensorGroup], order: TensorOrder) {

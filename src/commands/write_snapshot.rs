@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use super::probed_process;
 use crate::base::text::Text;
-use crate::commands::report::{self, Exit, ReadOptions};
+use crate::commands::report::ReadOptions;
+use crate::output::{self, Exit};
 use crate::protocol::command::{Command, ProbeRequest};
 use crate::protocol::reply::Outcome;
 
@@ -65,13 +66,13 @@ pub fn run(options: &SnapshotOptions) -> anyhow::Result<ExitCode> {
     let (path, bytes) = match found {
         Ok(written) => written,
         Err(why) => {
-            report::print_error(&Text::new(format!("no snapshot: {why}")));
+            output::print_error(&Text::new(format!("no snapshot: {why}")));
             return Ok(Exit::Error.into());
         }
     };
     let path = path.map_or_else(String::new, |path| path.to_string());
     let size = bytes.map_or_else(String::new, |bytes| format!(" ({bytes})"));
-    report::print(format!("{path}{size}: open it at https://docs.pytorch.org/memory_viz\n").as_bytes())?;
+    output::print(format!("{path}{size}: open it at https://docs.pytorch.org/memory_viz\n").as_bytes())?;
     Ok(Exit::Success.into())
 }
 

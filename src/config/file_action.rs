@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use crate::base::text::Text;
 use crate::cli::FileAction;
 use crate::commands::history;
-use crate::commands::report::{self, Exit};
 use crate::commands::{outline, recorder_note};
+use crate::output::{self, Exit};
 use crate::source::{RecordingReader, detached_gputop};
 
 /// The largest settings file in MiB. All settings together fit into a few KiB.
@@ -83,7 +83,7 @@ pub(crate) fn act(action: FileAction, path: &Path, from: Option<u64>) -> ExitCod
     let Err(error) = result.and_then(|text| io::stdout().write_all(text.as_bytes())) else {
         return Exit::Success.into();
     };
-    report::print_error(&Text::new(error.to_string()));
+    output::print_error(&Text::new(error.to_string()));
     if error.kind() == io::ErrorKind::NotFound { Exit::Nothing.into() } else { Exit::Error.into() }
 }
 

@@ -9,13 +9,14 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Clear, Padding, Paragraph, Widget, Wrap};
 
 use super::theme::Theme;
+use crate::app::App;
 use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage, Successor};
-use crate::app::labels::{self, word};
 use crate::app::layout::Area;
-use crate::app::{App, cut, wrap};
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
 use crate::model::{HostModel, HostProcess, Returned, Verdict};
+use crate::output::labels::{self, word};
+use crate::output::text_wrap::{cut, wrap};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Process, State};
 

@@ -16,11 +16,11 @@ use super::theme::{Fill, Theme};
 use crate::app::columns::{Align, ListColumn, fitting};
 use crate::app::gpu_columns::{GpuColumn, MEMORY_WIDTH, WIDEST_FOR_GPUS};
 use crate::app::gpu_list::{GpuRow, gpu_rows};
-use crate::app::labels::gpu_label;
 use crate::app::layout::Area;
 use crate::app::{App, List, gpu_cells, gpu_users};
 use crate::base::units::Elapsed;
 use crate::model::{Breakdown, Severity, health};
+use crate::output::labels::gpu_label;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Cause, Snapshot, Trouble};
 

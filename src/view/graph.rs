@@ -20,10 +20,10 @@ use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::App;
 use crate::app::graph::panel::{self, Panel};
-use crate::app::labels;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel, MemoryHistory};
+use crate::output::labels;
 
 /// The least width of a graph whose head says that it shows memory.
 const HEAD_WITH_MEMORY: u16 = 76;

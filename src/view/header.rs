@@ -10,11 +10,11 @@ use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::columns::Align;
 use crate::app::gpu_list::gpu_rows;
-use crate::app::labels::word;
 use crate::app::layout::Area;
 use crate::app::{App, silence_words};
 use crate::base::units::{Bytes, Percent};
 use crate::model::{Fleet, HostModel, Severity, Verdict};
+use crate::output::labels::word;
 use crate::protocol::snapshot::{Reading, Snapshot};
 
 /// The least width of the host's name beside warnings.

@@ -13,7 +13,6 @@ use super::rect;
 use super::theme::{Fill, Theme};
 use crate::app::columns::{Align, ListColumn};
 use crate::app::gpu_list::gpu_rows;
-use crate::app::labels::{gpu_labels, word};
 use crate::app::layout::Area;
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::ProcessColumn;
@@ -21,6 +20,7 @@ use crate::app::process_widths::{MEMORY, ProcessWidths};
 use crate::app::{App, List, rows, silence_words, unread_stats};
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, HostGpu, HostProcess, ProcessTotal, Total, UnaccountedMemory};
+use crate::output::labels::{gpu_labels, word};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Identity, ProcessId, Snapshot};
 

@@ -71,8 +71,8 @@ sleep_as('starter')
     recorder.end(Signal::TERM);
     // The verdicts in a checkpoint are those of the recorder, which did not know the launchers.
     let without_checkpoints = lines(&recording).into_iter().filter(|line| line["kind"] != "checkpoint");
-    let text: String = without_checkpoints.map(|line| format!("{line}\n")).collect();
-    fs::write(&recording, text).expect("/tmp has room");
+    let texts: Vec<String> = without_checkpoints.map(|line| line.to_string()).collect();
+    fs::write(&recording, texts.join("\n") + "\n").expect("/tmp has room");
     let outline = |host: &Host| run(host.gputop(["file-action", "outline", "--"]).arg(&recording)).text();
     assert!(!outline(&host).contains("\"orphan "), "{}", outline(&host));
     fs::create_dir_all(host.path("config/gputop")).expect("/tmp has room");

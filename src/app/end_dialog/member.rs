@@ -59,7 +59,7 @@ impl Member {
         let gpus = places.iter().map(|at| {
             let gpu = &snapshot.gpus[*at];
             let name = gpu.facts.name.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-            (crate::app::labels::gpu_label(gpu), name)
+            (crate::output::labels::gpu_label(gpu), name)
         });
         let parent = parent_of(&process, snapshot).cloned();
         let (has_twin, ran) = (has_twin(&process, snapshot), argv_of(&process));

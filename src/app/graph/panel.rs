@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use super::GraphView;
 use super::scale::Scale;
-use crate::app::labels::growth::is_close;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Forecast, GpuOrProcess, HostModel, HostSubject, MemoryPart, MinMax, Rate, Window};
+use crate::output::labels::growth::is_close;
 
 pub(super) const TWO_GRAPHS: u16 = 150;
 

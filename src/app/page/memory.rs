@@ -1,9 +1,9 @@
 //! The breakdown of GPU memory on the page of a process or a GPU: a bar, and lines that add up.
 
 use super::{PageLine, Writer};
-use crate::app::labels;
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, HostModel, MemoryPart, ReservedMemory, with_instances};
+use crate::output::labels;
 use crate::protocol::snapshot::{AllocatorUnreadable, DeviceAllocator, Gpu, Process, Reading, Snapshot};
 
 /// The most bytes that CUDA and its libraries take of each GPU without the program asking for memory.

@@ -2,8 +2,8 @@
 
 use super::{PageLine, Writer};
 use crate::app::news;
-use crate::app::text_wrap::wrap_and_cut;
 use crate::model::{Fleet, NewsKind, Severity};
+use crate::output::text_wrap::wrap_and_cut;
 use crate::protocol::host_key::HostKey;
 
 /// An item of the news: its host, and its number there.

@@ -2,11 +2,11 @@
 
 use super::memory::{self, amounts, signed};
 use super::{PageLine, Writer, probe_task};
-use crate::app::labels::{self, tensors};
 use crate::app::probe_task::AskedTask;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{HostModel, TensorLayer};
+use crate::output::labels::{self, tensors};
 use crate::protocol::snapshot::{
     AllocatorUnreadable, ProbeDevice, ProbeMissing, ProbeReport, Process, Snapshot, TensorCategory, TensorGroup,
     TensorLeak,

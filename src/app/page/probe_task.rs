@@ -2,9 +2,9 @@
 
 use super::memory::{amounts, signed};
 use super::{PageLine, ProcessTopic, Writer};
-use crate::app::labels::tensors;
 use crate::app::probe_task::{AskedTask, ProbeTask, STEPS_OF_LINES, STEPS_OF_PEAK, TaskProgress};
 use crate::base::units::Bytes;
+use crate::output::labels::tensors;
 use crate::protocol::command::ProbeRequest;
 use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{LineMemory, PeakParts, ProbeAnswer, ProbeReport};

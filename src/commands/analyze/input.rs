@@ -10,14 +10,14 @@ use super::log::LogReader;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::commands::compressed_log::{self, OpenLog, ZSTD};
-use crate::commands::report;
+use crate::output;
 use crate::source::RecordingReader;
 
 /// Reads the standard input to its end.
 pub(super) fn read_stdin(log: &mut LogReader) -> io::Result<()> {
     let input = io::stdin();
     if input.is_terminal() {
-        report::print_error(&Text::new("paste the log, then press Enter and Ctrl-D"));
+        output::print_error(&Text::new("paste the log, then press Enter and Ctrl-D"));
     }
     read(input.lock(), "standard input", 0, log)
 }
@@ -56,7 +56,7 @@ fn read_recording(path: &Path, name: &Text, log: &mut LogReader) -> io::Result<(
         log.line(&String::from_utf8_lossy(line));
     }
     for problem in reader.problems() {
-        report::print_error(&Text::new(format!("{name}: {problem}")));
+        output::print_error(&Text::new(format!("{name}: {problem}")));
     }
     Ok(())
 }
@@ -84,7 +84,7 @@ fn read_lines(mut input: impl BufRead, name: &str, size: u64, log: &mut LogReade
         let length = match read {
             // The log was still being written, or was copied in part: its beginning is as good.
             Err(error) if bytes_read > 0 && error.kind() == ErrorKind::UnexpectedEof => {
-                report::print_error(&Text::new(format!("{name} is cut off: its end is missing")));
+                output::print_error(&Text::new(format!("{name} is cut off: its end is missing")));
                 0
             }
             read => read?,

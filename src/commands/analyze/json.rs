@@ -10,8 +10,8 @@ use super::headline;
 use super::judged::{JudgedSeries, TimedVerdict};
 use super::log::{AnalyzedLog, LogProblem};
 use crate::base::text::Text;
-use crate::commands::output::advice_json;
 use crate::model::{on_growth, part_name};
+use crate::output::advice_json;
 
 /// Writes an object with all series and all files, one series after the other: together they may take much memory.
 pub(super) fn write(logs: &[(Text, AnalyzedLog)], mut out: impl Write) -> io::Result<()> {

@@ -5,8 +5,8 @@ use super::log::AnalyzedLog;
 use super::summary::SeriesRank;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::commands::output::StyledText;
 use crate::model::LeakVerdict;
+use crate::output::StyledText;
 
 /// Returns the command that describes each series, for a shell: `gputop analyze --all memory.csv`. Returns `--all` alone if the
 /// logs cannot be named in a short command.

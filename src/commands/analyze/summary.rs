@@ -8,8 +8,8 @@ use super::headline::{gpu_name, rate, share};
 use super::judged::JudgedSeries;
 use super::log_span::LogSpan;
 use super::series::LogSeries;
-use crate::commands::output::StyledText;
 use crate::model::LeakVerdict;
+use crate::output::StyledText;
 
 /// The worst that is said about a series, as the table counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,8 +8,8 @@ use super::picture;
 use super::summary::{self, SeriesRank};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::commands::output::{StyledText, TextStyle};
 use crate::model::{Evidence, GrowthPattern, LeakVerdict, describe_evidence, on_growth};
+use crate::output::{StyledText, TextStyle};
 
 /// Logs with more series begin with a table.
 const FEW_SERIES: usize = 4;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use crate::agent::diagnostics::HostSecrets;
 use crate::base::secrets::{FoundSecret, MASK, SecretRule};
 use crate::base::terminal::TerminalAbilities;
-use crate::commands::report::table::{self, Heading};
-use crate::commands::report::{self, Exit};
+use crate::output::table::{self, Heading};
+use crate::output::{self, Exit};
 
 /// Prints the list.
 ///
@@ -26,7 +26,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     }
     text.push_str(&summary(&host));
     let is_ascii = TerminalAbilities::from_env().ascii;
-    report::print(if is_ascii { table::ascii(&text) } else { text }.as_bytes())?;
+    output::print(if is_ascii { table::ascii(&text) } else { text }.as_bytes())?;
     Ok(Exit::Success.into())
 }
 

@@ -3,8 +3,8 @@
 use super::{CONTEXT, EstimateOptions, GpuKind, TrainingEstimate};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::commands::output::{StyledText, TextStyle};
-use crate::commands::report::table::{self, Heading};
+use crate::output::table::{self, Heading};
+use crate::output::{StyledText, TextStyle};
 
 /// The columns of GPUs.
 const GPU_COLUMNS: [Heading; 3] = [("GPU", false), ("MEMORY", true), ("LARGEST BATCH", true)];

@@ -14,8 +14,7 @@ use super::scan::RecoveredFailure;
 use super::text::MOST_UNKNOWN;
 use super::{ExplainedEvent, ExplainedMessage, LogSource, exact};
 use crate::base::units::Bytes;
-use crate::commands::output::advice_json;
-use crate::commands::report::table;
+use crate::output::{advice_json, table};
 use crate::protocol::snapshot::Snapshot;
 
 pub(super) fn to_json(events: &[ExplainedEvent<'_>], sources: &[LogSource], processes: &OtherProcesses) -> Value {

@@ -1,7 +1,7 @@
 //! Known errors in the forms in which programs print them, one log each.
 
 use super::tests::{explained, explained_text, find};
-use crate::commands::output::TextStyle;
+use crate::output::TextStyle;
 
 /// The causes, and logs that name them first.
 const LOGS: &[(&str, &str)] = &[

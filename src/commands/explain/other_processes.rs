@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use crate::app::labels;
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
-use crate::commands::report::{self, HostState, ReadOptions, table};
+use crate::commands::report::{self, HostState, ReadOptions};
 use crate::model::HostModel;
+use crate::output::{labels, table};
 use crate::protocol::snapshot::{Process, Snapshot};
 
 #[derive(Debug, Default)]

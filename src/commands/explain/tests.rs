@@ -16,7 +16,7 @@ use super::other_processes::OtherProcesses;
 use super::scan::{LogScanner, ScannedLog};
 use super::{LogSource, exact, json, text};
 use crate::base::units::Bytes;
-use crate::commands::output::TextStyle;
+use crate::output::TextStyle;
 
 pub(super) fn find(bytes: &[u8]) -> ScannedLog {
     let mut finder = LogScanner::default();

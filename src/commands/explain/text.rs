@@ -11,8 +11,8 @@ use super::scan::{RecoveredFailure, ScannedLog};
 use super::{ExplainedEvent, ExplainedMessage, LogSource, exact};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::commands::output::{StyledText, TextStyle};
 use crate::model::Advice;
+use crate::output::{StyledText, TextStyle};
 
 const INDENT: usize = 2;
 /// The most lines of a log that are shown because they state a failure in unknown words.

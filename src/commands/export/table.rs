@@ -2,7 +2,7 @@
 
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Percent, Watts};
-use crate::commands::report::table::command;
+use crate::output::table::command;
 use crate::protocol::snapshot::{Gpu, GpuProcess, Process, Snapshot};
 
 /// A column with its name.

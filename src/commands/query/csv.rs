@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use crate::base::time::local_time;
 use crate::base::units::Moment;
-use crate::commands::output::without_formula;
-use crate::commands::report::table;
+use crate::output::{table, without_formula};
 use crate::protocol::snapshot::{Cause, Gpu, GpuLoad, Missing, ProcessLoad, Snapshot};
 
 /// The columns before the readings.

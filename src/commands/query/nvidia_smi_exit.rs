@@ -1,7 +1,7 @@
 //! How nvidia-smi ends: its exit codes, as its manual lists them, and its sentences on the standard output.
 
 use crate::base::text::Text;
-use crate::commands::report::Exit;
+use crate::output::Exit;
 use crate::protocol::snapshot::{Cause, Gpu, Missing, Snapshot};
 
 /// An exit of nvidia-smi.

@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(processes.lines().skip(4).take(3).collect::<Vec<_>>(), expected, "{text}");
         // The list was not read, and the GPU answers: the exit code says nothing.
         for gpu in &host.gpus {
-            let exit = nvidia_smi_exit::of(crate::commands::report::Exit::Partial, &host, &[gpu], true);
+            let exit = nvidia_smi_exit::of(crate::output::Exit::Partial, &host, &[gpu], true);
             assert_eq!(exit.code, 0);
         }
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::decimated::{AmountSample, Decimated, Extremes, Mean};
 use super::memory_layer::{LayerAmounts, MemoryLayer, in_kib};
 use super::{LoadRange, ProcessKey, RunMemory};
-use crate::app::labels;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::model::{HostModel, ProcessTotal, short_name};
+use crate::output::labels;
 use crate::protocol::snapshot::{GpuUuid, ProbeReading, ProbeReport, Process, ProcessFacts};
 
 /// The most buckets of a curve of a process.

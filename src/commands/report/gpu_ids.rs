@@ -1,8 +1,8 @@
 //! The GPUs that `-i` chooses, by index, UUID or PCI address.
 
-use super::print_error;
 use super::watch::HostState;
 use crate::base::text::Text;
+use crate::output::print_error;
 use crate::protocol::snapshot::{Gpu, Snapshot};
 
 /// Whether one of the IDs is that of the GPU, or of the GPU that the instance is a part of. Without IDs, all are chosen.

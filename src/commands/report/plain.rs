@@ -3,11 +3,13 @@
 
 use std::fmt::Display;
 
-use super::{HostReport, table};
-use crate::app::{labels, unknown_processes, unread_stats};
+use super::HostReport;
+use crate::app::{unknown_processes, unread_stats};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent, Watts};
 use crate::model::{self, GpuOrProcess, HostModel, LeakVerdict, Verdict};
+use crate::output::labels;
+use crate::output::table::command;
 use crate::protocol::snapshot::{
     AllocatorUnreadable, Gpu, GpuProcess, Missing, Process, Reading, SharedMemory, Snapshot,
 };
@@ -104,7 +106,7 @@ fn process_sentence(model: &HostModel, snapshot: &Snapshot, gpu: &Gpu, gpu_proce
         describe(&gpu_process.memory),
         percent(gpu_process.sm),
         show(&|process| labels::elapsed(snapshot, process).map_or("unknown".to_owned(), |age| Elapsed(age).to_string())),
-        show(&table::command),
+        show(&command),
         process.and_then(|process| pytorch(snapshot, gpu, process, gpu_process.memory)).unwrap_or_default(),
         verdict.unwrap_or_default(),
         leak.unwrap_or_default(),

@@ -1,7 +1,6 @@
 //! The tables of a page, as text that both HTML and Markdown show.
 
 use super::words;
-use crate::app::labels::tensors;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::commands::diff::{Metric, RunComparison};
@@ -9,6 +8,7 @@ use crate::commands::recorded_run::{
     GpuRun, HeldMemory, HostRun, LeakFound, LoadRange, Mean, ProcessKey, ProcessRun, RunSubject,
 };
 use crate::model::Severity;
+use crate::output::labels::tensors;
 use crate::protocol::snapshot::TensorLeak;
 
 /// A table.

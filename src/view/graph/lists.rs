@@ -5,11 +5,11 @@ use ratatui::buffer::Buffer;
 use super::axes;
 use crate::app::App;
 use crate::app::columns::Align;
-use crate::app::labels;
 use crate::app::layout::Area;
 use crate::app::marks::{MarkLine, MarkedMemory};
 use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::model::{GpuOrProcess, HostModel, HostSubject};
+use crate::output::labels;
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 

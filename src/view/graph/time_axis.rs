@@ -5,10 +5,10 @@ use std::time::Duration;
 use ratatui::buffer::Buffer;
 
 use crate::app::graph::panel::Panel;
-use crate::app::labels::period;
 use crate::app::layout::Area;
 use crate::base::time::WallClock;
 use crate::base::units::{Elapsed, Moment};
+use crate::output::labels::period;
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 

@@ -4,10 +4,10 @@ use super::super::pen::Pen;
 use super::super::theme::Fill;
 use super::RowPainter;
 use crate::app::columns::Align;
-use crate::app::labels::{gpu_label, short};
 use crate::app::process_columns::ProcessColumn;
 use crate::app::process_widths::MEMORY;
 use crate::model::{HostGpu, HostModel};
+use crate::output::labels::{gpu_label, short};
 use crate::protocol::snapshot::ProcessId;
 
 pub(super) fn draw(pen: &mut Pen<'_>, painter: &RowPainter<'_>, gpu: &HostGpu) {

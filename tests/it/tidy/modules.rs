@@ -13,14 +13,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("agent", &["base", "protocol"]),
     ("source", &["base", "protocol"]),
     ("model", &["base", "protocol"]),
-    ("app", &["base", "model", "protocol"]),
-    ("view", &["app", "base", "model", "protocol"]),
-    ("tui", &["app", "base", "model", "protocol", "source", "view"]),
-    ("commands", &["agent", "app", "base", "model", "protocol", "source", "view"]),
-    ("cli", &["agent", "app", "base", "commands", "protocol", "source"]),
-    ("config", &["app", "base", "cli", "commands", "protocol", "source", "tui", "view"]),
-    ("lib", &["agent", "cli", "commands", "config", "protocol", "source", "tui"]),
-    ("main", &["base", "cli", "commands", "lib"]),
+    ("output", &["base", "model", "protocol"]),
+    ("app", &["base", "model", "output", "protocol"]),
+    ("view", &["app", "base", "model", "output", "protocol"]),
+    ("tui", &["app", "base", "model", "output", "protocol", "source", "view"]),
+    ("commands", &["agent", "app", "base", "model", "output", "protocol", "source", "view"]),
+    ("cli", &["agent", "app", "base", "commands", "output", "protocol", "source"]),
+    ("config", &["app", "base", "cli", "commands", "output", "protocol", "source", "tui", "view"]),
+    ("lib", &["agent", "cli", "commands", "config", "output", "protocol", "source", "tui"]),
+    ("main", &["base", "cli", "lib", "output"]),
 ];
 
 /// The only commands that may use the agent's code: the others ask an agent for what they need.

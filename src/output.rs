@@ -1,28 +1,36 @@
-//! Output that several commands share: wrapped text in a style, advice, JSON, cells of CSV.
+//! Words and shapes of what the program writes: exit codes, labels of GPUs and processes, tables, wrapped text in a style, advice,
+//! JSON, cells of CSV.
+
+mod exit;
+pub(crate) mod labels;
+pub(crate) mod table;
+pub(crate) mod text_wrap;
 
 use std::borrow::Cow;
 use std::fmt::Display;
+use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::app::wrap_figures;
+pub use self::exit::Exit;
+use self::text_wrap::wrap_figures;
+
 use crate::base::terminal::{self, TerminalAbilities};
-use crate::commands::report;
-use crate::commands::report::table;
+use crate::base::text::Text;
 use crate::model::Advice;
 
 /// How a text is written: its width, whether it is ASCII only, and whether it may be bold or dim.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TextStyle {
+pub(crate) struct TextStyle {
     /// The longest line, in terminal columns.
-    pub(super) width: usize,
-    pub(super) ascii: bool,
-    pub(super) bold: bool,
+    pub(crate) width: usize,
+    pub(crate) ascii: bool,
+    pub(crate) bold: bool,
 }
 
 impl TextStyle {
     /// Returns the style for the standard output.
-    pub(super) fn of_stdout(ascii: bool) -> Self {
+    pub(crate) fn of_stdout(ascii: bool) -> Self {
         /// Columns of lines in a file or a pipe.
         const WIDTH: usize = 100;
         Self {
@@ -34,7 +42,7 @@ impl TextStyle {
 
     /// Returns the style for the explanation of a log, which people read in mails and in reports of bugs: in a file or a pipe,
     /// lines are narrower.
-    pub(super) fn of_explanation(ascii: bool) -> Self {
+    pub(crate) fn of_explanation(ascii: bool) -> Self {
         /// Columns of lines in a file or a pipe.
         const WIDTH: usize = 80;
         Self { width: terminal::width().unwrap_or(WIDTH), ..Self::of_stdout(ascii) }
@@ -42,42 +50,42 @@ impl TextStyle {
 }
 
 /// A text that is written line by line.
-pub(super) struct StyledText {
+pub(crate) struct StyledText {
     text: String,
-    pub(super) style: TextStyle,
+    pub(crate) style: TextStyle,
 }
 
 impl StyledText {
-    pub(super) fn new(style: TextStyle) -> Self {
+    pub(crate) fn new(style: TextStyle) -> Self {
         Self { text: String::new(), style }
     }
 
     /// Adds a line without wrapping it.
-    pub(super) fn line(&mut self, line: impl Display) {
+    pub(crate) fn line(&mut self, line: impl Display) {
         self.text.push_str(&line.to_string());
         self.text.push('\n');
     }
 
     /// Adds an empty line, unless the text is empty or its last line is empty.
-    pub(super) fn gap(&mut self) {
+    pub(crate) fn gap(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with("\n\n") {
             self.text.push('\n');
         }
     }
 
     /// Adds lines that already end with a line break.
-    pub(super) fn lines(&mut self, lines: &str) {
+    pub(crate) fn lines(&mut self, lines: &str) {
         self.text.push_str(lines);
     }
 
     /// Adds a paragraph wrapped to the width. Lines after the first one are indented by `indent` columns.
-    pub(super) fn paragraph(&mut self, indent: usize, paragraph: impl Display) {
+    pub(crate) fn paragraph(&mut self, indent: usize, paragraph: impl Display) {
         for (number, line) in wrap_figures(&paragraph.to_string(), self.style.width, indent).iter().enumerate() {
             self.line(format_args!("{:indent$}{line}", "", indent = if number > 0 { indent } else { 0 }));
         }
     }
 
-    pub(super) fn heading(&mut self, heading: &str) {
+    pub(crate) fn heading(&mut self, heading: &str) {
         let (on, off) = if self.style.bold { ("\x1b[1m", "\x1b[22m") } else { ("", "") };
         for line in wrap_figures(heading, self.style.width, 0) {
             self.line(format_args!("{on}{line}{off}"));
@@ -85,7 +93,7 @@ impl StyledText {
     }
 
     /// Adds the numbered title of a piece of advice, and its paragraphs unless `brief`.
-    pub(super) fn advice(&mut self, number: usize, advice: &Advice, brief: bool) {
+    pub(crate) fn advice(&mut self, number: usize, advice: &Advice, brief: bool) {
         const INDENT: usize = 3;
         self.paragraph(INDENT, format_args!("{number}. {}", advice.title()));
         for paragraph in advice.paragraphs().iter().filter(|_| !brief) {
@@ -97,22 +105,38 @@ impl StyledText {
     }
 
     /// Returns the text, in ASCII if the style says so.
-    pub(super) fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         if self.style.ascii { table::ascii(&self.text) } else { self.text }
     }
 }
 
 /// Returns the JSON of pieces of advice, in order of likelihood. Their names never change.
-pub(super) fn advice_json(pieces: &[Advice]) -> Value {
+pub(crate) fn advice_json(pieces: &[Advice]) -> Value {
     let one = |advice: &Advice| json!({ "name": advice.name, "title": advice.title(), "text": advice.paragraphs().join("\n") });
     pieces.iter().map(one).collect()
 }
 
 /// Puts `'` before a text that a spreadsheet would take for a formula: names and commands come from outside.
-pub(super) fn without_formula(text: &str) -> Cow<'_, str> {
+pub(crate) fn without_formula(text: &str) -> Cow<'_, str> {
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}").into() } else { text.into() }
 }
 
-pub(super) fn print_json(value: &Value) -> anyhow::Result<()> {
-    report::print(format!("{value}\n").as_bytes())
+pub(crate) fn print_json(value: &Value) -> io::Result<()> {
+    print(format!("{value}\n").as_bytes())
+}
+
+/// Writes a report to the standard output.
+///
+/// # Errors
+///
+/// When the standard output is closed.
+pub(crate) fn print(out: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(out)?;
+    stdout.flush()
+}
+
+/// Prints a sentence to the standard error.
+pub fn print_error(reason: &Text) {
+    let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {reason}");
 }

@@ -22,7 +22,7 @@ pub(crate) fn wrap_figures(text: &str, width: usize, indent: usize) -> Vec<Strin
 }
 
 /// Wraps like [`wrap_figures`], and cuts words that are wider than a line.
-pub(super) fn wrap_and_cut(text: &str, width: usize, indent: usize) -> Vec<String> {
+pub(crate) fn wrap_and_cut(text: &str, width: usize, indent: usize) -> Vec<String> {
     break_lines(&bound(text), width, indent, true).into_iter().map(|line| line.replace(BOUND, " ")).collect()
 }
 
