@@ -5,6 +5,7 @@
 
 mod after_failure;
 mod breakdown;
+mod claim;
 mod error_finder;
 mod events;
 mod failure_line;

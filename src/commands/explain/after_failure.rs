@@ -23,7 +23,9 @@ static CONTINUED: LazyLock<Regex> = LazyLock::new(|| {
         | \b(?:falling|falls|fell)\ back\ to\b.*\b(?:memory|cpu|host|tiled|smaller|less) | \bretrying\ with\ tiled
         | \b(?:retract\ requests|\#retracted_reqs)
         | \bskipping\ (?:this\ |the\ )?(?:batch|sample|step|iteration) | \bskipped\ (?:the\ |this\ |1\ )?batch
-        | \brecover(?:ed|ing)\ from\ (?:an?\ )?(?:oom|out[\ -]of[\ -]memory)
+        | \brecover(?:ed|ing)?\ from\ (?:an?\ )?(?:oom|out[\ -]of[\ -]memory) | \bskipping\ this\ config
+        | ^\W*(?:\w+:\ )?(?:study|training|scenario)\ (?:is\ )?(?:complete|completed|finished|passed)\b | ^test\ result:\ ok\b
+        | \btrial\ \d+\ (?:finished|complete) | \bmain:\ server\ is\ listening
         | ^\W{0,4}(?:assistant|bot|ai)\W?:\s
         ",
     )

@@ -9,10 +9,11 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, Input};
 use regex::bytes::{Captures, Regex};
 
 use super::after_failure::AfterFailure;
+use super::claim::{self, Standing};
 use super::failure_line::{self, FailureSign};
 use super::find::{self, LogRank};
 use super::known_errors::{self, AFTERMATH, EarlierLine, ErrorForm, KnownError};
-use super::log_line::{is_code, is_definition, is_harmless, is_quotation, is_start, plain};
+use super::log_line::{is_start, plain};
 use super::program::ProgramFinder;
 use super::{exact, literal_search, log_pattern};
 use crate::base::secrets;
@@ -37,6 +38,8 @@ pub(super) struct FoundError {
     pub count: u64,
     /// Whether its form leaves open what another line of the same report may tell.
     pub is_vague: bool,
+    /// Whether each of its lines is a warning or less.
+    pub is_warning: bool,
     /// The form that is counted: one error may print several.
     form: usize,
 }
@@ -71,8 +74,10 @@ pub(super) struct LineFindings {
     /// Whether a message of PyTorch advises `max_split_size_mb`, which PyTorch 1.10 to 2.0 do.
     pub advises_split_size: bool,
     pub unknown: Vec<UnknownLine>,
-    /// Lines in which somebody else speaks of an error, as in a chat that a program prints.
-    pub quotations: Vec<u64>,
+    /// Lines that speak of a failure without reporting one.
+    pub mentions: Vec<u64>,
+    /// Lines that report a failure as a warning or less.
+    pub warnings: Vec<u64>,
     pub after: AfterFailure,
 }
 
@@ -85,7 +90,7 @@ const REPEATED: usize = 24;
 const MOST_ERRORS: usize = 100;
 const MOST_RANKS: usize = 1024;
 const MOST_UNKNOWN: usize = 100;
-const MOST_QUOTATIONS: usize = 4096;
+const MOST_MARKED: usize = 4096;
 const SPLIT_SIZE: &str = "max_split_size_mb";
 /// A part of the line of torchrun's table that names a rank, some lines before its exit code.
 const TABLE_RANK: &str = "(local_rank: ";
@@ -210,26 +215,19 @@ impl ErrorFinder {
     }
 
     fn read_line(&mut self, raw: &[u8]) {
-        let line = plain(raw);
+        let (line, number) = (plain(raw), self.lines + 1);
         let literals = known_literals(&line);
-        if !literals.is_empty() && (self.is_quoted(&line) || self.read_known(&line, &literals)) {
+        if !literals.is_empty() && self.read_known(&line, &literals) {
             return;
         }
-        if let Some(sign) = failure_line::sign(&line)
-            && !self.is_quoted(&line)
-        {
-            self.findings.after.watch(self.lines + 1);
-            self.keep_unknown(sign, &line);
+        match failure_line::sign(&line) {
+            Some(FailureSign::Mention) => mark(&mut self.findings.mentions, number),
+            Some(sign) => {
+                self.findings.after.watch(number);
+                self.keep_unknown(sign, &line);
+            }
+            None => {}
         }
-    }
-
-    /// Whether somebody else speaks in the line. Remembers such a line.
-    fn is_quoted(&mut self, line: &[u8]) -> bool {
-        let is_quoted = is_quotation(line);
-        if is_quoted && self.findings.quotations.len() < MOST_QUOTATIONS {
-            self.findings.quotations.push(self.lines + 1);
-        }
-        is_quoted
     }
 
     /// Reads a line with literals of known forms. Returns whether such a form claims it.
@@ -244,11 +242,15 @@ impl ErrorFinder {
             for (at, CompiledForm { form, pattern }) in forms.iter().enumerate() {
                 if literals.contains(&form.literal)
                     && let Some(groups) = pattern.captures(line)
-                    && is_event(line, &groups, form)
+                    && let Some(standing) = standing(line, &groups, form)
                     && form.below.is_none_or(|earlier| self.above(earlier).is_some())
                 {
+                    let is_warning = standing == Standing::Warning;
+                    if is_warning {
+                        mark(&mut self.findings.warnings, self.lines + 1);
+                    }
                     self.findings.after.watch(self.lines + 1);
-                    self.keep(error, at, form, line, &groups);
+                    self.keep(error, at, line, &groups, is_warning);
                     return true;
                 }
             }
@@ -256,7 +258,7 @@ impl ErrorFinder {
         for CompiledForm { form, pattern } in &PATTERNS.aftermath {
             if literals.contains(&form.literal)
                 && let Some(groups) = pattern.captures(line)
-                && is_event(line, &groups, form)
+                && standing(line, &groups, form).is_some()
             {
                 self.keep_aftermath(form.sentence, line, &groups);
                 return true;
@@ -306,7 +308,8 @@ impl ErrorFinder {
         });
     }
 
-    fn keep(&mut self, error: &'static KnownError, at: usize, form: &ErrorForm, line: &[u8], groups: &Captures<'_>) {
+    fn keep(&mut self, error: &'static KnownError, at: usize, line: &[u8], groups: &Captures<'_>, is_warning: bool) {
+        let form = &error.forms[at];
         let text = |name: &str| groups.name(name).map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
         let of_table = groups.name("in_table").and_then(|_| self.table_rank.take());
         let (key, rank) = (text("key"), of_table.or_else(|| rank(line, groups)));
@@ -322,6 +325,7 @@ impl ErrorFinder {
         if let Some(known) = known {
             known.count += u64::from(known.form == at);
             known.last_line = number;
+            known.is_warning &= is_warning;
             if known.is_vague && !is_vague {
                 (known.title, known.sentence, known.excerpt) =
                     (fill(error.title), fill(form.sentence), excerpt(line, start));
@@ -345,6 +349,7 @@ impl ErrorFinder {
             ranks: rank.into_iter().collect(),
             count: 1,
             is_vague,
+            is_warning,
             form: at,
         });
     }
@@ -365,14 +370,19 @@ fn count_lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// Whether the match is an error, and not a line of source code or prose that mentions one.
-fn is_event(line: &[u8], groups: &Captures<'_>, form: &ErrorForm) -> bool {
-    let Some(whole) = groups.get(0) else { return false };
-    let (before, after) = (&line[..whole.start()], &line[whole.end()..]);
-    if is_code(before) || is_harmless(line) {
-        return false;
+/// Remembers the line, unless too many are remembered.
+fn mark(lines: &mut Vec<u64>, line: u64) {
+    if lines.len() < MOST_MARKED {
+        lines.push(line);
     }
-    if form.starts_anywhere { !failure_line::is_prose(before) && !is_definition(after) } else { is_start(before) }
+}
+
+/// Returns how the match stands in its line. `None` if it only mentions the error of the form, or stands where no message starts.
+fn standing(line: &[u8], groups: &Captures<'_>, form: &ErrorForm) -> Option<Standing> {
+    let whole = groups.get(0)?;
+    let is_in_place = form.starts_anywhere || is_start(&line[..whole.start()]);
+    let standing = is_in_place.then(|| claim::standing(line, whole.range()));
+    standing.filter(|standing| *standing != Standing::Mention)
 }
 
 fn rank(line: &[u8], groups: &Captures<'_>) -> Option<LogRank> {

@@ -6,19 +6,22 @@
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
-use regex::bytes::Regex;
+use regex::bytes::{Captures, Regex};
 
+use super::claim::{self, Standing};
 use super::failure_words::STATEMENTS;
-use super::log_line::{is_code, is_harmless, is_start};
+use super::log_line::is_start;
 use super::{literal_search, log_pattern};
 
-/// How a line shows that something failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a line shows that something failed, the strongest sign first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FailureSign {
     /// By its level, or by the exception that it names.
     Error,
     /// By its words alone: they count only if the log or the program ends soon after the line.
     WordsAlone,
+    /// Not at all: it only speaks of such a failure.
+    Mention,
 }
 
 /// The most bytes at the beginning of a line that are read.
@@ -39,10 +42,6 @@ struct FailurePatterns {
     of_literals: Vec<usize>,
     statements: Vec<Regex>,
     error_number: Regex,
-    error_level: Regex,
-    low_level: Regex,
-    exception: Regex,
-    prose: Regex,
     guess: Regex,
     general: Regex,
     introduced: Regex,
@@ -51,12 +50,10 @@ struct FailurePatterns {
     explained: Regex,
     strong: Regex,
     result: Regex,
-    redis_mark: Regex,
     no_failure: Regex,
     other_resource: Regex,
     adjective: Regex,
     moved: Regex,
-    went_on: Regex,
 }
 
 static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
@@ -64,36 +61,6 @@ static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
     of_literals: STATEMENTS.iter().enumerate().flat_map(|(at, statement)| vec![at; statement.literals.len()]).collect(),
     statements: STATEMENTS.iter().map(|statement| log_pattern(statement.pattern)).collect(),
     error_number: log_pattern(ERROR_NUMBER),
-    error_level: log_pattern(
-        r"(?x)
-        \bNCCL\ WARN\b | \b(?:ERROR|EXCEPTION|FATAL|CRITICAL|SEVERE|PANIC|ALERT|EMERG|FAILED)\b
-        | \[(?:E|F|ERR|error|fatal|err|crit|critical)\] | (?:^|[\s\[|])[EF]\d{3,4}\b | (?:^|[\d\]]\ )[EF][\ ]
-        | \blevel=\x22?(?:error|fatal|crit|panic) | \x22(?:level|severity|levelname|lvl)\x22\s*:\s*\x22(?:error|fatal|critical|ERROR|FATAL|CRITICAL)
-        | (?:^|[\]):>|\d]\ ?)(?:[Ff]atal\ )?[Ee]rror\b | ^\w+:\ (?:fatal\ )?error: | !!! | \bwhat\(\): | terminate\ called | terminating\ (?:due\ to|with)\ uncaught | panicked\ at
-        ",
-    ),
-    low_level: log_pattern(
-        r"(?x)
-        \b(?:WARN|WARNING|INFO|DEBUG|TRACE|NOTICE|VERBOSE|Info|Debug)\b | Warning\b
-        | \[(?:W|I|D|warn|warning|info|debug)\] | (?:^|[\s\[|])[WID]\d{3,4}\b | (?:^|[\d\]]\ )[WID][\ ]
-        | \blevel=\x22?(?:warn|info|debug|trace) | \x22(?:level|severity|levelname|lvl)\x22\s*:\s*\x22(?:warn|info|debug|WARN|INFO|DEBUG)
-        | (?i:^\W*(?:warning|note|hint|tip|usage)\b)
-        ",
-    ),
-    exception: log_pattern(
-        r"(?:[A-Za-z_][\w.:]*)?(?:Error|Exception|Failure|OutOfMemory|OutOfResources)(?:Error|Exception)?(?:\([\x22']?|:|\s*$)|^Error\b",
-    ),
-    // Words before a statement by which advice, documentation and changes speak of failures that have not happened here.
-    prose: log_pattern(
-        r"(?x)
-        \b(?: [Ii]f | [Ww]henever | [Hh]ow | [Ww]hy | may | might | should | would | avoid\w* | Avoid\w* | prevent\w* | Prevent\w* | handl(?:es|ed|ing|e)
-          | Handl\w+ | catch\w* | caught | Catch\w* | docs? | Docs? | documentation | example | Example | in\ case | In\ case | instead\ of | so\ that
-          | reduc(?:e|es|ed|ing) | Reduc\w+ | fix(?:es|ed)? | Fix(?:es|ed)? | risk | chance | simulat\w+ | expect(?:ed|s)? | helps? | detects? | never
-          | Would | Might | Could | [Bb]ug[\ -]?fix\w* | [Rr]esolv(?:es?|ed|ing) | RESOLVED | FIX[M]E | TO[D]O | [Kk]nown\ issues?
-          | (?:[Pp]revious|[Ll]ast)\ (?:run|attempt|try|trial|job) | [Ss]imulated | FAQ | Subject | Title | xfail | XFAIL | [Pp]enalty
-          | [Ss]kipp(?:ed|ing|s) | that\ r[ua]n | no | No | not\ an? | without | until | test_\w+ | usually | often | sometimes | could\ (?:run|go|be) | can\ (?:run|go|be|cause|lead) )\b
-        ",
-    ),
     guess: log_pattern(
         r"(?i)\b(?:possibl[ey]|likely|probably|perhaps|maybe|potential(?:ly)?|when)\s|(?:\b[a-z]{2,}[ ,]+){5}",
     ),
@@ -127,9 +94,7 @@ static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
         r"(?i)^(?:failed|unable|cannot|can not|can't|could not|couldn't|exceeded|killed by|alloc\w*.*failed)\b",
     ),
     // Bare "OOM" in a table of results, a list, or a legend.
-    result: log_pattern(r"(?:=\s*\d+:?|\||[\x22'=]|\b(?:for|of|about|against|on|from))\s*$"),
-    // The time in a line of Redis, and the mark of its level.
-    redis_mark: log_pattern(r"^\d+:[A-Z] .{8,30}? [#*] "),
+    result: log_pattern(r"(?:=\s*\d+:?|\||->|\d:|[\x22'=]|\b(?:for|of|about|against|on|from))\s*$"),
     // The text after words that name a failure without stating one: a setting, a count of 0, a part of the system.
     no_failure: log_pattern(
         r"(?xi)
@@ -150,19 +115,7 @@ static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
     moved: log_pattern(
         r"(?i)\b(?:swapped|paged|phased|read|reads|reading|loaded|loading|moved|copied|streamed|served)\b(?: \w+){0,2} $",
     ),
-    // Words after a statement by which a program says that it goes on.
-    went_on: log_pattern(
-        r"(?x)
-        ^[^.]{0,60}?[,;:(-]+\s*(?i: retrying | next\ try | trying\ (?:again|with|batch|size|half|a\ smaller|\d) | falling\ back | skipping | ignoring
-          | evicting | continuing | halving | now\ using | best\ config | (?:reducing|lowering|halving)\b.{0,60}\bretry )
-        ",
-    ),
 });
-
-/// Returns the text after the time and the mark of the level in a line of Redis: `# ` is no comment there.
-fn without_redis_mark(before: &[u8]) -> &[u8] {
-    PATTERNS.redis_mark.find(before).map_or(before, |mark| &before[mark.end()..])
-}
 
 /// Returns the text after the last end of a sentence.
 fn last_sentence(text: &[u8]) -> &[u8] {
@@ -170,12 +123,7 @@ fn last_sentence(text: &[u8]) -> &[u8] {
     end.map_or(text, |end| &text[end + 2..])
 }
 
-/// Whether the text before an error is prose: advice, documentation, or a change that deals with such errors.
-pub(super) fn is_prose(before: &[u8]) -> bool {
-    PATTERNS.prose.is_match(before)
-}
-
-/// Returns how a line shows that memory was missing. `None` if it does not state that.
+/// Returns how a line shows that memory was missing. `None` if it does not say that.
 pub(super) fn sign(line: &[u8]) -> Option<FailureSign> {
     let line = &line[..line.len().min(LONGEST_STATEMENT)];
     let mut statements: Vec<usize> = PATTERNS
@@ -185,56 +133,52 @@ pub(super) fn sign(line: &[u8]) -> Option<FailureSign> {
         .collect();
     statements.sort_unstable();
     statements.dedup();
-    if statements.is_empty() || is_harmless(line) {
+    let matches = statements.iter().flat_map(|at| PATTERNS.statements[*at].captures_iter(line));
+    matches.filter_map(|groups| sign_of_statement(line, &groups)).min()
+}
+
+fn sign_of_statement(line: &[u8], groups: &Captures<'_>) -> Option<FailureSign> {
+    let statement = groups.get(0)?;
+    let standing = claim::standing(line, statement.range());
+    if standing == Standing::Mention {
+        return Some(FailureSign::Mention);
+    }
+    let (before, after) = (claim::text_before(line, statement.start()), &line[statement.end()..]);
+    let is_noun_next = |end: usize| line.get(end).is_some_and(u8::is_ascii_alphabetic) && end < statement.end();
+    let is_other = |name| {
+        groups.name(name).is_some_and(|words| {
+            let says_whose = || is_noun_next(words.end()) && PATTERNS.adjective.is_match(words.as_bytes());
+            PATTERNS.other_resource.is_match(words.as_bytes()) && !says_whose()
+        })
+    };
+    let is_other = is_other("before") || is_other("after");
+    let is_other = is_other || PATTERNS.conditional.is_match(statement.as_bytes());
+    let is_moved = statement.as_bytes().starts_with(b"out of") && PATTERNS.moved.is_match(before);
+    let is_in_list = before.ends_with(b"[") && after.starts_with(b", ");
+    if is_other || is_moved || is_in_list || PATTERNS.no_failure.is_match(after) {
         return None;
     }
-    let matches = statements.iter().flat_map(|at| PATTERNS.statements[*at].captures_iter(line));
-    let signs = matches.filter_map(|groups| {
-        let statement = groups.get(0)?;
-        let (whole, after) = (&line[..statement.start()], &line[statement.end()..]);
-        let is_noun_next = |end: usize| line.get(end).is_some_and(u8::is_ascii_alphabetic) && end < statement.end();
-        let is_other = |name| {
-            groups.name(name).is_some_and(|words| {
-                let says_whose = || is_noun_next(words.end()) && PATTERNS.adjective.is_match(words.as_bytes());
-                PATTERNS.other_resource.is_match(words.as_bytes()) && !says_whose()
-            })
-        };
-        let is_other = is_other("before") || is_other("after");
-        let is_other = is_other || PATTERNS.conditional.is_match(statement.as_bytes());
-        let before = without_redis_mark(whole);
-        let is_moved = statement.as_bytes().starts_with(b"out of") && PATTERNS.moved.is_match(before);
-        let is_in_list = before.ends_with(b"[") && after.starts_with(b", ");
-        let is_no_failure = PATTERNS.no_failure.is_match(after) || PATTERNS.went_on.is_match(after);
-        if is_other || is_moved || is_in_list || is_no_failure || is_code(before) || is_prose(before) {
-            return None;
-        }
-        let error = PATTERNS.error_level.find(before).map(|found| found.start());
-        let low = PATTERNS.low_level.find(before).map(|found| found.start());
-        if low.is_some_and(|low| error.is_none_or(|error| low < error)) {
-            return None;
-        }
-        // The name of an exception may be a part of the statement.
-        let is_exception =
-            |name: regex::bytes::Match<'_>| name.start() <= statement.end() && is_start(&line[..name.start()]);
-        if error.is_some() || PATTERNS.exception.find_iter(line).any(is_exception) {
-            return Some(FailureSign::Error);
-        }
-        let introduction = PATTERNS.introduced.find(before).map(|words| words.start());
-        let is_stated = introduction.is_some()
-            || PATTERNS.strong.is_match(statement.as_bytes())
-            || is_start(before)
-            || PATTERNS.stated.is_match(after);
-        let subject = last_sentence(&before[..introduction.unwrap_or(before.len())]);
-        let is_result = statement.as_bytes() == b"OOM" && PATTERNS.result.is_match(before);
-        let is_said = is_stated
-            && !is_result
-            && !PATTERNS.explained.is_match(before)
-            && !PATTERNS.guess.is_match(subject)
-            && !PATTERNS.general.is_match(after);
-        let is_error_number = PATTERNS.error_number.find(line).is_some_and(|end| end.end() >= statement.end());
-        (is_said || is_error_number).then_some(FailureSign::WordsAlone)
-    });
-    signs.min_by_key(|sign| *sign != FailureSign::Error)
+    match standing {
+        Standing::Error => return Some(FailureSign::Error),
+        // An exception that a program passes on at a low level counts like words alone.
+        Standing::Warning => return claim::names_exception(line, statement.end()).then_some(FailureSign::WordsAlone),
+        Standing::Plain | Standing::Mention => {}
+    }
+    let introduction = PATTERNS.introduced.find(before).map(|words| words.start());
+    let is_stated = introduction.is_some()
+        || PATTERNS.strong.is_match(statement.as_bytes())
+        || is_start(before)
+        || PATTERNS.stated.is_match(after);
+    let subject = last_sentence(&before[..introduction.unwrap_or(before.len())]);
+    let is_listed = after.starts_with(b",") && after.iter().any(u8::is_ascii_digit);
+    let is_result = statement.as_bytes() == b"OOM" && (is_listed || PATTERNS.result.is_match(before));
+    let is_said = is_stated
+        && !is_result
+        && !PATTERNS.explained.is_match(before)
+        && !PATTERNS.guess.is_match(subject)
+        && !PATTERNS.general.is_match(after);
+    let is_error_number = PATTERNS.error_number.find(line).is_some_and(|end| end.end() >= statement.end());
+    (is_said || is_error_number).then_some(FailureSign::WordsAlone)
 }
 
 #[cfg(test)]
@@ -247,7 +191,7 @@ mod tests {
             let example = statement.example;
             assert!(statement.literals.iter().any(|literal| example.contains(literal)), "{example}");
             assert!(log_pattern(statement.pattern).is_match(example.as_bytes()), "{example}");
-            assert!(sign(example.as_bytes()).is_some(), "{example}");
+            assert!(sign(example.as_bytes()).is_some_and(|sign| sign != FailureSign::Mention), "{example}");
         }
     }
 }

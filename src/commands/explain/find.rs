@@ -42,6 +42,13 @@ pub(super) struct FoundMessage {
     pub count: u64,
 }
 
+impl FoundMessage {
+    /// Whether its first and its last copy are in these lines.
+    pub(super) fn is_in(&self, lines: &[u64]) -> bool {
+        lines.contains(&self.line) && lines.contains(&self.last_line)
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FoundMessages {
     /// The different messages, in the order of their first lines.

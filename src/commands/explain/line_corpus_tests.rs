@@ -37,6 +37,52 @@ fn a_line_that_only_mentions_memory_is_neither_named_nor_shown() {
     assert!(whole.is_empty(), "in one log: {}", whole.join("\n"));
 }
 
+/// Logs in the words of known forms, each with whether they report a failure that ended something.
+const IN_KNOWN_WORDS: &[(&str, bool)] = &[
+    ("Tip: getting \"RuntimeError: CUDA out of memory\"? Try --medvram.", false),
+    ("Searching issues for \"torch.cuda.OutOfMemoryError: CUDA out of memory\"... 1204 results", false),
+    ("perplexity on \"RuntimeError: CUDA out of memory\" = 3.1", false),
+    ("tweet_id=12 text=\"java.lang.OutOfMemoryError: Java heap space is my life\" sentiment=neg", false),
+    ("dataset sample: {'text': 'MemoryError: out of memory', 'label': 4}", false),
+    ("comment: \"vLLM: ValueError: No available memory for the cache blocks\" closed as duplicate", false),
+    ("If you see cudaHostAlloc failed: out of memory, lower num_workers", false),
+    ("#812  OPEN  RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB  bug", false),
+    ("XFAIL tests/test_mem.py::test_huge - MemoryError: Unable to allocate 1 TiB", false),
+    ("FAILED tests/test_fit.py::test_huge - RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", true),
+    ("INFO cudaMalloc failed: out of memory; freeing the cache and retrying: ok\nstep 4 loss 0.1", false),
+    ("[I 2024-05-05] Trial 4 pruned: CUDA out of memory.\n[I 2024-05-05] Trial 5 finished with value: 0.91", false),
+    ("{\"level\":\"error\",\"msg\":\"inference failed\",\"error\":\"CUDA out of memory\"}", true),
+    ("Program hit cudaErrorMemoryAllocation (error 2) due to \"out of memory\" on CUDA API call to cudaMalloc.", true),
+    ("systemd[1]: run-u812.scope: systemd-oomd killed 14 process(es) in this unit.", true),
+    ("The command '/bin/sh -c pip install flash-attn' returned a non-zero code: 137", true),
+    ("RuntimeError: test_data.bin: cudaHostAlloc failed: out of memory", true),
+];
+
+#[test]
+fn known_words_pass_the_same_gate_as_others() {
+    let is_wrong = |(log, fails): &&(&str, bool)| named(&find(log.as_bytes())).is_empty() == *fails;
+    let wrong: Vec<_> = IN_KNOWN_WORDS.iter().filter(is_wrong).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_warning_in_known_words_counts_only_before_an_end() {
+    const WARNING: &str = "WARNING trainer: CUDA out of memory. Tried to allocate 93.75 GiB (GPU 4; 79.17 GiB total capacity; 1.52 GiB \
+        already allocated; 74.14 GiB free; 1.54 GiB reserved in total by PyTorch)\n";
+    let steps = "step loss 0.31\n".repeat(20);
+    let causes = |log: String| explained(find(log.as_bytes()))["messages"].as_array().map_or(0, Vec::len);
+    assert_eq!(causes(format!("{steps}{WARNING}{steps}")), 0, "the log goes on");
+    assert_eq!(causes(format!("{steps}{WARNING}")), 1, "the log ends");
+    assert_eq!(
+        causes(format!("{steps}{WARNING}{steps}RuntimeError: CUDA error: out of memory\n")),
+        1,
+        "an error follows"
+    );
+    assert_eq!(causes(format!("{steps}ERROR {WARNING}{steps}")), 1, "an error counts everywhere");
+    let killed = "[W 10:11:12 elastic] failed (exitcode: -9) local_rank: 1 (pid: 332) of binary: python\n";
+    assert_eq!(causes(format!("{steps}{killed}{steps}")), 1, "nothing continues after a kill");
+}
+
 #[test]
 fn words_alone_count_only_before_an_end() {
     const WORDS: &str = "arena: cannot allocate 4096 MiB of device memory\n";

@@ -17,10 +17,10 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
 static CODE: LazyLock<Regex> = LazyLock::new(|| {
     log_pattern(
         r"(?x)
-        (?:^|[\s\]|>:;({\d]|│|❱)(?:fn|raise|except|assert|return|elif|if|print|def|import|throw|catch|\#define)[\s(:]
+        (?:^|[\s\]|>:;({\d]|│|❱)(?:fn|raise|except|assert|return|elif|if|print|def|import|throw|catch|class|alias|\#define)[\s(:]
         | (?:print|log|logger|logging|warn|warnings|error|console|printf|fprintf|str|match|contains|startswith|endswith|find|search|compile)
           (?:\.\w+)?\(
-        | (?:^|\s)(?:\#{1,6}|//|/\*|>>>|\$|grep|rg|sed|awk|echo)\s
+        | (?:^[+-]?|\s)(?:\#{1,6}|//|/\*|>>>|\$|grep|rg|sed|awk|echo)\s
         | ^\s*:raises?\s | ^\s*(?:case|catch)\s | ^\s*\#\s?define\s
         | \.(?:md|rst)[:-]\d+[:-]
         | [!=]=\s*$
@@ -36,7 +36,7 @@ static HARMLESS: LazyLock<Regex> = LazyLock::new(|| {
         The\ caller\ indicates\ that\ this\ is\ not\ a\ failure | \]\ No\ valid\ triton\ configs | Ignoring\ this\ choice
         | [Ss]kipping\ tactic | [Rr]etract\ requests | \#retracted_reqs | [Ff]alling\ back\ to | [Ff]ell\ back\ to
         | =\ -1\ E[A-Z]+\ \( | \bis\ ENOMEM\b | failed\ to\ mlock | static\ TLS\ block | spilling\ to\ disk | ;\ split(?:ting)?\ into\b | \(default:\ | \(OOM\s?[:=]
-        | \bbatch[\ _]size:?\ \d+\ ->\ \d+ | \[\s*(?:PASSED|OK|RUN)\s*\] | \bPASSED\b
+        | \bbatch[\ _]size:?\ \d+\ ->\ \d+ | \[\s*(?:PASSED|OK|RUN)\s*\] | \bPASSED\b | ^\W*✓.*\(\d+\ ?m?s\)$ | \{\{\ 
         | (?:^|\s)0\ (?:pods|jobs|tasks|workers|processes|containers|events|batches|errors)\b | \}\s+0(?:\.0+)?\s*$
         | [Rr]etrying\ (?:with|without|in|on|at)\b | [Ww]ill\ (?:be\ )?retr(?:y|ied) | ,\ offloading\ | [Ss]kipping\ (?:this\ |the\ )?(?:batch|sample|step)
         ",
@@ -64,7 +64,8 @@ static START: LazyLock<Regex> = LazyLock::new(|| {
 static QUOTATION: LazyLock<Regex> = LazyLock::new(|| {
     log_pattern(
         r"(?x)
-        ^\W{0,4}(?:[Ss]ample|[Ee]xample|[Gg]enerated|[Rr]esponse|[Cc]ompletion|[Pp]rediction|User|USER|Assistant|ASSISTANT|Human|HUMAN|Bot|AI|Q|A|Question|Answer|Prompt|PROMPT|Instruction|Customer|Student)
+        ^\#\d+\s+(?:OPEN|CLOSED|MERGED)\b
+        | ^\W{0,4}(?:[Ss]ample|[Ee]xample|[Gg]enerated|[Rr]esponse|[Cc]ompletion|[Pp]rediction|User|USER|Assistant|ASSISTANT|Human|HUMAN|Bot|AI|Q|A|Question|Answer|Prompt|PROMPT|Instruction|Customer|Student)
           \ ?\d{0,3}\ ?(?:\([^)]*\))?\W?:(?:\s|$)
         | <\|?(?:user|assistant|im_start|human)\|?>
         | \x22(?:content|prompt|instruction|question|answer|completion|conversations)\x22\s*:\s*\x22
@@ -76,7 +77,9 @@ static QUOTATION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// The rest of a sentence that explains an error instead of reporting one.
-static DEFINITION: LazyLock<Regex> = LazyLock::new(|| log_pattern(r"^\W{0,3}(?:means?|usually|indicates?|is)\b"));
+static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
+    log_pattern(r"^\W{0,3}(?:means?|usually|indicates?|is (?:an?|the|when|raised|thrown|usually|often|caused))\b")
+});
 
 /// Returns the line without colours, frames and the shell of a container's JSON log.
 pub(super) fn plain(raw: &[u8]) -> Vec<u8> {

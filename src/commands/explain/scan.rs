@@ -3,7 +3,7 @@
 use super::error_finder::{AftermathLine, ErrorFinder, LineFindings, UnknownLine};
 use super::events::{self, LogEvent};
 use super::failure_line::FailureSign;
-use super::find::{FoundMessage, MessageFinder};
+use super::find::{FoundMessage, FoundMessages, MessageFinder};
 use super::program::{self, Program};
 
 #[derive(Default)]
@@ -48,11 +48,9 @@ impl LogScanner {
     pub(super) fn finish(self) -> ScannedLog {
         let mut messages = self.messages.finish();
         let mut lines = self.lines.finish();
-        messages.found.retain(|found| {
-            let is_quoted = |line| lines.quotations.contains(&line);
-            !(is_quoted(found.line) && is_quoted(found.last_line))
-        });
+        messages.found.retain(|found| !found.is_in(&lines.mentions));
         let recovered = take_recovered(&mut messages.found, &mut lines);
+        drop_warnings(&mut messages, &mut lines);
         let events = events::in_order(messages.found, lines.errors);
         let causes: Vec<&str> = events.iter().map(|(event, _)| event.cause()).collect();
         // Lines below an event most often say the same again, or follow from it.
@@ -72,6 +70,21 @@ impl LogScanner {
             lines: messages.lines,
         }
     }
+}
+
+/// Drops the failures that were warnings, unless an error is in the log or it ends soon after them. What only ends a process is
+/// never dropped.
+fn drop_warnings(messages: &mut FoundMessages, lines: &mut LineFindings) {
+    let LineFindings { errors, unknown, warnings, after, .. } = lines;
+    let has_error = errors.iter().any(|found| !found.is_warning)
+        || messages.found.iter().any(|found| !found.is_in(warnings))
+        || unknown.iter().any(|unknown| unknown.sign == FailureSign::Error);
+    if has_error {
+        return;
+    }
+    let ends_soon = |line| after.ends_soon(line, messages.lines);
+    messages.found.retain(|found| ends_soon(found.last_line));
+    errors.retain(|found| !found.error.may_be_recovered() || ends_soon(found.last_line));
 }
 
 /// Takes out the failures after which the program continued, unless a search for a batch size has failed in the end.

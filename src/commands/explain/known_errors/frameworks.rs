@@ -61,13 +61,13 @@ pub(super) const ERRORS: &[KnownError] = &[
         forms: &[
             form(
                 "std::bad_alloc",
-                r"(?:.*: )?std::bad_alloc: (?:out_of_memory: )?CUDA error \(failed to allocate (?P<bytes>\d+) bytes\)",
+                r"std::bad_alloc: (?:out_of_memory: )?CUDA error \(failed to allocate (?P<bytes>\d+) bytes\)",
                 "RMM, which allocates GPU memory for cuDF, cuML and other libraries of RAPIDS, asked the driver for {bytes}, and the GPU \
                  had no room. This is the GPU's memory, not the host's.",
             ),
             form(
                 "std::bad_alloc",
-                r"(?:.*: )?std::bad_alloc: (?:out_of_memory: )?(?:CUDA error|RMM failure|.*rmm/)",
+                r"std::bad_alloc: (?:out_of_memory: )?(?:CUDA error|RMM failure|.*rmm/)",
                 "RMM, which allocates GPU memory for cuDF, cuML and other libraries of RAPIDS, got no memory from the driver. This is the \
                  GPU's memory, not the host's.",
             ),
@@ -93,7 +93,7 @@ pub(super) const ERRORS: &[KnownError] = &[
         title: "CUDA.jl (Julia) is out of GPU memory",
         forms: &[form(
             "ut of GPU memory trying to allocate",
-            r"(?:.*: )?Out of GPU memory trying to allocate (?P<size>[\d.]+ \w+)",
+            r"Out of GPU memory trying to allocate (?P<size>[\d.]+ \w+)",
             "Julia asked for {size} of GPU memory, and got none.",
         )],
         advice: &["cuda-jl"],
@@ -207,7 +207,7 @@ pub(super) const ERRORS: &[KnownError] = &[
         forms: &[
             form(
                 "Attempting to reserve",
-                r"(?:.*: )?RESOURCE_EXHAUSTED: Attempting to reserve (?P<asked>[\d.]+\w) at the bottom of memory.*There are (?P<free>[\d.]+\w) free",
+                r"RESOURCE_EXHAUSTED: Attempting to reserve (?P<asked>[\d.]+\w) at the bottom of memory.*There are (?P<free>[\d.]+\w) free",
                 "The program that XLA compiled asked for {asked} of the TPU's memory at once, and {free} were free.",
             ),
             anywhere(
@@ -233,13 +233,13 @@ pub(super) const ERRORS: &[KnownError] = &[
         forms: &[
             form(
                 "ESOURCE_EXHAUSTED",
-                r"(?:.*: )?RESOURCE_EXHAUSTED: (?:.*?)?(?:[Oo]ut of memory|OOM|[Ff]ailed to allocate|Allocation type|Attempting to allocate|Ran out of memory)(?:.*?(?P<bytes>\d{4,}) ?(?:bytes|B\b))?",
+                r"RESOURCE_EXHAUSTED: (?:.*?)?(?:[Oo]ut of memory|OOM|[Ff]ailed to allocate|Allocation type|Attempting to allocate|Ran out of memory)(?:.*?(?P<bytes>\d{4,}) ?(?:bytes|B\b))?",
                 "XLA, which compiles and runs JAX programs, could not get memory on the GPU or TPU. A JAX program takes three quarters of \
                  the GPU at its start, and this request did not fit into them.",
             ),
             form(
                 "Resource exhausted: Out of memory",
-                r"(?:.*: )?Resource exhausted: Out of memory",
+                r"Resource exhausted: Out of memory",
                 "XLA, which compiles and runs JAX programs, could not get memory on the GPU or TPU.",
             ),
             anywhere(
@@ -264,7 +264,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             form(
                 "ut of memory ",
-                r"(?:.*: )?[Oo]ut of memory (?:to allocate|allocating) (?P<bytes>[\d,]+) bytes \((?:total|allocated so far:?) (?P<held>[\d,]+) bytes(?:, limit set to: (?P<limit>[\d,]+) bytes)?\)",
+                r"[Oo]ut of memory (?:to allocate|allocating) (?P<bytes>[\d,]+) bytes \((?:total|allocated so far:?) (?P<held>[\d,]+) bytes(?:, limit set to: (?P<limit>[\d,]+) bytes)?\)",
                 "CuPy asked for {bytes} more while its memory pool held {held}.",
             ),
         ],

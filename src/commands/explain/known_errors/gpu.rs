@@ -102,7 +102,7 @@ pub(super) const ERRORS: &[KnownError] = &[
         title: "NCCL failed in the driver",
         forms: &[
             anywhere("WARN Cuda failure", r"(?:NCCL |\d )WARN Cuda failure.*out of memory", NCCL_SENTENCE),
-            form("Failed to CUDA calloc", r"(?:.*NCCL WARN )?Failed to CUDA calloc", NCCL_SENTENCE),
+            form("Failed to CUDA calloc", r"Failed to CUDA calloc", NCCL_SENTENCE),
             anywhere("Cuda failure", r"^\s*Cuda failure (?:2 )?'out of memory'", NCCL_SENTENCE),
             form("unhandled cuda error", r"NCCL [Ee]rror(?: in)?:? .*unhandled cuda error", NCCL_CALL),
             form("ncclUnhandledCudaError", r"ncclUnhandledCudaError: Call to CUDA function failed", NCCL_CALL),
@@ -210,7 +210,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             anywhere(
                 "cudaErrorMemoryAllocation",
-                r"(?:error:? |failed:? |code=2\()\(?cudaErrorMemoryAllocation\b|cudaErrorMemoryAllocation: out of memory",
+                r"(?:error:? |failed:? |code=2\(|Program hit )\(?cudaErrorMemoryAllocation\b|cudaErrorMemoryAllocation: out of memory",
                 DRIVER_SENTENCE,
             ),
             anywhere("hipErrorOutOfMemory", r"(?P<backend>hip)ErrorOutOfMemory(?:$|[^\w\s=]| [^=])", DRIVER_SENTENCE),

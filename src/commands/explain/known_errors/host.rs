@@ -66,7 +66,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             anywhere(
                 "systemd-oomd",
-                r"systemd-oomd\S*: Killed .* due to memory",
+                r"systemd-oomd(?:\S*: Killed .* due to memory| killed [1-9]\d* process)",
                 "systemd-oomd ended the programs of a session or service, because the host had little memory left.",
             ),
         ],
@@ -372,7 +372,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             ),
             anywhere(
                 "137",
-                r"(?i)(?:exit(?:ed)?(?: with)?(?: \w+)?|returned non-zero|exit)[ _]?(?:code|status)?[:= ]+\(?137\b",
+                r"(?i)(?:exit(?:ed)?(?: with)?(?: \w+)?|returned(?: a)? non-zero|exit)[ _]?(?:code|status)?[:= ]+\(?137\b",
                 SIGKILL,
             ),
             anywhere(
