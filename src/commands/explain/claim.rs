@@ -29,6 +29,7 @@ struct ClaimPatterns {
     low_level: Regex,
     exception: Regex,
     prose: Regex,
+    denied: Regex,
     quoted: Regex,
     quoting: Regex,
     reporting: Regex,
@@ -61,22 +62,24 @@ static PATTERNS: LazyLock<ClaimPatterns> = LazyLock::new(|| ClaimPatterns {
         r"(?x)
         (?:^|[^\w/.])
         (?: [Ii]f | [Ww]henever | [Hh]ow | [Ww]hy | may | might | should | would | avoid\w* | Avoid\w* | prevent\w* | Prevent\w* | handl(?:es|ed|ing) | [Tt]o\ handle
-          | Handl\w+ | catch\w* | caught | Catch\w* | docs? | Docs? | documentation | example | Example | in\ case | In\ case | instead\ of | so\ that
+          | Handl\w+ | catch\w* | Catch\w* | docs? | Docs? | documentation | example | Example | in\ case | In\ case | instead\ of | so\ that
           | reduc(?:e|es|ed|ing) | Reduc\w+ | fix(?:es|ed)? | Fix(?:es|ed)? | risk | chance | simulat\w+ | expect(?:ed|s)? | helps? | detects?
           | Would | Might | Could | [Bb]ug[\ -]?fix\w* | [Rr]esolv(?:es?|ed|ing) | RESOLVED | FIX[M]E | TO[D]O | [Kk]nown\ issues?
           | (?:[Pp]revious|[Ll]ast)\ (?:run|attempt|try|trial|job) | [Ss]imulated | FAQ | Subject | Title | xfail | XFAIL | [Pp]enalty
           | [Ss]kipp(?:ed|ing|s) | SKIP | SKIPPED | that\ r[ua]n | until | usually | often | sometimes | could\ (?:run|go|be)
-          | [Cc]lose\ to | [Rr]eported\ by | e\.g\. | [Ll]egend | [Ee]xit[\ _][Cc]odes | can\ (?:run|go|be|cause|lead) )
+          | [Cc]lose\ to | [Rr]eported\ by | e\.g\. | [Ll]egend | [Ee]xit[\ _][Cc]odes | [Pp]revious\ (?:exit)? | [Ee]arlier | [Ii]nject\w+ | can\ (?:run|go|be|cause|lead) )
         (?:[^\w/(]|$)
-        | (?:^|[^\w/.])(?:no|No|[Nn]one|not\ an?|without|never)\ [^.]*$
-        | (?:^|[\s:/.])test_\w+ | https?://\S*$
+        | https?://\S*$
         ",
     ),
+    // Words before a claim that deny it, or say that a test is about it, unless the line reports an error.
+    denied: log_pattern(r"(?:^|[^\w/.])(?:no|No|[Nn]one|not an?|without|never) [^.]*$|(?:^|[\s:/.])test_\w+"),
     // A quotation that begins with the claim, or with the name of its exception.
     quoted: log_pattern(r"(?:^|\W)(?P<quote>[\x22'`])(?:[\w.]+: ?){0,3}$"),
-    // The end of the text before a quotation, or inside of it, of what somebody else wrote: a key of a data set, or a heading.
+    // The end of the text before a quotation, or inside of it, of what somebody else wrote: a key of a data set, a heading, or the
+    // next item of a list.
     quoting: log_pattern(
-        r"(?i)\b(?:text|prompt|instruction|sentence|comment|title|label|query|input|content|caption|question|answer|generat\w+|completion|summary|description|subject)[\x22']?\s*[:=]\s*(?:$|[\x22'`][^\x22'`]*$)",
+        r"(?i)\b(?:text|prompt|instruction|sentence|comment|title|label|query|input|content|caption|question|answer|generat\w+|completion|summary|description|subject)[\x22']?\s*[:=]\s*(?:$|[\x22'`][^\x22'`]*$)|[\x22'],\s*[\x22']$",
     ),
     // The end of the text before a quotation of a program's own message.
     reporting: log_pattern(
@@ -85,7 +88,7 @@ static PATTERNS: LazyLock<ClaimPatterns> = LazyLock::new(|| ClaimPatterns {
     // Words after a claim by which a program says that it goes on, or a test that it wanted the failure.
     went_on: log_pattern(
         r"(?x)
-        ^[^.]{0,60}?[,;:(-]+\s*(?i: (?:and\ )?retrying | next\ try | trying\ (?:again|with|batch|size|half|a\ smaller|smaller|\d) | falling\ back | skipping | ignoring
+        ^[^.]{0,60}?[,;:(-]+\s*(?i: (?:and\ )?retrying | dropping | discarding | next\ try | trying\ (?:again|with|batch|size|half|a\ smaller|smaller|\d) | falling\ back | skipping | ignoring
           | evicting | continuing | halving | now\ using | best\ config | (?:reducing|lowering|halving)\b.{0,60}\bretry
           | (?:freeing|emptied|emptying|clearing)\b.{0,40}\bretr )
         | \(expected\)|\bas\ expected\b
@@ -97,10 +100,13 @@ static PATTERNS: LazyLock<ClaimPatterns> = LazyLock::new(|| ClaimPatterns {
 
 /// Returns what the text around a claim in this part of the line says of it.
 pub(super) fn standing(line: &[u8], claim: Range<usize>) -> Standing {
+    let claim = without_punctuation(line, claim);
     let (before, after) = (text_before(line, claim.start), &line[claim.end..]);
     let error = PATTERNS.error_level.find(before).map(|found| found.start());
     let is_error = error.is_some() || names_exception(line, claim.start);
-    let is_told = is_code(before) || is_prose(before, is_error) || is_quoted(before) || is_quotation(line);
+    let is_denied = !is_error && PATTERNS.denied.is_match(before);
+    let is_prose = is_denied || PATTERNS.prose.is_match(before);
+    let is_told = is_code(before) || is_prose || is_quoted(before) || is_quotation(line);
     if is_told || PATTERNS.went_on.is_match(after) || is_definition(after) || is_harmless(line) {
         return Standing::Mention;
     }
@@ -110,6 +116,14 @@ pub(super) fn standing(line: &[u8], claim: Range<usize>) -> Standing {
         (_, None) if !names_exception(line, claim.end) => Standing::Plain,
         _ => Standing::Error,
     }
+}
+
+/// Returns the claim without the quotation marks and punctuation that its pattern takes with it: they belong to the text around it.
+fn without_punctuation(line: &[u8], claim: Range<usize>) -> Range<usize> {
+    let words = &line[claim.clone()];
+    let is_mark = |byte: &&u8| b"\x22'`,;:. ".contains(byte);
+    let (before, after) = (words.iter().take_while(is_mark).count(), words.iter().rev().take_while(is_mark).count());
+    if before == words.len() { claim } else { claim.start + before..claim.end - after }
 }
 
 /// Returns the text before this place, without the time and the mark of the level in a line of Redis.
@@ -122,15 +136,6 @@ pub(super) fn text_before(line: &[u8], place: usize) -> &[u8] {
 pub(super) fn names_exception(line: &[u8], end: usize) -> bool {
     let is_exception = |name: Match<'_>| name.start() <= end && is_start(&line[..name.start()]);
     PATTERNS.exception.find_iter(line).any(is_exception)
-}
-
-/// Whether the text before a claim is prose: advice, documentation, or a change or test that deals with such failures. The name
-/// of a test is none in a line that reports an error.
-fn is_prose(before: &[u8], is_error: bool) -> bool {
-    PATTERNS
-        .prose
-        .find_iter(before)
-        .any(|words| !(is_error && words.as_bytes().windows(5).any(|part| part == b"test_")))
 }
 
 /// Whether the claim is in a quotation of words that somebody looks for, explains or has written.

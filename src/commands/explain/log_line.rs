@@ -69,7 +69,7 @@ static QUOTATION: LazyLock<Regex> = LazyLock::new(|| {
           \ ?\d{0,3}\ ?(?:\([^)]*\))?\W?:(?:\s|$)
         | <\|?(?:user|assistant|im_start|human)\|?>
         | \x22(?:content|prompt|instruction|question|answer|completion|conversations)\x22\s*:\s*\x22
-        | ^(?:[*|/\\]\ ){0,4}[0-9a-f]{7,40}\ (?:\([^)]*\)\ )?
+        | ^(?:(?:[*|/\\]\ ){0,4}[0-9a-f]{7,40}|[*-])\ (?:\([^)]*\)\ )?
           (?: (?:fix|feat|docs?|chore|test|tests|refactor|perf|ci|build|style|revert)(?:\([^)]*\))?!?:
             | (?:Fix|Add|Handle|Catch|Avoid|Remove|Merge|Update|Revert|Document|Improve|Support|Make|Retry|Reduce|Use|Allow|Raise|Explain)\w*\ )
         ",

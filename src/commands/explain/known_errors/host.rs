@@ -330,6 +330,7 @@ pub(super) const ERRORS: &[KnownError] = &[
             anywhere("terminated by signal 9", r"[Cc]ommand terminated by signal 9\b", SIGKILL),
             anywhere(" signal 9", r"\bdied (?:due to|of) signal 9\b", SIGKILL),
             anywhere("signal (9)", r"\bsignal \(9\):? ?[Kk]illed", SIGKILL),
+            anywhere("killed by signal 9", r"[Ww]orker process (?P<pid>\d+) was killed by signal 9\b", SIGKILL),
             anywhere("'signal 9 (SIGKILL)'", r"exited with 'signal 9 \(SIGKILL\)'", SIGKILL),
             anywhere("Exit code is 137", r"Container killed on request\. Exit code is 137\b", SIGKILL),
             anywhere(
