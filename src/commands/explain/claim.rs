@@ -32,6 +32,7 @@ struct ClaimPatterns {
     denied: Regex,
     quoted: Regex,
     quoting: Regex,
+    error_record: Regex,
     reporting: Regex,
     went_on: Regex,
     redis_mark: Regex,
@@ -81,6 +82,8 @@ static PATTERNS: LazyLock<ClaimPatterns> = LazyLock::new(|| ClaimPatterns {
     quoting: log_pattern(
         r"(?i)\b(?:text|prompt|instruction|sentence|comment|title|label|query|input|content|caption|question|answer|generat\w+|completion|summary|description|subject)[\x22']?\s*[:=]\s*(?:$|[\x22'`][^\x22'`]*$)|[\x22'],\s*[\x22']$",
     ),
+    // The level of a log line that is one JSON object, before or after its message.
+    error_record: log_pattern(r"^\s*\{.*\x22(?:level|severity|levelname|lvl)\x22\s*:\s*\x22(?i:error|fatal|critical)"),
     // The end of the text before a quotation of a program's own message.
     reporting: log_pattern(
         r"(?i)(?:^|[(\[{,=:>\\/|&!-]|\]|\)|\b(?:error|err|fail\w*|with|to|status|reason|exception|returned?|message|code|raised|by|of|value|was|is|at|b|r)(?: (?:= )?-?\d+)?)\s*$",
@@ -106,7 +109,8 @@ pub(super) fn standing(line: &[u8], claim: Range<usize>) -> Standing {
     let is_error = error.is_some() || names_exception(line, claim.start);
     let is_denied = !is_error && PATTERNS.denied.is_match(before);
     let is_prose = is_denied || PATTERNS.prose.is_match(before);
-    let is_told = is_code(before) || is_prose || is_quoted(before) || is_quotation(line);
+    let is_quoted = (is_quoted(before) || is_quotation(line)) && !PATTERNS.error_record.is_match(line);
+    let is_told = is_code(before) || is_prose || is_quoted;
     if is_told || PATTERNS.went_on.is_match(after) || is_definition(after) || is_harmless(line) {
         return Standing::Mention;
     }

@@ -60,6 +60,7 @@ const IN_KNOWN_WORDS: &[(&str, bool)] = &[
     ("An error occurred without a handler: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", true),
     ("[ERROR] No workers left: worker 3 exited with code 137", true),
     ("{\"level\":\"error\",\"msg\":\"inference failed\",\"error\":\"CUDA out of memory\"}", true),
+    ("{\"text\":\"RuntimeError: CUDA error: out of memory\",\"level\":\"error\"}", true),
     ("Program hit cudaErrorMemoryAllocation (error 2) due to \"out of memory\" on CUDA API call to cudaMalloc.", true),
     ("systemd[1]: run-u812.scope: systemd-oomd killed 14 process(es) in this unit.", true),
     ("The command '/bin/sh -c pip install flash-attn' returned a non-zero code: 137", true),
