@@ -11,7 +11,7 @@ use regex::bytes::{Match, Regex};
 use super::log_line::{is_code, is_definition, is_harmless, is_quotation, is_start};
 use super::log_pattern;
 
-/// What the text around a claim says of it.
+/// The meaning that the text around a claim gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Nothing has failed in this line.
