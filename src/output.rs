@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 pub use self::exit::Exit;
 use self::text_wrap::wrap_figures;
-
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::model::Advice;
