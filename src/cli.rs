@@ -1,7 +1,6 @@
 //! The command line. Its types know clap; `options.rs` turns them into the option types of the other folders.
 
 mod doctor;
-mod file_action;
 mod free;
 mod nvidia_smi;
 pub(crate) mod nvidia_smi_arguments;
@@ -25,7 +24,6 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use self::doctor::DoctorArgs;
-pub(crate) use self::file_action::FileAction;
 use self::free::FreeArgs;
 use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
 use self::query::QueryArgs;
@@ -42,6 +40,7 @@ use crate::app::process_columns::{ProcessColumn, Sort};
 use crate::app::settings::ThemeName;
 use crate::base::units::parse_span;
 use crate::commands::free::print_no_gpu;
+use crate::files::action::FileAction;
 use crate::protocol::agent_options::Interval;
 use crate::source::ViaCommand;
 
@@ -359,6 +358,7 @@ pub(crate) enum Task {
     #[command(hide = true)]
     FileAction {
         /// The action
+        #[arg(value_parser = |name: &str| FileAction::from_name(name).ok_or("there is no such action"))]
         action: FileAction,
         /// With `play`: print what a replay needs to show this time, in milliseconds since 1970
         #[arg(long, value_name = "UNIX_MS")]

@@ -1,30 +1,21 @@
 //! The subcommands, and the reports that gputop prints without a screen: one file or folder each.
 
-pub(crate) mod analyze;
 pub mod attach;
-pub mod clip;
-mod compressed_log;
-pub(crate) mod diff;
+pub(crate) mod chosen_processes;
 pub(crate) mod doctor;
 pub mod estimate;
 pub(crate) mod explain;
-pub(crate) mod export;
 pub mod free;
-pub(crate) mod history;
-pub mod ooms;
+pub(crate) mod gpu_ids;
+pub mod once;
 pub mod orphans;
-pub(crate) mod outline;
-mod private_folder;
 mod probe_files;
 mod probed_process;
 pub mod query;
+pub(crate) mod read_hosts;
 pub mod record;
-pub(crate) mod recorded_run;
-pub(crate) mod recorder_note;
-mod recording_output;
 mod replace_program;
-pub mod report;
+pub(crate) mod report;
 pub mod run;
-pub(crate) mod run_report;
+pub mod snapshot;
 pub mod tensors;
-pub mod write_snapshot;

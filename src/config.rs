@@ -3,37 +3,31 @@
 //! `config.toml` belongs to the user: gputop changes it only on request, and keeps comments and unknown keys. Settings
 //! changed on the screen are saved beside it, in `screen.toml` under `$XDG_STATE_HOME`, and have the lowest priority.
 
-pub(crate) mod file_action;
-mod history_files;
 pub(crate) mod launcher_lines;
 
-use std::env;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
+use crate::app::AppOptions;
 use crate::app::settings::{SettingForm, Settings};
-use crate::app::{App, AppOptions};
 use crate::base::terminal::{ColourDepth, TerminalAbilities};
 use crate::cli::screenshot::ScreenshotArgs;
 use crate::cli::{Cli, Task};
 use crate::commands::doctor::{AuditLogState, SettingsState};
+use crate::files::action::{self, PATIENCE, in_background};
+use crate::files::folders::{config_file, state_file};
+use crate::files::history::HistoryFiles;
 use crate::protocol::agent_options::{AgentOptions, Interval, SimulatedMachine};
 use crate::protocol::launchers::{self, Launcher};
-use crate::source::{Source, detached_gputop};
+use crate::source::Source;
 use crate::tui::session::screenshot::ScreenshotOptions;
-use crate::tui::session::{RecorderCommand, ScreenFiles, SessionOptions, SettingsFiles};
+use crate::tui::session::{SessionOptions, SettingsFiles};
 use crate::view::Theme;
-
-/// How long to wait for a home directory, which may be on a network that is down.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct Config {
@@ -57,7 +51,7 @@ struct Config {
 }
 
 pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
-    let config = Arc::new(Config::load(cli)?);
+    let config = Config::load(cli)?;
     launchers::add(config.launchers.clone());
     let mut agent = AgentOptions::from(&cli.agent);
     agent.interval = config.settings.interval.map_or(agent.interval, |Interval(interval)| interval);
@@ -66,8 +60,6 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     let for_picture =
         cli.screen.screenshot.file.as_ref().map(|_| TerminalAbilities { ascii: false, colours: ColourDepth::Rgb });
     let abilities = for_picture.unwrap_or_else(TerminalAbilities::from_env);
-    let file = config.file.as_deref().unwrap_or(Path::new("config.toml"));
-    let (writer, saver) = (Arc::clone(&config), Arc::clone(&config));
     Ok(SessionOptions {
         app: AppOptions {
             readonly: agent.readonly,
@@ -88,15 +80,12 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
             .into_iter()
             .flatten()
             .collect(),
+        history_files: config.keeps_history(cli).then(HistoryFiles::of_user).flatten(),
         settings_files: SettingsFiles {
-            write_config: Arc::new(move |settings| writer.write(settings)),
-            save_screen: Arc::new(save_screen),
-            late: format!("{} does not respond: settings may not have been saved", file.display()),
-            patience: PATIENCE,
-            save_changes: Box::new(move |settings, patience| saver.save_changes(settings, patience)),
+            config: config.file,
+            // Without the settings of the last run, writing would lose them.
+            last_run: config.last_run_file.filter(|_| config.unreadable.is_none()).map(|file| (file, config.last_run)),
         },
-        history_files: config.history_folder(cli).map(history_files::files),
-        recorder_command: RecorderCommand(Box::new(recorder_command)),
     })
 }
 
@@ -108,19 +97,6 @@ fn with_past(mut sources: Vec<Source>) -> Vec<Source> {
         }
     }
     sources
-}
-
-/// Returns the path of a recording in the folder where recordings are kept; `None` without a home directory.
-pub(crate) fn recording_file(name: &str) -> Option<PathBuf> {
-    home_file("XDG_STATE_HOME", ".local/state", &format!("recordings/{name}"))
-}
-
-/// Returns a command that records the lines of a viewer to a file of this name, without an ending.
-fn recorder_command(name: &str) -> Result<Command, String> {
-    let path = recording_file(&format!("{name}.jsonl.zst")).ok_or("HOME is not set")?;
-    let mut command = detached_gputop();
-    command.args(["record", "--from-viewer", "-o"]).arg(path);
-    Ok(command)
 }
 
 /// Returns the options of `--screenshot`, or `None` if the command line asks for none.
@@ -142,9 +118,9 @@ pub(crate) fn state(cli: &Cli) -> SettingsState {
 
 /// Finds out whether the log of ended processes can be written. The agent writes that log.
 pub(crate) fn audit_log() -> AuditLogState {
-    let Some(file) = home_file("XDG_STATE_HOME", ".local/state", "kills.jsonl") else { return AuditLogState::NoHome };
+    let Some(file) = state_file("kills.jsonl") else { return AuditLogState::NoHome };
     let path = file.clone();
-    match in_background(move || file_action::check(&path)).recv_timeout(PATIENCE) {
+    match in_background(move || action::check(&path)).recv_timeout(PATIENCE) {
         Ok(Ok(())) => AuditLogState::Writable(file),
         Ok(Err(error)) => AuditLogState::NotWritable(file, error.to_string()),
         Err(_) => AuditLogState::Unresponsive(file),
@@ -165,11 +141,11 @@ impl Config {
             mine: screen.mine.then_some(true),
             host: screen.no_host.then_some(false),
         };
-        let file = screen.config.clone().or_else(|| home_file("XDG_CONFIG_HOME", ".config", "config.toml"));
+        let file = screen.config.clone().or_else(|| config_file("config.toml"));
         let is_simulated = AgentOptions::from(&cli.agent).demo != SimulatedMachine::None;
-        let last_run_file = home_file("XDG_STATE_HOME", ".local/state", "screen.toml").filter(|_| !is_simulated);
+        let last_run_file = state_file("screen.toml").filter(|_| !is_simulated);
         // Both files are read at the same time.
-        let start = |path: PathBuf| (path.clone(), in_background(move || file_action::read(&path)));
+        let start = |path: PathBuf| (path.clone(), in_background(move || action::read(&path)));
         let mut unreadable = None;
         let mut finish = |path: &Path, result: &Receiver<io::Result<String>>| {
             let patience = if unreadable.is_none() { PATIENCE } else { Duration::ZERO };
@@ -199,89 +175,13 @@ impl Config {
         Ok(config)
     }
 
-    /// Writes settings into `config.toml` and keeps everything else in it. Returns a sentence that says where, or why it
-    /// failed. Blocks while the home directory hangs.
-    fn write(&self, settings: &Settings) -> String {
-        let Some(path) = &self.file else { return "cannot save settings: HOME is not set".to_owned() };
-        let text = match file_action::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-            text => text,
-        };
-        let written = match text.map(|text| merged(&text, &lines(settings))) {
-            Ok(Ok(text)) => file_action::replace(path, &text),
-            Ok(Err(why)) => return format!("{}: {why}", path.display()),
-            Err(error) => Err(error),
-        };
-        match written {
-            Ok(()) => format!("written to {}", path.display()),
-            Err(error) => format!("cannot write {}: {error}", path.display()),
-        }
-    }
-
-    /// The folder of histories; `None` when no history is kept.
-    fn history_folder(&self, cli: &Cli) -> Option<PathBuf> {
+    fn keeps_history(&self, cli: &Cli) -> bool {
         // The file of the last run has a place under the same conditions.
-        let is_kept =
-            !cli.screen.no_history && self.history.unwrap_or(true) && !matches!(cli.task, Some(Task::Replay(_)));
-        Some(self.last_run_file.as_ref().filter(|_| is_kept)?.with_file_name("history"))
+        self.last_run_file.is_some()
+            && !cli.screen.no_history
+            && self.history.unwrap_or(true)
+            && !matches!(cli.task, Some(Task::Replay(_)))
     }
-
-    /// Saves the settings that were changed on the screen for the next run. Waits no longer than `patience`.
-    fn save_changes(&self, now: &Settings, patience: Duration) {
-        // Which processes are shown, and the interval, are for one run only.
-        let for_next_run = |settings: Settings| Settings { mine: None, interval: None, ..settings };
-        let start = self.settings.clone().or(App::new(AppOptions::default()).settings());
-        let last_run = for_next_run(self.last_run.clone());
-        let changed = for_next_run(now.changed_since(&start));
-        // Without the settings of the last run, writing would lose them.
-        if changed == Settings::default() || self.unreadable.is_some() {
-            return;
-        }
-        let Some(path) = self.last_run_file.clone() else { return };
-        let Ok(text) = merged("", &lines(&changed.or(last_run))) else { return };
-        // The screen is already gone, and losing these settings costs little: a failure is not reported.
-        let _late_or_lost = in_background(move || file_action::replace(&path, &text)).recv_timeout(patience);
-    }
-}
-
-/// Saves a screen in new files: in the current directory, or in the state directory where that fails. Returns a sentence that
-/// says where, or why it failed. Blocks while the file system hangs.
-fn save_screen(files: &ScreenFiles) -> String {
-    let state = home_file("XDG_STATE_HOME", ".local/state", &files.name);
-    let places = env::current_dir().ok().map(|folder| folder.join(&files.name)).into_iter().chain(state);
-    let mut failure = "there is no directory to save it in".to_owned();
-    for place in places {
-        let svg = match file_action::create(&place.with_extension("svg"), &files.svg) {
-            Ok(svg) => svg,
-            Err(error) => {
-                failure = format!("{}: {error}", place.with_extension("svg").display());
-                continue;
-            }
-        };
-        let csv = files.csv.as_ref().map(|csv| file_action::create(&svg.with_extension("csv"), csv));
-        return match csv {
-            None => format!("saved {}", svg.display()),
-            Some(Ok(csv)) if csv == svg.with_extension("csv") => format!("saved {} and .csv", svg.display()),
-            Some(Ok(csv)) => format!("saved {} and {}", svg.display(), csv.display()),
-            Some(Err(error)) => format!("saved {}, but not the graph: {error}", svg.display()),
-        };
-    }
-    format!("the screen was not saved: {failure}")
-}
-
-/// Runs a function on a thread of its own, which may be abandoned. Returns the channel for its result.
-fn in_background<T: Send + 'static>(function: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
-    let (sender, result) = mpsc::channel();
-    // If no thread can be started, the channel is closed.
-    let _thread = thread::Builder::new().name("settings".to_owned()).spawn(move || sender.send(function()));
-    result
-}
-
-/// Returns a file of gputop in a directory of the XDG Base Directory Specification, or `None` without a home directory.
-fn home_file(variable: &str, default: &str, name: &str) -> Option<PathBuf> {
-    let directory = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = directory(variable).or_else(|| Some(directory("HOME")?.join(default)))?;
-    Some(base.join("gputop").join(name))
 }
 
 /// Parses a settings file. Unknown keys are reported and ignored; invalid values are errors that name the line.
@@ -336,43 +236,6 @@ fn text(value: &DeValue<'_>) -> Result<String, String> {
     texts.map(|texts| texts.join(",")).ok_or_else(|| format!("must be text in quotes, not {}", value.type_str()))
 }
 
-fn lines(settings: &Settings) -> Vec<(&'static str, String)> {
-    let quoted = |text: &str| format!("\"{text}\"");
-    let written = |form, text: String| match form {
-        SettingForm::Text => quoted(&text),
-        SettingForm::List => format!("[{}]", text.split(',').map(quoted).collect::<Vec<_>>().join(", ")),
-        SettingForm::Flag => text,
-    };
-    settings.entries().into_iter().map(|(key, form, text)| (key, written(form, text))).collect()
-}
-
-/// Returns the text of a file with these values set and everything else unchanged.
-fn merged(text: &str, lines: &[(&'static str, String)]) -> Result<String, String> {
-    let table = DeTable::parse(text).map_err(|error| format!("not valid TOML: {}", error.message()))?;
-    let has_tables = table.get_ref().values().any(|value| value.get_ref().is_table());
-    let mut edits: Vec<(Range<usize>, &str)> = Vec::new();
-    let mut new: Vec<String> = Vec::new();
-    for (key, value) in lines {
-        match table.get_ref().iter().find(|(name, _)| name.get_ref() == key) {
-            Some((_, old)) => edits.push((old.span(), value)),
-            None => new.push(format!("{key} = {value}\n")),
-        }
-    }
-    let mut merged = text.to_owned();
-    edits.sort_by_key(|(span, _)| span.start);
-    for (span, value) in edits.into_iter().rev() {
-        merged.replace_range(span, value);
-    }
-    // A line after the header of a table would belong to that table.
-    if has_tables {
-        return Ok(new.concat() + &merged);
-    }
-    if !merged.is_empty() && !merged.ends_with('\n') {
-        merged.push('\n');
-    }
-    Ok(merged + &new.concat())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -425,15 +288,5 @@ mod tests {
             why("[[launchers]]\nname = 'x'\nchildren = 'y'"),
             "config.toml:1: launchers: `children` must be a list of texts, as in [\"a\", \"b\"]"
         );
-    }
-
-    #[test]
-    fn writing_a_setting_keeps_comments_and_other_keys() {
-        let settings = Settings { theme: Some(ThemeName::Safe), host: Some(false), ..Settings::default() };
-        let old = "# mine\ntheme = \"mono\" # for the beamer\n[future]\nhost = 1\n";
-        let new = merged(old, &lines(&settings)).unwrap();
-        assert_eq!(new, "host = false\n# mine\ntheme = \"safe\" # for the beamer\n[future]\nhost = 1\n");
-        let config = read(&merged("", &lines(&settings)).unwrap()).unwrap();
-        assert_eq!(config.settings, settings);
     }
 }

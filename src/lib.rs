@@ -11,6 +11,8 @@ pub mod base;
 
 pub mod protocol;
 
+mod files;
+
 pub mod agent;
 pub mod source;
 
@@ -24,14 +26,20 @@ pub mod view;
 
 pub mod tui;
 
+pub mod logs;
+
 pub mod commands;
+
+mod hidden_commands;
 
 pub mod cli;
 mod config;
 
 use cli::nvidia_smi_arguments::RefusedArguments;
-use cli::{Cli, FileAction, Task};
-use commands::report;
+use cli::{Cli, Task};
+use commands::once;
+use files::action::FileAction;
+use files::folders::recording_file;
 use output::Exit;
 use protocol::agent_options::Interval;
 
@@ -45,17 +53,17 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     tui::terminal::end_on_panic(None);
     match &cli.task {
         Some(Task::Agent(args)) => agent::run(&args.into()),
-        Some(Task::Analyze(args)) => commands::analyze::run(&args.into()),
+        Some(Task::Analyze(args)) => logs::analyze::run(&args.into()),
         Some(Task::Attach(args)) => commands::attach::run(&args.into()),
-        Some(Task::Clip(args)) => with_launchers(|| commands::clip::run(&args.into())),
+        Some(Task::Clip(args)) => with_launchers(|| logs::clip::run(&args.into())),
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
-        Some(Task::Diff(args)) => with_launchers(|| commands::diff::run(&args.into())),
+        Some(Task::Diff(args)) => with_launchers(|| logs::diff::run(&args.into())),
         Some(Task::Doctor(args)) if args.lists_secrets() => commands::doctor::list_secrets(),
         Some(Task::Doctor(args)) => commands::doctor::run(&args.options(config::state(cli), config::audit_log())),
         Some(Task::Estimate(args)) => commands::estimate::run(&args.into()),
-        Some(Task::Explain(args)) if args.last => commands::ooms::explain_last(&(&args.output).into()),
-        Some(Task::Explain(args)) => commands::explain::run(&args.into()),
-        Some(Task::Export(args)) => commands::export::run(&args.into()),
+        Some(Task::Explain(args)) if args.last => logs::ooms::explain_last(&(&args.output).into()),
+        Some(Task::Explain(args)) => commands::explain::run(&args.into(), &args.read()),
+        Some(Task::Export(args)) => logs::export::run(&args.into()),
         Some(Task::Free(args)) => commands::free::run(&args.into()),
         Some(Task::NvidiaSmi(Ok(arguments))) => commands::query::run(&arguments.options(cli)),
         Some(Task::NvidiaSmi(Err(RefusedArguments::Invalid(sentence)))) => {
@@ -65,20 +73,20 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             output::print_error(&sentence.as_str().into());
             Ok(Exit::Usage.into())
         }
-        Some(Task::Ooms(args)) => commands::ooms::run(&args.into()),
+        Some(Task::Ooms(args)) => logs::ooms::run(&args.into()),
         Some(Task::Orphans(args)) => with_launchers(|| commands::orphans::run(&args.into())),
         Some(Task::Record(args)) => {
-            let options = args.options(config::recording_file);
+            let options = args.options(recording_file);
             doubt(options.interval);
             with_launchers(|| commands::record::run(&options))
         }
-        Some(Task::Report(args)) => with_launchers(|| commands::run_report::run(&args.into())),
+        Some(Task::Report(args)) => with_launchers(|| commands::report::run(&args.subject(), &args.into())),
         Some(Task::Run(args)) => Ok(commands::run::run(&args.into())),
         Some(Task::Schema) => {
             io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
-        Some(Task::Snapshot(args)) => commands::write_snapshot::run(&args.into()),
+        Some(Task::Snapshot(args)) => commands::snapshot::run(&args.into()),
         Some(Task::Tensors(args)) => commands::tensors::run(&args.into()),
         Some(Task::ContinueStopped) => {
             agent::continue_stopped();
@@ -93,7 +101,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             if matches!(action, FileAction::Outline) {
                 let _said = config::launcher_lines::add();
             }
-            Ok(config::file_action::act(*action, path, *from))
+            Ok(hidden_commands::file_action::act(*action, path, *from))
         }
         Some(Task::Replay(replay)) => show(&cli.with_replay(replay)),
         None => match cli.query() {
@@ -127,7 +135,7 @@ fn show(cli: &Cli) -> anyhow::Result<ExitCode> {
     match cli.report().filter(|_| screenshot.is_none()) {
         Some(report) => {
             doubt(report.read.interval);
-            with_launchers(|| report::run(&report))
+            with_launchers(|| once::run(&report))
         }
         None => match config::session_options(cli) {
             Ok(options) => match screenshot {

@@ -23,6 +23,7 @@ mod process_total;
 mod process_tree;
 mod ranked_trouble;
 mod reclaim;
+mod recorded_clock;
 mod unaccounted;
 mod verdict;
 
@@ -46,5 +47,6 @@ pub(crate) use self::process_role::{DATALOADER_WORKER, is_interactive_shell, sho
 pub(crate) use self::process_total::{ProcessTotal, Total};
 pub(crate) use self::ranked_trouble::RankedTrouble;
 pub(crate) use self::reclaim::{Reclaim, Returned};
+pub(crate) use self::recorded_clock::RecordedClock;
 pub(crate) use self::unaccounted::{UnaccountedMemory, idle_memory};
 pub use self::verdict::{KnownProcess, OrphanEvidence, OrphanSign, ProcessEnd, RetainedMemory, Verdict, VerdictKind};

@@ -37,6 +37,7 @@ use self::refusal::Refusal;
 use super::procfs::stat;
 use super::{AgentEvent, CommandTargets, clock, leave, print_error, probe};
 use crate::base::text::Text;
+use crate::files::folders::state_folder;
 use crate::protocol::agent_options::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::protocol::command::Command;
 use crate::protocol::reply::{Outcome, Reply};
@@ -58,7 +59,7 @@ pub(super) fn spawn(
     is_demo: bool,
 ) -> io::Result<()> {
     // The log of real endings has no simulated ones.
-    let audit = (!is_demo).then(|| Audit::new(audit::state_home(), replies.clone()));
+    let audit = (!is_demo).then(|| Audit::new(state_folder(), replies.clone()));
     let mut handler = CommandHandler::new(targets, events, replies, audit, readonly);
     thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
         handler.run(stdio::stdin());

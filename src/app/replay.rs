@@ -3,14 +3,12 @@
 //! A jump builds a second fleet, while the screen shows the one before. When the jump is done, the second takes its place.
 
 mod timeline;
-mod typed_time;
 
 use std::time::Duration;
 
 use tui_input::Input;
 
 pub(crate) use self::timeline::{Timeline, TimelineCell};
-pub(crate) use self::typed_time::RecordedClock;
 use super::App;
 use super::event::Effect;
 use super::mode::Mode;
@@ -18,6 +16,7 @@ use super::steering::Steering;
 use super::troubles::TroubleLog;
 use crate::base::text::Text;
 use crate::model::OutlinePart;
+use crate::model::RecordedClock;
 use crate::protocol::change::OutOfStep;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;

@@ -156,6 +156,19 @@ settings! {
     host: bool = Flag,
 }
 
+impl Settings {
+    /// Returns the keys and values that a settings file has for these settings.
+    pub(crate) fn toml_lines(&self) -> Vec<(&'static str, String)> {
+        let quoted = |text: &str| format!("\"{text}\"");
+        let written = |form, text: String| match form {
+            SettingForm::Text => quoted(&text),
+            SettingForm::List => format!("[{}]", text.split(',').map(quoted).collect::<Vec<_>>().join(", ")),
+            SettingForm::Flag => text,
+        };
+        self.entries().into_iter().map(|(key, form, text)| (key, written(form, text))).collect()
+    }
+}
+
 impl App {
     pub(crate) fn apply_settings(&mut self, settings: Settings) {
         let Settings { theme, interval, columns, gpu_columns, gpu_view, sort, group, mine, host } = settings;

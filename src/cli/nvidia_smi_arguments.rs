@@ -9,8 +9,8 @@ use clap::Parser;
 
 use super::values::{positive_milliseconds, positive_seconds};
 use super::{Cli, Task, nvidia_smi};
+use crate::commands::chosen_processes::ChosenProcesses;
 use crate::commands::query::{Caller, FieldTable, MonitorColumns, Query, QueryOptions};
-use crate::commands::report::ChosenProcesses;
 use crate::protocol::agent_options::AgentOptions;
 
 /// The time from one answer to the next for `-l` and `-lms` without a value.

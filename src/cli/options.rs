@@ -9,11 +9,13 @@ use super::{
 };
 use crate::app::alert_scope::AlertScope;
 use crate::base::terminal::{self, TerminalAbilities};
+use crate::commands::chosen_processes::ChosenProcesses;
 use crate::commands::doctor::{AuditLogState, DoctorOptions, SettingsState};
-use crate::commands::explain::ExplainOptions;
+use crate::commands::once::{ChosenColumns, ReportFormat, ReportOptions};
 use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{Caller, FieldTable, Query, QueryOptions};
-use crate::commands::report::{ChosenColumns, ChosenProcesses, ReadOptions, ReportFormat, ReportOptions};
+use crate::commands::read_hosts::ReadOptions;
+use crate::logs::explain::ExplainOptions;
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_LOOP, SimulatedMachine};
 use crate::protocol::playback::Speed;
 use crate::source::{Recording, Source};
@@ -214,12 +216,13 @@ impl From<&AgentArgs> for AgentOptions {
 
 impl From<&ExplainArgs> for ExplainOptions {
     fn from(args: &ExplainArgs) -> Self {
-        Self {
-            words: args.words.clone(),
-            read: args.read.options(&HostArgs::default(), None),
-            json: args.output.json,
-            ascii: is_ascii(args.output.ascii),
-        }
+        Self { words: args.words.clone(), json: args.output.json, ascii: is_ascii(args.output.ascii) }
+    }
+}
+
+impl ExplainArgs {
+    pub(crate) fn read(&self) -> ReadOptions {
+        self.read.options(&HostArgs::default(), None)
     }
 }
 

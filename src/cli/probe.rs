@@ -12,11 +12,11 @@ use super::{HostArgs, OutputArgs, ReadArgs};
 use crate::base::units::{Bytes, parse_span};
 use crate::commands::attach::AttachOptions;
 use crate::commands::estimate::{EstimateOptions, EstimateSubject};
-use crate::commands::ooms::OomsOptions;
-use crate::commands::report::ReadOptions;
+use crate::commands::read_hosts::ReadOptions;
 use crate::commands::run::RunOptions;
+use crate::commands::snapshot::SnapshotOptions;
 use crate::commands::tensors::{TensorOrder, TensorsOptions};
-use crate::commands::write_snapshot::SnapshotOptions;
+use crate::logs::ooms::OomsOptions;
 use crate::source::Source;
 
 #[derive(Debug, Clone, Args)]

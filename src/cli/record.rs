@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::{AgentArgs, HostArgs, values};
 use crate::base::units::Bytes;
-use crate::commands::clip::ClipOptions;
 use crate::commands::record::RecordOptions;
+use crate::logs::clip::ClipOptions;
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SimulatedMachine};
 use crate::source::RecordingLimits;
 

@@ -7,11 +7,12 @@ use clap::Args;
 use super::options::is_ascii;
 use super::{HostArgs, OutputArgs, ReadArgs, values};
 use crate::base::units::Bytes;
-use crate::commands::analyze::AnalyzeOptions;
-use crate::commands::diff::DiffOptions;
-use crate::commands::export::{ExportFormat, ExportOptions, ExportSubject};
-use crate::commands::recorded_run::RunRange;
-use crate::commands::run_report::{ReportSubject, RunReportFormat, RunReportOptions};
+use crate::commands::report::ReportSubject;
+use crate::logs::analyze::AnalyzeOptions;
+use crate::logs::diff::DiffOptions;
+use crate::logs::export::{ExportFormat, ExportOptions, ExportSubject};
+use crate::logs::recorded_run::RunRange;
+use crate::logs::report::{RunReportFormat, RunReportOptions};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AnalyzeArgs {
@@ -153,18 +154,26 @@ impl From<&ReportArgs> for RunReportOptions {
             Some("svg") => RunReportFormat::Svg,
             _ => RunReportFormat::Html,
         };
-        let named = args.subject.parse().ok().filter(|_| !Path::new(&args.subject).exists());
-        let (subject, pid) = match named {
-            Some(named) => (ReportSubject::Process(named, args.read.options(&HostArgs::default(), None)), Some(named)),
-            None => (ReportSubject::Recording(RunRange::parse(&args.subject)), args.pid),
-        };
         Self {
-            subject,
             against: args.against.as_ref().map(|other| (RunRange::parse(other), other.clone())),
             format,
             output: values::unless_stdout(args.output.as_ref()),
-            pid,
+            pid: args.named_process().or(args.pid),
             gpu: args.gpu.clone(),
+        }
+    }
+}
+
+impl ReportArgs {
+    /// Returns the PID if the subject is a process and no file.
+    fn named_process(&self) -> Option<u32> {
+        self.subject.parse().ok().filter(|_| !Path::new(&self.subject).exists())
+    }
+
+    pub(crate) fn subject(&self) -> ReportSubject {
+        match self.named_process() {
+            Some(pid) => ReportSubject::Process(pid, self.read.options(&HostArgs::default(), None)),
+            None => ReportSubject::Recording(RunRange::parse(&self.subject)),
         }
     }
 }

@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 pub(crate) use self::secret_list::run as list_secrets;
+use super::read_hosts;
+use super::read_hosts::ReadOptions;
 use crate::agent::diagnostics::Diagnostics;
 use crate::app::unknown_processes;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
-use crate::commands::report::{self, ReadOptions};
 use crate::output::{self, Exit, table};
 use crate::protocol::snapshot::{Cause, Missing, Snapshot};
 
@@ -90,9 +91,9 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     let around = Diagnostics::read(options.nvml_lib.as_deref());
     let able = TerminalAbilities::from_env();
     let mut diagnoses = Vec::new();
-    let exit = report::read_once(
+    let exit = read_hosts::read_once(
         &options.read,
-        report::is_scanned,
+        read_hosts::is_scanned,
         |_| true,
         Duration::ZERO,
         |hosts| {

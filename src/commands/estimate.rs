@@ -14,9 +14,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::probe_files;
+use super::read_hosts;
+use super::read_hosts::{HostState, ReadOptions};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::commands::report::{self, HostState, ReadOptions};
 use crate::output::{self, Exit, TextStyle};
 
 /// The function that is estimated, and how.
@@ -135,7 +136,7 @@ pub fn run(options: &EstimateOptions) -> anyhow::Result<ExitCode> {
 
 /// Returns the GPUs of this host, or why none is known.
 fn gpus_here(read: &ReadOptions) -> anyhow::Result<Result<Vec<GpuKind>, Text>> {
-    let kinds = report::read_until(read, false, |hosts: &[HostState<'_>]| {
+    let kinds = read_hosts::read_until(read, false, |hosts: &[HostState<'_>]| {
         let (_, snapshot) = hosts.first()?.seen?;
         let mut kinds: Vec<GpuKind> = Vec::new();
         for gpu in &snapshot.gpus {

@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use self::gpu_locks::{GpuLock, LockFolder};
 use self::inherited_gpus::InheritedGpus;
+use super::gpu_ids;
+use super::read_hosts;
+use super::read_hosts::{HostState, ReadOptions};
 use crate::app::unknown_processes;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent};
 use crate::commands::replace_program::replace_program;
-use crate::commands::report::{self, HostState, ReadOptions, gpu_ids};
 use crate::model::{self, HostModel, Total};
 use crate::output::{self, Exit};
 use crate::protocol::snapshot::{Cause, Gpu, GpuUuid, Missing, Reading, SharedMemory, Snapshot, Trouble, Use};
@@ -99,7 +101,7 @@ pub fn print_no_gpu() -> anyhow::Result<()> {
 
 /// Replaces this program by the command. Returns an exit code only if that fails.
 fn run_on(program: &OsString, arguments: &[OsString], gpus: &str) -> anyhow::Result<ExitCode> {
-    report::block_on(async {
+    read_hosts::block_on(async {
         source::reap_agents().await;
         Ok(())
     })?;
@@ -115,7 +117,7 @@ fn find(options: &FreeOptions) -> anyhow::Result<Result<FoundGpus, (Exit, String
         FreeGpuSearch { options, inherited, began: None, idle_since: HashMap::new(), has_warned: false }
     };
     let mut searches: Vec<_> = options.read.sources.iter().map(search).collect();
-    let found = report::read_until(&options.read, true, |hosts| {
+    let found = read_hosts::read_until(&options.read, true, |hosts| {
         let snapshots: Vec<&Snapshot> = hosts.iter().filter_map(|host| Some(host.seen?.1)).collect();
         let unknown = gpu_ids::unknown(&snapshots, &options.ids);
         let are_all_read = snapshots.len() == hosts.len() && snapshots.iter().all(|snapshot| !snapshot.gpus.is_empty());

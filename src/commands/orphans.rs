@@ -13,9 +13,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::unseen_processes::UnseenProcesses;
+use super::gpu_ids;
+use super::read_hosts;
+use super::read_hosts::{HostState, ReadOptions};
 use crate::app::unknown_processes;
 use crate::base::units::Bytes;
-use crate::commands::report::{self, HostState, ReadOptions, gpu_ids};
 use crate::model::{HostModel, RetainedMemory, Total, UnaccountedMemory, Verdict, VerdictKind};
 use crate::output::table::{self, Heading, cell};
 use crate::output::{self, Exit, TextStyle, labels};
@@ -41,7 +43,7 @@ pub struct OrphansOptions {
 /// Prints the orphans. Fails if no agent can be started, or if the standard output cannot be written.
 pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
     let (exits, has_unknown_ids) =
-        report::read_once(&options.read, is_complete, is_decided, options.watch, |hosts| {
+        read_hosts::read_once(&options.read, is_complete, is_decided, options.watch, |hosts| {
             let has_unknown_ids = gpu_ids::print_unknown(hosts, &options.ids);
             let exits = hosts.iter().map(|host| print(options, hosts, host)).collect::<anyhow::Result<Vec<Exit>>>();
             exits.map(|exits| (exits, has_unknown_ids))
@@ -59,7 +61,7 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
     let HostState { name, trouble, .. } = host;
     let names_host = hosts.len() > 1;
     if let Some(trouble) = trouble {
-        output::print_error(&report::sentence_on(host, trouble));
+        output::print_error(&read_hosts::sentence_on(host, trouble));
     }
     let Some((model, snapshot)) = host.seen else { return Ok(Exit::Error) };
     let found = FoundOrphans::of(model, snapshot, options.user.as_deref(), &options.ids, trouble.is_none());
@@ -97,7 +99,7 @@ fn is_complete(model: &HostModel) -> bool {
                 || process.facts.user == Err(Missing::NotYet)
                 || process.load.cpu == Err(Missing::NotYet) && is_on_gpu)
     };
-    report::is_scanned(model) && !snapshot.processes.iter().any(is_incomplete)
+    read_hosts::is_scanned(model) && !snapshot.processes.iter().any(is_incomplete)
 }
 
 /// Whether one more reading would show nothing new about a process on a GPU.

@@ -4,11 +4,11 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::{env, process};
+use std::process;
 
 use rustix::process::geteuid;
 
-use crate::commands::private_folder;
+use crate::files::{folders, private_folder};
 
 /// The files of the probe: their paths in `assets/probe/`, and their contents.
 macro_rules! probe_files {
@@ -86,12 +86,10 @@ const TEMPORARY: &str = "/tmp";
 /// Returns the folders in which the probe may be unpacked, the best first. Python may load parts of the probe long after the
 /// start, so a folder that outlives the login comes before that of the login. Containers of clusters share the home folder.
 fn parents() -> impl Iterator<Item = PathBuf> {
-    let variable = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     // A colon would end the element of PYTHONPATH.
     let can_be_element = |path: &PathBuf| !path.as_os_str().as_encoded_bytes().contains(&b':');
-    let folders = [cache, variable("XDG_RUNTIME_DIR"), Some(TEMPORARY.into())];
-    folders.into_iter().flatten().filter(can_be_element)
+    let parents = [folders::cache_folder(), folders::runtime_folder(), Some(TEMPORARY.into())];
+    parents.into_iter().flatten().filter(can_be_element)
 }
 
 fn unpack_into(parent: &Path, folder: &Path) -> io::Result<()> {

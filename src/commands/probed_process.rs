@@ -1,7 +1,8 @@
 //! Finds a process on this host and the report of the probe in it, for the commands that name a PID.
 
+use super::read_hosts;
+use super::read_hosts::{HostState, ReadOptions};
 use crate::base::text::Text;
-use crate::commands::report::{self, HostState, ReadOptions};
 use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::{ProbeReport, Process};
@@ -27,7 +28,7 @@ pub(super) fn converse<T>(
     mut see: impl FnMut(ProbedProcess<'_>, &[Reply], &mut Option<Command>) -> Option<Result<T, Text>>,
 ) -> anyhow::Result<Result<T, Text>> {
     let mut passes = 0;
-    let found = report::converse(read, true, |hosts, replies, command| {
+    let found = read_hosts::converse(read, true, |hosts, replies, command| {
         passes += 1;
         let process = process(hosts, pid);
         let probe = process.and_then(|process| process.probe.as_ref());

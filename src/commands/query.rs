@@ -24,9 +24,12 @@ pub use self::field::FieldTable;
 use self::field::QueryField;
 use self::nvidia_smi_exit::NvidiaSmiExit;
 pub use self::process_monitor::MonitorColumns;
+use super::chosen_processes::ChosenProcesses;
+use super::gpu_ids;
+use super::read_hosts;
+use super::read_hosts::ReadOptions;
 use crate::app::unknown_processes;
 use crate::base::text::Text;
-use crate::commands::report::{self, ChosenProcesses, ReadOptions, gpu_ids};
 use crate::output::{self, Exit};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL, SHORTEST_LOOP};
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
@@ -130,7 +133,7 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     let mut unknown_ids = Vec::new();
     let has_rates = matches!(options.query, Some(Query::ProcessCsv | Query::Monitor(_)));
     let mut answers = 0;
-    let outcome = report::read_until(&read, has_rates, |hosts| {
+    let outcome = read_hosts::read_until(&read, has_rates, |hosts| {
         let (model, snapshot) = hosts[0].seen?;
         if answered_at.is_some_and(|answered_at| snapshot.at.since(answered_at) < shortest_pause) {
             return None;

@@ -14,10 +14,10 @@ use anyhow::{Context, anyhow};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
-use super::recorder_note::OwnNote;
-use super::recording_output::RecordingOutput;
-use super::report::block_on;
+use super::read_hosts::block_on;
 use crate::base::text::Text;
+use crate::files::recorder_note::OwnNote;
+use crate::logs::recording_output::RecordingOutput;
 use crate::model::{Fleet, HostLabel};
 use crate::output::{Exit, print_error};
 use crate::protocol::command::Command;

@@ -8,9 +8,9 @@ use serde_json::json;
 use strum::VariantArray;
 
 use super::probed_process::{self, ProbedProcess};
+use super::read_hosts::ReadOptions;
 use crate::base::terminal;
 use crate::base::units::Bytes;
-use crate::commands::report::ReadOptions;
 use crate::output::labels::{self, tensors};
 use crate::output::table::{self, Heading};
 use crate::output::{self, Exit};

@@ -4,7 +4,9 @@ use std::sync::mpsc::RecvTimeoutError;
 
 use toml::de::{DeTable, DeValue};
 
-use super::{PATIENCE, file_action, home_file, in_background, parse};
+use super::parse;
+use crate::files::action::{self, PATIENCE, in_background};
+use crate::files::folders::config_file;
 use crate::protocol::launchers::{self, Launcher};
 
 /// The keys of a line.
@@ -12,9 +14,9 @@ const KEYS: [&str; 5] = ["name", "programs", "children", "variables", "place"];
 
 /// Adds the lines of `config.toml` to the launch table, for a report. Returns what is wrong with a line.
 pub(crate) fn add() -> Result<(), String> {
-    let Some(path) = home_file("XDG_CONFIG_HOME", ".config", "config.toml") else { return Ok(()) };
+    let Some(path) = config_file("config.toml") else { return Ok(()) };
     let file = path.clone();
-    let text = match in_background(move || file_action::read(&file)).recv_timeout(PATIENCE) {
+    let text = match in_background(move || action::read(&file)).recv_timeout(PATIENCE) {
         // Most users have no such file.
         Ok(Err(_)) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return Ok(()),
         Ok(Ok(text)) => text,

@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::time::Instant;
 
 use self::listening_socket::may_be_master;
-use super::detach::detached_gputop;
+use crate::base::detach::detached_gputop;
 
 /// How long a command may keep its output open after its input was closed.
 const PATIENCE: Duration = Duration::from_secs(2);

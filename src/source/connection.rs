@@ -16,11 +16,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::detach::{detach, explained};
 use super::line_reader::LineReader;
 use super::masked_lines::LineMasker;
 use super::standard_error::StandardError;
 use super::{SourceEvent, Tap, limits};
+use crate::base::detach::{detach, explained};
 use crate::base::text::Text;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;

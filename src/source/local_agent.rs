@@ -3,7 +3,7 @@
 use std::io;
 
 use super::connection::{Connection, ProcessKind, Reporter};
-use super::detach::this_gputop;
+use crate::base::detach::this_gputop;
 use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::launchers;
 

@@ -32,7 +32,7 @@ use self::player::{Player, Reader, ReaderCommand};
 pub use self::reader::RecordingReader;
 pub use self::writer::{FrameStart, RecordingLimits, RecordingWriter};
 use super::connection::{Connection, Reporter};
-use super::detach::short_lived_gputop;
+use crate::base::detach::short_lived_gputop;
 use crate::base::text::Text;
 use crate::protocol::playback::Speed;
 

@@ -30,9 +30,7 @@ use tokio::time::{Instant, sleep_until};
 use self::frame_pacer::{FramePacer, ScreenState};
 use self::history::{HistoryKeeper, HistoryResult};
 use self::notify::Notifier;
-pub(crate) use self::options::{
-    HistoryFiles, HistoryOwner, RecorderCommand, ScreenFiles, SessionOptions, SettingsFiles,
-};
+pub(crate) use self::options::{ScreenFiles, SessionOptions, SettingsFiles};
 use self::recorder::{RecorderQueue, SessionRecorder};
 use self::save_settings::SettingsWriter;
 use crate::app::App;
@@ -97,7 +95,7 @@ pub(crate) fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
         let (sender, inputs) = listen()?;
         let outlines = sender.clone();
         outline::start(&options.sources, move |part| outlines.send(SessionInput::Outline(part)).is_ok());
-        let recorder = SessionRecorder::new(&options.recorder_command, sender.clone(), &recorder_queue);
+        let recorder = SessionRecorder::new(sender.clone(), &recorder_queue);
         Session::new(options, screen, sources, recorder, &sender).run(inputs).await
     })?;
     // Only now the terminal is as before.
@@ -236,7 +234,7 @@ struct Session<'a> {
     notifier: Notifier<'a>,
     settings_writer: SettingsWriter<'a>,
     history: HistoryKeeper<'a>,
-    recorder: SessionRecorder<'a>,
+    recorder: SessionRecorder,
 }
 
 impl<'a> Session<'a> {
@@ -244,7 +242,7 @@ impl<'a> Session<'a> {
         options: &'a SessionOptions,
         screen: Screen,
         sources: Sources,
-        recorder: SessionRecorder<'a>,
+        recorder: SessionRecorder,
         inputs: &queue::UnboundedSender<SessionInput>,
     ) -> Self {
         let now = Instant::now();
@@ -260,7 +258,7 @@ impl<'a> Session<'a> {
             is_blank: true,
             expects_continue: false,
             notifier: Notifier::new(&options.alert_command, options.bell, inputs.clone()),
-            settings_writer: SettingsWriter::new(&options.settings_files, inputs.clone()),
+            settings_writer: SettingsWriter::new(options, inputs.clone()),
             history: HistoryKeeper::new(options.history_files.as_ref(), inputs.clone()),
             recorder,
         }

@@ -92,7 +92,7 @@ enum AuditEvent {
 
 /// The audit log, as the thread that sends signals sees it.
 pub(super) struct Audit {
-    home: Option<PathBuf>,
+    folder: Option<PathBuf>,
     failure: Arc<FailureReport>,
     /// `None` before the first signal.
     writer: Option<AuditWriter>,
@@ -106,22 +106,16 @@ pub(super) struct Audit {
 /// The lines for the thread that writes, and a channel that closes when the thread ends.
 type AuditWriter = (SyncSender<AuditLine>, Receiver<()>);
 
-/// Returns the directory for state files of the user. `None` when the environment names none.
-pub(super) fn state_home() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
-}
-
 impl Audit {
     /// The most lines that wait while the file system does not answer. Further lines are lost, and the loss is reported.
     const MOST_WAITING: usize = 1 << 14;
 
-    /// Returns the audit log in this state directory. No file is touched before the first signal.
-    pub(super) fn new(home: Option<PathBuf>, replies: ReplySender) -> Self {
+    /// Returns the audit log in this folder. No file is touched before the first signal.
+    pub(super) fn new(folder: Option<PathBuf>, replies: ReplySender) -> Self {
         let failure = FailureReport { replies, is_sent: AtomicBool::new(false) };
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
         Self {
-            home,
+            folder,
             failure: failure.into(),
             writer: None,
             signals: BTreeMap::new(),
@@ -164,7 +158,7 @@ impl Audit {
     fn write(&mut self, id: String, process: ProcessId, event: AuditEvent) {
         let line = AuditLine { id, unix_time_ms: clock::unix_ms(), event, process };
         if self.writer.is_none() {
-            match start(self.home.take(), self.failure.clone()) {
+            match start(self.folder.take(), self.failure.clone()) {
                 Ok(writer) => self.writer = Some(writer),
                 Err(error) => return self.failure.send(process, &format!("cannot start a thread: {error}")),
             }
@@ -184,18 +178,17 @@ impl Audit {
     }
 }
 
-fn start(home: Option<PathBuf>, failure: Arc<FailureReport>) -> io::Result<AuditWriter> {
+fn start(folder: Option<PathBuf>, failure: Arc<FailureReport>) -> io::Result<AuditWriter> {
     let (lines, received) = mpsc::sync_channel(Audit::MOST_WAITING);
     let (running, done) = mpsc::channel();
     thread::Builder::new().name("audit".to_owned()).spawn(move || {
-        write_all(home, &received, &failure);
+        write_all(folder, &received, &failure);
         drop(running);
     })?;
     Ok((lines, done))
 }
 
-fn write_all(home: Option<PathBuf>, received: &Receiver<AuditLine>, failure: &FailureReport) {
-    let folder = home.map(|home| home.join("gputop"));
+fn write_all(folder: Option<PathBuf>, received: &Receiver<AuditLine>, failure: &FailureReport) {
     while let Ok(first) = received.recv() {
         let process = first.process;
         let mut text = Vec::new();

@@ -11,7 +11,7 @@ use rustix::fs::{self, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::commands::private_folder;
+use crate::files::private_folder;
 use crate::protocol::snapshot::GpuUuid;
 
 /// For tests: the prefix of the plain files that stand in for GPUs. Their locks have a folder beside them.

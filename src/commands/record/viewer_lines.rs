@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::EndSignals;
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
-use crate::commands::recording_output::RecordingOutput;
+use crate::logs::recording_output::RecordingOutput;
 use crate::model::Fleet;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;

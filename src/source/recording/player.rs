@@ -11,8 +11,8 @@ use tokio::process::ChildStderr;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::detach::explained;
 use super::line_parser::{LineParser, ParsedInput, ParsedLine};
+use crate::base::detach::explained;
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::protocol::host_key::HostKey;

@@ -12,9 +12,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use super::SessionInput;
-use super::options::{HistoryFiles, HistoryOwner};
 use crate::app::event::Event;
 use crate::base::text::Text;
+use crate::files::history::{HistoryFiles, HistoryOwner};
 use crate::model::{Fleet, HostModel, Past};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -71,8 +71,10 @@ impl<'a> HistoryKeeper<'a> {
                         let name = latest.host.facts.name.clone();
                         let owner = HistoryOwner { name, source: source.description() };
                         self.hosts.insert(host, HostHistory { owner: owner.clone(), state: HistoryState::Busy });
-                        let read = std::sync::Arc::clone(&files.read);
-                        self.start(host, move || HistoryResult::Read(read(&owner).and_then(parse).map_err(Text::from)));
+                        let files = files.clone();
+                        self.start(host, move || {
+                            HistoryResult::Read(files.read(&owner).and_then(parse).map_err(Text::from))
+                        });
                     }
                 }
                 Some(known) if matches!(known.state, HistoryState::Due(due) if due <= now) => {
@@ -138,7 +140,7 @@ fn write(files: &HistoryFiles, owner: &HistoryOwner, model: &HostModel) -> Resul
         .write(&mut lines)
         .and_then(|()| Line::Checkpoint(Box::new(checkpoint)).write(&mut lines))
         .and_then(|()| lines.flush())
-        .and_then(|()| (files.write)(owner, &latest.host.facts.boot_id, &lines));
+        .and_then(|()| files.start_write(owner, &latest.host.facts.boot_id, &lines));
     written.map_err(|error| Text::new(error.to_string()))
 }
 

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::SessionInput;
 use crate::app::event::Alert;
+use crate::base::detach::detach;
 use crate::base::text::Text;
-use crate::source::detach;
 
 /// The largest number of programs that run at the same time, should they hang.
 const MOST_RUNNING: usize = 8;

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::thread;
 
+use crate::base::detach::short_lived_gputop;
 use crate::model::OutlinePart;
-use crate::source::{Source, short_lived_gputop};
+use crate::source::Source;
 
 /// The longest line of an outline, in bytes.
 const LONGEST_LINE: u64 = 64 << 10;

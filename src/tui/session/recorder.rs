@@ -2,7 +2,6 @@
 //! nor the end of the session waits for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +14,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::SessionInput;
-use super::options::RecorderCommand;
+use crate::base::detach::detached_gputop;
 use crate::base::text::Text;
+use crate::files::folders::recording_file;
 use crate::model::Fleet;
 use crate::protocol::command::Command as AgentCommand;
 use crate::protocol::host_key::HostKey;
@@ -116,27 +116,22 @@ impl RecorderQueue {
 
 /// Starts and stops the process that writes a recording, and passes lines to it.
 #[derive(Debug)]
-pub(super) struct SessionRecorder<'a> {
-    command: &'a RecorderCommand,
+pub(super) struct SessionRecorder {
     inputs: UnboundedSender<SessionInput>,
     waiting: RecorderQueue,
     /// Returns the last sentence of the process; `None` before the first recording.
     task: Option<JoinHandle<Text>>,
 }
 
-impl<'a> SessionRecorder<'a> {
-    pub(super) fn new(
-        command: &'a RecorderCommand,
-        inputs: UnboundedSender<SessionInput>,
-        waiting: &RecorderQueue,
-    ) -> Self {
-        Self { command, inputs, waiting: waiting.clone(), task: None }
+impl SessionRecorder {
+    pub(super) fn new(inputs: UnboundedSender<SessionInput>, waiting: &RecorderQueue) -> Self {
+        Self { inputs, waiting: waiting.clone(), task: None }
     }
 
     /// Starts a recording with a file of this name. A full line of each host follows its state now: lines on the way to the model
     /// are not recorded.
     pub(super) fn start(&mut self, name: &str, fleet: &Fleet, sources: &Sources) {
-        let child = (self.command.0)(name).and_then(|command| spawn(command).map_err(|error| error.to_string()));
+        let child = spawn(name);
         let mut child = match child {
             Ok(child) => child,
             Err(reason) => {
@@ -187,9 +182,13 @@ impl<'a> SessionRecorder<'a> {
     }
 }
 
-fn spawn(command: std::process::Command) -> io::Result<Child> {
-    let mut command = Command::from(command);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+/// Starts the process that writes a recording with this name, without an ending. The error is one phrase.
+fn spawn(name: &str) -> Result<Child, String> {
+    let path = recording_file(&format!("{name}.jsonl.zst")).ok_or("HOME is not set")?;
+    let mut command = Command::from(detached_gputop());
+    command.args(["record", "--from-viewer", "-o"]).arg(path);
+    let process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    process.map_err(|error| error.to_string())
 }
 
 async fn write_lines(mut stdin: ChildStdin, mut lines: UnboundedReceiver<Vec<u8>>, waiting: Arc<AtomicUsize>) {

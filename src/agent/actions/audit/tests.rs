@@ -44,7 +44,7 @@ impl TestHome {
     fn record_one_signal(&self) -> Vec<Outcome> {
         let (sender, received) = mpsc::channel();
         let replies: ReplySender = Arc::new(move |reply| sender.send(reply).expect("the test receives"));
-        let mut audit = Audit::new(Some(self.0.clone()), replies);
+        let mut audit = Audit::new(Some(self.0.join("gputop")), replies);
         audit.signal(record());
         audit.effect(record().process, &Outcome::Ended { at: Moment(0) });
         audit.finish(PATIENCE);
@@ -181,7 +181,7 @@ fn without_a_home_the_failure_is_reported_once() {
 #[test]
 fn an_effect_is_recorded_again_only_after_another_effect() {
     let home = TestHome::new();
-    let mut audit = Audit::new(Some(home.path().to_owned()), Arc::new(|reply| panic!("{reply:?}")));
+    let mut audit = Audit::new(Some(home.path().join("gputop")), Arc::new(|reply| panic!("{reply:?}")));
     let process = record().process;
     let alive = Outcome::Alive { state: crate::protocol::snapshot::State::DiskSleep, wchan: None, seconds: 2 };
     audit.effect(process, &alive);

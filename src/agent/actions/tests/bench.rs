@@ -56,7 +56,7 @@ impl TestHandler {
             let _over: Result<(), mpsc::SendError<Reply>> = sender.send(reply);
         });
         let home = TestHome::new();
-        let audit = Audit::new(Some(home.path().to_owned()), replies_to.clone());
+        let audit = Audit::new(Some(home.path().join("gputop")), replies_to.clone());
         let mut handler = CommandHandler::new(targets.clone(), wake, replies_to, Some(audit), readonly);
         // Other tests may keep all cores busy for seconds.
         handler.longest_stop = DEADLINE;

@@ -1,0 +1,329 @@
+//! Reports without a screen: a table, sentences or lines of JSON, once or at an interval.
+//!
+//! Agents read the hosts, so a driver that hangs costs the timeout and no more: then the report has what was read, says what
+//! is missing, and the exit code tells scripts that it is not complete.
+
+mod plain;
+mod table;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+pub use self::table::ChosenColumns;
+use super::chosen_processes::ChosenProcesses;
+use super::gpu_ids;
+use super::read_hosts::{HostState, ReadOptions, Watch, block_on, sentence_on};
+use crate::base::terminal;
+use crate::base::text::Text;
+use crate::model::HostModel;
+use crate::output::table::{ascii, command};
+use crate::output::{Exit, print, print_error};
+use crate::protocol::host_tag::HostTag;
+use crate::protocol::line::Line;
+use crate::protocol::snapshot::{ArgvDelay, Cause, Failure, Gpu, Identity, ProcessId, ProcessNames, Snapshot};
+
+impl Exit {
+    /// Returns the exit code for a snapshot. `is_all` says whether the snapshot is complete.
+    pub(crate) fn of_snapshot(snapshot: &Snapshot, is_all: bool) -> Self {
+        match snapshot.driver.trouble.as_ref().map(|trouble| trouble.cause) {
+            Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch | Cause::Denied) => {
+                Self::NoDriver
+            }
+            Some(Cause::NoGpu) => Self::NoGpu,
+            Some(_) => Self::Partial,
+            None if snapshot.gpus.is_empty() => Self::NoGpu,
+            None if snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some()) => Self::Partial,
+            None if !is_all || !failed(snapshot).is_empty() => Self::Partial,
+            None => Self::Success,
+        }
+    }
+}
+
+/// Returns the readings that failed, and why, as in `fan_percent of GPU 0 (nvmlDeviceGetFanSpeed_v2:
+/// an unknown error)`. Leaves out GPUs in trouble, which the report names anyway.
+fn failed(snapshot: &Snapshot) -> Vec<String> {
+    fn search(value: &Value, failed: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
+                Value::Object(missing) if name == "missing" => {
+                    failed.extend(missing.iter().filter(|(_, why)| *why == "failed").map(|(name, _)| name.clone()));
+                }
+                value => search(value, failed),
+            }),
+            Value::Array(values) => values.iter().for_each(|value| search(value, failed)),
+            _ => {}
+        }
+    }
+    // Only in JSON, all groups of readings name what is missing in the same way.
+    let host = ("the host".to_owned(), String::new(), serde_json::to_value(&snapshot.host));
+    let driver = ("the driver".to_owned(), why(&snapshot.driver.failures), Ok(Value::Null));
+    let gpus = snapshot.gpus.iter().filter(|gpu| gpu.trouble.is_none());
+    let gpus = gpus.map(|gpu| (format!("GPU {}", gpu.facts.index), why(&gpu.failures), serde_json::to_value(gpu)));
+    let processes = snapshot
+        .processes
+        .iter()
+        .map(|process| (format!("process {}", process.id.pid), String::new(), serde_json::to_value(process)));
+    let parts = [host, driver].into_iter().chain(gpus).chain(processes);
+    parts
+        .filter_map(|(owner, why, value)| {
+            let mut failed = Vec::new();
+            search(&value.ok()?, &mut failed);
+            match failed.as_slice() {
+                [] if why.is_empty() => None,
+                // The failed call returns no reading.
+                [] => Some(format!("{owner} in part{why}")),
+                some @ ([_] | [_, _]) => Some(format!("{} of {owner}{why}", some.join(" and "))),
+                many => Some(format!("{} readings of {owner}{why}", many.len())),
+            }
+        })
+        .collect()
+}
+
+/// Returns the calls that failed, in parentheses; empty if there are none.
+fn why(failures: &[Failure]) -> String {
+    let failures = failures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if failures.is_empty() { failures } else { format!(" ({failures})") }
+}
+
+/// Returns a sentence that names the first failed readings; `None` if there are none.
+fn sentence(failed: &[String]) -> Option<Text> {
+    const NAMED: usize = 5;
+    let more = failed.len().saturating_sub(NAMED);
+    let mut named = failed[..failed.len() - more].join(", ");
+    if more > 0 {
+        named = format!("{named}, and {more} more");
+    }
+    (!failed.is_empty()).then(|| Text::new(format!("could not be read: {named}")))
+}
+
+/// Returns a sentence on the GPU processes whose arguments are not read yet; `None` if there are none.
+fn unread_arguments(snapshot: &Snapshot) -> Option<Text> {
+    let ids: BTreeSet<ProcessId> =
+        snapshot.gpus.iter().flat_map(|gpu| &gpu.processes).map(|gpu_process| gpu_process.process).collect();
+    let is_unread = |id: &&ProcessId| {
+        snapshot
+            .process(**id)
+            .is_some_and(|process| process.awaits_arguments() || process.facts.argv_delay == Some(ArgvDelay::NoReader))
+    };
+    match ids.iter().filter(is_unread).count() {
+        0 => None,
+        1 => Some("the arguments of 1 process are not read yet".into()),
+        count => Some(Text::new(format!("the arguments of {count} processes are not read yet"))),
+    }
+}
+
+/// How a report is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportFormat {
+    /// A table of GPUs and one of processes.
+    Table,
+    /// Sentences, for screen readers.
+    Plain,
+    /// One line of JSON.
+    Json,
+}
+
+/// The content and interval of a report.
+#[derive(Debug)]
+pub struct ReportOptions {
+    /// The hosts.
+    pub read: ReadOptions,
+    /// How the report is written.
+    pub format: ReportFormat,
+    /// The time from one report to the next; `None` for one report.
+    pub every: Option<Duration>,
+    /// Whether to write only ASCII.
+    pub ascii: bool,
+    /// The columns of the tables.
+    pub columns: ChosenColumns,
+    /// The GPUs to show, as index, UUID or PCI address; all if empty.
+    pub ids: Vec<String>,
+    /// The processes to show.
+    pub processes: ChosenProcesses,
+}
+
+/// The report on one host.
+#[derive(Debug)]
+struct HostReport<'a> {
+    name: &'a str,
+    /// The name, and beside it the host's own name if that differs.
+    both_names: &'a str,
+    model: &'a HostModel,
+    snapshot: &'a Snapshot,
+    /// Why the report is not complete, in sentences.
+    reasons: Vec<Text>,
+    /// The GPUs to show, as index, UUID or PCI address; all if empty.
+    ids: &'a [String],
+    /// The processes that the snapshot still has.
+    processes: &'a ChosenProcesses,
+}
+
+impl<'a> HostReport<'a> {
+    /// Returns the GPUs to show, each with its place in the snapshot.
+    fn gpus(&self) -> impl Iterator<Item = (usize, &'a Gpu)> {
+        let Self { snapshot, ids, .. } = *self;
+        snapshot.gpus.iter().enumerate().filter(|(_, gpu)| gpu_ids::is_chosen(snapshot, gpu, ids))
+    }
+}
+
+/// Prints a report, or one at each interval until a signal ends the program.
+///
+/// # Errors
+///
+/// When no source can be started, or the standard output is closed.
+pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
+    let read = &options.read;
+    block_on(async {
+        let mut watch = Watch::start(read.sources.clone())?;
+        let mut timeout = read.timeout;
+        loop {
+            let start = Instant::now();
+            watch.settle(timeout, |_| true).await;
+            // Allocator stats and arguments take milliseconds, more on a busy host; a report without them is complete. The
+            // table has no column for allocator stats.
+            let is_bare_table = options.format == ReportFormat::Table && options.processes.is_all();
+            if options.every.is_none() && !is_bare_table {
+                watch.settle(timeout.saturating_sub(start.elapsed()), has_slow_facts).await;
+            }
+            watch.wait_for_recorder();
+            let exit = print_once(options, &watch, timeout)?;
+            if options.every.is_none() {
+                watch.sources.close().await;
+                return Ok(exit.into());
+            }
+            watch.next_report(read.interval).await;
+            timeout = read.interval + read.timeout;
+        }
+    })
+}
+
+/// Prints one report on all hosts. Returns the exit code.
+fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::Result<Exit> {
+    let (mut reports, mut unreached, mut exits, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let hosts = watch.states(timeout, |_| true);
+    let has_unknown_ids = gpu_ids::print_unknown(&hosts, &options.ids);
+    let chosen = hosts.iter().map(|host| {
+        let (model, snapshot) = host.seen?;
+        Some(options.processes.of(host.name, model, snapshot, hosts.len() > 1))
+    });
+    let chosen: Vec<Option<Cow<'_, Snapshot>>> = chosen.collect();
+    for (host, chosen) in hosts.iter().zip(&chosen) {
+        let HostState { key, name, both_names, seen, trouble, .. } = host;
+        let is_complete = trouble.is_none();
+        let reason = trouble.as_ref().map(|trouble| sentence_on(host, trouble));
+        let (Some((model, _)), Some(snapshot)) = (*seen, chosen.as_deref()) else {
+            exits.push(Exit::Error);
+            unreached.extend(reason);
+            continue;
+        };
+        let mut shown = snapshot.clone();
+        shown.gpus.retain(|gpu| gpu_ids::is_chosen(snapshot, gpu, &options.ids));
+        exits.push(if shown.gpus.is_empty() && !snapshot.gpus.is_empty() {
+            Exit::Nothing
+        } else {
+            Exit::of_snapshot(&shown, is_complete)
+        });
+        if options.format == ReportFormat::Json {
+            let mut line = Vec::new();
+            Line::Full(Box::new(with_names(shown))).write(&mut line)?;
+            HostTag { host_key: key.0.into(), name: Some((*name).into()) }.append_to(&mut line);
+            out.append(&mut line);
+            reason.iter().for_each(print_error);
+        } else {
+            let reasons = reason.into_iter().chain(sentence(&failed(&shown))).chain(unread_arguments(&shown)).collect();
+            reports.push(HostReport {
+                name,
+                both_names,
+                model,
+                snapshot,
+                reasons,
+                ids: &options.ids,
+                processes: &options.processes,
+            });
+        }
+    }
+    if reports.is_empty() {
+        unreached.iter().for_each(print_error);
+    } else {
+        let text = match options.format {
+            ReportFormat::Plain => plain::format(&reports, &unreached),
+            _ => table::format(&reports, &unreached, terminal::width(), &options.columns),
+        };
+        out = if options.ascii { ascii(&text).into_bytes() } else { text.into_bytes() };
+        if options.every.is_some() {
+            out.push(b'\n');
+        }
+    }
+    if !out.is_empty() {
+        print(&out)?;
+    }
+    let exit = Exit::combined(&exits);
+    Ok(if exit == Exit::Success && has_unknown_ids { Exit::Nothing } else { exit })
+}
+
+/// Adds the user and the command to each GPU process, so that `jq` needs no join.
+fn with_names(mut snapshot: Snapshot) -> Snapshot {
+    let mut gpus = std::mem::take(&mut snapshot.gpus);
+    for gpu_process in gpus.iter_mut().flat_map(|gpu| &mut gpu.processes) {
+        gpu_process.names = snapshot.process(gpu_process.process).map(|process| {
+            let user = process.facts.user.clone().ok();
+            Box::new(ProcessNames { user, command: command(process).into() })
+        });
+    }
+    snapshot.gpus = gpus;
+    snapshot
+}
+
+/// Returns whether the allocator stats and arguments of all GPU processes were read, or failed to be read.
+fn has_slow_facts(model: &HostModel) -> bool {
+    let Some(snapshot) = model.latest() else { return false };
+    let real_gpus = snapshot.gpus.iter().filter(|gpu| !gpu.facts.simulated);
+    let processes = real_gpus.flat_map(|gpu| &gpu.processes).filter_map(|user| snapshot.process(user.process));
+    let mut verified = processes.filter(|process| process.facts.identity == Identity::Sure);
+    verified.all(|process| process.allocator.is_some() && !process.awaits_arguments())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::Moment;
+    use crate::protocol::snapshot::{Missing, Trouble, example};
+
+    fn trouble(cause: Cause) -> Trouble {
+        Trouble { cause, sentence: "no luck".into(), call: None, since: Moment(0) }
+    }
+
+    #[test]
+    fn a_driver_in_trouble_has_an_exit_code() {
+        let host = example::host(2);
+        assert_eq!(Exit::of_snapshot(&host, true), Exit::Success);
+        assert_eq!(Exit::of_snapshot(&host, false), Exit::Partial);
+        assert_eq!(Exit::of_snapshot(&example::host(0), true), Exit::NoGpu);
+
+        for (cause, exit) in
+            [(Cause::NoLibrary, Exit::NoDriver), (Cause::Mismatch, Exit::NoDriver), (Cause::Hung, Exit::Partial)]
+        {
+            let mut host = example::host(0);
+            host.driver.trouble = Some(trouble(cause));
+            assert_eq!(Exit::of_snapshot(&host, true), exit, "{cause}");
+        }
+    }
+
+    #[test]
+    fn one_gpu_or_reading_in_trouble_makes_the_report_partial() {
+        let mut lost = example::host(2);
+        lost.gpus[1].trouble = Some(trouble(Cause::Lost));
+        assert_eq!(Exit::of_snapshot(&lost, true), Exit::Partial);
+
+        let mut reading = example::host(2);
+        reading.gpus[1].load.power = Err(Missing::Unsupported);
+        assert_eq!(Exit::of_snapshot(&reading, true), Exit::Success);
+        reading.gpus[1].load.power = Err(Missing::Failed);
+        assert_eq!(Exit::of_snapshot(&reading, true), Exit::Partial);
+    }
+}

@@ -1,0 +1,12 @@
+//! The subcommands that read the logs, recordings and reports of earlier runs. Nothing here asks a live host.
+
+pub(crate) mod analyze;
+pub mod clip;
+pub(crate) mod compressed_log;
+pub(crate) mod diff;
+pub(crate) mod explain;
+pub(crate) mod export;
+pub mod ooms;
+pub(crate) mod recorded_run;
+pub(crate) mod recording_output;
+pub(crate) mod report;

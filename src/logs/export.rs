@@ -1,0 +1,171 @@
+//! `gputop export`: the samples of a recording as CSV or Parquet, one row for each GPU or GPU process of each pass.
+
+mod parquet;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+
+use self::parquet::ParquetWriter;
+pub(crate) use self::table::ExportSubject;
+use self::table::{ColumnKind, ExportCell, ExportColumn};
+use crate::base::terminal;
+use crate::base::text::Text;
+use crate::base::time::local_time;
+use crate::logs::recorded_run::read_lines;
+use crate::output::{self, Exit, without_formula};
+use crate::protocol::host_key::HostKey;
+use crate::protocol::line::Line;
+use crate::protocol::snapshot::Snapshot;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExportFormat {
+    Csv,
+    Parquet,
+}
+
+#[derive(Debug)]
+pub(crate) struct ExportOptions {
+    /// The recording.
+    pub(crate) recording: PathBuf,
+    pub(crate) format: ExportFormat,
+    pub(crate) subject: ExportSubject,
+    /// Where to write; `None` for the standard output.
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Writes the table. Fails if the recording cannot be read, or the output cannot be written.
+pub(crate) fn run(options: &ExportOptions) -> anyhow::Result<ExitCode> {
+    let is_for_terminal = options.output.is_none() && terminal::is_stdout();
+    ensure!(
+        options.format == ExportFormat::Csv || !is_for_terminal,
+        "Parquet is not for a terminal: add -o {}.parquet",
+        if options.subject == ExportSubject::Gpus { "gpus" } else { "processes" }
+    );
+    let name = options
+        .output
+        .as_ref()
+        .map_or_else(|| Text::from("the standard output"), |path| Text::new(path.as_os_str().as_encoded_bytes()));
+    let out: Box<dyn Write> = match &options.output {
+        Some(path) => Box::new(File::create(path).with_context(|| format!("cannot create {name}"))?),
+        None => Box::new(io::stdout().lock()),
+    };
+    let written = write(options, out, &name);
+    if let (Err(_), Some(path)) = (&written, &options.output) {
+        // A part of a table is no table. The file is known to be new or empty.
+        let _gone: io::Result<()> = fs::remove_file(path);
+    }
+    written
+}
+
+/// Writes the table to an output with this name.
+fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::Result<ExitCode> {
+    let columns = options.subject.columns();
+    let mut writer = match options.format {
+        ExportFormat::Csv => TableWriter::csv(out, columns),
+        ExportFormat::Parquet => ParquetWriter::new(BufWriter::new(out), columns).map(TableWriter::Parquet),
+    }
+    .with_context(|| format!("cannot write {name}"))?;
+    let mut hosts: BTreeMap<HostKey, (Snapshot, Text)> = BTreeMap::new();
+    let problems = read_lines(&options.recording, |recorded| {
+        let snapshot = match recorded.line {
+            Line::Full(snapshot) => {
+                let mut snapshot = *snapshot;
+                // Lookups search a sorted list.
+                snapshot.processes.sort_by_key(|process| process.id);
+                let host = recorded.host_name.unwrap_or_else(|| snapshot.host.facts.name.clone());
+                hosts.insert(recorded.host, (snapshot, host));
+                hosts.get(&recorded.host)
+            }
+            Line::Tick(change) => {
+                // A tick that does not follow the line before is left out: the next full line has everything.
+                let Some((snapshot, _)) = hosts.get_mut(&recorded.host) else { return Ok(()) };
+                if snapshot.apply(*change).is_err() {
+                    return Ok(());
+                }
+                hosts.get(&recorded.host)
+            }
+            Line::Reply(_) | Line::Checkpoint(_) => None,
+        };
+        let Some((snapshot, host)) = snapshot else { return Ok(()) };
+        options
+            .subject
+            .rows(snapshot, host, |row| writer.row(row, snapshot.host.facts.utc_offset.unwrap_or(0)))
+            .with_context(|| format!("cannot write {name}"))
+    })?;
+    writer.finish().with_context(|| format!("cannot write {name}"))?;
+    for problem in problems {
+        output::print_error(&Text::new(format!("the recording: {problem}")));
+    }
+    Ok(Exit::Success.into())
+}
+
+/// Writes the rows in one of the formats.
+enum TableWriter {
+    Csv(Box<csv::Writer<Box<dyn Write>>>, &'static [ExportColumn]),
+    Parquet(ParquetWriter<BufWriter<Box<dyn Write>>>),
+}
+
+impl TableWriter {
+    fn csv(out: Box<dyn Write>, columns: &'static [ExportColumn]) -> io::Result<Self> {
+        let mut writer = csv::Writer::from_writer(out);
+        writer.write_record(columns.iter().map(|column| column.name))?;
+        Ok(Self::Csv(Box::new(writer), columns))
+    }
+
+    /// Writes a row of a host whose time zone is this many seconds ahead of UTC.
+    fn row(&mut self, row: Vec<ExportCell>, utc_offset: i32) -> io::Result<()> {
+        match self {
+            Self::Parquet(writer) => writer.row(row),
+            Self::Csv(writer, columns) => {
+                let cells = row.into_iter().zip(*columns).map(|(cell, column)| match (cell, column.kind) {
+                    (ExportCell::Empty, _) => String::new(),
+                    (ExportCell::Integer(ms), ColumnKind::Time) => local_time(ms.unsigned_abs(), utc_offset),
+                    (ExportCell::Integer(number), _) => number.to_string(),
+                    (ExportCell::Float(number), _) => number.to_string(),
+                    (ExportCell::Text(text), _) => without_formula(&text).into_owned(),
+                });
+                Ok(writer.write_record(cells)?)
+            }
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Csv(mut writer, _) => writer.flush(),
+            Self::Parquet(writer) => writer.finish()?.flush(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_in_csv_is_no_formula_and_a_number_stays_a_number() {
+        let columns = ExportSubject::Processes.columns();
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let mut writer = TableWriter::csv(Box::new(path.reopen().unwrap()), columns).unwrap();
+        for text in ["=1+1", "+1", "-m train", "@sum", "\tx", "\rx", "python =1"] {
+            let cells = columns.iter().map(|column| match column.name {
+                "command" => ExportCell::Text(text.to_owned()),
+                "pid" => ExportCell::Integer(-7),
+                _ => ExportCell::Empty,
+            });
+            writer.row(cells.collect(), 0).unwrap();
+        }
+        writer.finish().unwrap();
+        let mut reader = csv::Reader::from_path(path.path()).unwrap();
+        let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+        let place = |name: &str| columns.iter().position(|column| column.name == name).unwrap();
+        let commands: Vec<&str> = rows.iter().map(|row| &row[place("command")]).collect();
+        assert_eq!(commands, ["'=1+1", "'+1", "'-m train", "'@sum", "'\tx", "'\rx", "python =1"]);
+        assert!(rows.iter().all(|row| &row[place("pid")] == "-7"));
+    }
+}

@@ -1,0 +1,165 @@
+//! `gputop report`: a recording as one page, as Markdown for an issue, or as the plot of one GPU or process.
+
+mod black_boxes;
+mod html;
+mod markdown;
+mod plot;
+mod plots;
+mod summary;
+mod table;
+mod words;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use maud::{PreEscaped, html};
+
+use self::plot::Plot;
+use self::plots::PlotResolution;
+use self::summary::Summary;
+use self::table::PageTable;
+use crate::base::terminal;
+use crate::base::text::Text;
+use crate::logs::diff::RunComparison;
+use crate::logs::recorded_run::{HostRun, ProcessKey, RecordedRun, RunRange, fold};
+use crate::output::{self, Exit};
+
+/// The most processes of a host that have a plot of their own.
+const MOST_PLOTS: usize = 64;
+
+/// The form of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunReportFormat {
+    Html,
+    Markdown,
+    /// One plot.
+    Svg,
+}
+
+#[derive(Debug)]
+pub(crate) struct RunReportOptions {
+    /// The recording to compare with, and the words of the user for it.
+    pub(crate) against: Option<(RunRange, String)>,
+    pub(crate) format: RunReportFormat,
+    /// Where to write; `None` for the standard output.
+    pub(crate) output: Option<PathBuf>,
+    /// The process to report on; `None` for all.
+    pub(crate) pid: Option<u32>,
+    /// The index of the GPU to report on; `None` for all.
+    pub(crate) gpu: Option<String>,
+}
+
+/// The plots of a host.
+#[derive(Debug)]
+struct HostPlots {
+    /// The plot below the summary, which shows the worst finding, or the GPU with the highest memory.
+    lead: Option<Plot>,
+    gpus: Vec<Plot>,
+    processes: Vec<Plot>,
+    /// Reports of the probe on memory that ran out.
+    ooms: PageTable,
+}
+
+/// Everything that a report shows.
+#[derive(Debug)]
+struct PageContent<'a> {
+    summary: Summary,
+    /// The name of the recording to compare with, and the figures of both.
+    comparison: Option<(Text, PageTable)>,
+    hosts: Vec<(&'a HostRun, HostPlots)>,
+}
+
+/// Checks that the output can show the report, before a recording is read.
+///
+/// # Errors
+///
+/// When it is a page for a terminal.
+pub(crate) fn check(options: &RunReportOptions) -> anyhow::Result<()> {
+    let has_terminal = options.output.is_none() && terminal::is_stdout();
+    ensure!(
+        options.format != RunReportFormat::Html || !has_terminal,
+        "a page is not for a terminal: add -o run.html, or --md"
+    );
+    Ok(())
+}
+
+/// Writes the report on a run.
+///
+/// # Errors
+///
+/// When the run does not have what the report is on, the recording to compare with cannot be read, or the output cannot be written.
+pub(crate) fn write(mut run: RecordedRun, options: &RunReportOptions) -> anyhow::Result<ExitCode> {
+    if let Some(pid) = options.pid {
+        ensure!(run.keep_process(pid), "the recording has no process {pid} with GPU memory");
+    }
+    if let Some(label) = &options.gpu {
+        ensure!(run.keep_gpu(label), "the recording has no GPU {}", Text::new(label));
+    }
+    let mut content = content(&run);
+    if let Some((range, name)) = &options.against {
+        let comparison = RunComparison::of(&run, &fold(range)?);
+        content.comparison = Some((Text::new(name), table::comparison(&comparison)));
+        content.summary.compare(&comparison, name);
+    }
+    let written = match options.format {
+        RunReportFormat::Svg => svg(&run, options)?,
+        RunReportFormat::Html => html::page(&content),
+        RunReportFormat::Markdown => markdown::document(&content),
+    };
+    match &options.output {
+        None => output::print(written.as_bytes())?,
+        Some(path) => {
+            let name = Text::new(path.as_os_str().as_encoded_bytes());
+            fs::write(path, written).with_context(|| format!("cannot write {name}"))?;
+        }
+    }
+    Ok(Exit::Success.into())
+}
+
+fn content(run: &RecordedRun) -> PageContent<'_> {
+    let plotted: Vec<Vec<ProcessKey>> = run.hosts.iter().map(plotted_processes).collect();
+    let gpus = run.hosts.iter().map(|host| host.gpus.len()).sum();
+    let resolution = PlotResolution::of(gpus, plotted.iter().map(Vec::len).sum());
+    let hosts = run.hosts.iter().zip(plotted).enumerate().map(|(number, (host, processes))| {
+        let gpus = host.gpus.iter().enumerate();
+        let gpus = gpus.filter_map(|(gpu, one)| plots::of_gpu(host, one, format!("h{number}g{gpu}"), resolution));
+        let processes = processes.into_iter().enumerate();
+        let processes = processes
+            .filter_map(|(process, key)| plots::of_process(host, key, format!("h{number}p{process}"), resolution));
+        let lead = plots::leading(host, format!("h{number}lead"), resolution);
+        (host, HostPlots { lead, gpus: gpus.collect(), processes: processes.collect(), ooms: black_boxes::table(host) })
+    });
+    PageContent { summary: Summary::of(run), comparison: None, hosts: hosts.collect() }
+}
+
+/// Returns the processes that have a plot: those with a finding first, then the largest.
+fn plotted_processes(host: &HostRun) -> Vec<ProcessKey> {
+    use crate::logs::recorded_run::RunSubject;
+    let has_finding = |key: ProcessKey| {
+        host.leaks.iter().any(|leak| leak.subject == RunSubject::Process(key))
+            || host.processes.get(&key).is_some_and(|process| process.ooms.is_some_and(|ooms| ooms > 0))
+    };
+    let mut processes: Vec<ProcessKey> = host.largest_processes().into_iter().map(|(key, _)| key).collect();
+    processes.sort_by_key(|key| !has_finding(*key));
+    processes.truncate(MOST_PLOTS);
+    processes
+}
+
+/// Returns the plot of the chosen process or GPU; without a choice, that of the GPU with the highest memory.
+fn svg(run: &RecordedRun, options: &RunReportOptions) -> anyhow::Result<String> {
+    let resolution = PlotResolution::of(1, 1);
+    let id = || "plot".to_owned();
+    let plot = if let Some(pid) = options.pid {
+        let found = run.hosts.iter().find_map(|host| Some((host, host.process_by_pid(pid)?)));
+        found.and_then(|(host, key)| plots::of_process(host, key, id(), resolution))
+    } else {
+        let gpus = run.hosts.iter().flat_map(|host| host.gpus.iter().map(move |gpu| (host, gpu)));
+        let fullest = gpus.max_by_key(|(_, gpu)| gpu.memory.peak.map(|(_, peak)| peak));
+        fullest.and_then(|(host, gpu)| plots::of_gpu(host, gpu, id(), resolution))
+    };
+    let plot = plot.context("the recording has no memory figure to draw")?;
+    let style = html! { style { (PreEscaped(html::STYLE)) "svg{background:var(--bg)}" } };
+    Ok(plot.draw_alone(&style).into_string())
+}
