@@ -8,7 +8,7 @@ mod log_file;
 pub(super) mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
@@ -182,13 +182,13 @@ fn start(folder: Option<PathBuf>, failure: Arc<FailureReport>) -> io::Result<Aud
     let (lines, received) = mpsc::sync_channel(Audit::MOST_WAITING);
     let (running, done) = mpsc::channel();
     thread::Builder::new().name("audit".to_owned()).spawn(move || {
-        write_all(folder, &received, &failure);
+        write_all(folder.as_deref(), &received, &failure);
         drop(running);
     })?;
     Ok((lines, done))
 }
 
-fn write_all(folder: Option<PathBuf>, received: &Receiver<AuditLine>, failure: &FailureReport) {
+fn write_all(folder: Option<&Path>, received: &Receiver<AuditLine>, failure: &FailureReport) {
     while let Ok(first) = received.recv() {
         let process = first.process;
         let mut text = Vec::new();
@@ -198,7 +198,7 @@ fn write_all(folder: Option<PathBuf>, received: &Receiver<AuditLine>, failure: &
             let _written = serde_json::to_writer(&mut text, &line);
             text.push(b'\n');
         }
-        if let Err(error) = log_file::append(folder.as_deref(), &text) {
+        if let Err(error) = log_file::append(folder, &text) {
             failure.send(process, &error);
         }
     }
