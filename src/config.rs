@@ -239,7 +239,7 @@ fn text(value: &DeValue<'_>) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::process_columns::ProcessColumn;
+    use crate::app::lists::process_columns::ProcessColumn;
     use crate::app::settings::ThemeName;
 
     fn read(text: &str) -> Result<Config, String> {

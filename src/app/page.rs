@@ -12,8 +12,8 @@ use std::fmt::Display;
 use tui_input::{Input, InputRequest};
 
 pub(crate) use self::news_list::{NewsId, NewsList, NewsPart};
-use super::list_view::first_row;
-use super::probe_task::AskedTask;
+use crate::app::keys::probe_task::AskedTask;
+use crate::app::lists::list_view::first_row;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict, TensorLayer};

@@ -10,11 +10,11 @@ use std::str::FromStr;
 use strum::VariantArray;
 
 use super::App;
-use super::columns::Columns;
-use super::gpu_columns::GpuColumn;
 use super::layout::GpuView;
-use super::list_view::Grouping;
-use super::process_columns::{ProcessColumn, Sort};
+use crate::app::lists::columns::Columns;
+use crate::app::lists::gpu_columns::GpuColumn;
+use crate::app::lists::list_view::Grouping;
+use crate::app::lists::process_columns::{ProcessColumn, Sort};
 use crate::protocol::agent_options::Interval;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]

@@ -8,8 +8,8 @@ mod two_hosts;
 use crossterm::event::KeyModifiers;
 
 use super::*;
-use crate::app::end_dialog::{Choice, Stage};
-use crate::app::rows::{Row, RowSubject};
+use crate::app::input::end_dialog::{Choice, Stage};
+use crate::app::lists::rows::{Row, RowSubject};
 use crate::base::time::ViewerTime;
 use crate::base::units::{Bytes, Moment};
 use crate::model::GpuOrProcess;

@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use super::{
     AgentArgs, Cli, DoctorArgs, ExplainArgs, FormatArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs, ScreenArgs, Task,
 };
-use crate::app::alert_scope::AlertScope;
+use crate::app::fleet::alert_scope::AlertScope;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::chosen_processes::ChosenProcesses;
 use crate::commands::doctor::{AuditLogState, DoctorOptions, SettingsState};

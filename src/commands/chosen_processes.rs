@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::app::process_cells::ProcessLine;
-use crate::app::rows::Filter;
+use crate::app::lists::process_cells::ProcessLine;
+use crate::app::lists::rows::Filter;
 use crate::model::HostModel;
 use crate::protocol::snapshot::{ProcessId, Snapshot};
 

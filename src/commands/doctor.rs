@@ -12,7 +12,7 @@ pub(crate) use self::secret_list::run as list_secrets;
 use super::read_hosts;
 use super::read_hosts::ReadOptions;
 use crate::agent::diagnostics::Diagnostics;
-use crate::app::unknown_processes;
+use crate::app::lists::unknown_processes;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::output::{self, Exit, table};

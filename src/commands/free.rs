@@ -17,7 +17,7 @@ use self::inherited_gpus::InheritedGpus;
 use super::gpu_ids;
 use super::read_hosts;
 use super::read_hosts::{HostState, ReadOptions};
-use crate::app::unknown_processes;
+use crate::app::lists::unknown_processes;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent};
 use crate::commands::replace_program::replace_program;

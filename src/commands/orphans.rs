@@ -16,7 +16,7 @@ use self::unseen_processes::UnseenProcesses;
 use super::gpu_ids;
 use super::read_hosts;
 use super::read_hosts::{HostState, ReadOptions};
-use crate::app::unknown_processes;
+use crate::app::lists::unknown_processes;
 use crate::base::units::Bytes;
 use crate::model::{HostModel, RetainedMemory, Total, UnaccountedMemory, Verdict, VerdictKind};
 use crate::output::table::{self, Heading, cell};

@@ -28,7 +28,7 @@ use super::chosen_processes::ChosenProcesses;
 use super::gpu_ids;
 use super::read_hosts;
 use super::read_hosts::ReadOptions;
-use crate::app::unknown_processes;
+use crate::app::lists::unknown_processes;
 use crate::base::text::Text;
 use crate::output::{self, Exit};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL, SHORTEST_LOOP};

@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, BorderType, Clear, Padding, Paragraph, Widget, Wra
 
 use super::theme::Theme;
 use crate::app::App;
-use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage, Successor};
+use crate::app::input::end_dialog::{Choice, EndDialog, Member, Scope, Stage, Successor};
 use crate::app::layout::Area;
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};

@@ -6,7 +6,7 @@ use tui_input::Input;
 
 use super::pen::Pen;
 use super::theme::Theme;
-use crate::app::footer::FooterPart;
+use crate::app::input::footer::FooterPart;
 use crate::app::layout::Area;
 use crate::app::{App, Mode};
 

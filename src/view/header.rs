@@ -8,9 +8,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::pen::Pen;
 use super::theme::Theme;
-use crate::app::columns::Align;
-use crate::app::gpu_list::gpu_rows;
 use crate::app::layout::Area;
+use crate::app::lists::columns::Align;
+use crate::app::lists::gpu_list::gpu_rows;
 use crate::app::{App, silence_words};
 use crate::base::units::{Bytes, Percent};
 use crate::model::{Fleet, HostModel, Severity, Verdict};

@@ -6,8 +6,8 @@ use ratatui::style::Style;
 use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::App;
+use crate::app::fleet::news;
 use crate::app::layout::Area;
-use crate::app::news;
 use crate::model::{NewsKind, Severity};
 
 /// Draws one line for each of the latest news, in a frame if the lists have frames.

@@ -6,8 +6,8 @@ use super::news;
 use super::pen::Pen;
 use super::theme::{Fill, Theme};
 use crate::app::App;
-use crate::app::columns::Align;
 use crate::app::layout::Area;
+use crate::app::lists::columns::Align;
 use crate::app::page::{LABEL, PageLine};
 use crate::model::{Severity, TensorLayer};
 

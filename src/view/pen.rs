@@ -8,8 +8,8 @@ use ratatui::style::{Color, Style};
 use unicode_width::UnicodeWidthStr;
 
 use super::theme::{self, Fill, Theme};
-use crate::app::columns::Align;
 use crate::app::layout::Area;
+use crate::app::lists::columns::Align;
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, MemoryPart};
 

@@ -9,9 +9,9 @@ use super::pen::Pen;
 use super::theme::Theme;
 use super::{gpus, page, processes};
 use crate::app::App;
-use crate::app::columns::{Align, ListColumn};
+use crate::app::input::settings_panel::Item;
 use crate::app::layout::Area;
-use crate::app::settings_panel::Item;
+use crate::app::lists::columns::{Align, ListColumn};
 
 /// The width of a setting's name.
 const NAME: usize = 12;

@@ -7,8 +7,8 @@ use super::pen::Pen;
 use super::rect;
 use super::theme::Theme;
 use crate::app::App;
-use crate::app::columns::{Align, ListColumn};
 use crate::app::layout::Area;
+use crate::app::lists::columns::{Align, ListColumn};
 
 /// The width of a column's name.
 const NAME: usize = 9;

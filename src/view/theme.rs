@@ -26,7 +26,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
 pub(super) use self::fill::{Fill, cells};
-use crate::app::columns::Tone;
+use crate::app::lists::columns::Tone;
 use crate::app::settings::ThemeName;
 use crate::base::terminal::ColourDepth;
 use crate::model::Severity;

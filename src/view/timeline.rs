@@ -7,7 +7,7 @@ use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::App;
 use crate::app::layout::Area;
-use crate::app::replay::TimelineCell;
+use crate::app::recordings::replay::TimelineCell;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(replay) = &app.replay else { return };

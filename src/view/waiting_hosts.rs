@@ -5,8 +5,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::pen::Pen;
 use super::theme::Theme;
-use crate::app::columns::{Align, HOST_WIDTH};
 use crate::app::layout::Area;
+use crate::app::lists::columns::{Align, HOST_WIDTH};
 use crate::app::{App, WaitingHost};
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {

@@ -5,7 +5,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use super::panel::Projection;
 use super::*;
 use crate::app::event::Event;
-use crate::app::keymap::KeyContext;
+use crate::app::keys::keymap::KeyContext;
 use crate::app::page::Page;
 use crate::app::{App, AppOptions, Mode};
 use crate::base::units::Bytes;

@@ -3,10 +3,10 @@
 use strum::VariantArray;
 
 use super::{PageLine, Writer};
-use crate::app::columns::ListColumn;
-use crate::app::gpu_columns::GpuColumn;
-use crate::app::keymap::{BINDINGS, Binding, KeyContext, KeyGroup};
-use crate::app::process_columns::ProcessColumn;
+use crate::app::keys::keymap::{BINDINGS, Binding, KeyContext, KeyGroup};
+use crate::app::lists::columns::ListColumn;
+use crate::app::lists::gpu_columns::GpuColumn;
+use crate::app::lists::process_columns::ProcessColumn;
 
 /// The words of the column VERDICT.
 const VERDICTS: &[(&str, &str)] = &[
@@ -113,7 +113,7 @@ fn sections(is_replay: bool) -> Vec<(String, Vec<(String, String)>)> {
         (format!("{}: {group}", KeyContext::List), keys(KeyContext::List, &is_in_group))
     };
     let of_context = |context: &KeyContext| (context.to_string(), keys(*context, &|_| true));
-    let columns = |specs: Vec<crate::app::columns::ColumnSpec>| {
+    let columns = |specs: Vec<crate::app::lists::columns::ColumnSpec>| {
         specs.into_iter().map(|spec| (spec.title.to_owned(), spec.help.to_owned())).collect()
     };
     let mouse = [

@@ -1,7 +1,7 @@
 //! The page of all news: its lines, and the cursor, which stays on its item.
 
 use super::{PageLine, Writer};
-use crate::app::news;
+use crate::app::fleet::news;
 use crate::model::{Fleet, NewsKind, Severity};
 use crate::output::text_wrap::wrap_and_cut;
 use crate::protocol::host_key::HostKey;

@@ -2,7 +2,7 @@
 
 use super::memory::{self, amounts, signed};
 use super::{PageLine, Writer, probe_task};
-use crate::app::probe_task::AskedTask;
+use crate::app::keys::probe_task::AskedTask;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{HostModel, TensorLayer};

@@ -2,7 +2,7 @@
 
 use super::memory::{amounts, signed};
 use super::{PageLine, ProcessTopic, Writer};
-use crate::app::probe_task::{AskedTask, ProbeTask, STEPS_OF_LINES, STEPS_OF_PEAK, TaskProgress};
+use crate::app::keys::probe_task::{AskedTask, ProbeTask, STEPS_OF_LINES, STEPS_OF_PEAK, TaskProgress};
 use crate::base::units::Bytes;
 use crate::output::labels::tensors;
 use crate::protocol::command::ProbeRequest;

@@ -1,7 +1,7 @@
 //! The end dialog once its targets have ended: the processes that took their places, and those that may keep their memory.
 
 use super::*;
-use crate::app::end_dialog::Member;
+use crate::app::input::end_dialog::Member;
 
 fn child_of(mut host: Snapshot, pid: u32, parent: u32) -> Snapshot {
     host.processes

@@ -1,9 +1,9 @@
 //! Two hosts that are equal in everything but their keys: the same PIDs, start ticks and GPU UUIDs. Nothing is mixed up.
 
 use super::*;
-use crate::app::columns::ListColumn;
-use crate::app::gpu_columns::GpuColumn;
-use crate::app::process_columns::ProcessColumn;
+use crate::app::lists::columns::ListColumn;
+use crate::app::lists::gpu_columns::GpuColumn;
+use crate::app::lists::process_columns::ProcessColumn;
 use crate::model::{HostGpu, HostLabel};
 use crate::protocol::snapshot::State;
 

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 
 use super::HostReport;
-use crate::app::{unknown_processes, unread_stats};
+use crate::app::lists::{unknown_processes, unread_stats};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent, Watts};
 use crate::model::{self, GpuOrProcess, HostModel, LeakVerdict, Verdict};

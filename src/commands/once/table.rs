@@ -5,12 +5,13 @@
 use std::borrow::Cow;
 
 use super::HostReport;
-use crate::app::columns::{Align, Columns, ListColumn};
-use crate::app::gpu_cells;
-use crate::app::gpu_columns::GpuColumn;
-use crate::app::process_cells::{self, ProcessLine};
-use crate::app::process_columns::{ProcessColumn, Sort};
-use crate::app::{unknown_processes, unread_stats};
+use crate::app::lists::columns::{Align, Columns, ListColumn};
+use crate::app::lists::gpu_cells;
+use crate::app::lists::gpu_columns::GpuColumn;
+use crate::app::lists::process_cells;
+use crate::app::lists::process_cells::ProcessLine;
+use crate::app::lists::process_columns::{ProcessColumn, Sort};
+use crate::app::lists::{unknown_processes, unread_stats};
 use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::model::{ProcessTotal, UnaccountedMemory};

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{SessionOptions, event_of_source, new_app, outline};
 use crate::app::event::{Effect, Event};
-use crate::app::keymap::Intent;
+use crate::app::keys::keymap::Intent;
 use crate::app::{App, HostTrouble};
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;

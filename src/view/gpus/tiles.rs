@@ -17,11 +17,12 @@ use ratatui::widgets::{Paragraph, Widget, Wrap};
 use unicode_width::UnicodeWidthStr;
 
 use super::{is_read, shared_memory_words};
-use crate::app::columns::Align;
-use crate::app::gpu_columns::{GpuColumn, MEMORY_WIDTH};
-use crate::app::gpu_list::{GpuRow, gpu_rows};
 use crate::app::layout::{Area, TileGrid};
-use crate::app::{App, List, gpu_cells, gpu_users};
+use crate::app::lists::columns::Align;
+use crate::app::lists::gpu_columns::{GpuColumn, MEMORY_WIDTH};
+use crate::app::lists::gpu_list::{GpuRow, gpu_rows};
+use crate::app::lists::{gpu_cells, gpu_users};
+use crate::app::{App, List};
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{Breakdown, GpuOrProcess, HostModel, Severity, TroubleRank};
 use crate::output::labels::{self, gpu_label, short, word};
@@ -140,7 +141,7 @@ fn notes(theme: Theme, app: &App, row: GpuRow<'_>) -> Vec<(String, Style)> {
     notes
 }
 
-fn cell(app: &App, GpuRow { host, model, gpu }: GpuRow<'_>, column: GpuColumn) -> crate::app::columns::Cell {
+fn cell(app: &App, GpuRow { host, model, gpu }: GpuRow<'_>, column: GpuColumn) -> crate::app::lists::columns::Cell {
     gpu_cells::cell(column, app.fleet().name(host), model, gpu)
 }
 

@@ -5,10 +5,10 @@ use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::areas::draw_over;
-use crate::app::columns::Align;
 use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
-use crate::app::marks::Mark;
+use crate::app::lists::columns::Align;
+use crate::app::recordings::marks::Mark;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::model::{GpuOrProcess, HistoryEvent, HistoryEventKind, HostModel, LeakDetector, ProcessHistory};

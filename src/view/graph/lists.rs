@@ -4,9 +4,9 @@ use ratatui::buffer::Buffer;
 
 use super::axes;
 use crate::app::App;
-use crate::app::columns::Align;
 use crate::app::layout::Area;
-use crate::app::marks::{MarkLine, MarkedMemory};
+use crate::app::lists::columns::Align;
+use crate::app::recordings::marks::{MarkLine, MarkedMemory};
 use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::model::{GpuOrProcess, HostModel, HostSubject};
 use crate::output::labels;

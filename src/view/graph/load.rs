@@ -3,10 +3,10 @@
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
-use crate::app::columns::Align;
 use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
-use crate::app::process_cells::block;
+use crate::app::lists::columns::Align;
+use crate::app::lists::process_cells::block;
 use crate::base::units::Moment;
 use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel};
 use crate::view::pen::Pen;

@@ -5,8 +5,8 @@
 use ratatui::buffer::Buffer;
 
 use super::areas::{self, Areas};
-use crate::app::columns::Align;
 use crate::app::graph::panel::Panel;
+use crate::app::lists::columns::Align;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{AllocatorHistory, HostModel, MemoryHistory, ProcessHistory, TensorHistory, TensorLayer};
 use crate::output::labels::name_of;

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use crate::app::App;
-use crate::app::columns::{Align, ListColumn};
-use crate::app::process_columns::ProcessColumn;
-use crate::app::process_widths::{MEMORY, ProcessWidths};
-use crate::app::rows::Row;
+use crate::app::lists::columns::{Align, ListColumn};
+use crate::app::lists::process_columns::ProcessColumn;
+use crate::app::lists::process_widths::{MEMORY, ProcessWidths};
+use crate::app::lists::rows::Row;
 use crate::output::labels;
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;

@@ -3,9 +3,9 @@
 use super::super::pen::Pen;
 use super::super::theme::Fill;
 use super::RowPainter;
-use crate::app::columns::Align;
-use crate::app::process_columns::ProcessColumn;
-use crate::app::process_widths::MEMORY;
+use crate::app::lists::columns::Align;
+use crate::app::lists::process_columns::ProcessColumn;
+use crate::app::lists::process_widths::MEMORY;
 use crate::model::{HostGpu, HostModel};
 use crate::output::labels::{gpu_label, short};
 use crate::protocol::snapshot::ProcessId;

@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
-use crate::app::end_dialog::Member;
+use crate::app::input::end_dialog::Member;
 use crate::base::time::ViewerTime;
 use crate::protocol::host_key::HostKey;
 

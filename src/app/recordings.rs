@@ -1,0 +1,5 @@
+//! Replays, the recording that `R` starts, and marks.
+
+pub(crate) mod active_recording;
+pub(crate) mod marks;
+pub(crate) mod replay;
