@@ -1,4 +1,5 @@
-//! The size of a checkpoint and the time to write and read it, with 8 GPUs and 64 processes whose memory is noise.
+//! The size of a checkpoint and the time to write and read it, with 8 GPUs and 64 processes whose
+//! memory is noise.
 //!
 //! ```text
 //! cargo bench --bench checkpoint
@@ -44,7 +45,9 @@ fn main() -> anyhow::Result<()> {
             seconds += step;
         }
         let begin = now();
-        let checkpoint = model.checkpoint().ok_or_else(|| anyhow::anyhow!("no checkpoint"))?;
+        let checkpoint = model
+            .checkpoint()
+            .ok_or_else(|| anyhow::anyhow!("no checkpoint"))?;
         let written = now().saturating_sub(begin);
         let mut line = Vec::new();
         let line_of = Line::Checkpoint(Box::new(checkpoint));
@@ -57,16 +60,26 @@ fn main() -> anyhow::Result<()> {
         other.apply(parsed).map_err(out_of_step)?;
         let read = now().saturating_sub(begin);
         let packed = zstd::bulk::compress(&line, 3)?.len();
-        writeln!(out, "{name}: {} bytes, {packed} with zstd 3, written in {written:?}, read in {read:?}", line.len())?;
+        writeln!(
+            out,
+            "{name}: {} bytes, {packed} with zstd 3, written in {written:?}, read in {read:?}",
+            line.len()
+        )?;
         for part in ["history", "leaks", "records", "news"] {
             let text = serde_json::to_vec(&state["state"][part])?;
-            writeln!(out, "  {part}: {} bytes, {} with zstd 3", text.len(), zstd::bulk::compress(&text, 3)?.len())?;
+            writeln!(
+                out,
+                "  {part}: {} bytes, {} with zstd 3",
+                text.len(),
+                zstd::bulk::compress(&text, 3)?.len()
+            )?;
         }
         let mut lines = Vec::new();
         let mut last = host.clone();
         for _ in 0..TICKS {
             let next = later(&last, 1, &mut noise)?;
-            let change = Change::between(&last, &next).ok_or_else(|| anyhow::anyhow!("no change"))?;
+            let change =
+                Change::between(&last, &next).ok_or_else(|| anyhow::anyhow!("no change"))?;
             let mut line = Vec::new();
             Line::Tick(Box::new(change)).write(&mut line)?;
             lines.push(line);
@@ -77,7 +90,9 @@ fn main() -> anyhow::Result<()> {
         let (mut parsing, mut applying) = (Duration::ZERO, Duration::ZERO);
         for line in &lines {
             let begin = now();
-            let Some(Line::Tick(change)) = Line::parse(line)? else { anyhow::bail!("no tick") };
+            let Some(Line::Tick(change)) = Line::parse(line)? else {
+                anyhow::bail!("no tick")
+            };
             parsing += now().saturating_sub(begin);
             let begin = now();
             other.change(*change).map_err(out_of_step)?;
@@ -94,7 +109,10 @@ fn main() -> anyhow::Result<()> {
 /// The CPU time of this thread: on a busy machine, elapsed time would include other processes.
 fn now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 fn out_of_step(_: OutOfStep) -> anyhow::Error {
@@ -123,8 +141,14 @@ fn later(host: &Snapshot, seconds: u64, noise: &mut Noise) -> anyhow::Result<Sna
         }
     }
     for process in &mut host.processes {
-        process.load.rss = Ok(Bytes::from_kib((3 << 20) + u64::from(noise.below(4000)) * 4));
-        for device in process.allocator.iter_mut().flat_map(|stats| &mut stats.devices) {
+        process.load.rss = Ok(Bytes::from_kib(
+            (3 << 20) + u64::from(noise.below(4000)) * 4,
+        ));
+        for device in process
+            .allocator
+            .iter_mut()
+            .flat_map(|stats| &mut stats.devices)
+        {
             // Tensors are multiples of 512 bytes.
             device.allocated = Ok(Bytes(u64::from(noise.below(8_000_000)) * 512));
             device.reserved = Ok(Bytes::from_mib(u64::from(4000 + 2 * noise.below(2000))));

@@ -35,16 +35,22 @@ fn main() -> anyhow::Result<()> {
     let mut host = host()?;
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(200, 60));
-    // Fills every resolution of the history: a sample per five minutes, per ten seconds, and per second.
+    // Fills every resolution of the history: a sample per five minutes, per ten seconds, and per
+    // second.
     let (week, six_hours, quarter) = (7 * 86_400, 6 * 3600, 900);
     for (span, step) in [(week - six_hours, 300), (six_hours - quarter, 10)] {
         for _ in 0..span / step {
             pass(&mut app, &mut host, &mut noise, step);
         }
     }
-    let mut updates: Vec<Duration> = (0..quarter).map(|_| pass(&mut app, &mut host, &mut noise, 1)).collect();
+    let mut updates: Vec<Duration> = (0..quarter)
+        .map(|_| pass(&mut app, &mut host, &mut noise, 1))
+        .collect();
     let update = median(&mut updates);
-    writeln!(out, "a pass over {GPUS} GPUs and {PROCESSES} processes: {update:?} in app and model")?;
+    writeln!(
+        out,
+        "a pass over {GPUS} GPUs and {PROCESSES} processes: {update:?} in app and model"
+    )?;
 
     let mut terminal = Terminal::new(TestBackend::new(200, 60))?;
     let theme = Theme::new(false, ColourDepth::Sixteen);
@@ -77,7 +83,11 @@ fn main() -> anyhow::Result<()> {
 
 fn press(app: &mut App, keys: &str) {
     for key in keys.chars() {
-        let code = if key == '\t' { KeyCode::Tab } else { KeyCode::Char(key) };
+        let code = if key == '\t' {
+            KeyCode::Tab
+        } else {
+            KeyCode::Char(key)
+        };
         app.update(Event::Key(KeyEvent::from(code)));
     }
 }
@@ -85,7 +95,10 @@ fn press(app: &mut App, keys: &str) {
 /// The CPU time of this thread: on a busy machine, elapsed time would include other processes.
 fn now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 fn median(times: &mut [Duration]) -> Duration {
@@ -93,7 +106,8 @@ fn median(times: &mut [Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-/// Applies a pass over the host, this many seconds after the last one. Returns the CPU time that the app took.
+/// Applies a pass over the host, this many seconds after the last one. Returns the CPU time that
+/// the app took.
 fn pass(app: &mut App, host: &mut Snapshot, noise: &mut Noise, seconds: u64) -> Duration {
     host.sequence += 1;
     host.at = Moment(host.at.0 + seconds * 1000);

@@ -1,4 +1,5 @@
-//! Writes what ships beside the program: manual pages and shell completions, made from the command line and the table of keys.
+//! Writes what ships beside the program: manual pages and shell completions, made from the command
+//! line and the table of keys.
 //!
 //! ```text
 //! cargo run --example pages -- target/pages
@@ -19,18 +20,28 @@ use gputop::cli::reference::{FILES, SETTINGS, VARIABLES};
 use strum::VariantArray;
 
 fn main() -> anyhow::Result<()> {
-    let folder = std::env::args_os().nth(1).map(PathBuf::from).context("name the folder to write to")?;
+    let folder = std::env::args_os()
+        .nth(1)
+        .map(PathBuf::from)
+        .context("name the folder to write to")?;
     let (pages, completions) = (folder.join("man"), folder.join("completions"));
     for folder in [&pages, &completions] {
-        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let mut command = Cli::command();
     command.build();
     let mut main = File::create(pages.join("gputop.1"))?;
     write_main(&command, &mut main)?;
-    for task in command.get_subcommands().filter(|task| !task.is_hide_set() && task.get_name() != "help") {
+    for task in command
+        .get_subcommands()
+        .filter(|task| !task.is_hide_set() && task.get_name() != "help")
+    {
         let name = format!("gputop-{}", task.get_name());
-        let page = task.clone().display_name(name.clone()).bin_name(name.replacen('-', " ", 1));
+        let page = task
+            .clone()
+            .display_name(name.clone())
+            .bin_name(name.replacen('-', " ", 1));
         Man::new(page).render(&mut File::create(pages.join(format!("{name}.1")))?)?;
     }
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
@@ -43,11 +54,13 @@ fn complete(shell: Shell, folder: &Path) -> io::Result<()> {
     generate_to(shell, &mut offered(&Cli::command()), "gputop", folder).map(drop)
 }
 
-/// Returns a command as completions offer it: without hidden arguments and subcommands, and with the names of columns for
-/// arguments that begin with one.
+/// Returns a command as completions offer it: without hidden arguments and subcommands, and with
+/// the names of columns for arguments that begin with one.
 fn offered(command: &Command) -> Command {
     let with_names = |argument: &Arg| match argument.get_id().as_str() {
-        "sort" => names(argument, |column: ProcessColumn| column.spec().sort.is_some()),
+        "sort" => names(argument, |column: ProcessColumn| {
+            column.spec().sort.is_some()
+        }),
         "columns" => names(argument, |_: ProcessColumn| true),
         "gpu_columns" => names(argument, |_: GpuColumn| true),
         _ => argument.clone(),
@@ -56,8 +69,18 @@ fn offered(command: &Command) -> Command {
     let name: &'static str = command.get_name().to_owned().leak();
     let offered = Command::new(name)
         .about(command.get_about().cloned().unwrap_or_default())
-        .args(command.get_arguments().filter(|argument| !argument.is_hide_set()).map(with_names))
-        .subcommands(command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).map(offered));
+        .args(
+            command
+                .get_arguments()
+                .filter(|argument| !argument.is_hide_set())
+                .map(with_names),
+        )
+        .subcommands(
+            command
+                .get_subcommands()
+                .filter(|subcommand| !subcommand.is_hide_set())
+                .map(offered),
+        );
     match command.get_version() {
         Some(version) => offered.version(&*version.to_owned().leak()),
         None => offered,
@@ -66,8 +89,13 @@ fn offered(command: &Command) -> Command {
 
 /// Returns an argument whose completions are the names of columns.
 fn names<C: ListColumn>(argument: &Arg, is_offered: fn(C) -> bool) -> Arg {
-    let names = C::VARIANTS.iter().filter(|column| is_offered(**column)).map(|column| column.spec().name);
-    argument.clone().value_parser(PossibleValuesParser::new(names))
+    let names = C::VARIANTS
+        .iter()
+        .filter(|column| is_offered(**column))
+        .map(|column| column.spec().name);
+    argument
+        .clone()
+        .value_parser(PossibleValuesParser::new(names))
 }
 
 fn write_main(command: &Command, out: &mut impl Write) -> io::Result<()> {
@@ -91,9 +119,17 @@ fn keys(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, ".SH KEYS")?;
     for context in KeyContext::VARIANTS {
         writeln!(out, ".SS {context}")?;
-        for binding in BINDINGS.iter().filter(|row| row.contexts.contains(context) && !row.help.is_empty()) {
+        for binding in BINDINGS
+            .iter()
+            .filter(|row| row.contexts.contains(context) && !row.help.is_empty())
+        {
             let keys = binding.keys.split(' ').map(escaped).collect::<Vec<_>>();
-            writeln!(out, ".TP\n\\fB{}\\fR\n{}", keys.join("\\fR, \\fB"), escaped(binding.help))?;
+            writeln!(
+                out,
+                ".TP\n\\fB{}\\fR\n{}",
+                keys.join("\\fR, \\fB"),
+                escaped(binding.help)
+            )?;
         }
     }
     Ok(())
@@ -104,15 +140,28 @@ fn table(title: &str, rows: &[(&str, &str)], out: &mut impl Write) -> io::Result
     writeln!(out, ".SH {title}")?;
     for (names, purpose) in rows {
         let names = names.split(", ").map(escaped).collect::<Vec<_>>();
-        writeln!(out, ".TP\n\\fB{}\\fR\n{}", names.join("\\fR, \\fB"), escaped(purpose))?;
+        writeln!(
+            out,
+            ".TP\n\\fB{}\\fR\n{}",
+            names.join("\\fR, \\fB"),
+            escaped(purpose)
+        )?;
     }
     Ok(())
 }
 
 /// Escapes a text for roff.
 fn escaped(text: &str) -> String {
-    let text = text.replace('\\', "\\e").replace('-', "\\-").replace('^', "\\(ha").replace('`', "\\(ga");
-    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
+    let text = text
+        .replace('\\', "\\e")
+        .replace('-', "\\-")
+        .replace('^', "\\(ha")
+        .replace('`', "\\(ga");
+    if text.starts_with(['.', '\'']) {
+        format!("\\&{text}")
+    } else {
+        text
+    }
 }
 
 /// The sections that follow the tables.

@@ -1,5 +1,5 @@
-//! The agent of one host: writes snapshots to the standard output and performs commands from the standard input, until the
-//! standard input closes.
+//! The agent of one host: writes snapshots to the standard output and performs commands from the
+//! standard input, until the standard input closes.
 //!
 //! ```text
 //! nvml (NVML, may hang) ─────────────┐
@@ -9,7 +9,8 @@
 //! actions (standard input) ──────────┘       ▲ never waits
 //! ```
 //!
-//! The agent ends by `_exit`, whatever its threads do: destructors of the driver's library can hang.
+//! The agent ends by `_exit`, whatever its threads do: destructors of the driver's library can
+//! hang.
 
 mod actions;
 mod clock;
@@ -43,8 +44,8 @@ use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::launchers;
 use crate::protocol::snapshot::{
-    Driver, EngineShares, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, ProbeReading, Process,
-    ProcessFacts, ProcessId, Reading, Trouble, Use,
+    Driver, EngineShares, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing,
+    ProbeReading, Process, ProcessFacts, ProcessId, Reading, Trouble, Use,
 };
 
 /// The readings of one pass over the driver, or over the simulated machine.
@@ -55,7 +56,8 @@ struct Readings {
     gpus: Vec<GpuReadings>,
     /// The processes of the simulated machine. Empty on a real machine.
     simulated: Vec<SimulatedProcess>,
-    /// The earlier readings of the simulated machine, oldest first: only in its first pass, and only if they are wanted.
+    /// The earlier readings of the simulated machine, oldest first: only in its first pass, and
+    /// only if they are wanted.
     past: Vec<Readings>,
 }
 
@@ -84,15 +86,21 @@ struct GpuReadings {
     processes: Vec<NvmlProcess>,
     /// Why the processes could not be listed; `None` when they were.
     processes_missing: Option<Missing>,
-    /// PIDs of the simulated machine's processes that hold memory of the GPU without being listed. Empty on a real machine,
-    /// where a scan reads the open device files.
+    /// PIDs of the simulated machine's processes that hold memory of the GPU without being listed.
+    /// Empty on a real machine, where a scan reads the open device files.
     device_file_holders: Vec<u32>,
     trouble: Option<Trouble>,
     failures: Vec<Failure>,
 }
 
 impl GpuReadings {
-    fn missing(uuid: GpuUuid, index: u32, parent: Option<GpuUuid>, now: Moment, why: Missing) -> Self {
+    fn missing(
+        uuid: GpuUuid,
+        index: u32,
+        parent: Option<GpuUuid>,
+        now: Moment,
+        why: Missing,
+    ) -> Self {
         Self {
             uuid,
             facts: GpuFacts::missing(index, parent, false, why),
@@ -123,7 +131,8 @@ impl GpuReadings {
 struct NvmlProcess {
     /// The PID that NVML gives. In a container it may be a PID of the host.
     pid: u32,
-    /// When NVML was asked for the list. A process with this PID that started later is another process.
+    /// When NVML was asked for the list. A process with this PID that started later is another
+    /// process.
     listed: Moment,
     usage: Use,
     memory: Reading<Bytes>,
@@ -135,7 +144,8 @@ struct NvmlProcess {
 
 #[derive(Debug)]
 enum AgentEvent {
-    /// New readings of the driver, or the notice that an abandoned thread returned from a hung call.
+    /// New readings of the driver, or the notice that an abandoned thread returned from a hung
+    /// call.
     Sampled(worker::WorkerMessage<Box<Readings>>),
     SlowFile(procfs::SlowFilesMessage),
     Scanned(Box<scan::ScanResult>),
@@ -147,12 +157,13 @@ enum AgentEvent {
     Written,
     /// Start passes at this interval from now on.
     Interval(Duration),
-    /// Start a pass now that also reads the values that are otherwise read seldom, and a scan of all open files.
+    /// Start a pass now that also reads the values that are otherwise read seldom, and a scan of
+    /// all open files.
     Scan,
     /// Start a pass now, and write a full line.
     Full,
-    /// A held process with these arguments has ended. A process that starts soon with the same arguments may be its
-    /// replacement.
+    /// A held process with these arguments has ended. A process that starts soon with the same
+    /// arguments may be its replacement.
     Ended(Argv),
     /// Read the detail of this GPU in each pass; with `None`, of no GPU.
     Detail(Option<GpuUuid>),
@@ -167,13 +178,20 @@ struct CommandTargets(Arc<Mutex<Vec<CommandTarget>>>);
 impl CommandTargets {
     fn get(&self, pid: u32) -> Option<CommandTarget> {
         let targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.binary_search_by_key(&pid, |(process, _)| process.pid).ok().map(|index| targets[index].clone())
+        targets
+            .binary_search_by_key(&pid, |(process, _)| process.pid)
+            .ok()
+            .map(|index| targets[index].clone())
     }
 
     fn set(&self, processes: &[Process]) {
         let mut targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         targets.clear();
-        targets.extend(processes.iter().map(|process| (process.id, process.facts.clone())));
+        targets.extend(
+            processes
+                .iter()
+                .map(|process| (process.id, process.facts.clone())),
+        );
     }
 }
 
@@ -186,14 +204,23 @@ const LAST_DESCRIPTOR: i32 = 2047;
 ///
 /// When a thread cannot be started.
 pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
-    // In a session of its own, the agent gets no Ctrl-C from the viewer's terminal. An agent that was started by hand in a
-    // terminal leads its group and cannot leave it; a Ctrl-C should end that agent.
+    // In a session of its own, the agent gets no Ctrl-C from the viewer's terminal. An agent that
+    // was started by hand in a terminal leads its group and cannot leave it; a Ctrl-C should end
+    // that agent.
     let _leader = setsid();
-    // One descriptor stays open for each GPU process. Where the limit is too low, files are opened for each reading.
+    // One descriptor stays open for each GPU process. Where the limit is too low, files are opened
+    // for each reading.
     let limit = getrlimit(Resource::Nofile);
-    let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    // The kernel doubles the table of descriptors as it fills. In a process with threads, each doubling waits some 10 ms for
-    // the other processors. So the table grows now, before the first thread starts, to the size that a large host needs.
+    let _refused = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+    // The kernel doubles the table of descriptors as it fills. In a process with threads, each
+    // doubling waits some 10 ms for the other processors. So the table grows now, before the first
+    // thread starts, to the size that a large host needs.
     let _grown = fcntl_dupfd_cloexec(rustix::stdio::stdin(), LAST_DESCRIPTOR);
     end_on_panic();
     if let Ok(lines) = std::env::var(launchers::VARIABLE) {
@@ -203,8 +230,8 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Continues the processes that an agent has stopped, if that agent is killed before it is done with them. Reads their list
-/// from the standard input.
+/// Continues the processes that an agent has stopped, if that agent is killed before it is done
+/// with them. Reads their list from the standard input.
 pub fn continue_stopped() {
     actions::continue_stopped(io::stdin().lock());
 }
@@ -213,7 +240,8 @@ pub fn continue_stopped() {
 pub fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         print_error(&panic.to_string());
-        // The actions thread cannot wait for itself. Another process continues the processes that it stopped.
+        // The actions thread cannot wait for itself. Another process continues the processes that
+        // it stopped.
         if std::thread::current().name() != Some(actions::THREAD) {
             actions::finish_forced_end();
         }
@@ -233,6 +261,7 @@ fn print_error(line: &str) {
 }
 
 fn exit_now(code: i32) -> ! {
-    // SAFETY: `_exit` runs no more code of this process. A destructor of a library could hang in the driver.
+    // SAFETY: `_exit` runs no more code of this process. A destructor of a library could hang in
+    // the driver.
     unsafe { libc::_exit(code) }
 }

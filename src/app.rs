@@ -1,7 +1,8 @@
-//! The state of the viewer (cursors, sort order, filter, pages, dialogs) and how lines, keys and time change it.
+//! The state of the viewer (cursors, sort order, filter, pages, dialogs) and how lines, keys and
+//! time change it.
 //!
-//! [`App::update`] takes each event and returns an [`Effect`] if the session is to do something. The app reads no clock
-//! and draws nothing.
+//! [`App::update`] takes each event and returns an [`Effect`] if the session is to do something.
+//! The app reads no clock and draws nothing.
 
 pub mod event;
 pub(crate) mod fleet;
@@ -115,8 +116,8 @@ pub struct App {
     lost: BTreeMap<HostKey, Text>,
     /// `None` for live hosts.
     pub(crate) replay: Option<Replay>,
-    /// The recording that the user makes now.
-    /// The last line on the standard error of each command, which may say why no line comes from its host.
+    /// The recording that the user makes now. The last line on the standard error of each command,
+    /// which may say why no line comes from its host.
     said: BTreeMap<HostKey, Text>,
     pub(crate) active_recording: Option<ActiveRecording>,
     pub(crate) notice: Notice,
@@ -134,7 +135,8 @@ pub struct App {
     click: LatestClick,
     /// The number of a GPU that is being typed.
     typed_number: TypedNumber,
-    /// The list with the cursor, and the subject under that of the processes, before the processes of one GPU alone were shown.
+    /// The list with the cursor, and the subject under that of the processes, before the processes
+    /// of one GPU alone were shown.
     before_gpu: Option<(List, Option<SelectedRow>)>,
 }
 
@@ -185,20 +187,39 @@ impl App {
         let (width, height) = self.size;
         let gpus = gpu_rows(self.fleet()).count();
         // A tile has no room for a sentence about the driver.
-        let is_sick =
-            || self.fleet().hosts().any(|(_, model)| model.latest().is_some_and(|it| it.driver.trouble.is_some()));
-        let gpu_view = if is_sick() { GpuView::Rows } else { self.gpus.view };
+        let is_sick = || {
+            self.fleet()
+                .hosts()
+                .any(|(_, model)| model.latest().is_some_and(|it| it.driver.trouble.is_some()))
+        };
+        let gpu_view = if is_sick() {
+            GpuView::Rows
+        } else {
+            self.gpus.view
+        };
         let unread = unread_stats::sentences(self.fleet());
-        let reason = if self.processes.view.suspects { Layout::WITH_REASON } else { 0 };
+        let reason = if self.processes.view.suspects {
+            Layout::WITH_REASON
+        } else {
+            0
+        };
         let layout = ScreenShape {
             width,
             height,
             gpus,
             waiting_hosts: self.waiting_hosts().len(),
-            read_hosts: self.fleet().hosts().filter(|(_, model)| model.latest().is_some()).count(),
+            read_hosts: self
+                .fleet()
+                .hosts()
+                .filter(|(_, model)| model.latest().is_some())
+                .count(),
             gpu_view,
             graph: self.graph.visibility,
-            processes: self.processes.wanted.max(reason).saturating_add(unread_stats::rows_below(self.fleet(), width)),
+            processes: self
+                .processes
+                .wanted
+                .max(reason)
+                .saturating_add(unread_stats::rows_below(self.fleet(), width)),
             news: news::count(self.fleet()),
             is_serious: news::is_serious(self.fleet()),
             host: self.shows_host(),
@@ -209,33 +230,47 @@ impl App {
             return Some(layout.with_reason());
         }
         let has_room = unread.is_empty() || layout.has_room_for(&unread, self.processes.rows.len());
-        Some(if has_room { layout } else { layout.with_unread() })
+        Some(if has_room {
+            layout
+        } else {
+            layout.with_unread()
+        })
     }
 
     pub(crate) fn intent(&self, key: KeyEvent) -> Option<Intent> {
         let context = self.modes.current().key_context();
         let is_steered = self.options.is_recording && context.has_replay_keys();
-        let of_replay = is_steered.then(|| keymap::intent(KeyContext::Replay, key)).flatten();
+        let of_replay = is_steered
+            .then(|| keymap::intent(KeyContext::Replay, key))
+            .flatten();
         of_replay.or_else(|| keymap::intent(context, key))
     }
 
     pub(crate) fn is_typing(&self) -> bool {
         let context = self.modes.current().key_context();
-        matches!(context, KeyContext::Filter | KeyContext::MarkName | KeyContext::JumpTime)
+        matches!(
+            context,
+            KeyContext::Filter | KeyContext::MarkName | KeyContext::JumpTime
+        )
     }
 
-    /// The effect of Enter in the end-process dialog, unless it is marked as read; `None` too while the dialog is closed.
+    /// The effect of Enter in the end-process dialog, unless it is marked as read; `None` too while
+    /// the dialog is closed.
     pub(crate) fn unread_end(&self) -> Option<PlannedEnd> {
-        self.modes.end_dialog().filter(|dialog| !dialog.is_read()).map(EndDialog::planned)
+        self.modes
+            .end_dialog()
+            .filter(|dialog| !dialog.is_read())
+            .map(EndDialog::planned)
     }
 
     /// The span of time that the graphs show; zero while there is nothing to draw.
     pub(crate) fn graph_span(&self) -> Duration {
-        self.graph_model().map_or(Duration::ZERO, |(_, model)| self.graph.span(model))
+        self.graph_model()
+            .map_or(Duration::ZERO, |(_, model)| self.graph.span(model))
     }
 
-    /// The GPU or process of the graph: that of the graph over the whole screen while it is open, else the one under
-    /// the cursor of the lists. `None` if that row has no graph.
+    /// The GPU or process of the graph: that of the graph over the whole screen while it is open,
+    /// else the one under the cursor of the lists. `None` if that row has no graph.
     pub(crate) fn subject(&self) -> Option<HostSubject> {
         self.modes.graph().cloned().or_else(|| self.under_cursor())
     }
@@ -265,11 +300,14 @@ impl App {
                 self.notice.pass(elapsed);
                 self.troubles.pass(elapsed);
                 self.update_troubles();
-                self.active_recording.iter_mut().for_each(|recording| recording.pass(elapsed));
+                self.active_recording
+                    .iter_mut()
+                    .for_each(|recording| recording.pass(elapsed));
                 self.click.pass(elapsed);
                 self.typed_number.pass(elapsed);
                 self.last_look.pass(elapsed, self.data.live());
-                // No refresh is needed: time alone moves no row, and another event follows right after a tick.
+                // No refresh is needed: time alone moves no row, and another event follows right
+                // after a tick.
                 let dialog = self.modes.end_dialog_mut()?;
                 let now = self.data.shown().host(dialog.host)?.now();
                 return commands(dialog.host, dialog.pass(now));
@@ -297,7 +335,11 @@ impl App {
                     self.data.live_mut().add_lost(host, &reason);
                 }
                 self.lost.insert(host, reason);
-                if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host) {
+                if let Some(dialog) = self
+                    .modes
+                    .end_dialog_mut()
+                    .filter(|dialog| dialog.host == host)
+                {
                     dialog.lose_agent();
                 }
                 None
@@ -308,12 +350,18 @@ impl App {
         effect
     }
 
-    /// Returns the effect, or `None` if it would act on the world during a replay. Then an open process page says that
-    /// this is a recording.
+    /// Returns the effect, or `None` if it would act on the world during a replay. Then an open
+    /// process page says that this is a recording.
     fn allow(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
-            Effect::Commands(_) | Effect::Reconnect(_) | Effect::Alert(_) if self.options.is_recording => {
-                if let Some(Page { topic: PageTopic::Process(topic), .. }) = self.modes.page_mut() {
+            Effect::Commands(_) | Effect::Reconnect(_) | Effect::Alert(_)
+                if self.options.is_recording =>
+            {
+                if let Some(Page {
+                    topic: PageTopic::Process(topic),
+                    ..
+                }) = self.modes.page_mut()
+                {
                     topic.inspection = Some(Err(RECORDING.into()));
                 }
                 None
@@ -327,10 +375,15 @@ impl App {
         match &line {
             Line::Full(snapshot) => {
                 let latest = self.data.live().host(host).and_then(HostModel::latest);
-                let is_next = latest.is_some_and(|latest| latest.sequence.checked_add(1) == Some(snapshot.sequence));
+                let is_next = latest.is_some_and(|latest| {
+                    latest.sequence.checked_add(1) == Some(snapshot.sequence)
+                });
                 if !is_next {
                     // A new agent does not know which GPU the open page is about.
-                    effect = self.modes.page().and_then(|page| detail_command(page, host, snapshot));
+                    effect = self
+                        .modes
+                        .page()
+                        .and_then(|page| detail_command(page, host, snapshot));
                 }
                 self.lost.remove(&host);
                 self.said.remove(&host);
@@ -347,18 +400,28 @@ impl App {
             return None;
         }
         self.note_new_name(host, own_name);
-        // With several hosts, each may have its own interval, so the option stays the interval that the user chose
-        // last.
+        // With several hosts, each may have its own interval, so the option stays the interval that
+        // the user chose last.
         let fleet = self.data.live();
-        if let Some(snapshot) = fleet.host(host).and_then(HostModel::latest).filter(|_| !fleet.has_many()) {
+        if let Some(snapshot) = fleet
+            .host(host)
+            .and_then(HostModel::latest)
+            .filter(|_| !fleet.has_many())
+        {
             self.options.interval = Duration::from_millis(snapshot.interval_ms);
         }
         let model = self.data.shown().host(host);
-        if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host)
+        if let Some(dialog) = self
+            .modes
+            .end_dialog_mut()
+            .filter(|dialog| dialog.host == host)
             && let Some(model) = model
             && let Some(snapshot) = model.latest()
         {
-            let job = dialog.chosen.first().map_or_else(Vec::new, |process| end_dialog::job(model, *process));
+            let job = dialog
+                .chosen
+                .first()
+                .map_or_else(Vec::new, |process| end_dialog::job(model, *process));
             dialog.add_to_job(&job, model, snapshot);
             dialog.see(snapshot);
         }
@@ -366,13 +429,22 @@ impl App {
             // The next line raises the same alerts, and comes soon.
             return effect;
         }
-        let alerts = self.alerts.update(host, self.data.live_mut(), &self.options);
+        let alerts = self
+            .alerts
+            .update(host, self.data.live_mut(), &self.options);
         (!alerts.is_empty()).then_some(Effect::Alert(alerts))
     }
 
     fn take_reply(&mut self, host: HostKey, reply: &Reply) {
-        if let Some(Page { topic: PageTopic::Process(topic), .. }) = self.modes.page_mut()
-            && topic.id() == (HostProcess { host, process: reply.process })
+        if let Some(Page {
+            topic: PageTopic::Process(topic),
+            ..
+        }) = self.modes.page_mut()
+            && topic.id()
+                == (HostProcess {
+                    host,
+                    process: reply.process,
+                })
         {
             match &reply.outcome {
                 Outcome::Inspected(found) => topic.inspection = Some(Ok(found.clone())),
@@ -380,7 +452,11 @@ impl App {
                 outcome => topic.take_outcome(outcome),
             }
         }
-        if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host) {
+        if let Some(dialog) = self
+            .modes
+            .end_dialog_mut()
+            .filter(|dialog| dialog.host == host)
+        {
             dialog.take_reply(reply);
         }
     }
@@ -395,17 +471,25 @@ impl App {
         }
         match self.modes.current_mut() {
             Some(Mode::Filter) => {
-                self.processes.filter.handle(to_input_request(&crossterm::event::Event::Key(key))?);
+                self.processes
+                    .filter
+                    .handle(to_input_request(&crossterm::event::Event::Key(key))?);
             }
             Some(Mode::Search) => {
-                self.processes.search.handle(to_input_request(&crossterm::event::Event::Key(key))?);
+                self.processes
+                    .search
+                    .handle(to_input_request(&crossterm::event::Event::Key(key))?);
                 self.processes.find(0, self.data.shown());
             }
-            Some(Mode::Page(page)) => page.search_for(to_input_request(&crossterm::event::Event::Key(key))?),
+            Some(Mode::Page(page)) => {
+                page.search_for(to_input_request(&crossterm::event::Event::Key(key))?);
+            }
             Some(Mode::JumpTime(time)) => {
                 time.handle(to_input_request(&crossterm::event::Event::Key(key))?);
             }
-            Some(Mode::MarkName(name)) => name.edit(to_input_request(&crossterm::event::Event::Key(key))?),
+            Some(Mode::MarkName(name)) => {
+                name.edit(to_input_request(&crossterm::event::Event::Key(key))?);
+            }
             Some(Mode::EndDialog(dialog)) => match key.code {
                 KeyCode::Backspace => dialog.type_in(None),
                 KeyCode::Char(character) => dialog.type_in(Some(character)),
@@ -416,7 +500,8 @@ impl App {
         None
     }
 
-    /// Updates everything that follows from the model and the screen's size: rows, cursors, scales of graphs, lines of a page.
+    /// Updates everything that follows from the model and the screen's size: rows, cursors, scales
+    /// of graphs, lines of a page.
     fn refresh(&mut self) {
         self.update_troubles();
         self.processes.refresh(self.data.shown());
@@ -425,14 +510,22 @@ impl App {
         let Some(layout) = self.layout() else { return };
         self.processes.fit(layout.processes.height);
         // All tiles are on the screen.
-        let gpus = if layout.tiles.is_some() { 0 } else { gpu_rows(self.data.shown()).count() };
+        let gpus = if layout.tiles.is_some() {
+            0
+        } else {
+            gpu_rows(self.data.shown()).count()
+        };
         self.gpus.fit(gpus, layout.gpus.height);
         let panels = self.panels();
         let shown = self.graph_model().map(|(host, model)| (host, model.now()));
         self.graph.settle(panels, shown);
         self.marks.fit(self.data.shown());
         if let Some(page) = self.modes.page_mut() {
-            page.fit(self.data.shown(), (layout.body.width, layout.body.height), self.options.is_recording);
+            page.fit(
+                self.data.shown(),
+                (layout.body.width, layout.body.height),
+                self.options.is_recording,
+            );
         }
     }
 
@@ -442,21 +535,33 @@ impl App {
     }
 
     pub(crate) fn panels(&self) -> Vec<Panel> {
-        let (Some(area), Some(subject)) = (self.graph_area(), self.subject()) else { return Vec::new() };
-        let Some(model) = self.fleet().host(subject.host) else { return Vec::new() };
+        let (Some(area), Some(subject)) = (self.graph_area(), self.subject()) else {
+            return Vec::new();
+        };
+        let Some(model) = self.fleet().host(subject.host) else {
+            return Vec::new();
+        };
         self.graph.panels(model, subject, area)
     }
 
-    /// The area for graphs: the whole screen, or the panel below the lists; `None` if neither has room.
+    /// The area for graphs: the whole screen, or the panel below the lists; `None` if neither has
+    /// room.
     fn graph_area(&self) -> Option<Area> {
         let layout = self.layout()?;
-        let area = if self.modes.graph().is_some() { panel::whole_screen(layout.body).0 } else { layout.graph };
+        let area = if self.modes.graph().is_some() {
+            panel::whole_screen(layout.body).0
+        } else {
+            layout.graph
+        };
         (area.height > 0).then_some(area)
     }
 }
 
 fn commands(host: HostKey, commands: Vec<Command>) -> Option<Effect> {
-    let commands: Vec<_> = commands.into_iter().map(|command| (host, command)).collect();
+    let commands: Vec<_> = commands
+        .into_iter()
+        .map(|command| (host, command))
+        .collect();
     (!commands.is_empty()).then_some(Effect::Commands(commands))
 }
 

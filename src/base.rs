@@ -1,5 +1,6 @@
-//! Types that every other folder uses: quantities with their units, sanitized text, time, the terminal at the standard
-//! output, and the start of this program again. Uses nothing else of gputop.
+//! Types that every other folder uses: quantities with their units, sanitized text, time, the
+//! terminal at the standard output, and the start of this program again. Uses nothing else of
+//! gputop.
 
 pub(crate) mod detach;
 pub mod secrets;

@@ -1,4 +1,5 @@
-//! The command line. Its types know clap; `options.rs` turns them into the option types of the other folders.
+//! The command line. Its types know clap; `options.rs` turns them into the option types of the
+//! other folders.
 
 mod doctor;
 mod free;
@@ -100,8 +101,9 @@ struct FormatArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Other hosts")]
 struct HostArgs {
-    /// Show the host that this command connects to, such as `ssh HOST gputop agent`; repeat it for more hosts. The command
-    /// is split as a shell does, and run without a shell and without the terminal
+    /// Show the host that this command connects to, such as `ssh HOST gputop agent`; repeat it for
+    /// more hosts. The command is split as a shell does, and run without a shell and without the
+    /// terminal
     #[arg(long, value_name = "[NAME=]COMMAND", value_parser = ViaCommand::from_str)]
     via: Vec<ViaCommand>,
 
@@ -111,14 +113,18 @@ struct HostArgs {
 }
 
 /// How an agent is started, by the viewer or by hand.
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AgentArgs {
     /// Time between two readings, such as `500ms` or `2s` [default: 1s]
     #[arg(long, value_name = "TIME", env = "GPUTOP_INTERVAL")]
     pub(crate) interval: Option<Interval>,
 
-    /// Time between two readings for a loop of milliseconds, which may be shorter than `--interval` allows
+    /// Time between two readings for a loop of milliseconds, which may be shorter than `--interval`
+    /// allows
     #[arg(long, hide = true, value_parser = values::positive_milliseconds)]
     interval_ms: Option<Duration>,
 
@@ -148,7 +154,10 @@ pub(crate) struct AgentArgs {
 }
 
 /// How the screen looks.
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of the screen")]
 pub(crate) struct ScreenArgs {
@@ -164,8 +173,8 @@ pub(crate) struct ScreenArgs {
     #[arg(long)]
     pub(crate) ascii: bool,
 
-    /// Colours: `terminal` (the terminal's own), `safe` (for colour-blind people), `light` (light backgrounds) or `mono`
-    /// (none)
+    /// Colours: `terminal` (the terminal's own), `safe` (for colour-blind people), `light` (light
+    /// backgrounds) or `mono` (none)
     #[arg(long, value_name = "THEME", env = "GPUTOP_THEME", value_parser = values::one_of::<ThemeName>(), hide_possible_values = true)]
     pub(crate) theme: Option<ThemeName>,
 
@@ -177,8 +186,14 @@ pub(crate) struct ScreenArgs {
     #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_GPU_COLUMNS")]
     pub(crate) gpu_columns: Option<Columns<GpuColumn>>,
 
-    /// Sort by this column, and by the second where the first is equal; `-` before a name reverses its order
-    #[arg(long, value_name = "COLUMN[,COLUMN]", env = "GPUTOP_SORT", allow_hyphen_values = true)]
+    /// Sort by this column, and by the second where the first is equal; `-` before a name reverses
+    /// its order
+    #[arg(
+        long,
+        value_name = "COLUMN[,COLUMN]",
+        env = "GPUTOP_SORT",
+        allow_hyphen_values = true
+    )]
     pub(crate) sort: Option<Sort>,
 
     /// Group processes: `none`, `gpu`, `job`, `user` or `tree`
@@ -209,7 +224,8 @@ pub(crate) struct ScreenArgs {
     #[arg(long)]
     pub(crate) no_host: bool,
 
-    /// Configuration file [default: `$XDG_CONFIG_HOME/gputop/config.toml` or `~/.config/gputop/config.toml`]
+    /// Configuration file [default: `$XDG_CONFIG_HOME/gputop/config.toml` or
+    /// `~/.config/gputop/config.toml`]
     #[arg(long, value_name = "FILE", env = "GPUTOP_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
@@ -221,8 +237,8 @@ pub(crate) struct ScreenArgs {
     #[arg(long)]
     pub(crate) bell: bool,
 
-    /// Run this program at each alert. It is split at spaces and run without a shell; `GPUTOP_ALERT` (the kind),
-    /// `GPUTOP_ALERT_SENTENCE` and other variables describe the alert
+    /// Run this program at each alert. It is split at spaces and run without a shell;
+    /// `GPUTOP_ALERT` (the kind), `GPUTOP_ALERT_SENTENCE` and other variables describe the alert
     #[arg(long, value_name = "PROGRAM [ARGUMENT…]", value_parser = values::check_program)]
     on_alert: Option<String>,
 
@@ -279,8 +295,8 @@ pub(crate) struct OrphansArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExplainArgs {
-    /// Logs, or the message itself. Without one, the standard input is copied to the standard output and explained at
-    /// its end; `-` and `--json` read the standard input without copying it
+    /// Logs, or the message itself. Without one, the standard input is copied to the standard
+    /// output and explained at its end; `-` and `--json` read the standard input without copying it
     #[arg(value_name = "FILE|MESSAGE")]
     words: Vec<String>,
 
@@ -302,7 +318,8 @@ pub(crate) enum Task {
     Agent(AgentArgs),
     /// Find memory leaks in a log or recording: how fast they grow, and when memory runs out
     Analyze(AnalyzeArgs),
-    /// Look into the GPU memory of a Python program that runs already, as `gputop run` does; needs Python 3.14 or later there
+    /// Look into the GPU memory of a Python program that runs already, as `gputop run` does; needs
+    /// Python 3.14 or later there
     Attach(AttachArgs),
     /// Compare two recordings, or two parts of one: peak, floor, growth, step time and use
     Diff(DiffArgs),
@@ -312,15 +329,19 @@ pub(crate) enum Task {
     Doctor(DoctorArgs),
     /// Estimate the GPU memory of a training step before it runs, and the largest batch that fits
     Estimate(EstimateArgs),
-    /// Explain an out-of-memory message of PyTorch: which processes hold the memory, why it failed, what to try first
+    /// Explain an out-of-memory message of PyTorch: which processes hold the memory, why it failed,
+    /// what to try first
     Explain(ExplainArgs),
     /// Write the samples of a recording as a table, in CSV or Parquet, for pandas or a spreadsheet
     Export(ExportArgs),
-    /// Run a command on free GPUs, as in `gputop free -n 2 -- python train.py`; the exit code is 11 if there are too few
+    /// Run a command on free GPUs, as in `gputop free -n 2 -- python train.py`; the exit code is 11
+    /// if there are too few
     Free(FreeArgs),
-    /// List the times that programs of `gputop run` ran out of GPU memory; `gputop explain --last` describes the latest
+    /// List the times that programs of `gputop run` ran out of GPU memory; `gputop explain --last`
+    /// describes the latest
     Ooms(OomsArgs),
-    /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there are any
+    /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there
+    /// are any
     Orphans(OrphansArgs),
     /// Record what gputop sees to a file, without a screen, until a signal such as Ctrl-C
     Record(RecordArgs),
@@ -328,7 +349,8 @@ pub(crate) enum Task {
     Report(ReportArgs),
     /// Show a recording on the same screens; nothing in it can be signalled
     Replay(ReplayArgs),
-    /// Run a Python program, or a launcher of one, and look into its GPU memory: as in `gputop run -- python train.py`
+    /// Run a Python program, or a launcher of one, and look into its GPU memory: as in `gputop run
+    /// -- python train.py`
     Run(RunArgs),
     /// Print the JSON Schema of the agent's lines
     Schema,
@@ -348,7 +370,8 @@ pub(crate) enum Task {
     /// Continue the processes that an agent has stopped, if it is killed meanwhile
     #[command(hide = true)]
     ContinueStopped,
-    /// Let commands of `--via` end after their input was closed, in a process that gputop can leave behind
+    /// Let commands of `--via` end after their input was closed, in a process that gputop can leave
+    /// behind
     #[command(hide = true)]
     CloseCommands {
         /// The commands: PID, pidfd and output of each
@@ -377,12 +400,17 @@ pub fn parse() -> Cli {
         return cli;
     }
     let args = option_order::after_subcommand(nvidia_smi::spelled_out(env::args_os()));
-    Cli::try_parse_from(&args).and_then(Cli::with_useful_options).unwrap_or_else(|error| {
-        // In `env $(gputop free --typo) python train.py`, the job must not use all GPUs.
-        let prints_ids = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--ids");
-        if error.use_stderr() && args.get(1).is_some_and(|task| task == "free") && !prints_ids {
-            let _closed: anyhow::Result<()> = print_no_gpu();
-        }
-        nvidia_smi::explained(error, args.into_iter()).exit()
-    })
+    Cli::try_parse_from(&args)
+        .and_then(Cli::with_useful_options)
+        .unwrap_or_else(|error| {
+            // In `env $(gputop free --typo) python train.py`, the job must not use all GPUs.
+            let prints_ids = args
+                .iter()
+                .take_while(|arg| *arg != "--")
+                .any(|arg| arg == "--ids");
+            if error.use_stderr() && args.get(1).is_some_and(|task| task == "free") && !prints_ids {
+                let _closed: anyhow::Result<()> = print_no_gpu();
+            }
+            nvidia_smi::explained(error, args.into_iter()).exit()
+        })
 }

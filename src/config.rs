@@ -1,7 +1,9 @@
-//! The configuration: settings from flags, then `GPUTOP_*` variables, then `config.toml`, then what the last run saved.
+//! The configuration: settings from flags, then `GPUTOP_*` variables, then `config.toml`, then what
+//! the last run saved.
 //!
-//! `config.toml` belongs to the user: gputop changes it only on request, and keeps comments and unknown keys. Settings
-//! changed on the screen are saved beside it, in `screen.toml` under `$XDG_STATE_HOME`, and have the lowest priority.
+//! `config.toml` belongs to the user: gputop changes it only on request, and keeps comments and
+//! unknown keys. Settings changed on the screen are saved beside it, in `screen.toml` under
+//! `$XDG_STATE_HOME`, and have the lowest priority.
 
 pub(crate) mod launcher_lines;
 
@@ -46,7 +48,8 @@ struct Config {
     /// Whether `config.toml` exists.
     has_file: bool,
     last_run: Settings,
-    /// `screen.toml`; `None` without a home directory, and for the simulated machine, whose runs leave no traces in real ones.
+    /// `screen.toml`; `None` without a home directory, and for the simulated machine, whose runs
+    /// leave no traces in real ones.
     last_run_file: Option<PathBuf>,
 }
 
@@ -54,11 +57,21 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     let config = Config::load(cli)?;
     launchers::add(config.launchers.clone());
     let mut agent = AgentOptions::from(&cli.agent);
-    agent.interval = config.settings.interval.map_or(agent.interval, |Interval(interval)| interval);
+    agent.interval = config
+        .settings
+        .interval
+        .map_or(agent.interval, |Interval(interval)| interval);
     let ascii = cli.screen.ascii || config.ascii.unwrap_or(false);
     // A picture shows everything, wherever it is drawn.
-    let for_picture =
-        cli.screen.screenshot.file.as_ref().map(|_| TerminalAbilities { ascii: false, colours: ColourDepth::Rgb });
+    let for_picture = cli
+        .screen
+        .screenshot
+        .file
+        .as_ref()
+        .map(|_| TerminalAbilities {
+            ascii: false,
+            colours: ColourDepth::Rgb,
+        });
     let abilities = for_picture.unwrap_or_else(TerminalAbilities::from_env);
     Ok(SessionOptions {
         app: AppOptions {
@@ -66,33 +79,53 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
             is_recording: matches!(cli.task, Some(Task::Replay(_))),
             speed: cli.speed(),
             interval: agent.interval,
-            warn_before: cli.screen.warn_before.unwrap_or(AppOptions::default().warn_before),
+            warn_before: cli
+                .screen
+                .warn_before
+                .unwrap_or(AppOptions::default().warn_before),
             alert_scope: cli.screen.alert_scope(config.settings.mine == Some(true)),
         },
-        sources: with_past(cli.sources(config.settings.interval.map(|Interval(interval)| interval))),
+        sources: with_past(
+            cli.sources(config.settings.interval.map(|Interval(interval)| interval)),
+        ),
         settings: config.settings.clone(),
         filter: cli.screen.filter(),
         theme: Theme::new(ascii || abilities.ascii, abilities.colours),
         mouse: !cli.screen.no_mouse && config.mouse.unwrap_or(true),
         bell: cli.screen.bell,
         alert_command: cli.screen.alert_command(),
-        notices: [config.unknown.clone(), config.unreadable.clone(), Interval(agent.interval).doubt()]
-            .into_iter()
-            .flatten()
-            .collect(),
-        history_files: config.keeps_history(cli).then(HistoryFiles::of_user).flatten(),
+        notices: [
+            config.unknown.clone(),
+            config.unreadable.clone(),
+            Interval(agent.interval).doubt(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
+        history_files: config
+            .keeps_history(cli)
+            .then(HistoryFiles::of_user)
+            .flatten(),
         settings_files: SettingsFiles {
             config: config.file,
             // Without the settings of the last run, writing would lose them.
-            last_run: config.last_run_file.filter(|_| config.unreadable.is_none()).map(|file| (file, config.last_run)),
+            last_run: config
+                .last_run_file
+                .filter(|_| config.unreadable.is_none())
+                .map(|file| (file, config.last_run)),
         },
     })
 }
 
-/// Lets the simulated machine begin with what its GPUs did before: a screen without a history shows little.
+/// Lets the simulated machine begin with what its GPUs did before: a screen without a history shows
+/// little.
 fn with_past(mut sources: Vec<Source>) -> Vec<Source> {
     for source in &mut sources {
-        if let Source::LocalAgent(AgentOptions { demo: demo @ SimulatedMachine::FromNow, .. }) = source {
+        if let Source::LocalAgent(AgentOptions {
+            demo: demo @ SimulatedMachine::FromNow,
+            ..
+        }) = source
+        {
             *demo = SimulatedMachine::WithPast;
         }
     }
@@ -101,24 +134,49 @@ fn with_past(mut sources: Vec<Source>) -> Vec<Source> {
 
 /// Returns the options of `--screenshot`, or `None` if the command line asks for none.
 pub(crate) fn screenshot_options(cli: &Cli) -> Option<ScreenshotOptions> {
-    let ScreenshotArgs { file, size, after, keys } = cli.screen.screenshot.clone();
-    file.map(|file| ScreenshotOptions { file, size, after, keys, patience: cli.timeout })
+    let ScreenshotArgs {
+        file,
+        size,
+        after,
+        keys,
+    } = cli.screen.screenshot.clone();
+    file.map(|file| ScreenshotOptions {
+        file,
+        size,
+        after,
+        keys,
+        patience: cli.timeout,
+    })
 }
 
 pub(crate) fn state(cli: &Cli) -> SettingsState {
     match Config::load(cli) {
         Err(why) => SettingsState::Invalid(why),
-        Ok(Config { unreadable: Some(sentence), .. }) => SettingsState::Unreadable(sentence),
-        Ok(Config { unknown: Some(sentence), .. }) => SettingsState::UnknownKeys(sentence),
-        Ok(Config { file: Some(file), has_file: true, .. }) => SettingsState::File(file),
-        Ok(Config { file: Some(file), .. }) => SettingsState::NoFile(file),
+        Ok(Config {
+            unreadable: Some(sentence),
+            ..
+        }) => SettingsState::Unreadable(sentence),
+        Ok(Config {
+            unknown: Some(sentence),
+            ..
+        }) => SettingsState::UnknownKeys(sentence),
+        Ok(Config {
+            file: Some(file),
+            has_file: true,
+            ..
+        }) => SettingsState::File(file),
+        Ok(Config {
+            file: Some(file), ..
+        }) => SettingsState::NoFile(file),
         Ok(_) => SettingsState::NoHome,
     }
 }
 
 /// Finds out whether the log of ended processes can be written. The agent writes that log.
 pub(crate) fn audit_log() -> AuditLogState {
-    let Some(file) = state_file("kills.jsonl") else { return AuditLogState::NoHome };
+    let Some(file) = state_file("kills.jsonl") else {
+        return AuditLogState::NoHome;
+    };
     let path = file.clone();
     match in_background(move || action::check(&path)).recv_timeout(PATIENCE) {
         Ok(Ok(())) => AuditLogState::Writable(file),
@@ -148,18 +206,34 @@ impl Config {
         let start = |path: PathBuf| (path.clone(), in_background(move || action::read(&path)));
         let mut unreadable = None;
         let mut finish = |path: &Path, result: &Receiver<io::Result<String>>| {
-            let patience = if unreadable.is_none() { PATIENCE } else { Duration::ZERO };
+            let patience = if unreadable.is_none() {
+                PATIENCE
+            } else {
+                Duration::ZERO
+            };
             result.recv_timeout(patience).unwrap_or_else(|_| {
-                let sentence = || format!("{} does not respond: saved settings are not in use", path.display());
+                let sentence = || {
+                    format!(
+                        "{} does not respond: saved settings are not in use",
+                        path.display()
+                    )
+                };
                 unreadable.get_or_insert_with(sentence);
                 Err(io::Error::from(io::ErrorKind::TimedOut))
             })
         };
         let (reading, last_reading) = (file.clone().map(start), last_run_file.clone().map(start));
-        let text = reading.map_or_else(|| Ok(String::new()), |(path, result)| finish(&path, &result));
+        let text = reading.map_or_else(
+            || Ok(String::new()),
+            |(path, result)| finish(&path, &result),
+        );
         let has_file = file.is_some() && text.is_ok();
         let text = match text.map_err(|error| (error.kind(), error)) {
-            Err((io::ErrorKind::NotFound | io::ErrorKind::TimedOut, _)) if screen.config.is_none() => Ok(String::new()),
+            Err((io::ErrorKind::NotFound | io::ErrorKind::TimedOut, _))
+                if screen.config.is_none() =>
+            {
+                Ok(String::new())
+            }
             Err((io::ErrorKind::TimedOut, _)) => Err("it does not respond".to_owned()),
             text => text.map_err(|(_, error)| error.to_string()),
         };
@@ -167,7 +241,8 @@ impl Config {
         let text = text.map_err(|error| format!("cannot read {}: {error}", name.display()))?;
         let mut config = parse(&text, name)?;
         // gputop wrote that file itself: an error in it comes from another version, and is ignored.
-        let last_run = last_reading.and_then(|(path, result)| parse(&finish(&path, &result).ok()?, &path).ok());
+        let last_run = last_reading
+            .and_then(|(path, result)| parse(&finish(&path, &result).ok()?, &path).ok());
         config.unreadable = unreadable;
         config.last_run = last_run.unwrap_or_default().settings;
         config.settings = flags.or(config.settings).or(config.last_run.clone());
@@ -184,12 +259,18 @@ impl Config {
     }
 }
 
-/// Parses a settings file. Unknown keys are reported and ignored; invalid values are errors that name the line.
+/// Parses a settings file. Unknown keys are reported and ignored; invalid values are errors that
+/// name the line.
 fn parse(text: &str, path: &Path) -> Result<Config, String> {
     let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
     let place = |span: Range<usize>| format!("{}:{}", path.display(), line(span.start));
-    let table = DeTable::parse(text)
-        .map_err(|error| format!("{}: {}", place(error.span().unwrap_or_default()), error.message()))?;
+    let table = DeTable::parse(text).map_err(|error| {
+        format!(
+            "{}: {}",
+            place(error.span().unwrap_or_default()),
+            error.message()
+        )
+    })?;
     let (mut config, mut unknown) = (Config::default(), Vec::new());
     for (key, value) in table.get_ref() {
         let name: &str = key.get_ref();
@@ -200,7 +281,11 @@ fn parse(text: &str, path: &Path) -> Result<Config, String> {
         }
     }
     if !unknown.is_empty() {
-        config.unknown = Some(format!("{}: unknown keys: {}", path.display(), unknown.join(", ")));
+        config.unknown = Some(format!(
+            "{}: unknown keys: {}",
+            path.display(),
+            unknown.join(", ")
+        ));
     }
     Ok(config)
 }
@@ -214,7 +299,9 @@ fn set(config: &mut Config, key: &str, value: &DeValue<'_>) -> Result<bool, Stri
         "launchers" => config.launchers = launcher_lines::lines(value)?,
         key => match Settings::form(key) {
             Some(SettingForm::Flag) => config.settings.set(key, &flag(value)?.to_string())?,
-            Some(SettingForm::Text | SettingForm::List) => config.settings.set(key, &text(value)?)?,
+            Some(SettingForm::Text | SettingForm::List) => {
+                config.settings.set(key, &text(value)?)?;
+            }
             None => return Ok(false),
         },
     }
@@ -222,7 +309,9 @@ fn set(config: &mut Config, key: &str, value: &DeValue<'_>) -> Result<bool, Stri
 }
 
 fn flag(value: &DeValue<'_>) -> Result<bool, String> {
-    value.as_bool().ok_or_else(|| "must be true or false".to_owned())
+    value
+        .as_bool()
+        .ok_or_else(|| "must be true or false".to_owned())
 }
 
 /// Returns a text, or a list of texts joined by commas.
@@ -230,10 +319,14 @@ fn text(value: &DeValue<'_>) -> Result<String, String> {
     if let Some(text) = value.as_str() {
         return Ok(text.to_owned());
     }
-    let texts = value
-        .as_array()
-        .and_then(|list| list.iter().map(|element| element.get_ref().as_str()).collect::<Option<Vec<_>>>());
-    texts.map(|texts| texts.join(",")).ok_or_else(|| format!("must be text in quotes, not {}", value.type_str()))
+    let texts = value.as_array().and_then(|list| {
+        list.iter()
+            .map(|element| element.get_ref().as_str())
+            .collect::<Option<Vec<_>>>()
+    });
+    texts
+        .map(|texts| texts.join(","))
+        .ok_or_else(|| format!("must be text in quotes, not {}", value.type_str()))
 }
 
 #[cfg(test)]
@@ -248,12 +341,20 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_reported_and_ignored() {
-        let config = read("theme = 'light'\nsort = ['user', 'memory']\nthme = 1\n[future]\nx = 1\n").unwrap();
+        let config =
+            read("theme = 'light'\nsort = ['user', 'memory']\nthme = 1\n[future]\nx = 1\n")
+                .unwrap();
         assert_eq!(config.settings.theme, Some(ThemeName::Light));
         let sort = config.settings.sort.unwrap();
-        assert_eq!((sort.column, sort.then), (ProcessColumn::User, Some((ProcessColumn::Memory, true))));
+        assert_eq!(
+            (sort.column, sort.then),
+            (ProcessColumn::User, Some((ProcessColumn::Memory, true)))
+        );
         let unknown = config.unknown.unwrap();
-        assert!(unknown.contains("`thme` (line 3)") && unknown.contains("`future` (line 4)"), "{unknown}");
+        assert!(
+            unknown.contains("`thme` (line 3)") && unknown.contains("`future` (line 4)"),
+            "{unknown}"
+        );
     }
 
     #[test]
@@ -263,10 +364,23 @@ mod tests {
             why("host = true\ntheme = 'dark'\n"),
             "config.toml:2: theme: `dark` is no theme; there are terminal, safe, light, mono"
         );
-        assert_eq!(why("mine = 'yes'"), "config.toml:1: mine: must be true or false");
-        assert_eq!(why("interval = '1ms'"), "config.toml:1: interval: the shortest interval is 100ms");
-        assert_eq!(why("sort = 3"), "config.toml:1: sort: must be text in quotes, not integer");
-        assert!(why("\n\ntheme = \n").starts_with("config.toml:3: "), "{}", why("\n\ntheme = \n"));
+        assert_eq!(
+            why("mine = 'yes'"),
+            "config.toml:1: mine: must be true or false"
+        );
+        assert_eq!(
+            why("interval = '1ms'"),
+            "config.toml:1: interval: the shortest interval is 100ms"
+        );
+        assert_eq!(
+            why("sort = 3"),
+            "config.toml:1: sort: must be text in quotes, not integer"
+        );
+        assert!(
+            why("\n\ntheme = \n").starts_with("config.toml:3: "),
+            "{}",
+            why("\n\ntheme = \n")
+        );
     }
 
     #[test]
@@ -275,11 +389,18 @@ mod tests {
                     [[launchers]]\nname = 'ours'\nvariables = ['OURS_RANK']\nplace = 'session'\n";
         let config = read(text).unwrap();
         assert_eq!(config.unknown, None);
-        let [fleet, ours] = config.launchers.as_slice() else { panic!("{:?}", config.launchers) };
-        assert!(fleet.is_program("", &["/bin/fleetd", "run"]) && fleet.is_child("fleet-worker", &[]));
+        let [fleet, ours] = config.launchers.as_slice() else {
+            panic!("{:?}", config.launchers)
+        };
+        assert!(
+            fleet.is_program("", &["/bin/fleetd", "run"]) && fleet.is_child("fleet-worker", &[])
+        );
         assert!(ours.sets("OURS_RANK") && ours.only_waits());
         let why = |text| read(text).unwrap_err();
-        assert_eq!(why("launchers = 1"), "config.toml:1: launchers: must be a list: `[[launchers]]`");
+        assert_eq!(
+            why("launchers = 1"),
+            "config.toml:1: launchers: must be a list: `[[launchers]]`"
+        );
         assert_eq!(
             why("[[launchers]]\nname = 'x'\nchild = 'y'"),
             "config.toml:1: launchers: `child` is no key; there are name, programs, children, variables, place"

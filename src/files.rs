@@ -1,8 +1,8 @@
 //! The files of gputop in the user's folders, and the process that may hang on a file.
 //!
-//! A home directory may be on a network that is down. A thread that waits for it in the kernel cannot be ended, and until it
-//! returns, the shell waits for the whole process. So a process of its own (`hidden_commands`) acts on a file, which gputop can leave
-//! behind.
+//! A home directory may be on a network that is down. A thread that waits for it in the kernel
+//! cannot be ended, and until it returns, the shell waits for the whole process. So a process of
+//! its own (`hidden_commands`) acts on a file, which gputop can leave behind.
 
 pub(crate) mod action;
 pub(crate) mod folders;

@@ -1,7 +1,8 @@
 //! The processes that gputop starts to leave them behind when they hang: hidden subcommands.
 //!
-//! Two more are at the code that starts them, with which they share a form of their own: `continue-stopped`
-//! (`agent/actions/force/rescuer.rs`) and `close-commands` (`source/closing.rs`).
+//! Two more are at the code that starts them, with which they share a form of their own:
+//! `continue-stopped` (`agent/actions/force/rescuer.rs`) and `close-commands`
+//! (`source/closing.rs`).
 
 pub(crate) mod file_action;
 mod history;

@@ -1,7 +1,9 @@
-//! gputop: every GPU of a host, the processes that hold its memory, and a safe way to end the right process.
+//! gputop: every GPU of a host, the processes that hold its memory, and a safe way to end the right
+//! process.
 //!
-//! The modules are in reading order. Facts flow one way: an agent reads a host and writes snapshots; a source delivers
-//! them; the model interprets them; the app holds what the user wants; the view draws.
+//! The modules are in reading order. Facts flow one way: an agent reads a host and writes
+//! snapshots; a source delivers them; the model interprets them; the app holds what the user wants;
+//! the view draws.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -59,7 +61,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
         Some(Task::Diff(args)) => with_launchers(|| logs::diff::run(&args.into())),
         Some(Task::Doctor(args)) if args.lists_secrets() => commands::doctor::list_secrets(),
-        Some(Task::Doctor(args)) => commands::doctor::run(&args.options(config::state(cli), config::audit_log())),
+        Some(Task::Doctor(args)) => {
+            commands::doctor::run(&args.options(config::state(cli), config::audit_log()))
+        }
         Some(Task::Estimate(args)) => commands::estimate::run(&args.into()),
         Some(Task::Explain(args)) if args.last => logs::ooms::explain_last(&(&args.output).into()),
         Some(Task::Explain(args)) => commands::explain::run(&args.into(), &args.read()),
@@ -80,7 +84,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             doubt(options.interval);
             with_launchers(|| commands::record::run(&options))
         }
-        Some(Task::Report(args)) => with_launchers(|| commands::report::run(&args.subject(), &args.into())),
+        Some(Task::Report(args)) => {
+            with_launchers(|| commands::report::run(&args.subject(), &args.into()))
+        }
         Some(Task::Run(args)) => Ok(commands::run::run(&args.into())),
         Some(Task::Schema) => {
             io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;
@@ -97,7 +103,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Some(Task::FileAction { action, from, path }) => {
-            // The outline judges what was recorded. The program that asks for it says what is wrong with the lines.
+            // The outline judges what was recorded. The program that asks for it says what is wrong
+            // with the lines.
             if matches!(action, FileAction::Outline) {
                 let _said = config::launcher_lines::add();
             }

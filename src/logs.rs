@@ -1,4 +1,5 @@
-//! The subcommands that read the logs, recordings and reports of earlier runs. Nothing here asks a live host.
+//! The subcommands that read the logs, recordings and reports of earlier runs. Nothing here asks a
+//! live host.
 
 pub(crate) mod analyze;
 pub mod clip;

@@ -22,11 +22,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Parses the command line on a thread of its own, whose stack is then freed: parsing needs 100 KiB of stack, the rest 25.
-/// Without this, viewer and agent each hold 80 KiB more (measured).
+/// Parses the command line on a thread of its own, whose stack is then freed: parsing needs 100 KiB
+/// of stack, the rest 25. Without this, viewer and agent each hold 80 KiB more (measured).
 fn parse_on_thread() -> Cli {
     match thread::Builder::new().spawn(cli::parse) {
-        Ok(thread) => thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)),
+        Ok(thread) => thread
+            .join()
+            .unwrap_or_else(|panic| panic::resume_unwind(panic)),
         // No thread can be started: parse here, and let the code that needs threads report it.
         Err(_) => cli::parse(),
     }
@@ -34,9 +36,10 @@ fn parse_on_thread() -> Cli {
 
 /// Sets up glibc's allocator for a small heap.
 ///
-/// One arena is enough, because the threads rarely allocate at the same time. Free memory at the end of the heap is returned,
-/// because the first lines of a large host need ten times the memory that stays in use. Large allocations get pages of their
-/// own, because most last only while one line of the protocol is processed and would leave holes.
+/// One arena is enough, because the threads rarely allocate at the same time. Free memory at the
+/// end of the heap is returned, because the first lines of a large host need ten times the memory
+/// that stays in use. Large allocations get pages of their own, because most last only while one
+/// line of the protocol is processed and would leave holes.
 fn shrink_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt only sets parameters, and no other thread runs yet.

@@ -1,7 +1,9 @@
-//! Derives from snapshots: process totals, related processes, jobs, history, growth, verdicts and GPU health.
+//! Derives from snapshots: process totals, related processes, jobs, history, growth, verdicts and
+//! GPU health.
 //!
-//! A [`Fleet`] has one [`HostModel`] for each host. The model is pure: time arrives with the snapshots, so a replay
-//! gives the same answers as the live run. The model cannot fail, and contains nothing about keys, rows or colours.
+//! A [`Fleet`] has one [`HostModel`] for each host. The model is pure: time arrives with the
+//! snapshots, so a replay gives the same answers as the live run. The model cannot fail, and
+//! contains nothing about keys, rows or colours.
 
 mod advice;
 mod breakdown;
@@ -27,15 +29,19 @@ mod recorded_clock;
 mod unaccounted;
 mod verdict;
 
-pub(crate) use self::advice::{Advice, AllocatorOptions, GrowthPattern, Shortage, on_error, on_growth, on_shortage};
+pub(crate) use self::advice::{
+    Advice, AllocatorOptions, GrowthPattern, Shortage, on_error, on_growth, on_shortage,
+};
 pub(crate) use self::breakdown::{Breakdown, MemoryPart, ReservedMemory, reserved, with_instances};
 pub(crate) use self::fleet::{Fleet, HostLabel};
-pub(crate) use self::growth::{Evidence, Forecast, Growing, MemoryDrop, Rate, describe_evidence, part_name};
+pub(crate) use self::growth::{
+    Evidence, Forecast, Growing, MemoryDrop, Rate, describe_evidence, part_name,
+};
 pub use self::growth::{LeakDetector, LeakVerdict, PartedDetector};
 pub(crate) use self::health::{Severity, TroubleRank};
 pub(crate) use self::history::{
-    AllocatorHistory, Curve, GpuHistory, HistoryEvent, HistoryEventKind, MemoryHistory, MinMax, ProcessHistory,
-    TensorHistory, TensorLayer, WEEK, Window,
+    AllocatorHistory, Curve, GpuHistory, HistoryEvent, HistoryEventKind, MemoryHistory, MinMax,
+    ProcessHistory, TensorHistory, TensorLayer, WEEK, Window,
 };
 pub use self::host::HostModel;
 pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
@@ -49,4 +55,6 @@ pub(crate) use self::ranked_trouble::RankedTrouble;
 pub(crate) use self::reclaim::{Reclaim, Returned};
 pub(crate) use self::recorded_clock::RecordedClock;
 pub(crate) use self::unaccounted::{UnaccountedMemory, idle_memory};
-pub use self::verdict::{KnownProcess, OrphanEvidence, OrphanSign, ProcessEnd, RetainedMemory, Verdict, VerdictKind};
+pub use self::verdict::{
+    KnownProcess, OrphanEvidence, OrphanSign, ProcessEnd, RetainedMemory, Verdict, VerdictKind,
+};

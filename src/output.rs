@@ -1,5 +1,5 @@
-//! Words and shapes of what the program writes: exit codes, labels of GPUs and processes, tables, wrapped text in a style, advice,
-//! JSON, cells of CSV.
+//! Words and shapes of what the program writes: exit codes, labels of GPUs and processes, tables,
+//! wrapped text in a style, advice, JSON, cells of CSV.
 
 mod exit;
 pub(crate) mod labels;
@@ -39,12 +39,15 @@ impl TextStyle {
         }
     }
 
-    /// Returns the style for the explanation of a log, which people read in mails and in reports of bugs: in a file or a pipe,
-    /// lines are narrower.
+    /// Returns the style for the explanation of a log, which people read in mails and in reports of
+    /// bugs: in a file or a pipe, lines are narrower.
     pub(crate) fn of_explanation(ascii: bool) -> Self {
         /// Columns of lines in a file or a pipe.
         const WIDTH: usize = 80;
-        Self { width: terminal::width().unwrap_or(WIDTH), ..Self::of_stdout(ascii) }
+        Self {
+            width: terminal::width().unwrap_or(WIDTH),
+            ..Self::of_stdout(ascii)
+        }
     }
 }
 
@@ -56,7 +59,10 @@ pub(crate) struct StyledText {
 
 impl StyledText {
     pub(crate) fn new(style: TextStyle) -> Self {
-        Self { text: String::new(), style }
+        Self {
+            text: String::new(),
+            style,
+        }
     }
 
     /// Adds a line without wrapping it.
@@ -77,15 +83,27 @@ impl StyledText {
         self.text.push_str(lines);
     }
 
-    /// Adds a paragraph wrapped to the width. Lines after the first one are indented by `indent` columns.
+    /// Adds a paragraph wrapped to the width. Lines after the first one are indented by `indent`
+    /// columns.
     pub(crate) fn paragraph(&mut self, indent: usize, paragraph: impl Display) {
-        for (number, line) in wrap_figures(&paragraph.to_string(), self.style.width, indent).iter().enumerate() {
-            self.line(format_args!("{:indent$}{line}", "", indent = if number > 0 { indent } else { 0 }));
+        for (number, line) in wrap_figures(&paragraph.to_string(), self.style.width, indent)
+            .iter()
+            .enumerate()
+        {
+            self.line(format_args!(
+                "{:indent$}{line}",
+                "",
+                indent = if number > 0 { indent } else { 0 }
+            ));
         }
     }
 
     pub(crate) fn heading(&mut self, heading: &str) {
-        let (on, off) = if self.style.bold { ("\x1b[1m", "\x1b[22m") } else { ("", "") };
+        let (on, off) = if self.style.bold {
+            ("\x1b[1m", "\x1b[22m")
+        } else {
+            ("", "")
+        };
         for line in wrap_figures(heading, self.style.width, 0) {
             self.line(format_args!("{on}{line}{off}"));
         }
@@ -99,13 +117,21 @@ impl StyledText {
             let is_code = paragraph.starts_with(' ');
             let paragraph = format_args!("{:INDENT$}{paragraph}", "");
             // Code is to be copied, so it is not wrapped.
-            if is_code { self.line(paragraph) } else { self.paragraph(INDENT, paragraph) }
+            if is_code {
+                self.line(paragraph);
+            } else {
+                self.paragraph(INDENT, paragraph);
+            }
         }
     }
 
     /// Returns the text, in ASCII if the style says so.
     pub(crate) fn finish(self) -> String {
-        if self.style.ascii { table::ascii(&self.text) } else { self.text }
+        if self.style.ascii {
+            table::ascii(&self.text)
+        } else {
+            self.text
+        }
     }
 }
 
@@ -115,9 +141,14 @@ pub(crate) fn advice_json(pieces: &[Advice]) -> Value {
     pieces.iter().map(one).collect()
 }
 
-/// Puts `'` before a text that a spreadsheet would take for a formula: names and commands come from outside.
+/// Puts `'` before a text that a spreadsheet would take for a formula: names and commands come from
+/// outside.
 pub(crate) fn without_formula(text: &str) -> Cow<'_, str> {
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}").into() } else { text.into() }
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        format!("'{text}").into()
+    } else {
+        text.into()
+    }
 }
 
 pub(crate) fn print_json(value: &Value) -> io::Result<()> {

@@ -1,7 +1,9 @@
-//! The lines between an agent and its readers: snapshots, changes, commands and replies, as plain data.
+//! The lines between an agent and its readers: snapshots, changes, commands and replies, as plain
+//! data.
 //!
-//! A [`Snapshot`](snapshot::Snapshot) is everything that an agent saw in one pass; a [`Change`](change::Change) is the
-//! difference between two snapshots. Nothing here reads a device or a file, or judges what was read.
+//! A [`Snapshot`](snapshot::Snapshot) is everything that an agent saw in one pass; a
+//! [`Change`](change::Change) is the difference between two snapshots. Nothing here reads a device
+//! or a file, or judges what was read.
 
 pub mod agent_options;
 pub mod change;

@@ -1,8 +1,9 @@
 //! Where lines come from. Every viewer and every report reads lines from [`Sources`] only.
 //!
-//! A source is an agent of this host, a command that the user gave, or a recording. The host key is the number of the
-//! source, or in a recording the place of the host in the file; a line of an agent never sets it. The lines of a remote
-//! agent are hostile input: lengths and counts are checked before a line is parsed.
+//! A source is an agent of this host, a command that the user gave, or a recording. The host key is
+//! the number of the source, or in a recording the place of the host in the file; a line of an
+//! agent never sets it. The lines of a remote agent are hostile input: lengths and counts are
+//! checked before a line is parsed.
 
 mod closing;
 mod connection;
@@ -32,7 +33,9 @@ use self::connection::{ConnectedProcess, Connection, Reporter};
 pub use self::event::SourceEvent;
 pub(crate) use self::limits::parse as parse_line;
 pub(crate) use self::line_reader::LineReader;
-pub use self::recording::{FrameStart, Recording, RecordingLimits, RecordingReader, RecordingWriter};
+pub use self::recording::{
+    FrameStart, Recording, RecordingLimits, RecordingReader, RecordingWriter,
+};
 pub use self::via::ViaCommand;
 use crate::base::text::Text;
 use crate::protocol::agent_options::AgentOptions;
@@ -41,8 +44,8 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::PlayerCommand;
 
-/// The most events that wait for the reader. While the reader is stopped, further lines wait in the pipes, then at the
-/// agents.
+/// The most events that wait for the reader. While the reader is stopped, further lines wait in the
+/// pipes, then at the agents.
 const WAITING_EVENTS: usize = 16;
 
 /// How long an agent of this host may take to exit before a program replaces gputop.
@@ -63,7 +66,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// The name of the host by what the user typed. Returns `None` for this host and for the hosts of a recording.
+    /// The name of the host by what the user typed. Returns `None` for this host and for the hosts
+    /// of a recording.
     pub fn name(&self) -> Option<Text> {
         match self {
             Self::LocalAgent(_) | Self::Recording(_) => None,
@@ -98,8 +102,8 @@ impl Source {
     }
 }
 
-/// A function that gets each line of an agent that was understood, before its event: the host, the line, and its bytes without the
-/// line end.
+/// A function that gets each line of an agent that was understood, before its event: the host, the
+/// line, and its bytes without the line end.
 #[derive(Clone)]
 pub struct Tap(Arc<Mutex<TapFunction>>);
 
@@ -124,7 +128,8 @@ impl fmt::Debug for Tap {
     }
 }
 
-/// All sources of one run, in the order of their host keys. An agent exits by itself when its pipes are closed.
+/// All sources of one run, in the order of their host keys. An agent exits by itself when its pipes
+/// are closed.
 #[derive(Debug)]
 pub struct Sources {
     list: Vec<(Source, Connection)>,
@@ -138,12 +143,20 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Starts all sources. Must be called within the tokio runtime. Returns an error when there is only one source and
-    /// it cannot be started. With several sources, the failure is an event of the host.
+    /// Starts all sources. Must be called within the tokio runtime. Returns an error when there is
+    /// only one source and it cannot be started. With several sources, the failure is an event of
+    /// the host.
     pub fn start(sources: Vec<Source>, tap: Option<Tap>) -> io::Result<Self> {
         let (sender, events) = mpsc::channel(WAITING_EVENTS);
         let is_only_one = sources.len() == 1;
-        let mut all = Self { list: Vec::new(), events, sender, tap, newest: 0, exiting: Vec::new() };
+        let mut all = Self {
+            list: Vec::new(),
+            events,
+            sender,
+            tap,
+            newest: 0,
+            exiting: Vec::new(),
+        };
         for (number, source) in (0..).zip(sources) {
             let reporter = all.reporter(HostKey(number));
             let connection = match source.connect(reporter.clone()) {
@@ -157,26 +170,40 @@ impl Sources {
 
     fn reporter(&mut self, host: HostKey) -> Reporter {
         self.newest += 1;
-        Reporter { host, connection: self.newest, sender: self.sender.clone(), tap: self.tap.clone() }
+        Reporter {
+            host,
+            connection: self.newest,
+            sender: self.sender.clone(),
+            tap: self.tap.clone(),
+        }
     }
 
     /// The sources, each with the key of its host.
     pub fn hosts(&self) -> impl Iterator<Item = (HostKey, &Source)> {
-        (0..).map(HostKey).zip(self.list.iter().map(|(source, _)| source))
+        (0..)
+            .map(HostKey)
+            .zip(self.list.iter().map(|(source, _)| source))
     }
 
     /// Returns whether the lines come from a recording.
     pub fn is_recording(&self) -> bool {
-        self.list.iter().any(|(source, _)| matches!(source, Source::Recording(_)))
+        self.list
+            .iter()
+            .any(|(source, _)| matches!(source, Source::Recording(_)))
     }
 
-    /// Waits for the next event of any source. Without a source that can report, waits for ever. Safe to cancel.
+    /// Waits for the next event of any source. Without a source that can report, waits for ever.
+    /// Safe to cancel.
     pub async fn next(&mut self) -> SourceEvent {
         loop {
             let Some((connection, event)) = self.events.recv().await else {
                 return std::future::pending().await;
             };
-            let Some((_, current)) = self.list.iter_mut().find(|(_, current)| current.number == connection) else {
+            let Some((_, current)) = self
+                .list
+                .iter_mut()
+                .find(|(_, current)| current.number == connection)
+            else {
                 // The connection was closed while the event was waiting.
                 continue;
             };
@@ -188,7 +215,8 @@ impl Sources {
         }
     }
 
-    /// Sends a command to the agent of this host, without waiting until the agent reads it. A recording takes no commands.
+    /// Sends a command to the agent of this host, without waiting until the agent reads it. A
+    /// recording takes no commands.
     pub fn send(&self, host: HostKey, command: Command) {
         if let Some((_, connection)) = self.list.get(usize::from(host.0)) {
             connection.send(command);
@@ -202,13 +230,18 @@ impl Sources {
         }
     }
 
-    /// Starts the source of this host anew, with this interval between two passes. The other hosts are not affected.
+    /// Starts the source of this host anew, with this interval between two passes. The other hosts
+    /// are not affected.
     pub fn restart(&mut self, host: HostKey, interval: Duration) {
         let reporter = self.reporter(host);
-        let Some((source, connection)) = self.list.get_mut(usize::from(host.0)) else { return };
+        let Some((source, connection)) = self.list.get_mut(usize::from(host.0)) else {
+            return;
+        };
         source.set_interval(interval);
         let process = connection.close();
-        *connection = source.connect(reporter.clone()).unwrap_or_else(|error| reporter.failed_to_start(&error));
+        *connection = source
+            .connect(reporter.clone())
+            .unwrap_or_else(|error| reporter.failed_to_start(&error));
         self.let_end(process);
     }
 
@@ -220,18 +253,24 @@ impl Sources {
             self.exiting.push(child);
         }
         // If the process cannot be started, the commands get no signal.
-        self.exiting.extend(closing::start_process(commands).ok().flatten());
+        self.exiting
+            .extend(closing::start_process(commands).ok().flatten());
     }
 
     /// Reaps processes that have exited since their connection was closed. Does not wait.
     pub fn reap(&mut self) {
-        self.exiting.retain_mut(|process| !matches!(process.try_wait(), Ok(Some(_)) | Err(_)));
+        self.exiting
+            .retain_mut(|process| !matches!(process.try_wait(), Ok(Some(_)) | Err(_)));
     }
 
-    /// Closes all connections. Waits for no process to exit: a call of the driver may take long, and so may a command of
-    /// `--via`.
+    /// Closes all connections. Waits for no process to exit: a call of the driver may take long,
+    /// and so may a command of `--via`.
     pub async fn close(&mut self) {
-        let processes: Vec<_> = self.list.iter_mut().filter_map(|(_, connection)| connection.close()).collect();
+        let processes: Vec<_> = self
+            .list
+            .iter_mut()
+            .filter_map(|(_, connection)| connection.close())
+            .collect();
         for (_, connection) in &mut self.list {
             connection.closed().await;
         }
@@ -239,8 +278,8 @@ impl Sources {
     }
 }
 
-/// Waits until the agents of this host have exited, for at most [`EXIT_GRACE`]: a call of the driver may hang. Called before
-/// `exec`, whose program would inherit the agents as children.
+/// Waits until the agents of this host have exited, for at most [`EXIT_GRACE`]: a call of the
+/// driver may hang. Called before `exec`, whose program would inherit the agents as children.
 pub async fn reap_agents() {
     let deadline = Instant::now() + EXIT_GRACE;
     loop {

@@ -1,6 +1,8 @@
-//! Draws the app. The view decides nothing about facts and keeps no state: the same app gives the same screen.
+//! Draws the app. The view decides nothing about facts and keeps no state: the same app gives the
+//! same screen.
 //!
-//! From the top: `header`, `gpus`, `processes`, `graph`, `news`, `footer`. `page`, `settings_panel` and `end_dialog` cover the rest.
+//! From the top: `header`, `gpus`, `processes`, `graph`, `news`, `footer`. `page`, `settings_panel`
+//! and `end_dialog` cover the rest.
 
 mod end_dialog;
 mod footer;
@@ -33,7 +35,10 @@ use crate::app::{App, List, Mode};
 pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
     let (theme, screen) = (theme.with(app.theme), buffer.area);
     // The terminal may have been resized since the app last heard of it.
-    match app.layout().filter(|layout| layout.host.width == screen.width && layout.footer.y + 1 == screen.height) {
+    match app
+        .layout()
+        .filter(|layout| layout.host.width == screen.width && layout.footer.y + 1 == screen.height)
+    {
         Some(layout) => {
             header::draw(buffer, theme, app, layout.host);
             if let Some((items, cursor)) = app.settings_panel() {
@@ -59,9 +64,14 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
             footer::draw(buffer, theme, app, layout.footer);
         }
         None => {
-            let line =
-                format!("{}x{} is too small: {}x{} will do", screen.width, screen.height, SMALLEST.0, SMALLEST.1);
-            Paragraph::new(line).style(theme.text()).wrap(Wrap { trim: true }).render(screen, buffer);
+            let line = format!(
+                "{}x{} is too small: {}x{} will do",
+                screen.width, screen.height, SMALLEST.0, SMALLEST.1
+            );
+            Paragraph::new(line)
+                .style(theme.text())
+                .wrap(Wrap { trim: true })
+                .render(screen, buffer);
         }
     }
     theme.finish(buffer);
@@ -73,16 +83,39 @@ fn frames(buffer: &mut Buffer, theme: Theme, app: &App, layout: &Layout) {
         return;
     }
     if layout.tiles.is_none() {
-        framed(buffer, theme, layout.gpus_and_hosts().frame(), "GPUs", app.focus == List::Gpus);
+        framed(
+            buffer,
+            theme,
+            layout.gpus_and_hosts().frame(),
+            "GPUs",
+            app.focus == List::Gpus,
+        );
     }
-    let processes =
-        Area { height: layout.processes.height + layout.reason.height + layout.unreadable.height, ..layout.processes };
-    framed(buffer, theme, processes.frame(), "Processes", app.focus == List::Processes);
+    let processes = Area {
+        height: layout.processes.height + layout.reason.height + layout.unreadable.height,
+        ..layout.processes
+    };
+    framed(
+        buffer,
+        theme,
+        processes.frame(),
+        "Processes",
+        app.focus == List::Processes,
+    );
     if layout.graph.height > 0 {
         let graph = layout.graph;
-        let area = Area { x: graph.x - 2, width: graph.width + 4, height: graph.height + 1, ..graph };
+        let area = Area {
+            x: graph.x - 2,
+            width: graph.width + 4,
+            height: graph.height + 1,
+            ..graph
+        };
         frame::draw(buffer, theme, area, false);
-        let edge = Area { x: graph.x - 1, width: graph.width + 2, ..graph };
+        let edge = Area {
+            x: graph.x - 1,
+            width: graph.width + 2,
+            ..graph
+        };
         if app.subject().is_none() {
             frame::title(buffer, theme, area, "Graph");
         } else if let Some(mut pen) = Pen::at(buffer, edge, 0) {
@@ -106,7 +139,12 @@ pub fn svg(theme: &Theme, app: &App) -> String {
 }
 
 fn rect(area: Area) -> Rect {
-    Rect { x: area.x, y: area.y, width: area.width, height: area.height }
+    Rect {
+        x: area.x,
+        y: area.y,
+        width: area.width,
+        height: area.height,
+    }
 }
 
 #[cfg(test)]

@@ -18,12 +18,23 @@ const LONGEST_FORECAST: f64 = 86_400.0;
 /// Reports a leak when more than nine tenths are in use.
 pub(crate) fn threshold(case: &Case, samples: &[Sample], mut record: impl FnMut(f64, Judgement)) {
     for (at, bytes) in samples {
-        let verdict = if *bytes > case.capacity / 10 * 9 { LeakVerdict::Leak } else { LeakVerdict::Steady };
-        record(*at as f64 / 1000.0, Judgement { verdict, time_left: None });
+        let verdict = if *bytes > case.capacity / 10 * 9 {
+            LeakVerdict::Leak
+        } else {
+            LeakVerdict::Steady
+        };
+        record(
+            *at as f64 / 1000.0,
+            Judgement {
+                verdict,
+                time_left: None,
+            },
+        );
     }
 }
 
-/// Fits a line to the last ten minutes. Returns its slope if the line explains most of the variance.
+/// Fits a line to the last ten minutes. Returns its slope if the line explains most of the
+/// variance.
 pub(crate) fn regression(case: &Case, samples: &[Sample], record: impl FnMut(f64, Judgement)) {
     judge_windows(case, samples, record, |points| {
         let count = points.len() as f64;
@@ -46,7 +57,9 @@ pub(crate) fn mann_kendall(case: &Case, samples: &[Sample], record: impl FnMut(f
         let (mut sign, mut slopes) = (0.0, Vec::new());
         for (at, a) in points.iter().enumerate() {
             for b in points.iter().skip(at + 1) {
-                sign += (b.1 - a.1).partial_cmp(&0.0).map_or(0.0, |options| f64::from(options as i8));
+                sign += (b.1 - a.1)
+                    .partial_cmp(&0.0)
+                    .map_or(0.0, |options| f64::from(options as i8));
                 slopes.push((b.1 - a.1) / (b.0 - a.0));
             }
         }
@@ -56,7 +69,8 @@ pub(crate) fn mann_kendall(case: &Case, samples: &[Sample], record: impl FnMut(f
     });
 }
 
-/// Judges means of ten seconds over ten minutes. `slope` returns bytes per second where it detects growth.
+/// Judges means of ten seconds over ten minutes. `slope` returns bytes per second where it detects
+/// growth.
 fn judge_windows(
     case: &Case,
     samples: &[Sample],
@@ -65,7 +79,10 @@ fn judge_windows(
 ) {
     let mut points: VecDeque<(f64, f64)> = VecDeque::new();
     let (mut sum, mut count, mut due) = (0.0, 0.0, MEAN_SPAN);
-    let mut judgement = Judgement { verdict: LeakVerdict::TooSoon, time_left: None };
+    let mut judgement = Judgement {
+        verdict: LeakVerdict::TooSoon,
+        time_left: None,
+    };
     for (at, bytes) in samples {
         let now = *at as f64 / 1000.0;
         sum += *bytes as f64;
@@ -78,13 +95,21 @@ fn judge_windows(
                 points.pop_front();
             }
             let room = case.capacity.saturating_sub(*bytes) as f64;
-            let slope = if points.len() >= 20 { slope(&points) } else { None };
+            let slope = if points.len() >= 20 {
+                slope(&points)
+            } else {
+                None
+            };
             let left = slope
                 .filter(|slope| *slope > 0.0)
                 .map(|slope| room / slope)
                 .filter(|seconds| *seconds < LONGEST_FORECAST);
             judgement = Judgement {
-                verdict: if left.is_some() { LeakVerdict::Leak } else { LeakVerdict::Steady },
+                verdict: if left.is_some() {
+                    LeakVerdict::Leak
+                } else {
+                    LeakVerdict::Steady
+                },
                 time_left: left.map(|seconds| [seconds, seconds * 0.8, seconds * 1.2]),
             };
         }

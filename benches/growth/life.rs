@@ -1,4 +1,5 @@
-//! Ordinary life that shares the curve with a job: what another program, or another phase of the same one, does to it.
+//! Ordinary life that shares the curve with a job: what another program, or another phase of the
+//! same one, does to it.
 
 use crate::lab::Case;
 use crate::lab::random::Random;
@@ -76,7 +77,10 @@ impl Life {
                 while now < case.end {
                     let load = random.uniform(5.0, 60.0);
                     for part in 1..=10 {
-                        changes.push((now + load * f64::from(part) / 10.0, (size * f64::from(part) / 10.0) as u64));
+                        changes.push((
+                            now + load * f64::from(part) / 10.0,
+                            (size * f64::from(part) / 10.0) as u64,
+                        ));
                     }
                     now += load + every * random.exponential();
                     changes.push((now, 0));
@@ -86,8 +90,12 @@ impl Life {
             }
             Self::ServerNoise => {
                 let size = random.uniform(0.02, 0.15) * free;
-                let (drift, day) = (random.log_uniform(20.0, 600.0), random.uniform(0.0, 24.0 * HOUR));
-                let (mut changes, mut now, mut load, mut burst) = (Vec::new(), 0.0, 0.0_f64, 0.0_f64);
+                let (drift, day) = (
+                    random.log_uniform(20.0, 600.0),
+                    random.uniform(0.0, 24.0 * HOUR),
+                );
+                let (mut changes, mut now, mut load, mut burst) =
+                    (Vec::new(), 0.0, 0.0_f64, 0.0_f64);
                 while now < case.end {
                     let step = random.uniform(0.5, 2.0);
                     let share = (step / drift).min(1.0);
@@ -109,8 +117,8 @@ impl Life {
 }
 
 impl Case {
-    /// Adds the memory of something else: the times and amounts of its changes. With `fits`, it takes no more than there is
-    /// free; else the job runs out of memory when there is none left.
+    /// Adds the memory of something else: the times and amounts of its changes. With `fits`, it
+    /// takes no more than there is free; else the job runs out of memory when there is none left.
     pub(crate) fn add(&mut self, changes: &[(f64, u64)], fits: bool) {
         let mut log = Vec::with_capacity(self.log.len() + changes.len());
         let (mut own, mut other) = (self.log.iter().peekable(), changes.iter().peekable());
@@ -139,7 +147,8 @@ impl Case {
         self.tensors.retain(|entry| entry.0 < end);
     }
 
-    /// Delays everything: `lost` returns the seconds that the job has stood still until a moment of its own time.
+    /// Delays everything: `lost` returns the seconds that the job has stood still until a moment of
+    /// its own time.
     fn pause(&mut self, lost: impl Fn(f64) -> f64) {
         let later = |time: f64| time + lost(time);
         for entry in self.log.iter_mut().chain(&mut self.tensors) {
@@ -149,7 +158,14 @@ impl Case {
         if self.detectable_from.is_finite() {
             self.detectable_from = later(self.detectable_from);
         }
-        for time in [&mut self.onset, &mut self.out_of_memory_at, &mut self.plateau].into_iter().flatten() {
+        for time in [
+            &mut self.onset,
+            &mut self.out_of_memory_at,
+            &mut self.plateau,
+        ]
+        .into_iter()
+        .flatten()
+        {
             *time = later(*time);
         }
     }

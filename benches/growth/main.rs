@@ -1,17 +1,19 @@
 //! Measures leak detection on a labelled set of series: gputop's judge and three baselines.
 //!
-//! `cargo bench --bench growth` runs 48 seeds of each shape, with some 170 process-days of healthy jobs, and prints a
-//! table for each judge. Its columns: cases; leaks that were found; cases with a false alarm; false alarms; days without
-//! a leak; median delay in samples; median and ninth decile of the delay as a share of the time to the end; median
-//! error and bias of the forecast at half of that time; share of forecasts whose interval was right, at that time and
-//! each minute; ninth decile of the seconds for which a growth that is no leak stayed suspect after it ended; verdict
+//! `cargo bench --bench growth` runs 48 seeds of each shape, with some 170 process-days of healthy
+//! jobs, and prints a table for each judge. Its columns: cases; leaks that were found; cases with a
+//! false alarm; false alarms; days without a leak; median delay in samples; median and ninth decile
+//! of the delay as a share of the time to the end; median error and bias of the forecast at half of
+//! that time; share of forecasts whose interval was right, at that time and each minute; ninth
+//! decile of the seconds for which a growth that is no leak stayed suspect after it ended; verdict
 //! changes per hour.
 //!
-//! Arguments after `--`: `--seeds N`; `--first N`, the first seed (seeds from 0 and from 2^32 on were used while the
-//! judge was written, seeds from 2^33 to 2^37 and, by default, from 2^38 on only to check it); `--interval SECONDS`;
-//! `--shape NAME`; `--lives` (each shape alone, and with other things that share its curve: `life.rs`); `--servers`
-//! (leaks of known rates in the memory of servers, and the same servers without: `servers.rs`); `--gputop` (no
-//! baselines); `--allocated` (gputop with allocator stats); `--list` (a line for each case).
+//! Arguments after `--`: `--seeds N`; `--first N`, the first seed (seeds from 0 and from 2^32 on
+//! were used while the judge was written, seeds from 2^33 to 2^37 and, by default, from 2^38 on
+//! only to check it); `--interval SECONDS`; `--shape NAME`; `--lives` (each shape alone, and with
+//! other things that share its curve: `life.rs`); `--servers` (leaks of known rates in the memory
+//! of servers, and the same servers without: `servers.rs`); `--gputop` (no baselines);
+//! `--allocated` (gputop with allocator stats); `--list` (a line for each case).
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -62,7 +64,12 @@ fn main() {
     let mut servers = false;
     let mut arguments = env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut number = || arguments.next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(1.0);
+        let mut number = || {
+            arguments
+                .next()
+                .and_then(|word| word.parse::<f64>().ok())
+                .unwrap_or(1.0)
+        };
         match argument.as_str() {
             "--seeds" => options.count = number() as u64,
             "--first" => options.first = number() as u64,
@@ -70,14 +77,18 @@ fn main() {
             "--gputop" => options.judges = vec![Judge::Gputop],
             "--allocated" => {
                 options.judges = vec![Judge::Parts];
-                options.shapes.retain(|shape| !matches!(shape, Shape::Restarts | Shape::Neighbours));
+                options
+                    .shapes
+                    .retain(|shape| !matches!(shape, Shape::Restarts | Shape::Neighbours));
             }
             "--lives" => options.lives = Life::ALL.to_vec(),
             "--servers" => servers = true,
             "--list" => options.list = true,
             "--shape" => {
                 let name = arguments.next().unwrap_or_default();
-                options.shapes.retain(|shape| format!("{shape:?}").contains(&name));
+                options
+                    .shapes
+                    .retain(|shape| format!("{shape:?}").contains(&name));
             }
             _ => {}
         }
@@ -110,8 +121,11 @@ struct Sum {
 fn run(options: &Options) -> Tallies {
     let next = AtomicU64::new(0);
     let tallies = Mutex::new(Tallies::new());
-    let cells: Vec<(Shape, Life)> =
-        options.shapes.iter().flat_map(|shape| options.lives.iter().map(|life| (*shape, *life))).collect();
+    let cells: Vec<(Shape, Life)> = options
+        .shapes
+        .iter()
+        .flat_map(|shape| options.lives.iter().map(|life| (*shape, *life)))
+        .collect();
     let jobs = options.count * cells.len() as u64;
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
@@ -125,18 +139,25 @@ fn run(options: &Options) -> Tallies {
                     let seed = options.first + job / cells.len() as u64;
                     let mut case = shape.make(seed);
                     life.share(&mut case, &mut Random::seeded(seed ^ 0x7766));
-                    let (sampling, random) = (Sampling::every(options.interval), Random::seeded(seed ^ 0x77));
+                    let (sampling, random) = (
+                        Sampling::every(options.interval),
+                        Random::seeded(seed ^ 0x77),
+                    );
                     let samples = sampling.read(&case, &mut random.clone());
                     let tensors = sampling.read_log(&case, &case.tensors, &mut random.clone());
                     for judge in &options.judges {
-                        let outcome = Outcome::of(*judge, &case, &samples, &tensors, options.interval);
+                        let outcome =
+                            Outcome::of(*judge, &case, &samples, &tensors, options.interval);
                         if options.list {
                             println!("{shape:?} {life:?} {seed} {}", outcome.line(&case));
                         }
                         let mut tallies = tallies.lock().expect("no judge panicked");
                         let sum = tallies.entry(*judge).or_default();
                         sum.shapes.entry(shape).or_default().add(&case, &outcome);
-                        sum.cells.entry((shape, life)).or_default().add(&case, &outcome);
+                        sum.cells
+                            .entry((shape, life))
+                            .or_default()
+                            .add(&case, &outcome);
                         sum.all.add(&case, &outcome);
                     }
                 }

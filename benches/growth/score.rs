@@ -21,14 +21,20 @@ pub(crate) enum Judge {
 }
 
 impl Judge {
-    pub(crate) const ALL: [Self; 4] = [Self::Gputop, Self::Threshold, Self::Regression, Self::MannKendall];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Gputop,
+        Self::Threshold,
+        Self::Regression,
+        Self::MannKendall,
+    ];
 }
 
 /// The verdict of a judge at one sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Judgement {
     pub(crate) verdict: LeakVerdict,
-    /// The forecast time until memory runs out, in seconds: likely, low, high. `None` without a forecast.
+    /// The forecast time until memory runs out, in seconds: likely, low, high. `None` without a
+    /// forecast.
     pub(crate) time_left: Option<[f64; 3]>,
 }
 
@@ -43,7 +49,8 @@ pub(crate) struct Outcome {
     pub(crate) delay: f64,
     /// The delay as a share of the time to the end.
     pub(crate) delay_share: f64,
-    /// The relative error of the forecast at half of the time to the end, and whether its interval was right.
+    /// The relative error of the forecast at half of the time to the end, and whether its interval
+    /// was right.
     pub(crate) half: Option<(f64, bool)>,
     /// The same at the first alarm.
     pub(crate) call: Option<(f64, bool)>,
@@ -69,10 +76,18 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// `tensors` are read at the same times as `samples`.
-    pub(crate) fn of(judge: Judge, case: &Case, samples: &[Sample], tensors: &[Sample], interval: f64) -> Self {
+    pub(crate) fn of(
+        judge: Judge,
+        case: &Case,
+        samples: &[Sample],
+        tensors: &[Sample],
+        interval: f64,
+    ) -> Self {
         let mut outcome = Self::default();
         let onset = case.onset.unwrap_or(f64::INFINITY);
-        let half = case.out_of_memory_at.map(|out_of_memory_at| f64::midpoint(onset.max(0.0), out_of_memory_at));
+        let half = case
+            .out_of_memory_at
+            .map(|out_of_memory_at| f64::midpoint(onset.max(0.0), out_of_memory_at));
         let mut last_verdict = LeakVerdict::TooSoon;
         let (mut minute, mut before) = (f64::NEG_INFINITY, 0.0);
         let mut was_soon = false;
@@ -98,9 +113,11 @@ impl Outcome {
             {
                 outcome.lingered = at - plateau;
             }
-            if let (Some(out_of_memory_at), true, Some([likely, low, high])) =
-                (case.out_of_memory_at, is_leak && at >= onset, judgement.time_left)
-            {
+            if let (Some(out_of_memory_at), true, Some([likely, low, high])) = (
+                case.out_of_memory_at,
+                is_leak && at >= onset,
+                judgement.time_left,
+            ) {
                 let left = out_of_memory_at - at;
                 if outcome.call.is_none() && left > 0.0 {
                     outcome.call = Some(((likely - left) / left, low <= left && left <= high));
@@ -134,9 +151,17 @@ impl Outcome {
                 for (at, bytes) in samples {
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), limit);
                     let forecast = growth.evidence().and_then(|evidence| evidence.forecast);
-                    let time_left = forecast
-                        .map(|forecast| [forecast.likely, forecast.low, forecast.high].map(|time| time.as_secs_f64()));
-                    record(*at as f64 / 1000.0, Judgement { verdict: growth.verdict(), time_left });
+                    let time_left = forecast.map(|forecast| {
+                        [forecast.likely, forecast.low, forecast.high]
+                            .map(|time| time.as_secs_f64())
+                    });
+                    record(
+                        *at as f64 / 1000.0,
+                        Judgement {
+                            verdict: growth.verdict(),
+                            time_left,
+                        },
+                    );
                 }
             }
             Judge::Parts => {
@@ -147,10 +172,21 @@ impl Outcome {
                     let parts = [Bytes(*bytes), Bytes((*allocated).min(*bytes))];
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), Some(parts), limit);
                     let growing = growth.growth();
-                    let forecast = growing.detector.evidence().and_then(|evidence| evidence.forecast);
-                    let time_left = forecast
-                        .map(|forecast| [forecast.likely, forecast.low, forecast.high].map(|time| time.as_secs_f64()));
-                    record(*at as f64 / 1000.0, Judgement { verdict: growing.verdict(), time_left });
+                    let forecast = growing
+                        .detector
+                        .evidence()
+                        .and_then(|evidence| evidence.forecast);
+                    let time_left = forecast.map(|forecast| {
+                        [forecast.likely, forecast.low, forecast.high]
+                            .map(|time| time.as_secs_f64())
+                    });
+                    record(
+                        *at as f64 / 1000.0,
+                        Judgement {
+                            verdict: growing.verdict(),
+                            time_left,
+                        },
+                    );
                 }
             }
             Judge::Threshold => baselines::threshold(case, samples, record),
@@ -237,7 +273,11 @@ impl Tally {
             self.delays.push(outcome.delay);
             self.delay_shares.push(outcome.delay_share);
             let after = case.end - outcome.detected.unwrap_or(case.end);
-            self.leak_verdict_shares.push(if after > 0.0 { (outcome.leak_verdict_s / after).min(1.0) } else { 1.0 });
+            self.leak_verdict_shares.push(if after > 0.0 {
+                (outcome.leak_verdict_s / after).min(1.0)
+            } else {
+                1.0
+            });
         }
         self.episodes += outcome.episodes;
         self.false_soon += outcome.false_soon;
@@ -251,7 +291,8 @@ impl Tally {
             self.covered += u32::from(covered);
         }
         if outcome.minutes.0 > 0 {
-            self.minutes.push(f64::from(outcome.minutes.1) / f64::from(outcome.minutes.0));
+            self.minutes
+                .push(f64::from(outcome.minutes.1) / f64::from(outcome.minutes.0));
         }
     }
 }
@@ -263,7 +304,11 @@ fn median(values: &[f64]) -> f64 {
 pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    if sorted.is_empty() { f64::NAN } else { sorted[((sorted.len() - 1) as f64 * share).round() as usize] }
+    if sorted.is_empty() {
+        f64::NAN
+    } else {
+        sorted[((sorted.len() - 1) as f64 * share).round() as usize]
+    }
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -313,7 +358,11 @@ pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
     }
     line("all", all);
     let mut plain = Tally::default();
-    for tally in shapes.iter().filter(|(shape, _)| shape.label() == Label::Leak).map(|(_, tally)| tally) {
+    for tally in shapes
+        .iter()
+        .filter(|(shape, _)| shape.label() == Label::Leak)
+        .map(|(_, tally)| tally)
+    {
         plain.delays.extend(&tally.delays);
         plain.delay_shares.extend(&tally.delay_shares);
         plain.errors.extend(&tally.errors);
@@ -324,7 +373,10 @@ pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
     println!(
         "plain leaks: precision {:.3} (with growth that is at most suspect {:.3}), recall {:.3}, {:.3} false alarms per process-day over {:.0} days,\n  delay {:.0} samples and {:.1} % of the time to the end, forecast error {:.1} % at half life, coverage {:.2} (of all forecasts {:.2})",
         share(all.plain_detected, all.plain_detected + all.false_cases[0]),
-        share(all.plain_detected, all.plain_detected + all.false_cases[0] + all.false_cases[1]),
+        share(
+            all.plain_detected,
+            all.plain_detected + all.false_cases[0] + all.false_cases[1]
+        ),
         share(all.plain_detected, all.plain),
         all.false_alarms as f64 / all.days,
         all.days,
@@ -336,10 +388,11 @@ pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
     );
 }
 
-/// Prints a line for each shape and life: cases; leaks that were found; episodes for each found leak; the mean share of the time after
-/// the first alarm with the verdict "leak"; the median delay in samples; the median error of the forecast, and the share of intervals that
-/// were right, at the alarm and at half life; forecasts of less than an hour while more than two hours were left; cases with a false
-/// alarm, false alarms, and days without a leak.
+/// Prints a line for each shape and life: cases; leaks that were found; episodes for each found
+/// leak; the mean share of the time after the first alarm with the verdict "leak"; the median delay
+/// in samples; the median error of the forecast, and the share of intervals that were right, at the
+/// alarm and at half life; forecasts of less than an hour while more than two hours were left;
+/// cases with a false alarm, false alarms, and days without a leak.
 pub(crate) fn print_lives(cells: &BTreeMap<(Shape, Life), Tally>) {
     println!(
         "{:<16} {:<17} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>5} {:>6} {:>6}",
@@ -381,9 +434,17 @@ pub(crate) fn print_lives(cells: &BTreeMap<(Shape, Life), Tally>) {
         line(&format!("{shape:?}"), &format!("{life:?}"), tally);
     }
     for life in Life::ALL {
-        for label in [Label::Healthy, Label::AtMostSuspect, Label::Leak, Label::HardLeak] {
+        for label in [
+            Label::Healthy,
+            Label::AtMostSuspect,
+            Label::Leak,
+            Label::HardLeak,
+        ] {
             let mut sum = Tally::default();
-            for (_, tally) in cells.iter().filter(|((shape, of), _)| *of == life && shape.label() == label) {
+            for (_, tally) in cells
+                .iter()
+                .filter(|((shape, of), _)| *of == life && shape.label() == label)
+            {
                 sum.join(tally);
             }
             line(&format!("= {label:?}"), &format!("{life:?}"), &sum);

@@ -1,5 +1,5 @@
-//! Leaks in the memory of servers: the load goes up and down by day and by the minute, requests have different lengths, and a leak
-//! of a known rate is added, or none.
+//! Leaks in the memory of servers: the load goes up and down by day and by the minute, requests
+//! have different lengths, and a leak of a known rate is added, or none.
 
 use crate::lab::random::Random;
 use crate::lab::{Case, Sampling, Shape};
@@ -15,7 +15,8 @@ const RATES: [u64; 4] = [500, 1000, 2000, 5000];
 /// The seconds for which a server is watched.
 const WATCHED: f64 = 10.0 * HOUR;
 
-/// Returns the memory of a server. Its load may be its own requests, that of other programs on the GPU, or both.
+/// Returns the memory of a server. Its load may be its own requests, that of other programs on the
+/// GPU, or both.
 fn server(kind: u64, seed: u64) -> Case {
     let (shape, noise) = match kind {
         0 => (Shape::Serving, false),
@@ -46,8 +47,8 @@ fn add_leak(case: &mut Case, rate: u64, random: &mut Random) {
     case.add(&steps, false);
 }
 
-/// Prints, for each rate, the leaks that were found, the median delay in seconds, and the episodes; and the false alarms in the same
-/// series without a leak.
+/// Prints, for each rate, the leaks that were found, the median delay in seconds, and the episodes;
+/// and the false alarms in the same series without a leak.
 pub(crate) fn run(first: u64, count: u64, interval: f64, list: bool) {
     let judge = |rate: Option<u64>, kind: u64, seed: u64| {
         let mut case = server(kind, seed);
@@ -65,8 +66,14 @@ pub(crate) fn run(first: u64, count: u64, interval: f64, list: bool) {
         let cases = (first..first + count).flat_map(|seed| (0..4).map(move |kind| (kind, seed)));
         let outcomes: Vec<Outcome> = cases.map(|(kind, seed)| judge(rate, kind, seed)).collect();
         let Some(rate) = rate else {
-            let alarms: usize = outcomes.iter().map(|outcome| outcome.false_alarms.len()).sum();
-            let days: f64 = outcomes.iter().map(|outcome| outcome.healthy / 86_400.0).sum();
+            let alarms: usize = outcomes
+                .iter()
+                .map(|outcome| outcome.false_alarms.len())
+                .sum();
+            let days: f64 = outcomes
+                .iter()
+                .map(|outcome| outcome.healthy / 86_400.0)
+                .sum();
             println!("without a leak: {alarms} false alarms in {days:.1} days");
             continue;
         };

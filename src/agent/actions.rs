@@ -1,7 +1,8 @@
 //! The thread that performs the viewer's commands.
 //!
-//! The thread waits only for commands, for the end of held processes and for the time to check them: for no driver, no pass,
-//! and no lock of another process. So the user can end a process while all of these hang.
+//! The thread waits only for commands, for the end of held processes and for the time to check
+//! them: for no driver, no pass, and no lock of another process. So the user can end a process
+//! while all of these hang.
 
 mod audit;
 mod caution;
@@ -50,7 +51,8 @@ pub(super) const THREAD: &str = "actions";
 
 pub(super) type ReplySender = Arc<dyn Fn(Reply) + Send + Sync>;
 
-/// Starts the thread. It performs commands from the standard input, and ends the agent when the standard input closes.
+/// Starts the thread. It performs commands from the standard input, and ends the agent when the
+/// standard input closes.
 pub(super) fn spawn(
     targets: CommandTargets,
     events: mpsc::Sender<AgentEvent>,
@@ -61,13 +63,15 @@ pub(super) fn spawn(
     // The log of real endings has no simulated ones.
     let audit = (!is_demo).then(|| Audit::new(state_folder(), replies.clone()));
     let mut handler = CommandHandler::new(targets, events, replies, audit, readonly);
-    thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
-        handler.run(stdio::stdin());
-        if let Some(audit) = handler.audit {
-            audit.finish(AUDIT_WAIT);
-        }
-        leave();
-    })?;
+    thread::Builder::new()
+        .name(THREAD.to_owned())
+        .spawn(move || {
+            handler.run(stdio::stdin());
+            if let Some(audit) = handler.audit {
+                audit.finish(AUDIT_WAIT);
+            }
+            leave();
+        })?;
     Ok(())
 }
 
@@ -88,10 +92,12 @@ struct CommandHandler {
 }
 
 impl CommandHandler {
-    /// The most processes that are held at once, if this is at most half of the limit on descriptors: each takes one.
+    /// The most processes that are held at once, if this is at most half of the limit on
+    /// descriptors: each takes one.
     const MOST_HELD: usize = 4096;
 
-    /// The longest time for which a forced end stops processes before it is known whether all can be ended.
+    /// The longest time for which a forced end stops processes before it is known whether all can
+    /// be ended.
     const LONGEST_STOP: Duration = Duration::from_secs(3);
 
     fn new(
@@ -101,7 +107,9 @@ impl CommandHandler {
         audit: Option<Audit>,
         readonly: bool,
     ) -> Self {
-        let descriptors = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
+        let descriptors = getrlimit(Resource::Nofile)
+            .current
+            .and_then(|limit| usize::try_from(limit).ok());
         Self {
             targets,
             events,
@@ -136,12 +144,16 @@ impl CommandHandler {
         }
     }
 
-    /// Waits for input, for the end of a held process, or until one is due for a check. Returns whether there is input, and
-    /// the processes that ended.
+    /// Waits for input, for the end of a held process, or until one is due for a check. Returns
+    /// whether there is input, and the processes that ended.
     fn wait(&self, input: &impl AsFd) -> io::Result<(bool, BTreeSet<ProcessId>)> {
         let due = self.held.values().filter_map(|held| held.due).min();
         let timeout = due.and_then(|due| Timespec::try_from(due.since(clock::now())).ok());
-        let running = || self.held.iter().filter_map(|(process, held)| Some((process, held.running_pidfd()?)));
+        let running = || {
+            self.held
+                .iter()
+                .filter_map(|(process, held)| Some((process, held.running_pidfd()?)))
+        };
         let mut fds = vec![PollFd::new(input, PollFlags::IN)];
         fds.extend(running().map(|(_, pidfd)| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
@@ -151,14 +163,18 @@ impl CommandHandler {
         // A hang-up or an error counts as ready: the next read reports it.
         let mut is_ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let has_input = is_ready.next() == Some(true);
-        let ended = running().zip(is_ready).filter(|(_, is_ready)| *is_ready).map(|((process, _), _)| *process);
+        let ended = running()
+            .zip(is_ready)
+            .filter(|(_, is_ready)| *is_ready)
+            .map(|((process, _), _)| *process);
         Ok((has_input, ended.collect()))
     }
 
     fn perform(&mut self, command: Command) {
         match command {
             Command::Interval { milliseconds } => {
-                let interval = Duration::from_millis(milliseconds).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
+                let interval =
+                    Duration::from_millis(milliseconds).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
                 self.send_event(AgentEvent::Interval(interval));
             }
             Command::Scan => self.send_event(AgentEvent::Scan),
@@ -166,7 +182,9 @@ impl CommandHandler {
             Command::Detail { gpu } => self.send_event(AgentEvent::Detail(gpu)),
             Command::Inspect { process } => self.inspector.begin(process),
             Command::Hold { process } => {
-                let outcome = self.hold(process).map_or_else(Outcome::from, |caution| Outcome::Held { caution });
+                let outcome = self
+                    .hold(process)
+                    .map_or_else(Outcome::from, |caution| Outcome::Held { caution });
                 self.reply(process, outcome);
             }
             Command::Force { processes } => {
@@ -185,7 +203,8 @@ impl CommandHandler {
             Command::AskProbe { process, request } => {
                 let outcome = match self.check_identity(process) {
                     Ok(()) if self.audit.is_none() => Outcome::Refused {
-                        reason: "--demo simulates the report of this program: nobody answers".into(),
+                        reason: "--demo simulates the report of this program: nobody answers"
+                            .into(),
                     },
                     Ok(()) => probe::ask(process, &request),
                     Err(refusal) => refusal.into(),
@@ -222,7 +241,11 @@ impl CommandHandler {
         self.protected.check(pid)?;
         self.check_identity(process)?;
         // A held process that has ended is opened again, so that its end is reported again.
-        if self.held.get(&process).is_none_or(|held| held.running_pidfd().is_none()) {
+        if self
+            .held
+            .get(&process)
+            .is_none_or(|held| held.running_pidfd().is_none())
+        {
             if self.held.len() >= self.most_held {
                 return Err(Refusal::TooMany(pid, self.most_held));
             }
@@ -251,22 +274,39 @@ impl CommandHandler {
     /// Returns why to think twice about ending a held process; `None` when there is no reason.
     fn caution(&self, process: ProcessId) -> Option<Text> {
         let held = self.held.get(&process)?;
-        let known = self.targets.get(process.pid).filter(|(known, _)| *known == process);
-        let origin = known.as_ref().and_then(|(_, facts)| facts.origin.as_ref().ok()).map(Text::as_str);
+        let known = self
+            .targets
+            .get(process.pid)
+            .filter(|(known, _)| *known == process);
+        let origin = known
+            .as_ref()
+            .and_then(|(_, facts)| facts.origin.as_ref().ok())
+            .map(Text::as_str);
         caution(held.comm.as_str(), held.owner(), origin, self.requester)
     }
 
     /// Tells the viewer the caution about a held process anew.
     fn report_caution(&self, process: ProcessId) {
-        self.reply(process, Outcome::Held { caution: self.caution(process) });
+        self.reply(
+            process,
+            Outcome::Held {
+                caution: self.caution(process),
+            },
+        );
     }
 
-    /// Tells the viewer which of these held processes have another owner than when they were last looked at. A signal to them
-    /// waits for the user, who saw the old owner. Returns whether there is one.
+    /// Tells the viewer which of these held processes have another owner than when they were last
+    /// looked at. A signal to them waits for the user, who saw the old owner. Returns whether there
+    /// is one.
     fn report_new_owners(&mut self, processes: &[ProcessId]) -> bool {
         let mut has_one = false;
         for process in processes {
-            if self.held.get_mut(process).and_then(HeldProcess::new_owner).is_some() {
+            if self
+                .held
+                .get_mut(process)
+                .and_then(HeldProcess::new_owner)
+                .is_some()
+            {
                 has_one = true;
                 self.send_event(AgentEvent::OwnerChanged(*process));
                 self.report_caution(*process);
@@ -275,9 +315,11 @@ impl CommandHandler {
         has_one
     }
 
-    /// Keeps the arguments of a held process once the main loop knows them. The empty arguments of a zombie are not kept.
+    /// Keeps the arguments of a held process once the main loop knows them. The empty arguments of
+    /// a zombie are not kept.
     fn update_argv(&mut self, process: ProcessId) {
-        if let (Some(held), Some((known, facts))) = (self.held.get_mut(&process), self.targets.get(process.pid))
+        if let (Some(held), Some((known, facts))) =
+            (self.held.get_mut(&process), self.targets.get(process.pid))
             && known == process
             && let Some(argv) = facts.argv.as_ref().ok().filter(|argv| !argv.is_empty())
         {
@@ -341,7 +383,8 @@ struct ProtectedPids {
 }
 
 impl ProtectedPids {
-    /// Reads the ancestors while the viewer still lives: after its end, the agent has another parent.
+    /// Reads the ancestors while the viewer still lives: after its end, the agent has another
+    /// parent.
     fn read() -> Self {
         let agent = getpid().as_raw_nonzero().get().unsigned_abs();
         let viewer = getppid().map_or(agent, |parent| parent.as_raw_nonzero().get().unsigned_abs());
@@ -351,7 +394,10 @@ impl ProtectedPids {
         while next != 0 && ancestors.insert(next) {
             next = stat::of(next, &mut Vec::new()).map_or(0, |stat| stat.parent);
         }
-        Self { ourselves: [agent, viewer], ancestors }
+        Self {
+            ourselves: [agent, viewer],
+            ancestors,
+        }
     }
 
     /// Refuses a PID that no process to signal may have.

@@ -1,7 +1,8 @@
 //! Starts the probe in a Python program that runs already, for `gputop attach`.
 //!
-//! Python 3.14 and later let another process of the same interpreter name a file, which the main thread then runs between two
-//! bytecodes (`sys.remote_exec`). gputop runs the target's own interpreter for that, and therefore only as the owner of the target.
+//! Python 3.14 and later let another process of the same interpreter name a file, which the main
+//! thread then runs between two bytecodes (`sys.remote_exec`). gputop runs the target's own
+//! interpreter for that, and therefore only as the owner of the target.
 
 mod refusal;
 
@@ -69,10 +70,16 @@ pub(crate) enum AttachState {
 impl AttachTarget {
     /// Opens a process, or returns why no probe can be started in it. Runs nothing.
     pub(crate) fn open(pid: u32) -> Result<Self, AttachRefusal> {
-        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(AttachRefusal::Gone(pid))?;
+        let number = i32::try_from(pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or(AttachRefusal::Gone(pid))?;
         let line = fs::read(format!("/proc/{pid}/stat")).map_err(|_| AttachRefusal::Gone(pid))?;
         if stat::is_thread(&line) {
-            let process = status_numbers(pid, "Tgid:").first().copied().ok_or(AttachRefusal::Gone(pid))?;
+            let process = status_numbers(pid, "Tgid:")
+                .first()
+                .copied()
+                .ok_or(AttachRefusal::Gone(pid))?;
             return Err(AttachRefusal::Thread(pid, process));
         }
         let pidfd = pidfd_open(number, PidfdFlags::empty()).map_err(|error| match error {
@@ -83,12 +90,22 @@ impl AttachTarget {
         // Readings below are about the process of the pidfd, unless that has ended.
         let line = fs::read(format!("/proc/{pid}/stat")).map_err(|_| AttachRefusal::Gone(pid))?;
         let stat = stat::parse(&line).ok_or(AttachRefusal::Gone(pid))?;
-        let id = ProcessId { pid, start_ticks: Some(stat.start_ticks) };
+        let id = ProcessId {
+            pid,
+            start_ticks: Some(stat.start_ticks),
+        };
         if stat.is_kernel_thread() {
-            return Err(AttachRefusal::NotPython(pid, "a thread of the kernel".into()));
+            return Err(AttachRefusal::NotPython(
+                pid,
+                "a thread of the kernel".into(),
+            ));
         }
         if matches!(stat.state, State::Zombie | State::Dead) {
-            return Err(if stat.threads > 1 { AttachRefusal::NoMainThread(pid) } else { AttachRefusal::Gone(pid) });
+            return Err(if stat.threads > 1 {
+                AttachRefusal::NoMainThread(pid)
+            } else {
+                AttachRefusal::Gone(pid)
+            });
         }
         check_owner(pid)?;
         check_namespaces(pid)?;
@@ -103,11 +120,13 @@ impl AttachTarget {
             Some(_) => return Err(AttachRefusal::HasProbe(pid)),
             None => {}
         }
-        let environ = read_cut(&format!("/proc/{pid}/environ")).map_err(|error| unreadable(pid, &error))?;
+        let environ =
+            read_cut(&format!("/proc/{pid}/environ")).map_err(|error| unreadable(pid, &error))?;
         match ProbeSetup::of(&environ) {
             ProbeSetup::TurnedOff => return Err(AttachRefusal::TurnedOff(pid)),
             ProbeSetup::OnPath => {
-                let line = read_cut(&format!("/proc/{pid}/cmdline")).map_err(|error| unreadable(pid, &error))?;
+                let line = read_cut(&format!("/proc/{pid}/cmdline"))
+                    .map_err(|error| unreadable(pid, &error))?;
                 let arguments: Vec<Text> = line.split(|byte| *byte == 0).map(Text::new).collect();
                 if !probe::is_isolated(arguments.iter().map(Text::as_str)) {
                     return Err(AttachRefusal::HasWaitingProbe(pid));
@@ -115,8 +134,17 @@ impl AttachTarget {
             }
             ProbeSetup::PathDropped | ProbeSetup::Absent => {}
         }
-        let target = Self { id, pidfd, interpreter, environ };
-        if target.has_ended() { Err(AttachRefusal::Gone(pid)) } else { Ok(target) }
+        let target = Self {
+            id,
+            pidfd,
+            interpreter,
+            environ,
+        };
+        if target.has_ended() {
+            Err(AttachRefusal::Gone(pid))
+        } else {
+            Ok(target)
+        }
     }
 
     /// Makes the main thread of the process run `attach.py` of this folder soon.
@@ -125,11 +153,14 @@ impl AttachTarget {
         let script = folder.join("attach.py");
         if !is_same_file(
             &script,
-            &Path::new(&format!("/proc/{pid}/root")).join(script.strip_prefix("/").unwrap_or(&script)),
+            &Path::new(&format!("/proc/{pid}/root"))
+                .join(script.strip_prefix("/").unwrap_or(&script)),
         ) {
             return Err(AttachRefusal::OtherRoot(pid));
         }
-        let answer = self.run_injector(folder, &script).map_err(|why| AttachRefusal::Failed(pid, why))?;
+        let answer = self
+            .run_injector(folder, &script)
+            .map_err(|why| AttachRefusal::Failed(pid, why))?;
         let (word, details) = answer.split_once(' ').unwrap_or((&answer, ""));
         // The PID was that of this process all the time if it still is.
         if word == "ended" || self.has_ended() {
@@ -154,16 +185,34 @@ impl AttachTarget {
     fn run_injector(&self, folder: &Path, script: &Path) -> Result<String, Text> {
         /// The interpreter may find its shared library only with this.
         const LIBRARIES: &str = "LD_LIBRARY_PATH";
-        let mut command = Command::new(format!("/proc/self/fd/{}", self.interpreter.file.as_raw_fd()));
+        let mut command = Command::new(format!(
+            "/proc/self/fd/{}",
+            self.interpreter.file.as_raw_fd()
+        ));
         // Python finds its modules by this name.
         command.arg0(&self.interpreter.path);
-        command.args(["-I", "-S"]).arg(folder.join("inject.py")).arg(self.id.pid.to_string());
-        command.arg(self.id.start_ticks.map_or_else(String::new, |ticks| ticks.to_string())).arg(script);
-        command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(["-I", "-S"])
+            .arg(folder.join("inject.py"))
+            .arg(self.id.pid.to_string());
+        command
+            .arg(
+                self.id
+                    .start_ticks
+                    .map_or_else(String::new, |ticks| ticks.to_string()),
+            )
+            .arg(script);
+        command
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         if let Some(path) = variable(&self.environ, LIBRARIES.as_bytes()) {
             command.env(LIBRARIES, OsString::from_vec(path.to_vec()));
         }
-        let child = command.spawn().map_err(|error| Text::new(format!("it does not start: {error}")))?;
+        let child = command
+            .spawn()
+            .map_err(|error| Text::new(format!("it does not start: {error}")))?;
         wait_for_line(child)
     }
 
@@ -202,7 +251,11 @@ impl AttachTarget {
 /// Whether a file descriptor becomes readable within this time. A pidfd does when its process ends.
 fn is_readable_within(file: BorrowedFd<'_>, limit: Duration) -> bool {
     let limit = Timespec::try_from(limit).ok();
-    poll(&mut [PollFd::from_borrowed_fd(file, PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
+    poll(
+        &mut [PollFd::from_borrowed_fd(file, PollFlags::IN)],
+        limit.as_ref(),
+    )
+    .is_ok_and(|ready| ready > 0)
 }
 
 /// Returns the first line of a program that prints little, or why there is none.
@@ -212,10 +265,17 @@ fn wait_for_line(mut child: Child) -> Result<String, Text> {
     if ended.is_none_or(|ended| !is_readable_within(ended.as_fd(), INJECTION_LIMIT)) {
         let _ended_meanwhile: io::Result<()> = child.kill();
         let _reaped = child.wait();
-        return Err(Text::new(format!("its interpreter did not answer within {} s", INJECTION_LIMIT.as_secs())));
+        return Err(Text::new(format!(
+            "its interpreter did not answer within {} s",
+            INJECTION_LIMIT.as_secs()
+        )));
     }
-    let output = child.wait_with_output().map_err(|error| Text::new(error.to_string()))?;
-    let first = |bytes: &[u8]| Some(Text::new(bytes.lines().next()?.ok()?)).filter(|line| !line.as_str().is_empty());
+    let output = child
+        .wait_with_output()
+        .map_err(|error| Text::new(error.to_string()))?;
+    let first = |bytes: &[u8]| {
+        Some(Text::new(bytes.lines().next()?.ok()?)).filter(|line| !line.as_str().is_empty())
+    };
     match first(&output.stdout) {
         Some(line) => Ok(line.as_str().to_owned()),
         None => Err(first(&output.stderr).unwrap_or_else(|| Text::new(output.status.to_string()))),
@@ -227,15 +287,24 @@ fn check_owner(pid: u32) -> Result<(), AttachRefusal> {
     let own = geteuid().as_raw();
     let owners = status_numbers(pid, "Uid:");
     let other = owners.iter().copied().find(|uid| *uid != own);
-    match (owners.is_empty(), other.or_else(|| Some(getuid().as_raw()).filter(|uid| *uid != own))) {
+    match (
+        owners.is_empty(),
+        other.or_else(|| Some(getuid().as_raw()).filter(|uid| *uid != own)),
+    ) {
         (true, _) => Err(AttachRefusal::Gone(pid)),
-        (false, Some(owner)) => Err(AttachRefusal::OtherUser { pid, owner: user_name(owner) }),
+        (false, Some(owner)) => Err(AttachRefusal::OtherUser {
+            pid,
+            owner: user_name(owner),
+        }),
         (false, None) => Ok(()),
     }
 }
 
 fn user_name(uid: u32) -> Text {
-    get_user_by_uid(uid).map_or_else(|| Text::new(format!("#{uid}")), |user| Text::new(user.name().as_bytes()))
+    get_user_by_uid(uid).map_or_else(
+        || Text::new(format!("#{uid}")),
+        |user| Text::new(user.name().as_bytes()),
+    )
 }
 
 /// Refuses a process whose PIDs or files are not those of gputop.
@@ -256,14 +325,18 @@ impl Interpreter {
     fn of(pid: u32) -> Result<Self, AttachRefusal> {
         let unreadable = |error: Errno| unreadable(pid, &error.into());
         let link = format!("/proc/{pid}/exe");
-        let file = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(unreadable)?;
+        let file = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(unreadable)?;
         let name = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let name = name.map_err(|error| self::unreadable(pid, &error))?;
         // The kernel adds words to the name of a file that was deleted.
         let name = name.into_os_string().into_vec();
         let name = name.strip_suffix(b" (deleted)").unwrap_or(&name);
         if is_interpreter(name) {
-            return Ok(Self { file, path: PathBuf::from(OsStr::from_bytes(name)) });
+            return Ok(Self {
+                file,
+                path: PathBuf::from(OsStr::from_bytes(name)),
+            });
         }
         Err(AttachRefusal::NotPython(pid, Text::new(name)))
     }
@@ -271,9 +344,15 @@ impl Interpreter {
 
 fn is_interpreter(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-    let version = name.strip_prefix(b"python").or_else(|| name.strip_prefix(b"pypy"));
-    // The letters mean builds: for debugging, without the lock of the interpreter, and others of old versions.
-    let is_version = |rest: &[u8]| rest.iter().all(|letter| letter.is_ascii_digit() || b".dtmu".contains(letter));
+    let version = name
+        .strip_prefix(b"python")
+        .or_else(|| name.strip_prefix(b"pypy"));
+    // The letters mean builds: for debugging, without the lock of the interpreter, and others of
+    // old versions.
+    let is_version = |rest: &[u8]| {
+        rest.iter()
+            .all(|letter| letter.is_ascii_digit() || b".dtmu".contains(letter))
+    };
     version.is_some_and(is_version)
 }
 
@@ -288,9 +367,17 @@ fn unreadable(pid: u32, error: &io::Error) -> AttachRefusal {
 
 /// Returns the numbers in a line of `/proc/PID/status`. Empty if there is no such line or process.
 fn status_numbers(pid: u32, line: &str) -> Vec<u32> {
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return Vec::new() };
-    let numbers = status.lines().find_map(|text| text.strip_prefix(line)).into_iter();
-    numbers.flat_map(str::split_ascii_whitespace).filter_map(|number| number.parse().ok()).collect()
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
+        return Vec::new();
+    };
+    let numbers = status
+        .lines()
+        .find_map(|text| text.strip_prefix(line))
+        .into_iter();
+    numbers
+        .flat_map(str::split_ascii_whitespace)
+        .filter_map(|number| number.parse().ok())
+        .collect()
 }
 
 /// Returns the value of a variable in an environment block.

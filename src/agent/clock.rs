@@ -6,7 +6,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::base::units::Moment;
 
-/// Returns the time since boot, including suspend. Start ticks in `/proc/PID/stat` use the same clock.
+/// Returns the time since boot, including suspend. Start ticks in `/proc/PID/stat` use the same
+/// clock.
 pub(super) fn now() -> Moment {
     Moment(milliseconds(clock_gettime(ClockId::Boottime)))
 }
@@ -17,13 +18,16 @@ pub(super) fn unix_ms() -> u64 {
 }
 
 pub(super) fn thread_cpu_time() -> Duration {
-    // CPU time is never negative, so the conversion cannot fail. `MAX` would make a time-limited scan stop.
+    // CPU time is never negative, so the conversion cannot fail. `MAX` would make a time-limited
+    // scan stop.
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::MAX)
 }
 
 fn milliseconds(time: Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(1000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000)
+    seconds
+        .saturating_mul(1000)
+        .saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000)
 }
 
 /// Returns how many seconds local time is ahead of UTC. `None` when the time zone is unknown.

@@ -16,7 +16,8 @@ use crate::base::text::Text;
 pub struct Diagnostics {
     /// The version of NVIDIA's kernel module; `None` when the module is not loaded.
     pub kernel_module: Option<Text>,
-    /// The path of the NVML library, and its version if the file name contains it. `None` when no library is found.
+    /// The path of the NVML library, and its version if the file name contains it. `None` when no
+    /// library is found.
     pub library: Option<(Text, Option<Text>)>,
     /// Device files of GPUs and of the driver, and whether this user may open them.
     pub devices: Vec<(Text, bool)>,
@@ -26,7 +27,8 @@ pub struct Diagnostics {
     pub initial_pid_namespace: bool,
     /// The mount option that hides other users' processes. `None` when `/proc` shows them.
     pub hidepid: Option<Text>,
-    /// Yama's rule for reading the memory of other processes: 0 allows those of the same user. `None` without Yama.
+    /// Yama's rule for reading the memory of other processes: 0 allows those of the same user.
+    /// `None` without Yama.
     pub ptrace_scope: Option<u8>,
     /// Whether Linux has pidfds (5.3 or later), which are needed to end a process safely.
     pub pidfd: bool,
@@ -37,12 +39,17 @@ impl Diagnostics {
     pub fn read(only: Option<&Path>) -> Self {
         let read = |path: &str| fs::read_to_string(path).ok();
         Self {
-            kernel_module: read("/proc/driver/nvidia/version").and_then(|text| module_version(&text)),
-            library: library::places(only).iter().find_map(|file| version_of(file)),
+            kernel_module: read("/proc/driver/nvidia/version")
+                .and_then(|text| module_version(&text)),
+            library: library::places(only)
+                .iter()
+                .find_map(|file| version_of(file)),
             devices: devices(),
             container: container(),
             initial_pid_namespace: is_initial_pid_namespace(),
-            hidepid: read_cut("/proc/self/mounts").ok().and_then(|mounts| hidepid(&String::from_utf8_lossy(&mounts))),
+            hidepid: read_cut("/proc/self/mounts")
+                .ok()
+                .and_then(|mounts| hidepid(&String::from_utf8_lossy(&mounts))),
             ptrace_scope: ptrace_scope(),
             pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
         }
@@ -51,22 +58,42 @@ impl Diagnostics {
 
 /// Returns Yama's rule for reading and writing the memory of other processes. `None` without Yama.
 pub(super) fn ptrace_scope() -> Option<u8> {
-    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
+    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
-/// Returns the first word that is a version. The words before it differ between the open and the closed kernel module.
+/// Returns the first word that is a version. The words before it differ between the open and the
+/// closed kernel module.
 fn module_version(text: &str) -> Option<Text> {
-    let is_version =
-        |word: &&str| word.contains('.') && word.split('.').all(|part| !part.is_empty() && part.parse::<u32>().is_ok());
-    text.lines().next()?.split_whitespace().find(is_version).map(Text::from)
+    let is_version = |word: &&str| {
+        word.contains('.')
+            && word
+                .split('.')
+                .all(|part| !part.is_empty() && part.parse::<u32>().is_ok())
+    };
+    text.lines()
+        .next()?
+        .split_whitespace()
+        .find(is_version)
+        .map(Text::from)
 }
 
-/// Returns the path of a library, and the version in the name of the file that it links to. `None` without such a file.
+/// Returns the path of a library, and the version in the name of the file that it links to. `None`
+/// without such a file.
 fn version_of(file: &Path) -> Option<(Text, Option<Text>)> {
     let real = fs::canonicalize(file).ok()?;
     let name = real.file_name()?.to_string_lossy().into_owned();
-    let version = name.split_once(".so.").map(|(_, version)| version).filter(|version| version.contains('.'));
-    Some((Text::new(file.as_os_str().as_encoded_bytes()), version.map(Text::from)))
+    let version = name
+        .split_once(".so.")
+        .map(|(_, version)| version)
+        .filter(|version| version.contains('.'));
+    Some((
+        Text::new(file.as_os_str().as_encoded_bytes()),
+        version.map(Text::from),
+    ))
 }
 
 fn devices() -> Vec<(Text, bool)> {
@@ -76,25 +103,43 @@ fn devices() -> Vec<(Text, bool)> {
         None => false,
     };
     let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_wanted(name));
+    let names = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| is_wanted(name));
     let paths = names.map(|name| format!("/dev/{name}"));
     let may_open = |path: &str| access(path, Access::READ_OK | Access::WRITE_OK).is_ok();
-    let mut devices: Vec<_> = paths.map(|path| (Text::from(path.as_str()), may_open(&path))).collect();
+    let mut devices: Vec<_> = paths
+        .map(|path| (Text::from(path.as_str()), may_open(&path)))
+        .collect();
     devices.sort();
     devices
 }
 
 fn container() -> Option<&'static str> {
     let kubernetes = std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "Kubernetes");
-    let by_file = [("/run/.containerenv", "Podman"), ("/.dockerenv", "Docker"), ("/singularity", "Apptainer")];
-    kubernetes.or_else(|| by_file.into_iter().find(|(file, _)| Path::new(file).exists()).map(|(_, name)| name))
+    let by_file = [
+        ("/run/.containerenv", "Podman"),
+        ("/.dockerenv", "Docker"),
+        ("/singularity", "Apptainer"),
+    ];
+    kubernetes.or_else(|| {
+        by_file
+            .into_iter()
+            .find(|(file, _)| Path::new(file).exists())
+            .map(|(_, name)| name)
+    })
 }
 
-/// Returns the `hidepid` option of the `/proc` mount. `None` when the option is absent or hides nothing.
+/// Returns the `hidepid` option of the `/proc` mount. `None` when the option is absent or hides
+/// nothing.
 fn hidepid(mounts: &str) -> Option<Text> {
-    let proc = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/proc"))?;
+    let proc = mounts
+        .lines()
+        .rfind(|line| line.split(' ').nth(1) == Some("/proc"))?;
     let options = proc.split(' ').nth(3)?.split(',');
-    let option = options.into_iter().find(|option| option.starts_with("hidepid="))?;
+    let option = options
+        .into_iter()
+        .find(|option| option.starts_with("hidepid="))?;
     (!["hidepid=0", "hidepid=off"].contains(&option)).then(|| option.into())
 }
 
@@ -114,10 +159,15 @@ mod tests {
 
     #[test]
     fn hidden_processes_are_an_option_of_proc() {
-        let hides =
-            |options: &str| hidepid(&format!("tmp /tmp tmpfs rw,hidepid=2 0 0\nproc /proc proc {options} 0 0\n"));
+        let hides = |options: &str| {
+            hidepid(&format!(
+                "tmp /tmp tmpfs rw,hidepid=2 0 0\nproc /proc proc {options} 0 0\n"
+            ))
+        };
         assert_eq!(
-            hides("rw,nosuid,hidepid=invisible").map(|option| option.to_string()).as_deref(),
+            hides("rw,nosuid,hidepid=invisible")
+                .map(|option| option.to_string())
+                .as_deref(),
             Some("hidepid=invisible")
         );
         assert_eq!((hides("rw,relatime"), hides("rw,hidepid=0")), (None, None));

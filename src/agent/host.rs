@@ -20,7 +20,11 @@ pub(super) struct HostReader {
 
 impl HostReader {
     pub(super) fn new() -> Self {
-        Self { system: System::new().ok(), cpu: Err(Missing::NotYet), cpu_read: None }
+        Self {
+            system: System::new().ok(),
+            cpu: Err(Missing::NotYet),
+            cpu_read: None,
+        }
     }
 
     pub(super) fn facts() -> HostFacts {
@@ -33,15 +37,25 @@ impl HostReader {
             uid: rustix::process::getuid().as_raw(),
             hides_processes: Ok(!fs::exists("/proc/1").unwrap_or(true)),
             utc_offset: clock::utc_offset().ok_or(Missing::Failed),
-            cpus: cpus.and_then(|cpus| u32::try_from(cpus.get()).ok()).ok_or(Missing::Failed),
+            cpus: cpus
+                .and_then(|cpus| u32::try_from(cpus.get()).ok())
+                .ok_or(Missing::Failed),
         }
     }
 
     pub(super) fn load(&mut self, now: Moment) -> HostLoad {
-        let Some(system) = &mut self.system else { return HostLoad::missing(Missing::Failed) };
+        let Some(system) = &mut self.system else {
+            return HostLoad::missing(Missing::Failed);
+        };
         system.refresh_memory_specifics(MemoryRefreshKind::everything());
         let total = system.total_memory();
-        let memory = |bytes| if total > 0 { Ok(Bytes(bytes)) } else { Err(Missing::Failed) };
+        let memory = |bytes| {
+            if total > 0 {
+                Ok(Bytes(bytes))
+            } else {
+                Err(Missing::Failed)
+            }
+        };
         let load = System::load_average().map(|load| [load.one, load.five, load.fifteen]);
         // CPU use needs two readings, and is noise over a short time.
         let is_due = |read| now.since(read) >= sysinfo::MINIMUM_CPU_UPDATE_INTERVAL;

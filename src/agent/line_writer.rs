@@ -1,7 +1,8 @@
-//! Writes lines to the standard output, on a thread of its own: writing blocks while the reader pauses.
+//! Writes lines to the standard output, on a thread of its own: writing blocks while the reader
+//! pauses.
 //!
-//! Only the newest snapshot waits to be written, and a tick holds the changes since the last written snapshot. All replies
-//! wait. When the reader is gone, the agent ends.
+//! Only the newest snapshot waits to be written, and a tick holds the changes since the last
+//! written snapshot. All replies wait. When the reader is gone, the agent ends.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -16,9 +17,10 @@ use crate::protocol::line::Line;
 use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::Snapshot;
 
-/// Time between full lines. A program that begins to read in the middle of the stream, or of a recording of it, knows
-/// everything after this time. Measured with 16 GPUs and 1000 processes: a full line takes 5.5 ms of CPU time and 880 kB, a
-/// tick 0.7 ms and 88 kB. At this interval, full lines are 1 % of the CPU time of an agent.
+/// Time between full lines. A program that begins to read in the middle of the stream, or of a
+/// recording of it, knows everything after this time. Measured with 16 GPUs and 1000 processes: a
+/// full line takes 5.5 ms of CPU time and 880 kB, a tick 0.7 ms and 88 kB. At this interval, full
+/// lines are 1 % of the CPU time of an agent.
 const FULL_LINE_EVERY: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Default)]
@@ -39,7 +41,9 @@ impl LineWriter {
     pub(super) fn spawn(events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
         let writer = Self::default();
         let shared = writer.clone();
-        thread::Builder::new().name("writer".to_owned()).spawn(move || shared.run(&events))?;
+        thread::Builder::new()
+            .name("writer".to_owned())
+            .spawn(move || shared.run(&events))?;
         Ok(writer)
     }
 
@@ -47,13 +51,15 @@ impl LineWriter {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a snapshot, in place of one that still waits. The writing thread sets the sequence number.
+    /// Queues a snapshot, in place of one that still waits. The writing thread sets the sequence
+    /// number.
     pub(super) fn put(&self, snapshot: Box<Snapshot>) {
         self.lock().snapshot = Some(snapshot);
         self.0.1.notify_one();
     }
 
-    /// Queues a snapshot behind those that wait, to be written with the next call of [`LineWriter::put`].
+    /// Queues a snapshot behind those that wait, to be written with the next call of
+    /// [`LineWriter::put`].
     pub(super) fn put_past(&self, snapshot: Snapshot) {
         self.lock().past.push(snapshot);
     }
@@ -70,13 +76,23 @@ impl LineWriter {
 
     fn run(&self, events: &mpsc::Sender<AgentEvent>) {
         let mut lines = Lines::default();
-        // The buffer is smaller than a pipe's, so that the reader can begin before the line is complete.
+        // The buffer is smaller than a pipe's, so that the reader can begin before the line is
+        // complete.
         let mut out = io::BufWriter::with_capacity(1 << 14, Output);
         let mut is_first = true;
         loop {
-            let is_empty = |waiting: &mut WaitingLines| waiting.snapshot.is_none() && waiting.replies.is_empty();
-            let mut waiting = self.0.1.wait_while(self.lock(), is_empty).unwrap_or_else(PoisonError::into_inner);
-            let (replies, snapshot) = (std::mem::take(&mut waiting.replies), waiting.snapshot.take());
+            let is_empty = |waiting: &mut WaitingLines| {
+                waiting.snapshot.is_none() && waiting.replies.is_empty()
+            };
+            let mut waiting = self
+                .0
+                .1
+                .wait_while(self.lock(), is_empty)
+                .unwrap_or_else(PoisonError::into_inner);
+            let (replies, snapshot) = (
+                std::mem::take(&mut waiting.replies),
+                waiting.snapshot.take(),
+            );
             let past = std::mem::take(&mut waiting.past);
             let has_snapshot = snapshot.is_some();
             let full = has_snapshot && std::mem::take(&mut waiting.full);
@@ -86,9 +102,12 @@ impl LineWriter {
                 .into_iter()
                 .try_for_each(|reply| Line::Reply(reply).write(&mut out))
                 .and_then(|()| {
-                    past.into_iter().try_for_each(|snapshot| lines.write(Box::new(snapshot), false, &mut out))
+                    past.into_iter()
+                        .try_for_each(|snapshot| lines.write(Box::new(snapshot), false, &mut out))
                 })
-                .and_then(|()| snapshot.map_or(Ok(()), |snapshot| lines.write(snapshot, full, &mut out)))
+                .and_then(|()| {
+                    snapshot.map_or(Ok(()), |snapshot| lines.write(snapshot, full, &mut out))
+                })
                 .and_then(|()| out.flush());
             if written.is_err() {
                 super::leave();
@@ -108,7 +127,12 @@ struct Lines {
 }
 
 impl Lines {
-    fn write(&mut self, mut snapshot: Box<Snapshot>, full: bool, out: &mut dyn Write) -> io::Result<()> {
+    fn write(
+        &mut self,
+        mut snapshot: Box<Snapshot>,
+        full: bool,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         snapshot.sequence = self.last.as_ref().map_or(1, |last| last.sequence + 1);
         let full = full || snapshot.at.since(self.last_full) >= FULL_LINE_EVERY;
         let last = self.last.as_ref().filter(|_| !full);
@@ -167,7 +191,12 @@ mod tests {
                 load: HostLoad::missing(Missing::NotYet),
                 scan: HostScan::missing(Moment(0), 0, 0, Missing::NotYet),
             },
-            driver: Driver { version: None, cuda_version: None, trouble: None, failures: Vec::new() },
+            driver: Driver {
+                version: None,
+                cuda_version: None,
+                trouble: None,
+                failures: Vec::new(),
+            },
             gpus: vec![],
             processes: vec![],
         })
@@ -188,9 +217,13 @@ mod tests {
             (60_012, "second", false),
         ];
         for (at, boot_id, full) in passes {
-            lines.write(snapshot(at, boot_id), full, &mut written).unwrap();
+            lines
+                .write(snapshot(at, boot_id), full, &mut written)
+                .unwrap();
         }
-        let kinds = written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let kinds = written
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty());
         let kinds = kinds.map(|line| match Line::parse(line).unwrap() {
             Some(Line::Full(snapshot)) => ("full", snapshot.sequence, snapshot.at.0),
             Some(Line::Tick(change)) => ("tick", change.sequence, change.at.0),
@@ -215,11 +248,20 @@ mod tests {
         let writer = LineWriter::default();
         for at in 1..4 {
             writer.put(snapshot(at, "first"));
-            let process = crate::protocol::snapshot::ProcessId { pid: 7, start_ticks: None };
-            writer.reply(Reply { process, outcome: crate::protocol::reply::Outcome::Held { caution: None } });
+            let process = crate::protocol::snapshot::ProcessId {
+                pid: 7,
+                start_ticks: None,
+            };
+            writer.reply(Reply {
+                process,
+                outcome: crate::protocol::reply::Outcome::Held { caution: None },
+            });
         }
         let waiting = writer.lock();
-        assert_eq!(waiting.snapshot.as_ref().map(|snapshot| snapshot.at), Some(Moment(3)));
+        assert_eq!(
+            waiting.snapshot.as_ref().map(|snapshot| snapshot.at),
+            Some(Moment(3))
+        );
         assert_eq!(waiting.replies.len(), 3);
     }
 }

@@ -1,5 +1,5 @@
-//! The agent's main loop: wakes the sampler at each interval, joins its readings with `/proc`, and gives snapshots to the
-//! writer. A slow thread never blocks the main loop.
+//! The agent's main loop: wakes the sampler at each interval, joins its readings with `/proc`, and
+//! gives snapshots to the writer. A slow thread never blocks the main loop.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -20,14 +20,14 @@ use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock, d
 use crate::base::units::Moment;
 use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::snapshot::{
-    Gpu, GpuProcess, Host, HostFacts, HostLoad, HostScan, Identity, Missing, MissingLists, Process, ProcessId,
-    SharedMemory, Snapshot,
+    Gpu, GpuProcess, Host, HostFacts, HostLoad, HostScan, Identity, Missing, MissingLists, Process,
+    ProcessId, SharedMemory, Snapshot,
 };
 
 /// The delay of the second pass after the first line. A rate needs two passes.
 const SECOND_PASS: Duration = Duration::from_millis(205);
-/// The delay of the first scan after the first line was written. Meanwhile the viewer can draw the line without competing
-/// for a processor.
+/// The delay of the first scan after the first line was written. Meanwhile the viewer can draw the
+/// line without competing for a processor.
 const FIRST_SCAN: Duration = Duration::from_millis(20);
 /// The longest time that a line waits for the driver.
 const LINE_WAIT: Duration = Duration::from_millis(250);
@@ -36,7 +36,8 @@ const REPLACEMENT: Duration = Duration::from_secs(30);
 /// The longest time that commands wait for the first line.
 const ACTIONS_WAIT: Duration = Duration::from_secs(1);
 
-/// The most GPU processes that are listed. A longer list would make keys slow and lines large, and nobody reads it.
+/// The most GPU processes that are listed. A longer list would make keys slow and lines large, and
+/// nobody reads it.
 const MOST_LISTED: usize = 2048;
 
 /// The most groups of tensors of one process: more would be most of a line.
@@ -59,7 +60,8 @@ struct MainLoop {
     scan: Option<Box<ScanResult>>,
     unaccounted: UnaccountedBaseline,
     scanned_for: Vec<ProcessId>,
-    /// When to begin the first scan. `None` before the first line is written, and once the scan has begun.
+    /// When to begin the first scan. `None` before the first line is written, and once the scan has
+    /// begun.
     first_scan: Option<Moment>,
     /// No scan is requested before the first one, which waits for the first line.
     is_scanning: bool,
@@ -73,7 +75,8 @@ struct MainLoop {
     readings: Readings,
     interval: Duration,
     next_pass: Moment,
-    /// Until when the line of the current pass waits for the driver. `None` once the line is written.
+    /// Until when the line of the current pass waits for the driver. `None` once the line is
+    /// written.
     line_due: Option<Moment>,
     has_line: bool,
 }
@@ -90,7 +93,13 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
         writer: LineWriter::spawn(events.clone())?,
         processes: Processes::new(is_demo, DeviceFiles::of_host(), events.clone()),
         allocators: (!is_demo).then(|| AllocatorReader::new(events.clone())),
-        probes: (!is_demo).then(|| ProbeReader::new(if options.detail { ALL_GROUPS } else { MOST_GROUPS })),
+        probes: (!is_demo).then(|| {
+            ProbeReader::new(if options.detail {
+                ALL_GROUPS
+            } else {
+                MOST_GROUPS
+            })
+        }),
         device_proofs: BTreeMap::new(),
         scan_requests: scan::spawn((!is_demo).then(DeviceFiles::of_host), events.clone())?,
         scan: None,
@@ -111,10 +120,12 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
     };
     let writer = main_loop.writer.clone();
     let replies = Arc::new(move |reply| writer.reply(reply));
-    // Commands wait for the first line, so that an agent without an input writes a line before it ends. They wait for a
-    // limited time: a closed input ends the agent even when nobody reads its output.
+    // Commands wait for the first line, so that an agent without an input writes a line before it
+    // ends. They wait for a limited time: a closed input ends the agent even when nobody reads its
+    // output.
     let actions_due = now.after(ACTIONS_WAIT);
-    let mut start_actions = Some(|| actions::spawn(targets, events, replies, options.readonly, is_demo));
+    let mut start_actions =
+        Some(|| actions::spawn(targets, events, replies, options.readonly, is_demo));
     loop {
         main_loop.on_time(clock::now())?;
         let actions_due = start_actions.as_ref().map(|_| actions_due);
@@ -133,20 +144,40 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
 
 impl MainLoop {
     /// Waits for an event. `None` when something is due first.
-    fn wait(&self, received: &Receiver<AgentEvent>, actions_due: Option<Moment>) -> Option<AgentEvent> {
+    fn wait(
+        &self,
+        received: &Receiver<AgentEvent>,
+        actions_due: Option<Moment>,
+    ) -> Option<AgentEvent> {
         let allocators = self.allocators.as_ref().and_then(AllocatorReader::deadline);
         let now = clock::now();
         let slow_files = self.processes.deadline(now);
-        let times = [self.line_due, self.sampler.deadline(), allocators, slow_files, self.first_scan, actions_due];
-        let due = times.into_iter().flatten().fold(self.next_pass, Moment::min);
+        let times = [
+            self.line_due,
+            self.sampler.deadline(),
+            allocators,
+            slow_files,
+            self.first_scan,
+            actions_due,
+        ];
+        let due = times
+            .into_iter()
+            .flatten()
+            .fold(self.next_pass, Moment::min);
         received.recv_timeout(due.since(now)).ok()
     }
 
     fn on_time(&mut self, now: Moment) -> io::Result<()> {
-        if self.sampler.check(now, &mut self.readings)? || self.line_due.is_some_and(|due| now >= due) {
+        if self.sampler.check(now, &mut self.readings)?
+            || self.line_due.is_some_and(|due| now >= due)
+        {
             self.write_line(now);
         }
-        if self.allocators.as_mut().is_some_and(|allocators| allocators.abandon_overdue(now)) {
+        if self
+            .allocators
+            .as_mut()
+            .is_some_and(|allocators| allocators.abandon_overdue(now))
+        {
             // Reads the other processes now, not only at the next pass.
             self.request_allocators(now);
         }
@@ -154,15 +185,24 @@ impl MainLoop {
         if self.first_scan.take_if(|due| now >= *due).is_some() {
             self.is_scanning = true;
             let gpu_users = Some(self.scanned_for.clone());
-            self.send_scan(ScanRequest { gpu_users, scope: ScanScope::AllFiles, ..ScanRequest::default() });
+            self.send_scan(ScanRequest {
+                gpu_users,
+                scope: ScanScope::AllFiles,
+                ..ScanRequest::default()
+            });
             self.processes.read_postponed();
             // Early enough for the second line, which `--json` prints.
             self.request_allocators(now);
         }
         if now >= self.next_pass {
-            // The passes keep their rhythm, unless this process was stopped for longer than an interval.
+            // The passes keep their rhythm, unless this process was stopped for longer than an
+            // interval.
             let next = self.next_pass.after(self.interval);
-            self.next_pass = if next > now { next } else { now.after(self.interval) };
+            self.next_pass = if next > now {
+                next
+            } else {
+                now.after(self.interval)
+            };
             self.begin_pass(now, false);
         }
         Ok(())
@@ -172,7 +212,8 @@ impl MainLoop {
     fn begin_pass(&mut self, now: Moment, all: bool) {
         self.line_due = Some(now.after(self.interval.min(LINE_WAIT)));
         self.sampler.wake(all);
-        // Both figures of a process should be from the same time: its allocator's, and that of the driver.
+        // Both figures of a process should be from the same time: its allocator's, and that of the
+        // driver.
         self.request_allocators(now);
     }
 
@@ -229,23 +270,34 @@ impl MainLoop {
         }
     }
 
-    /// Takes the result of a scan. If a full scan found other related processes and no line is about to be written, writes a
-    /// line at once: the user may be waiting for it.
+    /// Takes the result of a scan. If a full scan found other related processes and no line is
+    /// about to be written, writes a line at once: the user may be waiting for it.
     fn receive_scan(&mut self, scan: Box<ScanResult>, now: Moment) {
         self.processes.examine(&scan.candidates);
-        let is_news = scan.is_full && self.scan.as_ref().is_none_or(|old| old.related != scan.related);
+        let is_news = scan.is_full
+            && self
+                .scan
+                .as_ref()
+                .is_none_or(|old| old.related != scan.related);
         self.scan = Some(scan);
         if is_news && self.line_due.is_none() && self.next_pass.since(now) > LINE_WAIT {
             self.write_line(now);
         }
     }
 
-    /// Reads the listed processes, those with the most GPU memory first: the first pass reads only some in full.
+    /// Reads the listed processes, those with the most GPU memory first: the first pass reads only
+    /// some in full.
     fn read_largest(&mut self) {
-        let mut listed: Vec<_> = self.readings.gpus.iter().flat_map(|gpu| &gpu.processes).collect();
+        let mut listed: Vec<_> = self
+            .readings
+            .gpus
+            .iter()
+            .flat_map(|gpu| &gpu.processes)
+            .collect();
         listed.sort_by_key(|process| Reverse(process.memory.ok()));
         for process in listed {
-            self.processes.read_listed(process.pid, process.listed, process.memory);
+            self.processes
+                .read_listed(process.pid, process.listed, process.memory);
         }
     }
 
@@ -263,12 +315,20 @@ impl MainLoop {
         let join = |gpu| join(gpu, &host_load, &mut self.processes);
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(join).collect();
         let past = std::mem::take(&mut self.readings.past);
-        let related = self.scan.as_ref().map_or_else(|| [].into(), |scan| scan.related.clone());
+        let related = self
+            .scan
+            .as_ref()
+            .map_or_else(|| [].into(), |scan| scan.related.clone());
         let is_holder = |id| {
             let scan = self.scan.as_ref();
-            scan.is_some_and(|scan| scan.device_file_holders.binary_search_by_key(&id, |(holder, _)| *holder).is_ok())
+            scan.is_some_and(|scan| {
+                scan.device_file_holders
+                    .binary_search_by_key(&id, |(holder, _)| *holder)
+                    .is_ok()
+            })
         };
-        self.processes.read_related(&related, self.is_full_scan_requested, is_holder);
+        self.processes
+            .read_related(&related, self.is_full_scan_requested, is_holder);
         let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
         demo::add_facts(&mut processes, &self.readings.simulated);
         self.add_allocators(&mut processes, &gpus);
@@ -316,20 +376,31 @@ impl MainLoop {
     fn add_allocators(&mut self, processes: &mut [Process], gpus: &[Gpu]) {
         let mut device_proofs = std::mem::take(&mut self.device_proofs);
         for process in processes {
-            let simulated = self.readings.simulated.iter().find(|simulated| simulated.pid == process.id.pid);
-            let result = self.allocators.as_ref().and_then(|allocators| allocators.results.get(&process.id));
+            let simulated = self
+                .readings
+                .simulated
+                .iter()
+                .find(|simulated| simulated.pid == process.id.pid);
+            let result = self
+                .allocators
+                .as_ref()
+                .and_then(|allocators| allocators.results.get(&process.id));
             let result = result.or(simulated.and_then(|simulated| simulated.allocator.as_ref()));
             let result = result.zip(self.processes.cuda_environment(process.id));
             let mut proof = device_proofs.remove(&process.id);
-            process.allocator = result
-                .map(|(result, cuda)| cuda_devices::allocator_stats(result, process.id, gpus, cuda, &mut proof).into());
-            self.device_proofs.extend(proof.map(|proof| (process.id, proof)));
+            process.allocator = result.map(|(result, cuda)| {
+                cuda_devices::allocator_stats(result, process.id, gpus, cuda, &mut proof).into()
+            });
+            self.device_proofs
+                .extend(proof.map(|proof| (process.id, proof)));
         }
     }
 
     /// Adds the reports of probes, except to the first line, which does not wait for a search.
     fn add_probes(&mut self, processes: &mut [Process], gpus: &[Gpu], now: Moment) {
-        let Some(probes) = self.probes.as_mut().filter(|_| self.is_scanning) else { return };
+        let Some(probes) = self.probes.as_mut().filter(|_| self.is_scanning) else {
+            return;
+        };
         let listed: Vec<ProcessId> = self.processes.listed().map(|listed| listed.id).collect();
         let is_listed = |id| listed.binary_search(&id).is_ok();
         probes.begin_pass(is_listed);
@@ -340,7 +411,11 @@ impl MainLoop {
 
     /// Tells the scanner which processes use a GPU, if these changed, and how much to scan.
     fn request_scan(&mut self, now: Moment) {
-        if self.ended.take_if(|ended| now.since(*ended) >= REPLACEMENT).is_some() {
+        if self
+            .ended
+            .take_if(|ended| now.since(*ended) >= REPLACEMENT)
+            .is_some()
+        {
             self.processes.expected.clear();
         }
         let gpu_users: Vec<ProcessId> = self.processes.gpu_users().collect();
@@ -359,7 +434,12 @@ impl MainLoop {
             };
             let gpu_users = has_other_users.then_some(gpu_users);
             let accepted = std::mem::take(&mut self.processes.accepted);
-            self.send_scan(ScanRequest { gpu_users, accepted, ended: self.ended, scope });
+            self.send_scan(ScanRequest {
+                gpu_users,
+                accepted,
+                ended: self.ended,
+                scope,
+            });
         }
     }
 
@@ -371,18 +451,31 @@ impl MainLoop {
 
 /// Leaves out the processes with the least memory beyond `most` on all GPUs together.
 fn limit_processes(gpus: &mut [GpuReadings], most: usize) {
-    if gpus.iter().map(|readings| readings.processes.len()).sum::<usize>() <= most {
+    if gpus
+        .iter()
+        .map(|readings| readings.processes.len())
+        .sum::<usize>()
+        <= most
+    {
         return;
     }
     let processes = gpus.iter().enumerate().flat_map(|(gpu, readings)| {
-        readings.processes.iter().map(move |process| (Reverse(process.memory.ok()), gpu, process.pid))
+        readings
+            .processes
+            .iter()
+            .map(move |process| (Reverse(process.memory.ok()), gpu, process.pid))
     });
     let mut processes: Vec<_> = processes.collect();
     processes.sort_unstable();
-    let omitted: HashSet<(usize, u32)> = processes.drain(most..).map(|(_, gpu, pid)| (gpu, pid)).collect();
+    let omitted: HashSet<(usize, u32)> = processes
+        .drain(most..)
+        .map(|(_, gpu, pid)| (gpu, pid))
+        .collect();
     for (gpu, readings) in gpus.iter_mut().enumerate() {
-        let (omitted, listed): (Vec<_>, Vec<_>) =
-            readings.processes.drain(..).partition(|process| omitted.contains(&(gpu, process.pid)));
+        let (omitted, listed): (Vec<_>, Vec<_>) = readings
+            .processes
+            .drain(..)
+            .partition(|process| omitted.contains(&(gpu, process.pid)));
         readings.processes = listed;
         readings.health.omitted_processes = Ok(u32::try_from(omitted.len()).unwrap_or(u32::MAX));
         readings.health.omitted_memory = omitted.iter().map(|process| process.memory).sum();
@@ -391,7 +484,12 @@ fn limit_processes(gpus: &mut [GpuReadings], most: usize) {
 
 /// Converts the readings of a GPU to the protocol's type, and looks up its processes in `/proc`.
 fn join(gpu: &GpuReadings, host: &HostLoad, processes: &mut Processes) -> Gpu {
-    let shared_memory = || Some(SharedMemory { used: host.memory_used.ok()?, total: host.memory_total.ok()? });
+    let shared_memory = || {
+        Some(SharedMemory {
+            used: host.memory_used.ok()?,
+            total: host.memory_total.ok()?,
+        })
+    };
     let gpu_processes = gpu.processes.iter().map(|process| GpuProcess {
         process: processes.read_listed(process.pid, process.listed, process.memory),
         usage: process.usage,
@@ -408,20 +506,29 @@ fn join(gpu: &GpuReadings, host: &HostLoad, processes: &mut Processes) -> Gpu {
         shared_memory: gpu.shares_memory.then(shared_memory).flatten(),
         detail: gpu.detail.clone(),
         processes: gpu_processes.collect(),
-        missing: MissingLists { processes: gpu.processes_missing },
-        device_file_holders: gpu.device_file_holders.iter().filter_map(|pid| processes.read_holder(*pid)).collect(),
+        missing: MissingLists {
+            processes: gpu.processes_missing,
+        },
+        device_file_holders: gpu
+            .device_file_holders
+            .iter()
+            .filter_map(|pid| processes.read_holder(*pid))
+            .collect(),
         trouble: gpu.trouble.clone(),
         failures: gpu.failures.clone(),
     }
 }
 
-/// Adds to the device-file holders of a GPU its GPU processes, and the scanned processes whose open device files let them
-/// hold memory of the GPU.
+/// Adds to the device-file holders of a GPU its GPU processes, and the scanned processes whose open
+/// device files let them hold memory of the GPU.
 fn add_holders(gpu: &mut Gpu, scan: Option<&ScanResult>, processes: &[Process]) {
     let mut holders = std::mem::take(&mut gpu.device_file_holders);
     holders.extend(gpu.processes.iter().map(|gpu_process| gpu_process.process));
     if let (Some(scan), Ok(minor)) = (scan, gpu.facts.minor) {
-        let scanned = scan.device_file_holders.iter().filter(|(_, open)| open.may_hold_memory_of(minor));
+        let scanned = scan
+            .device_file_holders
+            .iter()
+            .filter(|(_, open)| open.may_hold_memory_of(minor));
         holders.extend(scanned.map(|(id, _)| *id));
     }
     holders.sort_unstable();

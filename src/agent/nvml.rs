@@ -1,7 +1,8 @@
 //! Reads the driver and every GPU through NVML.
 //!
-//! A pass cannot fail: a GPU that does not answer keeps its slot, with its last readings and its trouble. The thread may hang
-//! in any call. Its owner notices the hang through the [`CallWatch`], and starts another thread with the last readings.
+//! A pass cannot fail: a GPU that does not answer keeps its slot, with its last readings and its
+//! trouble. The thread may hang in any call. Its owner notices the hang through the [`CallWatch`],
+//! and starts another thread with the last readings.
 
 pub(super) mod call_watch;
 mod driver_versions;
@@ -53,7 +54,8 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 const EVENT_INTERVAL: Duration = Duration::from_secs(5);
 const MOST_EVENTS: usize = 64;
 
-/// The function that returns the handle of a GPU. It also starts a GPU that no process uses, which takes long.
+/// The function that returns the handle of a GPU. It also starts a GPU that no process uses, which
+/// takes long.
 pub(super) const HANDLE: &str = "nvmlDeviceGetHandleByIndex_v2";
 const COUNT_CALL: &str = "nvmlDeviceGetCount_v2";
 const VERSION: &str = "nvmlSystemGetDriverVersion";
@@ -66,7 +68,8 @@ pub(super) type SharedInheritance = Arc<Mutex<Inherited>>;
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     library: Option<Library>,
-    /// The event set that the GPUs are registered with. It may hold an Xid error that came just before a hang.
+    /// The event set that the GPUs are registered with. It may hold an Xid error that came just
+    /// before a hang.
     events: Option<Arc<EventSet>>,
     /// The UUID of each GPU by its handle: the UUID of a lost GPU cannot be read.
     handles: HashMap<Handle, GpuUuid>,
@@ -87,7 +90,8 @@ pub(super) struct NvmlReader {
     library: Option<Library>,
     driver: Driver,
     slots: Vec<GpuSlot>,
-    /// The hung calls that concern the whole driver. They are made again only when their retry is due.
+    /// The hung calls that concern the whole driver. They are made again only when their retry is
+    /// due.
     avoided: Vec<Unresponsive>,
     lists: ProcessListReader,
     samples: Vec<nvmlProcessUtilizationSample_t>,
@@ -132,8 +136,9 @@ impl NvmlReader {
         }
     }
 
-    /// Reads only names, memory and compute processes, so that the first line does not wait for the rest. Returns `None`
-    /// when there are readings already, no GPU, or only a few readings to take.
+    /// Reads only names, memory and compute processes, so that the first line does not wait for the
+    /// rest. Returns `None` when there are readings already, no GPU, or only a few readings to
+    /// take.
     pub(super) fn first_stage(&mut self, now: Moment) -> Option<Readings> {
         if !self.only.is_everything() || self.library.is_some() || !self.slots.is_empty() {
             return None;
@@ -167,18 +172,30 @@ impl NvmlReader {
     }
 
     fn readings(&mut self) -> Readings {
-        let trouble = self.driver.trouble.as_ref().and_then(|trouble| trouble.call.as_ref());
+        let trouble = self
+            .driver
+            .trouble
+            .as_ref()
+            .and_then(|trouble| trouble.call.as_ref());
         self.driver.failures = self.watch.failures(CallSubject::Driver);
-        self.driver.failures.retain(|failure| Some(&failure.call) != trouble);
+        self.driver
+            .failures
+            .retain(|failure| Some(&failure.call) != trouble);
         Readings {
             driver: self.driver.clone(),
-            gpus: self.slots.iter().flat_map(GpuSlot::all_readings).cloned().collect(),
+            gpus: self
+                .slots
+                .iter()
+                .flat_map(GpuSlot::all_readings)
+                .cloned()
+                .collect(),
             simulated: Vec::new(),
             past: Vec::new(),
         }
     }
 
-    /// Repeats the hung calls whose retry is due. They may hang again, so the caller does this after the pass.
+    /// Repeats the hung calls whose retry is due. They may hang again, so the caller does this
+    /// after the pass.
     pub(super) fn retry(&mut self, now: Moment) {
         let is_due = |hung: &Unresponsive| hung.again.is_some_and(|again| now >= again);
         while let Some(at) = self.avoided.iter().position(is_due) {
@@ -195,7 +212,8 @@ impl NvmlReader {
             if self.watch.is_abandoned() {
                 return;
             }
-            // The function answered. This clears the trouble, unless another function is still avoided.
+            // The function answered. This clears the trouble, unless another function is still
+            // avoided.
             self.set_driver_trouble(None);
         }
         let mut is_any_due = false;
@@ -211,16 +229,27 @@ impl NvmlReader {
 
     /// Makes the retry of every hung call due now, because one of these calls has returned.
     pub(super) fn came_back(&mut self, now: Moment) {
-        let of_gpus = self.slots.iter_mut().filter_map(|slot| slot.unresponsive.as_mut());
+        let of_gpus = self
+            .slots
+            .iter_mut()
+            .filter_map(|slot| slot.unresponsive.as_mut());
         for hung in self.avoided.iter_mut().chain(of_gpus) {
             hung.again = Some(now);
         }
     }
 
-    /// Calls a function that concerns the whole driver. A function that hung before is not called, and its result is a
-    /// timeout.
-    fn call<T>(&self, function: &'static str, call: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
-        if self.avoided.iter().any(|hung| hung.call.function == function) {
+    /// Calls a function that concerns the whole driver. A function that hung before is not called,
+    /// and its result is a timeout.
+    fn call<T>(
+        &self,
+        function: &'static str,
+        call: impl FnOnce() -> Result<T, NvmlError>,
+    ) -> Result<T, NvmlError> {
+        if self
+            .avoided
+            .iter()
+            .any(|hung| hung.call.function == function)
+        {
             return Err(NvmlError::Timeout);
         }
         self.watch.call(CallSubject::Driver, function, call)
@@ -232,7 +261,9 @@ impl NvmlReader {
 
     fn start(&mut self, now: Moment) {
         // While one start hangs, another start would hang too.
-        let hangs = |hung: &Unresponsive| hung.call.function == library::INIT || hung.call.function == VERSION;
+        let hangs = |hung: &Unresponsive| {
+            hung.call.function == library::INIT || hung.call.function == VERSION
+        };
         if now < self.start_due || self.avoided.iter().any(hangs) {
             return;
         }
@@ -253,8 +284,10 @@ impl NvmlReader {
         };
         self.inherited().library = Some(library);
         self.library = Some(library);
-        // If an abandoned thread hangs while it waits for the event set, this thread creates its own set.
-        self.events = events.filter(|_| !self.avoided.iter().any(|hung| hung.call.function == WAIT));
+        // If an abandoned thread hangs while it waits for the event set, this thread creates its
+        // own set.
+        self.events =
+            events.filter(|_| !self.avoided.iter().any(|hung| hung.call.function == WAIT));
         (self.counted, self.count_due) = (None, Moment(0));
         self.set_driver_trouble(None);
     }
@@ -266,7 +299,9 @@ impl NvmlReader {
         }
         if self.driver.cuda_version.is_none() {
             let version = self.call(CUDA_VERSION, || library.sys_cuda_driver_version());
-            self.driver.cuda_version = version.ok().map(|cuda| format!("{}.{}", cuda / 1000, cuda % 1000 / 10).into());
+            self.driver.cuda_version = version
+                .ok()
+                .map(|cuda| format!("{}.{}", cuda / 1000, cuda % 1000 / 10).into());
         }
     }
 
@@ -296,18 +331,25 @@ impl NvmlReader {
         self.count_due = now.after(COUNT_INTERVAL);
         let count = match self.call(COUNT_CALL, || library.device_count()) {
             Ok(count) => count,
-            // The call hung before. A new thread, which has no handles yet, assumes as many GPUs as before.
+            // The call hung before. A new thread, which has no handles yet, assumes as many GPUs as
+            // before.
             Err(NvmlError::Timeout) => match self.slots.iter().map(|slot| slot.index + 1).max() {
                 Some(count) if self.counted.is_none() => count,
                 _ => return,
             },
-            Err(error) if concerns_driver(&error) => return self.lose_driver(COUNT_CALL, &error, now),
+            Err(error) if concerns_driver(&error) => {
+                return self.lose_driver(COUNT_CALL, &error, now);
+            }
             Err(error) => {
-                return self.set_driver_trouble(Some(errors::driver_trouble(COUNT_CALL, &error, now)));
+                return self
+                    .set_driver_trouble(Some(errors::driver_trouble(COUNT_CALL, &error, now)));
             }
         };
         self.set_driver_trouble(None);
-        let missing = self.slots.iter().any(|slot| slot.gpu.is_none() && slot.unresponsive.is_none());
+        let missing = self
+            .slots
+            .iter()
+            .any(|slot| slot.gpu.is_none() && slot.unresponsive.is_none());
         if self.counted == Some(count) && !missing {
             return;
         }
@@ -317,7 +359,11 @@ impl NvmlReader {
         self.counted = Some(count);
         let (mut present, mut failed) = (vec![], vec![]);
         for index in 0..count {
-            if self.slots.iter().any(|slot| slot.index == index && slot.unresponsive.is_some()) {
+            if self
+                .slots
+                .iter()
+                .any(|slot| slot.index == index && slot.unresponsive.is_some())
+            {
                 continue;
             }
             match self.find(library, index) {
@@ -326,7 +372,9 @@ impl NvmlReader {
                     present.push(uuid.clone());
                     self.put(index, device, uuid);
                 }
-                Err((function, error)) if concerns_driver(&error) => return self.lose_driver(function, &error, now),
+                Err((function, error)) if concerns_driver(&error) => {
+                    return self.lose_driver(function, &error, now);
+                }
                 Err(failure) => failed.push((index, failure)),
             }
         }
@@ -336,19 +384,36 @@ impl NvmlReader {
     fn find(&self, library: Library, index: u32) -> Result<(Device<'static>, GpuUuid), CallError> {
         const UUID: &str = "nvmlDeviceGetUUID";
         let gpu = CallSubject::Gpu(index);
-        let device =
-            self.watch.call(gpu, HANDLE, || library.device_by_index(index)).map_err(|error| (HANDLE, error))?;
-        let uuid = self.watch.call(gpu, UUID, || device.uuid()).map_err(|error| (UUID, error))?;
+        let device = self
+            .watch
+            .call(gpu, HANDLE, || library.device_by_index(index))
+            .map_err(|error| (HANDLE, error))?;
+        let uuid = self
+            .watch
+            .call(gpu, UUID, || device.uuid())
+            .map_err(|error| (UUID, error))?;
         Ok((device, GpuUuid(uuid.into())))
     }
 
     /// Puts a GPU into its slot. A GPU whose index has changed keeps its slot.
     fn put(&mut self, index: u32, device: Device<'static>, uuid: GpuUuid) {
-        self.inherited().handles.insert(raw::handle_of(&device), uuid.clone());
-        let at = self.slots.iter().position(|slot| slot.is(&uuid)).unwrap_or_else(|| {
-            self.slots.push(GpuSlot { index, gpu: None, instances: vec![], last: vec![], unresponsive: None });
-            self.slots.len() - 1
-        });
+        self.inherited()
+            .handles
+            .insert(raw::handle_of(&device), uuid.clone());
+        let at = self
+            .slots
+            .iter()
+            .position(|slot| slot.is(&uuid))
+            .unwrap_or_else(|| {
+                self.slots.push(GpuSlot {
+                    index,
+                    gpu: None,
+                    instances: vec![],
+                    last: vec![],
+                    unresponsive: None,
+                });
+                self.slots.len() - 1
+            });
         let slot = &mut self.slots[at];
         slot.set_index(index);
         if slot.gpu.is_none() {
@@ -364,8 +429,13 @@ impl NvmlReader {
 
     fn read(&mut self, scan: bool, is_first_stage: bool) {
         let mut lost_driver = None;
-        let working = self.slots.iter().filter(|slot| self.wanted.is_some() && slot.unresponsive.is_none());
-        let gpus: Vec<_> = working.filter_map(|slot| Some((slot.index, raw::handle(&slot.calls()?.device)))).collect();
+        let working = self
+            .slots
+            .iter()
+            .filter(|slot| self.wanted.is_some() && slot.unresponsive.is_none());
+        let gpus: Vec<_> = working
+            .filter_map(|slot| Some((slot.index, raw::handle(&slot.calls()?.device))))
+            .collect();
         for slot in &mut self.slots {
             let is_wanted = self.wanted.as_ref() == Some(&slot.readings().uuid);
             let Some(gpu) = &mut slot.gpu else { continue };
@@ -376,7 +446,14 @@ impl NvmlReader {
             };
             let (lists, samples) = (&mut self.lists, &mut self.samples);
             let driver = self.driver.version.as_ref().map_or("", Text::as_str);
-            let mut pass = GpuPass { lists, samples, driver, scan, is_first_stage, detail };
+            let mut pass = GpuPass {
+                lists,
+                samples,
+                driver,
+                scan,
+                is_first_stage,
+                detail,
+            };
             match mig_instances::read(gpu, &mut slot.instances, &mut pass) {
                 Ok(()) => {
                     gpu.readings.failures = self.watch.failures(CallSubject::Gpu(slot.index));
@@ -410,18 +487,23 @@ impl NvmlReader {
         }
         self.events_due = now.after(EVENT_INTERVAL);
         if self.events.is_none() {
-            let Ok(set) = self.call("nvmlEventSetCreate", || EventSet::create(library)) else { return };
+            let Ok(set) = self.call("nvmlEventSetCreate", || EventSet::create(library)) else {
+                return;
+            };
             self.registered.clear();
             self.events = Some(Arc::new(set));
             self.inherited().events.clone_from(&self.events);
         }
-        let Some(set) = self.events.clone() else { return };
+        let Some(set) = self.events.clone() else {
+            return;
+        };
         for calls in self.slots.iter().filter_map(GpuSlot::calls) {
             let handle = raw::handle_of(&calls.device);
             if !self.registered.contains(&handle) {
                 self.registered.push(handle);
                 // A GPU that does not support events returns an error.
-                let _unsupported = calls.call("nvmlDeviceRegisterEvents", || set.register(&calls.device));
+                let _unsupported =
+                    calls.call("nvmlDeviceRegisterEvents", || set.register(&calls.device));
             }
         }
         // Bounded, since a broken GPU can send events faster than they are read.
@@ -433,8 +515,13 @@ impl NvmlReader {
                     // A set with a lost GPU always returns an error (nvml.h at nvmlEventSetWait_v2;
                     // NVIDIA/k8s-test-infra#746). The other GPUs get a new set.
                     let calls = self.slots.iter().filter_map(GpuSlot::calls);
-                    let handles: Vec<Handle> = calls.map(|calls| raw::handle_of(&calls.device)).collect();
-                    if self.registered.iter().any(|handle| !handles.contains(handle)) {
+                    let handles: Vec<Handle> =
+                        calls.map(|calls| raw::handle_of(&calls.device)).collect();
+                    if self
+                        .registered
+                        .iter()
+                        .any(|handle| !handles.contains(handle))
+                    {
                         self.events = None;
                         self.inherited().events = None;
                         self.events_due = now;
@@ -442,7 +529,9 @@ impl NvmlReader {
                     return;
                 }
             };
-            let Some(uuid) = self.inherited().handles.get(&handle).cloned() else { continue };
+            let Some(uuid) = self.inherited().handles.get(&handle).cloned() else {
+                continue;
+            };
             if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is(&uuid)) {
                 slot.note_xid(Xid { at: now, code });
             }

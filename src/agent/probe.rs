@@ -1,8 +1,10 @@
-//! Reads the reports of gputop's probe, which runs inside Python programs that were started with `gputop run`.
+//! Reads the reports of gputop's probe, which runs inside Python programs that were started with
+//! `gputop run`.
 //!
-//! The probe writes its report into a memory file (memfd) of its own process, and the agent reads it through `/proc/PID/fd`:
-//! nothing runs in the process, and nothing there waits for the agent. `assets/probe/FORMAT.md` describes the file. Everything in
-//! it may be forged: reads are bounded, and nothing is mapped.
+//! The probe writes its report into a memory file (memfd) of its own process, and the agent reads
+//! it through `/proc/PID/fd`: nothing runs in the process, and nothing there waits for the agent.
+//! `assets/probe/FORMAT.md` describes the file. Everything in it may be forged: reads are bounded,
+//! and nothing is mapped.
 
 mod memory_file;
 mod request;
@@ -23,22 +25,27 @@ pub(super) use self::request::ask;
 use self::state::ReportState;
 use super::procfs::ProbeSetup;
 use crate::base::units::Moment;
-use crate::protocol::snapshot::{Gpu, GpuUuid, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, Reading};
+use crate::protocol::snapshot::{
+    Gpu, GpuUuid, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, Reading,
+};
 
-/// How many processes are searched for a report in one pass. Each search reads the links of all open files.
+/// How many processes are searched for a report in one pass. Each search reads the links of all
+/// open files.
 const SEARCHES_PER_PASS: u32 = 8;
-/// How many are searched in the first passes together, so that a single snapshot has the reports of all processes of a common
-/// host.
+/// How many are searched in the first passes together, so that a single snapshot has the reports of
+/// all processes of a common host.
 const FIRST_SEARCHES: u32 = 64;
 /// The wait after the first search without a result. Each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest wait for a process that was started with the probe, which publishes when the program first uses a GPU.
+/// The longest wait for a process that was started with the probe, which publishes when the program
+/// first uses a GPU.
 const LONGEST_WAIT: Duration = Duration::from_secs(16);
 /// The longest wait for other processes: someone may attach a probe.
 const LONGEST_WAIT_WITHOUT_PROBE: Duration = Duration::from_secs(32);
 /// After this time without a new report, it is checked whether the process still has the file open.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// After this number of damaged readings in a row, the report counts as damaged. A single one may be half written.
+/// After this number of damaged readings in a row, the report counts as damaged. A single one may
+/// be half written.
 const MOST_DAMAGED: u8 = 5;
 
 pub(super) struct ProbeReader {
@@ -67,7 +74,13 @@ struct ProbeTarget {
 impl ProbeReader {
     pub(super) fn new(most_groups: usize) -> Self {
         let files = MemoryFiles::new().ok();
-        Self { targets: BTreeMap::new(), files, searches: FIRST_SEARCHES, most_groups, buffer: Vec::new() }
+        Self {
+            targets: BTreeMap::new(),
+            files,
+            searches: FIRST_SEARCHES,
+            most_groups,
+            buffer: Vec::new(),
+        }
     }
 
     pub(super) fn begin_pass(&mut self, is_listed: impl Fn(ProcessId) -> bool) {
@@ -75,7 +88,8 @@ impl ProbeReader {
         self.targets.retain(|id, _| is_listed(*id));
     }
 
-    /// Returns the reading of a process that NVML lists and whose identity is sure. `None` if it does not run Python.
+    /// Returns the reading of a process that NVML lists and whose identity is sure. `None` if it
+    /// does not run Python.
     pub(super) fn read(
         &mut self,
         process: &Process,
@@ -84,11 +98,18 @@ impl ProbeReader {
         now: Moment,
     ) -> Option<Arc<ProbeReading>> {
         let files = self.files.as_ref()?;
-        let target = self.targets.entry(process.id).or_insert_with(|| ProbeTarget::new(now));
+        let target = self
+            .targets
+            .entry(process.id)
+            .or_insert_with(|| ProbeTarget::new(now));
         if now.since(target.checked) >= CHECK_INTERVAL {
             target.checked = now;
             // The program may have closed the file, or called `exec`.
-            if target.file.as_ref().is_some_and(|file| !file.is_open_in(process.id.pid)) {
+            if target
+                .file
+                .as_ref()
+                .is_some_and(|file| !file.is_open_in(process.id.pid))
+            {
                 *target = ProbeTarget::new(now);
             }
         }
@@ -115,14 +136,30 @@ impl ProbeReader {
 
 impl ProbeTarget {
     fn new(now: Moment) -> Self {
-        Self { file: None, last: Arc::default(), due: now, wait: FIRST_WAIT, checked: now, damaged: 0 }
+        Self {
+            file: None,
+            last: Arc::default(),
+            due: now,
+            wait: FIRST_WAIT,
+            checked: now,
+            damaged: 0,
+        }
     }
 
-    fn search(&mut self, files: &MemoryFiles, process: &Process, setup: Reading<ProbeSetup>, now: Moment) {
+    fn search(
+        &mut self,
+        files: &MemoryFiles,
+        process: &Process,
+        setup: Reading<ProbeSetup>,
+        now: Moment,
+    ) {
         let missing = match files.report(process.id) {
             Ok(Some(file)) => {
-                (self.file, self.checked, self.wait, self.damaged) = (Some(file), now, FIRST_WAIT, 0);
-                return self.set_missing(Some(ProbeMissing::NotYet).filter(|_| self.last.report.is_none()));
+                (self.file, self.checked, self.wait, self.damaged) =
+                    (Some(file), now, FIRST_WAIT, 0);
+                return self.set_missing(
+                    Some(ProbeMissing::NotYet).filter(|_| self.last.report.is_none()),
+                );
             }
             Ok(None) => runs_python(process).then(|| why_absent(process, setup)),
             Err(Errno::ACCESS | Errno::PERM) => runs_python(process).then(|| why_denied(process)),
@@ -130,7 +167,11 @@ impl ProbeTarget {
         };
         self.set_missing(missing);
         let is_expected = matches!(missing, Some(ProbeMissing::NotYet));
-        let longest = if is_expected { LONGEST_WAIT } else { LONGEST_WAIT_WITHOUT_PROBE };
+        let longest = if is_expected {
+            LONGEST_WAIT
+        } else {
+            LONGEST_WAIT_WITHOUT_PROBE
+        };
         self.due = now.after(self.wait);
         self.wait = (self.wait * 2).min(longest);
     }
@@ -145,22 +186,45 @@ impl ProbeTarget {
         state::limit(&mut report, most_groups);
         report.at = now;
         (self.checked, self.damaged) = (now, 0);
-        self.last = Arc::new(ProbeReading { report: Some(report), missing: None });
+        self.last = Arc::new(ProbeReading {
+            report: Some(report),
+            missing: None,
+        });
     }
 
-    /// Finds the GPU of each device in the report. A process may name any GPU; only one that it uses counts.
+    /// Finds the GPU of each device in the report. A process may name any GPU; only one that it
+    /// uses counts.
     fn assign_gpus(&mut self, process: &Process, gpus: &[Gpu]) {
-        let Some(report) = &self.last.report else { return };
-        let used: Vec<&GpuUuid> =
-            gpus.iter().filter(|gpu| gpu.process(process.id).is_some()).map(|gpu| &gpu.uuid).collect();
+        let Some(report) = &self.last.report else {
+            return;
+        };
+        let used: Vec<&GpuUuid> = gpus
+            .iter()
+            .filter(|gpu| gpu.process(process.id).is_some())
+            .map(|gpu| &gpu.uuid)
+            .collect();
         let is_single = report.devices.len() == 1;
         let found: Vec<Option<GpuUuid>> = report
             .devices
             .iter()
             .map(|device| {
-                let stats = process.allocator.iter().flat_map(|allocator| &allocator.devices);
-                let by_stats = || stats.clone().find(|stats| stats.device == device.device)?.gpu.clone();
-                let is_named = |gpu: &&&GpuUuid| device.gpu.as_ref().is_some_and(|named| is_same_gpu(named, gpu));
+                let stats = process
+                    .allocator
+                    .iter()
+                    .flat_map(|allocator| &allocator.devices);
+                let by_stats = || {
+                    stats
+                        .clone()
+                        .find(|stats| stats.device == device.device)?
+                        .gpu
+                        .clone()
+                };
+                let is_named = |gpu: &&&GpuUuid| {
+                    device
+                        .gpu
+                        .as_ref()
+                        .is_some_and(|named| is_same_gpu(named, gpu))
+                };
                 let named = used.iter().find(is_named).map(|gpu| (*gpu).clone());
                 named.or_else(by_stats).or_else(|| match used.as_slice() {
                     [gpu] if is_single => Some((*gpu).clone()),
@@ -171,7 +235,11 @@ impl ProbeTarget {
         if report.devices.iter().map(|device| &device.gpu).ne(&found)
             && let Some(report) = &mut Arc::make_mut(&mut self.last).report
         {
-            report.devices.iter_mut().zip(found).for_each(|(device, gpu)| device.gpu = gpu);
+            report
+                .devices
+                .iter_mut()
+                .zip(found)
+                .for_each(|(device, gpu)| device.gpu = gpu);
         }
     }
 }
@@ -188,7 +256,13 @@ pub(super) fn latest_report(id: ProcessId) -> Option<Result<ProbeReport, ProbeMi
 
 /// Compares UUIDs of PyTorch and NVML, which differ in the prefix.
 fn is_same_gpu(named: &GpuUuid, gpu: &GpuUuid) -> bool {
-    let digits = |uuid: &GpuUuid| uuid.0.as_str().trim_start_matches("GPU-").trim_start_matches("MIG-").to_owned();
+    let digits = |uuid: &GpuUuid| {
+        uuid.0
+            .as_str()
+            .trim_start_matches("GPU-")
+            .trim_start_matches("MIG-")
+            .to_owned()
+    };
     digits(named).eq_ignore_ascii_case(&digits(gpu))
 }
 
@@ -196,8 +270,14 @@ fn is_same_gpu(named: &GpuUuid, gpu: &GpuUuid) -> bool {
 fn runs_python(process: &Process) -> bool {
     let exe = fs::read_link(format!("/proc/{}/exe", process.id.pid));
     let is_python = |name: &[u8]| name.starts_with(b"python") || name.starts_with(b"pypy");
-    exe.is_ok_and(|exe| exe.file_name().is_some_and(|name| is_python(name.as_encoded_bytes())))
-        || process.facts.comm.as_ref().is_ok_and(|comm| is_python(comm.as_str().as_bytes()))
+    exe.is_ok_and(|exe| {
+        exe.file_name()
+            .is_some_and(|name| is_python(name.as_encoded_bytes()))
+    }) || process
+        .facts
+        .comm
+        .as_ref()
+        .is_ok_and(|comm| is_python(comm.as_str().as_bytes()))
 }
 
 /// Returns why a process that runs Python, and whose open files can be read, has no report.
@@ -212,14 +292,24 @@ fn why_absent(process: &Process, setup: Reading<ProbeSetup>) -> ProbeMissing {
 }
 
 fn has_isolated_python(process: &Process) -> bool {
-    process.facts.argv.as_ref().is_ok_and(|argv| is_isolated(argv.iter()))
+    process
+        .facts
+        .argv
+        .as_ref()
+        .is_ok_and(|argv| is_isolated(argv.iter()))
 }
 
 /// Whether Python was started with an option that ignores `PYTHONPATH` or `sitecustomize`.
 pub(super) fn is_isolated<'a>(argv: impl Iterator<Item = &'a str>) -> bool {
-    let options = argv.skip(1).take_while(|word| word.starts_with('-') && word.len() > 1 && !word.starts_with("--"));
+    let options = argv
+        .skip(1)
+        .take_while(|word| word.starts_with('-') && word.len() > 1 && !word.starts_with("--"));
     // The letters after `-c`, `-m`, `-W` and `-X` are an argument.
-    let letters = options.flat_map(|word| word[1..].chars().take_while(|letter| !"cmWX".contains(*letter)));
+    let letters = options.flat_map(|word| {
+        word[1..]
+            .chars()
+            .take_while(|letter| !"cmWX".contains(*letter))
+    });
     letters.into_iter().any(|letter| "EIS".contains(letter))
 }
 

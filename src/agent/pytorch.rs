@@ -1,21 +1,24 @@
-//! Reads the allocator stats of PyTorch processes from their memory: how much memory tensors hold, and how much is cache.
-//! Runs nothing in these processes, and writes nothing to them.
+//! Reads the allocator stats of PyTorch processes from their memory: how much memory tensors hold,
+//! and how much is cache. Runs nothing in these processes, and writes nothing to them.
 //!
 //! ```text
 //! main loop ── requests ──► thread ──► TargetProcess ──► locate.rs ──► StatsReader ──► DeviceStats
 //!           ◄── new results ───────────────┘
 //! ```
 //!
-//! Reading the memory of a process takes its mmap lock, and hangs when the process hangs in the driver. So the reader has a
-//! thread of its own, which is abandoned when it does not return in time.
+//! Reading the memory of a process takes its mmap lock, and hangs when the process hangs in the
+//! driver. So the reader has a thread of its own, which is abandoned when it does not return in
+//! time.
 //!
-//! Only processes that NVML lists with memory of their own are read. A forked worker has a copy of its parent's allocator,
-//! but cannot use its parent's GPU memory, so NVML does not list it. If NVML lists the worker for other memory, the copy is
-//! recognized by its location: the same as in an older process that opened all `/dev/nvidia-uvm` descriptors of the worker
-//! ([`fork`]). If no older process is known, or if the kernel does not compare descriptors, as in a container without
-//! `kcmp`, stats count as a copy when the process was forked, does not allocate, and claims more memory than NVML reports
-//! ([`cuda_devices`]). If its parent has ended or has no such stats, they may be a copy even when they claim less, and are
-//! not shown until the process allocates. A thread of CUDA's proves that they are its own: a fork does not copy threads.
+//! Only processes that NVML lists with memory of their own are read. A forked worker has a copy of
+//! its parent's allocator, but cannot use its parent's GPU memory, so NVML does not list it. If
+//! NVML lists the worker for other memory, the copy is recognized by its location: the same as in
+//! an older process that opened all `/dev/nvidia-uvm` descriptors of the worker ([`fork`]). If no
+//! older process is known, or if the kernel does not compare descriptors, as in a container without
+//! `kcmp`, stats count as a copy when the process was forked, does not allocate, and claims more
+//! memory than NVML reports ([`cuda_devices`]). If its parent has ended or has no such stats, they
+//! may be a copy even when they claim less, and are not shown until the process allocates. A thread
+//! of CUDA's proves that they are its own: a fork does not copy threads.
 
 pub(super) mod cuda_devices;
 mod device_proof;
@@ -47,18 +50,20 @@ use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId};
 
 /// A read that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// How long a process is not read after a read of its memory hung, unless that read returns earlier.
+/// How long a process is not read after a read of its memory hung, unless that read returns
+/// earlier.
 const AVOID_FOR: Duration = Duration::from_mins(1);
 /// How many processes are searched for an allocator in one pass. Each search takes about 0.1 ms.
 const SEARCHES_PER_PASS: u32 = 4;
-/// How many processes are searched in the first passes together, so that a single snapshot has the stats of all processes of
-/// a common host.
+/// How many processes are searched in the first passes together, so that a single snapshot has the
+/// stats of all processes of a common host.
 const FIRST_SEARCHES: u32 = 64;
 
 #[derive(Debug, Clone, Copy)]
 struct ReadRequest {
     process: ListedProcess,
-    /// Whether the main loop has the last result for this process. If so, only a new result is delivered.
+    /// Whether the main loop has the last result for this process. If so, only a new result is
+    /// delivered.
     is_known: bool,
 }
 
@@ -83,19 +88,29 @@ impl AllocatorReader {
         }
     }
 
-    /// Starts reading these processes, and forgets all others. The thread ignores the request if it has not yet begun the
-    /// request before.
+    /// Starts reading these processes, and forgets all others. The thread ignores the request if it
+    /// has not yet begun the request before.
     pub(super) fn request(&mut self, processes: impl Iterator<Item = ListedProcess>, now: Moment) {
-        let mut requests: Vec<_> = processes.map(|process| ReadRequest { process, is_known: false }).collect();
+        let mut requests: Vec<_> = processes
+            .map(|process| ReadRequest {
+                process,
+                is_known: false,
+            })
+            .collect();
         requests.sort_unstable_by_key(|request| request.process.id);
         self.results.retain(|id, _| contains(&requests, *id));
         self.avoided.retain(|_, until| now < *until);
         requests.retain(|request| !self.avoided.contains_key(&request.process.id));
         let is_needed = !requests.is_empty() && !self.worker.is_running();
-        if is_needed && (self.worker.is_exhausted() || self.worker.start(|thread| read_all(&thread)).is_err()) {
-            // No thread can read these processes now, and their last results are too old to be shown.
+        if is_needed
+            && (self.worker.is_exhausted()
+                || self.worker.start(|thread| read_all(&thread)).is_err())
+        {
+            // No thread can read these processes now, and their last results are too old to be
+            // shown.
             let ids = requests.iter().map(|request| request.process.id);
-            self.results.extend(ids.map(|id| (id, Err(AllocatorUnreadable::NotYet))));
+            self.results
+                .extend(ids.map(|id| (id, Err(AllocatorUnreadable::NotYet))));
             return;
         }
         for request in &mut requests {
@@ -108,9 +123,12 @@ impl AllocatorReader {
         self.worker.deadline()
     }
 
-    /// Abandons the thread when a read hangs. Returns whether one did: then the caller requests the other processes again.
+    /// Abandons the thread when a read hangs. Returns whether one did: then the caller requests the
+    /// other processes again.
     pub(super) fn abandon_overdue(&mut self, now: Moment) -> bool {
-        let Some((id, _)) = self.worker.abandon_overdue(now) else { return false };
+        let Some((id, _)) = self.worker.abandon_overdue(now) else {
+            return false;
+        };
         self.avoided.insert(id, now.after(AVOID_FOR));
         self.results.insert(id, Err(AllocatorUnreadable::Hung));
         true
@@ -131,7 +149,9 @@ impl AllocatorReader {
 
 /// Whether a process is among these requests, which are sorted by process.
 fn contains(requests: &[ReadRequest], id: ProcessId) -> bool {
-    requests.binary_search_by_key(&id, |request| request.process.id).is_ok()
+    requests
+        .binary_search_by_key(&id, |request| request.process.id)
+        .is_ok()
 }
 
 fn read_all(thread: &WorkerThread<Vec<ReadRequest>, ProcessId, ReadResults>) {
@@ -140,9 +160,14 @@ fn read_all(thread: &WorkerThread<Vec<ReadRequest>, ProcessId, ReadResults>) {
     while let Ok(requests) = thread.requests.recv() {
         targets.retain(|id, _| contains(&requests, *id));
         searches = searches.max(SEARCHES_PER_PASS);
-        let is_found = |request: &ReadRequest| targets.get(&request.process.id).is_some_and(TargetProcess::is_found);
+        let is_found = |request: &ReadRequest| {
+            targets
+                .get(&request.process.id)
+                .is_some_and(TargetProcess::is_found)
+        };
         let (found, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(is_found);
-        // Known allocators are read and delivered first, together. A search takes longer, and may hang.
+        // Known allocators are read and delivered first, together. A search takes longer, and may
+        // hang.
         for batch in std::iter::once(found.as_slice()).chain(others.chunks(1)) {
             let mut results = Vec::new();
             for request in batch {
@@ -151,11 +176,17 @@ fn read_all(thread: &WorkerThread<Vec<ReadRequest>, ProcessId, ReadResults>) {
                     return;
                 }
                 let target = targets.entry(id).or_insert_with(TargetProcess::new);
-                results
-                    .extend(target.read(*request, now, &mut searches, &mut state).map(|result| (id, result.clone())));
+                results.extend(
+                    target
+                        .read(*request, now, &mut searches, &mut state)
+                        .map(|result| (id, result.clone())),
+                );
             }
-            // Memory that was read by PID may be that of a later process. Unchanged bytes need no identity check.
-            let pidfds = results.iter().filter_map(|(id, _)| Some((*id, targets.get(id)?.pidfd()?)));
+            // Memory that was read by PID may be that of a later process. Unchanged bytes need no
+            // identity check.
+            let pidfds = results
+                .iter()
+                .filter_map(|(id, _)| Some((*id, targets.get(id)?.pidfd()?)));
             for ended in memory::ended(pidfds) {
                 targets.remove(&ended);
                 results.retain(|(id, _)| *id != ended);

@@ -1,7 +1,8 @@
 //! The thread that reads the driver. The main loop never waits for it.
 //!
-//! When a call is past its deadline, its thread is abandoned, its GPU or the driver is marked as hung, and a new thread
-//! reads the other GPUs. A hung call is made again after a delay that doubles, or as soon as the call returns.
+//! When a call is past its deadline, its thread is abandoned, its GPU or the driver is marked as
+//! hung, and a new thread reads the other GPUs. A hung call is made again after a delay that
+//! doubles, or as soon as the call returns.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -19,9 +20,9 @@ use crate::protocol::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
 const DEADLINE: Duration = Duration::from_secs(1);
 /// The deadline of the call that starts the driver, which may load firmware.
 const START_DEADLINE: Duration = Duration::from_secs(2);
-/// How long a GPU counts as starting before it counts as hung. Without persistence mode, NVML starts an unused GPU when its
-/// handle is requested, which takes "seconds" (NVIDIA's driver persistence guide), and 3 s each on a host with eight A100
-/// (Azure/AgentBaker#2829).
+/// How long a GPU counts as starting before it counts as hung. Without persistence mode, NVML
+/// starts an unused GPU when its handle is requested, which takes "seconds" (NVIDIA's driver
+/// persistence guide), and 3 s each on a host with eight A100 (Azure/AgentBaker#2829).
 const GPU_START: Duration = Duration::from_secs(8);
 /// The delay until a hung call is made again, at first and at most.
 const RETRY_DELAY: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
@@ -52,7 +53,11 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    pub(super) fn spawn(options: &AgentOptions, last: Readings, events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
+    pub(super) fn spawn(
+        options: &AgentOptions,
+        last: Readings,
+        events: mpsc::Sender<AgentEvent>,
+    ) -> io::Result<Self> {
         let deliver = move |message| events.send(AgentEvent::Sampled(message)).is_ok();
         let mut sampler = Self {
             options: options.clone(),
@@ -66,14 +71,29 @@ impl Sampler {
     }
 
     fn start_thread(&mut self, last: Readings) -> io::Result<()> {
-        let unresponsive = self.unresponsive.iter().map(|(hung, _)| hung.clone()).collect();
-        let (options, shared, request) = (self.options.clone(), self.shared.clone(), self.request.clone());
+        let unresponsive = self
+            .unresponsive
+            .iter()
+            .map(|(hung, _)| hung.clone())
+            .collect();
+        let (options, shared, request) = (
+            self.options.clone(),
+            self.shared.clone(),
+            self.request.clone(),
+        );
         self.worker.start(move |thread| {
             let source = if options.demo == SimulatedMachine::None {
                 let watch = CallWatch::new(thread.progress.clone());
-                Ok(ReadingSource::Nvml(Box::new(NvmlReader::new(&options, watch, shared, last, unresponsive))))
+                Ok(ReadingSource::Nvml(Box::new(NvmlReader::new(
+                    &options,
+                    watch,
+                    shared,
+                    last,
+                    unresponsive,
+                ))))
             } else {
-                demo::Machine::start(options.demo == SimulatedMachine::WithPast).map(ReadingSource::Demo)
+                demo::Machine::start(options.demo == SimulatedMachine::WithPast)
+                    .map(ReadingSource::Demo)
             };
             match source {
                 Ok(source) => run(&thread, source, &request),
@@ -100,8 +120,8 @@ impl Sampler {
         self.request().detail = gpu;
     }
 
-    /// Takes a message of the current thread or of an abandoned one. Returns the readings of the current thread, if the
-    /// message holds any.
+    /// Takes a message of the current thread or of an abandoned one. Returns the readings of the
+    /// current thread, if the message holds any.
     pub(super) fn receive(&mut self, message: WorkerMessage<Box<Readings>>) -> Option<Readings> {
         match self.worker.receive(message) {
             Received::Output(readings) => {
@@ -119,27 +139,34 @@ impl Sampler {
 
     /// Forgets the hung calls of GPUs that answer again, and of the driver when it does.
     fn forget_recovered(&mut self, readings: &Readings) {
-        let is_silent = |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(Trouble::is_silence);
-        self.unresponsive.retain(|(hung, _)| match hung.call.subject {
-            CallSubject::Driver => is_silent(&readings.driver.trouble),
-            CallSubject::Gpu(index) => {
-                readings.gpus.iter().any(|gpu| gpu.facts.index == index && is_silent(&gpu.trouble))
-            }
-        });
+        let is_silent =
+            |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(Trouble::is_silence);
+        self.unresponsive
+            .retain(|(hung, _)| match hung.call.subject {
+                CallSubject::Driver => is_silent(&readings.driver.trouble),
+                CallSubject::Gpu(index) => readings
+                    .gpus
+                    .iter()
+                    .any(|gpu| gpu.facts.index == index && is_silent(&gpu.trouble)),
+            });
     }
 
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.worker.deadline()
     }
 
-    /// Abandons the thread when its call is past its deadline, marks the GPU or driver of the call in `last`, and starts
-    /// another thread. Returns whether it did.
+    /// Abandons the thread when its call is past its deadline, marks the GPU or driver of the call
+    /// in `last`, and starts another thread. Returns whether it did.
     pub(super) fn check(&mut self, now: Moment, last: &mut Readings) -> io::Result<bool> {
-        let Some((call, called)) = self.worker.abandon_overdue(now) else { return Ok(false) };
+        let Some((call, called)) = self.worker.abandon_overdue(now) else {
+            return Ok(false);
+        };
         let before = self.unresponsive.iter().position(|(hung, _)| {
-            hung.call.subject == call.subject && (call.subject != CallSubject::Driver || hung.call == call)
+            hung.call.subject == call.subject
+                && (call.subject != CallSubject::Driver || hung.call == call)
         });
-        let was_hung = before.is_some_and(|at| self.unresponsive[at].0.trouble.cause == Cause::Hung);
+        let was_hung =
+            before.is_some_and(|at| self.unresponsive[at].0.trouble.cause == Cause::Hung);
         let (since, delay) = match before.map(|at| self.unresponsive.swap_remove(at)) {
             Some((hung, delay)) => (hung.trouble.since, (delay * 2).min(RETRY_DELAY[1])),
             None => (called, RETRY_DELAY[0]),
@@ -150,7 +177,14 @@ impl Sampler {
         let is_useless = self.worker.is_exhausted() || call.function == library::INIT;
         let again = (!is_useless).then(|| now.after(delay));
         mark(last, &call, &trouble, now);
-        self.unresponsive.push((Unresponsive { call, again, trouble }, delay));
+        self.unresponsive.push((
+            Unresponsive {
+                call,
+                again,
+                trouble,
+            },
+            delay,
+        ));
         self.start_thread(last.clone())?;
         self.wake(false);
         Ok(true)
@@ -159,7 +193,11 @@ impl Sampler {
 
 impl Call {
     fn limit(&self) -> Duration {
-        if self.function == library::INIT { START_DEADLINE } else { DEADLINE }
+        if self.function == library::INIT {
+            START_DEADLINE
+        } else {
+            DEADLINE
+        }
     }
 }
 
@@ -171,23 +209,37 @@ fn silence(call: &Call, since: Moment, now: Moment, may_start: bool) -> Trouble 
         CallSubject::Gpu(index) => (format!("GPU {index}"), "xid"),
     };
     let (cause, rest) = if starts {
-        let rest = " yet; without persistence mode the driver starts a GPU then, which takes seconds".to_owned();
+        let rest =
+            " yet; without persistence mode the driver starts a GPU then, which takes seconds"
+                .to_owned();
         (Cause::Starting, rest)
     } else {
-        (Cause::Hung, format!("; it is asked again from time to time, and `dmesg | grep -i {words}` may say why"))
+        (
+            Cause::Hung,
+            format!(
+                "; it is asked again from time to time, and `dmesg | grep -i {words}` may say why"
+            ),
+        )
     };
     let sentence = format!("{subject} has not answered {}{rest}", call.function);
-    Trouble { cause, sentence: sentence.into(), call: Some(call.function.into()), since }
+    Trouble {
+        cause,
+        sentence: sentence.into(),
+        call: Some(call.function.into()),
+        since,
+    }
 }
 
 /// Whether the GPU that the call is about was read before.
 fn has_answered(last: &Readings, call: &Call) -> bool {
     let is_subject = |gpu: &GpuReadings| call.subject == CallSubject::Gpu(gpu.facts.index);
-    last.gpus.iter().any(|gpu| is_subject(gpu) && gpu.load.memory_used.is_ok())
+    last.gpus
+        .iter()
+        .any(|gpu| is_subject(gpu) && gpu.load.memory_used.is_ok())
 }
 
-/// Sets the trouble of the GPU or driver that the call is about. The readings stay as they are, but which processes use a hung
-/// GPU is unknown from now on.
+/// Sets the trouble of the GPU or driver that the call is about. The readings stay as they are, but
+/// which processes use a hung GPU is unknown from now on.
 fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
     let forget_processes = |gpu: &mut GpuReadings| {
         if trouble.cause == Cause::Hung {
@@ -201,18 +253,28 @@ fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
     };
     // A lost GPU may have had this index before.
     let is_subject = |gpu: &GpuReadings| {
-        gpu.facts.index == index && gpu.trouble.as_ref().is_none_or(|trouble| trouble.cause != Cause::Lost)
+        gpu.facts.index == index
+            && gpu
+                .trouble
+                .as_ref()
+                .is_none_or(|trouble| trouble.cause != Cause::Lost)
     };
     if !last.gpus.iter().any(is_subject) {
         let place = last.gpus.partition_point(|gpu| gpu.facts.index < index);
-        last.gpus.insert(place, GpuReadings::unknown(index, now, Missing::NotYet));
+        last.gpus
+            .insert(place, GpuReadings::unknown(index, now, Missing::NotYet));
     }
     for gpu in last.gpus.iter_mut().filter(|gpu| is_subject(gpu)) {
         gpu.trouble = Some(trouble.clone());
         forget_processes(gpu);
     }
     // The driver answers now: only a GPU does not.
-    if last.driver.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Starting) {
+    if last
+        .driver
+        .trouble
+        .as_ref()
+        .is_some_and(|trouble| trouble.cause == Cause::Starting)
+    {
         last.driver.trouble = None;
     }
 }
@@ -220,16 +282,30 @@ fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
 pub(super) fn nothing_yet(now: Moment) -> Readings {
     let sentence = "the NVIDIA driver is being asked for the first time; without persistence mode it starts each GPU \
                     then, which takes seconds";
-    let trouble = Trouble { cause: Cause::Starting, sentence: sentence.into(), call: None, since: now };
+    let trouble = Trouble {
+        cause: Cause::Starting,
+        sentence: sentence.into(),
+        call: None,
+        since: now,
+    };
     Readings {
-        driver: Driver { version: None, cuda_version: None, trouble: Some(trouble), failures: vec![] },
+        driver: Driver {
+            version: None,
+            cuda_version: None,
+            trouble: Some(trouble),
+            failures: vec![],
+        },
         gpus: vec![],
         simulated: vec![],
         past: vec![],
     }
 }
 
-fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: ReadingSource, request: &Mutex<PassRequest>) {
+fn run(
+    thread: &WorkerThread<(), Call, Box<Readings>>,
+    mut source: ReadingSource,
+    request: &Mutex<PassRequest>,
+) {
     while thread.requests.recv().is_ok() {
         let now = clock::now();
         if let ReadingSource::Nvml(reader) = &mut source
@@ -238,9 +314,16 @@ fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: ReadingSource
         {
             return;
         }
-        let PassRequest { all, came_back, detail } = {
+        let PassRequest {
+            all,
+            came_back,
+            detail,
+        } = {
             let mut request = request.lock().unwrap_or_else(PoisonError::into_inner);
-            let next = PassRequest { detail: request.detail.clone(), ..PassRequest::default() };
+            let next = PassRequest {
+                detail: request.detail.clone(),
+                ..PassRequest::default()
+            };
             std::mem::replace(&mut *request, next)
         };
         let readings = match &mut source {
@@ -268,7 +351,8 @@ mod tests {
     use super::*;
     use crate::base::units::Bytes;
 
-    /// Returns a sampler that finds no driver, readings of two GPUs at 7 ms, and the sampler's events.
+    /// Returns a sampler that finds no driver, readings of two GPUs at 7 ms, and the sampler's
+    /// events.
     fn two_gpus() -> (Sampler, Readings, mpsc::Receiver<AgentEvent>) {
         let options = AgentOptions {
             interval: Duration::from_secs(1),
@@ -285,24 +369,46 @@ mod tests {
             readings.gpus.push(gpu);
         }
         let (events, received) = mpsc::channel();
-        (Sampler::spawn(&options, readings.clone(), events).unwrap(), readings, received)
+        (
+            Sampler::spawn(&options, readings.clone(), events).unwrap(),
+            readings,
+            received,
+        )
     }
 
     fn hang(sampler: &mut Sampler, function: &'static str, subject: CallSubject, since: u64) {
-        sampler.worker.pretend(Call { function, subject }, Moment(since));
+        sampler
+            .worker
+            .pretend(Call { function, subject }, Moment(since));
     }
 
     #[test]
     fn a_gpu_that_hangs_keeps_its_readings_and_says_at_which_call() {
         let (mut sampler, mut readings, _received) = two_gpus();
-        hang(&mut sampler, "nvmlDeviceGetPowerUsage", CallSubject::Gpu(1), 10_000);
+        hang(
+            &mut sampler,
+            "nvmlDeviceGetPowerUsage",
+            CallSubject::Gpu(1),
+            10_000,
+        );
         assert!(!sampler.check(Moment(10_999), &mut readings).unwrap());
         assert!(sampler.check(Moment(11_000), &mut readings).unwrap());
-        let [well, hung] = readings.gpus.as_slice() else { panic!("{readings:?}") };
-        assert_eq!((&well.trouble, hung.load.memory_used, hung.load.at), (&None, Ok(Bytes(1)), Moment(7)));
+        let [well, hung] = readings.gpus.as_slice() else {
+            panic!("{readings:?}")
+        };
+        assert_eq!(
+            (&well.trouble, hung.load.memory_used, hung.load.at),
+            (&None, Ok(Bytes(1)), Moment(7))
+        );
         let trouble = hung.trouble.as_ref().unwrap();
-        assert_eq!((trouble.cause, trouble.since), (Cause::Hung, Moment(10_000)));
-        assert_eq!(trouble.call.as_ref().map(crate::base::text::Text::as_str), Some("nvmlDeviceGetPowerUsage"));
+        assert_eq!(
+            (trouble.cause, trouble.since),
+            (Cause::Hung, Moment(10_000))
+        );
+        assert_eq!(
+            trouble.call.as_ref().map(crate::base::text::Text::as_str),
+            Some("nvmlDeviceGetPowerUsage")
+        );
     }
 
     #[test]
@@ -314,11 +420,23 @@ mod tests {
             hang(&mut sampler, HANDLE, CallSubject::Gpu(0), since);
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
             sampler.forget_recovered(&readings);
-            causes.push(readings.gpus[0].trouble.as_ref().map(|trouble| (trouble.cause, trouble.since)));
+            causes.push(
+                readings.gpus[0]
+                    .trouble
+                    .as_ref()
+                    .map(|trouble| (trouble.cause, trouble.since)),
+            );
             assert_eq!(readings.gpus[1].trouble, None);
         }
         let since_first = |cause| Some((cause, Moment(20_000)));
-        assert_eq!(causes, [since_first(Cause::Starting), since_first(Cause::Starting), since_first(Cause::Hung)]);
+        assert_eq!(
+            causes,
+            [
+                since_first(Cause::Starting),
+                since_first(Cause::Starting),
+                since_first(Cause::Hung)
+            ]
+        );
     }
 
     #[test]
@@ -326,7 +444,13 @@ mod tests {
         let (mut sampler, mut readings, _received) = two_gpus();
         hang(&mut sampler, HANDLE, CallSubject::Gpu(0), 20_000);
         assert!(sampler.check(Moment(21_000), &mut readings).unwrap());
-        assert_eq!(readings.gpus[0].trouble.as_ref().map(|trouble| trouble.cause), Some(Cause::Hung));
+        assert_eq!(
+            readings.gpus[0]
+                .trouble
+                .as_ref()
+                .map(|trouble| trouble.cause),
+            Some(Cause::Hung)
+        );
     }
 
     #[test]
@@ -335,15 +459,43 @@ mod tests {
         let mut again = vec![];
         for round in 0..MOST_ABANDONED as u64 {
             let since = 100_000 * round;
-            hang(&mut sampler, "nvmlDeviceGetPowerUsage", CallSubject::Gpu(0), since);
+            hang(
+                &mut sampler,
+                "nvmlDeviceGetPowerUsage",
+                CallSubject::Gpu(0),
+                since,
+            );
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
             // The new thread finds no driver, and makes no further call.
             while !matches!(received.recv().unwrap(), AgentEvent::Sampled(..)) {}
-            again.push(sampler.unresponsive[0].0.again.map(|again| (again.0 - since - 1000) / 1000));
+            again.push(
+                sampler.unresponsive[0]
+                    .0
+                    .again
+                    .map(|again| (again.0 - since - 1000) / 1000),
+            );
         }
         // Once eight threads hang, the call is not made again.
-        assert_eq!(again, [Some(2), Some(4), Some(8), Some(16), Some(32), Some(60), Some(60), None]);
-        assert_eq!(readings.gpus[0].trouble.as_ref().map(|trouble| trouble.since), Some(Moment(0)));
+        assert_eq!(
+            again,
+            [
+                Some(2),
+                Some(4),
+                Some(8),
+                Some(16),
+                Some(32),
+                Some(60),
+                Some(60),
+                None
+            ]
+        );
+        assert_eq!(
+            readings.gpus[0]
+                .trouble
+                .as_ref()
+                .map(|trouble| trouble.since),
+            Some(Moment(0))
+        );
     }
 
     #[test]
@@ -352,7 +504,10 @@ mod tests {
         hang(&mut sampler, library::INIT, CallSubject::Driver, 0);
         assert!(!sampler.check(Moment(1999), &mut readings).unwrap());
         assert!(sampler.check(Moment(2000), &mut readings).unwrap());
-        assert_eq!(readings.driver.trouble.map(|trouble| trouble.cause), Some(Cause::Hung));
+        assert_eq!(
+            readings.driver.trouble.map(|trouble| trouble.cause),
+            Some(Cause::Hung)
+        );
         assert_eq!(sampler.unresponsive[0].0.again, None);
     }
 }

@@ -1,8 +1,8 @@
 //! A worker thread that can be abandoned when a call hangs.
 //!
-//! A call that blocks in the kernel cannot be cancelled. Instead, the [`Worker`] abandons the thread that made the call, and
-//! its owner may start another thread. The abandoned thread ends as soon as its call returns, and the owner receives
-//! [`Received::CameBack`].
+//! A call that blocks in the kernel cannot be cancelled. Instead, the [`Worker`] abandons the
+//! thread that made the call, and its owner may start another thread. The abandoned thread ends as
+//! soon as its call returns, and the owner receives [`Received::CameBack`].
 //!
 //! ```text
 //! owner   Worker ── requests ─────────────► WorkerThread   thread
@@ -48,7 +48,14 @@ where
         deliver: impl Fn(WorkerMessage<Output>) -> bool + Send + Sync + 'static,
     ) -> Self {
         let deliver = Arc::new(deliver);
-        Self { name, limit, deliver, generation: 0, thread: None, abandoned: BTreeMap::new() }
+        Self {
+            name,
+            limit,
+            deliver,
+            generation: 0,
+            thread: None,
+            abandoned: BTreeMap::new(),
+        }
     }
 
     pub(super) fn start(
@@ -64,7 +71,9 @@ where
             progress: progress.clone(),
             deliver: self.deliver.clone(),
         };
-        thread::Builder::new().name(self.name.to_owned()).spawn(move || run(thread))?;
+        thread::Builder::new()
+            .name(self.name.to_owned())
+            .spawn(move || run(thread))?;
         self.thread = Some((sender, progress));
         Ok(())
     }
@@ -79,9 +88,12 @@ where
         self.abandoned.len() >= MOST_ABANDONED
     }
 
-    /// Sends a request. Returns false when no thread runs, or when the thread has not yet received the request before.
+    /// Sends a request. Returns false when no thread runs, or when the thread has not yet received
+    /// the request before.
     pub(super) fn send(&mut self, request: Request) -> bool {
-        let Some((requests, _)) = &self.thread else { return false };
+        let Some((requests, _)) = &self.thread else {
+            return false;
+        };
         match requests.try_send(request) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => false,
@@ -103,7 +115,9 @@ where
     /// Abandons the thread if its task takes too long. Returns that task and when it began.
     pub(super) fn abandon_overdue(&mut self, now: Moment) -> Option<(Task, Moment)> {
         let mut state = self.thread.as_ref()?.1.lock();
-        let ProgressState::Busy(task, since) = *state else { return None };
+        let ProgressState::Busy(task, since) = *state else {
+            return None;
+        };
         if now < since.after((self.limit)(&task)) {
             return None;
         }
@@ -117,9 +131,14 @@ where
     /// Any thread of this worker, also an abandoned one, may have sent the message.
     pub(super) fn receive(&mut self, message: WorkerMessage<Output>) -> Received<Task, Output> {
         match message.output {
-            Some(output) if message.generation == self.generation && self.is_running() => Received::Output(output),
+            Some(output) if message.generation == self.generation && self.is_running() => {
+                Received::Output(output)
+            }
             Some(_) => Received::Late,
-            None => self.abandoned.remove(&message.generation).map_or(Received::Late, Received::CameBack),
+            None => self
+                .abandoned
+                .remove(&message.generation)
+                .map_or(Received::Late, Received::CameBack),
         }
     }
 
@@ -127,7 +146,10 @@ where
     pub(super) fn pretend(&mut self, task: Task, since: Moment) {
         if self.thread.is_none() {
             self.generation += 1;
-            self.thread = Some((mpsc::sync_channel(1).0, Arc::new(Progress(Mutex::new(ProgressState::Idle)))));
+            self.thread = Some((
+                mpsc::sync_channel(1).0,
+                Arc::new(Progress(Mutex::new(ProgressState::Idle))),
+            ));
         }
         self.thread.as_ref().unwrap().1.begin(task, since);
     }
@@ -207,29 +229,40 @@ impl<Output> WorkerMessage<Output> {
 }
 
 impl<Request, Task, Output> WorkerThread<Request, Task, Output> {
-    /// Delivers an output. Returns false when the thread should end: it was abandoned, or its owner is gone.
+    /// Delivers an output. Returns false when the thread should end: it was abandoned, or its owner
+    /// is gone.
     pub(super) fn deliver(&self, output: Output) -> bool {
         !self.progress.is_abandoned()
-            && (self.deliver)(WorkerMessage { generation: self.generation, output: Some(output) })
+            && (self.deliver)(WorkerMessage {
+                generation: self.generation,
+                output: Some(output),
+            })
     }
 }
 
 impl<Request, Task, Output> Drop for WorkerThread<Request, Task, Output> {
     fn drop(&mut self) {
         if self.progress.is_abandoned() {
-            (self.deliver)(WorkerMessage { generation: self.generation, output: None });
+            (self.deliver)(WorkerMessage {
+                generation: self.generation,
+                output: None,
+            });
         }
     }
 }
 
-/// Runs `call` on a thread of its own. Returns `None` when it takes longer than `limit`, or when no thread can be started.
+/// Runs `call` on a thread of its own. Returns `None` when it takes longer than `limit`, or when no
+/// thread can be started.
 pub(super) fn call_in_time<Output: Send + 'static>(
     name: &str,
     limit: Duration,
     call: impl FnOnce() -> Output + Send + 'static,
 ) -> Option<Output> {
     let (sender, output) = mpsc::sync_channel(1);
-    thread::Builder::new().name(name.to_owned()).spawn(move || sender.try_send(call())).ok()?;
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || sender.try_send(call()))
+        .ok()?;
     output.recv_timeout(limit).ok()
 }
 
@@ -239,7 +272,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(1);
 
-    /// A worker whose thread answers each number with its double, and hangs at 0 until `released` closes.
+    /// A worker whose thread answers each number with its double, and hangs at 0 until `released`
+    /// closes.
     struct Doubler {
         worker: Worker<u32, u32, u32>,
         messages: Receiver<WorkerMessage<u32>>,
@@ -248,7 +282,14 @@ mod tests {
     impl Doubler {
         fn new() -> Self {
             let (sender, messages) = mpsc::channel();
-            Self { worker: Worker::new("test", |_| LIMIT, move |message| sender.send(message).is_ok()), messages }
+            Self {
+                worker: Worker::new(
+                    "test",
+                    |_| LIMIT,
+                    move |message| sender.send(message).is_ok(),
+                ),
+                messages,
+            }
         }
 
         fn start(&mut self, began: mpsc::Sender<()>, released: Receiver<()>) {
@@ -295,13 +336,20 @@ mod tests {
         has_begun.recv().unwrap();
         assert_eq!(doubler.worker.deadline(), Some(Moment(2000)));
         assert_eq!(doubler.worker.abandon_overdue(Moment(1999)), None);
-        assert_eq!(doubler.worker.abandon_overdue(Moment(2000)), Some((0, Moment(1000))));
+        assert_eq!(
+            doubler.worker.abandon_overdue(Moment(2000)),
+            Some((0, Moment(1000)))
+        );
         assert!(!doubler.worker.is_running() && !doubler.worker.send(1));
         doubler.start(mpsc::channel().0, mpsc::channel().1);
         assert!(doubler.worker.send(3));
         assert_eq!(doubler.receive(), Received::Output(6));
         drop(release);
-        assert_eq!(doubler.receive(), Received::CameBack(0), "its output is not delivered");
+        assert_eq!(
+            doubler.receive(),
+            Received::CameBack(0),
+            "its output is not delivered"
+        );
     }
 
     #[test]
@@ -324,7 +372,10 @@ mod tests {
             doubler.worker.abandon_overdue(Moment(1000)).unwrap();
         }
         assert!(doubler.worker.is_exhausted());
-        let came_back = WorkerMessage { generation: 3, output: None };
+        let came_back = WorkerMessage {
+            generation: 3,
+            output: None,
+        };
         assert_eq!(doubler.worker.receive(came_back), Received::CameBack(3));
         assert!(!doubler.worker.is_exhausted());
     }
@@ -333,7 +384,12 @@ mod tests {
     fn a_call_that_takes_too_long_has_no_result() {
         let (release, released) = mpsc::channel::<()>();
         assert_eq!(call_in_time("test", LIMIT * 60, || 7), Some(7));
-        assert_eq!(call_in_time("test", Duration::from_millis(1), move || released.recv().is_err()), None);
+        assert_eq!(
+            call_in_time("test", Duration::from_millis(1), move || released
+                .recv()
+                .is_err()),
+            None
+        );
         drop(release);
     }
 }

@@ -1,6 +1,7 @@
 //! The graph of memory over time: the span that it shows, its cursor, and the scales of its panels.
 //!
-//! The graph follows the present until the user moves its cursor. Then it stands still until the user returns to now.
+//! The graph follows the present until the user moves its cursor. Then it stands still until the
+//! user returns to now.
 
 pub(super) mod export;
 pub(crate) mod panel;
@@ -54,7 +55,8 @@ impl LoadRows {
 pub(crate) struct GraphView {
     /// Whether the panel below the lists is open.
     pub(super) visibility: GraphVisibility,
-    /// The span of time that the user chose; `None` for [`DEFAULT_SPAN`]. A graph shows less until the history is as long.
+    /// The span of time that the user chose; `None` for [`DEFAULT_SPAN`]. A graph shows less until
+    /// the history is as long.
     pub chosen_span: Option<Duration>,
     /// Whether the scale shows only the amounts in use, instead of beginning at 0.
     pub(super) is_zoomed: bool,
@@ -81,7 +83,8 @@ pub(crate) struct StillGraph {
 impl GraphView {
     /// The span that the graph shows: the chosen one, or as much of it as the history has.
     pub(crate) fn span(&self, model: &HostModel) -> Duration {
-        self.still.map_or_else(|| self.longest_span().min(model.span()), |still| still.span)
+        self.still
+            .map_or_else(|| self.longest_span().min(model.span()), |still| still.span)
     }
 
     fn longest_span(&self) -> Duration {
@@ -99,57 +102,93 @@ impl GraphView {
     /// Moves the cursor this many steps into the past, or towards the present.
     pub(super) fn step_back(&mut self, steps: isize, host: HostKey, model: &HostModel) {
         let from = self.cursor().unwrap_or_else(|| model.now());
-        let distance = self.span(model) / CURSOR_STEPS * u32::try_from(steps.unsigned_abs()).unwrap_or(CURSOR_STEPS);
-        let to = if steps < 0 { from.after(distance) } else { Moment(from.0.saturating_sub(millis(distance))) };
+        let distance = self.span(model) / CURSOR_STEPS
+            * u32::try_from(steps.unsigned_abs()).unwrap_or(CURSOR_STEPS);
+        let to = if steps < 0 {
+            from.after(distance)
+        } else {
+            Moment(from.0.saturating_sub(millis(distance)))
+        };
         self.point(to, host, model);
     }
 
-    /// Puts the cursor on a moment. From then on the graph stands still, and moves only to keep the cursor visible. A
-    /// cursor at the present makes the graph follow the present.
+    /// Puts the cursor on a moment. From then on the graph stands still, and moves only to keep the
+    /// cursor visible. A cursor at the present makes the graph follow the present.
     pub(super) fn point(&mut self, at: Moment, host: HostKey, model: &HostModel) {
         let now = model.now();
-        let Some(began) = model.history().began() else { return };
+        let Some(began) = model.history().began() else {
+            return;
+        };
         if at >= now {
             return self.follow_present();
         }
-        let cursor = at.max(began).max(Moment(now.0.saturating_sub(millis(WEEK))));
+        let cursor = at
+            .max(began)
+            .max(Moment(now.0.saturating_sub(millis(WEEK))));
         let span = self.span(model);
         let end = match self.still.map_or(now, |still| still.end) {
             end if cursor >= end => cursor.after(span / 4).min(now),
             end if end.since(cursor) >= span => cursor.after(span * 3 / 4).min(now),
             end => end,
         };
-        self.still = Some(StillGraph { host, cursor, end, span });
+        self.still = Some(StillGraph {
+            host,
+            cursor,
+            end,
+            span,
+        });
     }
 
     /// Shows more time, or less, by this many steps.
     pub(super) fn zoom(&mut self, by: isize, model: &HostModel) {
         let before = self.span(model);
         let from = if by < 0 { before } else { self.longest_span() };
-        let place = ZOOMS.partition_point(|zoom| Duration::from_mins(*zoom) < from).min(ZOOMS.len() - 1);
+        let place = ZOOMS
+            .partition_point(|zoom| Duration::from_mins(*zoom) < from)
+            .min(ZOOMS.len() - 1);
         let span = Duration::from_mins(ZOOMS[place.saturating_add_signed(by).min(ZOOMS.len() - 1)]);
         // The moment under the cursor stays in its column; without a cursor, the right edge stays.
         if let Some(still) = &mut self.still {
             let behind = still.end.since(still.cursor).as_secs_f64() / before.as_secs_f64();
             still.span = span.min(model.span());
-            still.end = still.cursor.after(still.span.mul_f64(behind)).min(model.now());
+            still.end = still
+                .cursor
+                .after(still.span.mul_f64(behind))
+                .min(model.now());
         }
         self.chosen_span = Some(span);
     }
 
-    /// Lays out the graph of a subject. On a wide area, the graph of a process has that of its GPU beside it.
+    /// Lays out the graph of a subject. On a wide area, the graph of a process has that of its GPU
+    /// beside it.
     pub(super) fn panels(&self, model: &HostModel, subject: HostSubject, area: Area) -> Vec<Panel> {
         // The graph of a GPU with one process would be the same again.
         let is_shared = |gpu: &HostSubject| match &gpu.subject {
             GpuOrProcess::Gpu(uuid) => model.history().gpu_processes(uuid).len() > 1,
             GpuOrProcess::Process(_) => false,
         };
-        let beside = (area.width >= panel::TWO_GRAPHS).then(|| gpu_of(model, &subject)).flatten().filter(is_shared);
+        let beside = (area.width >= panel::TWO_GRAPHS)
+            .then(|| gpu_of(model, &subject))
+            .flatten()
+            .filter(is_shared);
         let half = area.width / 2;
         let places = match beside {
             Some(gpu) => vec![
-                (gpu, Area { width: half - 2, ..area }),
-                (subject, Area { x: area.x + half, width: area.width - half, ..area }),
+                (
+                    gpu,
+                    Area {
+                        width: half - 2,
+                        ..area
+                    },
+                ),
+                (
+                    subject,
+                    Area {
+                        x: area.x + half,
+                        width: area.width - half,
+                        ..area
+                    },
+                ),
             ],
             None => vec![(subject, area)],
         };
@@ -160,12 +199,14 @@ impl GraphView {
         panels.collect()
     }
 
-    /// Remembers the graphs on the screen. Returns to the present if the cursor is on the clock of another host,
-    /// or the clock of its host started again. `shown` is the host of the graph and its present.
+    /// Remembers the graphs on the screen. Returns to the present if the cursor is on the clock of
+    /// another host, or the clock of its host started again. `shown` is the host of the graph and
+    /// its present.
     pub(super) fn settle(&mut self, panels: Vec<Panel>, shown: Option<(HostKey, Moment)>) {
         self.shown = panels;
         if let Some((host, now)) = shown {
-            self.still.take_if(|still| still.host != host || still.cursor > now);
+            self.still
+                .take_if(|still| still.host != host || still.cursor > now);
         }
     }
 }
@@ -176,10 +217,18 @@ fn millis(span: Duration) -> u64 {
 
 /// The GPU on which a process holds, or held, the most memory; `None` if the subject is a GPU.
 fn gpu_of(model: &HostModel, subject: &HostSubject) -> Option<HostSubject> {
-    let GpuOrProcess::Process(id) = &subject.subject else { return None };
+    let GpuOrProcess::Process(id) = &subject.subject else {
+        return None;
+    };
     let parts = &model.history().process(*id)?.parts;
     let (gpu, _) = parts.iter().max_by_key(|(_, series)| series.latest())?;
-    Some(HostGpu { host: subject.host, gpu: gpu.clone() }.into())
+    Some(
+        HostGpu {
+            host: subject.host,
+            gpu: gpu.clone(),
+        }
+        .into(),
+    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The areas of the screen. The app needs them to find what was clicked and how long a page is; the view draws into them.
+//! The areas of the screen. The app needs them to find what was clicked and how long a page is; the
+//! view draws into them.
 
 use strum::VariantArray;
 
@@ -24,7 +25,12 @@ impl Area {
 
     /// The area with the frame around it.
     pub(crate) fn frame(self) -> Self {
-        Self { x: self.x - 2, y: self.y - 1, width: self.width + 4, height: self.height + 2 }
+        Self {
+            x: self.x - 2,
+            y: self.y - 1,
+            width: self.width + 4,
+            height: self.height + 2,
+        }
     }
 
     pub(crate) fn contains(self, x: u16, y: u16) -> bool {
@@ -39,7 +45,8 @@ pub(crate) struct Layout {
     pub host: Area,
     /// The list of GPUs, headings first, or their tiles.
     pub gpus: Area,
-    /// The rows of hosts from which no line has come, below the GPUs and in their frame. No rows otherwise.
+    /// The rows of hosts from which no line has come, below the GPUs and in their frame. No rows
+    /// otherwise.
     pub waiting_hosts: Area,
     /// `None` if each GPU has a row of the list.
     pub tiles: Option<TileGrid>,
@@ -47,7 +54,8 @@ pub(crate) struct Layout {
     pub processes: Area,
     /// Below the list of suspects: the reason for the process under the cursor. No rows otherwise.
     pub reason: Area,
-    /// The note that allocator stats are not known, below a list that has no room for the reasons. No rows otherwise.
+    /// The note that allocator stats are not known, below a list that has no room for the reasons.
+    /// No rows otherwise.
     pub unreadable: Area,
     pub graph: Area,
     /// The latest news. No rows while there are none, and on a small screen.
@@ -62,7 +70,9 @@ pub(crate) struct Layout {
 }
 
 /// How the screen shows the GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr,
+)]
 #[strum(serialize_all = "lowercase")]
 pub enum GpuView {
     /// As tiles where these leave enough room for the processes, else as rows.
@@ -99,11 +109,13 @@ pub(crate) struct TileGrid {
 impl TileGrid {
     /// The narrowest tile: frame, label, bar and figures.
     const NARROWEST: u16 = 30;
-    /// The fewest rows of a tile: memory, use, history and processes, and the frame. More rows are for the history.
+    /// The fewest rows of a tile: memory, use, history and processes, and the frame. More rows are
+    /// for the history.
     const LOWEST: u16 = 6;
     const HIGHEST: u16 = 10;
 
-    /// The number of columns, and of rows of tiles, for this many tiles; `None` if the screen is too narrow.
+    /// The number of columns, and of rows of tiles, for this many tiles; `None` if the screen is
+    /// too narrow.
     fn shape(width: u16, tiles: usize) -> Option<(u16, u16)> {
         let tiles = u16::try_from(tiles).ok().filter(|tiles| *tiles > 0)?;
         let most = (width / Self::NARROWEST).min(tiles);
@@ -114,14 +126,25 @@ impl TileGrid {
 
     /// The area of a tile. The tiles of a row share its width.
     pub(crate) fn tile(&self, at: usize) -> Area {
-        let (row, column) = (at / usize::from(self.columns), at % usize::from(self.columns));
-        let (row, column) = (u16::try_from(row).unwrap_or(u16::MAX), u16::try_from(column).unwrap_or(u16::MAX));
+        let (row, column) = (
+            at / usize::from(self.columns),
+            at % usize::from(self.columns),
+        );
+        let (row, column) = (
+            u16::try_from(row).unwrap_or(u16::MAX),
+            u16::try_from(column).unwrap_or(u16::MAX),
+        );
         let edge = |column: u16| {
             let width = u32::from(self.area.width) * u32::from(column) / u32::from(self.columns);
             self.area.x + u16::try_from(width).unwrap_or(u16::MAX)
         };
         let (x, end) = (edge(column), edge(column + 1));
-        Area { x, y: self.area.y + row * self.height, width: end - x, height: self.height }
+        Area {
+            x,
+            y: self.area.y + row * self.height,
+            width: end - x,
+            height: self.height,
+        }
     }
 }
 
@@ -131,7 +154,8 @@ pub(crate) const SMALLEST: (u16, u16) = (40, 10);
 /// The fewest rows of the list of processes beside a graph, headings included.
 const PROCESSES: u16 = 4;
 
-/// The rows that the list of processes keeps beside a graph that the user did not ask for, headings included.
+/// The rows that the list of processes keeps beside a graph that the user did not ask for, headings
+/// included.
 const FEWEST_BESIDE_GRAPH: u16 = 6;
 
 /// The rows of a graph: its head, its time axis, and enough between them to be readable.
@@ -146,31 +170,49 @@ impl Layout {
 
     /// The GPUs and the hosts below them.
     pub(crate) fn gpus_and_hosts(&self) -> Area {
-        Area { height: self.gpus.height + self.waiting_hosts.height, ..self.gpus }
+        Area {
+            height: self.gpus.height + self.waiting_hosts.height,
+            ..self.gpus
+        }
     }
 
-    /// The same layout with room for the reason below the list of suspects, if enough rows of the list remain.
+    /// The same layout with room for the reason below the list of suspects, if enough rows of the
+    /// list remain.
     pub(super) fn with_reason(mut self) -> Self {
-        let rows = if self.processes.width < 100 { Self::REASON } else { Self::REASON - 1 };
+        let rows = if self.processes.width < 100 {
+            Self::REASON
+        } else {
+            Self::REASON - 1
+        };
         if self.processes.height >= PROCESSES + rows {
             self.processes.height -= rows;
             let y = self.processes.y + self.processes.height;
-            self.reason = Area { y, height: rows, ..self.processes };
+            self.reason = Area {
+                y,
+                height: rows,
+                ..self.processes
+            };
         }
         self
     }
 
     /// Whether these sentences fit below this many processes, with a blank row between.
     pub(super) fn has_room_for(&self, sentences: &[String], processes: usize) -> bool {
-        processes + 2 + rows_of(sentences, self.processes.width.into()) <= usize::from(self.processes.height)
+        processes + 2 + rows_of(sentences, self.processes.width.into())
+            <= usize::from(self.processes.height)
     }
 
-    /// The same layout with a row for the note about allocator stats, if enough rows of the list remain.
+    /// The same layout with a row for the note about allocator stats, if enough rows of the list
+    /// remain.
     pub(super) fn with_unread(mut self) -> Self {
         if self.processes.height > 2 * PROCESSES {
             self.processes.height -= 1;
             let y = self.processes.y + self.processes.height;
-            self.unreadable = Area { y, height: 1, ..self.processes };
+            self.unreadable = Area {
+                y,
+                height: 1,
+                ..self.processes
+            };
         }
         self
     }
@@ -178,7 +220,10 @@ impl Layout {
 
 /// The rows of sentences on lines of this width. A tenth of each row counts as lost to word wrap.
 pub(super) fn rows_of(sentences: &[String], width: usize) -> usize {
-    sentences.iter().map(|sentence| sentence.len() / (width * 9 / 10).max(1) + 1).sum()
+    sentences
+        .iter()
+        .map(|sentence| sentence.len() / (width * 9 / 10).max(1) + 1)
+        .sum()
 }
 
 /// Whether the graph is open below the lists.
@@ -207,7 +252,8 @@ pub(crate) struct ScreenShape {
     pub read_hosts: usize,
     pub gpu_view: GpuView,
     pub graph: GraphVisibility,
-    /// The rows that the list of processes needs, heading and sentences below included. The graph may take the others.
+    /// The rows that the list of processes needs, heading and sentences below included. The graph
+    /// may take the others.
     pub processes: u16,
     /// The number of news.
     pub news: usize,
@@ -229,7 +275,12 @@ impl ScreenShape {
         let has_frames = width >= FRAMED.0 && height >= FRAMED.1;
         let mut top = 0;
         let mut take = |height: u16| {
-            let area = Area { x: 0, y: top, width, height };
+            let area = Area {
+                x: 0,
+                y: top,
+                width,
+                height,
+            };
             top += height;
             area
         };
@@ -237,29 +288,46 @@ impl ScreenShape {
         let timeline_rows = u16::from(self.timeline);
         let between = height - 1 - host_rows - timeline_rows;
         let news_lines = self.news_lines();
-        let news_rows = if has_frames && news_lines > 0 { news_lines + 2 } else { news_lines };
+        let news_rows = if has_frames && news_lines > 0 {
+            news_lines + 2
+        } else {
+            news_lines
+        };
         let lists = between - news_rows;
         let waiting_rows = self.waiting_rows(lists);
         let for_gpus = lists - waiting_rows;
         let shape = self.tiles(for_gpus);
-        let gpu_rows = shape.map_or_else(|| self.gpu_rows(for_gpus, has_frames), |(_, rows, height)| rows * height);
+        let gpu_rows = shape.map_or_else(
+            || self.gpu_rows(for_gpus, has_frames),
+            |(_, rows, height)| rows * height,
+        );
         let gpu_rows = gpu_rows + waiting_rows;
         let rest = lists - gpu_rows;
         // The frame around the list of processes.
         let free = if has_frames { rest - 2 } else { rest };
         let graph_rows = match self.graph {
             GraphVisibility::Hidden => 0,
-            GraphVisibility::Shown => free.saturating_sub(PROCESSES).min((free * 3 / 5).max(*GRAPH.start())),
+            GraphVisibility::Shown => free
+                .saturating_sub(PROCESSES)
+                .min((free * 3 / 5).max(*GRAPH.start())),
             GraphVisibility::WhenRoomy if free > 11 + GRAPH.start() => {
                 let unused = free.saturating_sub(self.processes.max(FEWEST_BESIDE_GRAPH));
                 (free - 11).min(free / 2).max(unused)
             }
             GraphVisibility::WhenRoomy => 0,
         };
-        let graph_rows = if graph_rows < 4 { 0 } else { graph_rows.min(*GRAPH.end()) };
+        let graph_rows = if graph_rows < 4 {
+            0
+        } else {
+            graph_rows.min(*GRAPH.end())
+        };
         let host = take(host_rows);
         let gpus = take(gpu_rows);
-        let tiles = shape.map(|(columns, _, height)| TileGrid { area: gpus, columns, height });
+        let tiles = shape.map(|(columns, _, height)| TileGrid {
+            area: gpus,
+            columns,
+            height,
+        });
         let processes = take(rest - graph_rows);
         let graph = take(graph_rows);
         let news = take(news_rows);
@@ -269,30 +337,47 @@ impl ScreenShape {
         let below = Area { height: 0, ..graph };
         let gpus = if tiles.is_some() { gpus } else { inside(gpus) };
         let waiting_rows = waiting_rows.min(gpus.height);
-        let gpus = Area { height: gpus.height - waiting_rows, ..gpus };
+        let gpus = Area {
+            height: gpus.height - waiting_rows,
+            ..gpus
+        };
         Some(Layout {
             host,
             gpus,
-            waiting_hosts: Area { y: gpus.y + gpus.height, height: waiting_rows, ..gpus },
+            waiting_hosts: Area {
+                y: gpus.y + gpus.height,
+                height: waiting_rows,
+                ..gpus
+            },
             tiles,
             processes: inside(processes),
             reason: below,
             unreadable: below,
             // The head of a graph is on its frame.
             graph: if has_frames {
-                Area { y: graph.y, height: graph.height.saturating_sub(1), ..graph.inside() }
+                Area {
+                    y: graph.y,
+                    height: graph.height.saturating_sub(1),
+                    ..graph.inside()
+                }
             } else {
                 graph
             },
             news: if news_rows > 0 { inside(news) } else { news },
             timeline,
             footer,
-            body: Area { x: 0, y: host_rows, width, height: between },
+            body: Area {
+                x: 0,
+                y: host_rows,
+                width,
+                height: between,
+            },
             has_frames,
         })
     }
 
-    /// The number of tiles beside each other and below each other, and the height of each; `None` for a list.
+    /// The number of tiles beside each other and below each other, and the height of each; `None`
+    /// for a list.
     fn tiles(self, between: u16) -> Option<(u16, u16, u16)> {
         let fair = between * 2 / 5;
         let most = match self.gpu_view {
@@ -318,7 +403,9 @@ impl ScreenShape {
 
     /// The rows of hosts from which no line has come: a quarter of the lists at most.
     fn waiting_rows(self, lists: u16) -> u16 {
-        u16::try_from(self.waiting_hosts).unwrap_or(u16::MAX).min((lists / 4).max(1))
+        u16::try_from(self.waiting_hosts)
+            .unwrap_or(u16::MAX)
+            .min((lists / 4).max(1))
     }
 
     /// The rows of the list of GPUs.
@@ -332,7 +419,11 @@ impl ScreenShape {
             gpus => u16::try_from(gpus).unwrap_or(u16::MAX).saturating_add(1),
         };
         let wanted = wanted.saturating_add(frame);
-        let graph = if self.graph == GraphVisibility::Shown { *GRAPH.start() } else { 0 };
+        let graph = if self.graph == GraphVisibility::Shown {
+            *GRAPH.start()
+        } else {
+            0
+        };
         if wanted <= between.saturating_sub(PROCESSES + frame + graph) {
             return wanted;
         }
@@ -365,60 +456,119 @@ mod tests {
     #[test]
     fn eighty_by_twenty_four_fits_eight_gpus_and_ten_processes() {
         let layout = screen(80, 24, 8).divide().unwrap();
-        assert_eq!((layout.gpus.height, layout.graph.height, layout.tiles), (9, 0, None));
+        assert_eq!(
+            (layout.gpus.height, layout.graph.height, layout.tiles),
+            (9, 0, None)
+        );
         assert!(layout.processes.height > 10, "{layout:?}");
     }
 
     #[test]
     fn eighty_by_twenty_four_fits_sixteen_gpus_and_more_scroll() {
         let heights = |gpus, news, graph| {
-            let shape = ScreenShape { news, is_serious: news > 0, graph, ..screen(80, 24, gpus) };
+            let shape = ScreenShape {
+                news,
+                is_serious: news > 0,
+                graph,
+                ..screen(80, 24, gpus)
+            };
             let layout = shape.divide().unwrap();
             [layout.gpus, layout.processes, layout.graph].map(|area| area.height)
         };
         assert_eq!(heights(16, 0, GraphVisibility::WhenRoomy), [17, 5, 0]);
         assert_eq!(heights(16, 1, GraphVisibility::WhenRoomy), [17, 4, 0]);
         assert_eq!(heights(32, 0, GraphVisibility::WhenRoomy), [10, 12, 0]);
-        assert_eq!(heights(16, 0, GraphVisibility::Shown), [10, 5, 7], "the user asked for a graph");
+        assert_eq!(
+            heights(16, 0, GraphVisibility::Shown),
+            [10, 5, 7],
+            "the user asked for a graph"
+        );
     }
 
     #[test]
     fn gpus_are_tiles_where_these_leave_room() {
-        let has_tiles = |width, height, gpus| screen(width, height, gpus).divide().unwrap().tiles.is_some();
+        let has_tiles = |width, height, gpus| {
+            screen(width, height, gpus)
+                .divide()
+                .unwrap()
+                .tiles
+                .is_some()
+        };
         assert!(has_tiles(80, 24, 1) && has_tiles(80, 24, 2) && !has_tiles(80, 24, 4));
         assert!(has_tiles(120, 40, 8) && !has_tiles(120, 40, 16) && has_tiles(200, 60, 16));
-        let chosen = |gpu_view| ScreenShape { gpu_view, ..screen(80, 24, 4) }.divide().unwrap().tiles.is_some();
+        let chosen = |gpu_view| {
+            ScreenShape {
+                gpu_view,
+                ..screen(80, 24, 4)
+            }
+            .divide()
+            .unwrap()
+            .tiles
+            .is_some()
+        };
         assert!(chosen(GpuView::Tiles) && !chosen(GpuView::Rows));
     }
 
     #[test]
     fn rows_that_no_process_needs_are_the_graph_s() {
-        let graph = |processes| ScreenShape { processes, ..screen(120, 60, 4) }.divide().unwrap().graph.height;
+        let graph = |processes| {
+            ScreenShape {
+                processes,
+                ..screen(120, 60, 4)
+            }
+            .divide()
+            .unwrap()
+            .graph
+            .height
+        };
         assert_eq!([6, 20, 60].map(graph), [27, 25, 22]);
     }
 
     #[test]
     fn tiles_fill_the_width_and_do_not_overlap() {
         for (width, gpus) in [(80, 1), (80, 2), (121, 8), (200, 7), (233, 16)] {
-            let layout = ScreenShape { gpu_view: GpuView::Tiles, ..screen(width, 60, gpus) }.divide().unwrap();
+            let layout = ScreenShape {
+                gpu_view: GpuView::Tiles,
+                ..screen(width, 60, gpus)
+            }
+            .divide()
+            .unwrap();
             let grid = layout.tiles.unwrap();
             let tiles: Vec<Area> = (0..gpus).map(|at| grid.tile(at)).collect();
             assert_eq!((tiles[0].x, tiles[0].y), (layout.gpus.x, layout.gpus.y));
             for two in tiles.windows(2) {
                 let is_beside = two[0].x + two[0].width == two[1].x && two[0].y == two[1].y;
-                let is_below = two[0].x + two[0].width == width && two[0].y + two[0].height == two[1].y;
+                let is_below =
+                    two[0].x + two[0].width == width && two[0].y + two[0].height == two[1].y;
                 assert!(is_beside || is_below, "{two:?}");
             }
-            assert!(tiles.iter().all(|tile| tile.width >= 30 && tile.y + tile.height <= layout.processes.y));
+            assert!(
+                tiles
+                    .iter()
+                    .all(|tile| tile.width >= 30 && tile.y + tile.height <= layout.processes.y)
+            );
         }
     }
 
     #[test]
     fn the_areas_fill_a_screen_of_any_size_and_do_not_overlap() {
-        for graph in [GraphVisibility::WhenRoomy, GraphVisibility::Shown, GraphVisibility::Hidden] {
+        for graph in [
+            GraphVisibility::WhenRoomy,
+            GraphVisibility::Shown,
+            GraphVisibility::Hidden,
+        ] {
             for gpu_view in GpuView::VARIANTS.iter().copied() {
                 for (width, height) in (SMALLEST.0..200).step_by(7).zip(SMALLEST.1..120) {
-                    for (gpus, waiting_hosts) in [(0, 0), (1, 0), (8, 0), (16, 3), (100, 1), (0, 1), (0, 40), (2, 40)] {
+                    for (gpus, waiting_hosts) in [
+                        (0, 0),
+                        (1, 0),
+                        (8, 0),
+                        (16, 3),
+                        (100, 1),
+                        (0, 1),
+                        (0, 40),
+                        (2, 40),
+                    ] {
                         let host = (width + height) % 2 == 0;
                         let news = usize::from(width) % 6;
                         let is_serious = width % 2 == 0;
@@ -442,18 +592,42 @@ mod tests {
                         .unwrap();
                         let around = |area: Area| if it.has_frames { area.frame() } else { area };
                         let graph = Area {
-                            height: it.graph.height + u16::from(it.has_frames && it.graph.height > 0),
+                            height: it.graph.height
+                                + u16::from(it.has_frames && it.graph.height > 0),
                             ..it.graph
                         };
                         assert!(it.waiting_hosts.height > 0 || waiting_hosts == 0, "{it:?}");
                         let gpus = it.gpus_and_hosts();
-                        let gpus = if it.tiles.is_some() { gpus } else { around(gpus) };
-                        let news = if it.news.height > 0 { around(it.news) } else { it.news };
-                        let parts = [it.host, gpus, around(it.processes), graph, news, it.timeline, it.footer];
-                        assert_eq!(parts.iter().map(|part| part.height).sum::<u16>(), height, "{it:?}");
+                        let gpus = if it.tiles.is_some() {
+                            gpus
+                        } else {
+                            around(gpus)
+                        };
+                        let news = if it.news.height > 0 {
+                            around(it.news)
+                        } else {
+                            it.news
+                        };
+                        let parts = [
+                            it.host,
+                            gpus,
+                            around(it.processes),
+                            graph,
+                            news,
+                            it.timeline,
+                            it.footer,
+                        ];
+                        assert_eq!(
+                            parts.iter().map(|part| part.height).sum::<u16>(),
+                            height,
+                            "{it:?}"
+                        );
                         assert!(it.processes.height >= 2, "{it:?}");
                         let below = |a: &Area, b: &Area| a.y + a.height == b.y;
-                        assert!(parts.windows(2).all(|two| below(&two[0], &two[1])), "{it:?}");
+                        assert!(
+                            parts.windows(2).all(|two| below(&two[0], &two[1])),
+                            "{it:?}"
+                        );
                     }
                 }
             }
@@ -463,12 +637,26 @@ mod tests {
     #[test]
     fn news_have_more_lines_on_a_larger_screen() {
         let lines = |height, is_serious| {
-            let news = ScreenShape { news: 9, is_serious, ..screen(120, height, 1) }.divide().unwrap().news;
+            let news = ScreenShape {
+                news: 9,
+                is_serious,
+                ..screen(120, height, 1)
+            }
+            .divide()
+            .unwrap()
+            .news;
             news.height
         };
-        assert_eq!([24, 30, 44, 45].map(|height| lines(height, false)), [0, 2, 2, 4]);
+        assert_eq!(
+            [24, 30, 44, 45].map(|height| lines(height, false)),
+            [0, 2, 2, 4]
+        );
         assert_eq!([19, 24, 30].map(|height| lines(height, true)), [0, 1, 2]);
-        assert_eq!(screen(120, 60, 1).divide().unwrap().news.height, 0, "there are none");
+        assert_eq!(
+            screen(120, 60, 1).divide().unwrap().news.height,
+            0,
+            "there are none"
+        );
     }
 
     #[test]

@@ -16,7 +16,9 @@ use crate::app::keys::probe_task::AskedTask;
 use crate::app::lists::list_view::first_row;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
-use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict, TensorLayer};
+use crate::model::{
+    Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict, TensorLayer,
+};
 use crate::output::labels::{self, elapsed, state_in_words, use_in_words};
 use crate::output::text_wrap::wrap_and_cut;
 use crate::protocol::host_key::HostKey;
@@ -55,7 +57,8 @@ pub(crate) enum PageTopic {
 pub(crate) struct ProcessTopic {
     pub(super) host: HostKey,
     pub(super) process: Process,
-    /// The result of the inspection, or the reason why there is none; `None` until the agent answers.
+    /// The result of the inspection, or the reason why there is none; `None` until the agent
+    /// answers.
     pub(super) inspection: Option<Result<Box<Inspection>, Text>>,
     /// The task that the user last asked of the probe.
     pub(super) asked: Option<AskedTask>,
@@ -65,11 +68,20 @@ pub(crate) struct ProcessTopic {
 
 impl ProcessTopic {
     pub(super) fn new(host: HostKey, process: Process) -> Self {
-        Self { host, process, inspection: None, asked: None, shows_task: false }
+        Self {
+            host,
+            process,
+            inspection: None,
+            asked: None,
+            shows_task: false,
+        }
     }
 
     pub(super) fn id(&self) -> HostProcess {
-        HostProcess { host: self.host, process: self.process.id }
+        HostProcess {
+            host: self.host,
+            process: self.process.id,
+        }
     }
 }
 
@@ -86,7 +98,13 @@ pub(crate) struct Page {
 
 impl Page {
     pub(super) fn new(topic: PageTopic) -> Self {
-        Self { topic, lines: Vec::new(), top: 0, search: Input::default(), is_typing: false }
+        Self {
+            topic,
+            lines: Vec::new(),
+            top: 0,
+            search: Input::default(),
+            is_typing: false,
+        }
     }
 
     /// Whether the page can show only the lines with some words.
@@ -96,8 +114,14 @@ impl Page {
 
     /// Whether the page is that of a process with a report of the probe.
     pub(super) fn has_probe(&self) -> bool {
-        let PageTopic::Process(topic) = &self.topic else { return false };
-        topic.process.probe.as_ref().is_some_and(|probe| probe.report.is_some())
+        let PageTopic::Process(topic) = &self.topic else {
+            return false;
+        };
+        topic
+            .process
+            .probe
+            .as_ref()
+            .is_some_and(|probe| probe.report.is_some())
     }
 
     /// Whether a task of the probe waits for a confirmation.
@@ -106,11 +130,19 @@ impl Page {
     }
 
     pub(super) fn news(&self) -> Option<&NewsList> {
-        if let PageTopic::News(list) = &self.topic { Some(list) } else { None }
+        if let PageTopic::News(list) = &self.topic {
+            Some(list)
+        } else {
+            None
+        }
     }
 
     pub(super) fn news_mut(&mut self) -> Option<&mut NewsList> {
-        if let PageTopic::News(list) = &mut self.topic { Some(list) } else { None }
+        if let PageTopic::News(list) = &mut self.topic {
+            Some(list)
+        } else {
+            None
+        }
     }
 
     /// Whether the words of the search are being typed.
@@ -155,19 +187,32 @@ impl Page {
 
     /// Writes the lines for the latest data and for a screen of this size.
     pub(super) fn fit(&mut self, fleet: &Fleet, (width, height): (u16, u16), is_recording: bool) {
-        let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
+        let mut writer = Writer {
+            width: usize::from(width).saturating_sub(LABEL + 4).max(8),
+            lines: Vec::new(),
+        };
         match &mut self.topic {
-            PageTopic::Help => writer.lines = help::lines(writer.width, self.search.value(), is_recording),
+            PageTopic::Help => {
+                writer.lines = help::lines(writer.width, self.search.value(), is_recording);
+            }
             PageTopic::News(list) => {
                 let cursor = list.write(&mut writer, fleet, self.search.value());
-                self.top = first_row(self.top, cursor, writer.lines.len(), height.saturating_sub(1));
+                self.top = first_row(
+                    self.top,
+                    cursor,
+                    writer.lines.len(),
+                    height.saturating_sub(1),
+                );
             }
             PageTopic::Gpu(HostGpu { host, gpu }, _) => {
                 let model = fleet.host(*host);
                 match model.and_then(|model| Some((model, model.latest()?.gpu(gpu)?))) {
                     Some((model, gpu)) => {
-                        let without_detail =
-                            if is_recording { "not in this recording" } else { "asking the driver…" };
+                        let without_detail = if is_recording {
+                            "not in this recording"
+                        } else {
+                            "asking the driver…"
+                        };
                         gpu::describe(&mut writer, model, gpu, without_detail);
                     }
                     None => writer.head("This GPU is gone from the list."),
@@ -198,7 +243,10 @@ impl Page {
             PageTopic::Process(topic) => Some(topic.host),
         };
         if let Some(host) = host.filter(|host| fleet.must_be_named(*host)) {
-            writer.lines.insert(0, PageLine::Field("host".to_owned(), fleet.both_names(host)));
+            writer.lines.insert(
+                0,
+                PageLine::Field("host".to_owned(), fleet.both_names(host)),
+            );
         }
         self.lines = writer.lines;
         if let PageTopic::Process(topic) = &mut self.topic
@@ -207,7 +255,11 @@ impl Page {
         {
             self.top = head;
         }
-        self.top = self.top.min(self.lines.len().saturating_sub(usize::from(height.saturating_sub(2))));
+        self.top = self.top.min(
+            self.lines
+                .len()
+                .saturating_sub(usize::from(height.saturating_sub(2))),
+        );
     }
 }
 
@@ -225,16 +277,21 @@ impl Writer {
         self.hanging(label, text, 0);
     }
 
-    /// Writes a field whose further lines are indented by this many columns. A word that no line has room for is cut.
+    /// Writes a field whose further lines are indented by this many columns. A word that no line
+    /// has room for is cut.
     fn hanging(&mut self, label: &str, text: impl Display, indent: usize) {
         // On a narrow screen the indent would leave room for only a word or two.
         let indent = if indent + 24 > self.width { 0 } else { indent };
         let mut label = label.to_owned();
-        for (number, mut line) in wrap_and_cut(&text.to_string(), self.width, indent).into_iter().enumerate() {
+        for (number, mut line) in wrap_and_cut(&text.to_string(), self.width, indent)
+            .into_iter()
+            .enumerate()
+        {
             if number > 0 {
                 line.insert_str(0, &" ".repeat(indent));
             }
-            self.lines.push(PageLine::Field(std::mem::take(&mut label), line));
+            self.lines
+                .push(PageLine::Field(std::mem::take(&mut label), line));
         }
     }
 
@@ -242,9 +299,12 @@ impl Writer {
         self.field(label, labels::word(reading));
     }
 
-    /// Writes one line for each part, or `none`. `None` stands for parts that this user may not read.
+    /// Writes one line for each part, or `none`. `None` stands for parts that this user may not
+    /// read.
     fn list<T: Display>(&mut self, label: &str, parts: Option<impl IntoIterator<Item = T>>) {
-        let Some(parts) = parts else { return self.field(label, "may not be read by this user") };
+        let Some(parts) = parts else {
+            return self.field(label, "may not be read by this user");
+        };
         let mut label = label;
         for part in parts {
             self.field(std::mem::take(&mut label), part);
@@ -272,7 +332,10 @@ fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic
                 "the process is real; its user, GPU, PyTorch and the time before its start belong to --demo",
             );
         }
-        writer.reading("started", elapsed(snapshot, process).map(|elapsed| format!("{} ago", Elapsed(elapsed))));
+        writer.reading(
+            "started",
+            elapsed(snapshot, process).map(|elapsed| format!("{} ago", Elapsed(elapsed))),
+        );
         if snapshot.process(process.id).is_none() {
             writer.field("ended", last_seen(model, process.id));
         }
@@ -285,46 +348,84 @@ fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic
             Identity::Unverified if process.load.state == Err(Missing::Gone) => {
                 "none: no process here has this PID; it has ended, and the driver still lists it"
             }
-            Identity::Unverified => "not verified: NVML may mean a process of another PID namespace",
+            Identity::Unverified => {
+                "not verified: NVML may mean a process of another PID namespace"
+            }
         },
     );
     if let Some(verdict) = model.verdict(process.id) {
-        let grows = model.growth(&GpuOrProcess::Process(process.id)).map(|growth| growth.verdict());
-        let text = match grows.filter(|grows| *grows >= LeakVerdict::Suspect && !verdict.is_suspect()) {
-            // The first word is the one that the list shows. The growth is described below.
-            Some(grows) => format!("{}: see growth; besides, {}", grows.word(), verdict.sentence()),
-            None => format!("{}: {}", verdict.word(), verdict.sentence()),
-        };
+        let grows = model
+            .growth(&GpuOrProcess::Process(process.id))
+            .map(|growth| growth.verdict());
+        let text =
+            match grows.filter(|grows| *grows >= LeakVerdict::Suspect && !verdict.is_suspect()) {
+                // The first word is the one that the list shows. The growth is described below.
+                Some(grows) => format!(
+                    "{}: see growth; besides, {}",
+                    grows.word(),
+                    verdict.sentence()
+                ),
+                None => format!("{}: {}", verdict.word(), verdict.sentence()),
+            };
         writer.field("verdict", text);
     }
     // Growth is what most readers look for, so it is on the first screenful even of a small screen.
     describe_growth(writer, model, &GpuOrProcess::Process(process.id));
     probe::leaks_in_short(writer, process);
     if let Some(job) = model.job(process.id).filter(|job| job.members.len() > 1) {
-        let root = job.root.map_or_else(|| "its root has ended".to_owned(), |root| format!("root {}", root.pid));
-        writer.field("job", format!("{}, {} processes, {root} (in the panel of F9: Tab)", job.name, job.members.len()));
+        let root = job.root.map_or_else(
+            || "its root has ended".to_owned(),
+            |root| format!("root {}", root.pid),
+        );
+        writer.field(
+            "job",
+            format!(
+                "{}, {} processes, {root} (in the panel of F9: Tab)",
+                job.name,
+                job.members.len()
+            ),
+        );
     }
     if let Ok(origin) = &facts.origin {
         writer.field("origin", origin);
     }
     // An ended process that was opened from the news has no readings.
-    if model.latest().is_none_or(|snapshot| snapshot.process(process.id).is_some()) || process.load.threads.is_ok() {
-        writer.reading("state", process.load.state.map(|state| state_in_words(process, state)));
+    if model
+        .latest()
+        .is_none_or(|snapshot| snapshot.process(process.id).is_some())
+        || process.load.threads.is_ok()
+    {
+        writer.reading(
+            "state",
+            process
+                .load
+                .state
+                .map(|state| state_in_words(process, state)),
+        );
         writer.reading("threads", process.load.threads);
         writer.reading("CPU", process.load.cpu);
         writer.reading("host memory", process.load.rss);
     }
-    if let (Some(snapshot), Some(process_total)) = (model.latest(), model.process_total(process.id)) {
+    if let (Some(snapshot), Some(process_total)) = (model.latest(), model.process_total(process.id))
+    {
         for gpu in process_total.gpus.iter().map(|at| &snapshot.gpus[*at]) {
-            let Some(gpu_process) = gpu.processes.iter().find(|gpu_process| gpu_process.process == process.id) else {
+            let Some(gpu_process) = gpu
+                .processes
+                .iter()
+                .find(|gpu_process| gpu_process.process == process.id)
+            else {
                 continue;
             };
             let memory = match gpu_process.memory {
                 Ok(memory) => memory.to_string(),
-                Err(Missing::Unsupported) => "N/A (the driver does not say what one process holds)".to_owned(),
+                Err(Missing::Unsupported) => {
+                    "N/A (the driver does not say what one process holds)".to_owned()
+                }
                 Err(why) => why.to_string(),
             };
-            let sm = gpu_process.sm.map_or_else(|why| why.to_string(), |sm| sm.to_string());
+            let sm = gpu_process
+                .sm
+                .map_or_else(|why| why.to_string(), |sm| sm.to_string());
             writer.field(
                 &format!("on GPU {}", labels::gpu_label(gpu)),
                 format!("{memory}, SM {sm}, {}", use_in_words(gpu_process.usage)),
@@ -336,25 +437,37 @@ fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic
     if let Some(series) = model.series(&GpuOrProcess::Process(process.id))
         && let (Some(first), Some(peak)) = (series.baseline(), series.peak)
     {
-        writer.field("memory", format!("{first} when first seen, {peak} at its peak since"));
+        writer.field(
+            "memory",
+            format!("{first} when first seen, {peak} at its peak since"),
+        );
     }
 }
 
 /// Says when a process ended, or left its GPUs, and the memory that it held.
 fn last_seen(model: &HostModel, process: ProcessId) -> String {
     let known = model.history().process(process);
-    let ago = known.and_then(|known| known.gone).map(|gone| format!("{} ago, ", Elapsed(model.now().since(gone))));
-    let held = known.and_then(|known| known.memory()?.latest()).map(|held| format!("held {held}; "));
+    let ago = known
+        .and_then(|known| known.gone)
+        .map(|gone| format!("{} ago, ", Elapsed(model.now().since(gone))));
+    let held = known
+        .and_then(|known| known.memory()?.latest())
+        .map(|held| format!("held {held}; "));
     let [ago, held] = [ago, held].map(|part| part.unwrap_or_else(String::new));
     format!("{ago}{held}the facts here are the last that were read")
 }
 
 fn describe_growth(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {
-    let Some(growth) = model.leak_detector(subject) else { return };
+    let Some(growth) = model.leak_detector(subject) else {
+        return;
+    };
     if let Some(growing) = model.growth(subject) {
         writer.field("growth", growing.sentence());
     }
-    let grows = model.growing().iter().find(|growing| growing.subject == *subject);
+    let grows = model
+        .growing()
+        .iter()
+        .find(|growing| growing.subject == *subject);
     if let Some(full) = grows.and_then(|growing| labels::growth::full_within(model, growing)) {
         writer.field("full", full.trim_start_matches("full "));
     }
@@ -362,7 +475,10 @@ fn describe_growth(writer: &mut Writer, model: &HostModel, subject: &GpuOrProces
         writer.field("", "seems to load a model: no alert yet");
     }
     if let Some((at, fall)) = growth.last_drop() {
-        writer.field("fell", format!("{fall}, {} ago", Elapsed(model.now().since(at))));
+        writer.field(
+            "fell",
+            format!("{fall}, {} ago", Elapsed(model.now().since(at))),
+        );
     }
 }
 
@@ -375,7 +491,10 @@ fn advise(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {
     writer.head("What to try, the most likely first: memory alone cannot tell which it is");
     for (number, advice) in (1..).zip(&advice) {
         writer.field(&format!("{number}."), advice.title());
-        advice.paragraphs().iter().for_each(|paragraph| writer.field("", paragraph));
+        advice
+            .paragraphs()
+            .iter()
+            .for_each(|paragraph| writer.field("", paragraph));
     }
     writer.head("And besides");
 }
@@ -384,19 +503,41 @@ fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
     if let Some(trouble) = &inspection.trouble {
         writer.field("not all", trouble);
     }
-    writer.list("parents", Some(inspection.ancestors.iter().map(|(pid, comm)| format!("{pid} {comm}"))));
+    writer.list(
+        "parents",
+        Some(
+            inspection
+                .ancestors
+                .iter()
+                .map(|(pid, comm)| format!("{pid} {comm}")),
+        ),
+    );
     writer.list("program", inspection.exe.as_ref().map(|exe| [exe]));
     writer.list("directory", inspection.cwd.as_ref().map(|cwd| [cwd]));
-    writer.list("control group", inspection.cgroup.as_ref().map(|cgroup| [cgroup]));
+    writer.list(
+        "control group",
+        inspection.cgroup.as_ref().map(|cgroup| [cgroup]),
+    );
     writer.list("PSS", inspection.pss.map(|pss| [pss]));
     let limits = inspection.limits.as_ref();
     writer.list(
         "limits",
-        limits.map(|limits| limits.iter().map(|(name, soft, hard)| format!("{name}: {soft} (hard {hard})"))),
+        limits.map(|limits| {
+            limits
+                .iter()
+                .map(|(name, soft, hard)| format!("{name}: {soft} (hard {hard})"))
+        }),
     );
     writer.list("environment", inspection.environment.as_ref());
     let files = inspection.files.as_ref();
-    writer.list("open files", files.map(|files| files.iter().map(|(number, path)| format!("{number} {path}"))));
+    writer.list(
+        "open files",
+        files.map(|files| {
+            files
+                .iter()
+                .map(|(number, path)| format!("{number} {path}"))
+        }),
+    );
 }
 
 #[cfg(test)]
@@ -410,17 +551,29 @@ mod tests {
         let sentence = "LEAK: +30 MiB/min for 12 min (38 new highs, 1 expected by chance); out of memory in 3 h 10 min \
             (2 h 50 to 3 h 40)";
         for width in 14..=sentence.len() {
-            let mut writer = Writer { width, lines: Vec::new() };
+            let mut writer = Writer {
+                width,
+                lines: Vec::new(),
+            };
             writer.field("memory", sentence);
             let lines: Vec<&str> = writer
                 .lines
                 .iter()
-                .map(|line| if let PageLine::Field(_, text) = line { text.as_str() } else { "" })
+                .map(|line| {
+                    if let PageLine::Field(_, text) = line {
+                        text.as_str()
+                    } else {
+                        ""
+                    }
+                })
                 .collect();
             assert_eq!(lines.join(" "), sentence);
             for pair in lines.windows(2) {
                 let begins = pair[1].split([' ', ',', '/']).next().unwrap_or("");
-                assert!(!["MiB", "s", "min", "h", "10", "50", "40)"].contains(&begins), "{lines:?}");
+                assert!(
+                    !["MiB", "s", "min", "h", "10", "50", "40)"].contains(&begins),
+                    "{lines:?}"
+                );
                 assert!(pair[0].width() <= width, "{lines:?}");
             }
         }

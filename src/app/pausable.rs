@@ -15,7 +15,10 @@ pub(crate) struct Pausable {
 
 impl Pausable {
     pub(super) fn new(fleet: Fleet) -> Self {
-        Self { shown: fleet, live: None }
+        Self {
+            shown: fleet,
+            live: None,
+        }
     }
 
     pub(super) fn shown(&self) -> &Fleet {
@@ -27,7 +30,9 @@ impl Pausable {
     }
 
     pub(super) fn live_mut(&mut self) -> &mut Fleet {
-        self.live.as_mut().map_or(&mut self.shown, |(fleet, _)| fleet)
+        self.live
+            .as_mut()
+            .map_or(&mut self.shown, |(fleet, _)| fleet)
     }
 
     /// The time since the pause began; `None` while the screen is live.
@@ -35,8 +40,8 @@ impl Pausable {
         self.live.as_ref().map(|(_, paused)| paused.duration())
     }
 
-    /// Lets viewer time pass for the live fleet, except in a replay, where no host is silent. The paused screen stands
-    /// still.
+    /// Lets viewer time pass for the live fleet, except in a replay, where no host is silent. The
+    /// paused screen stands still.
     pub(super) fn pass(&mut self, elapsed: ViewerTime, is_recording: bool) {
         if !is_recording {
             self.live_mut().pass(elapsed);

@@ -1,8 +1,9 @@
-//! The settings of the screen and the text of each value. The files and flags that hold these texts are known
-//! elsewhere.
+//! The settings of the screen and the text of each value. The files and flags that hold these texts
+//! are known elsewhere.
 //!
-//! A new setting is a line of `settings!`, and a field each in [`App::apply_settings`], [`App::settings`] and where
-//! flags become settings in `config.rs`. The compiler asks for the last three.
+//! A new setting is a line of `settings!`, and a field each in [`App::apply_settings`],
+//! [`App::settings`] and where flags become settings in `config.rs`. The compiler asks for the last
+//! three.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +18,9 @@ use crate::app::lists::list_view::Grouping;
 use crate::app::lists::process_columns::{ProcessColumn, Sort};
 use crate::protocol::agent_options::Interval;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr,
+)]
 #[strum(serialize_all = "lowercase")]
 pub enum ThemeName {
     /// The terminal's own sixteen colours.
@@ -34,8 +37,13 @@ impl ThemeName {
     /// The next theme, or the one before; after the last comes the first.
     #[must_use]
     pub fn step(self, by: isize) -> Self {
-        let at = Self::VARIANTS.iter().position(|theme| *theme == self).unwrap_or(0);
-        Self::VARIANTS[(at.cast_signed() + by).rem_euclid(Self::VARIANTS.len().cast_signed()).cast_unsigned()]
+        let at = Self::VARIANTS
+            .iter()
+            .position(|theme| *theme == self)
+            .unwrap_or(0);
+        Self::VARIANTS[(at.cast_signed() + by)
+            .rem_euclid(Self::VARIANTS.len().cast_signed())
+            .cast_unsigned()]
     }
 }
 
@@ -48,7 +56,10 @@ impl FromStr for ThemeName {
 }
 
 fn parse_name<T: VariantArray + Copy + fmt::Display>(name: &str, what: &str) -> Result<T, String> {
-    let found = T::VARIANTS.iter().copied().find(|value| value.to_string() == name);
+    let found = T::VARIANTS
+        .iter()
+        .copied()
+        .find(|value| value.to_string() == name);
     found.ok_or_else(|| {
         let known: Vec<String> = T::VARIANTS.iter().map(ToString::to_string).collect();
         format!("`{name}` is no {what}; there are {}", known.join(", "))
@@ -79,8 +90,8 @@ pub(crate) enum SettingForm {
     Flag,
 }
 
-/// Declares [`Settings`]. Each line is one setting: its key in `config.toml`, its type, and its form in the file. The type's
-/// `Display` and `FromStr` convert the value to and from text.
+/// Declares [`Settings`]. Each line is one setting: its key in `config.toml`, its type, and its
+/// form in the file. The type's `Display` and `FromStr` convert the value to and from text.
 macro_rules! settings {
     ($( $(#[doc = $doc:literal])* $name:ident: $type:ty = $form:ident, )+) => {
         /// The settings that the user set; `None` for those that were not set.
@@ -162,18 +173,35 @@ impl Settings {
         let quoted = |text: &str| format!("\"{text}\"");
         let written = |form, text: String| match form {
             SettingForm::Text => quoted(&text),
-            SettingForm::List => format!("[{}]", text.split(',').map(quoted).collect::<Vec<_>>().join(", ")),
+            SettingForm::List => format!(
+                "[{}]",
+                text.split(',').map(quoted).collect::<Vec<_>>().join(", ")
+            ),
             SettingForm::Flag => text,
         };
-        self.entries().into_iter().map(|(key, form, text)| (key, written(form, text))).collect()
+        self.entries()
+            .into_iter()
+            .map(|(key, form, text)| (key, written(form, text)))
+            .collect()
     }
 }
 
 impl App {
     pub(crate) fn apply_settings(&mut self, settings: Settings) {
-        let Settings { theme, interval, columns, gpu_columns, gpu_view, sort, group, mine, host } = settings;
+        let Settings {
+            theme,
+            interval,
+            columns,
+            gpu_columns,
+            gpu_view,
+            sort,
+            group,
+            mine,
+            host,
+        } = settings;
         self.theme = theme.unwrap_or(self.theme);
-        self.options.interval = interval.map_or(self.options.interval, |Interval(interval)| interval);
+        self.options.interval =
+            interval.map_or(self.options.interval, |Interval(interval)| interval);
         self.processes.columns = columns.or(self.processes.columns.take());
         self.gpus.columns = gpu_columns.or(self.gpus.columns.take());
         self.gpus.view = gpu_view.unwrap_or(self.gpus.view);

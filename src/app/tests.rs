@@ -27,9 +27,16 @@ struct Story {
 
 fn story(host: Snapshot) -> Story {
     let app = App::new(AppOptions::default());
-    let mut story = Story { app, host: host.clone(), asked: Vec::new() };
+    let mut story = Story {
+        app,
+        host: host.clone(),
+        asked: Vec::new(),
+    };
     story.event(Event::Resized(80, 24));
-    story.event(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
+    story.event(Event::Line(
+        HostKey::FIRST,
+        Box::new(Line::Full(Box::new(host))),
+    ));
     story
 }
 
@@ -49,7 +56,10 @@ impl Story {
                 "Tab" => KeyCode::Tab,
                 "End" => KeyCode::End,
                 "^R" => {
-                    self.event(Event::Key(KeyEvent::new(KeyCode::Char('r'), KeyModifiers::CONTROL)));
+                    self.event(Event::Key(KeyEvent::new(
+                        KeyCode::Char('r'),
+                        KeyModifiers::CONTROL,
+                    )));
                     continue;
                 }
                 "F9" => KeyCode::F(9),
@@ -70,7 +80,10 @@ impl Story {
     /// Sends the snapshot of the next pass, with `change` applied.
     fn pass(mut self, change: impl FnOnce(Snapshot) -> Snapshot) -> Self {
         let next = change(self.host.later(1));
-        self.event(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(next.clone())))));
+        self.event(Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(next.clone()))),
+        ));
         self.host = next;
         self
     }
@@ -80,7 +93,10 @@ impl Story {
     }
 
     fn hears(mut self, pid: u32, outcome: Outcome) -> Self {
-        let reply = Reply { process: id(pid), outcome };
+        let reply = Reply {
+            process: id(pid),
+            outcome,
+        };
         self.event(Event::Line(HostKey::FIRST, Box::new(Line::Reply(reply))));
         self
     }
@@ -93,15 +109,35 @@ impl Story {
 
     /// The memory returned and expected, for each GPU.
     fn returned(&self) -> Vec<(Bytes, Bytes)> {
-        let returned = self.app.modes.end_dialog().unwrap().returned.as_ref().unwrap();
+        let returned = self
+            .app
+            .modes
+            .end_dialog()
+            .unwrap()
+            .returned
+            .as_ref()
+            .unwrap();
         returned.iter().map(|it| (it.freed, it.expected)).collect()
     }
 
     #[track_caller]
     fn shows(self, pids: &[u32], under_cursor: u32) -> Self {
-        let rows: Vec<u32> = self.app.processes.rows.iter().filter_map(Row::process).map(|id| id.process.pid).collect();
+        let rows: Vec<u32> = self
+            .app
+            .processes
+            .rows
+            .iter()
+            .filter_map(Row::process)
+            .map(|id| id.process.pid)
+            .collect();
         assert_eq!(
-            (rows.as_slice(), self.app.processes.selected_process().map(|id| id.process.pid)),
+            (
+                rows.as_slice(),
+                self.app
+                    .processes
+                    .selected_process()
+                    .map(|id| id.process.pid)
+            ),
             (pids, Some(under_cursor))
         );
         self
@@ -109,12 +145,20 @@ impl Story {
 }
 
 fn id(pid: u32) -> ProcessId {
-    ProcessId { pid, start_ticks: Some(u64::from(pid)) }
+    ProcessId {
+        pid,
+        start_ticks: Some(u64::from(pid)),
+    }
 }
 
 /// The effect of these commands to the first host.
 fn asked(commands: Vec<Command>) -> Effect {
-    Effect::Commands(commands.into_iter().map(|command| (HostKey::FIRST, command)).collect())
+    Effect::Commands(
+        commands
+            .into_iter()
+            .map(|command| (HostKey::FIRST, command))
+            .collect(),
+    )
 }
 
 /// The effect of opening the end-process dialog on a process: hold it, and scan for its job.
@@ -123,22 +167,28 @@ fn hold(pid: u32) -> Effect {
 }
 
 fn signal(pid: u32, signal: Signal) -> Effect {
-    asked(vec![Command::Signal { process: id(pid), signal }])
+    asked(vec![Command::Signal {
+        process: id(pid),
+        signal,
+    }])
 }
 
 /// Three processes, listed by memory: 103 (40 GiB), 102 (30 GiB), 101 (20 GiB).
 fn three() -> Snapshot {
-    host(2).with(101, "python a.py", 0, Bytes::from_gib(20)).with(102, "python b.py", 0, Bytes::from_gib(30)).with(
-        103,
-        "python c.py",
-        1,
-        Bytes::from_gib(40),
-    )
+    host(2)
+        .with(101, "python a.py", 0, Bytes::from_gib(20))
+        .with(102, "python b.py", 0, Bytes::from_gib(30))
+        .with(103, "python c.py", 1, Bytes::from_gib(40))
 }
 
 fn larger(pid: u32) -> impl FnOnce(Snapshot) -> Snapshot {
     move |mut host| {
-        for gpu_process in host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes).filter(|it| it.process.pid == pid) {
+        for gpu_process in host
+            .gpus
+            .iter_mut()
+            .flat_map(|gpu| &mut gpu.processes)
+            .filter(|it| it.process.pid == pid)
+        {
             gpu_process.memory = Ok(Bytes::from_gib(70));
         }
         host
@@ -147,39 +197,63 @@ fn larger(pid: u32) -> impl FnOnce(Snapshot) -> Snapshot {
 
 #[test]
 fn the_cursor_follows_its_process_and_not_its_row() {
-    story(three()).shows(&[103, 102, 101], 103).keys("Down").pass(larger(101)).shows(&[101, 103, 102], 102);
+    story(three())
+        .shows(&[103, 102, 101], 103)
+        .keys("Down")
+        .pass(larger(101))
+        .shows(&[101, 103, 102], 102);
 }
 
 #[test]
 fn a_cursor_that_was_never_moved_stays_at_the_top() {
-    story(three()).pass(larger(101)).shows(&[101, 103, 102], 101);
+    story(three())
+        .pass(larger(101))
+        .shows(&[101, 103, 102], 101);
 }
 
 #[test]
 fn when_the_process_under_the_cursor_ends_the_next_one_is_there() {
-    story(three()).keys("Down").pass(|host| host.without(102)).shows(&[103, 101], 101);
+    story(three())
+        .keys("Down")
+        .pass(|host| host.without(102))
+        .shows(&[103, 101], 101);
 }
 
 #[test]
 fn after_the_processes_of_one_gpu_the_cursor_is_where_it_was() {
     for back in ["Esc", "0"] {
-        let story = story(three()).keys("Down Down").shows(&[103, 102, 101], 101).keys("0").keys("Up").keys(back);
-        assert_eq!(story.shows(&[103, 102, 101], 101).app.focus, List::Processes);
+        let story = story(three())
+            .keys("Down Down")
+            .shows(&[103, 102, 101], 101)
+            .keys("0")
+            .keys("Up")
+            .keys(back);
+        assert_eq!(
+            story.shows(&[103, 102, 101], 101).app.focus,
+            List::Processes
+        );
     }
     let story = story(three()).keys("Tab Enter").keys("Esc");
     assert_eq!(story.app.focus, List::Gpus);
 }
 
 #[test]
-fn the_page_of_a_process_that_ended_lies_over_its_graph_and_keeps_the_filter_also_before_it_is_reaped() {
+fn the_page_of_a_process_that_ended_lies_over_its_graph_and_keeps_the_filter_also_before_it_is_reaped()
+ {
     let becomes_zombie = |mut host: Snapshot| {
-        host.gpus[0].processes.retain(|gpu_process| gpu_process.process.pid != 101);
+        host.gpus[0]
+            .processes
+            .retain(|gpu_process| gpu_process.process.pid != 101);
         host.processes[0].load.state = Ok(State::Zombie);
         host
     };
     let ends: [&dyn Fn(Snapshot) -> Snapshot; 2] = [&becomes_zombie, &|host| host.without(101)];
     for end in ends {
-        let story = story(three()).keys("/ b.py Enter").pass(|host| host).pass(end).keys("E Enter Esc");
+        let story = story(three())
+            .keys("/ b.py Enter")
+            .pass(|host| host)
+            .pass(end)
+            .keys("E Enter Esc");
         let graph = story.app.modes.graph().map(|graph| graph.subject.clone());
         assert_eq!(graph, Some(GpuOrProcess::Process(id(101))));
         story.keys("Esc").shows(&[102], 102);
@@ -188,10 +262,19 @@ fn the_page_of_a_process_that_ended_lies_over_its_graph_and_keeps_the_filter_als
 
 #[test]
 fn a_filter_matches_as_it_is_typed_and_all_its_words() {
-    story(three()).keys("/").keys("ali").shows(&[103, 102, 101], 103).keys("ce").keys("Enter");
+    story(three())
+        .keys("/")
+        .keys("ali")
+        .shows(&[103, 102, 101], 103)
+        .keys("ce")
+        .keys("Enter");
     let mut typed = story(three()).keys("/ b.py");
     typed.event(Event::Key(KeyEvent::from(KeyCode::Char(' '))));
-    typed.keys("gpu0").shows(&[102], 102).keys("Esc").shows(&[103, 102, 101], 103);
+    typed
+        .keys("gpu0")
+        .shows(&[102], 102)
+        .keys("Esc")
+        .shows(&[103, 102, 101], 103);
 }
 
 #[test]
@@ -200,7 +283,12 @@ fn a_filter_finds_the_words_of_every_column() {
     host.gpus[1].processes[0].usage = Use::Graphics;
     host.processes[0].facts_mut().origin = Ok("slurm 4711".into());
     host.processes[1].load.state = Ok(State::Zombie);
-    let shows = |filter: &str, pid: u32| _ = story(host.clone()).keys("/").keys(filter).shows(&[pid], pid);
+    let shows = |filter: &str, pid: u32| {
+        _ = story(host.clone())
+            .keys("/")
+            .keys(filter)
+            .shows(&[pid], pid);
+    };
     shows("graphics", 103);
     shows("slurm", 101);
     shows("zombie", 102);
@@ -216,14 +304,22 @@ fn a_filter_by_gpu_keeps_the_line_of_its_unaccounted_memory() {
     let unaccounted = |keys: &str| {
         let rows = story(host.clone()).keys(keys).app.processes.rows;
         let gpus = rows.into_iter().filter_map(|row| match row.subject {
-            RowSubject::Unaccounted(gpu) => host.gpus.iter().position(|known| known.uuid == gpu.gpu),
+            RowSubject::Unaccounted(gpu) => {
+                host.gpus.iter().position(|known| known.uuid == gpu.gpu)
+            }
             _ => None,
         });
         gpus.collect::<Vec<usize>>()
     };
     assert_eq!(unaccounted("Tab"), [2, 3]);
-    assert_eq!((unaccounted("3"), unaccounted("/ gpu3")), (vec![3], vec![3]));
-    assert_eq!((unaccounted("/ unaccounted"), unaccounted("/ train")), (vec![2, 3], vec![]));
+    assert_eq!(
+        (unaccounted("3"), unaccounted("/ gpu3")),
+        (vec![3], vec![3])
+    );
+    assert_eq!(
+        (unaccounted("/ unaccounted"), unaccounted("/ train")),
+        (vec![2, 3], vec![])
+    );
     assert_eq!(unaccounted("b / gpu3"), [3]);
 }
 
@@ -245,7 +341,11 @@ fn the_panel_keeps_its_target_when_the_list_moves() {
 
 #[test]
 fn no_signal_is_sent_before_the_agent_verified_the_process() {
-    story(three()).keys("F9 Enter").asks(&[hold(103)]).hears(103, Outcome::Held { caution: None }).asks(&[]);
+    story(three())
+        .keys("F9 Enter")
+        .asks(&[hold(103)])
+        .hears(103, Outcome::Held { caution: None })
+        .asks(&[]);
 }
 
 #[test]
@@ -259,21 +359,34 @@ fn nothing_is_sent_twice_by_an_impatient_enter() {
 
 #[test]
 fn a_refusal_ends_the_matter() {
-    let refused = Outcome::Refused { reason: "no permission".into() };
+    let refused = Outcome::Refused {
+        reason: "no permission".into(),
+    };
     let release = asked(vec![Command::Release { process: id(103) }]);
-    story(three()).keys("F9").hears(103, refused).keys("Enter").asks(&[hold(103), release]);
+    story(three())
+        .keys("F9")
+        .hears(103, refused)
+        .keys("Enter")
+        .asks(&[hold(103), release]);
 }
 
 #[test]
 fn another_signal_can_follow_when_the_first_did_nothing() {
-    let sent = Outcome::Sent { signal: Signal::Term, at: Moment(1_000_500) };
+    let sent = Outcome::Sent {
+        signal: Signal::Term,
+        at: Moment(1_000_500),
+    };
     story(three())
         .keys("F9")
         .hears(103, Outcome::Held { caution: None })
         .keys("Enter")
         .hears(103, sent)
         .keys("Down Enter")
-        .asks(&[hold(103), signal(103, Signal::Term), signal(103, Signal::Kill)]);
+        .asks(&[
+            hold(103),
+            signal(103, Signal::Term),
+            signal(103, Signal::Kill),
+        ]);
 }
 
 #[test]
@@ -282,11 +395,25 @@ fn the_dialog_shows_the_memory_that_came_back() {
         .keys("F9")
         .hears(103, Outcome::Held { caution: None })
         .keys("Enter")
-        .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
-        .hears(103, Outcome::Ended { at: Moment(1_000_200) });
+        .hears(
+            103,
+            Outcome::Sent {
+                signal: Signal::Term,
+                at: Moment(1_000_100),
+            },
+        )
+        .hears(
+            103,
+            Outcome::Ended {
+                at: Moment(1_000_200),
+            },
+        );
     assert_eq!(ended.app.modes.end_dialog().unwrap().returned, None);
     let ended = ended.pass(|host| host.without(103));
-    assert_eq!(ended.returned(), [(Bytes::from_gib(40), Bytes::from_gib(40))]);
+    assert_eq!(
+        ended.returned(),
+        [(Bytes::from_gib(40), Bytes::from_gib(40))]
+    );
 }
 
 #[test]
@@ -295,22 +422,39 @@ fn memory_that_stays_or_that_a_neighbour_freed_is_not_called_returned() {
         .keys("F9")
         .hears(103, Outcome::Held { caution: None })
         .keys("Enter")
-        .hears(103, Outcome::Ended { at: Moment(1_000_200) })
+        .hears(
+            103,
+            Outcome::Ended {
+                at: Moment(1_000_200),
+            },
+        )
         .pass(|host| {
             let used = host.gpus[1].load.memory_used;
             let mut host = host.without(103);
-            host.gpus[1].load.memory_used = used.map(|used| used.saturating_sub(Bytes::from_gib(10)));
+            host.gpus[1].load.memory_used =
+                used.map(|used| used.saturating_sub(Bytes::from_gib(10)));
             host
         });
-    assert_eq!(ended.returned(), [(Bytes::from_gib(10), Bytes::from_gib(40))]);
+    assert_eq!(
+        ended.returned(),
+        [(Bytes::from_gib(10), Bytes::from_gib(40))]
+    );
 }
 
 #[test]
 fn a_lost_agent_holds_no_process() {
-    let mut lost = story(three()).keys("F9").hears(103, Outcome::Held { caution: None });
+    let mut lost = story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held { caution: None });
     lost.event(Event::SourceLost(HostKey::FIRST, "the agent ended".into()));
-    assert!(matches!(lost.app.modes.end_dialog().unwrap().root().unwrap().stage, Stage::Refused(_)));
-    lost.keys("Enter").asks(&[hold(103), asked(vec![Command::Release { process: id(103) }])]);
+    assert!(matches!(
+        lost.app.modes.end_dialog().unwrap().root().unwrap().stage,
+        Stage::Refused(_)
+    ));
+    lost.keys("Enter").asks(&[
+        hold(103),
+        asked(vec![Command::Release { process: id(103) }]),
+    ]);
 }
 
 /// The end-process dialog on the whole job of a rank of [`family`], with every target held.
@@ -325,28 +469,49 @@ fn job() -> Story {
 
 #[test]
 fn a_job_is_held_as_a_whole_its_root_first() {
-    let asked = [hold(101), asked(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }])];
+    let asked = [
+        hold(101),
+        asked(vec![
+            Command::Hold { process: id(100) },
+            Command::Hold { process: id(102) },
+        ]),
+    ];
     story(family()).keys("End F9 Tab").asks(&asked);
 }
 
 #[test]
 fn members_of_a_job_may_be_found_while_the_dialog_is_open() {
-    let others = asked(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }]);
+    let others = asked(vec![
+        Command::Hold { process: id(100) },
+        Command::Hold { process: id(102) },
+    ]);
     let open = story(three()).keys("End F9").asks(&[hold(101)]);
     assert_eq!(open.app.modes.end_dialog().unwrap().spared(), 0);
     let open = open.pass(|_| family().later(1)).asks(&[]);
     assert_eq!(open.app.modes.end_dialog().unwrap().spared(), 2);
     let open = open.keys("Tab").asks(&[others]);
-    assert_eq!(open.app.modes.end_dialog().unwrap().root().unwrap().id(), id(100));
+    assert_eq!(
+        open.app.modes.end_dialog().unwrap().root().unwrap().id(),
+        id(100)
+    );
 }
 
 #[test]
 fn a_job_of_one_line_has_no_head_of_its_own() {
     let grouped = story(family()).keys("bb").shows(&[103, 102, 101], 103);
-    let heads: Vec<usize> =
-        (0..).zip(&grouped.app.processes.rows).filter(|(_, row)| row.process().is_none()).map(|it| it.0).collect();
+    let heads: Vec<usize> = (0..)
+        .zip(&grouped.app.processes.rows)
+        .filter(|(_, row)| row.process().is_none())
+        .map(|it| it.0)
+        .collect();
     assert_eq!(heads, [1]);
-    let depths: Vec<usize> = grouped.app.processes.rows.iter().map(|it| it.depth).collect();
+    let depths: Vec<usize> = grouped
+        .app
+        .processes
+        .rows
+        .iter()
+        .map(|it| it.depth)
+        .collect();
     assert_eq!(depths, [0, 0, 1, 1]);
 }
 
@@ -355,23 +520,47 @@ fn b_goes_through_the_groupings_and_says_when_the_list_looks_the_same() {
     let mut grouped = story(family());
     for words in ["by GPU", "by job", "by user", "tree"] {
         grouped = grouped.keys("b");
-        assert_eq!((grouped.app.badge_words().join(","), grouped.app.notice.text()), (words.to_owned(), None));
+        assert_eq!(
+            (
+                grouped.app.badge_words().join(","),
+                grouped.app.notice.text()
+            ),
+            (words.to_owned(), None)
+        );
     }
     assert!(grouped.keys("b").app.badge_words().is_empty());
     let alone = story(three()).keys("t");
-    assert_eq!(alone.app.notice.text(), Some("processes below their parents, which looks the same here"));
+    assert_eq!(
+        alone.app.notice.text(),
+        Some("processes below their parents, which looks the same here")
+    );
 }
 
 #[test]
 fn a_gentle_end_interrupts_the_root_then_asks_all_that_are_left_and_never_kills() {
     let mut gentle = job().keys("Enter").asks(&[signal(100, Signal::Int)]);
-    gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Int, at: Moment(1_000_000) });
+    gentle = gentle.hears(
+        100,
+        Outcome::Sent {
+            signal: Signal::Int,
+            at: Moment(1_000_000),
+        },
+    );
     // The root looks like torchrun, so it gets 35 s.
     for seconds in [34, 1, 100] {
-        gentle = gentle.pass(|host| if seconds > 1 { host.later(seconds - 1) } else { host });
+        gentle = gentle.pass(|host| {
+            if seconds > 1 {
+                host.later(seconds - 1)
+            } else {
+                host
+            }
+        });
         gentle.event(Event::Tick(ViewerTime::ZERO));
         if seconds == 1 {
-            let all = [100, 101, 102].map(|pid| Command::Signal { process: id(pid), signal: Signal::Term });
+            let all = [100, 101, 102].map(|pid| Command::Signal {
+                process: id(pid),
+                signal: Signal::Term,
+            });
             gentle = gentle.asks(&[asked(all.to_vec())]);
         }
     }
@@ -381,9 +570,24 @@ fn a_gentle_end_interrupts_the_root_then_asks_all_that_are_left_and_never_kills(
 #[test]
 fn a_forced_end_is_one_act_on_all_that_are_held() {
     let processes = [100, 101, 102].map(id).to_vec();
-    let forced = job().keys("Down Down Down Enter").asks(&[asked(vec![Command::Force { processes }])]);
-    let panel = forced.hears(500, Outcome::Joined { comm: "sh".into(), parent: id(101) });
-    let shown: Vec<u32> = panel.app.modes.end_dialog().unwrap().targets().map(|it| it.id().pid).collect();
+    let forced = job()
+        .keys("Down Down Down Enter")
+        .asks(&[asked(vec![Command::Force { processes }])]);
+    let panel = forced.hears(
+        500,
+        Outcome::Joined {
+            comm: "sh".into(),
+            parent: id(101),
+        },
+    );
+    let shown: Vec<u32> = panel
+        .app
+        .modes
+        .end_dialog()
+        .unwrap()
+        .targets()
+        .map(|it| it.id().pid)
+        .collect();
     assert_eq!(shown, [100, 101, 102, 500]);
 }
 
@@ -406,13 +610,19 @@ fn the_gpu_list_tags_and_ends_no_process() {
         (&[][..], Some("only processes are tagged: Tab goes to them"))
     );
     let on_gpu = on_gpu.keys("F9").asks(&[]);
-    assert_eq!(on_gpu.app.notice.text(), Some("only processes are ended: Tab goes to them"));
+    assert_eq!(
+        on_gpu.app.notice.text(),
+        Some("only processes are ended: Tab goes to them")
+    );
     on_gpu.keys("Tab F9").asks(&[hold(103)]);
 }
 
 #[test]
 fn enter_sends_nothing_before_the_dialog_could_be_read() {
-    let mut story = story(three()).keys("F9").hears(103, Outcome::Held { caution: None }).asks(&[hold(103)]);
+    let mut story = story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held { caution: None })
+        .asks(&[hold(103)]);
     story.app.mark_end_as_read();
     // Another signal than the one that was read.
     let enter_after = |story: &mut Story, code: KeyCode| {
@@ -432,7 +642,11 @@ fn enter_sends_nothing_before_the_dialog_could_be_read() {
 #[test]
 fn a_risky_end_needs_the_pid_typed() {
     let caution = Some("it is the display server".into());
-    let grave = story(three()).keys("F9").hears(103, Outcome::Held { caution }).keys("Enter").asks(&[hold(103)]);
+    let grave = story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held { caution })
+        .keys("Enter")
+        .asks(&[hold(103)]);
     grave.keys("13 Enter").asks(&[]).keys("Enter").asks(&[]);
     let caution = Some("it is the display server".into());
     story(three())
@@ -465,7 +679,11 @@ fn old_figures_show_their_age() {
 fn family() -> Snapshot {
     let mut host = three().related(100, 1, "torchrun train.py");
     host.host.scan.at = host.at;
-    for process in host.processes.iter_mut().filter(|it| it.id.pid < 103 && it.id.pid > 100) {
+    for process in host
+        .processes
+        .iter_mut()
+        .filter(|it| it.id.pid < 103 && it.id.pid > 100)
+    {
         process.facts_mut().parent = Ok(100);
     }
     host
@@ -476,6 +694,9 @@ fn a_tick_that_starts_from_another_snapshot_asks_for_a_full_line() {
     let mut story = story(three());
     let (second, third) = (story.host.later(1), story.host.later(1).later(1));
     let tick = Change::between(&second, &third).expect("two passes of one host");
-    story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(Box::new(tick)))));
+    story.event(Event::Line(
+        HostKey::FIRST,
+        Box::new(Line::Tick(Box::new(tick))),
+    ));
     assert_eq!(story.asked, [asked(vec![Command::Full])]);
 }

@@ -1,9 +1,11 @@
-//! Finds the secrets in the arguments of processes, and replaces them by `***`: pictures of the screen, recordings and
-//! reports are shared. Keeps everything else. Never decides which process a process is.
+//! Finds the secrets in the arguments of processes, and replaces them by `***`: pictures of the
+//! screen, recordings and reports are shared. Keeps everything else. Never decides which process a
+//! process is.
 //!
-//! Five kinds of secrets are found: options of known programs (`programs`), logins of any program (`logins`), values whose
-//! name says that they are secret (`names`, `named_values`), credentials in URLs (`urls`), and tokens of well-known shapes
-//! (`tokens`). An argument with spaces may be text for a shell, so each command in it is searched in the same way.
+//! Five kinds of secrets are found: options of known programs (`programs`), logins of any program
+//! (`logins`), values whose name says that they are secret (`names`, `named_values`), credentials
+//! in URLs (`urls`), and tokens of well-known shapes (`tokens`). An argument with spaces may be
+//! text for a shell, so each command in it is searched in the same way.
 //!
 //! Masking masked arguments changes nothing.
 
@@ -73,17 +75,31 @@ pub fn mask_text(text: &str) -> String {
 
 /// Returns the secrets in the arguments of a process.
 pub fn find(arguments: &[Text]) -> Vec<FoundSecret> {
-    let words: Vec<Word<'_>> =
-        arguments.iter().enumerate().map(|(number, text)| Word::of_argument(number, text.as_str())).collect();
+    let words: Vec<Word<'_>> = arguments
+        .iter()
+        .enumerate()
+        .map(|(number, text)| Word::of_argument(number, text.as_str()))
+        .collect();
     let mut finder = Finder { found: Vec::new() };
     finder.search_arguments(&words);
     let mut found = finder.found;
-    found.sort_by_key(|secret| (secret.argument, secret.range.start, Reverse(secret.range.end), secret.rule));
+    found.sort_by_key(|secret| {
+        (
+            secret.argument,
+            secret.range.start,
+            Reverse(secret.range.end),
+            secret.rule,
+        )
+    });
     // A secret may contain what looks like another one.
     let mut end = (0, 0);
     found.retain(|secret| {
         let is_inside = secret.argument == end.0 && secret.range.end <= end.1;
-        end = if is_inside { end } else { (secret.argument, secret.range.end) };
+        end = if is_inside {
+            end
+        } else {
+            (secret.argument, secret.range.end)
+        };
         !is_inside
     });
     hide_secrets_in_names(&mut found, arguments);
@@ -92,18 +108,24 @@ pub fn find(arguments: &[Text]) -> Vec<FoundSecret> {
 
 /// Masks names that contain a secret, or are a part of one.
 fn hide_secrets_in_names(found: &mut [FoundSecret], arguments: &[Text]) {
-    let secrets: Vec<&str> =
-        found.iter().map(|secret| &arguments[secret.argument].as_str()[secret.range.clone()]).collect();
+    let secrets: Vec<&str> = found
+        .iter()
+        .map(|secret| &arguments[secret.argument].as_str()[secret.range.clone()])
+        .collect();
     for secret in found {
         for name in [&mut secret.program, &mut secret.option] {
-            if secrets.iter().any(|secret| name.contains(secret) || !name.is_empty() && secret.contains(&**name)) {
+            if secrets
+                .iter()
+                .any(|secret| name.contains(secret) || !name.is_empty() && secret.contains(&**name))
+            {
                 MASK.clone_into(name);
             }
         }
     }
 }
 
-/// Masks until nothing changes, so that the result does not change when it is masked again. Returns whether anything was masked.
+/// Masks until nothing changes, so that the result does not change when it is masked again. Returns
+/// whether anything was masked.
 fn mask_arguments(arguments: &mut [Text]) -> bool {
     /// Enough for each text within a text.
     const MOST_PASSES: usize = 8;
@@ -111,7 +133,10 @@ fn mask_arguments(arguments: &mut [Text]) -> bool {
         let found = find(arguments);
         let mut has_changed = false;
         for (number, argument) in arguments.iter_mut().enumerate() {
-            let ranges = found.iter().filter(|secret| secret.argument == number).map(|secret| secret.range.clone());
+            let ranges = found
+                .iter()
+                .filter(|secret| secret.argument == number)
+                .map(|secret| secret.range.clone());
             has_changed |= replace(argument, ranges);
         }
         if !has_changed {
@@ -155,18 +180,28 @@ impl Finder {
         for command in &commands {
             self.search(&command.words, 0);
         }
-        commands::stdin_secrets(&commands, |word, range| self.add(word, range, "", "", SecretRule::StandardInput));
+        commands::stdin_secrets(&commands, |word, range| {
+            self.add(word, range, "", "", SecretRule::StandardInput);
+        });
     }
 
     /// Searches the words of a command.
     fn search(&mut self, words: &[Word<'_>], depth: u32) {
         let programs = commands::programs(words);
-        let name = |place: usize| programs.iter().rfind(|program| **program <= place).map_or("", |at| &words[*at].text);
+        let name = |place: usize| {
+            programs
+                .iter()
+                .rfind(|program| **program <= place)
+                .map_or("", |at| &words[*at].text)
+        };
         let secrets = commands::secrets(words, &programs);
         // The secret of an option is no option itself, as in `-pmy-secret`.
         let is_option = |word: &usize| secrets.iter().all(|secret| secret.word != *word);
         for (place, word) in words.iter().enumerate() {
-            let option = place.checked_sub(1).filter(is_option).map_or("", |before| &*words[before].text);
+            let option = place
+                .checked_sub(1)
+                .filter(is_option)
+                .map_or("", |before| &*words[before].text);
             self.search_word(word, option, name(place), depth);
         }
         for secret in secrets {
@@ -179,7 +214,11 @@ impl Finder {
             );
         }
         logins::find(words, &programs, |at, range, named_by| {
-            let option = if named_by == at { "" } else { &*words[named_by].text };
+            let option = if named_by == at {
+                ""
+            } else {
+                &*words[named_by].text
+            };
             self.add(&words[at], range, name(at), option, SecretRule::Name);
         });
     }
@@ -187,33 +226,73 @@ impl Finder {
     /// Searches one word. `option` is the word before it.
     fn search_word(&mut self, word: &Word<'_>, option: &str, program: &str, depth: u32) {
         let text = &*word.text;
-        let is_prose = text.contains(' ') && (names::takes_prose(option) || commands::takes_prose(program, option));
+        let is_prose = text.contains(' ')
+            && (names::takes_prose(option) || commands::takes_prose(program, option));
         if is_value_of(option, text) && !commands::is_harmless(program, option) {
             self.add(word, 0..text.len(), program, option, SecretRule::Name);
         }
-        let is_harmless = text.find('=').is_some_and(|equals| commands::is_harmless(program, &text[..=equals]));
+        let is_harmless = text
+            .find('=')
+            .is_some_and(|equals| commands::is_harmless(program, &text[..=equals]));
         if !is_prose && !is_harmless {
             named_values::find(text, names::takes_assignment(option), |secret| {
-                self.add(word, secret.value, program, &text[secret.name], SecretRule::Name);
+                self.add(
+                    word,
+                    secret.value,
+                    program,
+                    &text[secret.name],
+                    SecretRule::Name,
+                );
             });
-            named_values::find_in_sql(text, |range| self.add(word, range, program, "SQL", SecretRule::Name));
-            named_values::find_in_pairs(text, |range| self.add(word, range, program, "value", SecretRule::Name));
-            named_values::find_in_calls(text, |range| self.add(word, range, program, "auth", SecretRule::Name));
+            named_values::find_in_sql(text, |range| {
+                self.add(word, range, program, "SQL", SecretRule::Name);
+            });
+            named_values::find_in_pairs(text, |range| {
+                self.add(word, range, program, "value", SecretRule::Name);
+            });
+            named_values::find_in_calls(text, |range| {
+                self.add(word, range, program, "auth", SecretRule::Name);
+            });
         }
-        urls::find(text, |range| self.add(word, range, program, option_of(option, text), SecretRule::Url));
+        urls::find(text, |range| {
+            self.add(
+                word,
+                range,
+                program,
+                option_of(option, text),
+                SecretRule::Url,
+            );
+        });
         tokens::find(text, |range, issuer| {
-            self.add(word, range, program, option_of(option, text), SecretRule::Shape(issuer));
+            self.add(
+                word,
+                range,
+                program,
+                option_of(option, text),
+                SecretRule::Shape(issuer),
+            );
         });
         if !is_prose && depth < DEEPEST && text.contains([' ', char::REPLACEMENT_CHARACTER]) {
             // `ProxyCommand=sshpass -p …`.
-            let value = named_values::start_of_value(text).map(|start| word.part(start..text.len()));
-            let commands: Vec<_> = value.iter().chain([word]).flat_map(shell::commands).collect();
+            let value =
+                named_values::start_of_value(text).map(|start| word.part(start..text.len()));
+            let commands: Vec<_> = value
+                .iter()
+                .chain([word])
+                .flat_map(shell::commands)
+                .collect();
             for command in &commands {
                 self.search(&command.words, depth + 1);
             }
             if names::takes_password_command(option_of(option, text)) {
                 commands::echoed(&commands, |word| {
-                    self.add(word, 0..word.text.len(), program, option, SecretRule::StandardInput);
+                    self.add(
+                        word,
+                        0..word.text.len(),
+                        program,
+                        option,
+                        SecretRule::StandardInput,
+                    );
                 });
             }
             commands::stdin_secrets(&commands, |word, range| {
@@ -222,7 +301,14 @@ impl Finder {
         }
     }
 
-    fn add(&mut self, word: &Word<'_>, range: Range<usize>, program: &str, option: &str, rule: SecretRule) {
+    fn add(
+        &mut self,
+        word: &Word<'_>,
+        range: Range<usize>,
+        program: &str,
+        option: &str,
+        rule: SecretRule,
+    ) {
         if range.is_empty() || names::is_reference(&word.text[range.clone()]) {
             return;
         }

@@ -1,4 +1,5 @@
-//! The terminal at the standard output, for the screen and for reports: its abilities, its size, and unbuffered writes.
+//! The terminal at the standard output, for the screen and for reports: its abilities, its size,
+//! and unbuffered writes.
 
 use std::env;
 use std::ffi::OsString;
@@ -49,13 +50,29 @@ impl TerminalAbilities {
             let value = variable(name).filter(|value| !value.is_empty());
             value.map(|value| value.to_string_lossy().into_owned())
         };
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_lowercase();
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .into_iter()
+            .find_map(set)
+            .unwrap_or_default()
+            .to_lowercase();
         let term = set("TERM").unwrap_or_default();
-        // The Linux console has 512 glyphs and no braille; the other terminals are older than Unicode.
-        let lacks_unicode = ["", "dumb", "linux", "ansi", "cons25"].contains(&term.as_str()) || term.starts_with("vt");
-        // Their names do not say that they have at least 256 colours, and `COLORTERM` does not travel over SSH.
-        let has_palette = ["alacritty", "foot", "wezterm", "xterm-ghostty", "xterm-kitty"].contains(&term.as_str());
-        let lacks_colour = ["", "dumb"].contains(&term.as_str()) || term.starts_with("vt1") || term.starts_with("vt2");
+        // The Linux console has 512 glyphs and no braille; the other terminals are older than
+        // Unicode.
+        let lacks_unicode = ["", "dumb", "linux", "ansi", "cons25"].contains(&term.as_str())
+            || term.starts_with("vt");
+        // Their names do not say that they have at least 256 colours, and `COLORTERM` does not
+        // travel over SSH.
+        let has_palette = [
+            "alacritty",
+            "foot",
+            "wezterm",
+            "xterm-ghostty",
+            "xterm-kitty",
+        ]
+        .contains(&term.as_str());
+        let lacks_colour = ["", "dumb"].contains(&term.as_str())
+            || term.starts_with("vt1")
+            || term.starts_with("vt2");
         Self {
             ascii: lacks_unicode || !(locale.contains("utf-8") || locale.contains("utf8")),
             colours: match set("COLORTERM").as_deref() {
@@ -74,8 +91,8 @@ pub fn is_stdout() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Returns whether the standard output is a terminal that can show a screen. One with `TERM=dumb`, such as the shell of Emacs,
-/// cannot move its cursor.
+/// Returns whether the standard output is a terminal that can show a screen. One with `TERM=dumb`,
+/// such as the shell of Emacs, cannot move its cursor.
 pub fn can_show_screen() -> bool {
     is_stdout() && !is_dumb()
 }
@@ -93,16 +110,21 @@ pub fn size() -> (u16, u16) {
     }
 }
 
-/// Returns the columns of the terminal. Where the standard output is none, returns `COLUMNS` of the environment; `None` when
-/// that is not set.
+/// Returns the columns of the terminal. Where the standard output is none, returns `COLUMNS` of the
+/// environment; `None` when that is not set.
 pub fn width() -> Option<usize> {
     if is_stdout() {
         return Some(usize::from(size().0));
     }
-    env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0)
+    env::var("COLUMNS")
+        .ok()?
+        .parse()
+        .ok()
+        .filter(|columns| *columns > 0)
 }
 
-/// Writes these bytes to the standard output at once. Rust's buffer would keep them until a line ends.
+/// Writes these bytes to the standard output at once. Rust's buffer would keep them until a line
+/// ends.
 ///
 /// # Errors
 ///
@@ -130,16 +152,41 @@ mod tests {
 
     #[track_caller]
     fn check(env: &[(&str, &str)], ascii: bool, colours: ColourDepth) {
-        let variable = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
-        assert_eq!(TerminalAbilities::from_variables(variable), TerminalAbilities { ascii, colours }, "{env:?}");
+        let variable = |name: &str| {
+            env.iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| value.into())
+        };
+        assert_eq!(
+            TerminalAbilities::from_variables(variable),
+            TerminalAbilities { ascii, colours },
+            "{env:?}"
+        );
     }
 
     #[test]
     fn the_locale_and_the_terminal_determine_the_abilities() {
-        check(&[("LANG", "en_US.UTF-8"), ("TERM", "xterm-256color")], false, Palette);
+        check(
+            &[("LANG", "en_US.UTF-8"), ("TERM", "xterm-256color")],
+            false,
+            Palette,
+        );
         check(&[("LANG", "C.utf8"), ("TERM", "screen")], false, Sixteen);
-        check(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C"), ("TERM", "xterm")], true, Sixteen);
-        check(&[("LANG", "C"), ("LC_CTYPE", "de_DE.UTF-8"), ("LC_ALL", ""), ("TERM", "xterm")], false, Sixteen);
+        check(
+            &[("LANG", "en_US.UTF-8"), ("LC_ALL", "C"), ("TERM", "xterm")],
+            true,
+            Sixteen,
+        );
+        check(
+            &[
+                ("LANG", "C"),
+                ("LC_CTYPE", "de_DE.UTF-8"),
+                ("LC_ALL", ""),
+                ("TERM", "xterm"),
+            ],
+            false,
+            Sixteen,
+        );
         check(&[("TERM", "xterm")], true, Sixteen);
         check(&[("LANG", "en_US.UTF-8"), ("TERM", "linux")], true, Sixteen);
         check(&[("LANG", "en_US.UTF-8"), ("TERM", "vt100")], true, None);
@@ -149,15 +196,51 @@ mod tests {
 
     #[test]
     fn no_color_turns_colours_off() {
-        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "1")], false, None);
-        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "")], false, Sixteen);
+        check(
+            &[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "1")],
+            false,
+            None,
+        );
+        check(
+            &[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "")],
+            false,
+            Sixteen,
+        );
     }
 
     #[test]
     fn the_terminal_says_how_many_colours_it_has() {
-        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm-256color"), ("COLORTERM", "truecolor")], false, Rgb);
-        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("COLORTERM", "24bit")], false, Rgb);
-        check(&[("LANG", "C.UTF-8"), ("TERM", "tmux-256color"), ("COLORTERM", "yes")], false, Palette);
-        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm-kitty")], false, Palette);
+        check(
+            &[
+                ("LANG", "C.UTF-8"),
+                ("TERM", "xterm-256color"),
+                ("COLORTERM", "truecolor"),
+            ],
+            false,
+            Rgb,
+        );
+        check(
+            &[
+                ("LANG", "C.UTF-8"),
+                ("TERM", "xterm"),
+                ("COLORTERM", "24bit"),
+            ],
+            false,
+            Rgb,
+        );
+        check(
+            &[
+                ("LANG", "C.UTF-8"),
+                ("TERM", "tmux-256color"),
+                ("COLORTERM", "yes"),
+            ],
+            false,
+            Palette,
+        );
+        check(
+            &[("LANG", "C.UTF-8"), ("TERM", "xterm-kitty")],
+            false,
+            Palette,
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Text from outside: arguments, names of users, hosts and GPUs, errors of a library. [`Text`] sanitizes such text
-//! once, on the way in: no control character, bidi override, invisible character or invalid UTF-8 reaches a terminal or
-//! a file.
+//! Text from outside: arguments, names of users, hosts and GPUs, errors of a library. [`Text`]
+//! sanitizes such text once, on the way in: no control character, bidi override, invisible
+//! character or invalid UTF-8 reaches a terminal or a file.
 
 mod argv;
 
@@ -15,8 +15,8 @@ pub use self::argv::Argv;
 
 /// Printable text, made from untrusted bytes.
 ///
-/// Characters that must not be printed are replaced by `\u{FFFD}`. Different inputs may become equal texts, so a text is
-/// never an identity.
+/// Characters that must not be printed are replaced by `\u{FFFD}`. Different inputs may become
+/// equal texts, so a text is never an identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Text(#[schemars(with = "String")] Arc<str>);
@@ -41,8 +41,13 @@ impl Text {
             if marks > Self::MARKS {
                 continue;
             }
-            let shown = if is_printable(character) { character } else { '\u{FFFD}' };
-            // Leaves room for the ellipsis, so that a text that was cut does not change when it is sanitized again.
+            let shown = if is_printable(character) {
+                character
+            } else {
+                '\u{FFFD}'
+            };
+            // Leaves room for the ellipsis, so that a text that was cut does not change when it is
+            // sanitized again.
             if printable.len() + shown.len_utf8() > Self::LIMIT - '…'.len_utf8() {
                 printable.push('…');
                 break;
@@ -64,10 +69,12 @@ fn is_printable(character: char) -> bool {
         && !matches!(character,
             // Soft hyphen, combining grapheme joiner, Arabic letter mark, Hangul fillers.
             '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{3164}' | '\u{FFA0}'
-            // Mongolian variation selectors and vowel separator, zero-width characters and directional marks, line and
-            // paragraph separators, embeddings and overrides, word joiner, invisible operators, isolates.
+            // Mongolian variation selectors and vowel separator, zero-width characters and
+            // directional marks, line and paragraph separators, embeddings and overrides, word
+            // joiner, invisible operators, isolates.
             | '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}'
-            // Byte order mark, interlinear annotations, musical formatting, tags, variation selectors.
+            // Byte order mark, interlinear annotations, musical formatting, tags, variation
+            // selectors.
             | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}'
             | '\u{FE00}'..='\u{FE0F}'
             // Private use: each font shows a different character.
@@ -143,7 +150,11 @@ mod tests {
     #[test]
     fn a_long_text_is_cut_and_ends_in_an_ellipsis() {
         let text = Text::new(vec![b'x'; 1 << 20]);
-        assert!(text.as_str().len() <= Text::LIMIT && text.as_str().ends_with('…'), "{}", text.as_str().len());
+        assert!(
+            text.as_str().len() <= Text::LIMIT && text.as_str().ends_with('…'),
+            "{}",
+            text.as_str().len()
+        );
     }
 
     proptest! {

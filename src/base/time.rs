@@ -1,7 +1,8 @@
-//! The two clocks: data time, which is in the lines of agents, and viewer time, which the clock of the viewer measures.
+//! The two clocks: data time, which is in the lines of agents, and viewer time, which the clock of
+//! the viewer measures.
 //!
-//! Data time drives history and verdicts. Viewer time drives notices, timeouts and "no data for 5 s". In a replay, the
-//! two clocks run at different speeds, so no type converts one into the other.
+//! Data time drives history and verdicts. Viewer time drives notices, timeouts and "no data for 5
+//! s". In a replay, the two clocks run at different speeds, so no type converts one into the other.
 
 use std::ops::AddAssign;
 use std::time::{Duration, UNIX_EPOCH};
@@ -9,15 +10,30 @@ use std::time::{Duration, UNIX_EPOCH};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A point in data time: milliseconds since the host booted, sleep included (`CLOCK_BOOTTIME`), as read by the agent.
+/// A point in data time: milliseconds since the host booted, sleep included (`CLOCK_BOOTTIME`), as
+/// read by the agent.
 ///
-/// Unlike the wall clock, this clock never jumps. The start ticks of processes are counted by this clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
+/// Unlike the wall clock, this clock never jumps. The start ticks of processes are counted by this
+/// clock.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Moment(#[serde(deserialize_with = "bounded_milliseconds")] pub u64);
 
-/// Reads milliseconds since boot. A hostile agent may send any number, so numbers above [`Moment::LATEST`] are replaced
-/// by it: arithmetic with them could overflow.
+/// Reads milliseconds since boot. A hostile agent may send any number, so numbers above
+/// [`Moment::LATEST`] are replaced by it: arithmetic with them could overflow.
 fn bounded_milliseconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(u64::deserialize(deserializer)?.min(Moment::LATEST.0))
 }
@@ -34,7 +50,10 @@ impl Moment {
     /// Returns the moment that is `span` later.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -68,8 +87,8 @@ impl AddAssign for ViewerTime {
     }
 }
 
-/// The wall clock of a host, in its time zone. Converts a [`Moment`] to local time: milliseconds since 1970, as a clock on the
-/// wall shows it.
+/// The wall clock of a host, in its time zone. Converts a [`Moment`] to local time: milliseconds
+/// since 1970, as a clock on the wall shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WallClock {
     /// A moment, and its local time.
@@ -77,11 +96,20 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// Returns the clock that showed `unix_ms` (UTC) at a moment, in a time zone that is `offset` seconds ahead of UTC.
+    /// Returns the clock that showed `unix_ms` (UTC) at a moment, in a time zone that is `offset`
+    /// seconds ahead of UTC.
     pub fn new(at: Moment, unix_ms: u64, offset: i32) -> Self {
-        // A later time could not be added to. The year is far above 9999, after which nothing is formatted.
+        // A later time could not be added to. The year is far above 9999, after which nothing is
+        // formatted.
         let latest = Moment::LATEST.0 * 1000;
-        Self { known: (at, unix_ms.min(latest).saturating_add_signed(i64::from(offset) * 1000)) }
+        Self {
+            known: (
+                at,
+                unix_ms
+                    .min(latest)
+                    .saturating_add_signed(i64::from(offset) * 1000),
+            ),
+        }
     }
 
     /// Returns the local time of a moment.
@@ -93,14 +121,23 @@ impl WallClock {
     /// Returns `03:41:12`, or the date `07-14` for a moment more than a day before or after `now`.
     pub fn seconds(self, at: Moment, now: Moment) -> String {
         let local = self.local_ms(at);
-        if is_near(at, now) { Self::time_of_day(local) } else { Self::day(local) }
+        if is_near(at, now) {
+            Self::time_of_day(local)
+        } else {
+            Self::day(local)
+        }
     }
 
-    /// Returns `03:41`, with the date before it, as in `07-14 03:41`, for a moment more than a day before or after `now`.
+    /// Returns `03:41`, with the date before it, as in `07-14 03:41`, for a moment more than a day
+    /// before or after `now`.
     pub fn near(self, at: Moment, now: Moment) -> String {
         let local = self.local_ms(at);
         let time = Self::hour_and_minute(local);
-        if is_near(at, now) { time } else { format!("{} {time}", Self::day(local)) }
+        if is_near(at, now) {
+            time
+        } else {
+            format!("{} {time}", Self::day(local))
+        }
     }
 
     /// Returns the month and day of a local time, as in `07-14`.
@@ -124,14 +161,26 @@ fn is_near(at: Moment, now: Moment) -> bool {
     at.since(now).max(now.since(at)) < Duration::from_hours(24)
 }
 
-/// Returns the wall-clock time `2026-07-14T10:12:38.696+02:00`, in a time zone that is `offset` seconds ahead of UTC.
+/// Returns the wall-clock time `2026-07-14T10:12:38.696+02:00`, in a time zone that is `offset`
+/// seconds ahead of UTC.
 pub fn local_time(unix_ms: u64, offset: i32) -> String {
     /// The last millisecond of the year 9999, after which `humantime` formats nothing.
     const LAST_MS: u64 = 253_402_300_799_999;
-    let local = unix_ms.saturating_add_signed(i64::from(offset) * 1000).min(LAST_MS);
-    let time = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(local)).to_string();
-    let (sign, minutes) = (if offset < 0 { '-' } else { '+' }, offset.unsigned_abs() / 60);
-    format!("{}{sign}{:02}:{:02}", time.trim_end_matches('Z'), minutes / 60, minutes % 60)
+    let local = unix_ms
+        .saturating_add_signed(i64::from(offset) * 1000)
+        .min(LAST_MS);
+    let time =
+        humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(local)).to_string();
+    let (sign, minutes) = (
+        if offset < 0 { '-' } else { '+' },
+        offset.unsigned_abs() / 60,
+    );
+    format!(
+        "{}{sign}{:02}:{:02}",
+        time.trim_end_matches('Z'),
+        minutes / 60,
+        minutes % 60
+    )
 }
 
 #[cfg(test)]
@@ -146,14 +195,21 @@ mod tests {
         assert_eq!(clock.seconds(now, now), "10:12:38");
         assert_eq!(clock.seconds(Moment(4_940_000), now), "10:11:38");
         assert_eq!(clock.near(now.after(Duration::from_hours(3)), now), "13:12");
-        assert_eq!(clock.near(now.after(Duration::from_hours(48)), now), "07-16 10:12");
+        assert_eq!(
+            clock.near(now.after(Duration::from_hours(48)), now),
+            "07-16 10:12"
+        );
         let later = Moment(5_000_000 + 25 * 3_600_000);
         assert_eq!(clock.seconds(now, later), "07-14");
     }
 
     #[test]
     fn no_clock_of_a_hostile_agent_overflows() {
-        for (at, unix_ms, offset) in [(0, u64::MAX, i32::MAX), (Moment::LATEST.0, 0, i32::MIN), (0, 0, i32::MIN)] {
+        for (at, unix_ms, offset) in [
+            (0, u64::MAX, i32::MAX),
+            (Moment::LATEST.0, 0, i32::MIN),
+            (0, 0, i32::MIN),
+        ] {
             let clock = WallClock::new(Moment(at), unix_ms, offset);
             assert_eq!(clock.seconds(Moment(0), Moment::LATEST).len(), 5);
             assert_eq!(clock.near(Moment::LATEST, Moment::LATEST).len(), 5);

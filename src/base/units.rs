@@ -1,5 +1,5 @@
-//! Quantities, each with a type of its own, and how they are printed: within a fixed width, so that columns do not
-//! move.
+//! Quantities, each with a type of its own, and how they are printed: within a fixed width, so that
+//! columns do not move.
 
 use std::fmt;
 use std::iter::Sum;
@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 pub use super::time::Moment;
 
 /// An amount of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
@@ -48,14 +50,19 @@ impl Bytes {
     }
 
     /// Rounds the amount as it is printed: amounts that look the same are equal.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the amount was a u64")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the amount was a u64"
+    )]
     pub fn as_shown(self) -> Self {
         let (value, unit, decimals) = self.parts();
         let ten = 10_f64.powi(i32::from(decimals));
         Self(((value * ten).round_ties_even() / ten * 1024_f64.powi(i32::from(unit))) as u64)
     }
 
-    /// Returns the printed form: the number, its unit as a power of 1024, and the digits after the point.
+    /// Returns the printed form: the number, its unit as a power of 1024, and the digits after the
+    /// point.
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     fn parts(self) -> (f64, u8, u8) {
         let (mut value, mut unit) = (self.0 as f64, 0);
@@ -67,8 +74,8 @@ impl Bytes {
         (value, unit, u8::from(unit > 1 && value < 99.95))
     }
 
-    /// Returns the number of bytes in a unit of this name: 2^30 for `G` and `GiB`, 10^9 for `GB`. `None` for an unknown
-    /// unit.
+    /// Returns the number of bytes in a unit of this name: 2^30 for `G` and `GiB`, 10^9 for `GB`.
+    /// `None` for an unknown unit.
     pub fn unit(name: &str) -> Option<u64> {
         const UNITS: [(&[&str], u64); 9] = [
             (&["b", "byte", "bytes"], 1),
@@ -81,21 +88,30 @@ impl Bytes {
             (&["gb"], 1_000_000_000),
             (&["tb"], 1_000_000_000_000),
         ];
-        UNITS
-            .iter()
-            .find_map(|(names, unit)| names.iter().any(|known| known.eq_ignore_ascii_case(name)).then_some(*unit))
+        UNITS.iter().find_map(|(names, unit)| {
+            names
+                .iter()
+                .any(|known| known.eq_ignore_ascii_case(name))
+                .then_some(*unit)
+        })
     }
 
-    /// Parses the number of an amount in units of `unit` bytes: `20`, `1.5`, `1.07e+10`. `None` for text that is no
-    /// number, or too large.
+    /// Parses the number of an amount in units of `unit` bytes: `20`, `1.5`, `1.07e+10`. `None` for
+    /// text that is no number, or too large.
     pub fn of(number: &str, unit: u64) -> Option<Self> {
         if let Ok(whole) = number.parse::<u64>() {
             return whole.checked_mul(unit).map(Self);
         }
         #[expect(clippy::cast_precision_loss, reason = "units are powers of two or ten")]
         let bytes = number.parse::<f64>().ok()? * unit as f64;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked on this line")]
-        (0.0..1e18).contains(&bytes).then(|| Self(bytes.round() as u64))
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked on this line"
+        )]
+        (0.0..1e18)
+            .contains(&bytes)
+            .then(|| Self(bytes.round() as u64))
     }
 
     /// Returns the amount as a share of `whole`; `None` when `whole` is 0.
@@ -126,11 +142,19 @@ impl FromStr for Bytes {
     /// Parses `1024`, `20GiB`, `20 GiB`, `20G` (the same) or `20GB` (10^9 bytes each).
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        let unit = text.find(|character: char| character.is_ascii_alphabetic()).unwrap_or(text.len());
+        let unit = text
+            .find(|character: char| character.is_ascii_alphabetic())
+            .unwrap_or(text.len());
         let (number, unit) = text.split_at(unit);
-        let factor = if unit.is_empty() { Some(1) } else { Self::unit(unit) };
-        let factor = factor.ok_or_else(|| format!("`{unit}` is no unit of memory: say GiB, MiB, KiB, GB…"))?;
-        Self::of(number.trim(), factor).ok_or_else(|| format!("`{text}` is not an amount of memory, as in `20GiB`"))
+        let factor = if unit.is_empty() {
+            Some(1)
+        } else {
+            Self::unit(unit)
+        };
+        let factor = factor
+            .ok_or_else(|| format!("`{unit}` is no unit of memory: say GiB, MiB, KiB, GB…"))?;
+        Self::of(number.trim(), factor)
+            .ok_or_else(|| format!("`{text}` is not an amount of memory, as in `20GiB`"))
     }
 }
 
@@ -138,13 +162,19 @@ impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         let (value, unit, decimals) = self.parts();
-        f.pad(&format!("{value:.*} {}", usize::from(decimals), UNITS[usize::from(unit)]))
+        f.pad(&format!(
+            "{value:.*} {}",
+            usize::from(decimals),
+            UNITS[usize::from(unit)]
+        ))
     }
 }
 
-/// A share of one GPU or one core in percent, rounded to a tenth: smaller changes need not be sent. CPU use counts
-/// cores and may exceed 100.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, JsonSchema)]
+/// A share of one GPU or one core in percent, rounded to a tenth: smaller changes need not be sent.
+/// CPU use counts cores and may exceed 100.
+#[derive(
+    Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Percent(f32);
 
@@ -175,7 +205,9 @@ impl fmt::Display for Percent {
 }
 
 /// A temperature in degrees Celsius.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Celsius(pub i32);
 
@@ -210,7 +242,9 @@ impl fmt::Display for Watts {
 }
 
 /// The frequency of a clock in hertz, printed in MHz.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Hertz(pub u64);
 
@@ -287,23 +321,42 @@ mod tests {
     fn amounts_are_parsed_with_any_unit() {
         let read = |text: &str| text.parse::<Bytes>().map(|bytes| bytes.0);
         assert_eq!(read("1024"), Ok(1024));
-        assert_eq!((read("20GiB"), read("20 gib"), read("20G")), (Ok(20 << 30), Ok(20 << 30), Ok(20 << 30)));
-        assert_eq!((read("1.5 GiB"), read("80GB")), (Ok(3 << 29), Ok(80_000_000_000)));
-        for wrong in ["", "GiB", "-1GiB", "20 parsec", "1e400", "NaN", "99999999999999999999"] {
+        assert_eq!(
+            (read("20GiB"), read("20 gib"), read("20G")),
+            (Ok(20 << 30), Ok(20 << 30), Ok(20 << 30))
+        );
+        assert_eq!(
+            (read("1.5 GiB"), read("80GB")),
+            (Ok(3 << 29), Ok(80_000_000_000))
+        );
+        for wrong in [
+            "",
+            "GiB",
+            "-1GiB",
+            "20 parsec",
+            "1e400",
+            "NaN",
+            "99999999999999999999",
+        ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn amounts_that_look_the_same_are_equal_and_keep_their_order() {
-        let mut amounts: Vec<u64> =
-            (0..64).flat_map(|shift| [1 << shift, 999 << shift.min(54), 1051 << shift.min(53)]).collect();
+        let mut amounts: Vec<u64> = (0..64)
+            .flat_map(|shift| [1 << shift, 999 << shift.min(54), 1051 << shift.min(53)])
+            .collect();
         amounts.extend((0..3000).map(|step| step << 17));
         amounts.sort_unstable();
         for pair in amounts.windows(2) {
             let (a, b) = (Bytes(pair[0]), Bytes(pair[1]));
             assert!(a.as_shown() <= b.as_shown(), "{a} {b}");
-            assert_eq!(a.as_shown() == b.as_shown(), a.to_string() == b.to_string(), "{a:?} {b:?}");
+            assert_eq!(
+                a.as_shown() == b.as_shown(),
+                a.to_string() == b.to_string(),
+                "{a:?} {b:?}"
+            );
         }
     }
 

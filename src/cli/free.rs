@@ -22,12 +22,14 @@ pub(crate) struct FreeArgs {
     #[arg(short = 'n', long, value_name = "COUNT", default_value = "1", value_parser = values::count)]
     count: NonZeroUsize,
 
-    /// Take GPUs with this much free memory, such as `20GiB`, even if processes use them [default: unused GPUs]. Those of
-    /// another `gputop free -- COMMAND` of yours stay taken until its command ends
+    /// Take GPUs with this much free memory, such as `20GiB`, even if processes use them [default:
+    /// unused GPUs]. Those of another `gputop free -- COMMAND` of yours stay taken until its
+    /// command ends
     #[arg(long, value_name = "AMOUNT")]
     memory: Option<Bytes>,
 
-    /// Take only GPUs on which no kernel ran for this time, such as `5m`; they are first watched for as long
+    /// Take only GPUs on which no kernel ran for this time, such as `5m`; they are first watched
+    /// for as long
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     idle: Option<Duration>,
 
@@ -47,9 +49,11 @@ pub(crate) struct FreeArgs {
     #[arg(long, conflicts_with = "command")]
     ids: bool,
 
-    /// Run this command with `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` set; its exit code is the result. It is not run if
-    /// too few GPUs are free. No other `gputop free` of yours takes these GPUs before it and its children end. Without a
-    /// command, print `CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,3`, and `CUDA_VISIBLE_DEVICES=` if too few are free
+    /// Run this command with `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` set; its exit code is
+    /// the result. It is not run if too few GPUs are free. No other `gputop free` of yours takes
+    /// these GPUs before it and its children end. Without a command, print
+    /// `CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,3`, and `CUDA_VISIBLE_DEVICES=` if too
+    /// few are free
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "via")]
     command: Vec<OsString>,
 }

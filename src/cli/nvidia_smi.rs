@@ -1,5 +1,5 @@
-//! Options and commands of nvidia-smi that people type out of habit: accepted where possible, otherwise answered with the
-//! counterpart in gputop.
+//! Options and commands of nvidia-smi that people type out of habit: accepted where possible,
+//! otherwise answered with the counterpart in gputop.
 
 use std::ffi::OsString;
 
@@ -11,23 +11,26 @@ use super::{Cli, suggestions};
 /// Replaces `-lms` by `--loop-ms`: clap would read it as `-l ms`.
 pub(super) fn spelled_out(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let mut is_of_command = false;
-    args.enumerate().map(move |(at, arg)| match arg.to_str().and_then(|text| text.strip_prefix("-lms")) {
-        // The rest belongs to the command that gputop runs.
-        _ if is_of_command => arg,
-        _ if arg == "--" || at == 1 && arg == "run" => {
-            is_of_command = true;
-            arg
+    args.enumerate().map(move |(at, arg)| {
+        match arg.to_str().and_then(|text| text.strip_prefix("-lms")) {
+            // The rest belongs to the command that gputop runs.
+            _ if is_of_command => arg,
+            _ if arg == "--" || at == 1 && arg == "run" => {
+                is_of_command = true;
+                arg
+            }
+            Some("") => "--loop-ms".into(),
+            Some(value) if value.starts_with('=') => format!("--loop-ms{value}").into(),
+            _ => arg,
         }
-        Some("") => "--loop-ms".into(),
-        Some(value) if value.starts_with('=') => format!("--loop-ms{value}").into(),
-        _ => arg,
     })
 }
 
 /// The commands `mig -lgi`, `mig -lci` and `mig -lgip` in [`COUNTERPARTS`].
 const LIST_OF_INSTANCES: &str = "mig-list";
 
-/// Options and commands of nvidia-smi that gputop does not have, separated by spaces, and where to find the same facts.
+/// Options and commands of nvidia-smi that gputop does not have, separated by spaces, and where to
+/// find the same facts.
 const COUNTERPARTS: &[(&str, &str)] = &[
     (
         "-q -qx --query -x --xml-format -d --display -a -u --unit --dtd",
@@ -45,20 +48,35 @@ const COUNTERPARTS: &[(&str, &str)] = &[
         "--query-supported-clocks --help-query-supported-clocks",
         "`--query-gpu=clocks.max.sm,…` has the highest clocks; nvidia-smi lists all that can be set",
     ),
-    ("dmon daemon replay stats", "`gputop --csv -l 1` prints a line for each GPU every second"),
-    ("pmon", "`gputop --once -l 1` prints the processes on each GPU every second"),
+    (
+        "dmon daemon replay stats",
+        "`gputop --csv -l 1` prints a line for each GPU every second",
+    ),
+    (
+        "pmon",
+        "`gputop --once -l 1` prints the processes on each GPU every second",
+    ),
     (
         "topo nvlink c2c pci gpm",
         "the page of a GPU (Tab, i) shows its links, their throughput and the path to each other GPU",
     ),
-    (LIST_OF_INSTANCES, "`gputop -L` lists the MIG instances of each GPU"),
-    ("-col --columns", "`gputop --once --gpu-columns COLUMN,…` prints chosen columns of each GPU"),
+    (
+        LIST_OF_INSTANCES,
+        "`gputop -L` lists the MIG instances of each GPU",
+    ),
+    (
+        "-col --columns",
+        "`gputop --once --gpu-columns COLUMN,…` prints chosen columns of each GPU",
+    ),
     (
         "-B --list-excluded-gpus --debug --get-hostname encodersessions fbcsessions compute-policy boost-slider power-hint \
          base-clocks power-smoothing power-profiles rusd prm soc",
         "gputop does not read this",
     ),
-    ("vgpu", "gputop does not show virtual GPUs and their machines; nvidia-smi does"),
+    (
+        "vgpu",
+        "gputop does not show virtual GPUs and their machines; nvidia-smi does",
+    ),
     (
         "conf-compute",
         "`--query-gpu=protected_memory.total,protected_memory.used` has the memory of confidential computing; nvidia-smi \
@@ -85,8 +103,9 @@ pub(super) fn explained(error: clap::Error, args: impl Iterator<Item = OsString>
     if !error.use_stderr() {
         return error;
     }
-    let refused =
-        [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].into_iter().find_map(|kind| error.get(kind));
+    let refused = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand]
+        .into_iter()
+        .find_map(|kind| error.get(kind));
     // clap reads `-lgc` as `-l gc`.
     let refused = match refused.map(ToString::to_string) {
         Some(refused) if refused.starts_with("--loop ") => Some("-l".to_owned()),
@@ -98,34 +117,52 @@ pub(super) fn explained(error: clap::Error, args: impl Iterator<Item = OsString>
     }
 }
 
-/// Returns where gputop has the counterpart of the argument that clap refused, or `None` if that is no argument of
-/// nvidia-smi. Of several letters after one dash, clap names only the first.
+/// Returns where gputop has the counterpart of the argument that clap refused, or `None` if that is
+/// no argument of nvidia-smi. Of several letters after one dash, clap names only the first.
 fn counterpart(args: impl Iterator<Item = OsString>, refused: &str) -> Option<String> {
-    let words: Vec<String> = args.skip(1).filter_map(|arg| arg.into_string().ok()).collect();
-    words.iter().filter(|word| word.starts_with(refused)).find_map(|word| {
-        let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
-        Some(format!("{name} is an option of nvidia-smi: {}", counterpart_of(name, &words)?))
-    })
+    let words: Vec<String> = args
+        .skip(1)
+        .filter_map(|arg| arg.into_string().ok())
+        .collect();
+    words
+        .iter()
+        .filter(|word| word.starts_with(refused))
+        .find_map(|word| {
+            let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
+            Some(format!(
+                "{name} is an option of nvidia-smi: {}",
+                counterpart_of(name, &words)?
+            ))
+        })
 }
 
-/// Returns the sentence on an option or command of nvidia-smi that gputop does not have; `None` for other names. `words` are all
-/// arguments.
+/// Returns the sentence on an option or command of nvidia-smi that gputop does not have; `None` for
+/// other names. `words` are all arguments.
 pub(super) fn counterpart_of(name: &str, words: &[String]) -> Option<&'static str> {
     // `mig` has options that list, and others that change settings.
     let is_list = |word: &String| word.starts_with("-l") || word.starts_with("--list");
-    let key = if name == "mig" && words.iter().any(is_list) { LIST_OF_INSTANCES } else { name };
+    let key = if name == "mig" && words.iter().any(is_list) {
+        LIST_OF_INSTANCES
+    } else {
+        name
+    };
     let is_named = |(names, _): &&(&str, &str)| names.split(' ').any(|known| known == key);
-    COUNTERPARTS.iter().find(is_named).map(|(_, sentence)| *sentence)
+    COUNTERPARTS
+        .iter()
+        .find(is_named)
+        .map(|(_, sentence)| *sentence)
 }
 
-/// Returns the message for an option of the screen or of a report before a subcommand, where it would have no effect.
+/// Returns the message for an option of the screen or of a report before a subcommand, where it
+/// would have no effect.
 fn misplaced(error: &clap::Error) -> Option<String> {
     let text = |kind| match error.get(kind)? {
         ContextValue::String(text) => Some(text.clone()),
         ContextValue::Strings(texts) => Some(texts.join(", ")),
         _ => None,
     };
-    let subcommand = text(ContextKind::InvalidSubcommand).filter(|_| error.kind() == ErrorKind::ArgumentConflict)?;
+    let subcommand = text(ContextKind::InvalidSubcommand)
+        .filter(|_| error.kind() == ErrorKind::ArgumentConflict)?;
     let option = text(ContextKind::PriorArg)?;
     // clap names the option with its value: `--csv[=<gpus|processes>]`.
     let option = option.split(['=', '[', ' ']).next().unwrap_or(&option);
@@ -134,7 +171,9 @@ fn misplaced(error: &clap::Error) -> Option<String> {
             "`{subcommand}` after {option} is no option and no subcommand; lists have commas and no spaces"
         ));
     }
-    Some(format!("{option} has no effect on {subcommand}, which has its own options: see gputop {subcommand} --help"))
+    Some(format!(
+        "{option} has no effect on {subcommand}, which has its own options: see gputop {subcommand} --help"
+    ))
 }
 
 #[cfg(test)]
@@ -142,7 +181,10 @@ mod tests {
     use super::*;
 
     fn args(line: &str) -> impl Iterator<Item = OsString> {
-        line.split(' ').map(OsString::from).collect::<Vec<_>>().into_iter()
+        line.split(' ')
+            .map(OsString::from)
+            .collect::<Vec<_>>()
+            .into_iter()
     }
 
     #[test]
@@ -152,7 +194,10 @@ mod tests {
             ("gputop -lms=500", "gputop --loop-ms=500"),
             ("gputop -l 1 -L -lx", "gputop -l 1 -L -lx"),
         ] {
-            assert_eq!(spelled_out(args(typed)).collect::<Vec<_>>(), args(meant).collect::<Vec<_>>());
+            assert_eq!(
+                spelled_out(args(typed)).collect::<Vec<_>>(),
+                args(meant).collect::<Vec<_>>()
+            );
         }
     }
 
@@ -161,10 +206,16 @@ mod tests {
         let says = |line, refused| counterpart(args(line), refused).unwrap_or_default();
         assert!(says("gputop dmon -c 1", "dmon").contains("gputop --csv -l 1"));
         assert!(
-            says("gputop --query-accounted-apps=pid --format=csv", "--query-accounted-apps")
-                .starts_with("--query-accounted-apps is an option of nvidia-smi")
+            says(
+                "gputop --query-accounted-apps=pid --format=csv",
+                "--query-accounted-apps"
+            )
+            .starts_with("--query-accounted-apps is an option of nvidia-smi")
         );
         assert!(says("gputop -i 0 -pl 300", "-p").contains("changes no setting"));
-        assert_eq!(counterpart(args("gputop --bogus -f replay"), "--bogus"), None);
+        assert_eq!(
+            counterpart(args("gputop --bogus -f replay"), "--bogus"),
+            None
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The arguments of a program that is called as `nvidia-smi`: the options that gputop answers as nvidia-smi does. All others are
-//! refused, those of gputop too.
+//! The arguments of a program that is called as `nvidia-smi`: the options that gputop answers as
+//! nvidia-smi does. All others are refused, those of gputop too.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -80,10 +80,16 @@ const MONITOR_OPTIONS: &[KnownOption] = &[
 
 /// Returns the command line of a program that is called as `nvidia-smi`; `None` under another name.
 pub(super) fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Cli> {
-    args.next().filter(|program| Path::new(program).file_name() == Some("nvidia-smi".as_ref()))?;
-    let words: Vec<String> = args.map(|word| word.to_string_lossy().into_owned()).collect();
+    args.next()
+        .filter(|program| Path::new(program).file_name() == Some("nvidia-smi".as_ref()))?;
+    let words: Vec<String> = args
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     // The variables of gputop still count: they name the library of the driver.
-    Some(Cli { task: Some(Task::NvidiaSmi(Arguments::parse(&words))), ..Cli::parse_from(["nvidia-smi"]) })
+    Some(Cli {
+        task: Some(Task::NvidiaSmi(Arguments::parse(&words))),
+        ..Cli::parse_from(["nvidia-smi"])
+    })
 }
 
 impl Arguments {
@@ -102,24 +108,30 @@ impl Arguments {
                 Some((name, value)) if word.starts_with('-') => (name, Some(value.to_owned())),
                 _ => (word.as_str(), None),
             };
-            let option = known.iter().find(|(long, short, _)| name == *long || name == *short);
+            let option = known
+                .iter()
+                .find(|(long, short, _)| name == *long || name == *short);
             let Some((long, _, has_value)) = option else {
                 return Err(match nvidia_smi::counterpart_of(name, words) {
-                    Some(sentence) => {
-                        RefusedArguments::OnlyNvidiaSmi(format!("{name} is for nvidia-smi only: {sentence}"))
-                    }
+                    Some(sentence) => RefusedArguments::OnlyNvidiaSmi(format!(
+                        "{name} is for nvidia-smi only: {sentence}"
+                    )),
                     None => invalid(&format!("ERROR: Option {word} is not recognized.")),
                 });
             };
             let value = match (has_value, written) {
-                (ValueOf::None, Some(_)) => return Err(invalid(&format!("ERROR: Option {word} is not recognized."))),
+                (ValueOf::None, Some(_)) => {
+                    return Err(invalid(&format!("ERROR: Option {word} is not recognized.")));
+                }
                 (ValueOf::None, None) => None,
                 (_, Some(value)) => Some(value),
                 (ValueOf::Required, None) => rest.next().cloned(),
                 (ValueOf::Optional, None) => rest.next_if(|next| !next.starts_with('-')).cloned(),
             };
             if *has_value == ValueOf::Required && value.as_ref().is_none_or(String::is_empty) {
-                return Err(invalid(&format!("ERROR: Option {name} is missing its value.")));
+                return Err(invalid(&format!(
+                    "ERROR: Option {name} is missing its value."
+                )));
             }
             arguments.set(long, name, value.as_deref())?;
         }
@@ -129,7 +141,11 @@ impl Arguments {
     /// Applies one option, which was written as `name`.
     fn set(&mut self, long: &str, name: &str, value: Option<&str>) -> Result<(), RefusedArguments> {
         let text = value.unwrap_or_default();
-        let list = || text.split(',').map(|part| part.trim().to_owned()).collect::<Vec<String>>();
+        let list = || {
+            text.split(',')
+                .map(|part| part.trim().to_owned())
+                .collect::<Vec<String>>()
+        };
         let wrong = || invalid(&format!("Invalid value \"{text}\" for {name}."));
         let fields = |table| Query::Fields(table, list());
         match (long, &mut self.query) {
@@ -137,29 +153,48 @@ impl Arguments {
             ("--filename", _) => self.file = Some(PathBuf::from(text)),
             ("--format", _) => self.format = Some(list()),
             ("--loop", _) => {
-                let seconds = value.map(positive_seconds).transpose().map_err(|_| wrong())?;
+                let seconds = value
+                    .map(positive_seconds)
+                    .transpose()
+                    .map_err(|_| wrong())?;
                 self.every = Some(seconds.unwrap_or(USUAL_LOOP));
             }
             ("--loop-ms", _) => {
-                let time = value.map(positive_milliseconds).transpose().map_err(|_| wrong())?;
+                let time = value
+                    .map(positive_milliseconds)
+                    .transpose()
+                    .map_err(|_| wrong())?;
                 self.every = Some(time.unwrap_or(USUAL_LOOP));
             }
             ("--delay", _) => self.every = Some(positive_seconds(text).map_err(|_| wrong())?),
             // With 0, samples are printed until a signal.
-            ("--count", _) => self.count = Some(text.parse().map_err(|_| wrong())?).filter(|count| *count > 0),
+            ("--count", _) => {
+                self.count = Some(text.parse().map_err(|_| wrong())?).filter(|count| *count > 0);
+            }
             ("--select", Some(Query::Monitor(columns))) => {
                 (columns.utilization, columns.memory) = (text.contains('u'), text.contains('m'));
-                text.chars().all(|letter| "um".contains(letter)).then_some(()).ok_or_else(wrong)?;
+                text.chars()
+                    .all(|letter| "um".contains(letter))
+                    .then_some(())
+                    .ok_or_else(wrong)?;
             }
             ("--options", Some(Query::Monitor(columns))) => {
                 (columns.date, columns.time) = (text.contains('D'), text.contains('T'));
-                text.chars().all(|letter| "DT".contains(letter)).then_some(()).ok_or_else(wrong)?;
+                text.chars()
+                    .all(|letter| "DT".contains(letter))
+                    .then_some(())
+                    .ok_or_else(wrong)?;
             }
             // Help is printed whatever stands beside it.
             (_, Some(Query::Usage)) => {}
             ("--help", query) => *query = Some(Query::Usage),
-            ("--query-gpu" | "--query-compute-apps" | "--query-remapped-rows", Some(Query::Fields(..))) => {
-                return Err(RefusedArguments::Invalid("Only one --query-* switch can be used at a time.".to_owned()));
+            (
+                "--query-gpu" | "--query-compute-apps" | "--query-remapped-rows",
+                Some(Query::Fields(..)),
+            ) => {
+                return Err(RefusedArguments::Invalid(
+                    "Only one --query-* switch can be used at a time.".to_owned(),
+                ));
             }
             (_, Some(_)) => return Err(invalid("Invalid combination of input arguments.")),
             ("--version", query) => *query = Some(Query::Version),
@@ -168,7 +203,9 @@ impl Arguments {
             ("--query-compute-apps", query) => *query = Some(fields(FieldTable::ComputeApps)),
             ("--query-remapped-rows", query) => *query = Some(fields(FieldTable::RemappedRows)),
             ("--help-query-gpu", query) => *query = Some(Query::Help(FieldTable::Gpu)),
-            ("--help-query-compute-apps", query) => *query = Some(Query::Help(FieldTable::ComputeApps)),
+            ("--help-query-compute-apps", query) => {
+                *query = Some(Query::Help(FieldTable::ComputeApps));
+            }
             (_, query) => *query = Some(Query::Help(FieldTable::RemappedRows)),
         }
         Ok(())
@@ -176,7 +213,10 @@ impl Arguments {
 
     /// Returns the arguments if they go together.
     fn checked(self) -> Result<Self, RefusedArguments> {
-        let has_csv = self.format.as_ref().is_some_and(|words| words.iter().any(|word| word == "csv"));
+        let has_csv = self
+            .format
+            .as_ref()
+            .is_some_and(|words| words.iter().any(|word| word == "csv"));
         match self.query {
             Some(Query::Fields(..)) if !has_csv => Err(invalid("\"--format=\" switch is missing.")),
             None | Some(Query::List) if self.format.is_some() => {
@@ -212,24 +252,45 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Arguments, RefusedArguments> {
-        Arguments::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        Arguments::parse(
+            &line
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
     fn values_stand_behind_an_equals_sign_or_in_the_next_word() {
-        for line in
-            ["--query-gpu=index,name --format=csv -i 0,1 -l 2", "-l=2 --id=0,1 --format csv --query-gpu index,name"]
-        {
-            let Arguments { query, format, ids, every, .. } = parsed(line).unwrap();
+        for line in [
+            "--query-gpu=index,name --format=csv -i 0,1 -l 2",
+            "-l=2 --id=0,1 --format csv --query-gpu index,name",
+        ] {
+            let Arguments {
+                query,
+                format,
+                ids,
+                every,
+                ..
+            } = parsed(line).unwrap();
             assert!(
                 matches!(query, Some(Query::Fields(FieldTable::Gpu, names)) if names == ["index", "name"]),
                 "{line}"
             );
-            assert_eq!((format, ids), (Some(vec!["csv".to_owned()]), vec!["0".to_owned(), "1".to_owned()]));
+            assert_eq!(
+                (format, ids),
+                (
+                    Some(vec!["csv".to_owned()]),
+                    vec!["0".to_owned(), "1".to_owned()]
+                )
+            );
             assert_eq!(every, Some(Duration::from_secs(2)));
         }
         assert_eq!(parsed("-l").unwrap().every, Some(USUAL_LOOP));
-        assert_eq!(parsed("-lms 500 -i 0").unwrap().every, Some(Duration::from_millis(500)));
+        assert_eq!(
+            parsed("-lms 500 -i 0").unwrap().every,
+            Some(Duration::from_millis(500))
+        );
         assert_eq!(parsed("pmon -c 2 -d 3").unwrap().count, Some(2));
         assert_eq!(parsed("pmon -d 1 -s u -c 0").unwrap().count, None);
     }
@@ -242,10 +303,19 @@ mod tests {
             ("--once", "ERROR: Option --once is not recognized."),
             ("free", "ERROR: Option free is not recognized."),
             ("--query-gpu=name", "\"--format=\" switch is missing."),
-            ("--query-gpu=name --format=noheader", "\"--format=\" switch is missing."),
+            (
+                "--query-gpu=name --format=noheader",
+                "\"--format=\" switch is missing.",
+            ),
             ("--format=csv", "Invalid combination of input arguments."),
-            ("-L --query-gpu=name --format=csv", "Invalid combination of input arguments."),
-            ("--query-gpu=index, name --format=csv", "ERROR: Option name is not recognized."),
+            (
+                "-L --query-gpu=name --format=csv",
+                "Invalid combination of input arguments.",
+            ),
+            (
+                "--query-gpu=index, name --format=csv",
+                "ERROR: Option name is not recognized.",
+            ),
             ("pmon -s x", "Invalid value \"x\" for -s."),
             ("-l often", "Invalid value \"often\" for -l."),
         ] {
@@ -258,7 +328,10 @@ mod tests {
     fn what_only_nvidia_smi_does_is_answered_with_the_counterpart() {
         for (line, words) in [
             ("-q -d MEMORY", "-q is for nvidia-smi only"),
-            ("-i 0 -pl 300", "-pl is for nvidia-smi only: gputop changes no setting"),
+            (
+                "-i 0 -pl 300",
+                "-pl is for nvidia-smi only: gputop changes no setting",
+            ),
             ("--gpu-reset", "changes no setting"),
             ("mig -lgi", "gputop -L"),
             ("mig -cgi 9", "changes no setting"),

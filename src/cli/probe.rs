@@ -21,14 +21,22 @@ use crate::source::Source;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
-    /// The command, whose PID, exit code, signals and output stay as they are. `GPUTOP_PROBE=0` runs it without the probe
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    /// The command, whose PID, exit code, signals and output stay as they are. `GPUTOP_PROBE=0`
+    /// runs it without the probe
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true,
+        value_name = "COMMAND"
+    )]
     command: Vec<OsString>,
 }
 
 impl From<&RunArgs> for RunOptions {
     fn from(args: &RunArgs) -> Self {
-        Self { command: args.command.clone() }
+        Self {
+            command: args.command.clone(),
+        }
     }
 }
 
@@ -44,14 +52,18 @@ pub(crate) struct AttachArgs {
 
 impl From<&AttachArgs> for AttachOptions {
     fn from(args: &AttachArgs) -> Self {
-        Self { pid: args.pid, wait: args.wait }
+        Self {
+            pid: args.pid,
+            wait: args.wait,
+        }
     }
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct EstimateArgs {
-    /// A file and a function in it, such as `model.py:build`. The function has no parameters, and returns `(model, inputs)`,
-    /// `(model, inputs, optimizer)`, or a dict with `model`, `inputs`, `optimizer`, `loss` and `batch`
+    /// A file and a function in it, such as `model.py:build`. The function has no parameters, and
+    /// returns `(model, inputs)`, `(model, inputs, optimizer)`, or a dict with `model`, `inputs`,
+    /// `optimizer`, `loss` and `batch`
     #[arg(value_name = "FILE:FUNCTION")]
     subject: EstimateSubject,
 
@@ -59,16 +71,18 @@ pub(crate) struct EstimateArgs {
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
 
-    /// Use this optimizer: `adamw`, `adam`, `sgd`, `sgd_momentum`, `rmsprop`, `adagrad` or `lion`; `none` for inference
-    /// [default: the one that the function returns, or `adamw`]
+    /// Use this optimizer: `adamw`, `adam`, `sgd`, `sgd_momentum`, `rmsprop`, `adagrad` or `lion`;
+    /// `none` for inference [default: the one that the function returns, or `adamw`]
     #[arg(long, value_name = "NAME", value_parser = OPTIMIZERS, hide_possible_values = true)]
     optimizer: Option<String>,
 
-    /// Run training steps on the current GPU, with the whole batch and with half of it, and measure their peaks
+    /// Run training steps on the current GPU, with the whole batch and with half of it, and measure
+    /// their peaks
     #[arg(long)]
     measure: bool,
 
-    /// Find the largest batch for a GPU with this much memory, such as `24GiB` [default: the GPUs of this host]
+    /// Find the largest batch for a GPU with this much memory, such as `24GiB` [default: the GPUs
+    /// of this host]
     #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
     gpu_memory: Option<Bytes>,
 
@@ -80,7 +94,16 @@ pub(crate) struct EstimateArgs {
 }
 
 /// The optimizers that an estimate knows by name.
-const OPTIMIZERS: [&str; 8] = ["adamw", "adam", "sgd", "sgd_momentum", "rmsprop", "adagrad", "lion", "none"];
+const OPTIMIZERS: [&str; 8] = [
+    "adamw",
+    "adam",
+    "sgd",
+    "sgd_momentum",
+    "rmsprop",
+    "adagrad",
+    "lion",
+    "none",
+];
 
 impl From<&EstimateArgs> for EstimateOptions {
     fn from(args: &EstimateArgs) -> Self {
@@ -90,7 +113,9 @@ impl From<&EstimateArgs> for EstimateOptions {
             optimizer: args.optimizer.clone(),
             measure: args.measure,
             gpu_memory: args.gpu_memory,
-            read: args.read.options(&HostArgs::default(), Some(PROBE_INTERVAL)),
+            read: args
+                .read
+                .options(&HostArgs::default(), Some(PROBE_INTERVAL)),
             json: args.output.json,
             ascii: is_ascii(args.output.ascii),
         }
@@ -102,7 +127,8 @@ pub(crate) struct TensorsArgs {
     /// The PID of the program
     pid: u32,
 
-    /// Only the groups with all of these words in their shape, type and category, such as `float32 parameters`
+    /// Only the groups with all of these words in their shape, type and category, such as `float32
+    /// parameters`
     #[arg(value_name = "WORD")]
     words: Vec<String>,
 
@@ -145,7 +171,11 @@ pub(crate) struct SnapshotArgs {
 
 impl From<&SnapshotArgs> for SnapshotOptions {
     fn from(args: &SnapshotArgs) -> Self {
-        Self { read: read_probe(&args.read, false), pid: args.pid, file: args.output.clone() }
+        Self {
+            read: read_probe(&args.read, false),
+            pid: args.pid,
+            file: args.output.clone(),
+        }
     }
 }
 
@@ -172,7 +202,10 @@ pub(crate) struct OomsArgs {
 
 impl From<&OutputArgs> for OomsOptions {
     fn from(args: &OutputArgs) -> Self {
-        Self { json: args.json, ascii: is_ascii(args.ascii) }
+        Self {
+            json: args.json,
+            ascii: is_ascii(args.ascii),
+        }
     }
 }
 

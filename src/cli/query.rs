@@ -5,12 +5,20 @@ use std::path::PathBuf;
 use clap::Args;
 
 /// The flags of nvidia-smi.
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of nvidia-smi")]
 pub(crate) struct QueryArgs {
     /// Print these fields of each GPU; `--help-query-gpu` lists them
-    #[arg(long = "query-gpu", value_name = "FIELD,…", value_delimiter = ',', conflicts_with = "via")]
+    #[arg(
+        long = "query-gpu",
+        value_name = "FIELD,…",
+        value_delimiter = ',',
+        conflicts_with = "via"
+    )]
     pub(super) gpu: Option<Vec<String>>,
 
     /// Print these fields of each compute process; `--help-query-compute-apps` lists them
@@ -25,8 +33,8 @@ pub(crate) struct QueryArgs {
     #[arg(short = 'L', long = "list-gpus", conflicts_with = "via")]
     pub(super) list: bool,
 
-    /// Print the changing values of each GPU as CSV, or those of each process on a GPU, in base units, with the names of the
-    /// JSON
+    /// Print the changing values of each GPU as CSV, or those of each process on a GPU, in base
+    /// units, with the names of the JSON
     #[arg(long, value_name = "gpus|processes", num_args = 0..=1, require_equals = true, default_missing_value = "gpus")]
     #[arg(value_parser = ["gpus", "processes"], hide_possible_values = true)]
     #[arg(conflicts_with_all = ["gpu", "query_compute_apps", "list", "via"])]
@@ -40,7 +48,8 @@ pub(crate) struct QueryArgs {
     #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
     pub(super) id: Vec<String>,
 
-    /// Print these fields of each GPU whose memory can remap rows; `--help-query-remapped-rows` lists them
+    /// Print these fields of each GPU whose memory can remap rows; `--help-query-remapped-rows`
+    /// lists them
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with_all = ["gpu", "query_compute_apps", "via"])]
     pub(super) query_remapped_rows: Option<Vec<String>>,
 

@@ -21,7 +21,8 @@ pub(crate) struct RecordArgs {
     hosts: HostArgs,
 
     /// The file to write or to append to; its older parts are FILE.1, FILE.2 and so on [default:
-    /// `$XDG_STATE_HOME/gputop/recordings/HOST.jsonl.zst` or `~/.local/state/gputop/recordings/HOST.jsonl.zst`]
+    /// `$XDG_STATE_HOME/gputop/recordings/HOST.jsonl.zst` or
+    /// `~/.local/state/gputop/recordings/HOST.jsonl.zst`]
     #[arg(short, long, value_name = "FILE", value_parser = values::new_file())]
     output: Option<PathBuf>,
 
@@ -39,7 +40,8 @@ pub(crate) struct RecordArgs {
 }
 
 impl RecordArgs {
-    /// Returns the options. `place` returns the path of a file of this name in the folder of recordings.
+    /// Returns the options. `place` returns the path of a file of this name in the folder of
+    /// recordings.
     pub(crate) fn options(&self, place: impl FnOnce(&str) -> Option<PathBuf>) -> RecordOptions {
         let interval = self.agent.interval.map(|Interval(interval)| interval);
         let is_simulated = AgentOptions::from(&self.agent).demo != SimulatedMachine::None;
@@ -48,14 +50,23 @@ impl RecordArgs {
         } else if is_simulated {
             "demo".to_owned()
         } else {
-            rustix::system::uname().nodename().to_string_lossy().replace('/', "-")
+            rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .replace('/', "-")
         };
         RecordOptions {
             sources: self.hosts.sources(&self.agent, interval),
             interval: interval.unwrap_or(DEFAULT_INTERVAL),
             from_viewer: self.from_viewer,
-            file: self.output.clone().or_else(|| place(&format!("{name}.jsonl.zst"))),
-            limits: RecordingLimits { max_size: self.max_size, max_age: self.max_age },
+            file: self
+                .output
+                .clone()
+                .or_else(|| place(&format!("{name}.jsonl.zst"))),
+            limits: RecordingLimits {
+                max_size: self.max_size,
+                max_age: self.max_age,
+            },
         }
     }
 }
@@ -66,8 +77,8 @@ pub(crate) struct ClipArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The first moment: `03:10` (the last one in the recording), `2026-07-14 03:10`, RFC 3339, or `-2h` before its end [default:
-    /// its beginning]
+    /// The first moment: `03:10` (the last one in the recording), `2026-07-14 03:10`, RFC 3339, or
+    /// `-2h` before its end [default: its beginning]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     from: Option<String>,
 
@@ -82,7 +93,17 @@ pub(crate) struct ClipArgs {
 
 impl From<&ClipArgs> for ClipOptions {
     fn from(args: &ClipArgs) -> Self {
-        let ClipArgs { file, from, to, output } = args.clone();
-        Self { file, from, to, output }
+        let ClipArgs {
+            file,
+            from,
+            to,
+            output,
+        } = args.clone();
+        Self {
+            file,
+            from,
+            to,
+            output,
+        }
     }
 }

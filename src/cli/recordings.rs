@@ -16,8 +16,9 @@ use crate::logs::report::{RunReportFormat, RunReportOptions};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AnalyzeArgs {
-    /// Recordings, and logs, plain or compressed with gzip or zstd: CSV of `nvidia-smi --query-gpu` or `--query-compute-apps` with timestamps, in any order of
-    /// columns, with or without header and units; plain `time,bytes`; or lines of `gputop --json -l SECONDS`. Columns named
+    /// Recordings, and logs, plain or compressed with gzip or zstd: CSV of `nvidia-smi --query-gpu`
+    /// or `--query-compute-apps` with timestamps, in any order of columns, with or without header
+    /// and units; plain `time,bytes`; or lines of `gputop --json -l SECONDS`. Columns named
     /// `allocated_bytes` and `reserved_bytes` are PyTorch's figures. `-` for the standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -26,8 +27,8 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
     capacity: Option<Bytes>,
 
-    /// Describe the memory of each GPU and process, however many there are, and list all events. Without it, a table shows those
-    /// of many that leaked or are suspect
+    /// Describe the memory of each GPU and process, however many there are, and list all events.
+    /// Without it, a table shows those of many that leaked or are suspect
     #[arg(long)]
     all: bool,
 
@@ -49,8 +50,9 @@ impl From<&AnalyzeArgs> for AnalyzeOptions {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DiffArgs {
-    /// The recording before the change. `FILE@FROM..TO` is a part of it: from and to a local time (`10:15`), a time after its
-    /// beginning (`+5m`), or a mark that the program set with `gputop_probe.mark`
+    /// The recording before the change. `FILE@FROM..TO` is a part of it: from and to a local time
+    /// (`10:15`), a time after its beginning (`+5m`), or a mark that the program set with
+    /// `gputop_probe.mark`
     #[arg(value_name = "A")]
     a: String,
 
@@ -98,12 +100,24 @@ pub(crate) struct ExportArgs {
 
 impl From<&ExportArgs> for ExportOptions {
     fn from(args: &ExportArgs) -> Self {
-        let by_name = args.output.as_ref().and_then(|path| path.extension()).is_some_and(|ending| ending == "parquet");
+        let by_name = args
+            .output
+            .as_ref()
+            .and_then(|path| path.extension())
+            .is_some_and(|ending| ending == "parquet");
         let is_parquet = args.parquet || by_name && !args.csv;
         Self {
             recording: args.recording.clone(),
-            format: if is_parquet { ExportFormat::Parquet } else { ExportFormat::Csv },
-            subject: if args.of == "processes" { ExportSubject::Processes } else { ExportSubject::Gpus },
+            format: if is_parquet {
+                ExportFormat::Parquet
+            } else {
+                ExportFormat::Csv
+            },
+            subject: if args.of == "processes" {
+                ExportSubject::Processes
+            } else {
+                ExportSubject::Gpus
+            },
             output: values::unless_stdout(args.output.as_ref()),
         }
     }
@@ -111,8 +125,9 @@ impl From<&ExportArgs> for ExportOptions {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReportArgs {
-    /// A recording, or a part of it as in `gputop diff --help`; `-` for lines from the standard input. The PID of a process
-    /// of this host: the newest recording that `gputop record` or the screen keeps of it, and a look at it now
+    /// A recording, or a part of it as in `gputop diff --help`; `-` for lines from the standard
+    /// input. The PID of a process of this host: the newest recording that `gputop record` or the
+    /// screen keeps of it, and a look at it now
     #[arg(value_name = "FILE|PID")]
     subject: String,
 
@@ -146,7 +161,10 @@ pub(crate) struct ReportArgs {
 
 impl From<&ReportArgs> for RunReportOptions {
     fn from(args: &ReportArgs) -> Self {
-        let ending = args.output.as_ref().and_then(|path| path.extension()?.to_str());
+        let ending = args
+            .output
+            .as_ref()
+            .and_then(|path| path.extension()?.to_str());
         let format = match ending {
             _ if args.md => RunReportFormat::Markdown,
             _ if args.svg => RunReportFormat::Svg,
@@ -155,7 +173,10 @@ impl From<&ReportArgs> for RunReportOptions {
             _ => RunReportFormat::Html,
         };
         Self {
-            against: args.against.as_ref().map(|other| (RunRange::parse(other), other.clone())),
+            against: args
+                .against
+                .as_ref()
+                .map(|other| (RunRange::parse(other), other.clone())),
             format,
             output: values::unless_stdout(args.output.as_ref()),
             pid: args.named_process().or(args.pid),
@@ -167,7 +188,10 @@ impl From<&ReportArgs> for RunReportOptions {
 impl ReportArgs {
     /// Returns the PID if the subject is a process and no file.
     fn named_process(&self) -> Option<u32> {
-        self.subject.parse().ok().filter(|_| !Path::new(&self.subject).exists())
+        self.subject
+            .parse()
+            .ok()
+            .filter(|_| !Path::new(&self.subject).exists())
     }
 
     pub(crate) fn subject(&self) -> ReportSubject {

@@ -17,18 +17,30 @@ pub const FILES: &[(&str, &str)] = &[
         "$XDG_STATE_HOME/gputop/history/",
         "The history of each host for the next session, 64 MiB and 7 days at most; `--no-history` turns it off.",
     ),
-    ("$XDG_STATE_HOME/gputop/recordings/", "The recordings of `R` and of `gputop record`."),
+    (
+        "$XDG_STATE_HOME/gputop/recordings/",
+        "The recordings of `R` and of `gputop record`.",
+    ),
     (
         "$XDG_STATE_HOME/gputop/recorder.json",
         "Which recording a running `gputop record` writes: `gputop orphans` and `gputop --once` go on from it.",
     ),
-    ("$XDG_STATE_HOME/gputop/kills.jsonl", "The audit log: one line for each signal, with its time and result."),
-    ("$XDG_STATE_HOME/gputop/ooms/", "The reports that `gputop ooms` lists, on programs that ran out of GPU memory."),
+    (
+        "$XDG_STATE_HOME/gputop/kills.jsonl",
+        "The audit log: one line for each signal, with its time and result.",
+    ),
+    (
+        "$XDG_STATE_HOME/gputop/ooms/",
+        "The reports that `gputop ooms` lists, on programs that ran out of GPU memory.",
+    ),
     (
         "$XDG_CACHE_HOME/gputop/, ~/.cache/gputop/",
         "The Python files of the probe, for `gputop run` and `gputop attach`.",
     ),
-    ("/tmp/gputop-UID/", "A locked file for each GPU on which a command of `gputop free` runs."),
+    (
+        "/tmp/gputop-UID/",
+        "A locked file for each GPU on which a command of `gputop free` runs.",
+    ),
 ];
 
 /// The variables that gputop reads or sets, each with its purpose.
@@ -43,9 +55,18 @@ pub const VARIABLES: &[(&str, &str)] = &[
          GPUTOP_ALERT_COMMAND, GPUTOP_ALERT_RATE_BYTES_PER_S, GPUTOP_ALERT_OOM_IN_S",
         "Describe the alert to the program of `--on-alert`; those that do not apply are not set.",
     ),
-    ("GPUTOP_PROBE", "`0` keeps the probe of `gputop run` out of the program."),
-    ("GPUTOP_PROBE_INTERVAL", "Seconds between two reports of the probe."),
-    ("XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_CACHE_HOME, XDG_RUNTIME_DIR, HOME", "Where the files above are."),
+    (
+        "GPUTOP_PROBE",
+        "`0` keeps the probe of `gputop run` out of the program.",
+    ),
+    (
+        "GPUTOP_PROBE_INTERVAL",
+        "Seconds between two reports of the probe.",
+    ),
+    (
+        "XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_CACHE_HOME, XDG_RUNTIME_DIR, HOME",
+        "Where the files above are.",
+    ),
     (
         "CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER",
         "`gputop free` takes only GPUs that these show to CUDA, and sets them for its command.",
@@ -55,13 +76,22 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "TERM, COLORTERM, LC_ALL, LC_CTYPE, LANG",
         "The abilities of the terminal. With `TERM=dumb`, gputop prints a table once.",
     ),
-    ("COLUMNS", "The width of tables where the output is no terminal."),
-    ("LD_LIBRARY_PATH", "Where the loader searches the NVML library first."),
+    (
+        "COLUMNS",
+        "The width of tables where the output is no terminal.",
+    ),
+    (
+        "LD_LIBRARY_PATH",
+        "Where the loader searches the NVML library first.",
+    ),
 ];
 
 /// The keys of the settings file, each with its values.
 pub const SETTINGS: &[(&str, &str)] = &[
-    ("theme, interval, columns, gpu_columns, gpu_view, sort, group", "As the flags with these names."),
+    (
+        "theme, interval, columns, gpu_columns, gpu_view, sort, group",
+        "As the flags with these names.",
+    ),
     ("mine", "true: only your own processes, as `--mine`."),
     ("host", "false: no host line, as `--no-host`."),
     ("mouse", "false: as `--no-mouse`."),
@@ -77,7 +107,11 @@ pub const SETTINGS: &[(&str, &str)] = &[
 /// Returns the end of `--help`.
 pub(super) fn after_help() -> String {
     let mut text = String::new();
-    for (title, rows) in [("Files", FILES), ("Variables", VARIABLES), ("Settings in config.toml", SETTINGS)] {
+    for (title, rows) in [
+        ("Files", FILES),
+        ("Variables", VARIABLES),
+        ("Settings in config.toml", SETTINGS),
+    ] {
         let _infallible = writeln!(text, "{title}:");
         for (names, purpose) in rows {
             let _infallible = writeln!(text, "  {names}\n          {purpose}");
@@ -97,23 +131,33 @@ mod tests {
 
     /// Whether a table names a word, as a whole.
     fn names(table: &[(&str, &str)], word: &str) -> bool {
-        table.iter().any(|(names, _)| names.split(", ").any(|name| name == word))
+        table
+            .iter()
+            .any(|(names, _)| names.split(", ").any(|name| name == word))
     }
 
     #[test]
     fn every_variable_of_a_flag_is_listed() {
         let command = Cli::command();
-        let variables = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
-        let missing: Vec<&str> = variables.filter(|variable| !names(VARIABLES, variable)).collect();
+        let variables = command
+            .get_arguments()
+            .filter_map(|argument| argument.get_env()?.to_str());
+        let missing: Vec<&str> = variables
+            .filter(|variable| !names(VARIABLES, variable))
+            .collect();
         assert_eq!(missing, [""; 0]);
     }
 
     #[test]
     fn every_setting_is_listed_and_no_other_is() {
         let known = SETTINGS.iter().flat_map(|(names, _)| names.split(", "));
-        let known: Vec<&str> =
-            known.filter(|name| !["mouse", "ascii", "history", "[[launchers]]"].contains(name)).collect();
-        assert!(known.iter().all(|name| Settings::form(name).is_some()), "{known:?}");
+        let known: Vec<&str> = known
+            .filter(|name| !["mouse", "ascii", "history", "[[launchers]]"].contains(name))
+            .collect();
+        assert!(
+            known.iter().all(|name| Settings::form(name).is_some()),
+            "{known:?}"
+        );
         assert_eq!(known.len(), Settings::COUNT);
         // The help and the manual page are made of these rows.
         assert!(after_help().contains("[[launchers]]"));

@@ -32,13 +32,22 @@ pub(crate) struct ScreenshotArgs {
 }
 
 fn parse_size(text: &str) -> Result<(u16, u16), String> {
-    let parsed = text.split_once('x').and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
-    let (columns, rows) = parsed.ok_or_else(|| "a size has columns and rows, such as 160x50".to_owned())?;
+    let parsed = text
+        .split_once('x')
+        .and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
+    let (columns, rows) =
+        parsed.ok_or_else(|| "a size has columns and rows, such as 160x50".to_owned())?;
     if columns < SMALLEST.0 || rows < SMALLEST.1 {
-        return Err(format!("the smallest screen is {}x{}", SMALLEST.0, SMALLEST.1));
+        return Err(format!(
+            "the smallest screen is {}x{}",
+            SMALLEST.0, SMALLEST.1
+        ));
     }
     if columns > LARGEST.0 || rows > LARGEST.1 {
-        return Err(format!("the largest picture is {}x{}", LARGEST.0, LARGEST.1));
+        return Err(format!(
+            "the largest picture is {}x{}",
+            LARGEST.0, LARGEST.1
+        ));
     }
     Ok((columns, rows))
 }
@@ -61,9 +70,16 @@ fn parse_key(name: &str) -> Result<KeyEvent, String> {
         ("PgDn", ..) => KeyCode::PageDown,
         (_, Some(letter), None, None) => KeyCode::Char(letter),
         (_, Some('^'), Some(letter), None) => {
-            return Ok(KeyEvent::new(KeyCode::Char(letter.to_ascii_lowercase()), KeyModifiers::CONTROL));
+            return Ok(KeyEvent::new(
+                KeyCode::Char(letter.to_ascii_lowercase()),
+                KeyModifiers::CONTROL,
+            ));
         }
-        (_, Some('F'), ..) => KeyCode::F(name[1..].parse().map_err(|_| format!("`{name}` is no key"))?),
+        (_, Some('F'), ..) => KeyCode::F(
+            name[1..]
+                .parse()
+                .map_err(|_| format!("`{name}` is no key"))?,
+        ),
         _ => return Err(format!("`{name}` is no key")),
     };
     Ok(code.into())

@@ -1,4 +1,5 @@
-//! The names that clap suggests for a mistyped one. Of these, people see the near ones, and no hidden one.
+//! The names that clap suggests for a mistyped one. Of these, people see the near ones, and no
+//! hidden one.
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue};
@@ -11,17 +12,25 @@ const MOST_DIFFERENCES: usize = 2;
 /// Returns the error without suggestions that nobody can have meant.
 pub(super) fn only_near(mut error: clap::Error) -> clap::Error {
     for (typed, suggested) in [
-        (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
+        (
+            ContextKind::InvalidSubcommand,
+            ContextKind::SuggestedSubcommand,
+        ),
         (ContextKind::InvalidArg, ContextKind::SuggestedArg),
     ] {
-        let typed = error.get(typed).map(ToString::to_string).unwrap_or_default();
+        let typed = error
+            .get(typed)
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let is_meant = |name: &String| is_near(&typed, name) && !is_hidden(name);
         let kept = match error.remove(suggested) {
             Some(ContextValue::Strings(names)) => {
                 let names: Vec<String> = names.into_iter().filter(is_meant).collect();
                 (!names.is_empty()).then_some(ContextValue::Strings(names))
             }
-            Some(ContextValue::String(name)) => is_meant(&name).then_some(ContextValue::String(name)),
+            Some(ContextValue::String(name)) => {
+                is_meant(&name).then_some(ContextValue::String(name))
+            }
             other => other,
         };
         if let Some(kept) = kept {
@@ -34,8 +43,14 @@ pub(super) fn only_near(mut error: clap::Error) -> clap::Error {
 fn is_hidden(name: &str) -> bool {
     let command = Cli::command();
     let name = name.trim_start_matches('-');
-    let mut arguments = command.get_arguments().chain(command.get_subcommands().flat_map(clap::Command::get_arguments));
-    command.find_subcommand(name).is_some_and(clap::Command::is_hide_set)
+    let mut arguments = command.get_arguments().chain(
+        command
+            .get_subcommands()
+            .flat_map(clap::Command::get_arguments),
+    );
+    command
+        .find_subcommand(name)
+        .is_some_and(clap::Command::is_hide_set)
         || arguments.any(|argument| argument.get_long() == Some(name) && argument.is_hide_set())
 }
 
@@ -86,19 +101,36 @@ mod tests {
 
     #[test]
     fn no_far_and_no_hidden_name_is_suggested() {
-        for typed in
-            ["status", "stat", "gpu-processes", "demo-proces", "--detials", "--detai", "--only-mine", "--demo-pas"]
-        {
+        for typed in [
+            "status",
+            "stat",
+            "gpu-processes",
+            "demo-proces",
+            "--detials",
+            "--detai",
+            "--only-mine",
+            "--demo-pas",
+        ] {
             let message = message(typed);
-            assert!(!message.contains("tip:") || typed == "--demo-pas" && message.contains("'--demo'"), "{message}");
+            assert!(
+                !message.contains("tip:") || typed == "--demo-pas" && message.contains("'--demo'"),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn differences_are_counted() {
-        for (one, other, count) in [("", "abc", 3), ("abc", "abc", 0), ("stat", "estimate", 4), ("docter", "doctor", 1)]
-        {
-            assert_eq!((differences(one, other), differences(other, one)), (count, count));
+        for (one, other, count) in [
+            ("", "abc", 3),
+            ("abc", "abc", 0),
+            ("stat", "estimate", 4),
+            ("docter", "doctor", 1),
+        ] {
+            assert_eq!(
+                (differences(one, other), differences(other, one)),
+                (count, count)
+            );
         }
     }
 }

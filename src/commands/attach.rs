@@ -36,20 +36,27 @@ pub fn run(options: &AttachOptions) -> anyhow::Result<ExitCode> {
 fn attach(options: &AttachOptions) -> Result<String, Text> {
     let pid = options.pid;
     let target = AttachTarget::open(pid).map_err(|why| Text::new(why.to_string()))?;
-    let folder = probe_files::unpack().map_err(|why| Text::new(format!("the probe cannot be attached: {why}")))?;
-    target.inject(&folder).map_err(|why| Text::new(why.to_string()))?;
+    let folder = probe_files::unpack()
+        .map_err(|why| Text::new(format!("the probe cannot be attached: {why}")))?;
+    target
+        .inject(&folder)
+        .map_err(|why| Text::new(why.to_string()))?;
     match target.wait(options.wait) {
-        AttachState::Attached => {
-            Ok(format!("attached to {pid}: press Enter on it in gputop, or run `gputop tensors {pid}`"))
-        }
-        AttachState::Waiting => {
-            Ok(format!("attached to {pid}: the probe waits for the program to use a GPU through PyTorch"))
-        }
+        AttachState::Attached => Ok(format!(
+            "attached to {pid}: press Enter on it in gputop, or run `gputop tensors {pid}`"
+        )),
+        AttachState::Waiting => Ok(format!(
+            "attached to {pid}: the probe waits for the program to use a GPU through PyTorch"
+        )),
         AttachState::Queued => Ok(format!(
             "queued in {pid}: the probe starts when the main thread next runs Python code; until then it is in a long call \
              of C, such as a wait for the GPU, for input or for another thread"
         )),
-        AttachState::Failed(why) => Err(Text::new(format!("the probe is in process {pid}, and cannot work: {why}"))),
-        AttachState::Ended => Err(Text::new(format!("process {pid} ended before the probe started"))),
+        AttachState::Failed(why) => Err(Text::new(format!(
+            "the probe is in process {pid}, and cannot work: {why}"
+        ))),
+        AttachState::Ended => Err(Text::new(format!(
+            "process {pid} ended before the probe started"
+        ))),
     }
 }

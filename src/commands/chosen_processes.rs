@@ -11,7 +11,8 @@ use crate::protocol::snapshot::{ProcessId, Snapshot};
 /// The processes to show; all by default.
 #[derive(Debug, Clone, Default)]
 pub struct ChosenProcesses {
-    /// The words that the line of each process has, as in the filter of the screen. Empty for all processes.
+    /// The words that the line of each process has, as in the filter of the screen. Empty for all
+    /// processes.
     pub words: String,
     /// Whether only processes of the user that gputop runs as are shown.
     pub only_mine: bool,
@@ -23,7 +24,8 @@ impl ChosenProcesses {
         !self.only_mine && self.words.trim().is_empty()
     }
 
-    /// Returns the snapshot without the processes that are not shown. `has_hosts` says whether the report names its hosts.
+    /// Returns the snapshot without the processes that are not shown. `has_hosts` says whether the
+    /// report names its hosts.
     pub(crate) fn of<'a>(
         &self,
         host: &str,
@@ -35,11 +37,20 @@ impl ChosenProcesses {
             return Cow::Borrowed(snapshot);
         }
         let filter = Filter::new(&self.words, self.only_mine, has_hosts);
-        let lines = snapshot.processes.iter().map(|process| ProcessLine::new(host, model, snapshot, process));
-        let ids: HashSet<ProcessId> = lines.filter(|line| filter.matches(line)).map(|line| line.process.id).collect();
+        let lines = snapshot
+            .processes
+            .iter()
+            .map(|process| ProcessLine::new(host, model, snapshot, process));
+        let ids: HashSet<ProcessId> = lines
+            .filter(|line| filter.matches(line))
+            .map(|line| line.process.id)
+            .collect();
         let mut chosen = snapshot.clone();
         chosen.processes.retain(|process| ids.contains(&process.id));
-        chosen.gpus.iter_mut().for_each(|gpu| gpu.processes.retain(|process| ids.contains(&process.process)));
+        chosen.gpus.iter_mut().for_each(|gpu| {
+            gpu.processes
+                .retain(|process| ids.contains(&process.process));
+        });
         Cow::Owned(chosen)
     }
 }

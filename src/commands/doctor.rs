@@ -1,6 +1,7 @@
 //! `gputop doctor`: diagnoses the setup, and suggests a command for each problem.
 //!
-//! The driver is read through an agent, as in every report, so a driver that hangs does not hang this command.
+//! The driver is read through an agent, as in every report, so a driver that hangs does not hang
+//! this command.
 
 mod secret_list;
 
@@ -71,22 +72,41 @@ struct Diagnosis {
 
 impl Diagnosis {
     fn ok(subject: &'static str, sentence: impl Into<String>) -> Self {
-        Self { result: DiagnosisResult::Ok, subject, sentence: sentence.into(), remedy: None }
+        Self {
+            result: DiagnosisResult::Ok,
+            subject,
+            sentence: sentence.into(),
+            remedy: None,
+        }
     }
 
     fn warning(subject: &'static str, sentence: impl Into<String>, remedy: &'static str) -> Self {
-        Self { result: DiagnosisResult::Warning, subject, sentence: sentence.into(), remedy: Some(remedy) }
+        Self {
+            result: DiagnosisResult::Warning,
+            subject,
+            sentence: sentence.into(),
+            remedy: Some(remedy),
+        }
     }
 
-    fn error(subject: &'static str, sentence: impl Into<String>, remedy: Option<&'static str>) -> Self {
-        Self { result: DiagnosisResult::Error, subject, sentence: sentence.into(), remedy }
+    fn error(
+        subject: &'static str,
+        sentence: impl Into<String>,
+        remedy: Option<&'static str>,
+    ) -> Self {
+        Self {
+            result: DiagnosisResult::Error,
+            subject,
+            sentence: sentence.into(),
+            remedy,
+        }
     }
 }
 
 const KERNEL_LOG: &str = "sudo dmesg | grep -i -e nvrm -e xid | tail";
 
-/// Prints the results of all checks. The exit code is 0 unless there is an error. Fails if no agent can be started, or if
-/// the standard output cannot be written.
+/// Prints the results of all checks. The exit code is 0 unless there is an error. Fails if no agent
+/// can be started, or if the standard output cannot be written.
 pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     let around = Diagnostics::read(options.nvml_lib.as_deref());
     let able = TerminalAbilities::from_env();
@@ -98,7 +118,10 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
         Duration::ZERO,
         |hosts| {
             let Some((_, snapshot)) = hosts[0].seen else {
-                let reason = hosts[0].trouble.as_ref().map_or("does not respond", Text::as_str);
+                let reason = hosts[0]
+                    .trouble
+                    .as_ref()
+                    .map_or("does not respond", Text::as_str);
                 diagnoses.push(Diagnosis::error("agent", reason, None));
                 return Exit::Error;
             };
@@ -112,8 +135,17 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     diagnoses.push(check_settings(&options.settings));
     check_terminal(&mut diagnoses, able);
     let text = text(&diagnoses);
-    output::print(if able.ascii { table::ascii(&text) } else { text }.as_bytes())?;
-    let has_errors = diagnoses.iter().any(|diagnosis| diagnosis.result == DiagnosisResult::Error);
+    output::print(
+        if able.ascii {
+            table::ascii(&text)
+        } else {
+            text
+        }
+        .as_bytes(),
+    )?;
+    let has_errors = diagnoses
+        .iter()
+        .any(|diagnosis| diagnosis.result == DiagnosisResult::Error);
     let exit = match exit {
         Exit::NoDriver | Exit::NoGpu => exit,
         _ if has_errors => Exit::Error,
@@ -125,7 +157,10 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
 fn check_driver(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Diagnostics) {
     /// The first driver whose NVML separates reserved memory from memory in use.
     const SEPARATES_RESERVED: u32 = 510;
-    let library_version = around.library.as_ref().and_then(|(_, version)| version.as_ref());
+    let library_version = around
+        .library
+        .as_ref()
+        .and_then(|(_, version)| version.as_ref());
     let versions = match (&around.kernel_module, library_version) {
         (Some(module), Some(library)) => format!(" (kernel module {module}, library {library})"),
         (Some(module), None) => format!(" (kernel module {module})"),
@@ -133,10 +168,24 @@ fn check_driver(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Di
         (None, None) => String::new(),
     };
     let Some(trouble) = &snapshot.driver.trouble else {
-        let version = snapshot.driver.version.as_ref().map_or("of unknown version", |version| version.as_str());
-        let cuda = snapshot.driver.cuda_version.as_ref().map_or("unknown", |version| version.as_str());
-        diagnoses.push(Diagnosis::ok("driver", format!("{version}, CUDA {cuda}{versions}")));
-        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        let version = snapshot
+            .driver
+            .version
+            .as_ref()
+            .map_or("of unknown version", |version| version.as_str());
+        let cuda = snapshot
+            .driver
+            .cuda_version
+            .as_ref()
+            .map_or("unknown", |version| version.as_str());
+        diagnoses.push(Diagnosis::ok(
+            "driver",
+            format!("{version}, CUDA {cuda}{versions}"),
+        ));
+        let major = version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse::<u32>().ok());
         if major.is_some_and(|major| major < SEPARATES_RESERVED) {
             diagnoses.push(Diagnosis::warning(
                 "old driver",
@@ -147,9 +196,12 @@ fn check_driver(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Di
         return;
     };
     // Different versions of module and library are only found if the container has a GPU.
-    let lacks_gpu = around.container.is_some() && around.devices.is_empty() && trouble.cause != Cause::Mismatch;
+    let lacks_gpu =
+        around.container.is_some() && around.devices.is_empty() && trouble.cause != Cause::Mismatch;
     let remedy = match trouble.cause {
-        _ if lacks_gpu => "docker run --gpus all …   # with the NVIDIA Container Toolkit on the host",
+        _ if lacks_gpu => {
+            "docker run --gpus all …   # with the NVIDIA Container Toolkit on the host"
+        }
         Cause::Mismatch => {
             "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia   # or reboot"
         }
@@ -158,8 +210,16 @@ fn check_driver(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Di
         Cause::Denied => "ls -l /dev/nvidia*",
         _ => KERNEL_LOG,
     };
-    let container = if lacks_gpu { "; this container has no GPU" } else { "" };
-    diagnoses.push(Diagnosis::error("driver", format!("{}{versions}{container}", trouble.sentence), Some(remedy)));
+    let container = if lacks_gpu {
+        "; this container has no GPU"
+    } else {
+        ""
+    };
+    diagnoses.push(Diagnosis::error(
+        "driver",
+        format!("{}{versions}{container}", trouble.sentence),
+        Some(remedy),
+    ));
 }
 
 fn check_gpus(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Diagnostics) {
@@ -169,20 +229,39 @@ fn check_gpus(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Diag
             None if gpu.failures.is_empty() => continue,
             None => {
                 let failures: Vec<String> = gpu.failures.iter().map(ToString::to_string).collect();
-                format!("GPU {} does not answer {}", gpu.facts.index, failures.join(", "))
+                format!(
+                    "GPU {} does not answer {}",
+                    gpu.facts.index,
+                    failures.join(", ")
+                )
             }
         };
         diagnoses.push(Diagnosis::warning("GPU", sentence, KERNEL_LOG));
     }
     if snapshot.driver.trouble.is_none() {
-        let whole = snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none()).count();
+        let whole = snapshot
+            .gpus
+            .iter()
+            .filter(|gpu| gpu.facts.parent.is_none())
+            .count();
         diagnoses.push(match (whole, snapshot.gpus.len() - whole) {
-            (0, _) => Diagnosis::error("GPUs", "the driver finds none", Some("lspci | grep -i nvidia")),
+            (0, _) => Diagnosis::error(
+                "GPUs",
+                "the driver finds none",
+                Some("lspci | grep -i nvidia"),
+            ),
             (whole, 0) => Diagnosis::ok("GPUs", whole.to_string()),
-            (whole, instances) => Diagnosis::ok("GPUs", format!("{whole}, split into {instances} MIG instances")),
+            (whole, instances) => Diagnosis::ok(
+                "GPUs",
+                format!("{whole}, split into {instances} MIG instances"),
+            ),
         });
     }
-    let closed = around.devices.iter().filter(|(_, may_open)| !may_open).map(|(file, _)| file.as_str());
+    let closed = around
+        .devices
+        .iter()
+        .filter(|(_, may_open)| !may_open)
+        .map(|(file, _)| file.as_str());
     let closed: Vec<&str> = closed.collect();
     if !closed.is_empty() {
         diagnoses.push(Diagnosis::warning(
@@ -211,7 +290,9 @@ fn check_processes(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: 
         Some(Missing::Unsupported) => {
             "nvidia-smi   # in WSL 2, run nvidia-smi.exe on Windows; with a vGPU, on its host"
         }
-        Some(Missing::Denied) => "ls -l /dev/nvidia*; id   # you must be in the group that owns them",
+        Some(Missing::Denied) => {
+            "ls -l /dev/nvidia*; id   # you must be in the group that owns them"
+        }
         _ => KERNEL_LOG,
     };
     for sentence in unknown_processes::sentences(&snapshot.gpus) {
@@ -263,35 +344,49 @@ fn check_audit_log(audit_log: &AuditLogState) -> Diagnosis {
     const OTHER_FOLDER: &str = "export XDG_STATE_HOME=$(mktemp -d)   # or any folder of yours";
     match audit_log {
         AuditLogState::Writable(file) => Diagnosis::ok(SUBJECT, file.to_string_lossy()),
-        AuditLogState::NotWritable(file, why) => {
-            Diagnosis::warning(SUBJECT, format!("this user may not write {}: {why}", file.display()), OTHER_FOLDER)
-        }
-        AuditLogState::Unresponsive(file) => {
-            Diagnosis::warning(SUBJECT, format!("{} does not respond", file.display()), OTHER_FOLDER)
-        }
-        AuditLogState::NoHome => {
-            Diagnosis::warning(SUBJECT, "off: neither XDG_STATE_HOME nor HOME is set", "export HOME=~")
-        }
+        AuditLogState::NotWritable(file, why) => Diagnosis::warning(
+            SUBJECT,
+            format!("this user may not write {}: {why}", file.display()),
+            OTHER_FOLDER,
+        ),
+        AuditLogState::Unresponsive(file) => Diagnosis::warning(
+            SUBJECT,
+            format!("{} does not respond", file.display()),
+            OTHER_FOLDER,
+        ),
+        AuditLogState::NoHome => Diagnosis::warning(
+            SUBJECT,
+            "off: neither XDG_STATE_HOME nor HOME is set",
+            "export HOME=~",
+        ),
     }
 }
 
 fn check_settings(settings: &SettingsState) -> Diagnosis {
     const SUBJECT: &str = "settings";
     match settings {
-        SettingsState::Invalid(error) => {
-            Diagnosis::error(SUBJECT, error, Some("gputop --config /dev/null   # starts without settings"))
-        }
-        SettingsState::Unreadable(error) => {
-            Diagnosis::warning(SUBJECT, error, "timeout 5 ls ~ || echo 'the home directory hangs'")
-        }
+        SettingsState::Invalid(error) => Diagnosis::error(
+            SUBJECT,
+            error,
+            Some("gputop --config /dev/null   # starts without settings"),
+        ),
+        SettingsState::Unreadable(error) => Diagnosis::warning(
+            SUBJECT,
+            error,
+            "timeout 5 ls ~ || echo 'the home directory hangs'",
+        ),
         SettingsState::UnknownKeys(sentence) => {
             Diagnosis::warning(SUBJECT, sentence, "man gputop   # FILES lists all names")
         }
         SettingsState::File(file) => Diagnosis::ok(SUBJECT, file.to_string_lossy()),
-        SettingsState::NoFile(file) => Diagnosis::ok(SUBJECT, format!("none: there is no {}", file.display())),
-        SettingsState::NoHome => {
-            Diagnosis::warning(SUBJECT, "no folder: neither XDG_CONFIG_HOME nor HOME is set", "export HOME=~")
+        SettingsState::NoFile(file) => {
+            Diagnosis::ok(SUBJECT, format!("none: there is no {}", file.display()))
         }
+        SettingsState::NoHome => Diagnosis::warning(
+            SUBJECT,
+            "no folder: neither XDG_CONFIG_HOME nor HOME is set",
+            "export HOME=~",
+        ),
     }
 }
 
@@ -315,11 +410,24 @@ fn check_terminal(diagnoses: &mut Vec<Diagnosis>, able: TerminalAbilities) {
 }
 
 fn text(diagnoses: &[Diagnosis]) -> String {
-    let width = diagnoses.iter().map(|diagnosis| diagnosis.subject.len()).max().unwrap_or_default();
-    let lines = diagnoses.iter().map(|Diagnosis { result, subject, sentence, remedy }| {
-        let word: &str = result.into();
-        let remedy = remedy.map_or_else(String::new, |remedy| format!("         {:width$}  try: {remedy}\n", ""));
-        format!("{word:7}  {subject:width$}  {sentence}\n{remedy}")
-    });
+    let width = diagnoses
+        .iter()
+        .map(|diagnosis| diagnosis.subject.len())
+        .max()
+        .unwrap_or_default();
+    let lines = diagnoses.iter().map(
+        |Diagnosis {
+             result,
+             subject,
+             sentence,
+             remedy,
+         }| {
+            let word: &str = result.into();
+            let remedy = remedy.map_or_else(String::new, |remedy| {
+                format!("         {:width$}  try: {remedy}\n", "")
+            });
+            format!("{word:7}  {subject:width$}  {sentence}\n{remedy}")
+        },
+    );
     lines.collect()
 }

@@ -1,6 +1,7 @@
 //! `gputop estimate`: how much GPU memory a training step will need, before it runs.
 //!
-//! A script of the probe runs in the user's Python, calls a function that returns a model and inputs, and answers in JSON.
+//! A script of the probe runs in the user's Python, calls a function that returns a model and
+//! inputs, and answers in JSON.
 
 mod text;
 
@@ -53,9 +54,10 @@ impl FromStr for EstimateSubject {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.rsplit_once(':') {
-            Some((file, function)) if !file.is_empty() && !function.is_empty() => {
-                Ok(Self { file: file.into(), function: function.to_owned() })
-            }
+            Some((file, function)) if !file.is_empty() && !function.is_empty() => Ok(Self {
+                file: file.into(),
+                function: function.to_owned(),
+            }),
             _ => Err("must be a file and a function in it, such as `model.py:build`".to_owned()),
         }
     }
@@ -114,7 +116,14 @@ const CONTEXT: Bytes = Bytes(500 << 20);
 /// Prints an estimate. Fails if the standard output cannot be written.
 pub fn run(options: &EstimateOptions) -> anyhow::Result<ExitCode> {
     let (gpus, why_none) = match options.gpu_memory {
-        Some(memory) => (vec![GpuKind { name: "a GPU".to_owned(), memory, count: 1 }], None),
+        Some(memory) => (
+            vec![GpuKind {
+                name: "a GPU".to_owned(),
+                memory,
+                count: 1,
+            }],
+            None,
+        ),
         None => match gpus_here(&options.read)? {
             Ok(gpus) => (gpus, None),
             Err(why) => (Vec::new(), Some(why)),
@@ -124,7 +133,9 @@ pub fn run(options: &EstimateOptions) -> anyhow::Result<ExitCode> {
         Ok(estimate) if options.json => output::print_json(&to_json(options, &estimate, &gpus))?,
         Ok(estimate) => {
             let style = TextStyle::of_stdout(options.ascii);
-            output::print(text::format(options, &estimate, &gpus, why_none.as_ref(), style).as_bytes())?;
+            output::print(
+                text::format(options, &estimate, &gpus, why_none.as_ref(), style).as_bytes(),
+            )?;
         }
         Err(why) => {
             output::print_error(&why);
@@ -140,33 +151,57 @@ fn gpus_here(read: &ReadOptions) -> anyhow::Result<Result<Vec<GpuKind>, Text>> {
         let (_, snapshot) = hosts.first()?.seen?;
         let mut kinds: Vec<GpuKind> = Vec::new();
         for gpu in &snapshot.gpus {
-            let Ok(memory) = gpu.load.memory_total else { continue };
+            let Ok(memory) = gpu.load.memory_total else {
+                continue;
+            };
             let name = &gpu.facts.name;
-            let name = name.as_ref().map_or_else(|_| "GPU".to_owned(), ToString::to_string);
-            match kinds.iter_mut().find(|kind| kind.name == name && kind.memory == memory) {
+            let name = name
+                .as_ref()
+                .map_or_else(|_| "GPU".to_owned(), ToString::to_string);
+            match kinds
+                .iter_mut()
+                .find(|kind| kind.name == name && kind.memory == memory)
+            {
                 Some(kind) => kind.count += 1,
-                None => kinds.push(GpuKind { name, memory, count: 1 }),
+                None => kinds.push(GpuKind {
+                    name,
+                    memory,
+                    count: 1,
+                }),
             }
         }
         Some(kinds)
     })?;
-    Ok(kinds.and_then(|kinds| if kinds.is_empty() { Err("no GPU is found here".into()) } else { Ok(kinds) }))
+    Ok(kinds.and_then(|kinds| {
+        if kinds.is_empty() {
+            Err("no GPU is found here".into())
+        } else {
+            Ok(kinds)
+        }
+    }))
 }
 
 /// Runs the script in the user's Python.
 fn ask(options: &EstimateOptions, gpus: &[GpuKind]) -> Result<TrainingEstimate, Text> {
     let subject = &options.subject;
     if !subject.file.is_file() {
-        return Err(Text::new(format!("there is no file {}: name it as in `model.py:build`", subject.file.display())));
+        return Err(Text::new(format!(
+            "there is no file {}: name it as in `model.py:build`",
+            subject.file.display()
+        )));
     }
-    let folder = probe_files::unpack().map_err(|why| Text::new(format!("nothing is estimated: {why}")))?;
+    let folder =
+        probe_files::unpack().map_err(|why| Text::new(format!("nothing is estimated: {why}")))?;
     let python = options.python.clone().unwrap_or_else(default_python);
     let arguments = json!({
         "file": subject.file, "function": subject.function, "optimizer": options.optimizer,
         "measure": options.measure, "gpus": gpus.iter().map(|gpu| gpu.memory).collect::<Vec<_>>(),
     });
     let mut command = Command::new(&python);
-    command.arg(folder.join("estimate_command.py")).arg(arguments.to_string()).stdout(Stdio::piped());
+    command
+        .arg(folder.join("estimate_command.py"))
+        .arg(arguments.to_string())
+        .stdout(Stdio::piped());
     let cannot_run = |error: io::Error| {
         Text::new(format!(
             "cannot run {}: {error}: name the Python of your environment with --python",
@@ -175,12 +210,23 @@ fn ask(options: &EstimateOptions, gpus: &[GpuKind]) -> Result<TrainingEstimate, 
     };
     let mut child = command.spawn().map_err(cannot_run)?;
     let mut line = String::new();
-    let read = child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut line));
+    let read = child
+        .stdout
+        .take()
+        .map(|mut stdout| stdout.read_to_string(&mut line));
     let status = child.wait().map_err(cannot_run)?;
-    match serde_json::from_str(line.lines().next().filter(|_| matches!(read, Some(Ok(_)))).unwrap_or("")) {
+    match serde_json::from_str(
+        line.lines()
+            .next()
+            .filter(|_| matches!(read, Some(Ok(_))))
+            .unwrap_or(""),
+    ) {
         Ok(ScriptAnswer::Estimated(estimate)) => Ok(*estimate),
         Ok(ScriptAnswer::Failed { error }) => Err(Text::new(error)),
-        Err(_) => Err(Text::new(format!("{} gave no estimate, and ended with {status}", python.display()))),
+        Err(_) => Err(Text::new(format!(
+            "{} gave no estimate, and ended with {status}",
+            python.display()
+        ))),
     }
 }
 
@@ -190,11 +236,23 @@ fn default_python() -> PathBuf {
         return PathBuf::from(environment).join("bin/python");
     }
     let path = env::var_os("PATH");
-    let is_there = |name: &str| path.iter().flat_map(env::split_paths).any(|folder| folder.join(name).is_file());
-    if is_there("python3") || !is_there("python") { "python3".into() } else { "python".into() }
+    let is_there = |name: &str| {
+        path.iter()
+            .flat_map(env::split_paths)
+            .any(|folder| folder.join(name).is_file())
+    };
+    if is_there("python3") || !is_there("python") {
+        "python3".into()
+    } else {
+        "python".into()
+    }
 }
 
-fn to_json(options: &EstimateOptions, estimate: &TrainingEstimate, gpus: &[GpuKind]) -> serde_json::Value {
+fn to_json(
+    options: &EstimateOptions,
+    estimate: &TrainingEstimate,
+    gpus: &[GpuKind],
+) -> serde_json::Value {
     let gpus: Vec<_> = gpus
         .iter()
         .zip(&estimate.largest_batches)
@@ -221,7 +279,10 @@ mod tests {
     #[test]
     fn a_subject_is_a_file_and_a_function() {
         let subject: EstimateSubject = "a:b/model.py:build".parse().unwrap();
-        assert_eq!((subject.file, subject.function), ("a:b/model.py".into(), "build".to_owned()));
+        assert_eq!(
+            (subject.file, subject.function),
+            ("a:b/model.py".into(), "build".to_owned())
+        );
         for wrong in ["model.py", ":build", "model.py:", ""] {
             assert!(wrong.parse::<EstimateSubject>().is_err(), "{wrong}");
         }

@@ -1,7 +1,8 @@
-//! `gputop free`: runs a command on GPUs that a job may take, or prints these GPUs as `CUDA_VISIBLE_DEVICES`.
+//! `gputop free`: runs a command on GPUs that a job may take, or prints these GPUs as
+//! `CUDA_VISIBLE_DEVICES`.
 //!
-//! Reads an agent as every report does. GPUs are named by NVML's indexes, which are CUDA's in the order of the PCI bus: many
-//! programs parse the variable as integers.
+//! Reads an agent as every report does. GPUs are named by NVML's indexes, which are CUDA's in the
+//! order of the PCI bus: many programs parse the variable as integers.
 
 mod gpu_locks;
 mod inherited_gpus;
@@ -23,10 +24,13 @@ use crate::base::units::{Bytes, Elapsed, Moment, Percent};
 use crate::commands::replace_program::replace_program;
 use crate::model::{self, HostModel, Total};
 use crate::output::{self, Exit};
-use crate::protocol::snapshot::{Cause, Gpu, GpuUuid, Missing, Reading, SharedMemory, Snapshot, Trouble, Use};
+use crate::protocol::snapshot::{
+    Cause, Gpu, GpuUuid, Missing, Reading, SharedMemory, Snapshot, Trouble, Use,
+};
 use crate::source::{self, Source};
 
-/// The variable that limits CUDA to some GPUs. If it is set to no GPU, CUDA finds none; if it is not set, CUDA finds all.
+/// The variable that limits CUDA to some GPUs. If it is set to no GPU, CUDA finds none; if it is
+/// not set, CUDA finds all.
 const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 /// The variable that says what the numbers in [`VARIABLE`] mean, and the value for NVML's order.
 const ORDER_VARIABLE: &str = "CUDA_DEVICE_ORDER";
@@ -55,26 +59,35 @@ pub struct FreeOptions {
     pub command: Vec<OsString>,
 }
 
-/// Runs the command on free GPUs, in place of this program, so that its exit code is the result. Without a command, prints
-/// `CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,3`, after `HOST=NAME` if there are several hosts.
+/// Runs the command on free GPUs, in place of this program, so that its exit code is the result.
+/// Without a command, prints `CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,3`, after
+/// `HOST=NAME` if there are several hosts.
 ///
-/// If too few GPUs are free, the command is not run, and `CUDA_VISIBLE_DEVICES=` is printed: `env $(gputop free) python
-/// train.py` must not use all GPUs then.
+/// If too few GPUs are free, the command is not run, and `CUDA_VISIBLE_DEVICES=` is printed: `env
+/// $(gputop free) python train.py` must not use all GPUs then.
 ///
 /// # Errors
 ///
 /// When no agent can be started, or the standard output cannot be written.
 pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
     if options.only_ids && options.read.sources.len() > 1 {
-        output::print_error(&Text::new("--ids names no host: leave it out, or give one --via only"));
+        output::print_error(&Text::new(
+            "--ids names no host: leave it out, or give one --via only",
+        ));
         return Ok(Exit::Usage.into());
     }
     let found = find(options);
     match (&found, options.command.split_first()) {
-        (Ok(Ok(found)), Some((program, arguments))) => return run_on(program, arguments, &found.gpus),
-        (Ok(Ok(found)), None) if options.only_ids => output::print(format!("{}\n", found.gpus).as_bytes())?,
+        (Ok(Ok(found)), Some((program, arguments))) => {
+            return run_on(program, arguments, &found.gpus);
+        }
+        (Ok(Ok(found)), None) if options.only_ids => {
+            output::print(format!("{}\n", found.gpus).as_bytes())?;
+        }
         (Ok(Ok(FoundGpus { host, gpus, .. })), None) => {
-            output::print(format!("{host}{ORDER_VARIABLE}={BUS_ORDER} {VARIABLE}={gpus}\n").as_bytes())?;
+            output::print(
+                format!("{host}{ORDER_VARIABLE}={BUS_ORDER} {VARIABLE}={gpus}\n").as_bytes(),
+            )?;
         }
         (_, Some(_)) => {}
         (_, None) if options.only_ids => {}
@@ -106,28 +119,53 @@ fn run_on(program: &OsString, arguments: &[OsString], gpus: &str) -> anyhow::Res
         Ok(())
     })?;
     let mut command = Command::new(program);
-    Ok(replace_program(command.args(arguments).env(ORDER_VARIABLE, BUS_ORDER).env(VARIABLE, gpus)))
+    Ok(replace_program(
+        command
+            .args(arguments)
+            .env(ORDER_VARIABLE, BUS_ORDER)
+            .env(VARIABLE, gpus),
+    ))
 }
 
 /// Reads the hosts until one has enough free GPUs, or it is certain that none has.
 fn find(options: &FreeOptions) -> anyhow::Result<Result<FoundGpus, (Exit, String)>> {
     let search = |source: &Source| {
         // The variable concerns this host.
-        let inherited = matches!(source, Source::LocalAgent(_)).then(InheritedGpus::from_env).flatten();
-        FreeGpuSearch { options, inherited, began: None, idle_since: HashMap::new(), has_warned: false }
+        let inherited = matches!(source, Source::LocalAgent(_))
+            .then(InheritedGpus::from_env)
+            .flatten();
+        FreeGpuSearch {
+            options,
+            inherited,
+            began: None,
+            idle_since: HashMap::new(),
+            has_warned: false,
+        }
     };
     let mut searches: Vec<_> = options.read.sources.iter().map(search).collect();
     let found = read_hosts::read_until(&options.read, true, |hosts| {
-        let snapshots: Vec<&Snapshot> = hosts.iter().filter_map(|host| Some(host.seen?.1)).collect();
+        let snapshots: Vec<&Snapshot> =
+            hosts.iter().filter_map(|host| Some(host.seen?.1)).collect();
         let unknown = gpu_ids::unknown(&snapshots, &options.ids);
-        let are_all_read = snapshots.len() == hosts.len() && snapshots.iter().all(|snapshot| !snapshot.gpus.is_empty());
+        let are_all_read = snapshots.len() == hosts.len()
+            && snapshots.iter().all(|snapshot| !snapshot.gpus.is_empty());
         if are_all_read && !unknown.is_empty() {
-            return Some(Err((Exit::Nothing, gpu_ids::no_such_gpu(&unknown).to_string())));
+            return Some(Err((
+                Exit::Nothing,
+                gpu_ids::no_such_gpu(&unknown).to_string(),
+            )));
         }
-        let results = hosts.iter().zip(&mut searches).map(|(host, search)| match &host.trouble {
-            Some(trouble) if !host.lacks_only_gpus => Some(Err((Exit::Error, trouble.to_string()))),
-            _ => host.seen.and_then(|(model, snapshot)| search.update(model, snapshot)),
-        });
+        let results = hosts
+            .iter()
+            .zip(&mut searches)
+            .map(|(host, search)| match &host.trouble {
+                Some(trouble) if !host.lacks_only_gpus => {
+                    Some(Err((Exit::Error, trouble.to_string())))
+                }
+                _ => host
+                    .seen
+                    .and_then(|(model, snapshot)| search.update(model, snapshot)),
+            });
         first_free(hosts, results.collect())
     })?;
     Ok(found.unwrap_or_else(|reason| Err((Exit::Error, reason.to_string()))))
@@ -151,15 +189,31 @@ fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> Search
     if let [result] = results.as_mut_slice() {
         return result.take();
     }
-    if let Some(at) = results.iter().position(|result| matches!(result, Some(Ok(_)))) {
+    if let Some(at) = results
+        .iter()
+        .position(|result| matches!(result, Some(Ok(_))))
+    {
         let host = format!("HOST={} ", hosts[at].name);
-        return results.swap_remove(at).map(|found| found.map(|found| FoundGpus { host, ..found }));
+        return results
+            .swap_remove(at)
+            .map(|found| found.map(|found| FoundGpus { host, ..found }));
     }
-    let failures: Vec<(Exit, String)> =
-        results.into_iter().collect::<Option<Vec<_>>>()?.into_iter().filter_map(Result::err).collect();
+    let failures: Vec<(Exit, String)> = results
+        .into_iter()
+        .collect::<Option<Vec<_>>>()?
+        .into_iter()
+        .filter_map(Result::err)
+        .collect();
     let exits: Vec<Exit> = failures.iter().map(|(exit, _)| *exit).collect();
-    let exit = if exits.contains(&Exit::NoneFree) { Exit::NoneFree } else { Exit::combined(&exits) };
-    let reasons = hosts.iter().zip(&failures).map(|(host, (_, reason))| format!("{}: {reason}", host.name));
+    let exit = if exits.contains(&Exit::NoneFree) {
+        Exit::NoneFree
+    } else {
+        Exit::combined(&exits)
+    };
+    let reasons = hosts
+        .iter()
+        .zip(&failures)
+        .map(|(host, (_, reason))| format!("{}: {reason}", host.name));
     Some(Err((exit, reasons.collect::<Vec<_>>().join("; "))))
 }
 
@@ -175,8 +229,8 @@ struct FreeGpuSearch<'a> {
 }
 
 impl FreeGpuSearch<'_> {
-    /// Takes the latest snapshot. Returns the GPUs, locked, or the reason why there are too few. Returns `None` to wait for
-    /// the next snapshot.
+    /// Takes the latest snapshot. Returns the GPUs, locked, or the reason why there are too few.
+    /// Returns `None` to wait for the next snapshot.
     fn update(&mut self, model: &HostModel, snapshot: &Snapshot) -> SearchResult {
         let began = *self.began.get_or_insert(snapshot.at);
         if snapshot.gpus.is_empty() {
@@ -186,26 +240,38 @@ impl FreeGpuSearch<'_> {
             );
             return Some(Err((Exit::of_snapshot(snapshot, true), reason)));
         }
-        let visible = match self.inherited.as_ref().map(|inherited| inherited.visible(&snapshot.gpus)).transpose() {
+        let visible = match self
+            .inherited
+            .as_ref()
+            .map(|inherited| inherited.visible(&snapshot.gpus))
+            .transpose()
+        {
             // The names of all GPUs say in which order CUDA counts them.
             Err(_) if snapshot.gpus.iter().any(is_starting) => return None,
             Err(reason) => return Some(Err((Exit::Error, reason))),
             Ok(visible) => visible,
         };
         let is_candidate = |gpu: &&Gpu| {
-            visible.as_ref().is_none_or(|visible| visible.contains(&&gpu.uuid))
+            visible
+                .as_ref()
+                .is_none_or(|visible| visible.contains(&&gpu.uuid))
                 && !is_split(snapshot, gpu)
                 && gpu_ids::is_chosen(snapshot, gpu, &self.options.ids)
         };
         let candidates: Vec<&Gpu> = snapshot.gpus.iter().filter(is_candidate).collect();
         for gpu in &candidates {
             if gpu.load.sm == Ok(Percent::new(0.0)) {
-                self.idle_since.entry(gpu.uuid.clone()).or_insert(snapshot.at);
+                self.idle_since
+                    .entry(gpu.uuid.clone())
+                    .or_insert(snapshot.at);
             } else {
                 self.idle_since.remove(&gpu.uuid);
             }
         }
-        let suitable = candidates.iter().filter(|gpu| self.is_suitable(gpu)).count();
+        let suitable = candidates
+            .iter()
+            .filter(|gpu| self.is_suitable(gpu))
+            .count();
         let (mut free, mut taken) = (Vec::new(), Vec::new());
         for gpu in candidates {
             match self.objection(model, snapshot, gpu) {
@@ -213,15 +279,26 @@ impl FreeGpuSearch<'_> {
                 Some(reason) => taken.push((gpu, reason)),
             }
         }
-        free.sort_by_key(|gpu| (std::cmp::Reverse(free_memory(gpu).unwrap_or_default()), gpu.facts.index));
+        free.sort_by_key(|gpu| {
+            (
+                std::cmp::Reverse(free_memory(gpu).unwrap_or_default()),
+                gpu.facts.index,
+            )
+        });
         let wanted = self.options.count;
         let (mut chosen, mut locks) = (Vec::new(), Vec::new());
-        let folder = LockFolder::open().inspect_err(|reason| self.warn(reason)).ok();
+        let folder = LockFolder::open()
+            .inspect_err(|reason| self.warn(reason))
+            .ok();
         for gpu in free {
             if chosen.len() == wanted {
                 break;
             }
-            match folder.as_ref().map(|folder| folder.lock(&gpu.uuid)).transpose() {
+            match folder
+                .as_ref()
+                .map(|folder| folder.lock(&gpu.uuid))
+                .transpose()
+            {
                 Ok(Some(None)) => taken.push((gpu, "is taken by another gputop free".to_owned())),
                 Ok(lock) => {
                     chosen.push(gpu);
@@ -232,18 +309,38 @@ impl FreeGpuSearch<'_> {
         }
         if chosen.len() == wanted {
             let by_uuid = self.options.by_uuid || !are_indexes_certain(snapshot);
-            let id = |gpu: &&Gpu| if by_uuid { gpu.uuid.to_string() } else { gpu.facts.index.to_string() };
+            let id = |gpu: &&Gpu| {
+                if by_uuid {
+                    gpu.uuid.to_string()
+                } else {
+                    gpu.facts.index.to_string()
+                }
+            };
             let gpus = chosen.iter().map(id).collect::<Vec<_>>().join(",");
-            return Some(Ok(FoundGpus { host: String::new(), gpus, _locks: locks }));
+            return Some(Ok(FoundGpus {
+                host: String::new(),
+                gpus,
+                _locks: locks,
+            }));
         }
         let is_possible = suitable >= wanted;
-        // A GPU that was busy in the first snapshot is idle for the wanted time only after that time.
-        if is_possible && (self.options.wait || self.options.idle.is_some_and(|idle| snapshot.at.since(began) < idle)) {
+        // A GPU that was busy in the first snapshot is idle for the wanted time only after that
+        // time.
+        if is_possible
+            && (self.options.wait
+                || self
+                    .options
+                    .idle
+                    .is_some_and(|idle| snapshot.at.since(began) < idle))
+        {
             return None;
         }
         let mut reason = match (wanted, chosen.len()) {
             _ if !is_possible => {
-                let within = self.inherited.as_ref().map_or_else(String::new, InheritedGpus::within);
+                let within = self
+                    .inherited
+                    .as_ref()
+                    .map_or_else(String::new, InheritedGpus::within);
                 format!("{within}this host has {suitable} of the {wanted} GPUs that are wanted")
             }
             (1, _) => "no GPU is free".to_owned(),
@@ -251,12 +348,14 @@ impl FreeGpuSearch<'_> {
         };
         for (at, (gpu, objection)) in taken.iter().enumerate() {
             let separator = if at == 0 { ":" } else { "," };
-            let _infallible: std::fmt::Result = write!(reason, "{separator} GPU {} {objection}", gpu.facts.index);
+            let _infallible: std::fmt::Result =
+                write!(reason, "{separator} GPU {} {objection}", gpu.facts.index);
         }
         Some(Err((Exit::NoneFree, reason)))
     }
 
-    /// Says once that GPUs cannot be locked. The GPUs are free nevertheless, and a job must not wait for a folder.
+    /// Says once that GPUs cannot be locked. The GPUs are free nevertheless, and a job must not
+    /// wait for a folder.
     fn warn(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.has_warned, true) {
             let words = "no GPU is locked, so another gputop free may choose the same one";
@@ -266,7 +365,10 @@ impl FreeGpuSearch<'_> {
 
     /// Whether the job could take the GPU once no other job uses it.
     fn is_suitable(&self, gpu: &Gpu) -> bool {
-        let total = gpu.load.memory_total.or(gpu.shared_memory.map(|shared| shared.total).ok_or(Missing::Unsupported));
+        let total = gpu.load.memory_total.or(gpu
+            .shared_memory
+            .map(|shared| shared.total)
+            .ok_or(Missing::Unsupported));
         let is_too_small = total.is_ok_and(|total| total < self.options.memory.unwrap_or_default());
         !is_too_small && (gpu.facts.parent.is_none() || self.options.count == 1)
     }
@@ -277,7 +379,9 @@ impl FreeGpuSearch<'_> {
             return Some(format!("cannot be used ({})", trouble.cause));
         }
         if gpu.facts.parent.is_some() && self.options.count > 1 {
-            return Some("is a MIG instance, and CUDA gives a process only one of these".to_owned());
+            return Some(
+                "is a MIG instance, and CUDA gives a process only one of these".to_owned(),
+            );
         }
         if let Some(memory) = self.options.memory {
             match free_memory(gpu) {
@@ -289,14 +393,24 @@ impl FreeGpuSearch<'_> {
             // A GPU is judged by its processes and by its memory, or by what is known of the two.
             match (unknown_processes::reason(gpu), gpu.load.memory_used) {
                 (None, _) => {}
-                (Some(_), Err(_)) => return Some("reports neither its processes nor its memory".to_owned()),
-                (Some(reason), Ok(used)) if model::idle_memory(gpu).is_none_or(|idle| used > idle) => {
-                    return Some(format!("has {used} in use by processes that are not known: {reason}"));
+                (Some(_), Err(_)) => {
+                    return Some("reports neither its processes nor its memory".to_owned());
+                }
+                (Some(reason), Ok(used))
+                    if model::idle_memory(gpu).is_none_or(|idle| used > idle) =>
+                {
+                    return Some(format!(
+                        "has {used} in use by processes that are not known: {reason}"
+                    ));
                 }
                 (Some(_), Ok(_)) => {}
             }
-            // Graphics processes do not count: a desktop stays on its GPU, and leaves room for jobs.
-            let computing = gpu.processes.iter().filter(|gpu_process| gpu_process.usage != Use::Graphics);
+            // Graphics processes do not count: a desktop stays on its GPU, and leaves room for
+            // jobs.
+            let computing = gpu
+                .processes
+                .iter()
+                .filter(|gpu_process| gpu_process.usage != Use::Graphics);
             let used: Vec<_> = computing.map(|gpu_process| gpu_process.memory).collect();
             if !used.is_empty() {
                 let amount = match Total::of(used.iter().copied()) {
@@ -308,12 +422,24 @@ impl FreeGpuSearch<'_> {
                 let plural = if used.len() == 1 { "" } else { "es" };
                 return Some(format!("has {} process{plural} on it{amount}", used.len()));
             }
-            if let Some(unaccounted) = model.unaccounted().iter().find(|memory| memory.gpu == gpu.uuid) {
-                return Some(format!("has {} in use that no process accounts for", unaccounted.memory));
+            if let Some(unaccounted) = model
+                .unaccounted()
+                .iter()
+                .find(|memory| memory.gpu == gpu.uuid)
+            {
+                return Some(format!(
+                    "has {} in use that no process accounts for",
+                    unaccounted.memory
+                ));
             }
         }
         let idle = self.options.idle?;
-        match (gpu.load.sm, self.idle_since.get(&gpu.uuid).map(|since| snapshot.at.since(*since))) {
+        match (
+            gpu.load.sm,
+            self.idle_since
+                .get(&gpu.uuid)
+                .map(|since| snapshot.at.since(*since)),
+        ) {
             (_, Some(span)) if span >= idle => None,
             (_, Some(span)) => Some(format!("has been idle for only {}", Elapsed(span))),
             (Ok(sm), None) => Some(format!("is busy ({sm})")),
@@ -324,24 +450,35 @@ impl FreeGpuSearch<'_> {
 
 /// Whether the GPU is split into MIG instances, which have its memory.
 fn is_split(snapshot: &Snapshot, gpu: &Gpu) -> bool {
-    gpu.health.mig == Ok(true) || snapshot.gpus.iter().any(|instance| instance.facts.parent.as_ref() == Some(&gpu.uuid))
+    gpu.health.mig == Ok(true)
+        || snapshot
+            .gpus
+            .iter()
+            .any(|instance| instance.facts.parent.as_ref() == Some(&gpu.uuid))
 }
 
 /// The free memory of a GPU, or the free memory of the host that the GPU shares.
 fn free_memory(gpu: &Gpu) -> Reading<Bytes> {
     let of_shared = |shared: SharedMemory| shared.total.saturating_sub(shared.used);
-    gpu.load.memory_free.or_else(|reason| gpu.shared_memory.map(of_shared).ok_or(reason))
+    gpu.load
+        .memory_free
+        .or_else(|reason| gpu.shared_memory.map(of_shared).ok_or(reason))
 }
 
-/// Whether CUDA, in the order of the PCI bus, gives each GPU the index that NVML gives it. A GPU that is split by MIG may have
-/// none, and a lost one may still have one.
+/// Whether CUDA, in the order of the PCI bus, gives each GPU the index that NVML gives it. A GPU
+/// that is split by MIG may have none, and a lost one may still have one.
 fn are_indexes_certain(snapshot: &Snapshot) -> bool {
     let is_whole = |gpu: &Gpu| matches!(gpu.health.mig, Ok(false) | Err(Missing::Unsupported));
-    snapshot.gpus.iter().all(|gpu| gpu.facts.parent.is_none() && is_whole(gpu) && !is_lost(gpu))
+    snapshot
+        .gpus
+        .iter()
+        .all(|gpu| gpu.facts.parent.is_none() && is_whole(gpu) && !is_lost(gpu))
 }
 
 fn is_lost(gpu: &Gpu) -> bool {
-    gpu.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Lost)
+    gpu.trouble
+        .as_ref()
+        .is_some_and(|trouble| trouble.cause == Cause::Lost)
 }
 
 fn is_starting(gpu: &Gpu) -> bool {

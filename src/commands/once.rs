@@ -1,7 +1,7 @@
 //! Reports without a screen: a table, sentences or lines of JSON, once or at an interval.
 //!
-//! Agents read the hosts, so a driver that hangs costs the timeout and no more: then the report has what was read, says what
-//! is missing, and the exit code tells scripts that it is not complete.
+//! Agents read the hosts, so a driver that hangs costs the timeout and no more: then the report has
+//! what was read, says what is missing, and the exit code tells scripts that it is not complete.
 
 mod plain;
 mod table;
@@ -25,15 +25,26 @@ use crate::output::table::{ascii, command};
 use crate::output::{Exit, print, print_error};
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::{ArgvDelay, Cause, Failure, Gpu, Identity, ProcessId, ProcessNames, Snapshot};
+use crate::protocol::snapshot::{
+    ArgvDelay, Cause, Failure, Gpu, Identity, ProcessId, ProcessNames, Snapshot,
+};
 
 impl Exit {
     /// Returns the exit code for a snapshot. `is_all` says whether the snapshot is complete.
     pub(crate) fn of_snapshot(snapshot: &Snapshot, is_all: bool) -> Self {
-        match snapshot.driver.trouble.as_ref().map(|trouble| trouble.cause) {
-            Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch | Cause::Denied) => {
-                Self::NoDriver
-            }
+        match snapshot
+            .driver
+            .trouble
+            .as_ref()
+            .map(|trouble| trouble.cause)
+        {
+            Some(
+                Cause::NoLibrary
+                | Cause::NotLoading
+                | Cause::NoDriver
+                | Cause::Mismatch
+                | Cause::Denied,
+            ) => Self::NoDriver,
             Some(Cause::NoGpu) => Self::NoGpu,
             Some(_) => Self::Partial,
             None if snapshot.gpus.is_empty() => Self::NoGpu,
@@ -44,14 +55,20 @@ impl Exit {
     }
 }
 
-/// Returns the readings that failed, and why, as in `fan_percent of GPU 0 (nvmlDeviceGetFanSpeed_v2:
-/// an unknown error)`. Leaves out GPUs in trouble, which the report names anyway.
+/// Returns the readings that failed, and why, as in `fan_percent of GPU 0
+/// (nvmlDeviceGetFanSpeed_v2: an unknown error)`. Leaves out GPUs in trouble, which the report
+/// names anyway.
 fn failed(snapshot: &Snapshot) -> Vec<String> {
     fn search(value: &Value, failed: &mut Vec<String>) {
         match value {
             Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
                 Value::Object(missing) if name == "missing" => {
-                    failed.extend(missing.iter().filter(|(_, why)| *why == "failed").map(|(name, _)| name.clone()));
+                    failed.extend(
+                        missing
+                            .iter()
+                            .filter(|(_, why)| *why == "failed")
+                            .map(|(name, _)| name.clone()),
+                    );
                 }
                 value => search(value, failed),
             }),
@@ -60,14 +77,31 @@ fn failed(snapshot: &Snapshot) -> Vec<String> {
         }
     }
     // Only in JSON, all groups of readings name what is missing in the same way.
-    let host = ("the host".to_owned(), String::new(), serde_json::to_value(&snapshot.host));
-    let driver = ("the driver".to_owned(), why(&snapshot.driver.failures), Ok(Value::Null));
+    let host = (
+        "the host".to_owned(),
+        String::new(),
+        serde_json::to_value(&snapshot.host),
+    );
+    let driver = (
+        "the driver".to_owned(),
+        why(&snapshot.driver.failures),
+        Ok(Value::Null),
+    );
     let gpus = snapshot.gpus.iter().filter(|gpu| gpu.trouble.is_none());
-    let gpus = gpus.map(|gpu| (format!("GPU {}", gpu.facts.index), why(&gpu.failures), serde_json::to_value(gpu)));
-    let processes = snapshot
-        .processes
-        .iter()
-        .map(|process| (format!("process {}", process.id.pid), String::new(), serde_json::to_value(process)));
+    let gpus = gpus.map(|gpu| {
+        (
+            format!("GPU {}", gpu.facts.index),
+            why(&gpu.failures),
+            serde_json::to_value(gpu),
+        )
+    });
+    let processes = snapshot.processes.iter().map(|process| {
+        (
+            format!("process {}", process.id.pid),
+            String::new(),
+            serde_json::to_value(process),
+        )
+    });
     let parts = [host, driver].into_iter().chain(gpus).chain(processes);
     parts
         .filter_map(|(owner, why, value)| {
@@ -86,8 +120,16 @@ fn failed(snapshot: &Snapshot) -> Vec<String> {
 
 /// Returns the calls that failed, in parentheses; empty if there are none.
 fn why(failures: &[Failure]) -> String {
-    let failures = failures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if failures.is_empty() { failures } else { format!(" ({failures})") }
+    let failures = failures
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if failures.is_empty() {
+        failures
+    } else {
+        format!(" ({failures})")
+    }
 }
 
 /// Returns a sentence that names the first failed readings; `None` if there are none.
@@ -101,19 +143,26 @@ fn sentence(failed: &[String]) -> Option<Text> {
     (!failed.is_empty()).then(|| Text::new(format!("could not be read: {named}")))
 }
 
-/// Returns a sentence on the GPU processes whose arguments are not read yet; `None` if there are none.
+/// Returns a sentence on the GPU processes whose arguments are not read yet; `None` if there are
+/// none.
 fn unread_arguments(snapshot: &Snapshot) -> Option<Text> {
-    let ids: BTreeSet<ProcessId> =
-        snapshot.gpus.iter().flat_map(|gpu| &gpu.processes).map(|gpu_process| gpu_process.process).collect();
+    let ids: BTreeSet<ProcessId> = snapshot
+        .gpus
+        .iter()
+        .flat_map(|gpu| &gpu.processes)
+        .map(|gpu_process| gpu_process.process)
+        .collect();
     let is_unread = |id: &&ProcessId| {
-        snapshot
-            .process(**id)
-            .is_some_and(|process| process.awaits_arguments() || process.facts.argv_delay == Some(ArgvDelay::NoReader))
+        snapshot.process(**id).is_some_and(|process| {
+            process.awaits_arguments() || process.facts.argv_delay == Some(ArgvDelay::NoReader)
+        })
     };
     match ids.iter().filter(is_unread).count() {
         0 => None,
         1 => Some("the arguments of 1 process are not read yet".into()),
-        count => Some(Text::new(format!("the arguments of {count} processes are not read yet"))),
+        count => Some(Text::new(format!(
+            "the arguments of {count} processes are not read yet"
+        ))),
     }
 }
 
@@ -167,7 +216,11 @@ impl<'a> HostReport<'a> {
     /// Returns the GPUs to show, each with its place in the snapshot.
     fn gpus(&self) -> impl Iterator<Item = (usize, &'a Gpu)> {
         let Self { snapshot, ids, .. } = *self;
-        snapshot.gpus.iter().enumerate().filter(|(_, gpu)| gpu_ids::is_chosen(snapshot, gpu, ids))
+        snapshot
+            .gpus
+            .iter()
+            .enumerate()
+            .filter(|(_, gpu)| gpu_ids::is_chosen(snapshot, gpu, ids))
     }
 }
 
@@ -184,11 +237,13 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
         loop {
             let start = Instant::now();
             watch.settle(timeout, |_| true).await;
-            // Allocator stats and arguments take milliseconds, more on a busy host; a report without them is complete. The
-            // table has no column for allocator stats.
+            // Allocator stats and arguments take milliseconds, more on a busy host; a report
+            // without them is complete. The table has no column for allocator stats.
             let is_bare_table = options.format == ReportFormat::Table && options.processes.is_all();
             if options.every.is_none() && !is_bare_table {
-                watch.settle(timeout.saturating_sub(start.elapsed()), has_slow_facts).await;
+                watch
+                    .settle(timeout.saturating_sub(start.elapsed()), has_slow_facts)
+                    .await;
             }
             watch.wait_for_recorder();
             let exit = print_once(options, &watch, timeout)?;
@@ -204,16 +259,28 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
 
 /// Prints one report on all hosts. Returns the exit code.
 fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::Result<Exit> {
-    let (mut reports, mut unreached, mut exits, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut reports, mut unreached, mut exits, mut out) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let hosts = watch.states(timeout, |_| true);
     let has_unknown_ids = gpu_ids::print_unknown(&hosts, &options.ids);
     let chosen = hosts.iter().map(|host| {
         let (model, snapshot) = host.seen?;
-        Some(options.processes.of(host.name, model, snapshot, hosts.len() > 1))
+        Some(
+            options
+                .processes
+                .of(host.name, model, snapshot, hosts.len() > 1),
+        )
     });
     let chosen: Vec<Option<Cow<'_, Snapshot>>> = chosen.collect();
     for (host, chosen) in hosts.iter().zip(&chosen) {
-        let HostState { key, name, both_names, seen, trouble, .. } = host;
+        let HostState {
+            key,
+            name,
+            both_names,
+            seen,
+            trouble,
+            ..
+        } = host;
         let is_complete = trouble.is_none();
         let reason = trouble.as_ref().map(|trouble| sentence_on(host, trouble));
         let (Some((model, _)), Some(snapshot)) = (*seen, chosen.as_deref()) else {
@@ -222,7 +289,9 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
             continue;
         };
         let mut shown = snapshot.clone();
-        shown.gpus.retain(|gpu| gpu_ids::is_chosen(snapshot, gpu, &options.ids));
+        shown
+            .gpus
+            .retain(|gpu| gpu_ids::is_chosen(snapshot, gpu, &options.ids));
         exits.push(if shown.gpus.is_empty() && !snapshot.gpus.is_empty() {
             Exit::Nothing
         } else {
@@ -231,11 +300,19 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
         if options.format == ReportFormat::Json {
             let mut line = Vec::new();
             Line::Full(Box::new(with_names(shown))).write(&mut line)?;
-            HostTag { host_key: key.0.into(), name: Some((*name).into()) }.append_to(&mut line);
+            HostTag {
+                host_key: key.0.into(),
+                name: Some((*name).into()),
+            }
+            .append_to(&mut line);
             out.append(&mut line);
             reason.iter().for_each(print_error);
         } else {
-            let reasons = reason.into_iter().chain(sentence(&failed(&shown))).chain(unread_arguments(&shown)).collect();
+            let reasons = reason
+                .into_iter()
+                .chain(sentence(&failed(&shown)))
+                .chain(unread_arguments(&shown))
+                .collect();
             reports.push(HostReport {
                 name,
                 both_names,
@@ -254,7 +331,11 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
             ReportFormat::Plain => plain::format(&reports, &unreached),
             _ => table::format(&reports, &unreached, terminal::width(), &options.columns),
         };
-        out = if options.ascii { ascii(&text).into_bytes() } else { text.into_bytes() };
+        out = if options.ascii {
+            ascii(&text).into_bytes()
+        } else {
+            text.into_bytes()
+        };
         if options.every.is_some() {
             out.push(b'\n');
         }
@@ -263,7 +344,11 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
         print(&out)?;
     }
     let exit = Exit::combined(&exits);
-    Ok(if exit == Exit::Success && has_unknown_ids { Exit::Nothing } else { exit })
+    Ok(if exit == Exit::Success && has_unknown_ids {
+        Exit::Nothing
+    } else {
+        exit
+    })
 }
 
 /// Adds the user and the command to each GPU process, so that `jq` needs no join.
@@ -272,18 +357,26 @@ fn with_names(mut snapshot: Snapshot) -> Snapshot {
     for gpu_process in gpus.iter_mut().flat_map(|gpu| &mut gpu.processes) {
         gpu_process.names = snapshot.process(gpu_process.process).map(|process| {
             let user = process.facts.user.clone().ok();
-            Box::new(ProcessNames { user, command: command(process).into() })
+            Box::new(ProcessNames {
+                user,
+                command: command(process).into(),
+            })
         });
     }
     snapshot.gpus = gpus;
     snapshot
 }
 
-/// Returns whether the allocator stats and arguments of all GPU processes were read, or failed to be read.
+/// Returns whether the allocator stats and arguments of all GPU processes were read, or failed to
+/// be read.
 fn has_slow_facts(model: &HostModel) -> bool {
-    let Some(snapshot) = model.latest() else { return false };
+    let Some(snapshot) = model.latest() else {
+        return false;
+    };
     let real_gpus = snapshot.gpus.iter().filter(|gpu| !gpu.facts.simulated);
-    let processes = real_gpus.flat_map(|gpu| &gpu.processes).filter_map(|user| snapshot.process(user.process));
+    let processes = real_gpus
+        .flat_map(|gpu| &gpu.processes)
+        .filter_map(|user| snapshot.process(user.process));
     let mut verified = processes.filter(|process| process.facts.identity == Identity::Sure);
     verified.all(|process| process.allocator.is_some() && !process.awaits_arguments())
 }
@@ -295,7 +388,12 @@ mod tests {
     use crate::protocol::snapshot::{Missing, Trouble, example};
 
     fn trouble(cause: Cause) -> Trouble {
-        Trouble { cause, sentence: "no luck".into(), call: None, since: Moment(0) }
+        Trouble {
+            cause,
+            sentence: "no luck".into(),
+            call: None,
+            since: Moment(0),
+        }
     }
 
     #[test]
@@ -305,9 +403,11 @@ mod tests {
         assert_eq!(Exit::of_snapshot(&host, false), Exit::Partial);
         assert_eq!(Exit::of_snapshot(&example::host(0), true), Exit::NoGpu);
 
-        for (cause, exit) in
-            [(Cause::NoLibrary, Exit::NoDriver), (Cause::Mismatch, Exit::NoDriver), (Cause::Hung, Exit::Partial)]
-        {
+        for (cause, exit) in [
+            (Cause::NoLibrary, Exit::NoDriver),
+            (Cause::Mismatch, Exit::NoDriver),
+            (Cause::Hung, Exit::Partial),
+        ] {
             let mut host = example::host(0);
             host.driver.trouble = Some(trouble(cause));
             assert_eq!(Exit::of_snapshot(&host, true), exit, "{cause}");

@@ -1,4 +1,5 @@
-//! `gputop orphans`: lists the processes that hold memory but should not, and unaccounted memory, with the evidence.
+//! `gputop orphans`: lists the processes that hold memory but should not, and unaccounted memory,
+//! with the evidence.
 //!
 //! Reads an agent as every report does. Never sends a signal.
 
@@ -34,20 +35,30 @@ pub struct OrphansOptions {
     pub json: bool,
     /// The user whose processes are listed, `me` for the current user; `None` for everyone.
     pub user: Option<String>,
-    /// The GPUs whose orphans are listed, as index, UUID or PCI address; if empty, all, and processes without GPU memory.
+    /// The GPUs whose orphans are listed, as index, UUID or PCI address; if empty, all, and
+    /// processes without GPU memory.
     pub ids: Vec<String>,
     /// Whether to write only ASCII.
     pub ascii: bool,
 }
 
-/// Prints the orphans. Fails if no agent can be started, or if the standard output cannot be written.
+/// Prints the orphans. Fails if no agent can be started, or if the standard output cannot be
+/// written.
 pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
-    let (exits, has_unknown_ids) =
-        read_hosts::read_once(&options.read, is_complete, is_decided, options.watch, |hosts| {
+    let (exits, has_unknown_ids) = read_hosts::read_once(
+        &options.read,
+        is_complete,
+        is_decided,
+        options.watch,
+        |hosts| {
             let has_unknown_ids = gpu_ids::print_unknown(hosts, &options.ids);
-            let exits = hosts.iter().map(|host| print(options, hosts, host)).collect::<anyhow::Result<Vec<Exit>>>();
+            let exits = hosts
+                .iter()
+                .map(|host| print(options, hosts, host))
+                .collect::<anyhow::Result<Vec<Exit>>>();
             exits.map(|exits| (exits, has_unknown_ids))
-        })??;
+        },
+    )??;
     let exit = match Exit::combined(&exits) {
         _ if exits.contains(&Exit::Found) => Exit::Found,
         Exit::Success if has_unknown_ids => Exit::Nothing,
@@ -57,14 +68,26 @@ pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints the orphans of a host.
-fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>) -> anyhow::Result<Exit> {
+fn print(
+    options: &OrphansOptions,
+    hosts: &[HostState<'_>],
+    host: &HostState<'_>,
+) -> anyhow::Result<Exit> {
     let HostState { name, trouble, .. } = host;
     let names_host = hosts.len() > 1;
     if let Some(trouble) = trouble {
         output::print_error(&read_hosts::sentence_on(host, trouble));
     }
-    let Some((model, snapshot)) = host.seen else { return Ok(Exit::Error) };
-    let found = FoundOrphans::of(model, snapshot, options.user.as_deref(), &options.ids, trouble.is_none());
+    let Some((model, snapshot)) = host.seen else {
+        return Ok(Exit::Error);
+    };
+    let found = FoundOrphans::of(
+        model,
+        snapshot,
+        options.user.as_deref(),
+        &options.ids,
+        trouble.is_none(),
+    );
     if options.json {
         let mut json = found.json();
         if names_host {
@@ -73,26 +96,52 @@ fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>
         output::print_json(&json)?;
     } else {
         let style = TextStyle::of_stdout(options.ascii);
-        let heading = if names_host { format!("{name}:\n") } else { String::new() };
+        let heading = if names_host {
+            format!("{name}:\n")
+        } else {
+            String::new()
+        };
         let text = heading + &found.text(style.bold);
-        output::print(if style.ascii { table::ascii(&text.replace('≥', ">=")) } else { text }.as_bytes())?;
+        output::print(
+            if style.ascii {
+                table::ascii(&text.replace('≥', ">="))
+            } else {
+                text
+            }
+            .as_bytes(),
+        )?;
     }
     Ok(found.exit())
 }
 
 /// Whether every process has been scanned, and its details have been read.
 fn is_complete(model: &HostModel) -> bool {
-    /// The details of a younger process that has no GPU open are not waited for, unless they decide whether it is an orphan:
-    /// a busy host always has one. Nor are those of a process that started during this report.
+    /// The details of a younger process that has no GPU open are not waited for, unless they decide
+    /// whether it is an orphan: a busy host always has one. Nor are those of a process that started
+    /// during this report.
     const YOUNG: Duration = Duration::from_secs(2);
-    let Some(snapshot) = model.latest() else { return false };
+    let Some(snapshot) = model.latest() else {
+        return false;
+    };
     let began = model.history().began().unwrap_or(snapshot.at);
     let is_incomplete = |process: &Process| {
-        let is_on_gpu = snapshot.gpus.iter().any(|gpu| gpu.device_file_holders.contains(&process.id));
-        let is_open = || model.verdict(process.id).is_some_and(|verdict| verdict.undecided_for.is_some());
-        let youth = if is_on_gpu || is_open() { snapshot.at.since(began) } else { YOUNG };
+        let is_on_gpu = snapshot
+            .gpus
+            .iter()
+            .any(|gpu| gpu.device_file_holders.contains(&process.id));
+        let is_open = || {
+            model
+                .verdict(process.id)
+                .is_some_and(|verdict| verdict.undecided_for.is_some())
+        };
+        let youth = if is_on_gpu || is_open() {
+            snapshot.at.since(began)
+        } else {
+            YOUNG
+        };
         let is_young = labels::elapsed(snapshot, process).is_ok_and(|age| age < youth);
-        // A zombie has no arguments. The CPU use of related processes without a GPU is read every few seconds only.
+        // A zombie has no arguments. The CPU use of related processes without a GPU is read every
+        // few seconds only.
         process.load.state != Ok(State::Zombie)
             && !is_young
             && (process.awaits_arguments()
@@ -104,7 +153,10 @@ fn is_complete(model: &HostModel) -> bool {
 
 /// Whether one more reading would show nothing new about a process on a GPU.
 fn is_decided(model: &HostModel) -> bool {
-    !model.verdicts().iter().any(|verdict| verdict.is_on_gpu() && verdict.undecided_for.is_some())
+    !model
+        .verdicts()
+        .iter()
+        .any(|verdict| verdict.is_on_gpu() && verdict.undecided_for.is_some())
 }
 
 const COLUMNS: [Heading; 8] = [
@@ -135,14 +187,25 @@ struct FoundOrphans<'a> {
 }
 
 impl<'a> FoundOrphans<'a> {
-    /// Selects the processes of `user`, or of all users, on the GPUs with these IDs, or on all and none. `me` is the user who
-    /// runs gputop.
-    fn of(model: &'a HostModel, snapshot: &'a Snapshot, user: Option<&str>, ids: &'a [String], is_all: bool) -> Self {
+    /// Selects the processes of `user`, or of all users, on the GPUs with these IDs, or on all and
+    /// none. `me` is the user who runs gputop.
+    fn of(
+        model: &'a HostModel,
+        snapshot: &'a Snapshot,
+        user: Option<&str>,
+        ids: &'a [String],
+        is_all: bool,
+    ) -> Self {
         // Whether the process belongs to the user; missing where its user is not known.
         let is_of_user = |process: &Process| match user {
             None => Ok(true),
             Some("me") => process.facts.uid.map(|uid| uid == snapshot.host.facts.uid),
-            Some(name) => process.facts.user.as_ref().map(|user| user.as_str() == name).map_err(|why| *why),
+            Some(name) => process
+                .facts
+                .user
+                .as_ref()
+                .map(|user| user.as_str() == name)
+                .map_err(|why| *why),
         };
         let of_user: HashSet<ProcessId> = snapshot
             .processes
@@ -158,21 +221,44 @@ impl<'a> FoundOrphans<'a> {
             _ => of_user.contains(&verdict.process),
         };
         let (unseen, suspects, leftovers) = (UnseenProcesses::default(), Vec::new(), Vec::new());
-        let mut found = Self { model, snapshot, ids, suspects, leftovers, unseen, denied_environments: 0, is_all };
+        let mut found = Self {
+            model,
+            snapshot,
+            ids,
+            suspects,
+            leftovers,
+            unseen,
+            denied_environments: 0,
+            is_all,
+        };
         // A process that ended just now may be gone at the next reading.
         let is_found = |verdict: &Verdict| verdict.is_suspect() && verdict.undecided_for.is_none();
-        let verdicts = || model.verdicts().iter().filter(is_wanted).filter(|verdict| found.is_chosen(verdict));
-        let mut suspects: Vec<&Verdict> =
-            verdicts().filter(|verdict| is_found(verdict) && verdict.is_on_gpu()).collect();
+        let verdicts = || {
+            model
+                .verdicts()
+                .iter()
+                .filter(is_wanted)
+                .filter(|verdict| found.is_chosen(verdict))
+        };
+        let mut suspects: Vec<&Verdict> = verdicts()
+            .filter(|verdict| is_found(verdict) && verdict.is_on_gpu())
+            .collect();
         suspects.sort_by_key(|verdict| std::cmp::Reverse((verdict.severity(), memory(verdict))));
         let leftovers = verdicts().filter(|verdict| verdict.is_leftover()).collect();
         (found.suspects, found.leftovers) = (suspects, leftovers);
         let mut unseen = UnseenProcesses::default();
         let mut denied_environments = 0;
-        for verdict in model.verdicts().iter().filter(|verdict| found.is_chosen(verdict)) {
-            let Some(process) = snapshot.process(verdict.process) else { continue };
+        for verdict in model
+            .verdicts()
+            .iter()
+            .filter(|verdict| found.is_chosen(verdict))
+        {
+            let Some(process) = snapshot.process(verdict.process) else {
+                continue;
+            };
             // With hidepid, only the processes of others are hidden.
-            let is_others = user == Some("me") && matches!(verdict.kind, VerdictKind::Foreign { hidden: true });
+            let is_others =
+                user == Some("me") && matches!(verdict.kind, VerdictKind::Foreign { hidden: true });
             if is_of_user(process).unwrap_or(!is_others) {
                 unseen.add(verdict, process, is_all);
                 denied_environments += usize::from(process.facts.launcher == Err(Missing::Denied));
@@ -182,7 +268,8 @@ impl<'a> FoundOrphans<'a> {
         found
     }
 
-    /// Whether the process is on a chosen GPU. Without IDs, all processes are chosen, also those on no GPU.
+    /// Whether the process is on a chosen GPU. Without IDs, all processes are chosen, also those on
+    /// no GPU.
     fn is_chosen(&self, verdict: &Verdict) -> bool {
         let is_chosen = |gpu: &Gpu| gpu_ids::is_chosen(self.snapshot, gpu, self.ids);
         self.ids.is_empty() || self.gpus(verdict).into_iter().any(is_chosen)
@@ -190,17 +277,24 @@ impl<'a> FoundOrphans<'a> {
 
     fn chosen_gpus(&self) -> impl Iterator<Item = &'a Gpu> {
         let Self { snapshot, ids, .. } = *self;
-        snapshot.gpus.iter().filter(|gpu| gpu_ids::is_chosen(snapshot, gpu, ids))
+        snapshot
+            .gpus
+            .iter()
+            .filter(|gpu| gpu_ids::is_chosen(snapshot, gpu, ids))
     }
 
     /// The unaccounted memory of the chosen GPUs.
     fn unaccounted_memory(&self) -> impl Iterator<Item = &'a UnaccountedMemory> {
-        self.model.unaccounted().iter().filter(|memory| self.chosen_gpus().any(|gpu| gpu.uuid == memory.gpu))
+        self.model
+            .unaccounted()
+            .iter()
+            .filter(|memory| self.chosen_gpus().any(|gpu| gpu.uuid == memory.gpu))
     }
 
     /// Whether the driver listed the processes of every chosen GPU.
     fn are_processes_known(&self) -> bool {
-        self.chosen_gpus().all(|gpu| gpu.missing.processes.is_none())
+        self.chosen_gpus()
+            .all(|gpu| gpu.missing.processes.is_none())
     }
 
     /// Whether all processes on the chosen GPUs that were asked for could be judged.
@@ -213,24 +307,39 @@ impl<'a> FoundOrphans<'a> {
             none @ (Exit::NoDriver | Exit::NoGpu) => none,
             _ if !self.suspects.is_empty() || !self.leftovers.is_empty() => Exit::Found,
             // Readings of fans or clocks that failed do not matter here.
-            _ if !self.is_complete() || self.chosen_gpus().any(|gpu| gpu.trouble.is_some()) => Exit::Partial,
+            _ if !self.is_complete() || self.chosen_gpus().any(|gpu| gpu.trouble.is_some()) => {
+                Exit::Partial
+            }
             _ => Exit::Success,
         }
     }
 
     /// Returns the report. `dims` says whether processes without GPU memory are dim.
     fn text(&self, dims: bool) -> String {
-        let troubles = self.chosen_gpus().map(|gpu| &gpu.trouble).chain([&self.snapshot.driver.trouble]);
-        let mut lines: Vec<String> = troubles.flatten().map(|trouble| trouble.sentence.to_string()).collect();
+        let troubles = self
+            .chosen_gpus()
+            .map(|gpu| &gpu.trouble)
+            .chain([&self.snapshot.driver.trouble]);
+        let mut lines: Vec<String> = troubles
+            .flatten()
+            .map(|trouble| trouble.sentence.to_string())
+            .collect();
         let summary = Verdict::summary(self.suspects.iter().copied());
         let unknown = unknown_processes::sentences(self.chosen_gpus());
-        let none = if unknown.is_empty() { "no orphans on these GPUs" } else { "no orphans among the known processes" };
+        let none = if unknown.is_empty() {
+            "no orphans on these GPUs"
+        } else {
+            "no orphans among the known processes"
+        };
         lines.extend(unknown);
         lines.push(summary.unwrap_or_else(|| none.to_owned()));
         lines.extend(self.table(&self.suspects));
         lines.extend(self.unseen.sentences());
         if self.snapshot.host.facts.hides_processes == Ok(true) {
-            lines.push("processes of other users are hidden here (/proc has hidepid): run gputop as root".to_owned());
+            lines.push(
+                "processes of other users are hidden here (/proc has hidepid): run gputop as root"
+                    .to_owned(),
+            );
         }
         match self.model.stand_ins() {
             0 => {}
@@ -238,11 +347,22 @@ impl<'a> FoundOrphans<'a> {
             count => lines.push(format!("{count} processes of gputop's demo are left out")),
         }
         // Memory that only one process keeps is in the row of that process.
-        let is_listed = |memory: &UnaccountedMemory| self.is_kept_by_one(|gpu| gpu.uuid == memory.gpu, None);
-        for memory in self.unaccounted_memory().filter(|memory| !is_listed(memory)) {
-            lines.extend([String::new(), table::unaccounted_memory(self.snapshot, memory)]);
+        let is_listed =
+            |memory: &UnaccountedMemory| self.is_kept_by_one(|gpu| gpu.uuid == memory.gpu, None);
+        for memory in self
+            .unaccounted_memory()
+            .filter(|memory| !is_listed(memory))
+        {
+            lines.extend([
+                String::new(),
+                table::unaccounted_memory(self.snapshot, memory),
+            ]);
         }
-        let (dim, plain) = if dims && !self.leftovers.is_empty() { ("\x1b[2m", "\x1b[22m") } else { ("", "") };
+        let (dim, plain) = if dims && !self.leftovers.is_empty() {
+            ("\x1b[2m", "\x1b[22m")
+        } else {
+            ("", "")
+        };
         if !self.leftovers.is_empty() {
             let rss = Total::of(self.leftovers.iter().map(|verdict| verdict.rss));
             let rss = labels::word(rss);
@@ -255,14 +375,22 @@ impl<'a> FoundOrphans<'a> {
         lines.join("\n") + "\n" + plain
     }
 
-    /// Returns a row for each verdict, followed by the evidence, which is not cut because its end has the figures.
+    /// Returns a row for each verdict, followed by the evidence, which is not cut because its end
+    /// has the figures.
     fn table(&self, verdicts: &[&Verdict]) -> Vec<String> {
         if verdicts.is_empty() {
             return Vec::new();
         }
         let mut rows = String::new();
-        table::rows(&mut rows, None, &COLUMNS, verdicts.iter().map(|verdict| self.row(verdict)));
-        let evidence = verdicts.iter().map(|verdict| format!("\n         {}", verdict.sentence()));
+        table::rows(
+            &mut rows,
+            None,
+            &COLUMNS,
+            verdicts.iter().map(|verdict| self.row(verdict)),
+        );
+        let evidence = verdicts
+            .iter()
+            .map(|verdict| format!("\n         {}", verdict.sentence()));
         rows.lines()
             .zip(std::iter::once(String::new()).chain(evidence))
             .map(|(row, line)| row.to_owned() + &line)
@@ -272,7 +400,11 @@ impl<'a> FoundOrphans<'a> {
     fn row(&self, verdict: &Verdict) -> [String; 8] {
         let process = self.snapshot.process(verdict.process);
         let show = |cell: &dyn Fn(&Process) -> String| process.map_or_else(String::new, cell);
-        let gpus: Vec<String> = self.gpus(verdict).into_iter().map(labels::gpu_label).collect();
+        let gpus: Vec<String> = self
+            .gpus(verdict)
+            .into_iter()
+            .map(labels::gpu_label)
+            .collect();
         [
             verdict.word().to_owned(),
             gpus.join(","),
@@ -289,7 +421,9 @@ impl<'a> FoundOrphans<'a> {
     fn memory(&self, verdict: &Verdict) -> String {
         let alone = || verdict.kept.iter().filter(|kept| kept.holders == 1);
         match verdict.listed {
-            Some(Ok(_)) if self.is_kept_by_one(|_| true, Some(verdict.process)) => "kept".to_owned(),
+            Some(Ok(_)) if self.is_kept_by_one(|_| true, Some(verdict.process)) => {
+                "kept".to_owned()
+            }
             Some(Ok(listed)) => table::one_word(&Ok(listed.bytes)),
             Some(Err(_)) => "-".to_owned(),
             None if verdict.kept.is_empty() => "-".to_owned(),
@@ -298,19 +432,27 @@ impl<'a> FoundOrphans<'a> {
         }
     }
 
-    /// Whether a single suspect keeps the memory on a GPU that the driver lists for the ended process `ghost`, or for no
-    /// process at all.
+    /// Whether a single suspect keeps the memory on a GPU that the driver lists for the ended
+    /// process `ghost`, or for no process at all.
     fn is_kept_by_one(&self, is_gpu: impl Fn(&Gpu) -> bool, ghost: Option<ProcessId>) -> bool {
         let is_kept = |kept: &RetainedMemory| {
-            kept.holders == 1 && kept.ghost == ghost && self.snapshot.gpus.get(kept.gpu).is_some_and(&is_gpu)
+            kept.holders == 1
+                && kept.ghost == ghost
+                && self.snapshot.gpus.get(kept.gpu).is_some_and(&is_gpu)
         };
-        let holders = self.suspects.iter().filter(|verdict| verdict.listed.is_none());
+        let holders = self
+            .suspects
+            .iter()
+            .filter(|verdict| verdict.listed.is_none());
         holders.flat_map(|verdict| &verdict.kept).any(is_kept)
     }
 
     /// The GPUs that list the process, and those that it has open.
     fn gpus(&self, verdict: &Verdict) -> Vec<&'a Gpu> {
-        let mut gpus = self.model.process_total(verdict.process).map_or_else(Vec::new, |total| total.gpus.clone());
+        let mut gpus = self
+            .model
+            .process_total(verdict.process)
+            .map_or_else(Vec::new, |total| total.gpus.clone());
         gpus.extend(&verdict.open);
         gpus.sort_unstable();
         gpus.into_iter().map(|at| &self.snapshot.gpus[at]).collect()
@@ -342,7 +484,13 @@ impl<'a> FoundOrphans<'a> {
         });
         for (name, verdicts, _) in self.unseen.lists() {
             let entries = verdicts.iter().map(|verdict| self.entry(verdict));
-            json[name] = json[name].as_array().into_iter().flatten().cloned().chain(entries).collect();
+            json[name] = json[name]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .cloned()
+                .chain(entries)
+                .collect();
         }
         json
     }

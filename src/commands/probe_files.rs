@@ -1,4 +1,5 @@
-//! Unpacks the probe, which is part of this binary, into a private folder, and checks every file there each time.
+//! Unpacks the probe, which is part of this binary, into a private folder, and checks every file
+//! there each time.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -55,8 +56,8 @@ const ATTACH: &str = "attach.py";
 
 /// Unpacks the probe where that is necessary. Returns its folder.
 ///
-/// The name of the folder has a checksum of the probe, so that another version of gputop does not change the files of a running
-/// program.
+/// The name of the folder has a checksum of the probe, so that another version of gputop does not
+/// change the files of a running program.
 ///
 /// # Errors
 ///
@@ -67,12 +68,20 @@ pub(super) fn unpack() -> Result<PathBuf, String> {
         checksum.update(path.as_bytes());
         checksum.update(bytes);
     }
-    let name = format!("gputop-probe-{}-{:08x}", env!("CARGO_PKG_VERSION"), checksum.finalize());
+    let name = format!(
+        "gputop-probe-{}-{:08x}",
+        env!("CARGO_PKG_VERSION"),
+        checksum.finalize()
+    );
     let mut why = String::new();
     for parent in parents() {
         let is_shared = parent == Path::new(TEMPORARY);
         // The names of users differ in a folder of all.
-        let folder = parent.join(if is_shared { format!("{name}-{}", geteuid().as_raw()) } else { name.clone() });
+        let folder = parent.join(if is_shared {
+            format!("{name}-{}", geteuid().as_raw())
+        } else {
+            name.clone()
+        });
         match unpack_into(&parent, &folder) {
             Ok(()) => return Ok(folder),
             Err(error) => why = format!("cannot unpack it into {}: {error}", folder.display()),
@@ -83,12 +92,17 @@ pub(super) fn unpack() -> Result<PathBuf, String> {
 
 const TEMPORARY: &str = "/tmp";
 
-/// Returns the folders in which the probe may be unpacked, the best first. Python may load parts of the probe long after the
-/// start, so a folder that outlives the login comes before that of the login. Containers of clusters share the home folder.
+/// Returns the folders in which the probe may be unpacked, the best first. Python may load parts of
+/// the probe long after the start, so a folder that outlives the login comes before that of the
+/// login. Containers of clusters share the home folder.
 fn parents() -> impl Iterator<Item = PathBuf> {
     // A colon would end the element of PYTHONPATH.
     let can_be_element = |path: &PathBuf| !path.as_os_str().as_encoded_bytes().contains(&b':');
-    let parents = [folders::cache_folder(), folders::runtime_folder(), Some(TEMPORARY.into())];
+    let parents = [
+        folders::cache_folder(),
+        folders::runtime_folder(),
+        Some(TEMPORARY.into()),
+    ];
     parents.into_iter().flatten().filter(can_be_element)
 }
 
@@ -106,7 +120,11 @@ fn unpack_into(parent: &Path, folder: &Path) -> io::Result<()> {
             private_folder::open(subfolder)?;
         }
         let is_attach = path == folder.join(ATTACH);
-        let content = if is_attach { [folder_line(folder).as_bytes(), bytes].concat() } else { bytes.to_vec() };
+        let content = if is_attach {
+            [folder_line(folder).as_bytes(), bytes].concat()
+        } else {
+            bytes.to_vec()
+        };
         if !has_content(&path, &content) {
             write(&path, &content)?;
         }
@@ -116,15 +134,20 @@ fn unpack_into(parent: &Path, folder: &Path) -> io::Result<()> {
 
 /// Returns a line of Python that names a folder.
 fn folder_line(folder: &Path) -> String {
-    let escaped = folder.as_os_str().as_encoded_bytes().iter().fold(String::new(), |text, byte| match byte {
-        b'/' | b'-' | b'_' | b'.' => text + &char::from(*byte).to_string(),
-        byte if byte.is_ascii_alphanumeric() => text + &char::from(*byte).to_string(),
-        byte => text + &format!("\\x{byte:02x}"),
-    });
+    let escaped = folder
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(String::new(), |text, byte| match byte {
+            b'/' | b'-' | b'_' | b'.' => text + &char::from(*byte).to_string(),
+            byte if byte.is_ascii_alphanumeric() => text + &char::from(*byte).to_string(),
+            byte => text + &format!("\\x{byte:02x}"),
+        });
     format!("FOLDER = __import__(\"os\").fsdecode(b\"{escaped}\")\n")
 }
 
-/// Fails if another user may replace what is in a folder: with `sudo`, the home folder may be that of the user who called it.
+/// Fails if another user may replace what is in a folder: with `sudo`, the home folder may be that
+/// of the user who called it.
 fn check_owner(folder: &Path) -> io::Result<()> {
     const STICKY: u32 = 0o1000;
     const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -134,22 +157,34 @@ fn check_owner(folder: &Path) -> io::Result<()> {
     if is_trusted && !is_writable {
         return Ok(());
     }
-    Err(io::Error::other(format!("other users may change {}", folder.display())))
+    Err(io::Error::other(format!(
+        "other users may change {}",
+        folder.display()
+    )))
 }
 
 /// Whether a file is a plain file with exactly these bytes.
 fn has_content(path: &Path, bytes: &[u8]) -> bool {
     let mut content = Vec::new();
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path);
     let read = file.and_then(|file| file.take(bytes.len() as u64 + 1).read_to_end(&mut content));
     read.is_ok() && content == bytes
 }
 
-/// Writes a file under a temporary name and renames it: another `gputop run` may start a program at the same time.
+/// Writes a file under a temporary name and renames it: another `gputop run` may start a program at
+/// the same time.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension(format!("{}.tmp", process::id()));
     let _left_over: io::Result<()> = fs::remove_file(&temporary);
-    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?.write_all(bytes)?;
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temporary)?
+        .write_all(bytes)?;
     fs::rename(&temporary, path)
 }

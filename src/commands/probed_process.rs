@@ -1,4 +1,5 @@
-//! Finds a process on this host and the report of the probe in it, for the commands that name a PID.
+//! Finds a process on this host and the report of the probe in it, for the commands that name a
+//! PID.
 
 use super::read_hosts;
 use super::read_hosts::{HostState, ReadOptions};
@@ -16,8 +17,9 @@ pub(super) struct ProbedProcess<'a> {
     pub(super) report: &'a ProbeReport,
 }
 
-/// Calls `see` with the process that has this PID, after each pass, until it returns a result. `see` also gets the replies since its
-/// last call, and may send a command. Returns a sentence when the process has no report.
+/// Calls `see` with the process that has this PID, after each pass, until it returns a result.
+/// `see` also gets the replies since its last call, and may send a command. Returns a sentence when
+/// the process has no report.
 ///
 /// # Errors
 ///
@@ -33,12 +35,14 @@ pub(super) fn converse<T>(
         let process = process(hosts, pid);
         let probe = process.and_then(|process| process.probe.as_ref());
         match (process, probe.and_then(|probe| probe.report.as_ref())) {
-            (Some(process), Some(report)) => see(ProbedProcess { process, report }, replies, command),
+            (Some(process), Some(report)) => {
+                see(ProbedProcess { process, report }, replies, command)
+            }
             _ if passes < MOST_PASSES => None,
             (Some(process), None) => Some(Err(why_missing(process))),
-            (None, _) => {
-                Some(Err(Text::new(format!("process {pid} uses no GPU here, and is related to none that does"))))
-            }
+            (None, _) => Some(Err(Text::new(format!(
+                "process {pid} uses no GPU here, and is related to none that does"
+            )))),
         }
     })?;
     Ok(found.unwrap_or_else(Err))
@@ -46,13 +50,20 @@ pub(super) fn converse<T>(
 
 fn process<'a>(hosts: &[HostState<'a>], pid: u32) -> Option<&'a Process> {
     let (_, snapshot) = hosts.first()?.seen?;
-    snapshot.processes.iter().find(|process| process.id.pid == pid)
+    snapshot
+        .processes
+        .iter()
+        .find(|process| process.id.pid == pid)
 }
 
 fn why_missing(process: &Process) -> Text {
     let pid = process.id.pid;
     match process.probe.as_ref().and_then(|probe| probe.missing) {
-        Some(why) => Text::new(format!("process {pid} has no report of gputop's probe: {why}")),
-        None => Text::new(format!("process {pid} does not run Python on a GPU, so it has no probe")),
+        Some(why) => Text::new(format!(
+            "process {pid} has no report of gputop's probe: {why}"
+        )),
+        None => Text::new(format!(
+            "process {pid} does not run Python on a GPU, so it has no probe"
+        )),
     }
 }

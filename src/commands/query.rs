@@ -1,8 +1,8 @@
-//! nvidia-smi's `--query-gpu`, `--query-compute-apps`, `-L`, its table and `pmon`, so that scripts written for nvidia-smi need
-//! no change; and gputop's own `--csv`.
+//! nvidia-smi's `--query-gpu`, `--query-compute-apps`, `-L`, its table and `pmon`, so that scripts
+//! written for nvidia-smi need no change; and gputop's own `--csv`.
 //!
-//! Names, order, units, spacing and the words for missing values are those of nvidia-smi 590. nvidia-smi itself is
-//! never called: an agent reads the driver.
+//! Names, order, units, spacing and the words for missing values are those of nvidia-smi 590.
+//! nvidia-smi itself is never called: an agent reads the driver.
 
 mod csv;
 mod field;
@@ -35,7 +35,8 @@ use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL, SHORTEST_L
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
 use crate::source::Source;
 
-/// The program that a query is asked of. It decides the exit codes, and where sentences on errors go.
+/// The program that a query is asked of. It decides the exit codes, and where sentences on errors
+/// go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
     /// gputop.
@@ -70,7 +71,13 @@ pub enum Query {
 impl Query {
     /// Whether the answer has a row for each process.
     fn has_processes(&self) -> bool {
-        matches!(self, Self::Fields(FieldTable::ComputeApps, _) | Self::ProcessCsv | Self::Summary | Self::Monitor(_))
+        matches!(
+            self,
+            Self::Fields(FieldTable::ComputeApps, _)
+                | Self::ProcessCsv
+                | Self::Summary
+                | Self::Monitor(_)
+        )
     }
 }
 
@@ -85,7 +92,8 @@ pub struct QueryOptions {
     pub timeout: Duration,
     /// The time from one answer to the next; `None` for one answer.
     pub every: Option<Duration>,
-    /// The number of answers; `None` for one without `every`, and for answers until a signal with it.
+    /// The number of answers; `None` for one without `every`, and for answers until a signal with
+    /// it.
     pub count: Option<u32>,
     /// The query; `None` if only options without a query are given.
     pub query: Option<Query>,
@@ -99,11 +107,14 @@ pub struct QueryOptions {
     pub file: Option<PathBuf>,
 }
 
-/// Answers once, or every `options.every`. Fails if no agent can be started or the answer cannot be written.
+/// Answers once, or every `options.every`. Fails if no agent can be started or the answer cannot be
+/// written.
 pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     let fields = match selected_fields(options) {
         Ok(fields) => fields,
-        Err(sentence) if options.caller == Caller::NvidiaSmi => return refuse_as_nvidia_smi(&sentence),
+        Err(sentence) if options.caller == Caller::NvidiaSmi => {
+            return refuse_as_nvidia_smi(&sentence);
+        }
         Err(sentence) => {
             output::print_error(&Text::new(sentence));
             return Ok(Exit::Usage.into());
@@ -115,20 +126,29 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     }
     let only = wanted_readings(options, &fields);
     let agent = AgentOptions {
-        interval: options.every.map_or(SHORTEST_INTERVAL, |every| every.max(SHORTEST_LOOP)),
+        interval: options
+            .every
+            .map_or(SHORTEST_INTERVAL, |every| every.max(SHORTEST_LOOP)),
         detail: only.iter().any(|reading| reading.starts_with("detail.")),
         only,
         ..options.agent.clone()
     };
-    let read =
-        ReadOptions { interval: agent.interval, sources: vec![Source::LocalAgent(agent)], timeout: options.timeout };
-    let mut output = QueryOutput { path: options.file.as_deref(), file: None };
+    let read = ReadOptions {
+        interval: agent.interval,
+        sources: vec![Source::LocalAgent(agent)],
+        timeout: options.timeout,
+    };
+    let mut output = QueryOutput {
+        path: options.file.as_deref(),
+        file: None,
+    };
     let is_usage = matches!(options.query, Some(Query::Usage));
     let is_summary = matches!(options.query, Some(Query::Summary));
     let mut is_first = true;
     let mut skipped_passes = 0;
     let mut answered_at = None;
-    // An agent's second pass follows the first at once, because rates need two. Only one of them is answered.
+    // An agent's second pass follows the first at once, because rates need two. Only one of them is
+    // answered.
     let shortest_pause = options.every.unwrap_or(Duration::ZERO) / 2;
     let mut unknown_ids = Vec::new();
     let has_rates = matches!(options.query, Some(Query::ProcessCsv | Query::Monitor(_)));
@@ -139,7 +159,8 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
             return None;
         }
         skipped_passes += 1;
-        // The scan of /proc runs beside the passes over the driver, and delivers its result a little later.
+        // The scan of /proc runs beside the passes over the driver, and delivers its result a
+        // little later.
         let has_processes = options.query.as_ref().is_some_and(Query::has_processes);
         let lacks_rates = has_rates && is_first && rows::lacks_cpu(snapshot);
         let is_incomplete = has_processes && rows::is_incomplete(snapshot) || lacks_rates;
@@ -149,29 +170,47 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         let snapshot = &*options.processes.of(hosts[0].name, model, snapshot, false);
         let gpus = chosen(snapshot, &options.ids);
         let exit = exit(snapshot, &gpus);
-        let needs_lists = options.query.as_ref().is_some_and(|query| query.has_processes() && !is_summary);
+        let needs_lists = options
+            .query
+            .as_ref()
+            .is_some_and(|query| query.has_processes() && !is_summary);
         let mut as_nvidia_smi = nvidia_smi_exit::of(exit, snapshot, &gpus, needs_lists);
         // The process monitor has no row for processes that are not known, unlike the other lists.
-        let lacks_list = || gpus.iter().any(|gpu| nvidia_smi_exit::without_list(gpu).is_some());
-        if matches!(options.query, Some(Query::Monitor(_))) && as_nvidia_smi.code == 0 && lacks_list() {
+        let lacks_list = || {
+            gpus.iter()
+                .any(|gpu| nvidia_smi_exit::without_list(gpu).is_some())
+        };
+        if matches!(options.query, Some(Query::Monitor(_)))
+            && as_nvidia_smi.code == 0
+            && lacks_list()
+        {
             as_nvidia_smi = NvidiaSmiExit::OTHER;
         }
         // Without an answer, a loop waits for the driver. nvidia-smi ends.
         let ends_without = options.every.is_none() || options.caller == Caller::NvidiaSmi;
-        let has_answer = !matches!(exit, Exit::NoDriver | Exit::NoGpu | Exit::Nothing) && !as_nvidia_smi.is_refusal();
+        let has_answer = !matches!(exit, Exit::NoDriver | Exit::NoGpu | Exit::Nothing)
+            && !as_nvidia_smi.is_refusal();
         if !has_answer && !is_usage && ends_without {
-            return Some(Ok((exit, Some(reason(exit, snapshot, options)), as_nvidia_smi)));
+            return Some(Ok((
+                exit,
+                Some(reason(exit, snapshot, options)),
+                as_nvidia_smi,
+            )));
         }
         if is_first {
             unknown_ids = gpu_ids::unknown(&[snapshot], &options.ids);
             if !unknown_ids.is_empty() {
                 output::print_error(&gpu_ids::no_such_gpu(&unknown_ids));
             }
-            let of_gpus =
-                snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, &gpus)).filter_map(|gpu| gpu.trouble.as_ref());
+            let of_gpus = snapshot
+                .gpus
+                .iter()
+                .filter(|gpu| is_of_one(gpu, &gpus))
+                .filter_map(|gpu| gpu.trouble.as_ref());
             of_gpus.for_each(|trouble| output::print_error(&trouble.sentence));
             // The sentence about a trouble names the call.
-            let is_asked = |gpu: &&Gpu| has_processes && gpu.trouble.is_none() && is_of_one(gpu, &gpus);
+            let is_asked =
+                |gpu: &&Gpu| has_processes && gpu.trouble.is_none() && is_of_one(gpu, &gpus);
             for sentence in unknown_processes::sentences(snapshot.gpus.iter().filter(is_asked)) {
                 output::print_error(&Text::new(sentence));
             }
@@ -189,13 +228,24 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         Ok(answered) => answered?,
         Err(reason) => (Exit::Partial, Some(reason), NvidiaSmiExit::OTHER),
     };
-    let exit = if exit == Exit::Success && !unknown_ids.is_empty() { Exit::Nothing } else { exit };
+    let exit = if exit == Exit::Success && !unknown_ids.is_empty() {
+        Exit::Nothing
+    } else {
+        exit
+    };
     match (options.caller, reason) {
         (Caller::NvidiaSmi, _) if is_usage => Ok(Exit::Success.into()),
         (Caller::NvidiaSmi, reason) => {
             output::print(as_nvidia_smi.sentence.as_bytes())?;
-            reason.filter(|_| as_nvidia_smi.sentence.is_empty()).iter().for_each(output::print_error);
-            let code = if unknown_ids.is_empty() { as_nvidia_smi.code } else { NvidiaSmiExit::NO_DEVICE };
+            reason
+                .filter(|_| as_nvidia_smi.sentence.is_empty())
+                .iter()
+                .for_each(output::print_error);
+            let code = if unknown_ids.is_empty() {
+                as_nvidia_smi.code
+            } else {
+                NvidiaSmiExit::NO_DEVICE
+            };
             Ok(code.into())
         }
         (Caller::Gputop, reason) => {
@@ -227,7 +277,9 @@ struct QueryOutput<'a> {
 
 impl QueryOutput<'_> {
     fn put(&mut self, text: &str) -> anyhow::Result<()> {
-        let Some(path) = self.path else { return Ok(output::print(text.as_bytes())?) };
+        let Some(path) = self.path else {
+            return Ok(output::print(text.as_bytes())?);
+        };
         let context = || format!("cannot write {}", path.display());
         let file = match &mut self.file {
             Some(file) => file,
@@ -246,11 +298,18 @@ fn reason(exit: Exit, snapshot: &Snapshot, options: &QueryOptions) -> Text {
     }
 }
 
-/// Returns the fields that the query selects, empty for other queries, or a sentence that says what is wrong with the query.
+/// Returns the fields that the query selects, empty for other queries, or a sentence that says what
+/// is wrong with the query.
 fn selected_fields(options: &QueryOptions) -> Result<Vec<QueryField>, String> {
     let known = ["csv", "noheader", "nounits"];
-    if let Some(other) = options.format.iter().find(|word| !known.contains(&word.trim())) {
-        return Err(format!("`{other}` is no format; these are: csv, noheader, nounits"));
+    if let Some(other) = options
+        .format
+        .iter()
+        .find(|word| !known.contains(&word.trim()))
+    {
+        return Err(format!(
+            "`{other}` is no format; these are: csv, noheader, nounits"
+        ));
     }
     match &options.query {
         Some(query) if !options.processes.is_all() && !query.has_processes() => {
@@ -269,17 +328,27 @@ fn selected_fields(options: &QueryOptions) -> Result<Vec<QueryField>, String> {
     }
 }
 
-fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[QueryField], is_first: bool) -> String {
+fn answer(
+    snapshot: &Snapshot,
+    gpus: &[&Gpu],
+    options: &QueryOptions,
+    fields: &[QueryField],
+    is_first: bool,
+) -> String {
     let Some(Query::Fields(table, _)) = options.query else {
         return match options.query {
             Some(Query::Version) => versions(snapshot),
             Some(Query::Summary) => summary::table(snapshot, gpus),
-            Some(Query::Monitor(columns)) => process_monitor::sample(snapshot, gpus, columns, is_first),
+            Some(Query::Monitor(columns)) => {
+                process_monitor::sample(snapshot, gpus, columns, is_first)
+            }
             Some(Query::Usage) => usage::text(snapshot),
             Some(Query::Csv) => csv::table(snapshot, gpus, is_first),
-            Some(Query::ProcessCsv) => {
-                csv::processes(snapshot, snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, gpus)), is_first)
-            }
+            Some(Query::ProcessCsv) => csv::processes(
+                snapshot,
+                snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, gpus)),
+                is_first,
+            ),
             _ => list(snapshot, gpus, options.caller),
         };
     };
@@ -293,7 +362,12 @@ fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[
     let shows_unit = !has("nounits");
     if table == FieldTable::ComputeApps {
         for row in rows::compute_apps(snapshot, gpus) {
-            add_line(fields.iter().map(|field| field.cell(field.value(&row), shows_unit)).collect());
+            add_line(
+                fields
+                    .iter()
+                    .map(|field| field.cell(field.value(&row), shows_unit))
+                    .collect(),
+            );
         }
     } else {
         // nvidia-smi has no row for a GPU without this function.
@@ -301,7 +375,12 @@ fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[
         for gpu in gpus.iter().filter(is_listed) {
             let row = rows::gpu(snapshot, gpu);
             let value = |field: &QueryField| rows::gpu_value(field, &row, snapshot, gpu);
-            add_line(fields.iter().map(|field| field.cell(value(field), shows_unit)).collect());
+            add_line(
+                fields
+                    .iter()
+                    .map(|field| field.cell(value(field), shows_unit))
+                    .collect(),
+            );
         }
     }
     text
@@ -309,13 +388,18 @@ fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[
 
 /// Returns the GPUs with one of these IDs, without MIG instances; all GPUs if no ID is given.
 fn chosen<'a>(snapshot: &'a Snapshot, ids: &[String]) -> Vec<&'a Gpu> {
-    let gpus = snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none());
-    gpus.filter(|gpu| gpu_ids::is_chosen(snapshot, gpu, ids)).collect()
+    let gpus = snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.facts.parent.is_none());
+    gpus.filter(|gpu| gpu_ids::is_chosen(snapshot, gpu, ids))
+        .collect()
 }
 
 /// Whether the GPU is one of `gpus`, or an instance of one.
 fn is_of_one(gpu: &Gpu, gpus: &[&Gpu]) -> bool {
-    gpus.iter().any(|chosen| chosen.uuid == gpu.uuid || gpu.facts.parent.as_ref() == Some(&chosen.uuid))
+    gpus.iter()
+        .any(|chosen| chosen.uuid == gpu.uuid || gpu.facts.parent.as_ref() == Some(&chosen.uuid))
 }
 
 /// Returns the readings that the query needs, as their paths in the JSON of a GPU.
@@ -325,13 +409,20 @@ fn wanted_readings(options: &QueryOptions, fields: &[QueryField]) -> Vec<String>
         Some(Query::Version | Query::Usage) => vec!["snapshot.driver_version".to_owned()],
         Some(Query::Summary) => summary::wanted_readings(),
         Some(Query::Monitor(_)) => process_monitor::wanted_readings(),
-        Some(Query::Csv) => {
-            csv::names().iter().map(|name| format!("load.{name}")).chain(["facts.name".to_owned()]).collect()
-        }
+        Some(Query::Csv) => csv::names()
+            .iter()
+            .map(|name| format!("load.{name}"))
+            .chain(["facts.name".to_owned()])
+            .collect(),
         Some(Query::Fields(table, _)) => {
             let processes = (*table == FieldTable::ComputeApps).then(|| "processes".to_owned());
             let rows = (*table == FieldTable::RemappedRows).then(|| rows::REMAPPED_ROWS.to_owned());
-            fields.iter().map(QueryField::wanted_reading).chain(processes).chain(rows).collect()
+            fields
+                .iter()
+                .map(QueryField::wanted_reading)
+                .chain(processes)
+                .chain(rows)
+                .collect()
         }
         // The processes need everything that a report has.
         Some(Query::Help(_) | Query::ProcessCsv) | None => return Vec::new(),
@@ -354,8 +445,15 @@ fn exit(snapshot: &Snapshot, gpus: &[&Gpu]) -> Exit {
 
 /// Returns the versions as `nvidia-smi --version` writes them.
 fn versions(snapshot: &Snapshot) -> String {
-    let word = |version: &Option<Text>| version.as_ref().map_or_else(|| "N/A".to_owned(), Text::to_string);
-    let (driver, cuda) = (word(&snapshot.driver.version), word(&snapshot.driver.cuda_version));
+    let word = |version: &Option<Text>| {
+        version
+            .as_ref()
+            .map_or_else(|| "N/A".to_owned(), Text::to_string)
+    };
+    let (driver, cuda) = (
+        word(&snapshot.driver.version),
+        word(&snapshot.driver.cuda_version),
+    );
     let nvml = driver.split('.').take(2).collect::<Vec<_>>().join(".");
     format!(
         "NVIDIA-SMI version  : {driver}\nNVML version        : {nvml}\nDRIVER version      : {driver}\n\
@@ -363,23 +461,47 @@ fn versions(snapshot: &Snapshot) -> String {
     )
 }
 
-/// Returns `GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-…)` for each GPU, followed by its MIG instances.
+/// Returns `GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-…)` for each GPU, followed by its MIG
+/// instances.
 fn list(snapshot: &Snapshot, gpus: &[&Gpu], caller: Caller) -> String {
     let mut lines = Vec::new();
-    let name = |gpu: &Gpu| gpu.facts.name.as_ref().map_or_else(Missing::to_string, Text::to_string);
+    let name = |gpu: &Gpu| {
+        gpu.facts
+            .name
+            .as_ref()
+            .map_or_else(Missing::to_string, Text::to_string)
+    };
     for gpu in gpus {
         if let (Err(_), Some(trouble)) = (&gpu.facts.name, &gpu.trouble) {
             // A count of the lines is still a count of the GPUs.
-            let sentence = (caller == Caller::NvidiaSmi).then(|| nvidia_smi_exit::without_handle(gpu)).flatten();
-            lines.push(sentence.unwrap_or_else(|| format!("GPU {}: {}\n", gpu.facts.index, trouble.sentence)));
+            let sentence = (caller == Caller::NvidiaSmi)
+                .then(|| nvidia_smi_exit::without_handle(gpu))
+                .flatten();
+            lines.push(
+                sentence
+                    .unwrap_or_else(|| format!("GPU {}: {}\n", gpu.facts.index, trouble.sentence)),
+            );
             continue;
         }
-        lines.push(format!("GPU {}: {} (UUID: {})\n", gpu.facts.index, name(gpu), gpu.uuid));
-        let instances = snapshot.gpus.iter().filter(|instance| instance.facts.parent.as_ref() == Some(&gpu.uuid));
+        lines.push(format!(
+            "GPU {}: {} (UUID: {})\n",
+            gpu.facts.index,
+            name(gpu),
+            gpu.uuid
+        ));
+        let instances = snapshot
+            .gpus
+            .iter()
+            .filter(|instance| instance.facts.parent.as_ref() == Some(&gpu.uuid));
         for (number, instance) in instances.enumerate() {
             let name = name(instance);
-            let profile = name.rsplit_once("MIG ").map_or(name.as_str(), |(_, profile)| profile);
-            lines.push(format!("  MIG {profile:<11} Device {number:>2}: (UUID: {})\n", instance.uuid));
+            let profile = name
+                .rsplit_once("MIG ")
+                .map_or(name.as_str(), |(_, profile)| profile);
+            lines.push(format!(
+                "  MIG {profile:<11} Device {number:>2}: (UUID: {})\n",
+                instance.uuid
+            ));
         }
     }
     lines.concat()

@@ -1,4 +1,5 @@
-//! Reads sources until there is enough for a report: once, or again for each report of `-l`. Restarts sources that ended.
+//! Reads sources until there is enough for a report: once, or again for each report of `-l`.
+//! Restarts sources that ended.
 
 mod recorder;
 
@@ -49,7 +50,8 @@ pub(crate) struct HostState<'a> {
     pub(super) both_names: String,
     /// Whether a sentence on the host must name it: it is not simply this host.
     pub(super) must_be_named: bool,
-    /// The model of the host and its snapshot; `None` if nothing was read since its source was started.
+    /// The model of the host and its snapshot; `None` if nothing was read since its source was
+    /// started.
     pub(crate) seen: Option<(&'a HostModel, &'a Snapshot)>,
     /// Why the snapshot is not complete; `None` if it is.
     pub(crate) trouble: Option<Text>,
@@ -60,12 +62,15 @@ pub(crate) struct HostState<'a> {
 /// Runs a future on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     descriptors::check()?;
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(future)
 }
 
-/// Reads each host until it had two passes and `is_enough` accepts it, or until the time is up. Then reads the hosts for up to a
-/// second more until `is_decided` accepts each, and watches them for `observed` after that; recordings are read to their end. Then
-/// calls `see` with the hosts.
+/// Reads each host until it had two passes and `is_enough` accepts it, or until the time is up.
+/// Then reads the hosts for up to a second more until `is_decided` accepts each, and watches them
+/// for `observed` after that; recordings are read to their end. Then calls `see` with the hosts.
 ///
 /// # Errors
 ///
@@ -91,9 +96,10 @@ pub(crate) fn read_once<T>(
     })
 }
 
-/// Calls `see` with the hosts after each pass until it returns a value. With `rates`, the first call follows the second
-/// pass. When a GPU does not answer in time, calls `see` with the others. Returns a sentence when no agent is left, or when
-/// none writes anything for the interval and the timeout.
+/// Calls `see` with the hosts after each pass until it returns a value. With `rates`, the first
+/// call follows the second pass. When a GPU does not answer in time, calls `see` with the others.
+/// Returns a sentence when no agent is left, or when none writes anything for the interval and the
+/// timeout.
 ///
 /// # Errors
 ///
@@ -106,7 +112,8 @@ pub(crate) fn read_until<T>(
     converse(read, rates, |hosts, _, _| see(hosts))
 }
 
-/// As [`read_until`], and lets `see` send a command to the first host. It also gets the replies since its last call.
+/// As [`read_until`], and lets `see` send a command to the first host. It also gets the replies
+/// since its last call.
 pub(crate) fn converse<T>(
     read: &ReadOptions,
     rates: bool,
@@ -116,7 +123,10 @@ pub(crate) fn converse<T>(
     block_on(async {
         let mut watch = Watch::start(read.sources.clone())?;
         if !rates {
-            watch.hosts.values_mut().for_each(|progress| progress.passes = PASSES_FOR_RATES - 1);
+            watch
+                .hosts
+                .values_mut()
+                .for_each(|progress| progress.passes = PASSES_FOR_RATES - 1);
         }
         loop {
             watch.settle(timeout, |_| true).await;
@@ -127,7 +137,13 @@ pub(crate) fn converse<T>(
                 .filter_map(|state| Some(sentence_on(state, state.trouble.as_ref()?)))
                 .collect();
             if troubles.len() == states.len() {
-                let reason = Text::new(troubles.iter().map(Text::as_str).collect::<Vec<_>>().join("; "));
+                let reason = Text::new(
+                    troubles
+                        .iter()
+                        .map(Text::as_str)
+                        .collect::<Vec<_>>()
+                        .join("; "),
+                );
                 watch.sources.close().await;
                 return Ok(Err(reason));
             }
@@ -148,12 +164,18 @@ pub(crate) fn converse<T>(
 
 /// Returns a sentence on a host, which names the host unless it is this host alone.
 pub(crate) fn sentence_on(host: &HostState<'_>, sentence: &Text) -> Text {
-    if host.must_be_named { Text::new(format!("{}: {sentence}", host.name)) } else { sentence.clone() }
+    if host.must_be_named {
+        Text::new(format!("{}: {sentence}", host.name))
+    } else {
+        sentence.clone()
+    }
 }
 
 /// Returns whether every process of the host has been scanned.
 pub(crate) fn is_scanned(model: &HostModel) -> bool {
-    model.latest().is_some_and(|snapshot| snapshot.host.scan.at != Moment(0))
+    model
+        .latest()
+        .is_some_and(|snapshot| snapshot.host.scan.at != Moment(0))
 }
 
 /// The state of all sources so far.
@@ -167,7 +189,8 @@ pub(super) struct Watch {
     had_enough: BTreeSet<HostKey>,
     /// The replies that came since the last report.
     replies: Vec<Reply>,
-    /// The past of this host, which a recorder has seen. `None` without a recorder, and once the past is in use.
+    /// The past of this host, which a recorder has seen. `None` without a recorder, and once the
+    /// past is in use.
     recorded: Option<Receiver<Past>>,
     started: Instant,
 }
@@ -180,7 +203,8 @@ struct HostProgress {
     passes: u32,
     /// Whether a line of a new pass came since the last report.
     has_new_line: bool,
-    /// Whether the host did not come in time for the last report. The next report does not wait for it.
+    /// Whether the host did not come in time for the last report. The next report does not wait for
+    /// it.
     is_late: bool,
     /// Why no more lines come, or what is wrong with the recording.
     ended: Option<Text>,
@@ -189,23 +213,37 @@ struct HostProgress {
 impl Watch {
     /// Starts the sources. The caller must be inside of the runtime.
     pub(super) fn start(sources: Vec<Source>) -> io::Result<Self> {
-        let is_local =
-            |source: &Source| matches!(source, Source::LocalAgent(agent) if agent.demo == SimulatedMachine::None);
+        let is_local = |source: &Source| matches!(source, Source::LocalAgent(agent) if agent.demo == SimulatedMachine::None);
         let recorded = sources.iter().any(is_local).then(recorder::past).flatten();
         let sources = Sources::start(sources, None)?;
         let mut fleet = Fleet::default();
         let mut hosts = BTreeMap::new();
         for (host, source) in sources.hosts() {
-            fleet.set_label(host, HostLabel { name: source.name(), source: source.description() });
+            fleet.set_label(
+                host,
+                HostLabel {
+                    name: source.name(),
+                    source: source.description(),
+                },
+            );
             hosts.insert(host, HostProgress::default());
         }
         let (replies, started) = (Vec::new(), Instant::now());
         let had_enough = BTreeSet::new();
-        Ok(Self { sources, fleet, hosts, has_recording_ended: false, had_enough, replies, recorded, started })
+        Ok(Self {
+            sources,
+            fleet,
+            hosts,
+            has_recording_ended: false,
+            had_enough,
+            replies,
+            recorded,
+            started,
+        })
     }
 
-    /// Waits until each host that is not late had two passes and `is_enough` accepts it, or the host has
-    /// ended, or the time is up. Reads a recording to its end, however long that takes.
+    /// Waits until each host that is not late had two passes and `is_enough` accepts it, or the
+    /// host has ended, or the time is up. Reads a recording to its end, however long that takes.
     pub(super) async fn settle(&mut self, timeout: Duration, is_enough: IsEnough) {
         let deadline = Instant::now() + timeout;
         while !self.is_settled(is_enough) {
@@ -220,20 +258,35 @@ impl Watch {
         }
     }
 
-    /// Remembers which hosts had all that the report needs: a later line may name a process that was not looked at yet. Returns
-    /// whether all had.
+    /// Remembers which hosts had all that the report needs: a later line may name a process that
+    /// was not looked at yet. Returns whether all had.
     fn keep_enough(&mut self, is_enough: IsEnough) -> bool {
-        let has_enough = |(host, progress): &(&HostKey, &HostProgress)| self.has_enough(**host, progress, is_enough);
-        self.had_enough = self.hosts.iter().filter(has_enough).map(|(host, _)| *host).collect();
+        let has_enough = |(host, progress): &(&HostKey, &HostProgress)| {
+            self.has_enough(**host, progress, is_enough)
+        };
+        self.had_enough = self
+            .hosts
+            .iter()
+            .filter(has_enough)
+            .map(|(host, _)| *host)
+            .collect();
         self.had_enough.len() == self.hosts.len()
     }
 
     /// Waits until the recorder's checkpoint is read, but not long, and goes on from it.
     pub(super) fn wait_for_recorder(&mut self) {
         let left = recorder::PATIENCE.saturating_sub(self.started.elapsed());
-        let Some(past) = self.recorded.take().and_then(|recorded| recorded.recv_timeout(left).ok()) else { return };
-        let is_here =
-            |host: &HostKey| self.snapshot(*host).is_some_and(|latest| latest.host.facts.boot_id == past.boot_id);
+        let Some(past) = self
+            .recorded
+            .take()
+            .and_then(|recorded| recorded.recv_timeout(left).ok())
+        else {
+            return;
+        };
+        let is_here = |host: &HostKey| {
+            self.snapshot(*host)
+                .is_some_and(|latest| latest.host.facts.boot_id == past.boot_id)
+        };
         let hosts: Vec<HostKey> = self.hosts.keys().copied().filter(is_here).collect();
         for host in hosts {
             self.fleet.continue_from_recorder(host, &past);
@@ -252,22 +305,32 @@ impl Watch {
 
     fn is_settled(&self, is_enough: IsEnough) -> bool {
         if self.sources.is_recording() {
-            return self.has_recording_ended || self.hosts.values().any(|progress| progress.ended.is_some());
+            return self.has_recording_ended
+                || self.hosts.values().any(|progress| progress.ended.is_some());
         }
         let is_in_time = |progress: &HostProgress| !progress.is_late;
         self.hosts.values().any(is_in_time)
-            && self.hosts.iter().all(|(host, progress)| progress.is_late || self.has_enough(*host, progress, is_enough))
+            && self.hosts.iter().all(|(host, progress)| {
+                progress.is_late || self.has_enough(*host, progress, is_enough)
+            })
     }
 
     fn has_enough(&self, host: HostKey, progress: &HostProgress, is_enough: IsEnough) -> bool {
-        progress.ended.is_some() || progress.passes >= PASSES_FOR_RATES && self.fleet.host(host).is_some_and(is_enough)
+        progress.ended.is_some()
+            || progress.passes >= PASSES_FOR_RATES && self.fleet.host(host).is_some_and(is_enough)
     }
 
     fn receive(&mut self, event: SourceEvent) {
         match event {
             SourceEvent::Line(host, line) => self.apply(host, *line),
             SourceEvent::Named(host, name) => {
-                self.fleet.set_label(host, HostLabel { name: Some(name.clone()), source: name });
+                self.fleet.set_label(
+                    host,
+                    HostLabel {
+                        name: Some(name.clone()),
+                        source: name,
+                    },
+                );
             }
             SourceEvent::Ended(host, reason) => {
                 let progress = self.hosts.entry(host).or_default();
@@ -291,9 +354,13 @@ impl Watch {
             self.sources.send(host, Command::Full);
             return;
         }
-        let is_new = self.snapshot(host).is_some_and(|snapshot| Some(snapshot.sequence) != before);
-        let is_pass =
-            is_new && self.snapshot(host).is_some_and(|snapshot| !is_starting(snapshot) && lists_all_gpus(snapshot));
+        let is_new = self
+            .snapshot(host)
+            .is_some_and(|snapshot| Some(snapshot.sequence) != before);
+        let is_pass = is_new
+            && self
+                .snapshot(host)
+                .is_some_and(|snapshot| !is_starting(snapshot) && lists_all_gpus(snapshot));
         let progress = self.hosts.entry(host).or_default();
         progress.has_snapshot |= is_full;
         progress.has_new_line |= is_new;
@@ -319,7 +386,9 @@ impl Watch {
                 trouble: self.trouble(*host, timeout, is_enough),
                 lacks_only_gpus: progress.ended.is_none()
                     && progress.has_new_line
-                    && self.snapshot(*host).is_some_and(|snapshot| !snapshot.gpus.is_empty()),
+                    && self
+                        .snapshot(*host)
+                        .is_some_and(|snapshot| !snapshot.gpus.is_empty()),
             }
         };
         self.hosts.iter().map(state).collect()
@@ -335,20 +404,24 @@ impl Watch {
             return None;
         }
         let timeout = humantime::format_duration(timeout);
-        Some(Text::new(match self.snapshot(host).filter(|_| progress.has_snapshot) {
-            None => format!("the agent said nothing for {timeout}"),
-            Some(latest) if is_starting(latest) => {
-                format!("the driver did not answer within {timeout}; --timeout waits longer")
-            }
-            Some(_) if progress.passes >= PASSES_FOR_RATES => {
-                format!("not every process was looked at within {timeout}")
-            }
-            Some(_) => format!("there was no second reading within {timeout}, so rates are missing"),
-        }))
+        Some(Text::new(
+            match self.snapshot(host).filter(|_| progress.has_snapshot) {
+                None => format!("the agent said nothing for {timeout}"),
+                Some(latest) if is_starting(latest) => {
+                    format!("the driver did not answer within {timeout}; --timeout waits longer")
+                }
+                Some(_) if progress.passes >= PASSES_FOR_RATES => {
+                    format!("not every process was looked at within {timeout}")
+                }
+                Some(_) => {
+                    format!("there was no second reading within {timeout}, so rates are missing")
+                }
+            },
+        ))
     }
 
-    /// Prepares for the next report, which needs one more pass of each host. Restarts the sources that have ended, not
-    /// more often than the interval.
+    /// Prepares for the next report, which needs one more pass of each host. Restarts the sources
+    /// that have ended, not more often than the interval.
     pub(super) async fn next_report(&mut self, interval: Duration) {
         if self.hosts.values().any(|progress| progress.ended.is_some()) {
             sleep_until(Instant::now() + interval).await;
@@ -357,7 +430,10 @@ impl Watch {
         for (host, progress) in &mut self.hosts {
             if progress.ended.is_some() {
                 self.sources.restart(*host, interval);
-                *progress = HostProgress { is_late: !is_only_one, ..HostProgress::default() };
+                *progress = HostProgress {
+                    is_late: !is_only_one,
+                    ..HostProgress::default()
+                };
             } else {
                 progress.is_late = progress.passes < PASSES_FOR_RATES;
                 progress.passes = progress.passes.min(PASSES_FOR_RATES - 1);
@@ -367,18 +443,31 @@ impl Watch {
     }
 }
 
-/// Returns whether the driver or a GPU has neither answered nor failed yet, or a GPU was only partly read.
+/// Returns whether the driver or a GPU has neither answered nor failed yet, or a GPU was only
+/// partly read.
 fn is_starting(snapshot: &Snapshot) -> bool {
-    let troubles = snapshot.gpus.iter().map(|gpu| &gpu.trouble).chain([&snapshot.driver.trouble]);
-    snapshot.gpus.iter().any(Gpu::is_partly_read) || troubles.flatten().any(|trouble| trouble.cause == Cause::Starting)
+    let troubles = snapshot
+        .gpus
+        .iter()
+        .map(|gpu| &gpu.trouble)
+        .chain([&snapshot.driver.trouble]);
+    snapshot.gpus.iter().any(Gpu::is_partly_read)
+        || troubles
+            .flatten()
+            .any(|trouble| trouble.cause == Cause::Starting)
 }
 
-/// Returns whether every GPU is listed. If the first pass hangs at a GPU, the GPUs before it come only with the next
-/// line.
+/// Returns whether every GPU is listed. If the first pass hangs at a GPU, the GPUs before it come
+/// only with the next line.
 fn lists_all_gpus(snapshot: &Snapshot) -> bool {
-    let whole_gpus = snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none());
+    let whole_gpus = snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.facts.parent.is_none());
     let indexes: Vec<u32> = whole_gpus.map(|gpu| gpu.facts.index).collect();
-    indexes.iter().all(|index| (*index as usize) < indexes.len())
+    indexes
+        .iter()
+        .all(|index| (*index as usize) < indexes.len())
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! `gputop record`: writes what gputop sees to a recording, without a screen, until a signal ends it.
+//! `gputop record`: writes what gputop sees to a recording, without a screen, until a signal ends
+//! it.
 //!
 //! The lines of agents pass through unchanged.
 
@@ -24,7 +25,9 @@ use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
-use crate::source::{RecordingLimits, RecordingReader, RecordingWriter, Source, SourceEvent, Sources, Tap};
+use crate::source::{
+    RecordingLimits, RecordingReader, RecordingWriter, Source, SourceEvent, Sources, Tap,
+};
 
 /// The time from the end of a source to its next start.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
@@ -50,7 +53,10 @@ pub struct RecordOptions {
 ///
 /// When the file cannot be written safely, or no source can be started.
 pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
-    let path = options.file.as_deref().ok_or_else(|| anyhow!("HOME is not set: name a file with -o"))?;
+    let path = options
+        .file
+        .as_deref()
+        .ok_or_else(|| anyhow!("HOME is not set: name a file with -o"))?;
     block_on(async {
         let mut ends = EndSignals::new()?;
         let writer = RecordingWriter::open(path, options.limits).map_err(anyhow::Error::msg)?;
@@ -61,11 +67,21 @@ pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
         }
         let mut recorder = Recorder::start(options, writer)?;
         recorder.read_past(path);
-        print_error(&Text::new(format!("recording to {}; Ctrl-C ends it", path.display())));
+        print_error(&Text::new(format!(
+            "recording to {}; Ctrl-C ends it",
+            path.display()
+        )));
         loop {
             recorder.print_notes();
             let restart = recorder.restarts.values().min().copied();
-            let due = [recorder.waiting.due(), recorder.output.writer.flush_due(), restart].into_iter().flatten().min();
+            let due = [
+                recorder.waiting.due(),
+                recorder.output.writer.flush_due(),
+                restart,
+            ]
+            .into_iter()
+            .flatten()
+            .min();
             tokio::select! {
                 () = ends.next() => break,
                 event = recorder.sources.next() => recorder.receive(event),
@@ -87,8 +103,16 @@ struct EndSignals([Signal; 3]);
 impl EndSignals {
     fn new() -> anyhow::Result<Self> {
         let waiting = |kind| signal(kind).context("cannot wait for signals");
-        let [interrupt, terminate, hangup] = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        Ok(Self([waiting(interrupt)?, waiting(terminate)?, waiting(hangup)?]))
+        let [interrupt, terminate, hangup] = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ];
+        Ok(Self([
+            waiting(interrupt)?,
+            waiting(terminate)?,
+            waiting(hangup)?,
+        ]))
     }
 
     /// Waits for one of the signals. Safe to cancel.
@@ -105,8 +129,9 @@ impl EndSignals {
 /// The raw lines of each host whose events are still to come.
 type RawLines = Arc<Mutex<BTreeMap<HostKey, VecDeque<Vec<u8>>>>>;
 
-/// How long lines wait until they are recorded, many at once: one after the other, each would find the caches of the processor cold.
-/// Together with the time to write them, they are safe after 10 seconds.
+/// How long lines wait until they are recorded, many at once: one after the other, each would find
+/// the caches of the processor cold. Together with the time to write them, they are safe after 10
+/// seconds.
 const WAIT: Duration = Duration::from_secs(8);
 
 /// The most bytes of lines that wait.
@@ -150,23 +175,46 @@ impl Recorder {
         let raw = RawLines::default();
         let queue = Arc::clone(&raw);
         let tap = Tap::new(move |host, _, raw| {
-            queue.lock().unwrap_or_else(PoisonError::into_inner).entry(host).or_default().push_back(raw.to_vec());
+            queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .entry(host)
+                .or_default()
+                .push_back(raw.to_vec());
         });
         let sources = Sources::start(options.sources.clone(), Some(tap))?;
         let mut fleet = Fleet::default();
         for (host, source) in sources.hosts() {
-            fleet.set_label(host, HostLabel { name: source.name(), source: source.description() });
+            fleet.set_label(
+                host,
+                HostLabel {
+                    name: source.name(),
+                    source: source.description(),
+                },
+            );
         }
         let output = RecordingOutput::new(fleet, writer);
         let waiting = UnrecordedLines::default();
-        Ok(Self { sources, output, raw, waiting, interval: options.interval, restarts: BTreeMap::new() })
+        Ok(Self {
+            sources,
+            output,
+            raw,
+            waiting,
+            interval: options.interval,
+            restarts: BTreeMap::new(),
+        })
     }
 
-    /// Lets the model continue where the recording ended: its next checkpoint then covers the time before.
+    /// Lets the model continue where the recording ended: its next checkpoint then covers the time
+    /// before.
     fn read_past(&mut self, path: &Path) {
         let hosts = self.sources.hosts().count();
-        let Ok(mut reader) = RecordingReader::open(path) else { return };
-        let Ok(Some((_, last))) = reader.span() else { return };
+        let Ok(mut reader) = RecordingReader::open(path) else {
+            return;
+        };
+        let Ok(Some((_, last))) = reader.span() else {
+            return;
+        };
         if reader.seek(last).is_err() {
             return;
         }
@@ -183,7 +231,13 @@ impl Recorder {
     fn receive(&mut self, event: SourceEvent) {
         match event {
             SourceEvent::Line(host, line) => {
-                let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner).entry(host).or_default().pop_front();
+                let raw = self
+                    .raw
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .entry(host)
+                    .or_default()
+                    .pop_front();
                 if let Some(raw) = raw {
                     self.waiting.add(host, raw, line);
                 }
@@ -196,12 +250,20 @@ impl Recorder {
                 self.record_waiting();
                 let seconds = RESTART_AFTER.as_secs();
                 let name = self.output.fleet.name(host);
-                print_error(&Text::new(format!("{name}: {reason}; trying again every {seconds} s")));
-                self.raw.lock().unwrap_or_else(PoisonError::into_inner).remove(&host);
+                print_error(&Text::new(format!(
+                    "{name}: {reason}; trying again every {seconds} s"
+                )));
+                self.raw
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(&host);
                 self.restarts.insert(host, Instant::now() + RESTART_AFTER);
             }
             SourceEvent::Note(host, note) => {
-                print_error(&Text::new(format!("{}: {note}", self.output.fleet.name(host))));
+                print_error(&Text::new(format!(
+                    "{}: {note}",
+                    self.output.fleet.name(host)
+                )));
             }
             SourceEvent::Named(..) | SourceEvent::RecordingEnded(_) | SourceEvent::Player(_) => {}
         }
@@ -216,7 +278,10 @@ impl Recorder {
 
     fn record(&mut self, host: HostKey, mut raw: Vec<u8>, line: Line) {
         if self.sources.hosts().nth(1).is_some() {
-            let tag = HostTag { host_key: host.0.into(), name: Some(self.output.fleet.name(host).into()) };
+            let tag = HostTag {
+                host_key: host.0.into(),
+                name: Some(self.output.fleet.name(host).into()),
+            };
             tag.append_to(&mut raw);
             self.output.set_tag(host, tag);
         }
@@ -232,7 +297,12 @@ impl Recorder {
             self.record_waiting();
         }
         self.output.writer.flush_if_due(now);
-        let due: Vec<HostKey> = self.restarts.iter().filter(|(_, at)| **at <= now).map(|(host, _)| *host).collect();
+        let due: Vec<HostKey> = self
+            .restarts
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(host, _)| *host)
+            .collect();
         for host in due {
             self.restarts.remove(&host);
             self.sources.restart(host, self.interval);

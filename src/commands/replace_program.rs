@@ -1,4 +1,5 @@
-//! Replaces this program by another one, which keeps its PID, so that the exit code and signals of that one are the result.
+//! Replaces this program by another one, which keeps its PID, so that the exit code and signals of
+//! that one are the result.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -13,6 +14,13 @@ pub(super) fn replace_program(command: &mut Command) -> ExitCode {
     const NOT_FOUND: u8 = 127;
     const NOT_RUNNABLE: u8 = 126;
     let error = command.exec();
-    output::print_error(&Text::new(format!("cannot run {}: {error}", command.get_program().display())));
-    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE })
+    output::print_error(&Text::new(format!(
+        "cannot run {}: {error}",
+        command.get_program().display()
+    )));
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
+        NOT_FOUND
+    } else {
+        NOT_RUNNABLE
+    })
 }

@@ -1,5 +1,5 @@
-//! `gputop report`: the report on a recording, or on a running process: then the newest recording of this host, and a look at the
-//! process now.
+//! `gputop report`: the report on a recording, or on a running process: then the newest recording
+//! of this host, and a look at the process now.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,13 +44,16 @@ pub(crate) fn run(subject: &ReportSubject, options: &RunReportOptions) -> anyhow
 ///
 /// # Errors
 ///
-/// When there is no recording of this host, no agent can be started, or no process with this PID uses a GPU.
+/// When there is no recording of this host, no agent can be started, or no process with this PID
+/// uses a GPU.
 fn read_process(pid: u32, options: &ReadOptions) -> anyhow::Result<RecordedRun> {
     let snapshot = look(pid, options)?;
     let host = snapshot.host.facts.name.clone();
     let path = newest_recording(&host).ok_or_else(|| {
         let words = "start `gputop record`, or name a recording instead of the PID";
-        anyhow!("there is no recording of this host that shows what process {pid} did before: {words}")
+        anyhow!(
+            "there is no recording of this host that shows what process {pid} did before: {words}"
+        )
     })?;
     fold_with(&RunRange::whole(&path), Some(snapshot))
 }
@@ -61,27 +64,44 @@ fn look(pid: u32, options: &ReadOptions) -> anyhow::Result<Snapshot> {
     let found = read_hosts::read_until(options, true, |hosts| {
         passes += 1;
         let (_, snapshot) = hosts.first()?.seen?;
-        let process = snapshot.processes.iter().find(|process| process.id.pid == pid);
-        let is_read = process.is_some_and(|process| process.facts.argv.is_ok() && process.allocator.is_some());
+        let process = snapshot
+            .processes
+            .iter()
+            .find(|process| process.id.pid == pid);
+        let is_read = process
+            .is_some_and(|process| process.facts.argv.is_ok() && process.allocator.is_some());
         (is_read || passes >= MOST_PASSES).then(|| snapshot.clone())
     })?;
     let snapshot = found.map_err(|why| anyhow!("{why}"))?;
     let mut on_gpus = snapshot.gpus.iter().flat_map(|gpu| &gpu.processes);
-    ensure!(on_gpus.any(|gpu_process| gpu_process.process.pid == pid), "process {pid} uses no GPU of this host");
+    ensure!(
+        on_gpus.any(|gpu_process| gpu_process.process.pid == pid),
+        "process {pid} uses no GPU of this host"
+    );
     Ok(snapshot)
 }
 
 /// Returns the recording of a host that was written to last, of `gputop record` or of the screen.
 fn newest_recording(host: &Text) -> Option<PathBuf> {
     let state = state_folder()?;
-    let files = ["recordings", "history"].into_iter().filter_map(|folder| fs::read_dir(state.join(folder)).ok());
+    let files = ["recordings", "history"]
+        .into_iter()
+        .filter_map(|folder| fs::read_dir(state.join(folder)).ok());
     let recordings = files.flatten().filter_map(|entry| {
         let entry = entry.ok()?;
         let name = entry.file_name();
-        let is_recording = Path::new(&name).extension().is_some_and(|ending| ending == "zst");
+        let is_recording = Path::new(&name)
+            .extension()
+            .is_some_and(|ending| ending == "zst");
         let is_of_host = is_recording && name.to_str()?.starts_with(host.as_str());
-        let metadata = entry.metadata().ok().filter(|metadata| is_of_host && metadata.is_file())?;
-        Some((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()))
+        let metadata = entry
+            .metadata()
+            .ok()
+            .filter(|metadata| is_of_host && metadata.is_file())?;
+        Some((
+            metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            entry.path(),
+        ))
     });
     recordings.max().map(|(_, path)| path)
 }

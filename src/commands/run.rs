@@ -1,7 +1,9 @@
-//! `gputop run`: replaces this program by a Python program, or by a launcher of one, and lets Python load gputop's probe.
+//! `gputop run`: replaces this program by a Python program, or by a launcher of one, and lets
+//! Python load gputop's probe.
 //!
-//! Python runs `sitecustomize.py` of the first folder in `PYTHONPATH` when it starts, so the program needs no change. The probe
-//! is part of this binary, and is unpacked into a private folder.
+//! Python runs `sitecustomize.py` of the first folder in `PYTHONPATH` when it starts, so the
+//! program needs no change. The probe is part of this binary, and is unpacked into a private
+//! folder.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -13,8 +15,8 @@ use super::replace_program::replace_program;
 use crate::base::text::Text;
 use crate::output::{Exit, print_error};
 
-/// Names the folder of the probe for gputop itself: a program that has this variable and not the folder in `PYTHONPATH` has
-/// dropped the latter.
+/// Names the folder of the probe for gputop itself: a program that has this variable and not the
+/// folder in `PYTHONPATH` has dropped the latter.
 const FOLDER_VARIABLE: &str = "GPUTOP_PROBE_FOLDER";
 /// Turns the probe off if it is `0`.
 const SWITCH_VARIABLE: &str = "GPUTOP_PROBE";
@@ -27,28 +29,36 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
 }
 
-/// Replaces this program by the command, so that PID, exit code, signals, terminal and output are the command's. Prints nothing,
-/// unless the probe cannot be unpacked: then the command runs without it.
+/// Replaces this program by the command, so that PID, exit code, signals, terminal and output are
+/// the command's. Prints nothing, unless the probe cannot be unpacked: then the command runs
+/// without it.
 ///
 /// Returns only if the command cannot be started.
 pub fn run(options: &RunOptions) -> ExitCode {
-    let [program, arguments @ ..] = options.command.as_slice() else { return Exit::Usage.into() };
+    let [program, arguments @ ..] = options.command.as_slice() else {
+        return Exit::Usage.into();
+    };
     let mut command = Command::new(program);
     command.args(arguments);
     if env::var_os(SWITCH_VARIABLE).is_none_or(|switch| switch != "0") {
         match probe_files::unpack() {
             Ok(folder) => {
-                command.env(PATH_VARIABLE, with_first(&folder, env::var_os(PATH_VARIABLE).as_deref()));
+                command.env(
+                    PATH_VARIABLE,
+                    with_first(&folder, env::var_os(PATH_VARIABLE).as_deref()),
+                );
                 command.env(FOLDER_VARIABLE, folder);
             }
-            Err(why) => print_error(&Text::new(format!("the program runs without gputop's probe: {why}"))),
+            Err(why) => print_error(&Text::new(format!(
+                "the program runs without gputop's probe: {why}"
+            ))),
         }
     }
     replace_program(&mut command)
 }
 
-/// Returns a value of `PYTHONPATH` that begins with this folder. An empty element would be the current folder to Python, so an
-/// empty value adds none.
+/// Returns a value of `PYTHONPATH` that begins with this folder. An empty element would be the
+/// current folder to Python, so an empty value adds none.
 fn with_first(folder: &Path, path: Option<&OsStr>) -> OsString {
     let mut value = folder.as_os_str().to_owned();
     if let Some(rest) = path.filter(|path| !path.is_empty()) {

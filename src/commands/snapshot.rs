@@ -1,4 +1,5 @@
-//! `gputop snapshot`: lets the probe in a Python program write a snapshot that PyTorch's `memory_viz` opens.
+//! `gputop snapshot`: lets the probe in a Python program write a snapshot that PyTorch's
+//! `memory_viz` opens.
 
 use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
@@ -24,19 +25,29 @@ pub struct SnapshotOptions {
 /// After this number of passes, the probe will not answer: its thread is stuck, or the program is.
 const MOST_PASSES: u32 = 120;
 
-/// Asks the probe for a snapshot, waits for its answer, and prints the path of the file. Fails if no agent can be started, or if the
-/// standard output cannot be written.
+/// Asks the probe for a snapshot, waits for its answer, and prints the path of the file. Fails if
+/// no agent can be started, or if the standard output cannot be written.
 pub fn run(options: &SnapshotOptions) -> anyhow::Result<ExitCode> {
     let (mut is_asked, mut id, mut passes) = (false, None, 0);
     let found = probed_process::converse(&options.read, options.pid, |found, replies, command| {
         if !is_asked {
             is_asked = true;
-            let step = found.report.steps.as_ref().map_or_else(String::new, |steps| format!("-step-{}", steps.count));
-            let file = options.file.clone().unwrap_or_else(|| format!("gputop-{}{step}.pickle", options.pid).into());
+            let step = found
+                .report
+                .steps
+                .as_ref()
+                .map_or_else(String::new, |steps| format!("-step-{}", steps.count));
+            let file = options
+                .file
+                .clone()
+                .unwrap_or_else(|| format!("gputop-{}{step}.pickle", options.pid).into());
             match absolute(&file) {
                 Ok(path) => {
                     let request = ProbeRequest::Snapshot { path };
-                    *command = Some(Command::AskProbe { process: found.process.id, request });
+                    *command = Some(Command::AskProbe {
+                        process: found.process.id,
+                        request,
+                    });
                 }
                 Err(why) => return Some(Err(why)),
             }
@@ -50,10 +61,18 @@ pub fn run(options: &SnapshotOptions) -> anyhow::Result<ExitCode> {
             }
         }
         passes += 1;
-        match found.report.answer.as_ref().filter(|answer| Some(answer.id) == id) {
+        match found
+            .report
+            .answer
+            .as_ref()
+            .filter(|answer| Some(answer.id) == id)
+        {
             Some(answer) if answer.ok => Some(Ok((answer.path.clone(), answer.bytes))),
             Some(answer) => {
-                let why = answer.error.clone().unwrap_or_else(|| "the probe could not write it".into());
+                let why = answer
+                    .error
+                    .clone()
+                    .unwrap_or_else(|| "the probe could not write it".into());
                 Some(Err(why))
             }
             None if passes >= MOST_PASSES => Some(Err(Text::new(format!(
@@ -72,13 +91,16 @@ pub fn run(options: &SnapshotOptions) -> anyhow::Result<ExitCode> {
     };
     let path = path.map_or_else(String::new, |path| path.to_string());
     let size = bytes.map_or_else(String::new, |bytes| format!(" ({bytes})"));
-    output::print(format!("{path}{size}: open it at https://docs.pytorch.org/memory_viz\n").as_bytes())?;
+    output::print(
+        format!("{path}{size}: open it at https://docs.pytorch.org/memory_viz\n").as_bytes(),
+    )?;
     Ok(Exit::Success.into())
 }
 
 /// Returns the path from the root: the program has another current folder.
 fn absolute(file: &Path) -> Result<Text, Text> {
-    let path = path::absolute(file).map_err(|error| Text::new(format!("{}: {error}", file.display())))?;
+    let path =
+        path::absolute(file).map_err(|error| Text::new(format!("{}: {error}", file.display())))?;
     let text = Text::new(path.as_os_str().as_encoded_bytes());
     if path.to_str() == Some(text.as_str()) {
         return Ok(text);

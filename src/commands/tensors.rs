@@ -1,4 +1,5 @@
-//! `gputop tensors`: lists the tensors of a Python program by category, shape and type, as the probe in it reports them.
+//! `gputop tensors`: lists the tensors of a Python program by category, shape and type, as the
+//! probe in it reports them.
 
 use std::cmp::Reverse;
 use std::process::ExitCode;
@@ -51,16 +52,23 @@ impl FromStr for TensorOrder {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::VARIANTS.iter().find(|order| <&str>::from(**order) == name);
-        found.copied().ok_or_else(|| format!("`{name}` is none of bytes, count, age and change"))
+        let found = Self::VARIANTS
+            .iter()
+            .find(|order| <&str>::from(**order) == name);
+        found
+            .copied()
+            .ok_or_else(|| format!("`{name}` is none of bytes, count, age and change"))
     }
 }
 
-/// Prints the tensors of a program. Fails if no agent can be started, or if the standard output cannot be written.
+/// Prints the tensors of a program. Fails if no agent can be started, or if the standard output
+/// cannot be written.
 pub fn run(options: &TensorsOptions) -> anyhow::Result<ExitCode> {
-    let found = probed_process::converse(&options.read, options.pid, |ProbedProcess { process, report }, _, _| {
-        Some(Ok((process.clone(), report.clone())))
-    })?;
+    let found = probed_process::converse(
+        &options.read,
+        options.pid,
+        |ProbedProcess { process, report }, _, _| Some(Ok((process.clone(), report.clone()))),
+    )?;
     match found {
         Ok((process, report)) => print(options, &process, report)?,
         Err(why) => {
@@ -71,11 +79,20 @@ pub fn run(options: &TensorsOptions) -> anyhow::Result<ExitCode> {
     Ok(Exit::Success.into())
 }
 
-fn print(options: &TensorsOptions, process: &Process, mut report: ProbeReport) -> anyhow::Result<()> {
+fn print(
+    options: &TensorsOptions,
+    process: &Process,
+    mut report: ProbeReport,
+) -> anyhow::Result<()> {
     sort(&mut report.groups, options.order);
-    let words: Vec<String> = options.words.iter().map(|word| word.to_lowercase()).collect();
+    let words: Vec<String> = options
+        .words
+        .iter()
+        .map(|word| word.to_lowercase())
+        .collect();
     let is_wanted = |group: &TensorGroup| {
-        let line = format!("{} {}", tensors::tensors(group), tensors::category(group)).to_lowercase();
+        let line =
+            format!("{} {}", tensors::tensors(group), tensors::category(group)).to_lowercase();
         words.iter().all(|word| line.contains(word))
     };
     report.groups.retain(is_wanted);
@@ -86,7 +103,14 @@ fn print(options: &TensorsOptions, process: &Process, mut report: ProbeReport) -
         }))?);
     }
     let text = text(process, &report, terminal::width());
-    Ok(output::print(if options.ascii { table::ascii(&text) } else { text }.as_bytes())?)
+    Ok(output::print(
+        if options.ascii {
+            table::ascii(&text)
+        } else {
+            text
+        }
+        .as_bytes(),
+    )?)
 }
 
 fn sort(groups: &mut [TensorGroup], order: TensorOrder) {
@@ -110,32 +134,64 @@ const COLUMNS: [Heading; 7] = [
 
 fn text(process: &Process, report: &ProbeReport, width: Option<usize>) -> String {
     let mut text = String::new();
-    let steps = report.steps.as_ref().map_or_else(String::new, |steps| format!(", {}", tensors::steps(steps)));
-    table::line(&mut text, width, &format!("{} {}{steps}", process.id.pid, table::command(process)));
-    let reserved = |device| report.devices.iter().find(|known| known.device == device)?.reserved;
+    let steps = report
+        .steps
+        .as_ref()
+        .map_or_else(String::new, |steps| format!(", {}", tensors::steps(steps)));
+    table::line(
+        &mut text,
+        width,
+        &format!("{} {}{steps}", process.id.pid, table::command(process)),
+    );
+    let reserved = |device| {
+        report
+            .devices
+            .iter()
+            .find(|known| known.device == device)?
+            .reserved
+    };
     let cells = report.groups.iter().map(|group| {
         [
             group.bytes.to_string(),
-            reserved(group.device).map_or_else(String::new, |whole| tensors::share(group.bytes, whole)),
-            group.age_steps.map_or_else(|| "-".to_owned(), |age| age.to_string()),
-            group.bytes_change.filter(|change| *change != 0).map_or_else(|| "-".to_owned(), labels::change),
+            reserved(group.device)
+                .map_or_else(String::new, |whole| tensors::share(group.bytes, whole)),
+            group
+                .age_steps
+                .map_or_else(|| "-".to_owned(), |age| age.to_string()),
+            group
+                .bytes_change
+                .filter(|change| *change != 0)
+                .map_or_else(|| "-".to_owned(), labels::change),
             format!("cuda:{}", group.device),
             tensors::tensors(group),
             tensors::category(group),
         ]
     });
     table::rows(&mut text, width, &COLUMNS, cells);
-    let since = report.changes_since.as_ref().map(|since| match (&since.mark, since.step) {
-        (Some(mark), _) => format!("CHANGE counts from the mark {mark}"),
-        (None, Some(step)) => format!("CHANGE counts from step {step}"),
-        (None, None) => "CHANGE counts from the reading before".to_owned(),
+    let since = report
+        .changes_since
+        .as_ref()
+        .map(|since| match (&since.mark, since.step) {
+            (Some(mark), _) => format!("CHANGE counts from the mark {mark}"),
+            (None, Some(step)) => format!("CHANGE counts from step {step}"),
+            (None, None) => "CHANGE counts from the reading before".to_owned(),
+        });
+    let left_out = report
+        .groups_left_out
+        .as_ref()
+        .filter(|left_out| left_out.count > 0);
+    let left_out = left_out.map(|left_out| {
+        format!(
+            "{} smaller groups with {} are left out",
+            left_out.count, left_out.bytes
+        )
     });
-    let left_out = report.groups_left_out.as_ref().filter(|left_out| left_out.count > 0);
-    let left_out =
-        left_out.map(|left_out| format!("{} smaller groups with {} are left out", left_out.count, left_out.bytes));
     let total: Bytes = report.groups.iter().map(|group| group.bytes).sum();
     let listed = format!("{} groups with {total}", report.groups.len());
-    let note: Vec<String> = [Some(listed), left_out, since].into_iter().flatten().collect();
+    let note: Vec<String> = [Some(listed), left_out, since]
+        .into_iter()
+        .flatten()
+        .collect();
     table::line(&mut text, width, &note.join("; "));
     text
 }

@@ -12,13 +12,18 @@ use crate::protocol::launchers::{self, Launcher};
 /// The keys of a line.
 const KEYS: [&str; 5] = ["name", "programs", "children", "variables", "place"];
 
-/// Adds the lines of `config.toml` to the launch table, for a report. Returns what is wrong with a line.
+/// Adds the lines of `config.toml` to the launch table, for a report. Returns what is wrong with a
+/// line.
 pub(crate) fn add() -> Result<(), String> {
-    let Some(path) = config_file("config.toml") else { return Ok(()) };
+    let Some(path) = config_file("config.toml") else {
+        return Ok(());
+    };
     let file = path.clone();
     let text = match in_background(move || action::read(&file)).recv_timeout(PATIENCE) {
         // Most users have no such file.
-        Ok(Err(_)) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return Ok(()),
+        Ok(Err(_)) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {
+            return Ok(());
+        }
         Ok(Ok(text)) => text,
     };
     match parse(&text, &path) {
@@ -33,25 +38,50 @@ pub(crate) fn add() -> Result<(), String> {
 /// Parses the value of `launchers`.
 pub(super) fn lines(value: &DeValue<'_>) -> Result<Vec<Launcher>, String> {
     let lines = value.as_array().ok_or("must be a list: `[[launchers]]`")?;
-    lines.iter().map(|line| self::line(line.get_ref().as_table().ok_or("must be a table")?)).collect()
+    lines
+        .iter()
+        .map(|line| self::line(line.get_ref().as_table().ok_or("must be a table")?))
+        .collect()
 }
 
 fn line(table: &DeTable<'_>) -> Result<Launcher, String> {
-    if let Some((unknown, _)) = table.iter().find(|(key, _)| !KEYS.contains(&&**key.get_ref())) {
-        return Err(format!("`{}` is no key; there are {}", unknown.get_ref(), KEYS.join(", ")));
+    if let Some((unknown, _)) = table
+        .iter()
+        .find(|(key, _)| !KEYS.contains(&&**key.get_ref()))
+    {
+        return Err(format!(
+            "`{}` is no key; there are {}",
+            unknown.get_ref(),
+            KEYS.join(", ")
+        ));
     }
     let text = |key: &str| match table.get(key).map(toml::Spanned::get_ref) {
         None => Ok(""),
-        Some(value) => value.as_str().ok_or(format!("`{key}` must be text in quotes, not {}", value.type_str())),
+        Some(value) => value.as_str().ok_or(format!(
+            "`{key}` must be text in quotes, not {}",
+            value.type_str()
+        )),
     };
     let list = |key: &str| {
-        let Some(value) = table.get(key).map(toml::Spanned::get_ref) else { return Ok(Vec::new()) };
+        let Some(value) = table.get(key).map(toml::Spanned::get_ref) else {
+            return Ok(Vec::new());
+        };
         let texts = value.as_array().and_then(|list| {
-            list.iter().map(|element| element.get_ref().as_str().map(str::to_owned)).collect::<Option<Vec<String>>>()
+            list.iter()
+                .map(|element| element.get_ref().as_str().map(str::to_owned))
+                .collect::<Option<Vec<String>>>()
         });
-        texts.ok_or(format!("`{key}` must be a list of texts, as in [\"a\", \"b\"]"))
+        texts.ok_or(format!(
+            "`{key}` must be a list of texts, as in [\"a\", \"b\"]"
+        ))
     };
-    Launcher::new(text("name")?, &list("programs")?, &list("children")?, list("variables")?, text("place")?)
+    Launcher::new(
+        text("name")?,
+        &list("programs")?,
+        &list("children")?,
+        list("variables")?,
+        text("place")?,
+    )
 }
 
 #[cfg(test)]
@@ -63,6 +93,9 @@ mod tests {
     fn the_help_names_every_key_of_a_line() {
         let row = SETTINGS.iter().find(|(name, _)| *name == "[[launchers]]");
         let (_, purpose) = row.expect("the help has a row for the launchers of the user");
-        assert!(KEYS.iter().all(|key| purpose.contains(&format!("`{key}`"))), "{purpose}");
+        assert!(
+            KEYS.iter().all(|key| purpose.contains(&format!("`{key}`"))),
+            "{purpose}"
+        );
     }
 }

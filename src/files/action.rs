@@ -28,7 +28,8 @@ pub(crate) enum FileAction {
     Read,
     /// Replace the file by the standard input.
     Replace,
-    /// Write the standard input to a new file, with a number in its name if that name is taken; print its path.
+    /// Write the standard input to a new file, with a number in its name if that name is taken;
+    /// print its path.
     Create,
     /// Check that the file can be written.
     Check,
@@ -52,22 +53,27 @@ impl FileAction {
 
     /// Returns the action with this name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Self::VARIANTS.iter().copied().find(|action| action.name() == name)
+        Self::VARIANTS
+            .iter()
+            .copied()
+            .find(|action| action.name() == name)
     }
 }
 
-/// Reads a file. A file that does not exist is [`io::ErrorKind::NotFound`]. Waits while the file system hangs.
+/// Reads a file. A file that does not exist is [`io::ErrorKind::NotFound`]. Waits while the file
+/// system hangs.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
     ask(FileAction::Read, path, Stdio::null())
 }
 
-/// Replaces a file at once: a reader finds the old text or the new one. Waits while the file system hangs.
+/// Replaces a file at once: a reader finds the old text or the new one. Waits while the file system
+/// hangs.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     ask(FileAction::Replace, path, input_of(text.as_bytes())?).map(drop)
 }
 
-/// Writes a new file that only its owner may read. Returns its path, which has a number if the name was taken. Waits while the
-/// file system hangs.
+/// Writes a new file that only its owner may read. Returns its path, which has a number if the name
+/// was taken. Waits while the file system hangs.
 pub(crate) fn create(path: &Path, text: &str) -> io::Result<PathBuf> {
     ask(FileAction::Create, path, input_of(text.as_bytes())?).map(PathBuf::from)
 }
@@ -80,7 +86,8 @@ pub(crate) fn input_of(text: &[u8]) -> io::Result<Stdio> {
     Ok(input.into())
 }
 
-/// Checks that a file can be written. The file and the folders above it may not exist yet. Waits while the file system hangs.
+/// Checks that a file can be written. The file and the folders above it may not exist yet. Waits
+/// while the file system hangs.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     ask(FileAction::Check, path, Stdio::null()).map(drop)
 }
@@ -88,23 +95,39 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
 /// Lets a process of its own act on a file. Returns the standard output of the process.
 pub(crate) fn ask(action: FileAction, path: &Path, input: Stdio) -> io::Result<String> {
     let mut command = detached_gputop();
-    command.arg("file-action").arg(action.name()).arg("--").arg(path);
-    let output = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
+    command
+        .arg("file-action")
+        .arg(action.name())
+        .arg("--")
+        .arg(path);
+    let output = command
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .output()?;
     if output.status.success() {
         return String::from_utf8(output.stdout).map_err(io::Error::other);
     }
     Err(match output.status.code() {
         Some(code) if code == i32::from(NOT_FOUND) => Errno::NOENT.into(),
         _ => io::Error::other(
-            String::from_utf8_lossy(&output.stderr).trim_end().trim_start_matches("gputop: ").to_owned(),
+            String::from_utf8_lossy(&output.stderr)
+                .trim_end()
+                .trim_start_matches("gputop: ")
+                .to_owned(),
         ),
     })
 }
 
-/// Runs a function on a thread of its own, which may be abandoned. Returns the channel for its result.
-pub(crate) fn in_background<T: Send + 'static>(function: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+/// Runs a function on a thread of its own, which may be abandoned. Returns the channel for its
+/// result.
+pub(crate) fn in_background<T: Send + 'static>(
+    function: impl FnOnce() -> T + Send + 'static,
+) -> Receiver<T> {
     let (sender, result) = mpsc::channel();
     // If no thread can be started, the channel is closed.
-    let _thread = thread::Builder::new().name("settings".to_owned()).spawn(move || sender.send(function()));
+    let _thread = thread::Builder::new()
+        .name("settings".to_owned())
+        .spawn(move || sender.send(function()));
     result
 }

@@ -3,17 +3,24 @@
 use std::env;
 use std::path::PathBuf;
 
-/// Returns the path of a file of gputop in the folder for settings; `None` without a home directory.
+/// Returns the path of a file of gputop in the folder for settings; `None` without a home
+/// directory.
 pub(crate) fn config_file(name: &str) -> Option<PathBuf> {
-    Some(below_home("XDG_CONFIG_HOME", ".config")?.join("gputop").join(name))
+    Some(
+        below_home("XDG_CONFIG_HOME", ".config")?
+            .join("gputop")
+            .join(name),
+    )
 }
 
-/// Returns the path of a file of gputop in the folder for state, which outlives a program; `None` without a home directory.
+/// Returns the path of a file of gputop in the folder for state, which outlives a program; `None`
+/// without a home directory.
 pub(crate) fn state_file(name: &str) -> Option<PathBuf> {
     Some(state_folder()?.join(name))
 }
 
-/// Returns the path of a recording in the folder where recordings are kept; `None` without a home directory.
+/// Returns the path of a recording in the folder where recordings are kept; `None` without a home
+/// directory.
 pub(crate) fn recording_file(name: &str) -> Option<PathBuf> {
     Some(state_folder()?.join("recordings").join(name))
 }
@@ -23,12 +30,14 @@ pub(crate) fn state_folder() -> Option<PathBuf> {
     Some(below_home("XDG_STATE_HOME", ".local/state")?.join("gputop"))
 }
 
-/// Returns the folder in which programs keep what they can make anew; `None` without a home directory.
+/// Returns the folder in which programs keep what they can make anew; `None` without a home
+/// directory.
 pub(crate) fn cache_folder() -> Option<PathBuf> {
     below_home("XDG_CACHE_HOME", ".cache")
 }
 
-/// Returns the folder of the user's login, which goes when the user logs out; `None` when there is none.
+/// Returns the folder of the user's login, which goes when the user logs out; `None` when there is
+/// none.
 pub(crate) fn runtime_folder() -> Option<PathBuf> {
     absolute("XDG_RUNTIME_DIR")
 }
@@ -39,5 +48,7 @@ fn below_home(variable: &str, default: &str) -> Option<PathBuf> {
 
 /// Returns the path in a variable. The specification says that a relative one counts as absent.
 fn absolute(variable: &str) -> Option<PathBuf> {
-    env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+    env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
 }

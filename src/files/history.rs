@@ -21,9 +21,14 @@ pub(crate) struct HistoryOwner {
 }
 
 impl HistoryOwner {
-    /// Returns the beginning of the file names of a host and source. Another source of the same host has another one.
+    /// Returns the beginning of the file names of a host and source. Another source of the same
+    /// host has another one.
     fn stem(&self) -> String {
-        format!("{}-{:08x}", file_name(self.name.as_str()), crc32fast::hash(self.source.as_str().as_bytes()))
+        format!(
+            "{}-{:08x}",
+            file_name(self.name.as_str()),
+            crc32fast::hash(self.source.as_str().as_bytes())
+        )
     }
 }
 
@@ -36,17 +41,30 @@ pub(crate) struct HistoryFiles {
 
 impl HistoryFiles {
     /// Returns the histories of this user; `None` without a home directory.
-    #[expect(clippy::disallowed_methods, reason = "the wall clock numbers the session; no data has this time")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the wall clock numbers the session; no data has this time"
+    )]
     pub(crate) fn of_user() -> Option<Self> {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let since_1970 = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
         // Two viewers never have one number: their PIDs are not the same, or their times.
         let session = format!("{:x}-{:x}", since_1970.as_millis(), std::process::id());
-        Some(Self { folder: state_file("history")?, session })
+        Some(Self {
+            folder: state_file("history")?,
+            session,
+        })
     }
 
-    /// Returns the past of a host as JSON; `None` when there is none. Waits while the file system hangs.
+    /// Returns the past of a host as JSON; `None` when there is none. Waits while the file system
+    /// hangs.
     pub(crate) fn read(&self, owner: &HistoryOwner) -> Result<Option<String>, String> {
-        match ask(FileAction::ReadHistory, &self.folder.join(owner.stem()), Stdio::null()) {
+        match ask(
+            FileAction::ReadHistory,
+            &self.folder.join(owner.stem()),
+            Stdio::null(),
+        ) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.to_string()),
@@ -54,18 +72,35 @@ impl HistoryFiles {
     }
 
     /// Starts a process that writes lines as the history of a host on this boot.
-    pub(crate) fn start_write(&self, owner: &HistoryOwner, boot_id: &Text, lines: &[u8]) -> io::Result<Child> {
+    pub(crate) fn start_write(
+        &self,
+        owner: &HistoryOwner,
+        boot_id: &Text,
+        lines: &[u8],
+    ) -> io::Result<Child> {
         let boot = crc32fast::hash(boot_id.as_str().as_bytes());
         let name = format!("{}-{boot:08x}-{}{ENDING}", owner.stem(), self.session);
         let mut command = detached_gputop();
-        command.arg("file-action").arg(FileAction::KeepHistory.name()).arg("--").arg(self.folder.join(name));
-        command.stdin(input_of(lines)?).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()
+        command
+            .arg("file-action")
+            .arg(FileAction::KeepHistory.name())
+            .arg("--")
+            .arg(self.folder.join(name));
+        command
+            .stdin(input_of(lines)?)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
     }
 }
 
 /// Returns a host's name as part of a file name.
 pub(crate) fn file_name(host: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    let name: String = host.chars().take(64).map(|letter| if plain(letter) { letter } else { '_' }).collect();
+    let name: String = host
+        .chars()
+        .take(64)
+        .map(|letter| if plain(letter) { letter } else { '_' })
+        .collect();
     name.trim_start_matches('.').to_owned()
 }

@@ -18,8 +18,12 @@ pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     let folder = fs::openat(CWD, path, flags, Mode::empty())?;
     let stat = fs::fstat(&folder)?;
     // Anyone may have created a folder of this name in /tmp.
-    if stat.st_uid != geteuid().as_raw() || Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO) {
-        return Err(io::Error::other("it belongs to someone else, or others may enter it"));
+    if stat.st_uid != geteuid().as_raw()
+        || Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO)
+    {
+        return Err(io::Error::other(
+            "it belongs to someone else, or others may enter it",
+        ));
     }
     Ok(folder)
 }

@@ -64,8 +64,14 @@ fn write(path: &Path, recording: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
     }
     let draft = path.with_extension(format!("{pid}.tmp"));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    let written = file.write_all(serde_json::to_string(&note)?.as_bytes()).and_then(|()| fs::rename(&draft, path));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&draft)?;
+    let written = file
+        .write_all(serde_json::to_string(&note)?.as_bytes())
+        .and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
         fs::remove_file(&draft)?;
     }
@@ -75,7 +81,10 @@ fn write(path: &Path, recording: &Path) -> io::Result<()> {
 /// Reads a note that only this user can have written.
 pub(crate) fn read(path: &Path) -> io::Result<RecorderNote> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -92,6 +101,10 @@ mod tests {
 
     #[test]
     fn the_help_names_the_note() {
-        assert!(FILES.iter().any(|(names, _)| *names == format!("$XDG_STATE_HOME/gputop/{FILE}")));
+        assert!(
+            FILES
+                .iter()
+                .any(|(names, _)| *names == format!("$XDG_STATE_HOME/gputop/{FILE}"))
+        );
     }
 }

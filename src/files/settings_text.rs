@@ -11,7 +11,8 @@ use super::action;
 /// A key of a settings file, and its value as TOML.
 pub(crate) type SettingsLine = (&'static str, String);
 
-/// Sets values in a file. Returns a sentence that says where, or why it failed. Waits while the file system hangs.
+/// Sets values in a file. Returns a sentence that says where, or why it failed. Waits while the
+/// file system hangs.
 pub(crate) fn write(path: &Path, lines: &[SettingsLine]) -> String {
     let text = match action::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -30,12 +31,20 @@ pub(crate) fn write(path: &Path, lines: &[SettingsLine]) -> String {
 
 /// Returns the text of a file with these values set and everything else unchanged.
 pub(crate) fn merged(text: &str, lines: &[SettingsLine]) -> Result<String, String> {
-    let table = DeTable::parse(text).map_err(|error| format!("not valid TOML: {}", error.message()))?;
-    let has_tables = table.get_ref().values().any(|value| value.get_ref().is_table());
+    let table =
+        DeTable::parse(text).map_err(|error| format!("not valid TOML: {}", error.message()))?;
+    let has_tables = table
+        .get_ref()
+        .values()
+        .any(|value| value.get_ref().is_table());
     let mut edits: Vec<(Range<usize>, &str)> = Vec::new();
     let mut new: Vec<String> = Vec::new();
     for (key, value) in lines {
-        match table.get_ref().iter().find(|(name, _)| name.get_ref() == key) {
+        match table
+            .get_ref()
+            .iter()
+            .find(|(name, _)| name.get_ref() == key)
+        {
             Some((_, old)) => edits.push((old.span(), value)),
             None => new.push(format!("{key} = {value}\n")),
         }
@@ -61,9 +70,15 @@ mod tests {
 
     #[test]
     fn writing_a_setting_keeps_comments_and_other_keys() {
-        let lines = [("theme", "\"safe\"".to_owned()), ("host", "false".to_owned())];
+        let lines = [
+            ("theme", "\"safe\"".to_owned()),
+            ("host", "false".to_owned()),
+        ];
         let old = "# mine\ntheme = \"mono\" # for the beamer\n[future]\nhost = 1\n";
         let new = merged(old, &lines).unwrap();
-        assert_eq!(new, "host = false\n# mine\ntheme = \"safe\" # for the beamer\n[future]\nhost = 1\n");
+        assert_eq!(
+            new,
+            "host = false\n# mine\ntheme = \"safe\" # for the beamer\n[future]\nhost = 1\n"
+        );
     }
 }

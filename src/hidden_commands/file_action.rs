@@ -22,12 +22,18 @@ const LARGEST_MIB: u64 = 1;
 pub(crate) fn act(action: FileAction, path: &Path, from: Option<u64>) -> ExitCode {
     let result = match action {
         FileAction::Read => read_here(path),
-        FileAction::Replace => io::read_to_string(io::stdin()).and_then(|text| replace_here(path, &text)),
-        FileAction::Create => io::read_to_string(io::stdin()).and_then(|text| create_here(path, &text)),
+        FileAction::Replace => {
+            io::read_to_string(io::stdin()).and_then(|text| replace_here(path, &text))
+        }
+        FileAction::Create => {
+            io::read_to_string(io::stdin()).and_then(|text| create_here(path, &text))
+        }
         FileAction::Check => check_here(path),
         FileAction::Play => play_here(path, from),
         FileAction::Outline => outline::print(path).map(|()| String::new()),
-        FileAction::KeepHistory => history::write_here(path, io::stdin().lock()).map(|()| String::new()),
+        FileAction::KeepHistory => {
+            history::write_here(path, io::stdin().lock()).map(|()| String::new())
+        }
         FileAction::ReadHistory => history::read_here(path),
         FileAction::ReadRecorder => recorder::read_here(path),
     };
@@ -35,7 +41,11 @@ pub(crate) fn act(action: FileAction, path: &Path, from: Option<u64>) -> ExitCod
         return Exit::Success.into();
     };
     output::print_error(&Text::new(error.to_string()));
-    if error.kind() == io::ErrorKind::NotFound { ExitCode::from(NOT_FOUND) } else { Exit::Error.into() }
+    if error.kind() == io::ErrorKind::NotFound {
+        ExitCode::from(NOT_FOUND)
+    } else {
+        Exit::Error.into()
+    }
 }
 
 fn read_here(path: &Path) -> io::Result<String> {
@@ -46,8 +56,14 @@ fn read_here(path: &Path) -> io::Result<String> {
         return Err(io::Error::other("it is not a regular file"));
     }
     let mut text = String::new();
-    if file.take((LARGEST_MIB << 20) + 1).read_to_string(&mut text)? as u64 > LARGEST_MIB << 20 {
-        return Err(io::Error::other(format!("it is larger than {LARGEST_MIB} MiB")));
+    if file
+        .take((LARGEST_MIB << 20) + 1)
+        .read_to_string(&mut text)? as u64
+        > LARGEST_MIB << 20
+    {
+        return Err(io::Error::other(format!(
+            "it is larger than {LARGEST_MIB} MiB"
+        )));
     }
     Ok(text)
 }
@@ -68,11 +84,24 @@ fn create_here(path: &Path, text: &str) -> io::Result<String> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let (stem, ending) = (path.file_stem().unwrap_or_default(), path.extension().unwrap_or_default());
-    let numbered =
-        |number: u32| path.with_file_name(format!("{}-{number}.{}", stem.to_string_lossy(), ending.to_string_lossy()));
+    let (stem, ending) = (
+        path.file_stem().unwrap_or_default(),
+        path.extension().unwrap_or_default(),
+    );
+    let numbered = |number: u32| {
+        path.with_file_name(format!(
+            "{}-{number}.{}",
+            stem.to_string_lossy(),
+            ending.to_string_lossy()
+        ))
+    };
     for path in std::iter::once(path.to_owned()).chain((2..1000).map(numbered)) {
-        match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+        match File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+        {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             file => {
                 file?.write_all(text.as_bytes())?;
@@ -84,7 +113,10 @@ fn create_here(path: &Path, text: &str) -> io::Result<String> {
 }
 
 fn check_here(path: &Path) -> io::Result<String> {
-    let existing = path.ancestors().find(|ancestor| ancestor.exists()).ok_or(Errno::NOENT)?;
+    let existing = path
+        .ancestors()
+        .find(|ancestor| ancestor.exists())
+        .ok_or(Errno::NOENT)?;
     if existing != path && !existing.is_dir() {
         return Err(Errno::NOTDIR.into());
     }
@@ -92,14 +124,18 @@ fn check_here(path: &Path) -> io::Result<String> {
     Ok(String::new())
 }
 
-/// Prints the lines of a recording, from where a replay must begin to show the moment `from` (milliseconds since 1970). At the
-/// end, the error says what is wrong with the recording.
+/// Prints the lines of a recording, from where a replay must begin to show the moment `from`
+/// (milliseconds since 1970). At the end, the error says what is wrong with the recording.
 fn play_here(path: &Path, from: Option<u64>) -> io::Result<String> {
     let problems = print_lines(path, from).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => error,
         kind => io::Error::new(kind, format!("cannot read {}: {error}", path.display())),
     })?;
-    if problems.is_empty() { Ok(String::new()) } else { Err(io::Error::other(problems.join("; "))) }
+    if problems.is_empty() {
+        Ok(String::new())
+    } else {
+        Err(io::Error::other(problems.join("; ")))
+    }
 }
 
 /// Prints the lines of a recording. Returns what is wrong with it.
@@ -133,6 +169,9 @@ mod tests {
         assert!(may_write(&home.path().join("not/yet/there")));
         fs::write(home.path().join("file"), "").unwrap();
         assert!(may_write(&home.path().join("file")));
-        assert!(!may_write(&home.path().join("file/below")), "a file is no folder");
+        assert!(
+            !may_write(&home.path().join("file/below")),
+            "a file is no folder"
+        );
     }
 }

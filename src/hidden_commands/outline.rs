@@ -1,8 +1,9 @@
-//! Prints the outline of a recording for the timeline of a replay: its span, then what happened and the gaps, one JSON object
-//! per line.
+//! Prints the outline of a recording for the timeline of a replay: its span, then what happened and
+//! the gaps, one JSON object per line.
 //!
-//! A checkpoint holds the news up to its moment, so only the lines after the last one are read, and those before a restart of
-//! the recorder. A recording without checkpoints is read from its beginning.
+//! A checkpoint holds the news up to its moment, so only the lines after the last one are read, and
+//! those before a restart of the recorder. A recording without checkpoints is read from its
+//! beginning.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -21,7 +22,8 @@ use crate::source::{RecordingReader, parse_line};
 /// A longer time between two lines is a gap. The longest interval of an agent is a minute.
 const GAP: Duration = Duration::from_mins(2);
 
-/// Checkpoints are five minutes apart, or ten in recordings of an earlier version, unless the recorder was off.
+/// Checkpoints are five minutes apart, or ten in recordings of an earlier version, unless the
+/// recorder was off.
 const APART: Duration = Duration::from_mins(11);
 
 /// The most hosts of a recording.
@@ -39,8 +41,13 @@ pub(crate) fn print(path: &Path) -> io::Result<()> {
 
 fn print_parts(path: &Path) -> io::Result<()> {
     let mut reader = RecordingReader::open(path)?;
-    let Some((begin, end)) = reader.span()? else { return Ok(()) };
-    let mut outline = Outline { known: BTreeSet::new(), hosts: Vec::new() };
+    let Some((begin, end)) = reader.span()? else {
+        return Ok(());
+    };
+    let mut outline = Outline {
+        known: BTreeSet::new(),
+        hosts: Vec::new(),
+    };
     write(&OutlinePart::Span { begin, end })?;
     let mut at = end;
     let mut later: Option<(u64, Vec<OutlineEvent>)> = None;
@@ -89,7 +96,8 @@ fn write(part: &OutlinePart) -> io::Result<()> {
 
 /// Events of two checkpoints are the same if their times differ no more than clocks drift apart.
 fn is_same(one: &OutlineEvent, other: &OutlineEvent) -> bool {
-    one.unix_ms.abs_diff(other.unix_ms) < 5000 && (&one.host, one.number) == (&other.host, other.number)
+    one.unix_ms.abs_diff(other.unix_ms) < 5000
+        && (&one.host, one.number) == (&other.host, other.number)
 }
 
 /// A stretch of the recording that is read from a checkpoint, or from the beginning.
@@ -115,13 +123,25 @@ struct Outline {
 
 impl Outline {
     /// Returns the next line that is understood; `None` at the end. Names its host in the fleet.
-    fn next_line(&mut self, reader: &mut RecordingReader, fleet: &mut Fleet) -> io::Result<Option<LineOfHost>> {
+    fn next_line(
+        &mut self,
+        reader: &mut RecordingReader,
+        fleet: &mut Fleet,
+    ) -> io::Result<Option<LineOfHost>> {
         while let Some(raw) = reader.next_line()? {
-            let Ok(Some(line)) = parse_line(raw) else { continue };
+            let Ok(Some(line)) = parse_line(raw) else {
+                continue;
+            };
             let tag = HostTag::of(raw);
             let key = tag.as_ref().map(|tag| tag.host_key);
-            let place = self.hosts.iter().position(|known| *known == key).unwrap_or(self.hosts.len());
-            let Ok(host) = u16::try_from(place).map(HostKey) else { continue };
+            let place = self
+                .hosts
+                .iter()
+                .position(|known| *known == key)
+                .unwrap_or(self.hosts.len());
+            let Ok(host) = u16::try_from(place).map(HostKey) else {
+                continue;
+            };
             if place == MOST_HOSTS {
                 continue;
             }
@@ -129,7 +149,13 @@ impl Outline {
                 self.hosts.push(key);
             }
             if let (None, Some(name)) = (fleet.host(host), tag.and_then(|tag| tag.name)) {
-                fleet.set_label(host, HostLabel { name: Some(name.clone()), source: name });
+                fleet.set_label(
+                    host,
+                    HostLabel {
+                        name: Some(name.clone()),
+                        source: name,
+                    },
+                );
             }
             return Ok(Some((host, line)));
         }
@@ -137,7 +163,11 @@ impl Outline {
     }
 
     /// Reads full lines and checkpoints into a stretch. Returns the first other line.
-    fn read_start(&mut self, reader: &mut RecordingReader, stretch: &mut Stretch) -> io::Result<Option<LineOfHost>> {
+    fn read_start(
+        &mut self,
+        reader: &mut RecordingReader,
+        stretch: &mut Stretch,
+    ) -> io::Result<Option<LineOfHost>> {
         let mut full = BTreeSet::new();
         while let Some((host, line)) = self.next_line(reader, &mut stretch.fleet)? {
             match line {
@@ -156,8 +186,8 @@ impl Outline {
         Ok(None)
     }
 
-    /// Reads all lines of a stretch, and writes the events and gaps in it. `first` is its next line, and `until` the time at
-    /// which a later stretch begins.
+    /// Reads all lines of a stretch, and writes the events and gaps in it. `first` is its next
+    /// line, and `until` the time at which a later stretch begins.
     fn read_lines(
         &mut self,
         reader: &mut RecordingReader,
@@ -179,7 +209,10 @@ impl Outline {
             if let (Some(time), Some(latest)) = (time, stretch.latest)
                 && time.saturating_sub(latest) > milliseconds(GAP)
             {
-                write(&OutlinePart::Gap { begin: latest, end: time })?;
+                write(&OutlinePart::Gap {
+                    begin: latest,
+                    end: time,
+                })?;
             }
             stretch.latest = time.or(stretch.latest);
             if time.zip(until).is_some_and(|(time, until)| time >= until) {
@@ -203,7 +236,10 @@ impl Outline {
         for event in events {
             let key = |place: u64| (event.host.clone(), event.number, place);
             let place = event.unix_ms / 5000;
-            if [place.saturating_sub(1), place, place + 1].into_iter().all(|place| !self.known.contains(&key(place))) {
+            if [place.saturating_sub(1), place, place + 1]
+                .into_iter()
+                .all(|place| !self.known.contains(&key(place)))
+            {
                 self.known.insert(key(place));
                 write(&OutlinePart::Event(event.clone()))?;
             }
@@ -219,5 +255,8 @@ fn apply(fleet: &mut Fleet, host: HostKey, line: Line) {
 
 /// The number of the latest news of each host: it changes with each of them.
 fn news_count(fleet: &Fleet) -> u64 {
-    fleet.hosts().filter_map(|(_, model)| model.news().map(|item| item.number + 1).max()).sum()
+    fleet
+        .hosts()
+        .filter_map(|(_, model)| model.news().map(|item| item.number + 1).max())
+        .sum()
 }

@@ -13,7 +13,8 @@ use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 use crate::source::{RecordingReader, parse_line};
 
-/// The age of the oldest checkpoint that is used: a recorder writes one every five minutes, and may take some time for it.
+/// The age of the oldest checkpoint that is used: a recorder writes one every five minutes, and may
+/// take some time for it.
 const OLDEST: Duration = Duration::from_secs(330);
 
 /// Returns the past of this host as JSON, from the recorder whose note this is.
@@ -31,8 +32,13 @@ fn read_past(path: &Path) -> Option<Past> {
     }
     let checkpoint = last_checkpoint(&note.file, &boot_id).ok()??;
     let written = UNIX_EPOCH + Duration::from_millis(checkpoint.unix_ms);
-    #[expect(clippy::disallowed_methods, reason = "the age of a checkpoint in a file")]
-    let is_recent = SystemTime::now().duration_since(written).is_ok_and(|age| age <= OLDEST);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the age of a checkpoint in a file"
+    )]
+    let is_recent = SystemTime::now()
+        .duration_since(written)
+        .is_ok_and(|age| age <= OLDEST);
     is_recent.then(|| Past {
         path: Text::new(note.file.as_os_str().as_encoded_bytes()),
         boot_id: boot_id.into(),
@@ -45,7 +51,9 @@ fn read_past(path: &Path) -> Option<Past> {
 /// Returns the last checkpoint of the host with this boot in a recording; `None` if there is none.
 fn last_checkpoint(file: &Path, boot_id: &str) -> io::Result<Option<Checkpoint>> {
     let mut reader = RecordingReader::open(file)?;
-    let Some((_, last)) = reader.span()? else { return Ok(None) };
+    let Some((_, last)) = reader.span()? else {
+        return Ok(None);
+    };
     reader.seek(last)?;
     let (mut host, mut checkpoint) = (None, None);
     while let Some(raw) = reader.next_line()? {

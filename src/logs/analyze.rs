@@ -1,13 +1,16 @@
-//! `gputop analyze`: judges whether memory leaked in a log, and when it runs out; for people and for scripts.
+//! `gputop analyze`: judges whether memory leaked in a log, and when it runs out; for people and
+//! for scripts.
 //!
-//! Reads the CSV of `nvidia-smi --query-gpu` and `--query-compute-apps`, plain times and bytes, and the lines of
-//! `gputop --json -l SECONDS`, and recordings. Each series of memory goes to the leak detector of the live view. No driver and no agent
-//! are used.
+//! Reads the CSV of `nvidia-smi --query-gpu` and `--query-compute-apps`, plain times and bytes, and
+//! the lines of `gputop --json -l SECONDS`, and recordings. Each series of memory goes to the leak
+//! detector of the live view. No driver and no agent are used.
 //!
-//! The parts of a process's memory are judged as well if the log has them: in gputop's own lines, and in CSV whose
-//! header has `allocated_bytes` and `reserved_bytes`, from `torch.cuda.memory_allocated()` and `memory_reserved()`.
+//! The parts of a process's memory are judged as well if the log has them: in gputop's own lines,
+//! and in CSV whose header has `allocated_bytes` and `reserved_bytes`, from
+//! `torch.cuda.memory_allocated()` and `memory_reserved()`.
 //!
-//! A log that cannot be judged for sure is refused: its error says what it is, and what to record instead.
+//! A log that cannot be judged for sure is refused: its error says what it is, and what to record
+//! instead.
 
 mod cells;
 mod columns;
@@ -70,7 +73,8 @@ pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
             Text::new(next_steps::STANDARD_INPUT)
         } else {
             let name = Text::new(path.to_string_lossy().as_bytes());
-            input::read_file(path, &name, &mut log).with_context(|| format!("cannot read {name}"))?;
+            input::read_file(path, &name, &mut log)
+                .with_context(|| format!("cannot read {name}"))?;
             name
         };
         logs.push((name, log.finish()));
@@ -78,10 +82,18 @@ pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
     if options.json {
         json::write(&logs, BufWriter::new(io::stdout().lock()))?;
     } else {
-        output::print(text::format(&logs, options.all, TextStyle::of_explanation(options.ascii)).as_bytes())?;
+        output::print(
+            text::format(&logs, options.all, TextStyle::of_explanation(options.ascii)).as_bytes(),
+        )?;
     }
-    for (name, problem) in logs.iter().filter_map(|(name, log)| Some((name, log.problem.as_ref()?))) {
-        output::print_error(&Text::new(format!("cannot judge {name}: {}", problem.sentence())));
+    for (name, problem) in logs
+        .iter()
+        .filter_map(|(name, log)| Some((name, log.problem.as_ref()?)))
+    {
+        output::print_error(&Text::new(format!(
+            "cannot judge {name}: {}",
+            problem.sentence()
+        )));
     }
     let problems = || logs.iter().filter_map(|(_, log)| log.problem.as_ref());
     Ok(match () {

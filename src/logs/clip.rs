@@ -39,17 +39,27 @@ pub struct ClipOptions {
 ///
 /// # Errors
 ///
-/// When the recording cannot be read, has no line between the two times, or the new file exists or cannot be written.
+/// When the recording cannot be read, has no line between the two times, or the new file exists or
+/// cannot be written.
 pub fn run(options: &ClipOptions) -> anyhow::Result<ExitCode> {
     let name = Text::new(options.file.as_os_str().as_encoded_bytes());
     let cannot_read = || format!("cannot read {name}");
     let mut reader = RecordingReader::open(&options.file).with_context(cannot_read)?;
-    let span = reader.span().with_context(cannot_read)?.ok_or_else(|| anyhow!("{name} has no line with a time"))?;
-    let clock = RecordedClock { offset: utc_offset(&mut reader).with_context(cannot_read)? };
+    let span = reader
+        .span()
+        .with_context(cannot_read)?
+        .ok_or_else(|| anyhow!("{name} has no line with a time"))?;
+    let clock = RecordedClock {
+        offset: utc_offset(&mut reader).with_context(cannot_read)?,
+    };
     let (from, to) = times(options, clock, span).map_err(anyhow::Error::msg)?;
     let shown = |unix_ms| local_time(unix_ms, clock.offset)[..19].replace('T', " ");
     if from > to {
-        return Err(anyhow!("--from {} is after --to {}", shown(from), shown(to)));
+        return Err(anyhow!(
+            "--from {} is after --to {}",
+            shown(from),
+            shown(to)
+        ));
     }
     if to < span.0 || from > span.1 {
         let (first, last) = (shown(span.0), shown(span.1));
@@ -59,25 +69,44 @@ pub fn run(options: &ClipOptions) -> anyhow::Result<ExitCode> {
             shown(to)
         ));
     }
-    let path = options.output.clone().unwrap_or_else(|| clip_name(&options.file));
+    let path = options
+        .output
+        .clone()
+        .unwrap_or_else(|| clip_name(&options.file));
     if path.symlink_metadata().is_ok() {
-        return Err(anyhow!("{} exists: choose another file with -o", path.display()));
+        return Err(anyhow!(
+            "{} exists: choose another file with -o",
+            path.display()
+        ));
     }
-    let limits = RecordingLimits { max_size: Bytes(u64::MAX), max_age: Duration::MAX };
+    let limits = RecordingLimits {
+        max_size: Bytes(u64::MAX),
+        max_age: Duration::MAX,
+    };
     let writer = RecordingWriter::open(&path, limits).map_err(anyhow::Error::msg)?;
     reader.seek(from).with_context(cannot_read)?;
     let mut output = RecordingOutput::new(Fleet::default(), writer);
     let copied = copy(&mut reader, &mut output, from, to).with_context(cannot_read)?;
-    reader.problems().into_iter().for_each(|problem| print_error(&problem.into()));
+    reader
+        .problems()
+        .into_iter()
+        .for_each(|problem| print_error(&problem.into()));
     let notes = output.writer.close(Instant::now());
     if let Some(note) = notes.first() {
         return Err(anyhow!("cannot write {}: {note}", path.display()));
     }
-    let Some((first, last)) = copied else { return Err(anyhow!("there is no readable line between the two times")) };
+    let Some((first, last)) = copied else {
+        return Err(anyhow!("there is no readable line between the two times"));
+    };
     let length = Elapsed(Duration::from_millis(last - first)).to_string();
     let size = Bytes(path.metadata()?.len());
-    let sentence =
-        format!("wrote {}: {} to {} ({}, {size})\n", path.display(), shown(first), shown(last), length.trim());
+    let sentence = format!(
+        "wrote {}: {} to {} ({}, {size})\n",
+        path.display(),
+        shown(first),
+        shown(last),
+        length.trim()
+    );
     output::print(sentence.as_bytes())?;
     Ok(Exit::Success.into())
 }
@@ -86,7 +115,10 @@ pub fn run(options: &ClipOptions) -> anyhow::Result<ExitCode> {
 fn clip_name(file: &Path) -> PathBuf {
     let mut name: OsString = file.file_name().unwrap_or_default().into();
     for ending in [".zst", ".jsonl"] {
-        let stripped = name.to_string_lossy().strip_suffix(ending).map(OsString::from);
+        let stripped = name
+            .to_string_lossy()
+            .strip_suffix(ending)
+            .map(OsString::from);
         name = stripped.unwrap_or(name);
     }
     name.push("-clip.jsonl.zst");
@@ -104,39 +136,73 @@ fn utc_offset(reader: &mut RecordingReader) -> std::io::Result<i32> {
 }
 
 /// Returns the two times in milliseconds since 1970. `span` is that of the recording.
-fn times(options: &ClipOptions, clock: RecordedClock, (first, last): (u64, u64)) -> Result<(u64, u64), String> {
-    let from = options.from.as_ref().map_or(Ok(first), |text| parse_time(text, clock, last))?;
-    let Some(text) = &options.to else { return Ok((from, last)) };
+fn times(
+    options: &ClipOptions,
+    clock: RecordedClock,
+    (first, last): (u64, u64),
+) -> Result<(u64, u64), String> {
+    let from = options
+        .from
+        .as_ref()
+        .map_or(Ok(first), |text| parse_time(text, clock, last))?;
+    let Some(text) = &options.to else {
+        return Ok((from, last));
+    };
     let to = parse_time(text, clock, last)?;
     // `--from 23:00 --to 01:00` ends a day later.
     let is_clock = !text.trim().contains(['-', '+', ' ', 'T']);
-    Ok((from, if is_clock && to < from { to + DAY_MS } else { to }))
+    Ok((
+        from,
+        if is_clock && to < from {
+            to + DAY_MS
+        } else {
+            to
+        },
+    ))
 }
 
-/// Parses a time: RFC 3339, or as in a replay. A time without a day is the last one before the end of the recording.
+/// Parses a time: RFC 3339, or as in a replay. A time without a day is the last one before the end
+/// of the recording.
 fn parse_time(text: &str, clock: RecordedClock, end: u64) -> Result<u64, String> {
     let text = text.trim();
     if text.starts_with(['-', '+']) {
         return clock.parse(text, end);
     }
     let with_day = text.contains([' ', 'T']);
-    let zone = text.len().checked_sub("+02:00".len()).filter(|at| with_day && text.is_char_boundary(*at));
+    let zone = text
+        .len()
+        .checked_sub("+02:00".len())
+        .filter(|at| with_day && text.is_char_boundary(*at));
     let (text, offset) = match zone.map(|at| text.split_at(at)) {
         _ if with_day && text.ends_with('Z') => (&text[..text.len() - 1], 0),
         Some((time, zone)) if zone.starts_with(['+', '-']) => (time, parse_zone(zone)?),
         _ => (text, clock.offset),
     };
     // The nearest such time is meant, and half a day earlier that is the last one.
-    RecordedClock { offset }.parse(text, if with_day { end } else { end.saturating_sub(DAY_MS / 2) })
+    RecordedClock { offset }.parse(
+        text,
+        if with_day {
+            end
+        } else {
+            end.saturating_sub(DAY_MS / 2)
+        },
+    )
 }
 
 /// Parses a time zone such as `+02:00` to seconds ahead of UTC.
 fn parse_zone(zone: &str) -> Result<i32, String> {
     let number = |digits: Option<&str>| digits.and_then(|digits| digits.parse::<i32>().ok());
-    let seconds =
-        number(zone.get(1..3)).zip(number(zone.get(4..6))).map(|(hours, minutes)| hours * 3600 + minutes * 60);
-    let seconds = seconds.filter(|_| zone.get(3..4) == Some(":")).ok_or_else(|| format!("{zone} is no time zone"))?;
-    Ok(if zone.starts_with('-') { -seconds } else { seconds })
+    let seconds = number(zone.get(1..3))
+        .zip(number(zone.get(4..6)))
+        .map(|(hours, minutes)| hours * 3600 + minutes * 60);
+    let seconds = seconds
+        .filter(|_| zone.get(3..4) == Some(":"))
+        .ok_or_else(|| format!("{zone} is no time zone"))?;
+    Ok(if zone.starts_with('-') {
+        -seconds
+    } else {
+        seconds
+    })
 }
 
 /// Copies the lines between two times. Returns the times of the first and the last.
@@ -151,11 +217,18 @@ fn copy(
     let mut keys: Vec<Option<u64>> = Vec::new();
     let (mut first, mut last) = (None, None);
     while let Some(raw) = reader.next_line()? {
-        let Ok(Some(line)) = parse_line(raw) else { continue };
+        let Ok(Some(line)) = parse_line(raw) else {
+            continue;
+        };
         let tag = HostTag::of(raw);
         let key = tag.as_ref().map(|tag| tag.host_key);
-        let place = keys.iter().position(|known| *known == key).unwrap_or(keys.len());
-        let Ok(host) = u16::try_from(place).map(HostKey) else { continue };
+        let place = keys
+            .iter()
+            .position(|known| *known == key)
+            .unwrap_or(keys.len());
+        let Ok(host) = u16::try_from(place).map(HostKey) else {
+            continue;
+        };
         if place == keys.len() {
             keys.push(key);
             if let Some(tag) = tag {
@@ -170,7 +243,9 @@ fn copy(
             output.apply_raw(host, raw);
             continue;
         }
-        let Some(begin) = first.or(unix_ms) else { continue };
+        let Some(begin) = first.or(unix_ms) else {
+            continue;
+        };
         if first.is_none() {
             // The state of all hosts just before the first line.
             output.begin(now);
@@ -209,9 +284,19 @@ mod tests {
             ("2026-07-14T03:10:05-01:30", "2026-07-14T06:40:05"),
             ("-2h", "2026-07-14T08:12:38"),
         ] {
-            assert_eq!(parse_time(text, BERLIN, END).map(shown).as_deref(), Ok(expected), "{text}");
+            assert_eq!(
+                parse_time(text, BERLIN, END).map(shown).as_deref(),
+                Ok(expected),
+                "{text}"
+            );
         }
-        for text in ["yesterday", "2026-07-14T03:10:05+1:00", "2026-07-14T03:10:05+ab:cd", "Tä+02:00", ""] {
+        for text in [
+            "yesterday",
+            "2026-07-14T03:10:05+1:00",
+            "2026-07-14T03:10:05+ab:cd",
+            "Tä+02:00",
+            "",
+        ] {
             assert!(parse_time(text, BERLIN, END).is_err(), "{text}");
         }
     }
@@ -224,17 +309,28 @@ mod tests {
             to: Some(to.to_owned()),
             output: None,
         };
-        let found = |from, to| times(&options(from, to), BERLIN, (0, END)).map(|(from, to)| (shown(from), shown(to)));
-        let expected = ("2026-07-13T23:00:00".to_owned(), "2026-07-14T01:00:00".to_owned());
+        let found = |from, to| {
+            times(&options(from, to), BERLIN, (0, END)).map(|(from, to)| (shown(from), shown(to)))
+        };
+        let expected = (
+            "2026-07-13T23:00:00".to_owned(),
+            "2026-07-14T01:00:00".to_owned(),
+        );
         assert_eq!(found("23:00", "01:00"), Ok(expected));
-        let expected = ("2026-07-14T09:00:00".to_owned(), "2026-07-14T11:00:00".to_owned());
+        let expected = (
+            "2026-07-14T09:00:00".to_owned(),
+            "2026-07-14T11:00:00".to_owned(),
+        );
         assert_eq!(found("09:00", "11:00"), Ok(expected));
     }
 
     #[test]
     fn a_clip_is_named_after_its_recording() {
         for file in ["/var/night.jsonl.zst", "night.jsonl", "night"] {
-            assert_eq!(clip_name(Path::new(file)), Path::new("night-clip.jsonl.zst"));
+            assert_eq!(
+                clip_name(Path::new(file)),
+                Path::new("night-clip.jsonl.zst")
+            );
         }
     }
 }

@@ -14,12 +14,16 @@ const GZIP: &[u8] = &[0x1F, 0x8B];
 pub(super) const ZSTD: &[u8] = &0xFD2F_B528_u32.to_le_bytes();
 const XZ: &[u8] = b"\xFD7zXZ\0";
 /// Compressions that are not read: the first bytes, and the program that reads them.
-const OTHERS: [(&[u8], &str, &str); 3] =
-    [(b"BZh", "bzip2", "bzip2 -dc"), (b"PK\x03\x04", "zip", "unzip -p"), (b"\x04\x22\x4D\x18", "lz4", "lz4 -dc")];
+const OTHERS: [(&[u8], &str, &str); 3] = [
+    (b"BZh", "bzip2", "bzip2 -dc"),
+    (b"PK\x03\x04", "zip", "unzip -p"),
+    (b"\x04\x22\x4D\x18", "lz4", "lz4 -dc"),
+];
 /// The number of first bytes that tell a compression.
 const MAGIC: usize = 6;
 
-/// The most bytes of earlier text to which a compressed log may refer: those of `zstd --long` and `xz -9`.
+/// The most bytes of earlier text to which a compressed log may refer: those of `zstd --long` and
+/// `xz -9`.
 const LONGEST_WINDOW: u32 = 1 << 27;
 /// The most bytes of text that are read.
 const LONGEST_TEXT: u64 = 16 << 30;
@@ -34,21 +38,36 @@ pub(super) struct OpenLog {
     pub is_compressed: bool,
 }
 
-/// Opens a log, which may be compressed. `command` is the subcommand that a sentence on another compression names.
+/// Opens a log, which may be compressed. `command` is the subcommand that a sentence on another
+/// compression names.
 pub(super) fn open(mut input: impl Read + 'static, command: &str) -> io::Result<OpenLog> {
     let mut first = Vec::new();
     input.by_ref().take(MAGIC as u64).read_to_end(&mut first)?;
-    if let Some((_, compression, program)) = OTHERS.iter().find(|(magic, ..)| first.starts_with(magic)) {
-        let sentence = format!("it is compressed with {compression}: use `{program} FILE | gputop {command} -`");
+    if let Some((_, compression, program)) =
+        OTHERS.iter().find(|(magic, ..)| first.starts_with(magic))
+    {
+        let sentence = format!(
+            "it is compressed with {compression}: use `{program} FILE | gputop {command} -`"
+        );
         return Err(io::Error::new(ErrorKind::InvalidData, sentence));
     }
-    let (is_gzip, is_zstd, is_xz) = (first.starts_with(GZIP), first.starts_with(ZSTD), first.starts_with(XZ));
+    let (is_gzip, is_zstd, is_xz) = (
+        first.starts_with(GZIP),
+        first.starts_with(ZSTD),
+        first.starts_with(XZ),
+    );
     let bytes = Cursor::new(first).chain(input);
     if !(is_gzip || is_zstd || is_xz) {
-        return Ok(OpenLog { text: Box::new(bytes), is_compressed: false });
+        return Ok(OpenLog {
+            text: Box::new(bytes),
+            is_compressed: false,
+        });
     }
     let compressed = Rc::new(Cell::new(0));
-    let bytes = CountingReader { input: bytes, count: Rc::clone(&compressed) };
+    let bytes = CountingReader {
+        input: bytes,
+        count: Rc::clone(&compressed),
+    };
     let text: Box<dyn Read> = if is_gzip {
         Box::new(MultiGzDecoder::new(bytes))
     } else if is_zstd {
@@ -58,7 +77,14 @@ pub(super) fn open(mut input: impl Read + 'static, command: &str) -> io::Result<
     } else {
         Box::new(XzStreams::new(bytes))
     };
-    Ok(OpenLog { text: Box::new(BoundedReader { text, length: 0, compressed }), is_compressed: true })
+    Ok(OpenLog {
+        text: Box::new(BoundedReader {
+            text,
+            length: 0,
+            compressed,
+        }),
+        is_compressed: true,
+    })
 }
 
 /// Counts the bytes that are read.
@@ -109,7 +135,11 @@ struct XzStreams<R> {
 impl<R: Read> XzStreams<R> {
     fn new(input: R) -> Self {
         let decoder = XzDecoder::in_heap_with_alloc_dict_size(1 << 16, LONGEST_WINDOW as usize);
-        Self { input: BufReader::new(input), decoder, is_between: true }
+        Self {
+            input: BufReader::new(input),
+            decoder,
+            is_between: true,
+        }
     }
 }
 
@@ -131,8 +161,10 @@ impl<R: Read> Read for XzStreams<R> {
                 Some(_) if self.is_between => self.decoder.reset(),
                 Some(_) => {}
             }
-            let result =
-                self.decoder.decode(bytes, buffer).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            let result = self
+                .decoder
+                .decode(bytes, buffer)
+                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             self.is_between = result.is_end_of_stream();
             let (consumed, produced) = (result.input_consumed(), result.output_produced());
             self.input.consume(consumed);
@@ -171,22 +203,36 @@ mod tests {
             encoder.write_all(&text).expect("memory has room");
         }
         let bomb = encoder.finish().expect("memory has room");
-        assert!((bomb.len() as u64) < (200 << 20) / LARGEST_RATIO, "{}", bomb.len());
+        assert!(
+            (bomb.len() as u64) < (200 << 20) / LARGEST_RATIO,
+            "{}",
+            bomb.len()
+        );
         let error = read(bomb).expect_err("the ratio is bounded");
-        assert!(error.to_string().contains("more than 1000 times as long"), "{error}");
+        assert!(
+            error.to_string().contains("more than 1000 times as long"),
+            "{error}"
+        );
     }
 
     #[test]
     fn several_parts_are_read_one_after_the_other() {
         let part = |text: &[u8]| {
-            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             encoder.write_all(text).expect("memory has room");
             encoder.finish().expect("memory has room")
         };
-        assert_eq!(read([part(b"one\n"), part(b"two\n")].concat()).expect("it is whole"), 8);
+        assert_eq!(
+            read([part(b"one\n"), part(b"two\n")].concat()).expect("it is whole"),
+            8
+        );
         let xz = include_bytes!("../../tests/data/oom/compressed/log.xz");
         let length = read(xz.to_vec()).expect("it is whole");
-        assert_eq!(read([xz.as_slice(), xz].concat()).expect("it is whole"), 2 * length);
+        assert_eq!(
+            read([xz.as_slice(), xz].concat()).expect("it is whole"),
+            2 * length
+        );
         let error = read(xz[..xz.len() / 2].to_vec()).expect_err("its end is missing");
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     }

@@ -31,7 +31,8 @@ pub(crate) fn run(options: &DiffOptions) -> anyhow::Result<ExitCode> {
     let comparison = RunComparison::of(&a, &b);
     if options.json {
         let run = |name: &str, run: &RecordedRun| json!({ "recording": name, "begin": time(run, |host| host.began), "end": time(run, |host| host.ended) });
-        let subjects = |subjects: &[ComparedSubject]| subjects.iter().map(to_json).collect::<Value>();
+        let subjects =
+            |subjects: &[ComparedSubject]| subjects.iter().map(to_json).collect::<Value>();
         output::print_json(&json!({
             "a": run(a_name, &a),
             "b": run(b_name, &b),
@@ -45,24 +46,52 @@ pub(crate) fn run(options: &DiffOptions) -> anyhow::Result<ExitCode> {
         !comparison.gpus.is_empty() || !comparison.processes.is_empty(),
         "the recordings have no GPU and no process in common"
     );
-    let mut text = format!("A: {}\nB: {}\n", described(a_name, &a), described(b_name, &b));
+    let mut text = format!(
+        "A: {}\nB: {}\n",
+        described(a_name, &a),
+        described(b_name, &b)
+    );
     if let Some(headline) = comparison.headline() {
         text.push_str(&Text::new(headline).to_string());
         text.push('\n');
     }
-    for (heading, subjects) in [("PROCESS", &comparison.processes), ("GPU", &comparison.gpus)] {
+    for (heading, subjects) in [
+        ("PROCESS", &comparison.processes),
+        ("GPU", &comparison.gpus),
+    ] {
         if subjects.is_empty() {
             continue;
         }
         text.push('\n');
-        let columns: [Heading; 5] = [("", false), ("A", true), ("B", true), ("CHANGE", true), (heading, false)];
-        table::rows(&mut text, terminal::width(), &columns, subjects.iter().flat_map(rows));
+        let columns: [Heading; 5] = [
+            ("", false),
+            ("A", true),
+            ("B", true),
+            ("CHANGE", true),
+            (heading, false),
+        ];
+        table::rows(
+            &mut text,
+            terminal::width(),
+            &columns,
+            subjects.iter().flat_map(rows),
+        );
     }
     let [only_a, only_b] = comparison.unmatched;
     if only_a + only_b > 0 {
-        _ = writeln!(text, "\nprocesses that only A has: {only_a}, that only B has: {only_b}");
+        _ = writeln!(
+            text,
+            "\nprocesses that only A has: {only_a}, that only B has: {only_b}"
+        );
     }
-    output::print(if options.ascii { table::ascii(&text) } else { text }.as_bytes())?;
+    output::print(
+        if options.ascii {
+            table::ascii(&text)
+        } else {
+            text
+        }
+        .as_bytes(),
+    )?;
     Ok(Exit::Success.into())
 }
 
@@ -75,8 +104,18 @@ fn rows(subject: &ComparedSubject) -> impl Iterator<Item = [String; 5]> {
     };
     subject.told().enumerate().map(move |(number, metric)| {
         let [a, b] = [metric.a, metric.b].map(|value| metric.metric.format(value));
-        let name = if number == 0 { name.clone() } else { String::new() };
-        [metric.metric.words().to_owned(), a, b, metric.change_in_words(), name]
+        let name = if number == 0 {
+            name.clone()
+        } else {
+            String::new()
+        };
+        [
+            metric.metric.words().to_owned(),
+            a,
+            b,
+            metric.change_in_words(),
+            name,
+        ]
     })
 }
 
@@ -97,12 +136,22 @@ fn to_json(subject: &ComparedSubject) -> Value {
 
 /// Returns a time of the first host, as in `2026-07-14T10:12:38.696+02:00`.
 fn time(run: &RecordedRun, of: fn(&crate::logs::recorded_run::HostRun) -> u64) -> Option<String> {
-    run.hosts.first().map(|host| local_time(of(host), host.utc_offset.unwrap_or(0)))
+    run.hosts
+        .first()
+        .map(|host| local_time(of(host), host.utc_offset.unwrap_or(0)))
 }
 
 /// Returns the words of the user for a recording, with its times.
 fn described(name: &str, run: &RecordedRun) -> String {
-    let time =
-        |of| time(run, of).map_or_else(String::new, |time| time.chars().take(19).collect::<String>().replace('T', " "));
-    format!("{} ({} to {})", Text::new(name), time(|host| host.began), time(|host| host.ended))
+    let time = |of| {
+        time(run, of).map_or_else(String::new, |time| {
+            time.chars().take(19).collect::<String>().replace('T', " ")
+        })
+    };
+    format!(
+        "{} ({} to {})",
+        Text::new(name),
+        time(|host| host.began),
+        time(|host| host.ended)
+    )
 }

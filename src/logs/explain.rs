@@ -1,7 +1,9 @@
-//! `gputop explain`: explains why a GPU program died of memory, from its log in a file, a pipe or an argument.
+//! `gputop explain`: explains why a GPU program died of memory, from its log in a file, a pipe or
+//! an argument.
 //!
-//! In a pipe, every byte is passed on at once and unchanged, and the explanation follows the end of the log. No GPU is
-//! needed; if a message names other processes, the caller says what those of this host are.
+//! In a pipe, every byte is passed on at once and unchanged, and the explanation follows the end of
+//! the log. No GPU is needed; if a message names other processes, the caller says what those of
+//! this host are.
 
 mod after_failure;
 mod breakdown;
@@ -87,8 +89,8 @@ struct ExplainedMessage<'a> {
 struct LogSource {
     /// The file. `None` for a pipe or an argument, and if there is only one file.
     name: Option<Text>,
-    /// When the file was last modified, in milliseconds since 1970: the latest time at which a message may have been
-    /// written. `None` when that is not known, as for a pipe.
+    /// When the file was last modified, in milliseconds since 1970: the latest time at which a
+    /// message may have been written. `None` when that is not known, as for a pipe.
     written: Option<u64>,
     /// Why the end of a compressed log could not be read. `None` if all of it was read.
     unread: Option<Text>,
@@ -97,7 +99,12 @@ struct LogSource {
 
 impl LogSource {
     fn unnamed(log: ScannedLog) -> Self {
-        Self { name: None, written: None, unread: None, log }
+        Self {
+            name: None,
+            written: None,
+            unread: None,
+            log,
+        }
     }
 
     fn explain(&self) -> impl Iterator<Item = ExplainedEvent<'_>> {
@@ -107,25 +114,40 @@ impl LogSource {
                 LogEvent::Error(_) => None,
             };
             let advice = self.advice(event, message.as_ref());
-            ExplainedEvent { event, is_consequence: *is_consequence, message, advice, log: self }
+            ExplainedEvent {
+                event,
+                is_consequence: *is_consequence,
+                message,
+                advice,
+                log: self,
+            }
         })
     }
 }
 
 impl LogSource {
-    /// Returns the advice on an event. On a full GPU, the options of the program that the log shows come first.
+    /// Returns the advice on an event. On a full GPU, the options of the program that the log shows
+    /// come first.
     fn advice(&self, event: &LogEvent, message: Option<&ExplainedMessage<'_>>) -> Vec<Advice> {
         let is_full = |shortage: &Shortage| {
-            matches!(shortage, Shortage::Full | Shortage::TooBig | Shortage::OutsidePytorch | Shortage::Unsaid)
+            matches!(
+                shortage,
+                Shortage::Full | Shortage::TooBig | Shortage::OutsidePytorch | Shortage::Unsaid
+            )
         };
         let may_train = self.log.program.is_none_or(Program::may_train);
         let of_program = || on_error(self.log.program.map_or(&[], Program::advice));
         match (event, message) {
-            (LogEvent::Error(found), _) if !found.error.is_full_gpu() => on_error(found.error.advice),
-            (LogEvent::Error(_), _) if !may_train => [of_program(), on_error(&["driver-out-of-memory"])].concat(),
+            (LogEvent::Error(found), _) if !found.error.is_full_gpu() => {
+                on_error(found.error.advice)
+            }
+            (LogEvent::Error(_), _) if !may_train => {
+                [of_program(), on_error(&["driver-out-of-memory"])].concat()
+            }
             (LogEvent::Error(found), _) => [of_program(), on_error(found.error.advice)].concat(),
             (LogEvent::Message(found), Some(ExplainedMessage { shortages, .. })) => {
-                let on_shortage = on_shortage(shortages, self.allocator_options(&found.message), may_train);
+                let on_shortage =
+                    on_shortage(shortages, self.allocator_options(&found.message), may_train);
                 if shortages.first().is_some_and(is_full) {
                     [of_program(), on_shortage].concat()
                 } else if !may_train && shortages.iter().any(is_full) {
@@ -154,7 +176,11 @@ impl LogSource {
 impl<'a> ExplainedMessage<'a> {
     fn of(found: &'a FoundMessage) -> Self {
         let breakdown = MessageBreakdown::of(&found.message);
-        Self { shortages: shortage::shortages(&found.message, &breakdown), breakdown, found }
+        Self {
+            shortages: shortage::shortages(&found.message, &breakdown),
+            breakdown,
+            found,
+        }
     }
 }
 
@@ -173,13 +199,17 @@ impl Explanation {
     /// When a log cannot be read, or not be passed on.
     pub(crate) fn read(options: &ExplainOptions) -> anyhow::Result<Self> {
         let passes_on = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
-        Ok(Self { sources: sources(&options.words, passes_on)?, passes_on })
+        Ok(Self {
+            sources: sources(&options.words, passes_on)?,
+            passes_on,
+        })
     }
 
     /// Whether a message names processes that hold memory beside the program.
     pub(crate) fn names_processes(&self) -> bool {
         let mut events = self.sources.iter().flat_map(LogSource::explain);
-        let names = |message: ExplainedMessage<'_>| message.breakdown.other_processes().next().is_some();
+        let names =
+            |message: ExplainedMessage<'_>| message.breakdown.other_processes().next().is_some();
         events.any(|event| event.message.is_some_and(names))
     }
 
@@ -188,10 +218,15 @@ impl Explanation {
     /// # Errors
     ///
     /// When the output cannot be written.
-    pub(crate) fn write(&self, options: &ExplainOptions, processes: &OtherProcesses) -> anyhow::Result<ExitCode> {
+    pub(crate) fn write(
+        &self,
+        options: &ExplainOptions,
+        processes: &OtherProcesses,
+    ) -> anyhow::Result<ExitCode> {
         let Self { sources, passes_on } = self;
         let events: Vec<_> = sources.iter().flat_map(LogSource::explain).collect();
-        let has_trouble = |source: &LogSource| !source.log.unknown.is_empty() || !source.log.aftermath.is_empty();
+        let has_trouble =
+            |source: &LogSource| !source.log.unknown.is_empty() || !source.log.aftermath.is_empty();
         // In a pipe, a program without trouble is a success.
         let is_well = *passes_on && !sources.iter().any(has_trouble);
         let exit = match () {
@@ -210,8 +245,8 @@ impl Explanation {
             output::print_json(&json::to_json(&events, sources, processes))?;
             return Ok(exit.into());
         }
-        // The standard output carries the log. If it is a terminal, the explanation follows there, and otherwise on the
-        // standard error.
+        // The standard output carries the log. If it is a terminal, the explanation follows there,
+        // and otherwise on the standard error.
         let uses_stderr = *passes_on && !terminal::is_stdout();
         let mut style = TextStyle::of_explanation(options.ascii);
         if uses_stderr {
@@ -226,7 +261,9 @@ impl Explanation {
             text.insert(0, '\n');
         }
         if uses_stderr {
-            io::stderr().write_all(text.as_bytes()).context("cannot write to the standard error")?;
+            io::stderr()
+                .write_all(text.as_bytes())
+                .context("cannot write to the standard error")?;
         } else {
             output::print(text.as_bytes())?;
         }
@@ -239,14 +276,30 @@ fn sources(args: &[String], passes_on: bool) -> anyhow::Result<Vec<LogSource>> {
     match args {
         [] => Ok(vec![read_stdin(passes_on)?]),
         [dash] if dash == "-" => Ok(vec![read_stdin(passes_on)?]),
-        files if files.iter().all(is_file) => files.iter().map(|path| read_file(path, files.len() > 1)).collect(),
+        files if files.iter().all(is_file) => files
+            .iter()
+            .map(|path| read_file(path, files.len() > 1))
+            .collect(),
         // A message without quotes comes as many arguments.
-        words if words.iter().any(|word| word.contains("memory") || word.contains("allocate")) => {
-            Ok(vec![LogSource::unnamed(read(&mut words.join(" ").as_bytes(), |_| Ok(true))?)])
+        words
+            if words
+                .iter()
+                .any(|word| word.contains("memory") || word.contains("allocate")) =>
+        {
+            Ok(vec![LogSource::unnamed(read(
+                &mut words.join(" ").as_bytes(),
+                |_| Ok(true),
+            )?)])
         }
         files => {
-            let missing = files.iter().find(|arg| !is_file(arg)).map_or("", String::as_str);
-            bail!("{} is neither a file nor an out-of-memory message", Text::new(missing))
+            let missing = files
+                .iter()
+                .find(|arg| !is_file(arg))
+                .map_or("", String::as_str);
+            bail!(
+                "{} is neither a file nor an out-of-memory message",
+                Text::new(missing)
+            )
         }
     }
 }
@@ -254,19 +307,32 @@ fn sources(args: &[String], passes_on: bool) -> anyhow::Result<Vec<LogSource>> {
 fn read_file(path: &str, has_others: bool) -> anyhow::Result<LogSource> {
     let name = Text::new(path);
     let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-    let modified = file.metadata().ok().and_then(|metadata| metadata.modified().ok());
+    let modified = file
+        .metadata()
+        .ok()
+        .and_then(|metadata| metadata.modified().ok());
     let modified = modified.and_then(|modified| modified.duration_since(UNIX_EPOCH).ok());
     let written = modified.and_then(|modified| u64::try_from(modified.as_millis()).ok());
     let source = read_compressed(file).with_context(|| format!("cannot read {name}"))?;
     if let Some(reason) = &source.unread {
-        output::print_error(&Text::new(format!("only the beginning of {name} could be read: {reason}")));
+        output::print_error(&Text::new(format!(
+            "only the beginning of {name} could be read: {reason}"
+        )));
     }
-    Ok(LogSource { name: has_others.then_some(name), written, ..source })
+    Ok(LogSource {
+        name: has_others.then_some(name),
+        written,
+        ..source
+    })
 }
 
-/// Reads a log, which may be compressed. The beginning of a compressed log is read even if its rest cannot be.
+/// Reads a log, which may be compressed. The beginning of a compressed log is read even if its rest
+/// cannot be.
 fn read_compressed(input: impl Read + 'static) -> io::Result<LogSource> {
-    let OpenLog { mut text, is_compressed } = compressed_log::open(input, "explain")?;
+    let OpenLog {
+        mut text,
+        is_compressed,
+    } = compressed_log::open(input, "explain")?;
     let mut scanner = LogScanner::default();
     let result = scan(&mut *text, &mut scanner, |_| Ok(true));
     let log = scanner.finish();
@@ -277,10 +343,14 @@ fn read_compressed(input: impl Read + 'static) -> io::Result<LogSource> {
         })),
         result => result.map(|()| None)?,
     };
-    Ok(LogSource { unread, ..LogSource::unnamed(log) })
+    Ok(LogSource {
+        unread,
+        ..LogSource::unnamed(log)
+    })
 }
 
-/// Reads the standard input to its end. With `passes_on`, each byte goes to the standard output at once.
+/// Reads the standard input to its end. With `passes_on`, each byte goes to the standard output at
+/// once.
 fn read_stdin(passes_on: bool) -> anyhow::Result<LogSource> {
     let input = io::stdin();
     if !passes_on {
@@ -289,28 +359,39 @@ fn read_stdin(passes_on: bool) -> anyhow::Result<LogSource> {
         }
         return read_compressed(input.lock()).context("cannot read the standard input");
     }
-    // Ctrl-C ends the program that writes the log. The last lines of that program are still passed on.
+    // Ctrl-C ends the program that writes the log. The last lines of that program are still passed
+    // on.
     ignore_interrupt().context("cannot catch an interrupt")?;
-    let log = read(&mut input.lock(), |bytes| match terminal::write_unbuffered(bytes) {
-        Ok(()) => Ok(true),
-        // The reader has closed the pipe. Once the input is closed too, the program that writes the log gets an error.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error),
-    });
-    log.map(LogSource::unnamed).context("cannot pass the standard input on")
+    let log = read(
+        &mut input.lock(),
+        |bytes| match terminal::write_unbuffered(bytes) {
+            Ok(()) => Ok(true),
+            // The reader has closed the pipe. Once the input is closed too, the program that writes
+            // the log gets an error.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(error),
+        },
+    );
+    log.map(LogSource::unnamed)
+        .context("cannot pass the standard input on")
 }
 
 /// Makes this process ignore SIGINT, which still ends the other processes of the pipe.
 fn ignore_interrupt() -> io::Result<()> {
     descriptors::check()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
     let _inside = runtime.enter();
     // tokio's handler stays installed after the stream is dropped.
     signal(SignalKind::interrupt()).map(drop)
 }
 
 /// Scans `input` for messages until its end, or until `pass_on` returns `false`.
-fn read(input: &mut dyn Read, pass_on: impl FnMut(&[u8]) -> io::Result<bool>) -> io::Result<ScannedLog> {
+fn read(
+    input: &mut dyn Read,
+    pass_on: impl FnMut(&[u8]) -> io::Result<bool>,
+) -> io::Result<ScannedLog> {
     let mut scanner = LogScanner::default();
     scan(input, &mut scanner, pass_on)?;
     Ok(scanner.finish())
@@ -342,16 +423,27 @@ fn scan(
 /// Compiles a pattern for the bytes of a log, which may not be UTF-8.
 #[expect(clippy::expect_used, reason = "a test compiles every pattern")]
 fn log_pattern(pattern: &str) -> Regex {
-    RegexBuilder::new(pattern).unicode(false).build().expect("the pattern is valid")
+    RegexBuilder::new(pattern)
+        .unicode(false)
+        .build()
+        .expect("the pattern is valid")
 }
 
-/// Compiles a search for texts in the bytes of a log. An alternation in a [`Regex`] of more than 250 texts takes 20 times as long.
+/// Compiles a search for texts in the bytes of a log. An alternation in a [`Regex`] of more than
+/// 250 texts takes 20 times as long.
 #[expect(clippy::expect_used, reason = "a test compiles every search")]
-fn literal_search(texts: impl IntoIterator<Item = &'static str>, kind: AhoCorasickKind) -> AhoCorasick {
-    AhoCorasick::builder().kind(Some(kind)).build(texts).expect("the texts are few")
+fn literal_search(
+    texts: impl IntoIterator<Item = &'static str>,
+    kind: AhoCorasickKind,
+) -> AhoCorasick {
+    AhoCorasick::builder()
+        .kind(Some(kind))
+        .build(texts)
+        .expect("the texts are few")
 }
 
-/// Formats an amount as PyTorch does, with two decimals, so that it can be compared with the message.
+/// Formats an amount as PyTorch does, with two decimals, so that it can be compared with the
+/// message.
 fn exact(bytes: Bytes) -> String {
     #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
     let in_unit = |unit: u64, name: &str| format!("{:.2} {name}", bytes.0 as f64 / unit as f64);

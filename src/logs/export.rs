@@ -1,4 +1,5 @@
-//! `gputop export`: the samples of a recording as CSV or Parquet, one row for each GPU or GPU process of each pass.
+//! `gputop export`: the samples of a recording as CSV or Parquet, one row for each GPU or GPU
+//! process of each pass.
 
 mod parquet;
 mod table;
@@ -45,14 +46,20 @@ pub(crate) fn run(options: &ExportOptions) -> anyhow::Result<ExitCode> {
     ensure!(
         options.format == ExportFormat::Csv || !is_for_terminal,
         "Parquet is not for a terminal: add -o {}.parquet",
-        if options.subject == ExportSubject::Gpus { "gpus" } else { "processes" }
+        if options.subject == ExportSubject::Gpus {
+            "gpus"
+        } else {
+            "processes"
+        }
     );
-    let name = options
-        .output
-        .as_ref()
-        .map_or_else(|| Text::from("the standard output"), |path| Text::new(path.as_os_str().as_encoded_bytes()));
+    let name = options.output.as_ref().map_or_else(
+        || Text::from("the standard output"),
+        |path| Text::new(path.as_os_str().as_encoded_bytes()),
+    );
     let out: Box<dyn Write> = match &options.output {
-        Some(path) => Box::new(File::create(path).with_context(|| format!("cannot create {name}"))?),
+        Some(path) => {
+            Box::new(File::create(path).with_context(|| format!("cannot create {name}"))?)
+        }
         None => Box::new(io::stdout().lock()),
     };
     let written = write(options, out, &name);
@@ -68,7 +75,9 @@ fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::R
     let columns = options.subject.columns();
     let mut writer = match options.format {
         ExportFormat::Csv => TableWriter::csv(out, columns),
-        ExportFormat::Parquet => ParquetWriter::new(BufWriter::new(out), columns).map(TableWriter::Parquet),
+        ExportFormat::Parquet => {
+            ParquetWriter::new(BufWriter::new(out), columns).map(TableWriter::Parquet)
+        }
     }
     .with_context(|| format!("cannot write {name}"))?;
     let mut hosts: BTreeMap<HostKey, (Snapshot, Text)> = BTreeMap::new();
@@ -78,13 +87,18 @@ fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::R
                 let mut snapshot = *snapshot;
                 // Lookups search a sorted list.
                 snapshot.processes.sort_by_key(|process| process.id);
-                let host = recorded.host_name.unwrap_or_else(|| snapshot.host.facts.name.clone());
+                let host = recorded
+                    .host_name
+                    .unwrap_or_else(|| snapshot.host.facts.name.clone());
                 hosts.insert(recorded.host, (snapshot, host));
                 hosts.get(&recorded.host)
             }
             Line::Tick(change) => {
-                // A tick that does not follow the line before is left out: the next full line has everything.
-                let Some((snapshot, _)) = hosts.get_mut(&recorded.host) else { return Ok(()) };
+                // A tick that does not follow the line before is left out: the next full line has
+                // everything.
+                let Some((snapshot, _)) = hosts.get_mut(&recorded.host) else {
+                    return Ok(());
+                };
                 if snapshot.apply(*change).is_err() {
                     return Ok(());
                 }
@@ -92,13 +106,19 @@ fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::R
             }
             Line::Reply(_) | Line::Checkpoint(_) => None,
         };
-        let Some((snapshot, host)) = snapshot else { return Ok(()) };
+        let Some((snapshot, host)) = snapshot else {
+            return Ok(());
+        };
         options
             .subject
-            .rows(snapshot, host, |row| writer.row(row, snapshot.host.facts.utc_offset.unwrap_or(0)))
+            .rows(snapshot, host, |row| {
+                writer.row(row, snapshot.host.facts.utc_offset.unwrap_or(0))
+            })
             .with_context(|| format!("cannot write {name}"))
     })?;
-    writer.finish().with_context(|| format!("cannot write {name}"))?;
+    writer
+        .finish()
+        .with_context(|| format!("cannot write {name}"))?;
     for problem in problems {
         output::print_error(&Text::new(format!("the recording: {problem}")));
     }
@@ -123,13 +143,18 @@ impl TableWriter {
         match self {
             Self::Parquet(writer) => writer.row(row),
             Self::Csv(writer, columns) => {
-                let cells = row.into_iter().zip(*columns).map(|(cell, column)| match (cell, column.kind) {
-                    (ExportCell::Empty, _) => String::new(),
-                    (ExportCell::Integer(ms), ColumnKind::Time) => local_time(ms.unsigned_abs(), utc_offset),
-                    (ExportCell::Integer(number), _) => number.to_string(),
-                    (ExportCell::Float(number), _) => number.to_string(),
-                    (ExportCell::Text(text), _) => without_formula(&text).into_owned(),
-                });
+                let cells =
+                    row.into_iter()
+                        .zip(*columns)
+                        .map(|(cell, column)| match (cell, column.kind) {
+                            (ExportCell::Empty, _) => String::new(),
+                            (ExportCell::Integer(ms), ColumnKind::Time) => {
+                                local_time(ms.unsigned_abs(), utc_offset)
+                            }
+                            (ExportCell::Integer(number), _) => number.to_string(),
+                            (ExportCell::Float(number), _) => number.to_string(),
+                            (ExportCell::Text(text), _) => without_formula(&text).into_owned(),
+                        });
                 Ok(writer.write_record(cells)?)
             }
         }
@@ -163,9 +188,25 @@ mod tests {
         writer.finish().unwrap();
         let mut reader = csv::Reader::from_path(path.path()).unwrap();
         let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
-        let place = |name: &str| columns.iter().position(|column| column.name == name).unwrap();
+        let place = |name: &str| {
+            columns
+                .iter()
+                .position(|column| column.name == name)
+                .unwrap()
+        };
         let commands: Vec<&str> = rows.iter().map(|row| &row[place("command")]).collect();
-        assert_eq!(commands, ["'=1+1", "'+1", "'-m train", "'@sum", "'\tx", "'\rx", "python =1"]);
+        assert_eq!(
+            commands,
+            [
+                "'=1+1",
+                "'+1",
+                "'-m train",
+                "'@sum",
+                "'\tx",
+                "'\rx",
+                "python =1"
+            ]
+        );
         assert!(rows.iter().all(|row| &row[place("pid")] == "-7"));
     }
 }

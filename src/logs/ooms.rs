@@ -1,6 +1,8 @@
-//! `gputop ooms`: lists the out-of-memory reports that the probe left, and `gputop explain --last` describes the latest.
+//! `gputop ooms`: lists the out-of-memory reports that the probe left, and `gputop explain --last`
+//! describes the latest.
 //!
-//! The probe writes each report when a program runs out of memory, into a folder of the user, without an agent.
+//! The probe writes each report when a program runs out of memory, into a folder of the user,
+//! without an agent.
 
 use std::fs;
 use std::io;
@@ -20,7 +22,9 @@ use crate::files::folders::state_file;
 use crate::output::labels::tensors;
 use crate::output::table::{self, Heading};
 use crate::output::{self, Exit, StyledText, TextStyle};
-use crate::protocol::snapshot::{AllocationLines, ProbeDevice, TensorGroup, TensorLeak, TrainingSteps};
+use crate::protocol::snapshot::{
+    AllocationLines, ProbeDevice, TensorGroup, TensorLeak, TrainingSteps,
+};
 
 /// The most reports that are read, and the most bytes of one: the probe keeps 50 of a quarter MiB.
 const MOST_REPORTS: usize = 200;
@@ -91,13 +95,24 @@ pub(crate) struct OomSummary {
 
 /// Returns the reports of this user on this host, the earliest first.
 pub(crate) fn summaries() -> Vec<OomSummary> {
-    read(folder().as_deref()).into_iter().rev().map(|(_, report)| summary(&report)).collect()
+    read(folder().as_deref())
+        .into_iter()
+        .rev()
+        .map(|(_, report)| summary(&report))
+        .collect()
 }
 
 fn summary(report: &OomReport) -> OomSummary {
-    let devices = report.devices.iter().filter(|device| device.device == report.device);
-    let parts = devices.flat_map(|device| &device.categories).filter(|(_, bytes)| **bytes > Bytes(0));
-    let mut parts: Vec<(String, Bytes)> = parts.map(|(category, bytes)| (category.to_string(), *bytes)).collect();
+    let devices = report
+        .devices
+        .iter()
+        .filter(|device| device.device == report.device);
+    let parts = devices
+        .flat_map(|device| &device.categories)
+        .filter(|(_, bytes)| **bytes > Bytes(0));
+    let mut parts: Vec<(String, Bytes)> = parts
+        .map(|(category, bytes)| (category.to_string(), *bytes))
+        .collect();
     parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     OomSummary {
         unix_ms: unix_ms(report),
@@ -116,16 +131,24 @@ fn summary(report: &OomReport) -> OomSummary {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates"
+)]
 fn unix_ms(report: &OomReport) -> u64 {
     (report.time * 1000.0) as u64
 }
 
-/// Prints one line for each report, the latest first. Fails if the standard output cannot be written.
+/// Prints one line for each report, the latest first. Fails if the standard output cannot be
+/// written.
 pub fn run(options: &OomsOptions) -> anyhow::Result<ExitCode> {
     let reports = read(folder().as_deref());
     if options.json {
-        let all: Vec<Value> = reports.iter().map(|(path, report)| to_json(path, report)).collect();
+        let all: Vec<Value> = reports
+            .iter()
+            .map(|(path, report)| to_json(path, report))
+            .collect();
         output::print_json(&Value::from(all))?;
         return Ok(Exit::Success.into());
     }
@@ -140,15 +163,30 @@ pub fn run(options: &OomsOptions) -> anyhow::Result<ExitCode> {
             report.program.to_string(),
             format!("cuda:{}", report.device),
             report.requested.to_string(),
-            report.free.map_or_else(|| "-".to_owned(), |free| free.to_string()),
-            report.steps.as_ref().map_or_else(|| "-".to_owned(), |steps| steps.count.to_string()),
+            report
+                .free
+                .map_or_else(|| "-".to_owned(), |free| free.to_string()),
+            report
+                .steps
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |steps| steps.count.to_string()),
             line(report).map_or_else(|| "-".to_owned(), Text::to_string),
-            report.why.as_ref().map_or_else(|| "-".to_owned(), |why| why.sentence.to_string()),
+            report
+                .why
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |why| why.sentence.to_string()),
         ]
     });
     table::rows(&mut text, terminal::width(), &COLUMNS, cells);
     text.push_str("gputop explain --last describes the latest\n");
-    output::print(if options.ascii { table::ascii(&text) } else { text }.as_bytes())?;
+    output::print(
+        if options.ascii {
+            table::ascii(&text)
+        } else {
+            text
+        }
+        .as_bytes(),
+    )?;
     Ok(Exit::Success.into())
 }
 
@@ -166,7 +204,9 @@ const COLUMNS: [Heading; 9] = [
 
 /// Describes the latest report. Fails if the standard output cannot be written.
 pub(crate) fn explain_last(options: &OomsOptions) -> anyhow::Result<ExitCode> {
-    let Some((path, report)) = read(folder().as_deref()).into_iter().next() else { return Ok(none()) };
+    let Some((path, report)) = read(folder().as_deref()).into_iter().next() else {
+        return Ok(none());
+    };
     if options.json {
         output::print_json(&to_json(&path, &report))?;
     } else {
@@ -177,7 +217,8 @@ pub(crate) fn explain_last(options: &OomsOptions) -> anyhow::Result<ExitCode> {
 
 fn none() -> ExitCode {
     let place = folder().map_or_else(String::new, |folder| format!(" in {}", folder.display()));
-    let words = format!("no program of `gputop run` has run out of GPU memory: there is no report{place}");
+    let words =
+        format!("no program of `gputop run` has run out of GPU memory: there is no report{place}");
     output::print_error(&Text::new(words));
     Exit::Nothing.into()
 }
@@ -190,7 +231,10 @@ fn to_json(path: &Path, report: &OomReport) -> Value {
 fn describe(path: &Path, report: &OomReport, style: TextStyle) -> String {
     const INDENT: usize = 2;
     let mut text = StyledText::new(style);
-    let step = report.steps.as_ref().map_or_else(String::new, |steps| format!(" in step {}", steps.count));
+    let step = report
+        .steps
+        .as_ref()
+        .map_or_else(String::new, |steps| format!(" in step {}", steps.count));
     text.heading(&format!(
         "{} UTC: {} (PID {}) ran out of memory on cuda:{}{step}",
         time(report),
@@ -198,9 +242,17 @@ fn describe(path: &Path, report: &OomReport, style: TextStyle) -> String {
         report.pid,
         report.device
     ));
-    let amount = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string());
+    let amount = |bytes: Option<Bytes>| {
+        bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string())
+    };
     let (free, total) = (amount(report.free), amount(report.total));
-    text.paragraph(0, format_args!("It asked for {}; {free} of {total} were free.", report.requested));
+    text.paragraph(
+        0,
+        format_args!(
+            "It asked for {}; {free} of {total} were free.",
+            report.requested
+        ),
+    );
     if let Some(line) = line(report) {
         text.paragraph(INDENT, format_args!("allocated at {line}"));
     }
@@ -208,31 +260,73 @@ fn describe(path: &Path, report: &OomReport, style: TextStyle) -> String {
         text.line("");
         text.heading("Why");
         text.paragraph(0, &why.sentence);
-        why.advice.iter().for_each(|advice| text.paragraph(INDENT, format_args!("try: {advice}")));
+        why.advice
+            .iter()
+            .for_each(|advice| text.paragraph(INDENT, format_args!("try: {advice}")));
     }
     for leak in &report.leaks {
         text.paragraph(INDENT, format_args!("leak: {}", tensors::leak(leak)));
-        leak.held_by.iter().for_each(|holder| text.paragraph(INDENT, format_args!("  held by {holder}")));
+        leak.held_by
+            .iter()
+            .for_each(|holder| text.paragraph(INDENT, format_args!("  held by {holder}")));
     }
     let mut out = text.finish();
     let mut rows = String::new();
-    for device in report.devices.iter().filter(|device| device.device == report.device) {
-        let whole = device.reserved.unwrap_or_else(|| device.categories.values().copied().sum());
-        let parts = device.categories.iter().filter(|(_, bytes)| **bytes > Bytes(0));
-        let cells =
-            parts.map(|(category, bytes)| [category.to_string(), bytes.to_string(), tensors::share(*bytes, whole)]);
-        table::rows(&mut rows, None, &[("MEMORY OF PYTORCH", false), ("", true), ("", true)], cells);
+    for device in report
+        .devices
+        .iter()
+        .filter(|device| device.device == report.device)
+    {
+        let whole = device
+            .reserved
+            .unwrap_or_else(|| device.categories.values().copied().sum());
+        let parts = device
+            .categories
+            .iter()
+            .filter(|(_, bytes)| **bytes > Bytes(0));
+        let cells = parts.map(|(category, bytes)| {
+            [
+                category.to_string(),
+                bytes.to_string(),
+                tensors::share(*bytes, whole),
+            ]
+        });
+        table::rows(
+            &mut rows,
+            None,
+            &[("MEMORY OF PYTORCH", false), ("", true), ("", true)],
+            cells,
+        );
     }
     let groups = report.groups.iter().take(10);
-    let cells = groups.map(|group| [tensors::tensors(group), group.bytes.to_string(), tensors::category(group)]);
+    let cells = groups.map(|group| {
+        [
+            tensors::tensors(group),
+            group.bytes.to_string(),
+            tensors::category(group),
+        ]
+    });
     rows.push('\n');
-    table::rows(&mut rows, None, &[("LARGEST TENSORS", false), ("", true), ("", false)], cells);
+    table::rows(
+        &mut rows,
+        None,
+        &[("LARGEST TENSORS", false), ("", true), ("", false)],
+        cells,
+    );
     rows.push('\n');
     let frames = report.stack.iter().take(12);
     let frames = frames.map(|(file, line, function)| format!("  {file}:{line} in {function}\n"));
-    rows.push_str(&std::iter::once("STACK, innermost first\n".to_owned()).chain(frames).collect::<String>());
+    rows.push_str(
+        &std::iter::once("STACK, innermost first\n".to_owned())
+            .chain(frames)
+            .collect::<String>(),
+    );
     out.push('\n');
-    out.push_str(&if style.ascii { table::ascii(&rows) } else { rows });
+    out.push_str(&if style.ascii {
+        table::ascii(&rows)
+    } else {
+        rows
+    });
     if let Some(snapshot) = snapshot(path, report) {
         out.push_str("\nsnapshot for https://docs.pytorch.org/memory_viz: ");
         out.push_str(&snapshot.display().to_string());
@@ -257,7 +351,9 @@ fn time(report: &OomReport) -> String {
 fn snapshot(path: &Path, report: &OomReport) -> Option<PathBuf> {
     let name = report.snapshot.as_ref()?.as_str();
     let is_plain = !name.contains('/') && !name.starts_with('.');
-    is_plain.then(|| path.with_file_name(name)).filter(|snapshot| snapshot.exists())
+    is_plain
+        .then(|| path.with_file_name(name))
+        .filter(|snapshot| snapshot.exists())
 }
 
 fn folder() -> Option<PathBuf> {
@@ -266,19 +362,32 @@ fn folder() -> Option<PathBuf> {
 
 /// Reads the reports in a folder, the latest first. A file that is no report is left out.
 fn read(folder: Option<&Path>) -> Vec<(PathBuf, OomReport)> {
-    let Some(entries) = folder.and_then(|folder| fs::read_dir(folder).ok()) else { return Vec::new() };
-    let is_report = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
-    let mut paths: Vec<PathBuf> =
-        entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).filter(is_report).collect();
+    let Some(entries) = folder.and_then(|folder| fs::read_dir(folder).ok()) else {
+        return Vec::new();
+    };
+    let is_report = |path: &PathBuf| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(is_report)
+        .collect();
     // The names begin with the time.
     paths.sort_unstable_by(|a, b| b.cmp(a));
     paths.truncate(MOST_REPORTS);
-    paths.into_iter().filter_map(|path| read_report(&path).ok().map(|report| (path, report))).collect()
+    paths
+        .into_iter()
+        .filter_map(|path| read_report(&path).ok().map(|report| (path, report)))
+        .collect()
 }
 
 fn read_report(path: &Path) -> io::Result<OomReport> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes)?;
     Ok(serde_json::from_slice(&bytes)?)

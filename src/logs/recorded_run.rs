@@ -1,8 +1,8 @@
-//! A recording folded into the figures of a page: for each GPU and process its curves in a bounded number of points, and what
-//! was found: events, leaks, suspects, and times when memory ran out.
+//! A recording folded into the figures of a page: for each GPU and process its curves in a bounded
+//! number of points, and what was found: events, leaks, suspects, and times when memory ran out.
 //!
-//! All lines go through the model of the live view, so the findings are those that the screen had. The memory does not grow
-//! with the length of the recording.
+//! All lines go through the model of the live view, so the findings are those that the screen had.
+//! The memory does not grow with the length of the recording.
 
 mod decimated;
 mod findings;
@@ -33,7 +33,8 @@ pub(crate) struct RecordedRun {
     pub(crate) problems: Vec<String>,
 }
 
-/// A process of a recording. A recording may go on after a reboot, which starts the identities of processes anew.
+/// A process of a recording. A recording may go on after a reboot, which starts the identities of
+/// processes anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProcessKey {
     /// Counts the boots of the host in the recording from 0.
@@ -48,7 +49,8 @@ pub(crate) enum RunSubject {
     Process(ProcessKey),
 }
 
-/// A host in a recording. Times are milliseconds since 1970 (UTC), by the clock of the host when the recording or the boot began.
+/// A host in a recording. Times are milliseconds since 1970 (UTC), by the clock of the host when
+/// the recording or the boot began.
 #[derive(Debug)]
 pub(crate) struct HostRun {
     pub(crate) name: Text,
@@ -113,7 +115,10 @@ pub(crate) struct LoadRange {
 
 impl LoadRange {
     fn new() -> Self {
-        Self { curve: Decimated::new(GPU_BUCKETS), all: None }
+        Self {
+            curve: Decimated::new(GPU_BUCKETS),
+            all: None,
+        }
     }
 
     fn add(&mut self, at: u64, value: Option<f32>) {
@@ -127,7 +132,8 @@ impl LoadRange {
     }
 }
 
-/// The most buckets of a curve of a GPU. A page is at most that many pixels wide, and each bucket has two points.
+/// The most buckets of a curve of a GPU. A page is at most that many pixels wide, and each bucket
+/// has two points.
 const GPU_BUCKETS: usize = 480;
 
 impl RecordedRun {
@@ -136,21 +142,29 @@ impl RecordedRun {
         self.hosts.retain(|host| host.process_by_pid(pid).is_some());
         self.hosts.truncate(1);
         for host in &mut self.hosts {
-            let Some(key) = host.process_by_pid(pid) else { continue };
+            let Some(key) = host.process_by_pid(pid) else {
+                continue;
+            };
             host.processes.retain(|other, _| *other == key);
-            let gpus = host.processes.get(&key).map(|process| process.gpus.clone()).unwrap_or_default();
+            let gpus = host
+                .processes
+                .get(&key)
+                .map(|process| process.gpus.clone())
+                .unwrap_or_default();
             host.gpus.retain(|gpu| gpus.contains(&gpu.uuid));
             host.forget_findings();
         }
         !self.hosts.is_empty()
     }
 
-    /// Keeps one GPU, its processes and their findings. Returns whether there is a GPU with this label.
+    /// Keeps one GPU, its processes and their findings. Returns whether there is a GPU with this
+    /// label.
     pub(crate) fn keep_gpu(&mut self, label: &str) -> bool {
         for host in &mut self.hosts {
             host.gpus.retain(|gpu| gpu.label == label);
             let gpus: Vec<GpuUuid> = host.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
-            host.processes.retain(|_, process| process.gpus.iter().any(|gpu| gpus.contains(gpu)));
+            host.processes
+                .retain(|_, process| process.gpus.iter().any(|gpu| gpus.contains(gpu)));
             host.forget_findings();
         }
         self.hosts.retain(|host| !host.gpus.is_empty());
@@ -168,7 +182,8 @@ impl HostRun {
         };
         self.events.retain(|event| is_kept(&event.subject));
         self.leaks.retain(|leak| is_kept(&leak.subject));
-        self.suspects.retain(|suspect| processes.contains_key(&suspect.process));
+        self.suspects
+            .retain(|suspect| processes.contains_key(&suspect.process));
     }
 
     /// Returns the GPU with this UUID.
@@ -178,30 +193,45 @@ impl HostRun {
 
     /// Returns the GPU with the highest memory.
     pub(crate) fn fullest_gpu(&self) -> Option<&GpuRun> {
-        self.gpus.iter().max_by_key(|gpu| gpu.memory.peak.map(|(_, peak)| peak))
+        self.gpus
+            .iter()
+            .max_by_key(|gpu| gpu.memory.peak.map(|(_, peak)| peak))
     }
 
     /// Returns the processes with the highest memory first.
     pub(crate) fn largest_processes(&self) -> Vec<(ProcessKey, &ProcessRun)> {
-        let mut processes: Vec<_> = self.processes.iter().map(|(key, process)| (*key, process)).collect();
-        processes.sort_by_key(|(key, process)| (std::cmp::Reverse(process.memory.peak.map(|(_, peak)| peak)), *key));
+        let mut processes: Vec<_> = self
+            .processes
+            .iter()
+            .map(|(key, process)| (*key, process))
+            .collect();
+        processes.sort_by_key(|(key, process)| {
+            (
+                std::cmp::Reverse(process.memory.peak.map(|(_, peak)| peak)),
+                *key,
+            )
+        });
         processes
     }
 
-    /// Returns the process with this PID; if several had it, the one at the end of the recording, else the largest.
+    /// Returns the process with this PID; if several had it, the one at the end of the recording,
+    /// else the largest.
     pub(crate) fn process_by_pid(&self, pid: u32) -> Option<ProcessKey> {
         let mut processes = self.largest_processes();
         processes.retain(|(key, _)| key.id.pid == pid);
-        let last = processes.iter().find(|(_, process)| process.is_there).or(processes.first());
+        let last = processes
+            .iter()
+            .find(|(_, process)| process.is_there)
+            .or(processes.first());
         last.map(|(key, _)| *key)
     }
 
     /// Returns `train.py (PID 4711)`, or `GPU 0`.
     pub(crate) fn subject_name(&self, subject: &RunSubject) -> String {
         match subject {
-            RunSubject::Gpu(uuid) => {
-                self.gpu(uuid).map_or_else(|| "a GPU".to_owned(), |gpu| format!("GPU {}", gpu.label))
-            }
+            RunSubject::Gpu(uuid) => self
+                .gpu(uuid)
+                .map_or_else(|| "a GPU".to_owned(), |gpu| format!("GPU {}", gpu.label)),
             RunSubject::Process(key) => match self.processes.get(key) {
                 Some(process) => process.name_with_pid(*key),
                 None => format!("PID {}", key.id.pid),

@@ -1,5 +1,5 @@
-//! Writes lines of hosts to a recording. A model of each host is kept for the beginnings of frames: full lines, and checkpoints
-//! with which a replay can begin there.
+//! Writes lines of hosts to a recording. A model of each host is kept for the beginnings of frames:
+//! full lines, and checkpoints with which a replay can begin there.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,8 @@ pub(crate) struct RecordingOutput {
     tags: BTreeMap<HostKey, HostTag>,
 }
 
-/// Returns the time of a line in milliseconds since 1970; `None` for a line that does not change the snapshot.
+/// Returns the time of a line in milliseconds since 1970; `None` for a line that does not change
+/// the snapshot.
 pub(crate) fn line_ms(line: &Line) -> Option<u64> {
     match line {
         Line::Full(snapshot) => Some(snapshot.unix_ms),
@@ -29,7 +30,11 @@ pub(crate) fn line_ms(line: &Line) -> Option<u64> {
 
 impl RecordingOutput {
     pub(crate) fn new(fleet: Fleet, writer: RecordingWriter) -> Self {
-        Self { fleet, writer, tags: BTreeMap::new() }
+        Self {
+            fleet,
+            writer,
+            tags: BTreeMap::new(),
+        }
     }
 
     /// Lets the lines of a host that are made here have this tag.
@@ -46,34 +51,50 @@ impl RecordingOutput {
         unix_ms
     }
 
-    /// Records a line, given raw with its tag and line end, and parsed. Returns whether it fits to the lines before.
+    /// Records a line, given raw with its tag and line end, and parsed. Returns whether it fits to
+    /// the lines before.
     pub(crate) fn record(&mut self, host: HostKey, raw: Vec<u8>, line: Line, now: Instant) -> bool {
         let is_full = matches!(line, Line::Full(_));
         let unix_ms = line_ms(&line);
         let fits = self.fleet.apply(host, line).is_ok();
-        let start = unix_ms.and_then(|unix_ms| Some((self.writer.next_frame(host, unix_ms, is_full, now)?, unix_ms)));
+        let start = unix_ms.and_then(|unix_ms| {
+            Some((
+                self.writer.next_frame(host, unix_ms, is_full, now)?,
+                unix_ms,
+            ))
+        });
         let Some((start, unix_ms)) = start else {
             self.writer.add(&raw, now);
             return fits;
         };
         let own = if is_full { Some((host, raw)) } else { None };
         let lines = self.first_lines(own, start);
-        self.writer.begin_frame(start, &lines, BTreeMap::from([(host, unix_ms)]), now);
+        self.writer
+            .begin_frame(start, &lines, BTreeMap::from([(host, unix_ms)]), now);
         fits
     }
 
     /// Begins the recording with the state of all hosts; without hosts, their first lines begin it.
     pub(crate) fn begin(&mut self, now: Instant) {
-        let times = self.fleet.hosts().filter_map(|(host, model)| Some((host, model.latest()?.unix_ms)));
+        let times = self
+            .fleet
+            .hosts()
+            .filter_map(|(host, model)| Some((host, model.latest()?.unix_ms)));
         let times: BTreeMap<HostKey, u64> = times.collect();
-        let Some((host, unix_ms)) = times.iter().next().map(|(host, unix_ms)| (*host, *unix_ms)) else { return };
-        let Some(start) = self.writer.next_frame(host, unix_ms, true, now) else { return };
+        let Some((host, unix_ms)) = times.iter().next().map(|(host, unix_ms)| (*host, *unix_ms))
+        else {
+            return;
+        };
+        let Some(start) = self.writer.next_frame(host, unix_ms, true, now) else {
+            return;
+        };
         let lines = self.first_lines(None, start);
         self.writer.begin_frame(start, &lines, times, now);
     }
 
-    /// Returns the lines that a frame begins with. `own` is the line that a host has written itself. It comes first: a search for a
-    /// time reads the first line of a frame, and the latest line of another host may be old.
+    /// Returns the lines that a frame begins with. `own` is the line that a host has written
+    /// itself. It comes first: a search for a time reads the first line of a frame, and the latest
+    /// line of another host may be old.
     fn first_lines(&self, own: Option<(HostKey, Vec<u8>)>, start: FrameStart) -> Vec<u8> {
         let (own_host, mut lines) = own.map_or((None, Vec::new()), |(host, raw)| (Some(host), raw));
         for (key, model) in self.fleet.hosts() {

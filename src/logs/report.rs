@@ -1,4 +1,5 @@
-//! `gputop report`: a recording as one page, as Markdown for an issue, or as the plot of one GPU or process.
+//! `gputop report`: a recording as one page, as Markdown for an issue, or as the plot of one GPU or
+//! process.
 
 mod black_boxes;
 mod html;
@@ -54,7 +55,8 @@ pub(crate) struct RunReportOptions {
 /// The plots of a host.
 #[derive(Debug)]
 struct HostPlots {
-    /// The plot below the summary, which shows the worst finding, or the GPU with the highest memory.
+    /// The plot below the summary, which shows the worst finding, or the GPU with the highest
+    /// memory.
     lead: Option<Plot>,
     gpus: Vec<Plot>,
     processes: Vec<Plot>,
@@ -89,13 +91,21 @@ pub(crate) fn check(options: &RunReportOptions) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// When the run does not have what the report is on, the recording to compare with cannot be read, or the output cannot be written.
+/// When the run does not have what the report is on, the recording to compare with cannot be read,
+/// or the output cannot be written.
 pub(crate) fn write(mut run: RecordedRun, options: &RunReportOptions) -> anyhow::Result<ExitCode> {
     if let Some(pid) = options.pid {
-        ensure!(run.keep_process(pid), "the recording has no process {pid} with GPU memory");
+        ensure!(
+            run.keep_process(pid),
+            "the recording has no process {pid} with GPU memory"
+        );
     }
     if let Some(label) = &options.gpu {
-        ensure!(run.keep_gpu(label), "the recording has no GPU {}", Text::new(label));
+        ensure!(
+            run.keep_gpu(label),
+            "the recording has no GPU {}",
+            Text::new(label)
+        );
     }
     let mut content = content(&run);
     if let Some((range, name)) = &options.against {
@@ -122,40 +132,76 @@ fn content(run: &RecordedRun) -> PageContent<'_> {
     let plotted: Vec<Vec<ProcessKey>> = run.hosts.iter().map(plotted_processes).collect();
     let gpus = run.hosts.iter().map(|host| host.gpus.len()).sum();
     let resolution = PlotResolution::of(gpus, plotted.iter().map(Vec::len).sum());
-    let hosts = run.hosts.iter().zip(plotted).enumerate().map(|(number, (host, processes))| {
-        let gpus = host.gpus.iter().enumerate();
-        let gpus = gpus.filter_map(|(gpu, one)| plots::of_gpu(host, one, format!("h{number}g{gpu}"), resolution));
-        let processes = processes.into_iter().enumerate();
-        let processes = processes
-            .filter_map(|(process, key)| plots::of_process(host, key, format!("h{number}p{process}"), resolution));
-        let lead = plots::leading(host, format!("h{number}lead"), resolution);
-        (host, HostPlots { lead, gpus: gpus.collect(), processes: processes.collect(), ooms: black_boxes::table(host) })
-    });
-    PageContent { summary: Summary::of(run), comparison: None, hosts: hosts.collect() }
+    let hosts = run
+        .hosts
+        .iter()
+        .zip(plotted)
+        .enumerate()
+        .map(|(number, (host, processes))| {
+            let gpus = host.gpus.iter().enumerate();
+            let gpus = gpus.filter_map(|(gpu, one)| {
+                plots::of_gpu(host, one, format!("h{number}g{gpu}"), resolution)
+            });
+            let processes = processes.into_iter().enumerate();
+            let processes = processes.filter_map(|(process, key)| {
+                plots::of_process(host, key, format!("h{number}p{process}"), resolution)
+            });
+            let lead = plots::leading(host, format!("h{number}lead"), resolution);
+            (
+                host,
+                HostPlots {
+                    lead,
+                    gpus: gpus.collect(),
+                    processes: processes.collect(),
+                    ooms: black_boxes::table(host),
+                },
+            )
+        });
+    PageContent {
+        summary: Summary::of(run),
+        comparison: None,
+        hosts: hosts.collect(),
+    }
 }
 
 /// Returns the processes that have a plot: those with a finding first, then the largest.
 fn plotted_processes(host: &HostRun) -> Vec<ProcessKey> {
     use crate::logs::recorded_run::RunSubject;
     let has_finding = |key: ProcessKey| {
-        host.leaks.iter().any(|leak| leak.subject == RunSubject::Process(key))
-            || host.processes.get(&key).is_some_and(|process| process.ooms.is_some_and(|ooms| ooms > 0))
+        host.leaks
+            .iter()
+            .any(|leak| leak.subject == RunSubject::Process(key))
+            || host
+                .processes
+                .get(&key)
+                .is_some_and(|process| process.ooms.is_some_and(|ooms| ooms > 0))
     };
-    let mut processes: Vec<ProcessKey> = host.largest_processes().into_iter().map(|(key, _)| key).collect();
+    let mut processes: Vec<ProcessKey> = host
+        .largest_processes()
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
     processes.sort_by_key(|key| !has_finding(*key));
     processes.truncate(MOST_PLOTS);
     processes
 }
 
-/// Returns the plot of the chosen process or GPU; without a choice, that of the GPU with the highest memory.
+/// Returns the plot of the chosen process or GPU; without a choice, that of the GPU with the
+/// highest memory.
 fn svg(run: &RecordedRun, options: &RunReportOptions) -> anyhow::Result<String> {
     let resolution = PlotResolution::of(1, 1);
     let id = || "plot".to_owned();
     let plot = if let Some(pid) = options.pid {
-        let found = run.hosts.iter().find_map(|host| Some((host, host.process_by_pid(pid)?)));
+        let found = run
+            .hosts
+            .iter()
+            .find_map(|host| Some((host, host.process_by_pid(pid)?)));
         found.and_then(|(host, key)| plots::of_process(host, key, id(), resolution))
     } else {
-        let gpus = run.hosts.iter().flat_map(|host| host.gpus.iter().map(move |gpu| (host, gpu)));
+        let gpus = run
+            .hosts
+            .iter()
+            .flat_map(|host| host.gpus.iter().map(move |gpu| (host, gpu)));
         let fullest = gpus.max_by_key(|(_, gpu)| gpu.memory.peak.map(|(_, peak)| peak));
         fullest.and_then(|(host, gpu)| plots::of_gpu(host, gpu, id(), resolution))
     };

@@ -1,7 +1,7 @@
 //! Advice on leaks and failed allocations: texts from `assets/advice`, most likely first.
 //!
-//! Memory alone seldom shows the cause. Where it does not, there are several texts, each of which says so. The first
-//! line of each is its title; indented lines are code.
+//! Memory alone seldom shows the cause. Where it does not, there are several texts, each of which
+//! says so. The first line of each is its title; indented lines are code.
 
 /// Why an allocation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
@@ -81,11 +81,13 @@ pub struct Advice {
 
 impl Advice {
     pub fn title(&self) -> &'static str {
-        self.text.split_once('\n').map_or(self.text, |(title, _)| title)
+        self.text
+            .split_once('\n')
+            .map_or(self.text, |(title, _)| title)
     }
 
-    /// The paragraphs after the title, each on one line, to be wrapped to the page. An indented line is code, which is
-    /// not wrapped.
+    /// The paragraphs after the title, each on one line, to be wrapped to the page. An indented
+    /// line is code, which is not wrapped.
     pub fn paragraphs(&self) -> Vec<String> {
         let mut paragraphs: Vec<String> = Vec::new();
         let is_code = |line: &str| line.starts_with(' ');
@@ -162,7 +164,11 @@ error_texts! {
 /// Returns the texts with these names, for a known error.
 pub(crate) fn on_error(names: &[&str]) -> Vec<Advice> {
     let all = || ERROR_TEXTS.iter().chain(std::iter::once(&UNSAID));
-    names.iter().filter_map(|name| all().find(|advice| advice.name == *name)).copied().collect()
+    names
+        .iter()
+        .filter_map(|name| all().find(|advice| advice.name == *name))
+        .copied()
+        .collect()
 }
 
 macro_rules! texts {
@@ -232,9 +238,13 @@ impl AllocatorOptions {
     }
 }
 
-/// Returns advice on a failed allocation, for these reasons, main reason first. If the program does not train, advice on
-/// training is left out.
-pub(crate) fn on_shortage(reasons: &[Shortage], options: AllocatorOptions, may_train: bool) -> Vec<Advice> {
+/// Returns advice on a failed allocation, for these reasons, main reason first. If the program does
+/// not train, advice on training is left out.
+pub(crate) fn on_shortage(
+    reasons: &[Shortage],
+    options: AllocatorOptions,
+    may_train: bool,
+) -> Vec<Advice> {
     let mut texts = Vec::new();
     for reason in reasons {
         let next: &[Advice] = match reason {
@@ -267,10 +277,13 @@ pub(crate) fn on_growth(patterns: &[GrowthPattern]) -> Vec<Advice> {
             match pattern {
                 GrowthPattern::Steady => &[LOSS_HISTORY, KEPT_TENSORS, NOT_PYTORCH, CACHE],
                 GrowthPattern::Steps => &[EPOCH_END, EVALUATION_GRAD, LOSS_HISTORY],
-                // Each training step takes more than the one before: its graph contains those of earlier steps.
+                // Each training step takes more than the one before: its graph contains those of
+                // earlier steps.
                 GrowthPattern::Accelerating => &[LONG_SEQUENCE, LOSS_HISTORY, CACHE],
                 GrowthPattern::InPhases => &[EVALUATION_GRAD, KEPT_TENSORS, LAST_OUTPUT],
-                GrowthPattern::Tensors => &[LOSS_HISTORY, KEPT_TENSORS, EVALUATION_GRAD, LAST_OUTPUT],
+                GrowthPattern::Tensors => {
+                    &[LOSS_HISTORY, KEPT_TENSORS, EVALUATION_GRAD, LAST_OUTPUT]
+                }
                 GrowthPattern::Cache => &[CACHE, FRAGMENTATION],
                 GrowthPattern::NotPyTorch => &[NOT_PYTORCH],
             },
@@ -300,34 +313,74 @@ mod tests {
             let text = advice.text;
             assert!(text.is_ascii() && text.ends_with('\n'), "{}", advice.name);
             assert!((3..=8).contains(&text.lines().count()), "{}", advice.name);
-            assert!(text.lines().all(|line| !line.trim().is_empty() && line.len() <= 130), "{}", advice.name);
+            assert!(
+                text.lines()
+                    .all(|line| !line.trim().is_empty() && line.len() <= 130),
+                "{}",
+                advice.name
+            );
             // With its indentation, code fits 80 columns.
-            assert!(text.lines().all(|line| !line.starts_with(' ') || line.len() <= 77), "{}", advice.name);
-            assert!(!advice.title().starts_with(' ') && advice.title().len() <= 70, "{}", advice.name);
+            assert!(
+                text.lines()
+                    .all(|line| !line.starts_with(' ') || line.len() <= 77),
+                "{}",
+                advice.name
+            );
+            assert!(
+                !advice.title().starts_with(' ') && advice.title().len() <= 70,
+                "{}",
+                advice.name
+            );
         }
     }
 
     #[track_caller]
     fn check(texts: &[Advice], expected: &[&str]) {
-        assert_eq!(texts.iter().map(|advice| advice.name).collect::<Vec<_>>(), expected);
+        assert_eq!(
+            texts.iter().map(|advice| advice.name).collect::<Vec<_>>(),
+            expected
+        );
     }
 
     #[test]
     fn the_most_likely_text_comes_first_and_none_twice() {
         let newest = AllocatorOptions::ExpandableSegments;
         check(
-            &on_shortage(&[Shortage::Fragmentation, Shortage::SomeoneElse], newest, true),
+            &on_shortage(
+                &[Shortage::Fragmentation, Shortage::SomeoneElse],
+                newest,
+                true,
+            ),
             &["fragmentation", "changing-sizes", "someone-else"],
         );
-        check(&on_shortage(&[Shortage::Full, Shortage::TooBig], newest, true), &["too-big", "grew"]);
-        check(&on_shortage(&[Shortage::Full, Shortage::Fragmentation], newest, true), &["too-big", "grew"]);
+        check(
+            &on_shortage(&[Shortage::Full, Shortage::TooBig], newest, true),
+            &["too-big", "grew"],
+        );
+        check(
+            &on_shortage(&[Shortage::Full, Shortage::Fragmentation], newest, true),
+            &["too-big", "grew"],
+        );
         let serves = |reasons: &[Shortage]| on_shortage(reasons, AllocatorOptions::Hip, false);
-        check(&serves(&[Shortage::Fragmentation, Shortage::Full]), &["fragmentation-hip"]);
-        check(&serves(&[Shortage::Full, Shortage::SomeoneElse]), &["someone-else"]);
+        check(
+            &serves(&[Shortage::Fragmentation, Shortage::Full]),
+            &["fragmentation-hip"],
+        );
+        check(
+            &serves(&[Shortage::Full, Shortage::SomeoneElse]),
+            &["someone-else"],
+        );
         check(&on_shortage(&[], newest, true), &[]);
         check(
             &on_growth(&[GrowthPattern::Cache, GrowthPattern::Steady]),
-            &["cache", "fragmentation", "loss-history", "kept-tensors", "not-pytorch", "warm-up"],
+            &[
+                "cache",
+                "fragmentation",
+                "loss-history",
+                "kept-tensors",
+                "not-pytorch",
+                "warm-up",
+            ],
         );
         check(&on_growth(&[]), &[]);
     }
@@ -337,15 +390,39 @@ mod tests {
         use AllocatorOptions::{ExpandableSegments, Hip, Npu, SplitSize, Xpu};
         use GrowthPattern::{Accelerating, Cache, InPhases, NotPyTorch, Steady, Steps, Tensors};
         use Shortage::{
-            Absurd, Fragmentation, Full, Limit, OutsidePytorch, Refused, Retried, SomeoneElse, TooBig, Unsaid,
+            Absurd, Fragmentation, Full, Limit, OutsidePytorch, Refused, Retried, SomeoneElse,
+            TooBig, Unsaid,
         };
-        let all = [TooBig, Full, Fragmentation, OutsidePytorch, SomeoneElse, Limit, Refused, Retried, Absurd, Unsaid];
+        let all = [
+            TooBig,
+            Full,
+            Fragmentation,
+            OutsidePytorch,
+            SomeoneElse,
+            Limit,
+            Refused,
+            Retried,
+            Absurd,
+            Unsaid,
+        ];
         let mut given = on_shortage(&all, ExpandableSegments, true);
         for options in [SplitSize, AllocatorOptions::None, Hip, Xpu, Npu] {
             given.extend(on_shortage(&[Fragmentation], options, true));
         }
-        given.extend(on_growth(&[Steady, Steps, Accelerating, InPhases, Tensors, Cache, NotPyTorch]));
-        let unused: Vec<_> = ALL.iter().filter(|advice| !given.contains(advice)).map(|advice| advice.name).collect();
+        given.extend(on_growth(&[
+            Steady,
+            Steps,
+            Accelerating,
+            InPhases,
+            Tensors,
+            Cache,
+            NotPyTorch,
+        ]));
+        let unused: Vec<_> = ALL
+            .iter()
+            .filter(|advice| !given.contains(advice))
+            .map(|advice| advice.name)
+            .collect();
         assert!(unused.is_empty(), "{unused:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! The breakdown of device memory: from the driver's figure to the memory of tensors, in parts that add up.
+//! The breakdown of device memory: from the driver's figure to the memory of tensors, in parts that
+//! add up.
 //!
 //! ```text
 //! driver's figure
@@ -13,7 +14,8 @@
 use super::{ProcessTotal, UnaccountedMemory};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{
-    DeviceAllocator, Gpu, GpuUuid, Missing, ProbeDevice, Process, ProcessId, Reading, Snapshot, TensorCategory,
+    DeviceAllocator, Gpu, GpuUuid, Missing, ProbeDevice, Process, ProcessId, Reading, Snapshot,
+    TensorCategory,
 };
 
 /// A part of device memory, ordered from allocated to free.
@@ -54,8 +56,8 @@ pub(crate) struct ReservedMemory {
 }
 
 impl ReservedMemory {
-    /// Returns the parts of one device. Missing where a figure is missing, and failed where the figures do not add up:
-    /// the program that they come from may be hostile.
+    /// Returns the parts of one device. Missing where a figure is missing, and failed where the
+    /// figures do not add up: the program that they come from may be hostile.
     pub(crate) fn of(allocator: &DeviceAllocator) -> Reading<Self> {
         let less = |a: Bytes, b: Bytes| a.0.checked_sub(b.0).map(Bytes).ok_or(Missing::Failed);
         let (active, fragmented) = (allocator.active?, allocator.inactive_split?);
@@ -73,32 +75,59 @@ impl ReservedMemory {
         let known = |bytes: Option<Bytes>| bytes.ok_or(Missing::Unsupported);
         let less = |a: Bytes, b: Bytes| a.0.checked_sub(b.0).map(Bytes).ok_or(Missing::Failed);
         let part = |category| known(device.categories.get(&category).copied());
-        let (allocated, pending) = (known(device.allocated)?, part(TensorCategory::Pending).unwrap_or(Bytes(0)));
+        let (allocated, pending) = (
+            known(device.allocated)?,
+            part(TensorCategory::Pending).unwrap_or(Bytes(0)),
+        );
         let fragmented = part(TensorCategory::Fragmentation)?;
         Ok(Self {
             allocated,
             pending,
             fragmented,
             // The free memory of CUDA graphs is not among the probe's cache.
-            cache: less(less(known(device.reserved)?, allocated + pending)?, fragmented)?,
+            cache: less(
+                less(known(device.reserved)?, allocated + pending)?,
+                fragmented,
+            )?,
             // PyTorch before 2.0 does not count what was requested.
-            rounding: less(allocated + pending, device.requested.unwrap_or(allocated + pending))?,
+            rounding: less(
+                allocated + pending,
+                device.requested.unwrap_or(allocated + pending),
+            )?,
         })
     }
 
-    /// Returns the memory that PyTorch reserved in a process, on one GPU or on all: by its allocator stats, or where these
-    /// cannot be read, by a report of the probe. `None` where the parts of a device are unknown, or there is no device.
+    /// Returns the memory that PyTorch reserved in a process, on one GPU or on all: by its
+    /// allocator stats, or where these cannot be read, by a report of the probe. `None` where the
+    /// parts of a device are unknown, or there is no device.
     pub(crate) fn of_process(process: &Process, gpu: Option<&Gpu>, now: Moment) -> Option<Self> {
-        let is_on_gpu = |uuid: &Option<GpuUuid>| gpu.is_none_or(|gpu| uuid.as_ref() == Some(&gpu.uuid));
-        let stats = process.allocator.iter().flat_map(|allocator| &allocator.devices);
-        let by_stats: Vec<Reading<Self>> = stats.filter(|device| is_on_gpu(&device.gpu)).map(Self::of).collect();
+        let is_on_gpu =
+            |uuid: &Option<GpuUuid>| gpu.is_none_or(|gpu| uuid.as_ref() == Some(&gpu.uuid));
+        let stats = process
+            .allocator
+            .iter()
+            .flat_map(|allocator| &allocator.devices);
+        let by_stats: Vec<Reading<Self>> = stats
+            .filter(|device| is_on_gpu(&device.gpu))
+            .map(Self::of)
+            .collect();
         let all = if by_stats.is_empty() {
-            let devices = process.fresh_report(now).into_iter().flat_map(|report| &report.devices);
-            devices.filter(|device| is_on_gpu(&device.gpu)).map(Self::of_probe).collect()
+            let devices = process
+                .fresh_report(now)
+                .into_iter()
+                .flat_map(|report| &report.devices);
+            devices
+                .filter(|device| is_on_gpu(&device.gpu))
+                .map(Self::of_probe)
+                .collect()
         } else {
             by_stats
         };
-        all.into_iter().collect::<Reading<Vec<Self>>>().ok()?.into_iter().reduce(Self::plus)
+        all.into_iter()
+            .collect::<Reading<Vec<Self>>>()
+            .ok()?
+            .into_iter()
+            .reduce(Self::plus)
     }
 
     /// The sum of the parts: `memory_reserved()`.
@@ -132,8 +161,8 @@ impl ReservedMemory {
     }
 }
 
-/// An amount of memory, and its parts, which add up to it. A part is negative where the figures were not read at the
-/// same moment: the difference is shown, not hidden.
+/// An amount of memory, and its parts, which add up to it. A part is negative where the figures
+/// were not read at the same moment: the difference is shown, not hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Breakdown {
     pub whole: Bytes,
@@ -147,63 +176,113 @@ impl Breakdown {
         /// No device has more bytes. The sum of all parts does not overflow.
         const MOST: u64 = 1 << 58;
         let signed = |bytes: Bytes| bytes.0.min(MOST).cast_signed();
-        let mut parts: Vec<(MemoryPart, i64)> = known.iter().map(|(part, bytes)| (*part, signed(*bytes))).collect();
+        let mut parts: Vec<(MemoryPart, i64)> = known
+            .iter()
+            .map(|(part, bytes)| (*part, signed(*bytes)))
+            .collect();
         let whole = Bytes(whole.0.min(MOST));
-        let sum = parts.iter().fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        let sum = parts
+            .iter()
+            .fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
         parts.push((rest, signed(whole).saturating_sub(sum)));
         parts.sort_by_key(|(part, _)| *part);
         Self { whole, parts }
     }
 
-    /// The breakdown of a process's memory on one GPU. Missing where the driver's figure or PyTorch's is missing.
-    pub(crate) fn of_gpu_process(memory: Reading<Bytes>, allocator: &DeviceAllocator) -> Reading<Self> {
-        Ok(Self::new(memory?, &ReservedMemory::of(allocator)?.parts(), MemoryPart::Outside))
+    /// The breakdown of a process's memory on one GPU. Missing where the driver's figure or
+    /// PyTorch's is missing.
+    pub(crate) fn of_gpu_process(
+        memory: Reading<Bytes>,
+        allocator: &DeviceAllocator,
+    ) -> Reading<Self> {
+        Ok(Self::new(
+            memory?,
+            &ReservedMemory::of(allocator)?.parts(),
+            MemoryPart::Outside,
+        ))
     }
 
-    /// The breakdown of a process's memory on these GPUs: on all that it uses, or on one. `None` where its allocator was not
-    /// read.
+    /// The breakdown of a process's memory on these GPUs: on all that it uses, or on one. `None`
+    /// where its allocator was not read.
     pub(crate) fn of_process(snapshot: &Snapshot, process_total: &ProcessTotal) -> Option<Self> {
-        let total = process_total.memory.ok().filter(|total| !total.lower_bound)?;
+        let total = process_total
+            .memory
+            .ok()
+            .filter(|total| !total.lower_bound)?;
         let id = process_total.process;
-        let is_on_others = || snapshot.gpus.iter().filter(|gpu| gpu.process(id).is_some()).nth(1).is_some();
+        let is_on_others = || {
+            snapshot
+                .gpus
+                .iter()
+                .filter(|gpu| gpu.process(id).is_some())
+                .nth(1)
+                .is_some()
+        };
         let gpu = match process_total.gpus.as_slice() {
             [one] if is_on_others() => Some(&snapshot.gpus[*one]),
             _ => None,
         };
-        Some(Self::new(total.bytes, &reserved(snapshot, id, gpu)?.parts(), MemoryPart::Outside))
+        Some(Self::new(
+            total.bytes,
+            &reserved(snapshot, id, gpu)?.parts(),
+            MemoryPart::Outside,
+        ))
     }
 
-    /// The breakdown of a GPU's memory in use, including MIG instances. Missing where the memory in use is missing.
-    pub(crate) fn of_used(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[UnaccountedMemory]) -> Reading<Self> {
+    /// The breakdown of a GPU's memory in use, including MIG instances. Missing where the memory in
+    /// use is missing.
+    pub(crate) fn of_used(
+        snapshot: &Snapshot,
+        gpu: &Gpu,
+        unaccounted: &[UnaccountedMemory],
+    ) -> Reading<Self> {
         let (known, rest) = known_on(snapshot, gpu, unaccounted);
         Ok(Self::new(gpu.load.memory_used?, &known, rest))
     }
 
-    /// The breakdown of all memory of a GPU, including MIG instances. Missing where the total, or the memory in use, is
-    /// missing.
-    pub(crate) fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[UnaccountedMemory]) -> Reading<Self> {
+    /// The breakdown of all memory of a GPU, including MIG instances. Missing where the total, or
+    /// the memory in use, is missing.
+    pub(crate) fn of_gpu(
+        snapshot: &Snapshot,
+        gpu: &Gpu,
+        unaccounted: &[UnaccountedMemory],
+    ) -> Reading<Self> {
         let (total, used) = (gpu.load.memory_total?, gpu.load.memory_used?);
         // Drivers before 510 do not report their own part, and count it as used.
         let own = gpu.load.memory_reserved.ok();
         let (mut known, rest) = known_on(snapshot, gpu, unaccounted);
         known.extend(own.map(|own| (MemoryPart::Driver, own)));
         let free = total.saturating_sub(used);
-        known.push((MemoryPart::Free, own.map_or(free, |own| free.saturating_sub(own))));
+        known.push((
+            MemoryPart::Free,
+            own.map_or(free, |own| free.saturating_sub(own)),
+        ));
         Ok(Self::new(total, &known, rest))
     }
 
     /// The bytes of one part; 0 where there is none.
     pub(crate) fn part(&self, part: MemoryPart) -> i64 {
-        self.parts.iter().filter(|(known, _)| *known == part).map(|(_, bytes)| bytes).sum()
+        self.parts
+            .iter()
+            .filter(|(known, _)| *known == part)
+            .map(|(_, bytes)| bytes)
+            .sum()
     }
 }
 
 /// Returns a GPU and its MIG instances.
-pub(crate) fn with_instances<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> impl Iterator<Item = &'a Gpu> {
-    snapshot.gpus.iter().filter(|other| other.uuid == gpu.uuid || other.facts.parent.as_ref() == Some(&gpu.uuid))
+pub(crate) fn with_instances<'a>(
+    snapshot: &'a Snapshot,
+    gpu: &'a Gpu,
+) -> impl Iterator<Item = &'a Gpu> {
+    snapshot
+        .gpus
+        .iter()
+        .filter(|other| other.uuid == gpu.uuid || other.facts.parent.as_ref() == Some(&gpu.uuid))
 }
 
-/// Returns the known parts of the memory in use on a GPU and its MIG instances, and the part that the rest belongs to.
+/// Returns the known parts of the memory in use on a GPU and its MIG instances, and the part that
+/// the rest belongs to.
 fn known_on(
     snapshot: &Snapshot,
     gpu: &Gpu,
@@ -215,24 +294,42 @@ fn known_on(
             rest = MemoryPart::Undivided;
         }
         for gpu_process in &gpu.processes {
-            match (reserved(snapshot, gpu_process.process, Some(gpu)), gpu_process.memory) {
-                (Some(reserved), _) => divided = Some(divided.map_or(reserved, |sum| reserved.plus(sum))),
+            match (
+                reserved(snapshot, gpu_process.process, Some(gpu)),
+                gpu_process.memory,
+            ) {
+                (Some(reserved), _) => {
+                    divided = Some(divided.map_or(reserved, |sum| reserved.plus(sum)));
+                }
                 (None, Ok(memory)) => undivided = undivided + memory,
                 (None, Err(_)) => rest = MemoryPart::Undivided,
             }
         }
     }
-    let mut known = divided.map_or_else(Vec::new, |reserved: ReservedMemory| reserved.parts().to_vec());
+    let mut known = divided.map_or_else(Vec::new, |reserved: ReservedMemory| {
+        reserved.parts().to_vec()
+    });
     if undivided > Bytes(0) {
         known.push((MemoryPart::Undivided, undivided));
     }
-    let is_here = |pool: &&UnaccountedMemory| with_instances(snapshot, gpu).any(|gpu| gpu.uuid == pool.gpu);
-    known.extend(unaccounted.iter().filter(is_here).map(|pool| (MemoryPart::Unaccounted, pool.memory)));
+    let is_here =
+        |pool: &&UnaccountedMemory| with_instances(snapshot, gpu).any(|gpu| gpu.uuid == pool.gpu);
+    known.extend(
+        unaccounted
+            .iter()
+            .filter(is_here)
+            .map(|pool| (MemoryPart::Unaccounted, pool.memory)),
+    );
     (known, rest)
 }
 
-/// Returns the memory that PyTorch reserved in a process, on one GPU or on all; `None` where it was not read.
-pub(crate) fn reserved(snapshot: &Snapshot, process: ProcessId, gpu: Option<&Gpu>) -> Option<ReservedMemory> {
+/// Returns the memory that PyTorch reserved in a process, on one GPU or on all; `None` where it was
+/// not read.
+pub(crate) fn reserved(
+    snapshot: &Snapshot,
+    process: ProcessId,
+    gpu: Option<&Gpu>,
+) -> Option<ReservedMemory> {
     ReservedMemory::of_process(snapshot.process(process)?, gpu, snapshot.at)
 }
 
@@ -243,9 +340,12 @@ mod tests {
     use super::*;
     use crate::model::HostModel;
     use crate::protocol::snapshot::example::host;
-    use crate::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, ProbeReading, ProbeReport};
+    use crate::protocol::snapshot::{
+        AllocatorStats, AllocatorUnreadable, ProbeReading, ProbeReport,
+    };
 
-    /// Returns an allocator on the first GPU with these parts: allocated, pending, fragmented, cache, rounding.
+    /// Returns an allocator on the first GPU with these parts: allocated, pending, fragmented,
+    /// cache, rounding.
     pub(crate) fn allocator(parts: [u64; 5]) -> DeviceAllocator {
         let [allocated, pending, fragmented, cache, rounding] = parts;
         let active = allocated.saturating_add(pending);
@@ -253,7 +353,9 @@ mod tests {
             allocated: Ok(Bytes(allocated)),
             active: Ok(Bytes(active)),
             inactive_split: Ok(Bytes(fragmented)),
-            reserved: Ok(Bytes(active.saturating_add(fragmented).saturating_add(cache))),
+            reserved: Ok(Bytes(
+                active.saturating_add(fragmented).saturating_add(cache),
+            )),
             requested: Ok(Bytes(active.saturating_sub(rounding))),
             ..DeviceAllocator::missing(0, Some(GpuUuid("GPU-0".into())), Missing::NotYet)
         }
@@ -303,8 +405,9 @@ mod tests {
     }
 
     proptest! {
-        /// On GPUs with and without MIG, with GPU processes whose memory and devices are known or unknown: PyTorch's
-        /// figures are in the parts of their GPU, each once, and the parts add up to the whole.
+        /// On GPUs with and without MIG, with GPU processes whose memory and devices are known or
+        /// unknown: PyTorch's figures are in the parts of their GPU, each once, and the parts add
+        /// up to the whole.
         #[test]
         fn pytorch_s_figures_are_in_the_parts(
             gpu_processes in proptest::collection::vec(
@@ -357,9 +460,16 @@ mod tests {
 
     #[test]
     fn memory_reserved_after_the_driver_s_reading_is_a_negative_part() {
-        let breakdown = Breakdown::of_gpu_process(Ok(Bytes(900)), &allocator([500, 100, 200, 300, 7])).unwrap();
+        let breakdown =
+            Breakdown::of_gpu_process(Ok(Bytes(900)), &allocator([500, 100, 200, 300, 7])).unwrap();
         assert_eq!(breakdown.parts.last(), Some(&(MemoryPart::Outside, -200)));
-        assert_eq!((breakdown.part(MemoryPart::Cache), breakdown.part(MemoryPart::Free)), (300, 0));
+        assert_eq!(
+            (
+                breakdown.part(MemoryPart::Cache),
+                breakdown.part(MemoryPart::Free)
+            ),
+            (300, 0)
+        );
     }
 
     #[test]
@@ -369,18 +479,38 @@ mod tests {
             gpu: Some(snapshot.gpus[0].uuid.clone()),
             allocated: Some(Bytes(700)),
             reserved: Some(Bytes(1000)),
-            categories: [(TensorCategory::Activations, Bytes(700)), (TensorCategory::Fragmentation, Bytes(100))].into(),
+            categories: [
+                (TensorCategory::Activations, Bytes(700)),
+                (TensorCategory::Fragmentation, Bytes(100)),
+            ]
+            .into(),
             ..ProbeDevice::default()
         };
-        let report = ProbeReport { at: snapshot.at, devices: vec![device], ..ProbeReport::default() };
-        let probe = ProbeReading { report: Some(report), missing: None };
-        snapshot.processes[0].allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::PtraceScope).into());
+        let report = ProbeReport {
+            at: snapshot.at,
+            devices: vec![device],
+            ..ProbeReport::default()
+        };
+        let probe = ProbeReading {
+            report: Some(report),
+            missing: None,
+        };
+        snapshot.processes[0].allocator =
+            Some(AllocatorStats::unreadable(AllocatorUnreadable::PtraceScope).into());
         snapshot.processes[0].probe = Some(probe.into());
         let mut model = HostModel::default();
         model.replace(snapshot.clone());
         let breakdown = Breakdown::of_process(&snapshot, &model.process_totals()[0]).unwrap();
-        let parts = [MemoryPart::Allocated, MemoryPart::Fragmented, MemoryPart::Cache, MemoryPart::Outside];
-        assert_eq!(parts.map(|part| breakdown.part(part)), [700, 100, 200, 1000]);
+        let parts = [
+            MemoryPart::Allocated,
+            MemoryPart::Fragmented,
+            MemoryPart::Cache,
+            MemoryPart::Outside,
+        ];
+        assert_eq!(
+            parts.map(|part| breakdown.part(part)),
+            [700, 100, 200, 1000]
+        );
         let id = snapshot.processes[0].id;
         let layers: Vec<(String, Option<Bytes>)> = model
             .tensor_history(&crate::model::GpuOrProcess::Process(id))
@@ -391,7 +521,10 @@ mod tests {
             .collect();
         assert_eq!(
             layers,
-            [("activations".to_owned(), Some(Bytes(700))), ("unallocated".to_owned(), Some(Bytes(100)))]
+            [
+                ("activations".to_owned(), Some(Bytes(700))),
+                ("unallocated".to_owned(), Some(Bytes(100)))
+            ]
         );
         // An old report is no figure of the present.
         snapshot.at = Moment(snapshot.at.0 + 60_000);
@@ -410,8 +543,14 @@ mod tests {
     #[test]
     fn the_breakdown_of_a_gpu_has_all_its_processes() {
         let gib = Bytes::from_gib;
-        let mut snapshot = host(1).with(7, "python train.py", 0, gib(20)).with(8, "python other.py", 0, gib(10));
-        let peek = AllocatorStats { devices: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unreadable: None };
+        let mut snapshot =
+            host(1)
+                .with(7, "python train.py", 0, gib(20))
+                .with(8, "python other.py", 0, gib(10));
+        let peek = AllocatorStats {
+            devices: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])],
+            unreadable: None,
+        };
         snapshot.processes[0].allocator = Some(peek.into());
         let breakdown = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], &[]).unwrap();
         let parts = [
@@ -422,7 +561,10 @@ mod tests {
             MemoryPart::Outside,
             MemoryPart::Free,
         ];
-        assert_eq!(parts.map(|part| breakdown.part(part) >> 30), [10, 2, 6, 10, 2, 50]);
+        assert_eq!(
+            parts.map(|part| breakdown.part(part) >> 30),
+            [10, 2, 6, 10, 2, 50]
+        );
     }
 
     #[test]
@@ -433,10 +575,19 @@ mod tests {
         let mut model = HostModel::default();
         model.replace(snapshot.clone());
         let parts = |snapshot: &Snapshot, gpu: usize| {
-            let used = Breakdown::of_used(snapshot, &snapshot.gpus[gpu], model.unaccounted()).unwrap();
-            [MemoryPart::Undivided, MemoryPart::Outside, MemoryPart::Unaccounted].map(|part| used.part(part) >> 30)
+            let used =
+                Breakdown::of_used(snapshot, &snapshot.gpus[gpu], model.unaccounted()).unwrap();
+            [
+                MemoryPart::Undivided,
+                MemoryPart::Outside,
+                MemoryPart::Unaccounted,
+            ]
+            .map(|part| used.part(part) >> 30)
         };
-        assert_eq!((parts(&snapshot, 0), parts(&snapshot, 1)), ([20, 0, 0], [0, 0, 9]));
+        assert_eq!(
+            (parts(&snapshot, 0), parts(&snapshot, 1)),
+            ([20, 0, 0], [0, 0, 9])
+        );
         snapshot.gpus[0].processes[0].memory = Err(Missing::Unsupported);
         assert_eq!(parts(&snapshot, 0), [20, 0, 0]);
     }
@@ -451,11 +602,15 @@ mod tests {
         // The memory in use on the second instance is unaccounted.
         snapshot.gpus[1].load.memory_used = Ok(gib(5));
         snapshot.gpus[2].load.memory_used = Ok(gib(26));
-        let peek = AllocatorStats { devices: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unreadable: None };
+        let peek = AllocatorStats {
+            devices: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])],
+            unreadable: None,
+        };
         snapshot.processes[0].allocator = Some(peek.into());
         let mut model = HostModel::default();
         model.replace(snapshot.clone());
-        let breakdown = Breakdown::of_gpu(&snapshot, &snapshot.gpus[2], model.unaccounted()).unwrap();
+        let breakdown =
+            Breakdown::of_gpu(&snapshot, &snapshot.gpus[2], model.unaccounted()).unwrap();
         let parts = [
             MemoryPart::Allocated,
             MemoryPart::Fragmented,
@@ -463,6 +618,9 @@ mod tests {
             MemoryPart::Unaccounted,
             MemoryPart::Outside,
         ];
-        assert_eq!(parts.map(|part| breakdown.part(part) >> 30), [10, 2, 6, 5, 3]);
+        assert_eq!(
+            parts.map(|part| breakdown.part(part) >> 30),
+            [10, 2, 6, 5, 3]
+        );
     }
 }

@@ -1,11 +1,13 @@
-//! The state of a host in a checkpoint: all that the model derived from earlier lines, so that a reader can go on from there.
+//! The state of a host in a checkpoint: all that the model derived from earlier lines, so that a
+//! reader can go on from there.
 //!
-//! A checkpoint has all verdicts, news and events, and of each curve the 15 minutes by the second, one hour by ten seconds, one day by
-//! five minutes and the days before by the hour. So a graph shows less detail for older times than it did live: the highest and lowest
-//! amounts of five minutes instead of the peaks of ten seconds, and those of an hour for days that are over.
+//! A checkpoint has all verdicts, news and events, and of each curve the 15 minutes by the second,
+//! one hour by ten seconds, one day by five minutes and the days before by the hour. So a graph
+//! shows less detail for older times than it did live: the highest and lowest amounts of five
+//! minutes instead of the peaks of ten seconds, and those of an hour for days that are over.
 //!
-//! A checkpoint may be forged, like every line: one that is not understood, or breaks a rule that the model relies on, is
-//! ignored.
+//! A checkpoint may be forged, like every line: one that is not understood, or breaks a rule that
+//! the model relies on, is ignored.
 
 use std::borrow::Cow;
 
@@ -19,8 +21,9 @@ use crate::base::text::Text;
 use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::snapshot::Snapshot;
 
-/// The version of the state. It grows when a field of these types comes, goes or changes its meaning: recordings of the version
-/// before then lose their checkpoints, and are read from their first line.
+/// The version of the state. It grows when a field of these types comes, goes or changes its
+/// meaning: recordings of the version before then lose their checkpoints, and are read from their
+/// first line.
 pub(super) const VERSION: u32 = 5;
 
 /// Everything that [`HostModel`](super::HostModel) derives from more than the latest snapshot.
@@ -37,11 +40,16 @@ impl DerivedState<'_> {
     /// Returns the state as a checkpoint; `None` if it cannot be written as JSON.
     pub(super) fn to_checkpoint(&self, latest: &Snapshot) -> Option<Checkpoint> {
         let state = serde_json::value::to_raw_value(self).ok()?;
-        Some(Checkpoint { version: VERSION, at: latest.at, unix_ms: latest.unix_ms, state })
+        Some(Checkpoint {
+            version: VERSION,
+            at: latest.at,
+            unix_ms: latest.unix_ms,
+            state,
+        })
     }
 
-    /// Returns the state in a checkpoint, unless it is of another version or boot, later than the latest snapshot, or
-    /// unsound.
+    /// Returns the state in a checkpoint, unless it is of another version or boot, later than the
+    /// latest snapshot, or unsound.
     pub(super) fn of(checkpoint: &Checkpoint, latest: &Snapshot) -> Option<Self> {
         if checkpoint.version != VERSION || checkpoint.at > latest.at {
             return None;

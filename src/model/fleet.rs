@@ -22,23 +22,29 @@ struct FleetHost {
     name: Text,
 }
 
-/// The number of characters of a host's name that are kept: `HOST_NAME_MAX` of Linux. A longer name would leave no room for
-/// the number that makes it unique.
+/// The number of characters of a host's name that are kept: `HOST_NAME_MAX` of Linux. A longer name
+/// would leave no room for the number that makes it unique.
 const LONGEST_NAME: usize = 64;
 
 /// The name of a host and a description of its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLabel {
-    /// The name by what the user typed, or in a recording the name that the host had for the recorder. `None` for a host that
-    /// is called by its own name.
+    /// The name by what the user typed, or in a recording the name that the host had for the
+    /// recorder. `None` for a host that is called by its own name.
     pub name: Option<Text>,
-    /// Where the lines of the host come from, such as `this host`: shown as the name until the host reports its own.
+    /// Where the lines of the host come from, such as `this host`: shown as the name until the host
+    /// reports its own.
     pub source: Text,
 }
 
 impl Fleet {
     pub fn of(hosts: impl IntoIterator<Item = HostKey>) -> Self {
-        let mut fleet = Self(hosts.into_iter().map(|host| (host, FleetHost::default())).collect());
+        let mut fleet = Self(
+            hosts
+                .into_iter()
+                .map(|host| (host, FleetHost::default()))
+                .collect(),
+        );
         fleet.find_names();
         fleet
     }
@@ -49,8 +55,9 @@ impl Fleet {
         self.find_names();
     }
 
-    /// Applies a line from a host, which joins the fleet with its first line. Returns an error when the line starts
-    /// from another snapshot of this host than the latest one: a full line is needed.
+    /// Applies a line from a host, which joins the fleet with its first line. Returns an error when
+    /// the line starts from another snapshot of this host than the latest one: a full line is
+    /// needed.
     pub fn apply(&mut self, host: HostKey, line: Line) -> Result<(), OutOfStep> {
         let is_full = matches!(line, Line::Full(_));
         let applied = self.0.entry(host).or_default().model.apply(line);
@@ -67,18 +74,34 @@ impl Fleet {
         }
     }
 
-    /// The name of a host that the user sees: the name by what the user typed, else the host's own, else its source. Where two
-    /// hosts have the same name, the later one gets a number, as in `box#2`.
+    /// The name of a host that the user sees: the name by what the user typed, else the host's own,
+    /// else its source. Where two hosts have the same name, the later one gets a number, as in
+    /// `box#2`.
     pub fn name(&self, host: HostKey) -> &str {
         self.0.get(&host).map_or("", |host| host.name.as_str())
     }
 
-    /// The name by which a host calls itself, whatever the user sees; `None` before its first line. The host may choose any name,
-    /// so letters that no host name has become `?`: the name cannot pass for the words around it.
+    /// The name by which a host calls itself, whatever the user sees; `None` before its first line.
+    /// The host may choose any name, so letters that no host name has become `?`: the name cannot
+    /// pass for the words around it.
     pub fn own_name(&self, host: HostKey) -> Option<String> {
         let facts = &self.host(host)?.latest()?.host.facts;
-        let plain = |letter: char| if letter.is_ascii_alphanumeric() || "._-".contains(letter) { letter } else { '?' };
-        Some(facts.name.as_str().chars().take(LONGEST_NAME).map(plain).collect())
+        let plain = |letter: char| {
+            if letter.is_ascii_alphanumeric() || "._-".contains(letter) {
+                letter
+            } else {
+                '?'
+            }
+        };
+        Some(
+            facts
+                .name
+                .as_str()
+                .chars()
+                .take(LONGEST_NAME)
+                .map(plain)
+                .collect(),
+        )
     }
 
     /// The name by which a host calls itself, if the user sees another one.
@@ -95,20 +118,30 @@ impl Fleet {
         }
     }
 
-    /// Whether the user called the host by this name, or it is one of several: it is not simply this host.
+    /// Whether the user called the host by this name, or it is one of several: it is not simply
+    /// this host.
     pub fn must_be_named(&self, host: HostKey) -> bool {
         self.has_many()
-            || self.0.get(&host).and_then(|host| host.label.as_ref()).is_some_and(|label| label.name.is_some())
+            || self
+                .0
+                .get(&host)
+                .and_then(|host| host.label.as_ref())
+                .is_some_and(|label| label.name.is_some())
     }
 
     fn find_names(&mut self) {
         let mut taken: Vec<Text> = Vec::new();
         let typed = |host: &FleetHost| host.label.as_ref().and_then(|label| label.name.clone());
-        // A host that is called by its own name cannot take the name that the user typed for another.
+        // A host that is called by its own name cannot take the name that the user typed for
+        // another.
         let mut hosts: Vec<(&HostKey, &mut FleetHost)> = self.0.iter_mut().collect();
         hosts.sort_by_key(|(_, host)| typed(host).is_none());
         for (key, host) in hosts {
-            let own = || host.model.latest().map(|snapshot| snapshot.host.facts.name.clone());
+            let own = || {
+                host.model
+                    .latest()
+                    .map(|snapshot| snapshot.host.facts.name.clone())
+            };
             let source = || host.label.as_ref().map(|label| label.source.clone());
             let name = typed(host).or_else(own).or_else(source);
             let name = name.unwrap_or_else(|| Text::new(format!("host {}", key.0 + 1)));
@@ -168,7 +201,8 @@ impl Fleet {
         self.0.len() > 1
     }
 
-    /// The latest snapshot of a process, with the model of its host; `None` once the process or the host is gone.
+    /// The latest snapshot of a process, with the model of its host; `None` once the process or the
+    /// host is gone.
     pub fn process(&self, id: HostProcess) -> Option<(&HostModel, &Process)> {
         let model = self.host(id.host)?;
         Some((model, model.latest()?.process(id.process)?))

@@ -1,12 +1,14 @@
 //! Detects memory leaks: whether a series leaks, how fast, and when memory runs out.
 //!
-//! A [`LeakDetector`] takes the memory samples of one GPU or process. It keeps the lowest and highest amount in each
-//! bucket of time, on levels of finer and coarser buckets ([`buckets`]). The interval and regularity of the samples
-//! therefore matter little, and a leak of minutes and a leak of days each fill the buckets of some level.
+//! A [`LeakDetector`] takes the memory samples of one GPU or process. It keeps the lowest and
+//! highest amount in each bucket of time, on levels of finer and coarser buckets ([`buckets`]). The
+//! interval and regularity of the samples therefore matter little, and a leak of minutes and a leak
+//! of days each fill the buckets of some level.
 //!
-//! Growth is a leak when it is regular at some scale: when the floor, the lowest amount from a time on, rose in each of the last
-//! parts of the series by a similar amount, whatever the length of the parts ([`regular_growth`]). From then on it is a leak
-//! until the floor stalls for longer than it ever did before it went on ([`watched_growth`]).
+//! Growth is a leak when it is regular at some scale: when the floor, the lowest amount from a time
+//! on, rose in each of the last parts of the series by a similar amount, whatever the length of the
+//! parts ([`regular_growth`]). From then on it is a leak until the floor stalls for longer than it
+//! ever did before it went on ([`watched_growth`]).
 
 mod buckets;
 mod forecast;
@@ -35,7 +37,19 @@ use self::watched_growth::{StoppedLeak, WatchedGrowth};
 use crate::base::units::{Bytes, Moment};
 
 /// The verdict on the growth of a series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, strum::IntoStaticStr, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Default,
+    strum::IntoStaticStr,
+    Serialize,
+    Deserialize,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum LeakVerdict {
     /// Too few samples for a verdict.
@@ -66,7 +80,8 @@ pub struct Evidence {
     /// The number of new maxima expected by chance in that time.
     pub chance: f64,
     pub rate: Rate,
-    /// When memory runs out; `None` where the limit is unknown, or the time is too far away to predict.
+    /// When memory runs out; `None` where the limit is unknown, or the time is too far away to
+    /// predict.
     pub forecast: Option<Forecast>,
 }
 
@@ -94,7 +109,8 @@ pub struct LeakDetector {
     limit: u32,
     /// The usual number of seconds between two samples.
     interval: f64,
-    /// How many of the latest samples in a row came more than 2.5 intervals after the sample before them.
+    /// How many of the latest samples in a row came more than 2.5 intervals after the sample before
+    /// them.
     late_samples: u8,
     samples: u32,
     /// The growth that is suspect or a leak, if any. Boxed: few series have one.
@@ -120,7 +136,8 @@ const YOUNG_JOB: f64 = 300.0;
 const RELEVANT: f64 = 24.0 * 3600.0;
 
 impl LeakDetector {
-    /// Whether a detector of a checkpoint, which may be forged, keeps the rules that its arithmetic relies on.
+    /// Whether a detector of a checkpoint, which may be forged, keeps the rules that its arithmetic
+    /// relies on.
     fn is_sound(&self) -> bool {
         let last = self.last.map_or(Moment(0), |(last, _)| last);
         (0.0..LONGEST_SPAN).contains(&self.interval)
@@ -129,10 +146,12 @@ impl LeakDetector {
             && self.watched.as_deref().is_none_or(WatchedGrowth::is_sound)
     }
 
-    /// Adds a sample: the memory held at a time, and the amount at which memory runs out, where known. Ignores a sample
-    /// that is not later than the last one.
+    /// Adds a sample: the memory held at a time, and the amount at which memory runs out, where
+    /// known. Ignores a sample that is not later than the last one.
     pub fn push(&mut self, at: Moment, memory: Bytes, limit: Option<Bytes>) {
-        let kib = u32::try_from(memory.0 >> 10).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
+        let kib = u32::try_from(memory.0 >> 10)
+            .unwrap_or(u32::MAX - 1)
+            .min(u32::MAX - 1);
         let first = *self.first.get_or_insert(at);
         if let Some((before, held)) = self.last {
             if at <= before {
@@ -140,11 +159,18 @@ impl LeakDetector {
             }
             let elapsed = seconds(before, at);
             self.samples = self.samples.saturating_add(1);
-            // A late sample hardly changes the interval, unless it is at least the fourth in a row, or the eighth in a
-            // long series.
-            self.late_samples =
-                if self.samples > 2 && elapsed > 2.5 * self.interval { self.late_samples + 1 } else { 0 };
-            let believed = if self.samples < 64 || self.levels.is_constant() { 4 } else { 8 };
+            // A late sample hardly changes the interval, unless it is at least the fourth in a row,
+            // or the eighth in a long series.
+            self.late_samples = if self.samples > 2 && elapsed > 2.5 * self.interval {
+                self.late_samples + 1
+            } else {
+                0
+            };
+            let believed = if self.samples < 64 || self.levels.is_constant() {
+                4
+            } else {
+                8
+            };
             let weight = match self.late_samples {
                 0 => (1.0 / f64::from(self.samples)).max(0.1),
                 late_samples if late_samples < believed => 0.02,
@@ -168,7 +194,11 @@ impl LeakDetector {
             Some(_) => LeakVerdict::Suspect,
             None if age < TOO_SOON || age < TOO_FEW_SAMPLES * self.interval => LeakVerdict::TooSoon,
             None if finished > 0 => self.without_growth(age),
-            None if self.verdict >= LeakVerdict::Suspect || self.verdict == LeakVerdict::TooSoon => LeakVerdict::Steady,
+            None if self.verdict >= LeakVerdict::Suspect
+                || self.verdict == LeakVerdict::TooSoon =>
+            {
+                LeakVerdict::Steady
+            }
             None => self.verdict,
         };
     }
@@ -183,20 +213,29 @@ impl LeakDetector {
         self.watched.as_ref().map(|watched| &watched.evidence)
     }
 
-    /// The figures of the growth that goes on now; `None` when nothing grows, and while a growth that is no leak pauses.
+    /// The figures of the growth that goes on now; `None` when nothing grows, and while a growth
+    /// that is no leak pauses.
     pub fn growing(&self) -> Option<&Evidence> {
-        self.watched.as_deref().filter(|watched| watched.goes_on()).map(|watched| &watched.evidence)
+        self.watched
+            .as_deref()
+            .filter(|watched| watched.goes_on())
+            .map(|watched| &watched.evidence)
     }
 
     /// Whether memory grows, and rose just now.
     pub fn rises(&self) -> bool {
-        self.watched.as_deref().is_some_and(|watched| watched.rises(self.held(), &self.levels))
+        self.watched
+            .as_deref()
+            .is_some_and(|watched| watched.rises(self.held(), &self.levels))
     }
 
     /// The KiB that the floor has gained since a time; what is held now if the series began later.
     fn gained_since(&self, since: Moment) -> f64 {
         let since = seconds(Moment(0), since);
-        if self.first.is_none_or(|first| seconds(Moment(0), first) > since) {
+        if self
+            .first
+            .is_none_or(|first| seconds(Moment(0), first) > since)
+        {
             return self.held();
         }
         // A constant series has no points.
@@ -230,7 +269,12 @@ impl LeakDetector {
             self.is_empty = false;
             self.last_drop = Some((at, MemoryDrop::Restarted));
             // The earlier samples belong to another run.
-            *self = Self { last_drop: self.last_drop, interval: self.interval, first: Some(at), ..Self::default() };
+            *self = Self {
+                last_drop: self.last_drop,
+                interval: self.interval,
+                first: Some(at),
+                ..Self::default()
+            };
             return;
         }
         if before <= now {
@@ -249,12 +293,15 @@ impl LeakDetector {
         }
     }
 
-    /// Returns the verdict on a series of this age in seconds that does not grow like a leak: steady, or warming up.
+    /// Returns the verdict on a series of this age in seconds that does not grow like a leak:
+    /// steady, or warming up.
     fn without_growth(&self, age: f64) -> LeakVerdict {
         let points = self.levels.filled(0);
         let points = points.as_slice();
         let recent = &points[points.len().saturating_sub(12)..];
-        let (Some(from), Some(to)) = (recent.first(), recent.last()) else { return LeakVerdict::Steady };
+        let (Some(from), Some(to)) = (recent.first(), recent.last()) else {
+            return LeakVerdict::Steady;
+        };
         let grows = to.low > from.high + f64::from(1 << 10) + from.high * 0.002;
         // A return to an amount that was held before is no warm-up.
         let is_more = grows && to.low > self.levels.highest(from.at);
@@ -265,9 +312,11 @@ impl LeakDetector {
         }
     }
 
-    /// The memory in KiB that may still be taken above an amount; as much as is held where the limit is not known.
+    /// The memory in KiB that may still be taken above an amount; as much as is held where the
+    /// limit is not known.
     fn room(&self, above: f64) -> f64 {
-        self.limit().map_or_else(|| self.held(), |limit| (limit - above).max(0.0))
+        self.limit()
+            .map_or_else(|| self.held(), |limit| (limit - above).max(0.0))
     }
 
     /// The regular growths on a level.
@@ -275,28 +324,45 @@ impl LeakDetector {
         RegularGrowth::on_level(&self.levels, level, |above| self.room(above))
     }
 
-    /// Looks for growth on the `finished` finest levels, which have a new bucket, and whether the watched one goes on.
+    /// Looks for growth on the `finished` finest levels, which have a new bucket, and whether the
+    /// watched one goes on.
     fn judge(&mut self, at: Moment, finished: usize) {
         if let Some(watched) = &mut self.watched {
             watched.remove_rise(&mut self.levels);
         }
         let is_leaking = self.watched.as_ref().is_some_and(|watched| watched.is_leak);
-        let held = self.levels.filled(0).as_slice().last().map_or(0.0, |point| point.low);
+        let held = self
+            .levels
+            .filled(0)
+            .as_slice()
+            .last()
+            .map_or(0.0, |point| point.low);
         // A leak that stopped raises no second alarm for a little more.
         let is_new = |growth: &RegularGrowth| {
             let stopped = self.stopped_leak.filter(|_| !is_leaking);
             stopped.is_none_or(|stopped| held >= stopped.floor + growth.gained / growth.parts)
         };
-        let found: Vec<RegularGrowth> = (0..finished).flat_map(|level| self.growths(level)).filter(is_new).collect();
+        let found: Vec<RegularGrowth> = (0..finished)
+            .flat_map(|level| self.growths(level))
+            .filter(is_new)
+            .collect();
         let rank = |growth: &RegularGrowth| (growth.is_leak, -growth.part);
-        let suspects = found.iter().filter(|growth| (growth.is_leak || growth.is_suspect) && growth.left <= RELEVANT);
-        let best =
-            suspects.max_by(|one, other| rank(one).partial_cmp(&rank(other)).unwrap_or(std::cmp::Ordering::Equal));
+        let suspects = found
+            .iter()
+            .filter(|growth| (growth.is_leak || growth.is_suspect) && growth.left <= RELEVANT);
+        let best = suspects.max_by(|one, other| {
+            rank(one)
+                .partial_cmp(&rank(other))
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
         match (&mut self.watched, best) {
             (Some(watched), best) if watched.is_leak || !best.is_some_and(|best| best.is_leak) => {
                 watched.follow(&found, &self.levels);
             }
-            (_, Some(best)) => self.watched = Some(WatchedGrowth::new(*best, &self.levels, self.stopped_leak).into()),
+            (_, Some(best)) => {
+                self.watched =
+                    Some(WatchedGrowth::new(*best, &self.levels, self.stopped_leak).into());
+            }
             (_, None) => {}
         }
         self.end_growth();
@@ -306,27 +372,50 @@ impl LeakDetector {
     /// Stops to watch a growth that has stopped.
     fn end_growth(&mut self) {
         // A time without samples shows no stall.
-        let Some(watched) = self.watched.as_mut().filter(|_| self.levels.is_newest_known()) else { return };
-        let Some(stopped_for) = watched.has_stopped(&self.levels) else { return };
+        let Some(watched) = self
+            .watched
+            .as_mut()
+            .filter(|_| self.levels.is_newest_known())
+        else {
+            return;
+        };
+        let Some(stopped_for) = watched.has_stopped(&self.levels) else {
+            return;
+        };
         if watched.is_leak {
-            let floor = self.levels.filled(0).as_slice().last().map_or(0.0, |point| point.low);
+            let floor = self
+                .levels
+                .filled(0)
+                .as_slice()
+                .last()
+                .map_or(0.0, |point| point.low);
             let at = (self.levels.now() - stopped_for).max(watched.from);
-            self.stopped_leak =
-                Some(StoppedLeak { began: watched.from, at, floor, survived: watched.survived, rest: watched.rest });
+            self.stopped_leak = Some(StoppedLeak {
+                began: watched.from,
+                at,
+                floor,
+                survived: watched.survived,
+                rest: watched.rest,
+            });
         }
         self.watched = None;
     }
 
     fn update_evidence(&mut self, at: Moment) {
         let limit = self.limit();
-        let (Some(first), Some(watched)) = (self.first, &mut self.watched) else { return };
+        let (Some(first), Some(watched)) = (self.first, &mut self.watched) else {
+            return;
+        };
         let since = Moment(millis(watched.from).clamp(first.0, at.0));
         let points = self.levels.reaching(watched.from);
         let known = points.as_slice();
         let known = &known[known.partition_point(|point| point.at < watched.from)..];
         let floor = floor(known);
         let floor = &floor[..known.len()];
-        let gained = floor.first().zip(floor.last()).map_or(0.0, |(first, last)| last - first);
+        let gained = floor
+            .first()
+            .zip(floor.last())
+            .map_or(0.0, |(first, last)| last - first);
         let maxima = floor.windows(2).filter(|pair| pair[1] > pair[0]).count();
         let before = seconds(first, since).max(points.width / 2.0);
         let span = seconds(since, at);
@@ -354,11 +443,16 @@ fn floor(points: &[buckets::Point]) -> [f64; LENGTH] {
     floor
 }
 
-/// The median of the slopes between each two points, which are times and amounts (Theil and Sen); `None` without two points.
+/// The median of the slopes between each two points, which are times and amounts (Theil and Sen);
+/// `None` without two points.
 fn median_slope(points: &[(f64, f64)]) -> Option<f64> {
     let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
     for (at, (from, low)) in points.iter().enumerate() {
-        slopes.extend(points[at + 1..].iter().map(|(to, high)| (high - low) / (to - from)));
+        slopes.extend(
+            points[at + 1..]
+                .iter()
+                .map(|(to, high)| (high - low) / (to - from)),
+        );
     }
     let middle = slopes.len() / 2;
     (!slopes.is_empty()).then(|| *slopes.select_nth_unstable_by(middle, f64::total_cmp).1)
@@ -368,17 +462,28 @@ fn seconds(from: Moment, to: Moment) -> f64 {
     to.since(from).as_secs_f64()
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time since boot is small and positive")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time since boot is small and positive"
+)]
 fn millis(seconds: f64) -> u64 {
     (seconds.max(0.0) * 1000.0) as u64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "2^53 KiB are more than there is")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "2^53 KiB are more than there is"
+)]
 fn kib(bytes: Bytes) -> f64 {
     (bytes.0 >> 10) as f64
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a gain is positive")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a gain is positive"
+)]
 fn to_bytes(kib: f64) -> u64 {
     (kib.max(0.0) * 1024.0) as u64
 }

@@ -19,7 +19,8 @@ pub enum Severity {
     Bad,
 }
 
-/// The kinds of trouble, the most urgent first. Power caps, sync boost and Xid errors that a program causes are no trouble.
+/// The kinds of trouble, the most urgent first. Power caps, sync boost and Xid errors that a
+/// program causes are no trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum TroubleRank {
     /// A GPU or the driver is lost, or does not answer.
@@ -42,7 +43,8 @@ pub(crate) enum TroubleRank {
 pub(crate) struct HealthVerdict {
     /// A word for the table: `ok`, `power cap`, `Xid 79`, `hung`.
     pub word: String,
-    /// A longer phrase: `Xid 79: fell off the bus`, `row remap pending: reset when idle`, `hung 12s`.
+    /// A longer phrase: `Xid 79: fell off the bus`, `row remap pending: reset when idle`, `hung
+    /// 12s`.
     pub phrase: String,
     pub severity: Severity,
     /// The kind of trouble that it is; `None` for no trouble, and where the GPU does not answer.
@@ -51,11 +53,19 @@ pub(crate) struct HealthVerdict {
 
 impl HealthVerdict {
     fn new(severity: Severity, word: impl Into<String>, phrase: impl Into<String>) -> Self {
-        Self { word: word.into(), phrase: phrase.into(), severity, trouble: None }
+        Self {
+            word: word.into(),
+            phrase: phrase.into(),
+            severity,
+            trouble: None,
+        }
     }
 
     fn with_trouble(self, rank: TroubleRank) -> Self {
-        Self { trouble: Some(rank), ..self }
+        Self {
+            trouble: Some(rank),
+            ..self
+        }
     }
 }
 
@@ -104,12 +114,21 @@ pub(crate) fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
         0 => None,
         1 => Some(("needs reset", "reset it when idle")),
         2 => Some(("needs reboot", "reboot the host")),
-        3 => Some(("drain P2P", "end the processes that use it together with other GPUs, then reset it")),
-        4 => Some(("drain, reset", "start no new work on it, and reset it when idle")),
+        3 => Some((
+            "drain P2P",
+            "end the processes that use it together with other GPUs, then reset it",
+        )),
+        4 => Some((
+            "drain, reset",
+            "start no new work on it, and reset it when idle",
+        )),
         5 => Some(("recover IMEX", "recover its IMEX domain")),
         6 => Some(("reset bus", "reset its bus")),
         7 => Some(("reboot all", "reboot the whole system that it belongs to")),
-        _ => Some(("needs repair", "the driver asks for a repair that gputop does not know")),
+        _ => Some((
+            "needs repair",
+            "the driver asks for a repair that gputop does not know",
+        )),
     }
 }
 
@@ -118,7 +137,8 @@ pub(crate) fn has_figures(gpu: &Gpu) -> bool {
     gpu.load.sm.is_ok() || gpu.load.temperature.is_ok() || gpu.load.power.is_ok()
 }
 
-/// Whether the GPU answers in spite of its trouble: only some calls fail or are refused, such as those that list its processes.
+/// Whether the GPU answers in spite of its trouble: only some calls fail or are refused, such as
+/// those that list its processes.
 pub(super) fn is_partial(gpu: &Gpu, trouble: &Trouble) -> bool {
     matches!(trouble.cause, Cause::Failed | Cause::Denied) && has_figures(gpu)
 }
@@ -137,46 +157,83 @@ pub(super) fn is_partial(gpu: &Gpu, trouble: &Trouble) -> bool {
 pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
     use Severity::{Bad, Fine, Notable, Unknown};
     let (load, health) = (&gpu.load, &gpu.health);
-    let recent_xids = || health.xids.iter().rev().filter(|xid| now.since(xid.at) < XID_SHOWN_FOR).map(|xid| xid.code);
+    let recent_xids = || {
+        health
+            .xids
+            .iter()
+            .rev()
+            .filter(|xid| now.since(xid.at) < XID_SHOWN_FOR)
+            .map(|xid| xid.code)
+    };
     let of_xid = |severity, code: u64| {
         let word = format!("Xid {code}");
-        let phrase = describe_xid(code).map_or_else(|| word.clone(), |words| format!("{word}: {words}"));
+        let phrase =
+            describe_xid(code).map_or_else(|| word.clone(), |words| format!("{word}: {words}"));
         HealthVerdict::new(severity, word, phrase)
     };
     let reasons = load.throttle.as_deref().unwrap_or_default();
-    let throttled =
-        |severity, reason: &Throttle| HealthVerdict::new(severity, reason.to_string(), format!("throttled: {reason}"));
+    let throttled = |severity, reason: &Throttle| {
+        HealthVerdict::new(severity, reason.to_string(), format!("throttled: {reason}"))
+    };
     let is_hard = |reason: &&Throttle| !matches!(reason, Throttle::PowerCap | Throttle::SyncBoost);
-    let is_hot = load.temperature.ok().zip(gpu.facts.slowdown_temperature.ok()).is_some_and(|(is, limit)| is >= limit);
+    let is_hot = load
+        .temperature
+        .ok()
+        .zip(gpu.facts.slowdown_temperature.ok())
+        .is_some_and(|(is, limit)| is >= limit);
     let has_failed = || {
-        let missing = [load.memory_used.err(), load.sm.err(), load.temperature.err(), load.power.err()];
-        !gpu.failures.is_empty() || missing.contains(&Some(Missing::Failed)) || load.throttle == Err(Missing::Failed)
+        let missing = [
+            load.memory_used.err(),
+            load.sm.err(),
+            load.temperature.err(),
+            load.power.err(),
+        ];
+        !gpu.failures.is_empty()
+            || missing.contains(&Some(Missing::Failed))
+            || load.throttle == Err(Missing::Failed)
     };
     let of_trouble = |trouble: &Trouble| {
         let word = trouble.cause.to_string();
         let phrase = format!("{word} {}", Elapsed(now.since(trouble.since)));
         HealthVerdict::new(Bad, word, phrase)
     };
-    if let Some(trouble) = gpu.trouble.as_ref().filter(|trouble| !is_partial(gpu, trouble)) {
+    if let Some(trouble) = gpu
+        .trouble
+        .as_ref()
+        .filter(|trouble| !is_partial(gpu, trouble))
+    {
         of_trouble(trouble)
     } else if let Some(code) = recent_xids().find(|code| !is_of_a_program(*code)) {
         of_xid(Bad, code).with_trouble(TroubleRank::HardwareError)
     } else if health.remap_failed == Ok(true) {
-        HealthVerdict::new(Bad, "remap failed", "row remap failed: no spare row is left, replace the board")
-            .with_trouble(TroubleRank::HardwareError)
+        HealthVerdict::new(
+            Bad,
+            "remap failed",
+            "row remap failed: no spare row is left, replace the board",
+        )
+        .with_trouble(TroubleRank::HardwareError)
     } else if let Ok(errors @ 1..) = health.ecc_uncorrected {
-        HealthVerdict::new(Bad, format!("ECC {errors}"), format!("ECC: {errors} uncorrected errors"))
-            .with_trouble(TroubleRank::HardwareError)
+        HealthVerdict::new(
+            Bad,
+            format!("ECC {errors}"),
+            format!("ECC: {errors} uncorrected errors"),
+        )
+        .with_trouble(TroubleRank::HardwareError)
     } else if let Some(reason) = reasons.iter().find(is_hard) {
         throttled(Bad, reason).with_trouble(TroubleRank::Slowdown)
     } else if is_hot {
-        HealthVerdict::new(Bad, "hot", "at its slowdown temperature").with_trouble(TroubleRank::Slowdown)
+        HealthVerdict::new(Bad, "hot", "at its slowdown temperature")
+            .with_trouble(TroubleRank::Slowdown)
     } else if let Some(trouble) = &gpu.trouble {
         of_trouble(trouble)
     } else if health.remap_pending == Ok(true) {
         HealthVerdict::new(Notable, "row remap", "row remap pending: reset when idle")
     } else if health.retired_pending == Ok(true) {
-        HealthVerdict::new(Notable, "page retire", "page retirement pending: reboot when idle")
+        HealthVerdict::new(
+            Notable,
+            "page retire",
+            "page retirement pending: reboot when idle",
+        )
     } else if let Some((word, phrase)) = health.recovery_action.ok().and_then(recovery) {
         HealthVerdict::new(Bad, word, phrase).with_trouble(TroubleRank::HardwareError)
     } else if let Some(code) = recent_xids().next() {
@@ -187,7 +244,8 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
         HealthVerdict::new(Notable, "ERR", "ERR")
     } else if load.throttle == Err(Missing::NotYet) {
         HealthVerdict::new(Unknown, "…", "not read yet")
-    } else if load.throttle.is_err() && load.temperature.is_err() && health.ecc_uncorrected.is_err() {
+    } else if load.throttle.is_err() && load.temperature.is_err() && health.ecc_uncorrected.is_err()
+    {
         HealthVerdict::new(Unknown, "unknown", "unknown")
     } else {
         HealthVerdict::new(Fine, "ok", "ok")
@@ -200,16 +258,27 @@ mod tests {
     use crate::protocol::snapshot::example::host;
     use crate::protocol::snapshot::{GpuHealth, GpuLoad, Xid};
 
-    fn judged(change: impl FnOnce(&mut GpuLoad, &mut GpuHealth, Moment)) -> (String, String, Severity) {
+    fn judged(
+        change: impl FnOnce(&mut GpuLoad, &mut GpuHealth, Moment),
+    ) -> (String, String, Severity) {
         let mut host = host(1);
         let gpu = &mut host.gpus[0];
         change(&mut gpu.load, &mut gpu.health, host.at);
-        let HealthVerdict { word, phrase, severity, .. } = judge(gpu, host.at);
+        let HealthVerdict {
+            word,
+            phrase,
+            severity,
+            ..
+        } = judge(gpu, host.at);
         (word, phrase, severity)
     }
 
     #[track_caller]
-    fn says(phrase: &str, severity: Severity, change: impl FnOnce(&mut GpuLoad, &mut GpuHealth, Moment)) {
+    fn says(
+        phrase: &str,
+        severity: Severity,
+        change: impl FnOnce(&mut GpuLoad, &mut GpuHealth, Moment),
+    ) {
         let (word, said, heavy) = judged(change);
         assert_eq!((said.as_str(), heavy), (phrase, severity));
         assert!(word.len() <= 12, "{word} does not fit its column");
@@ -219,21 +288,43 @@ mod tests {
     fn each_problem_has_its_words_and_severity() {
         use Severity::{Bad, Fine, Notable, Unknown};
         says("ok", Fine, |_, _, _| {});
-        says("not read yet", Unknown, |load, _, _| load.throttle = Err(Missing::NotYet));
+        says("not read yet", Unknown, |load, _, _| {
+            load.throttle = Err(Missing::NotYet);
+        });
         says("unknown", Unknown, |load, health, _| {
             load.throttle = Err(Missing::Unsupported);
             load.temperature = Err(Missing::Unsupported);
             health.ecc_uncorrected = Err(Missing::Unsupported);
         });
-        says("throttled: power cap", Notable, |load, _, _| load.throttle = Ok(vec![Throttle::PowerCap]));
-        says("throttled: thermal", Bad, |load, _, _| load.throttle = Ok(vec![Throttle::PowerCap, Throttle::Thermal]));
-        says("row remap pending: reset when idle", Notable, |_, health, _| health.remap_pending = Ok(true));
-        says("page retirement pending: reboot when idle", Notable, |_, health, _| health.retired_pending = Ok(true));
-        says("reboot the host", Bad, |_, health, _| health.recovery_action = Ok(2));
-        says("Xid 79: fell off the bus", Bad, |_, health, at| health.xids.push(Xid { at, code: 79 }));
-        says("Xid 31: memory page fault, mostly the program's", Notable, |_, health, at| {
-            health.xids.push(Xid { at, code: 31 });
+        says("throttled: power cap", Notable, |load, _, _| {
+            load.throttle = Ok(vec![Throttle::PowerCap]);
         });
+        says("throttled: thermal", Bad, |load, _, _| {
+            load.throttle = Ok(vec![Throttle::PowerCap, Throttle::Thermal]);
+        });
+        says(
+            "row remap pending: reset when idle",
+            Notable,
+            |_, health, _| health.remap_pending = Ok(true),
+        );
+        says(
+            "page retirement pending: reboot when idle",
+            Notable,
+            |_, health, _| health.retired_pending = Ok(true),
+        );
+        says("reboot the host", Bad, |_, health, _| {
+            health.recovery_action = Ok(2);
+        });
+        says("Xid 79: fell off the bus", Bad, |_, health, at| {
+            health.xids.push(Xid { at, code: 79 });
+        });
+        says(
+            "Xid 31: memory page fault, mostly the program's",
+            Notable,
+            |_, health, at| {
+                health.xids.push(Xid { at, code: 31 });
+            },
+        );
     }
 
     #[test]

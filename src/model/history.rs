@@ -1,8 +1,9 @@
 //! The history of memory and load of each GPU and process, and the events on them.
 //!
-//! The history keeps the highest amount of each second for 15 minutes and of each 10 seconds for 6 hours, and the
-//! lowest and highest amount of each five minutes for 7 days. The history of a process is kept for six hours after the
-//! process released its memory. The whole history of 8 GPUs and 64 processes takes less than 6 MiB.
+//! The history keeps the highest amount of each second for 15 minutes and of each 10 seconds for 6
+//! hours, and the lowest and highest amount of each five minutes for 7 days. The history of a
+//! process is kept for six hours after the process released its memory. The whole history of 8 GPUs
+//! and 64 processes takes less than 6 MiB.
 
 mod curve;
 mod event;
@@ -24,7 +25,9 @@ use crate::base::units::{Bytes, Moment, Percent};
 use crate::model::pairs;
 use crate::model::{GpuOrProcess, ProcessTotal, ReservedMemory, process_role};
 use crate::protocol::command::Signal;
-use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot};
+use crate::protocol::snapshot::{
+    Gpu, GpuUuid, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot,
+};
 
 /// The longest span that the history covers.
 pub(crate) const WEEK: Duration = Duration::from_hours(7 * 24);
@@ -37,8 +40,9 @@ const MOST_GONE: usize = 24;
 
 /// The spans in which a graph grows with the history, in seconds.
 const SPANS: [u64; 34] = [
-    10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 420, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10_800, 14_400,
-    21_600, 32_400, 43_200, 64_800, 86_400, 129_600, 172_800, 259_200, 345_600, 432_000, 518_400, 604_800,
+    10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 420, 600, 900, 1200, 1800, 2700, 3600, 5400,
+    7200, 10_800, 14_400, 21_600, 32_400, 43_200, 64_800, 86_400, 129_600, 172_800, 259_200,
+    345_600, 432_000, 518_400, 604_800,
 ];
 
 /// The time for which the amount of each second is kept.
@@ -69,39 +73,73 @@ impl MemoryHistory {
         self.first = self.first.or(memory.map(|bytes| (at, bytes)));
         self.peak = self.peak.max(memory);
         self.latest = memory;
-        self.curve.push(at, memory.map(|memory| u32::try_from(memory.0 >> 10).unwrap_or(u32::MAX)), patience);
+        self.curve.push(
+            at,
+            memory.map(|memory| u32::try_from(memory.0 >> 10).unwrap_or(u32::MAX)),
+            patience,
+        );
     }
 
-    /// Returns the lowest and highest amount in each part of a window, rounded down to KiB. A part without a sample
-    /// repeats the amount before it; `None` in a gap, and before the first sample.
+    /// Returns the lowest and highest amount in each part of a window, rounded down to KiB. A part
+    /// without a sample repeats the amount before it; `None` in a gap, and before the first sample.
     pub(crate) fn over(&self, window: &Window, now: Moment) -> Vec<Option<MinMax<Bytes>>> {
-        self.curve.over(window, now).into_iter().map(|part| part.map(in_bytes)).collect()
+        self.curve
+            .over(window, now)
+            .into_iter()
+            .map(|part| part.map(in_bytes))
+            .collect()
     }
 
-    /// Returns the highest amount in each of `columns` equal parts of the last `span` before `now`, oldest first.
-    pub(crate) fn columns(&self, now: Moment, span: Duration, columns: usize) -> Vec<Option<Bytes>> {
+    /// Returns the highest amount in each of `columns` equal parts of the last `span` before `now`,
+    /// oldest first.
+    pub(crate) fn columns(
+        &self,
+        now: Moment,
+        span: Duration,
+        columns: usize,
+    ) -> Vec<Option<Bytes>> {
         let parts = self.curve.over(&Window::until(now, span, columns), now);
-        parts.into_iter().map(|range| range.map(|range| in_bytes(range).high)).collect()
+        parts
+            .into_iter()
+            .map(|range| range.map(|range| in_bytes(range).high))
+            .collect()
     }
 
-    /// Returns the amount at a moment, in the finest resolution that is still kept; `None` in a gap.
+    /// Returns the amount at a moment, in the finest resolution that is still kept; `None` in a
+    /// gap.
     pub(crate) fn at(&self, at: Moment, now: Moment) -> Option<MinMax<Bytes>> {
         self.curve.at(at, now).map(in_bytes)
     }
 
-    /// Returns the lowest amount in the `span` up to a moment; if the span begins more than 15 minutes ago, that of the
-    /// five-minute bucket that contains the moment. `None` in a gap.
+    /// Returns the lowest amount in the `span` up to a moment; if the span begins more than 15
+    /// minutes ago, that of the five-minute bucket that contains the moment. `None` in a gap.
     pub(crate) fn floor(&self, until: Moment, span: Duration, now: Moment) -> Option<Bytes> {
         // The 10-second buckets keep only the highest amount.
         let is_by_the_second = now.since(until) + span <= BY_THE_SECOND;
-        let (span, part) = if is_by_the_second { (span, 5) } else { (Self::COARSE, Self::COARSE.as_secs()) };
-        let window = Window::until(until, span, usize::try_from(span.as_secs() / part).unwrap_or(1));
-        self.over(&window, now).into_iter().flatten().map(|range| range.low).min()
+        let (span, part) = if is_by_the_second {
+            (span, 5)
+        } else {
+            (Self::COARSE, Self::COARSE.as_secs())
+        };
+        let window = Window::until(
+            until,
+            span,
+            usize::try_from(span.as_secs() / part).unwrap_or(1),
+        );
+        self.over(&window, now)
+            .into_iter()
+            .flatten()
+            .map(|range| range.low)
+            .min()
     }
 
     /// Returns the highest amount from a moment until now; `None` if none is known.
     pub(crate) fn peak_since(&self, from: Moment, now: Moment) -> Option<Bytes> {
-        self.over(&Window::between(from, now), now).into_iter().flatten().map(|range| range.high).max()
+        self.over(&Window::between(from, now), now)
+            .into_iter()
+            .flatten()
+            .map(|range| range.high)
+            .max()
     }
 
     pub(crate) fn end(&self) -> Moment {
@@ -137,10 +175,13 @@ pub(crate) struct AllocatorHistory {
 }
 
 impl AllocatorHistory {
-    /// Returns the most that tensors held in the last minute, temporary tensors of a training step included; `None`
-    /// where it was not read.
+    /// Returns the most that tensors held in the last minute, temporary tensors of a training step
+    /// included; `None` where it was not read.
     pub(crate) fn top(&self, now: Moment) -> Option<Bytes> {
-        self.allocated.columns(now, Duration::from_mins(1), 1).pop().flatten()
+        self.allocated
+            .columns(now, Duration::from_mins(1), 1)
+            .pop()
+            .flatten()
     }
 
     fn is_sound(&self) -> bool {
@@ -148,8 +189,10 @@ impl AllocatorHistory {
     }
 
     fn push(&mut self, at: Moment, reserved: Option<ReservedMemory>, patience: Duration) {
-        self.allocated.push(at, reserved.map(|reserved| reserved.allocated), patience);
-        self.reserved.push(at, reserved.map(|reserved| reserved.sum()), patience);
+        self.allocated
+            .push(at, reserved.map(|reserved| reserved.allocated), patience);
+        self.reserved
+            .push(at, reserved.map(|reserved| reserved.sum()), patience);
     }
 }
 
@@ -160,7 +203,8 @@ pub(crate) struct GpuHistory {
     pub sm: Curve,
     /// The power draw, in whole watts.
     pub power: Curve,
-    /// The temperature in kelvin, as a curve has no negative numbers: [`GpuHistory::celsius`] converts it.
+    /// The temperature in kelvin, as a curve has no negative numbers: [`GpuHistory::celsius`]
+    /// converts it.
     pub temperature: Curve,
 }
 
@@ -169,21 +213,37 @@ impl GpuHistory {
     const ZERO_CELSIUS: i32 = 273;
 
     fn is_sound(&self) -> bool {
-        self.memory.is_sound() && [&self.sm, &self.power, &self.temperature].into_iter().all(Curve::is_sound)
+        self.memory.is_sound()
+            && [&self.sm, &self.power, &self.temperature]
+                .into_iter()
+                .all(Curve::is_sound)
     }
 
     fn add_readings(&mut self, gpu: &Gpu, patience: Duration) {
         let load = &gpu.load;
         self.memory.push(load.at, load.memory_used.ok(), patience);
-        self.sm.push(load.at, load.sm.ok().map(whole_percent), patience);
-        self.power.push(load.at, load.power.ok().map(|power| whole(power.value())), patience);
+        self.sm
+            .push(load.at, load.sm.ok().map(whole_percent), patience);
+        self.power.push(
+            load.at,
+            load.power.ok().map(|power| whole(power.value())),
+            patience,
+        );
         let kelvin = |celsius: i32| u32::try_from(celsius.saturating_add(Self::ZERO_CELSIUS)).ok();
-        self.temperature.push(load.at, load.temperature.ok().and_then(|temperature| kelvin(temperature.0)), patience);
+        self.temperature.push(
+            load.at,
+            load.temperature
+                .ok()
+                .and_then(|temperature| kelvin(temperature.0)),
+            patience,
+        );
     }
 
     /// Converts a temperature of the curve to degrees Celsius.
     pub(crate) fn celsius(kelvin: u32) -> i32 {
-        i32::try_from(kelvin).unwrap_or(i32::MAX).saturating_sub(Self::ZERO_CELSIUS)
+        i32::try_from(kelvin)
+            .unwrap_or(i32::MAX)
+            .saturating_sub(Self::ZERO_CELSIUS)
     }
 }
 
@@ -191,7 +251,11 @@ fn whole_percent(percent: Percent) -> u32 {
     whole(percent.value())
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a percentage or watts, never below 0")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a percentage or watts, never below 0"
+)]
 fn whole(value: f32) -> u32 {
     value.round() as u32
 }
@@ -232,10 +296,17 @@ impl ProcessHistory {
     }
 
     fn is_sound(&self) -> bool {
-        let whole = self.parts.iter().map(|(_, memory)| memory).chain(self.all.as_deref());
+        let whole = self
+            .parts
+            .iter()
+            .map(|(_, memory)| memory)
+            .chain(self.all.as_deref());
         whole.into_iter().all(MemoryHistory::is_sound)
             && [&self.sm, &self.rss].into_iter().all(Curve::is_sound)
-            && self.allocator.as_deref().is_none_or(AllocatorHistory::is_sound)
+            && self
+                .allocator
+                .as_deref()
+                .is_none_or(AllocatorHistory::is_sound)
             && self.tensors.as_deref().is_none_or(TensorHistory::is_sound)
     }
 
@@ -249,26 +320,38 @@ impl ProcessHistory {
         mut report: impl FnMut(&GpuUuid, Moment, HistoryEventKind),
     ) {
         self.gone = None;
-        let has_arguments = |facts: &ProcessFacts| facts.argv.as_ref().is_ok_and(|argv| !argv.is_empty());
+        let has_arguments =
+            |facts: &ProcessFacts| facts.argv.as_ref().is_ok_and(|argv| !argv.is_empty());
         if has_arguments(&process.facts) || !self.facts.as_deref().is_some_and(has_arguments) {
             self.facts = Some(Arc::clone(&process.facts));
         }
         // The sum is as old as its oldest reading.
-        let at = process_total.gpus.iter().map(|at| snapshot.gpus[*at].load.at).min().unwrap_or(snapshot.at);
+        let at = process_total
+            .gpus
+            .iter()
+            .map(|at| snapshot.gpus[*at].load.at)
+            .min()
+            .unwrap_or(snapshot.at);
         let gpus = || process_total.gpus.iter().map(|at| &snapshot.gpus[*at]);
         let new_gpus = || gpus().filter(|gpu| self.on(&gpu.uuid).is_none());
         if self.all.is_none() && self.parts.len() + new_gpus().count() > 1 {
-            // The history on the first GPU was the total until now. There is no earlier total when all GPUs appear at
-            // once.
-            let before = self.parts.first().map_or_else(MemoryHistory::default, |(_, series)| series.clone());
+            // The history on the first GPU was the total until now. There is no earlier total when
+            // all GPUs appear at once.
+            let before = self
+                .parts
+                .first()
+                .map_or_else(MemoryHistory::default, |(_, series)| series.clone());
             self.all = Some(Box::new(before));
         }
         for gpu in gpus() {
-            let Some(gpu_process) = gpu.process(process.id) else { continue };
+            let Some(gpu_process) = gpu.process(process.id) else {
+                continue;
+            };
             let known = self.parts.iter().position(|(uuid, _)| *uuid == gpu.uuid);
             let place = known.unwrap_or_else(|| {
                 report(&gpu.uuid, gpu.load.at, HistoryEventKind::Began);
-                self.parts.push((gpu.uuid.clone(), MemoryHistory::default()));
+                self.parts
+                    .push((gpu.uuid.clone(), MemoryHistory::default()));
                 self.parts.len() - 1
             });
             let series = &mut self.parts[place].1;
@@ -277,7 +360,11 @@ impl ProcessHistory {
             if let (Some(from), Some(to)) = (before, series.latest())
                 && event::is_drop(from, to)
             {
-                report(&gpu.uuid, gpu.load.at, HistoryEventKind::Dropped { from, to });
+                report(
+                    &gpu.uuid,
+                    gpu.load.at,
+                    HistoryEventKind::Dropped { from, to },
+                );
             }
         }
         if let Some(all) = &mut self.all {
@@ -287,14 +374,23 @@ impl ProcessHistory {
         }
         let reserved = ReservedMemory::of_process(process, None, snapshot.at);
         if reserved.is_some() || self.allocator.is_some() {
-            self.allocator.get_or_insert_default().push(at, reserved, patience);
+            self.allocator
+                .get_or_insert_default()
+                .push(at, reserved, patience);
         }
         let report = process.fresh_report(snapshot.at);
         if report.is_some() || self.tensors.is_some() {
-            self.tensors.get_or_insert_default().push(at, report, patience);
+            self.tensors
+                .get_or_insert_default()
+                .push(at, report, patience);
         }
-        self.sm.push(at, process_total.sm.ok().map(whole_percent), patience);
-        let rss = process.load.rss.ok().map(|rss| u32::try_from(rss.0 >> 10).unwrap_or(u32::MAX));
+        self.sm
+            .push(at, process_total.sm.ok().map(whole_percent), patience);
+        let rss = process
+            .load
+            .rss
+            .ok()
+            .map(|rss| u32::try_from(rss.0 >> 10).unwrap_or(u32::MAX));
         self.rss.push(snapshot.at, rss, patience);
     }
 
@@ -305,27 +401,38 @@ impl ProcessHistory {
 
     /// The short name, as in `train.py`.
     pub(crate) fn name(&self) -> Reading<Text> {
-        self.facts.as_deref().map_or(Err(Missing::NotYet), process_role::short_name)
+        self.facts
+            .as_deref()
+            .map_or(Err(Missing::NotYet), process_role::short_name)
     }
 
     /// The user; an error when the facts were never read.
     pub(crate) fn user(&self) -> Reading<&Text> {
-        self.facts.as_deref().map_or(Err(Missing::NotYet), |facts| facts.user.as_ref().map_err(|why| *why))
+        self.facts.as_deref().map_or(Err(Missing::NotYet), |facts| {
+            facts.user.as_ref().map_err(|why| *why)
+        })
     }
 
     /// The memory on all GPUs together; `None` before the first sample.
     pub(crate) fn memory(&self) -> Option<&MemoryHistory> {
-        self.all.as_deref().or_else(|| self.parts.first().map(|(_, series)| series))
+        self.all
+            .as_deref()
+            .or_else(|| self.parts.first().map(|(_, series)| series))
     }
 
     /// The memory on one GPU; `None` when the process was never seen on it.
     pub(crate) fn on(&self, gpu: &GpuUuid) -> Option<&MemoryHistory> {
-        self.parts.iter().find(|(uuid, _)| uuid == gpu).map(|(_, series)| series)
+        self.parts
+            .iter()
+            .find(|(uuid, _)| uuid == gpu)
+            .map(|(_, series)| series)
     }
 
     /// The time for which the process was seen to hold memory.
     fn length(&self) -> Duration {
-        self.memory().and_then(|series| Some(series.end().since(series.began()?))).unwrap_or(Duration::ZERO)
+        self.memory()
+            .and_then(|series| Some(series.end().since(series.began()?)))
+            .unwrap_or(Duration::ZERO)
     }
 }
 
@@ -342,7 +449,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Whether a history of a checkpoint, which may be forged, keeps the rules that arithmetic with it relies on.
+    /// Whether a history of a checkpoint, which may be forged, keeps the rules that arithmetic with
+    /// it relies on.
     pub(super) fn is_sound(&self) -> bool {
         self.events.is_sound()
             && self.gpus.values().all(GpuHistory::is_sound)
@@ -354,30 +462,51 @@ impl History {
         // A simulated machine may report its past after its first line.
         self.began = Some(self.began.map_or(now, |began| began.min(now)));
         self.passes = self.passes.saturating_add(1);
-        // A process in the first two passes was there before gputop started. The first pass alone is not enough: the
-        // agent may not have read the identity of the process yet.
+        // A process in the first two passes was there before gputop started. The first pass alone
+        // is not enough: the agent may not have read the identity of the process yet.
         let is_first = self.passes <= 2;
         let patience = Snapshot::STALE_AFTER * Duration::from_millis(snapshot.interval_ms);
         for gpu in &snapshot.gpus {
-            self.gpus.entry(gpu.uuid.clone()).or_default().add_readings(gpu, patience);
+            self.gpus
+                .entry(gpu.uuid.clone())
+                .or_default()
+                .add_readings(gpu, patience);
         }
-        self.gpus.retain(|_, gpu| now.since(gpu.memory.end()) <= WEEK);
+        self.gpus
+            .retain(|_, gpu| now.since(gpu.memory.end()) <= WEEK);
         for process_total in process_totals {
-            let Some(process) = snapshot.process(process_total.process) else { continue };
-            let known = self.processes.entry(process.id).or_insert_with(|| Box::new(ProcessHistory::new()));
+            let Some(process) = snapshot.process(process_total.process) else {
+                continue;
+            };
+            let known = self
+                .processes
+                .entry(process.id)
+                .or_insert_with(|| Box::new(ProcessHistory::new()));
             let (gpus, events) = (&self.gpus, &mut self.events);
-            // When a GPU answers late, its processes appear with its first readings: they did not just begin.
+            // When a GPU answers late, its processes appear with its first readings: they did not
+            // just begin.
             let soon = Duration::from_millis(snapshot.interval_ms) * 3 / 2;
             let is_new = |gpu: &GpuUuid, at: Moment| {
                 let began = gpus.get(gpu).and_then(|gpu| gpu.memory.began());
                 began.is_some_and(|began| at.since(began) <= soon)
             };
-            known.add_readings(process, process_total, snapshot, patience, |gpu, at, kind| {
-                if kind != HistoryEventKind::Began || !(is_first || is_new(gpu, at)) {
-                    let process = Some((process.id, process_role::short_name(&process.facts)));
-                    events.add(HistoryEvent { at, kind, gpu: Some(gpu.clone()), process });
-                }
-            });
+            known.add_readings(
+                process,
+                process_total,
+                snapshot,
+                patience,
+                |gpu, at, kind| {
+                    if kind != HistoryEventKind::Began || !(is_first || is_new(gpu, at)) {
+                        let process = Some((process.id, process_role::short_name(&process.facts)));
+                        events.add(HistoryEvent {
+                            at,
+                            kind,
+                            gpu: Some(gpu.clone()),
+                            process,
+                        });
+                    }
+                },
+            );
         }
         self.forget(process_totals, now);
         self.events.add_xids(snapshot);
@@ -385,33 +514,62 @@ impl History {
 
     /// Records that gputop sent a signal to a process.
     pub(super) fn signalled(&mut self, process: ProcessId, signal: Signal, at: Moment) {
-        let name = self.processes.get(&process).map_or(Err(Missing::NotYet), |process| process.name());
+        let name = self
+            .processes
+            .get(&process)
+            .map_or(Err(Missing::NotYet), |process| process.name());
         let kind = HistoryEventKind::Signalled(signal);
-        self.events.add(HistoryEvent { at, kind, gpu: None, process: Some((process, name)) });
+        self.events.add(HistoryEvent {
+            at,
+            kind,
+            gpu: None,
+            process: Some((process, name)),
+        });
     }
 
-    /// Records the end of processes that hold no GPU memory any more. Forgets those that have held none for long; when
-    /// there are many, those that held memory for the shortest time.
+    /// Records the end of processes that hold no GPU memory any more. Forgets those that have held
+    /// none for long; when there are many, those that held memory for the shortest time.
     fn forget(&mut self, process_totals: &[ProcessTotal], now: Moment) {
         if self.processes.len() == process_totals.len() {
             return;
         }
         for (id, process) in &mut self.processes {
-            if process.gone.is_none() && process_totals.binary_search_by_key(id, |total| total.process).is_err() {
+            if process.gone.is_none()
+                && process_totals
+                    .binary_search_by_key(id, |total| total.process)
+                    .is_err()
+            {
                 process.gone = Some(now);
                 for (gpu, series) in &process.parts {
-                    // The process left this GPU before it released the others: that was not its end.
-                    if process.memory().is_some_and(|all| series.end() >= all.end()) {
+                    // The process left this GPU before it released the others: that was not its
+                    // end.
+                    if process
+                        .memory()
+                        .is_some_and(|all| series.end() >= all.end())
+                    {
                         let kind = HistoryEventKind::Ended(series.latest());
                         let process = Some((*id, process.name()));
-                        self.events.add(HistoryEvent { at: now, kind, gpu: Some(gpu.clone()), process });
+                        self.events.add(HistoryEvent {
+                            at: now,
+                            kind,
+                            gpu: Some(gpu.clone()),
+                            process,
+                        });
                     }
                 }
             }
         }
-        self.processes.retain(|_, process| process.gone.is_none_or(|gone| now.since(gone) <= REMEMBERED));
-        let gone = self.processes.iter().filter(|(_, process)| process.gone.is_some());
-        let mut gone: Vec<(Duration, ProcessId)> = gone.map(|(id, process)| (process.length(), *id)).collect();
+        self.processes.retain(|_, process| {
+            process
+                .gone
+                .is_none_or(|gone| now.since(gone) <= REMEMBERED)
+        });
+        let gone = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.gone.is_some());
+        let mut gone: Vec<(Duration, ProcessId)> =
+            gone.map(|(id, process)| (process.length(), *id)).collect();
         gone.sort_unstable();
         for (_, id) in &gone[..gone.len().saturating_sub(MOST_GONE)] {
             self.processes.remove(id);
@@ -427,16 +585,28 @@ impl History {
     }
 
     /// Returns all processes that hold or held memory of a GPU, by the time of their first sample.
-    pub(crate) fn gpu_processes(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &MemoryHistory)> {
-        let on = self.processes.iter().filter_map(|(id, process)| Some((*id, process.as_ref(), process.on(gpu)?)));
+    pub(crate) fn gpu_processes(
+        &self,
+        gpu: &GpuUuid,
+    ) -> Vec<(ProcessId, &ProcessHistory, &MemoryHistory)> {
+        let on = self
+            .processes
+            .iter()
+            .filter_map(|(id, process)| Some((*id, process.as_ref(), process.on(gpu)?)));
         let mut gpu_processes: Vec<_> = on.collect();
         gpu_processes.sort_unstable_by_key(|(id, _, series)| (series.began(), *id));
         gpu_processes
     }
 
     /// Returns the events of a GPU, or of a process and its GPUs; latest first.
-    pub(crate) fn events<'a>(&'a self, subject: &'a GpuOrProcess) -> impl Iterator<Item = &'a HistoryEvent> {
-        let is_on = |id: ProcessId, gpu: &GpuUuid| self.process(id).is_some_and(|process| process.on(gpu).is_some());
+    pub(crate) fn events<'a>(
+        &'a self,
+        subject: &'a GpuOrProcess,
+    ) -> impl Iterator<Item = &'a HistoryEvent> {
+        let is_on = |id: ProcessId, gpu: &GpuUuid| {
+            self.process(id)
+                .is_some_and(|process| process.on(gpu).is_some())
+        };
         let concerns = move |event: &&HistoryEvent| match (subject, &event.gpu, &event.process) {
             (GpuOrProcess::Process(id), _, Some((process, _))) => id == process,
             (GpuOrProcess::Process(id), Some(gpu), None) => is_on(*id, gpu),

@@ -44,10 +44,12 @@ pub struct HostModel {
     silence: ViewerTime,
 }
 
-/// The shortest time without data that counts as overdue: the first passes may take longer than a short interval.
+/// The shortest time without data that counts as overdue: the first passes may take longer than a
+/// short interval.
 const SHORTEST_OVERDUE: Duration = Duration::from_millis(500);
 
-/// The longest time that the first line of a host takes: a login over a slow network, and the start of the driver.
+/// The longest time that the first line of a host takes: a login over a slow network, and the start
+/// of the driver.
 const FIRST_LINE: Duration = Duration::from_secs(8);
 
 /// The shortest time between two viewers that is news.
@@ -63,7 +65,11 @@ impl HostModel {
                 if let Outcome::Sent { signal, at } = reply.outcome {
                     self.history.signalled(reply.process, signal, at);
                     // The process may be gone in the next snapshot.
-                    if let Some(process) = self.latest.as_ref().and_then(|snapshot| snapshot.process(reply.process)) {
+                    if let Some(process) = self
+                        .latest
+                        .as_ref()
+                        .and_then(|snapshot| snapshot.process(reply.process))
+                    {
                         self.news.remember(process);
                     }
                 }
@@ -73,10 +79,14 @@ impl HostModel {
         Ok(())
     }
 
-    /// Replaces the snapshot. A snapshot of another boot starts a new history: the PIDs and times of the old one no
-    /// longer count.
+    /// Replaces the snapshot. A snapshot of another boot starts a new history: the PIDs and times
+    /// of the old one no longer count.
     pub fn replace(&mut self, mut snapshot: Snapshot) {
-        if self.latest.as_ref().is_some_and(|old| old.host.facts.boot_id != snapshot.host.facts.boot_id) {
+        if self
+            .latest
+            .as_ref()
+            .is_some_and(|old| old.host.facts.boot_id != snapshot.host.facts.boot_id)
+        {
             *self = Self::default();
         }
         // Lookups search a sorted list, and a far agent may send an unsorted one.
@@ -96,15 +106,16 @@ impl HostModel {
         self.derive();
     }
 
-    /// Applies a change to the snapshot. Returns an error when the change starts from another snapshot; the model then
-    /// stays as it is until the next full line.
+    /// Applies a change to the snapshot. Returns an error when the change starts from another
+    /// snapshot; the model then stays as it is until the next full line.
     pub fn change(&mut self, change: Change) -> Result<(), OutOfStep> {
         self.latest.as_mut().ok_or(OutOfStep)?.apply(change)?;
         self.derive();
         Ok(())
     }
 
-    /// Returns the state of the model as a line, with which a reader can go on from here; `None` before the first line.
+    /// Returns the state of the model as a line, with which a reader can go on from here; `None`
+    /// before the first line.
     pub fn checkpoint(&self) -> Option<Checkpoint> {
         let latest = self.latest.as_ref()?;
         let state = DerivedState {
@@ -117,11 +128,14 @@ impl HostModel {
         state.to_checkpoint(latest)
     }
 
-    /// Replaces everything derived from earlier lines by that of a checkpoint of this boot, and then adds the latest snapshot. Ignores a
-    /// checkpoint that is later than the latest snapshot, is not understood or is unsound. `recorded` is what a recorder saw.
+    /// Replaces everything derived from earlier lines by that of a checkpoint of this boot, and
+    /// then adds the latest snapshot. Ignores a checkpoint that is later than the latest snapshot,
+    /// is not understood or is unsound. `recorded` is what a recorder saw.
     fn restore(&mut self, checkpoint: &Checkpoint, recorded: Option<RecordedTime>) {
         let Some(latest) = &self.latest else { return };
-        let Some(state) = DerivedState::of(checkpoint, latest) else { return };
+        let Some(state) = DerivedState::of(checkpoint, latest) else {
+            return;
+        };
         self.history = state.history.into_owned();
         self.leaks = state.leaks.into_owned();
         self.records = state.records.into_owned();
@@ -138,27 +152,42 @@ impl HostModel {
 
     /// Replaces the news by those of a checkpoint, which is ignored as in [`HostModel::apply`].
     pub(super) fn restore_news(&mut self, checkpoint: &Checkpoint) {
-        if let Some(news) = self.latest.as_ref().and_then(|latest| checkpoint::news(checkpoint, latest)) {
+        if let Some(news) = self
+            .latest
+            .as_ref()
+            .and_then(|latest| checkpoint::news(checkpoint, latest))
+        {
             self.news = news;
         }
     }
 
-    /// Goes on from what a recorder saw, which runs on the same host. Evidence then names the recorder.
+    /// Goes on from what a recorder saw, which runs on the same host. Evidence then names the
+    /// recorder.
     pub(crate) fn continue_from_recorder(&mut self, past: &Past) {
-        let Some(latest) = self.latest.as_ref().filter(|latest| latest.host.facts.boot_id == past.boot_id) else {
+        let Some(latest) = self
+            .latest
+            .as_ref()
+            .filter(|latest| latest.host.facts.boot_id == past.boot_id)
+        else {
             return;
         };
-        let recorded = RecordedTime { until: past.checkpoint.at, resumed: latest.at };
+        let recorded = RecordedTime {
+            until: past.checkpoint.at,
+            resumed: latest.at,
+        };
         self.restore(&past.checkpoint, Some(recorded));
     }
 
-    /// Goes on from what an earlier viewer or a recorder saw, and adds news of the time that nobody saw. Of a past before the last
-    /// boot, the news only name the file.
+    /// Goes on from what an earlier viewer or a recorder saw, and adds news of the time that nobody
+    /// saw. Of a past before the last boot, the news only name the file.
     pub(crate) fn begin_after(&mut self, past: &Past) {
         let Some(latest) = &self.latest else { return };
         let (now, unix_ms) = (latest.at, latest.unix_ms);
         if past.boot_id != latest.host.facts.boot_id {
-            let sentence = format!("the host has started anew; `gputop replay {}` shows the time before", past.path);
+            let sentence = format!(
+                "the host has started anew; `gputop replay {}` shows the time before",
+                past.path
+            );
             return self.news.add_unseen(now, sentence);
         }
         self.restore(&past.checkpoint, None);
@@ -206,13 +235,22 @@ impl HostModel {
     /// The number of processes of other gputops' simulated machines. They are no orphans.
     pub(crate) fn stand_ins(&self) -> usize {
         let Some(latest) = &self.latest else { return 0 };
-        let view = ProcessView { snapshot: latest, tree: &self.tree, records: &self.records };
-        (0..latest.processes.len()).filter(|at| view.is_stand_in(*at)).count()
+        let view = ProcessView {
+            snapshot: latest,
+            tree: &self.tree,
+            records: &self.records,
+        };
+        (0..latest.processes.len())
+            .filter(|at| view.is_stand_in(*at))
+            .count()
     }
 
     /// The verdict on one process; `None` when it is not in the latest snapshot.
     pub(crate) fn verdict(&self, process: ProcessId) -> Option<&Verdict> {
-        self.verdicts.binary_search_by_key(&process, |verdict| verdict.process).ok().map(|at| &self.verdicts[at])
+        self.verdicts
+            .binary_search_by_key(&process, |verdict| verdict.process)
+            .ok()
+            .map(|at| &self.verdicts[at])
     }
 
     /// The job of a process; `None` when the process is not in the latest snapshot.
@@ -220,9 +258,12 @@ impl HostModel {
         self.jobs.at(self.tree.place(process)?)
     }
 
-    /// Whether the agent has scanned every process once. Until then, members of a job may be missing.
+    /// Whether the agent has scanned every process once. Until then, members of a job may be
+    /// missing.
     pub(crate) fn is_complete(&self) -> bool {
-        self.latest.as_ref().is_some_and(|latest| latest.host.scan.at != Moment(0))
+        self.latest
+            .as_ref()
+            .is_some_and(|latest| latest.host.scan.at != Moment(0))
     }
 
     pub(crate) fn series(&self, subject: &GpuOrProcess) -> Option<&MemoryHistory> {
@@ -234,13 +275,18 @@ impl HostModel {
 
     /// The history of a process's allocator stats; `None` for a GPU, and where there are none.
     pub(crate) fn allocator_history(&self, subject: &GpuOrProcess) -> Option<&AllocatorHistory> {
-        let GpuOrProcess::Process(id) = subject else { return None };
+        let GpuOrProcess::Process(id) = subject else {
+            return None;
+        };
         self.history.process(*id)?.allocator.as_deref()
     }
 
-    /// The history of the categories in a process's memory; `None` for a GPU, and without reports of the probe.
+    /// The history of the categories in a process's memory; `None` for a GPU, and without reports
+    /// of the probe.
     pub(crate) fn tensor_history(&self, subject: &GpuOrProcess) -> Option<&TensorHistory> {
-        let GpuOrProcess::Process(id) = subject else { return None };
+        let GpuOrProcess::Process(id) = subject else {
+            return None;
+        };
         self.history.process(*id)?.tensors.as_deref()
     }
 
@@ -248,12 +294,15 @@ impl HostModel {
         &self.history
     }
 
-    /// The growth of the memory of a GPU or process; where allocator stats show that a part leaks, the growth of that
-    /// part.
+    /// The growth of the memory of a GPU or process; where allocator stats show that a part leaks,
+    /// the growth of that part.
     pub(crate) fn growth(&self, subject: &GpuOrProcess) -> Option<MemoryGrowth<'_>> {
         match subject {
             GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu).map(MemoryGrowth::whole),
-            GpuOrProcess::Process(id) => self.leaks.growth(*id, self.history.process(*id), self.now()),
+            GpuOrProcess::Process(id) => {
+                self.leaks
+                    .growth(*id, self.history.process(*id), self.now())
+            }
         }
     }
 
@@ -266,27 +315,37 @@ impl HostModel {
         suspects
     }
 
-    /// The processes and GPUs whose memory grows now, the one that is full first before the others. A GPU counts only if no process
-    /// on it has its verdict or a worse one, and if no process that has ended is the cause: its memory returns after its end.
+    /// The processes and GPUs whose memory grows now, the one that is full first before the others.
+    /// A GPU counts only if no process on it has its verdict or a worse one, and if no process that
+    /// has ended is the cause: its memory returns after its end.
     pub(crate) fn growing(&self) -> &[Growing] {
         &self.growing
     }
 
     /// Returns what grows now. `before` is what grew at the snapshot before.
     fn find_growing(&self, before: &[Growing]) -> Vec<Growing> {
-        let Some(latest) = &self.latest else { return Vec::new() };
+        let Some(latest) = &self.latest else {
+            return Vec::new();
+        };
         let growing = |subject: GpuOrProcess| {
             let growth = self.growth(&subject)?;
             let evidence = *growth.detector.growing()?;
             let rises = growth.detector.rises();
-            let growing = Growing { subject, verdict: growth.verdict(), evidence, is_soon: false, is_loading: false };
+            let growing = Growing {
+                subject,
+                verdict: growth.verdict(),
+                evidence,
+                is_soon: false,
+                is_loading: false,
+            };
             Some(growing.with_urgency(rises, before, &self.leaks, latest))
         };
         let suspects = self.suspects();
         let verdict = |subject: &GpuOrProcess| self.growth(subject).map(|growth| growth.verdict());
         let is_whole = |gpu: &&Gpu| {
             let whole = verdict(&GpuOrProcess::Gpu(gpu.uuid.clone()));
-            let has_ended = |id: ProcessId| gpu.missing.processes.is_none() && gpu.process(id).is_none();
+            let has_ended =
+                |id: ProcessId| gpu.missing.processes.is_none() && gpu.process(id).is_none();
             if self.leaks.cause(&gpu.uuid).is_some_and(has_ended) {
                 return false;
             }
@@ -296,7 +355,10 @@ impl HostModel {
         };
         let gpus = latest.gpus.iter().filter(is_whole);
         let gpus = gpus.map(|gpu| GpuOrProcess::Gpu(gpu.uuid.clone()));
-        let subjects = suspects.iter().map(|id| GpuOrProcess::Process(*id)).chain(gpus);
+        let subjects = suspects
+            .iter()
+            .map(|id| GpuOrProcess::Process(*id))
+            .chain(gpus);
         let mut growing: Vec<Growing> = subjects.filter_map(growing).collect();
         growing.sort_by_key(|growing| growing.left().unwrap_or(Duration::MAX));
         growing
@@ -305,7 +367,9 @@ impl HostModel {
     /// The processes and GPUs that leak now, as in [`HostModel::growing`].
     pub(crate) fn leaking(&self) -> Vec<(GpuOrProcess, Evidence)> {
         let leaks = self.growing.iter().filter(|growing| growing.is_leak());
-        leaks.map(|growing| (growing.subject.clone(), growing.evidence)).collect()
+        leaks
+            .map(|growing| (growing.subject.clone(), growing.evidence))
+            .collect()
     }
 
     /// The news of the host, oldest first.
@@ -325,8 +389,8 @@ impl HostModel {
         self.news.add_alert(self.now(), subject, sentence);
     }
 
-    /// The leak detector of the memory that NVML reports; for a process on several GPUs, the detector with the worst
-    /// verdict.
+    /// The leak detector of the memory that NVML reports; for a process on several GPUs, the
+    /// detector with the worst verdict.
     pub(crate) fn leak_detector(&self, subject: &GpuOrProcess) -> Option<&LeakDetector> {
         match subject {
             GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu),
@@ -342,12 +406,19 @@ impl HostModel {
     /// The wall clock of the host; `None` before the first line, and if its time zone is not known.
     pub(crate) fn wall_clock(&self) -> Option<WallClock> {
         let latest = self.latest()?;
-        Some(WallClock::new(latest.at, latest.unix_ms, latest.host.facts.utc_offset.ok()?))
+        Some(WallClock::new(
+            latest.at,
+            latest.unix_ms,
+            latest.host.facts.utc_offset.ok()?,
+        ))
     }
 
-    /// The present in data time: the time of the latest line. It does not advance while no line arrives.
+    /// The present in data time: the time of the latest line. It does not advance while no line
+    /// arrives.
     pub fn now(&self) -> Moment {
-        self.latest.as_ref().map_or(Moment::default(), |latest| latest.at)
+        self.latest
+            .as_ref()
+            .map_or(Moment::default(), |latest| latest.at)
     }
 
     /// The viewer time since the latest line; `None` unless the next one is overdue.
@@ -355,8 +426,9 @@ impl HostModel {
         Some(self.silence.duration()).filter(|silence| self.is_overdue(*silence))
     }
 
-    /// The age of a GPU's readings; `None` unless the next ones are overdue. While lines arrive, this is the data time
-    /// since the driver answered; while none arrive, the viewer time since the last line, if that is longer.
+    /// The age of a GPU's readings; `None` unless the next ones are overdue. While lines arrive,
+    /// this is the data time since the driver answered; while none arrive, the viewer time since
+    /// the last line, if that is longer.
     pub(crate) fn age(&self, gpu: &Gpu) -> Option<Duration> {
         // A GPU that was never read has no readings that could be old.
         let was_read = gpu.load.at != Moment::default();
@@ -372,15 +444,23 @@ impl HostModel {
     }
 
     fn is_overdue(&self, age: Duration) -> bool {
-        let Some(latest) = &self.latest else { return age > FIRST_LINE };
-        age > (Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms)).max(SHORTEST_OVERDUE)
+        let Some(latest) = &self.latest else {
+            return age > FIRST_LINE;
+        };
+        age > (Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms))
+            .max(SHORTEST_OVERDUE)
     }
 
-    /// Updates totals, process tree, jobs, verdicts, leaks and history from the latest snapshot, and restarts the silence.
+    /// Updates totals, process tree, jobs, verdicts, leaks and history from the latest snapshot,
+    /// and restarts the silence.
     fn derive(&mut self) {
         self.silence = ViewerTime::ZERO;
-        // The process tree and the jobs are most of the cost on a large host, and most passes do not change them.
-        let is_settled = self.latest.as_ref().is_some_and(|latest| self.records.is_settled(latest));
+        // The process tree and the jobs are most of the cost on a large host, and most passes do
+        // not change them.
+        let is_settled = self
+            .latest
+            .as_ref()
+            .is_some_and(|latest| self.records.is_settled(latest));
         self.judge(is_settled);
         self.remember();
     }
@@ -403,23 +483,42 @@ impl HostModel {
         self.news.add_snapshot(&sources);
     }
 
-    /// Updates everything that depends on the latest snapshot and the records alone. `is_settled`: the process tree and the jobs are
-    /// those of the snapshot before.
+    /// Updates everything that depends on the latest snapshot and the records alone. `is_settled`:
+    /// the process tree and the jobs are those of the snapshot before.
     fn judge(&mut self, is_settled: bool) {
         let Some(latest) = &self.latest else { return };
         self.process_totals = process_totals(latest);
         if !is_settled {
             self.tree = ProcessTree::of(latest);
         }
-        self.unaccounted = latest.gpus.iter().filter_map(|gpu| unaccounted::find(gpu, latest).ok()?).collect();
-        self.records.add_snapshot(latest, &self.tree, &self.process_totals);
+        self.unaccounted = latest
+            .gpus
+            .iter()
+            .filter_map(|gpu| unaccounted::find(gpu, latest).ok()?)
+            .collect();
+        self.records
+            .add_snapshot(latest, &self.tree, &self.process_totals);
         if !is_settled {
-            self.jobs = Jobs::of(ProcessView { snapshot: latest, tree: &self.tree, records: &self.records });
-            self.records.set_roots(&self.tree, |at| self.jobs.at(at)?.root);
+            self.jobs = Jobs::of(ProcessView {
+                snapshot: latest,
+                tree: &self.tree,
+                records: &self.records,
+            });
+            self.records
+                .set_roots(&self.tree, |at| self.jobs.at(at)?.root);
         }
         self.jobs.update_memory(&self.process_totals);
-        let view = ProcessView { snapshot: latest, tree: &self.tree, records: &self.records };
-        verdict::judge::judge(&mut self.verdicts, view, &self.process_totals, &self.unaccounted);
+        let view = ProcessView {
+            snapshot: latest,
+            tree: &self.tree,
+            records: &self.records,
+        };
+        verdict::judge::judge(
+            &mut self.verdicts,
+            view,
+            &self.process_totals,
+            &self.unaccounted,
+        );
     }
 }
 
@@ -429,7 +528,8 @@ mod tests {
     use crate::base::units::Bytes;
     use crate::protocol::snapshot::example;
 
-    /// A program that starts to read in the middle of a stream gets other lines than one that reads from the beginning.
+    /// A program that starts to read in the middle of a stream gets other lines than one that reads
+    /// from the beginning.
     #[test]
     fn full_lines_and_ticks_lead_to_the_same_history_and_verdicts() {
         let mut old = example::host(2).with(100, "python train.py", 0, Bytes::from_gib(1));
@@ -445,16 +545,26 @@ mod tests {
             models[0].change(change.clone()).unwrap();
             models[1].replace(new.clone());
             if pass == 100 {
-                assert_eq!(models[0].change(change), Err(OutOfStep), "it is applied once");
+                assert_eq!(
+                    models[0].change(change),
+                    Err(OutOfStep),
+                    "it is applied once"
+                );
             }
             old = new;
         }
         let [ticks, full] = &models;
         assert!(!ticks.suspects().is_empty());
-        assert_eq!((ticks.suspects(), ticks.verdicts()), (full.suspects(), full.verdicts()));
+        assert_eq!(
+            (ticks.suspects(), ticks.verdicts()),
+            (full.suspects(), full.verdicts())
+        );
         let process = GpuOrProcess::Process(old.processes[0].id);
         for subject in [GpuOrProcess::Gpu(old.gpus[0].uuid.clone()), process] {
-            assert_eq!(format!("{:?}", ticks.series(&subject)), format!("{:?}", full.series(&subject)));
+            assert_eq!(
+                format!("{:?}", ticks.series(&subject)),
+                format!("{:?}", full.series(&subject))
+            );
         }
     }
 }

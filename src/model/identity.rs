@@ -37,12 +37,18 @@ pub(crate) struct HostSubject {
 
 impl From<HostProcess> for HostSubject {
     fn from(process: HostProcess) -> Self {
-        Self { host: process.host, subject: GpuOrProcess::Process(process.process) }
+        Self {
+            host: process.host,
+            subject: GpuOrProcess::Process(process.process),
+        }
     }
 }
 
 impl From<HostGpu> for HostSubject {
     fn from(gpu: HostGpu) -> Self {
-        Self { host: gpu.host, subject: GpuOrProcess::Gpu(gpu.gpu) }
+        Self {
+            host: gpu.host,
+            subject: GpuOrProcess::Gpu(gpu.gpu),
+        }
     }
 }

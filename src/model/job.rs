@@ -1,4 +1,5 @@
-//! Finds the processes that belong together: a job is a root launcher and all its related processes.
+//! Finds the processes that belong together: a job is a root launcher and all its related
+//! processes.
 
 mod partition;
 
@@ -25,11 +26,13 @@ pub enum JobKey {
 pub struct Job {
     /// The identity of the job in other snapshots.
     pub key: JobKey,
-    /// The process that started the others, to be ended first; `None` when it has ended or was never seen.
+    /// The process that started the others, to be ended first; `None` when it has ended or was
+    /// never seen.
     pub root: Option<ProcessId>,
     /// All processes of the job including the root, by PID. No process is in two jobs.
     pub members: Vec<ProcessId>,
-    /// The short name of the root, as in `train.py`; of another member when the root was never seen.
+    /// The short name of the root, as in `train.py`; of another member when the root was never
+    /// seen.
     pub name: String,
     /// The user of the root, or else of a member.
     pub user: Reading<Text>,
@@ -57,18 +60,29 @@ impl Jobs {
         for (at, job) in job_of.iter().enumerate() {
             parts[*job].push(at);
         }
-        let list = keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, view));
-        Self { list: list.collect(), job_of }
+        let list = keys
+            .into_iter()
+            .zip(&parts)
+            .map(|(key, members)| describe(key, members, view));
+        Self {
+            list: list.collect(),
+            job_of,
+        }
     }
 
     /// Updates the memory of each job, and sorts the jobs by it: most first, unknown last.
     pub(super) fn update_memory(&mut self, process_totals: &[ProcessTotal]) {
         for job in &mut self.list {
-            let places =
-                job.members.iter().filter_map(|id| process_totals.binary_search_by_key(id, |total| total.process).ok());
+            let places = job.members.iter().filter_map(|id| {
+                process_totals
+                    .binary_search_by_key(id, |total| total.process)
+                    .ok()
+            });
             let totals = places.map(|at| &process_totals[at]);
             job.memory = Total::sum(totals.clone().map(|total| total.memory));
-            job.gpus = totals.flat_map(|total| total.gpus.iter().copied()).collect();
+            job.gpus = totals
+                .flat_map(|total| total.gpus.iter().copied())
+                .collect();
             job.gpus.sort_unstable();
             job.gpus.dedup();
         }
@@ -77,7 +91,10 @@ impl Jobs {
         if self.list.is_sorted_by(|a, b| order(a, b).is_le()) {
             return;
         }
-        let mut ranked: Vec<(Job, usize)> = std::mem::take(&mut self.list).into_iter().zip(0..).collect();
+        let mut ranked: Vec<(Job, usize)> = std::mem::take(&mut self.list)
+            .into_iter()
+            .zip(0..)
+            .collect();
         ranked.sort_by(|(a, _), (b, _)| order(a, b));
         let mut place = vec![0; ranked.len()];
         for (new, (_, old)) in ranked.iter().enumerate() {
@@ -93,13 +110,27 @@ impl Jobs {
     }
 }
 
-/// Returns the job with these members, given by their indices; its memory and GPUs are not known yet.
+/// Returns the job with these members, given by their indices; its memory and GPUs are not known
+/// yet.
 fn describe(key: JobKey, members: &[usize], view: ProcessView<'_>) -> Job {
-    let root = if let JobKey::Root(id) = key { Some(id) } else { None };
-    let representative = root.and_then(|root| view.tree.place(root)).or(members.first().copied());
+    let root = if let JobKey::Root(id) = key {
+        Some(id)
+    } else {
+        None
+    };
+    let representative = root
+        .and_then(|root| view.tree.place(root))
+        .or(members.first().copied());
     // Prefers the facts of the representative to those of other members.
-    let facts = || representative.into_iter().chain(members.iter().copied()).map(|at| view.facts(at));
-    let gone = members.iter().find_map(|at| view.root(*at).filter(|root| key == JobKey::Ended(root.id)));
+    let facts = || {
+        representative
+            .into_iter()
+            .chain(members.iter().copied())
+            .map(|at| view.facts(at))
+    };
+    let gone = members
+        .iter()
+        .find_map(|at| view.root(*at).filter(|root| key == JobKey::Ended(root.id)));
     let name = gone.or_else(|| representative.map(|at| &view.record(at).known));
     Job {
         root,
@@ -116,5 +147,8 @@ fn describe(key: JobKey, members: &[usize], view: ProcessView<'_>) -> Job {
 /// Returns the first reading that is known; when none is, the first reading.
 fn first<'a>(mut readings: impl Iterator<Item = &'a Reading<Text>> + Clone) -> Reading<Text> {
     let known = readings.clone().find(|reading| reading.is_ok());
-    known.or_else(|| readings.next()).cloned().unwrap_or(Err(Missing::NotYet))
+    known
+        .or_else(|| readings.next())
+        .cloned()
+        .unwrap_or(Err(Missing::NotYet))
 }

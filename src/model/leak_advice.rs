@@ -1,18 +1,29 @@
 //! Advice on a leak: by the pattern of growth, and by the parts of memory that may have grown.
 
-use super::{Advice, GpuOrProcess, GrowthPattern, HostModel, MemoryPart, ReservedMemory, on_growth, reserved};
+use super::{
+    Advice, GpuOrProcess, GrowthPattern, HostModel, MemoryPart, ReservedMemory, on_growth, reserved,
+};
 use crate::base::units::Bytes;
 
 impl HostModel {
     /// Returns advice, most likely first; none unless the memory leaks or may leak.
     pub fn advice(&self, subject: &GpuOrProcess) -> Vec<Advice> {
-        let known =
-            self.growth(subject).and_then(|growth| Some((growth.part, growth.pattern()?, growth.detector.evidence()?)));
-        let Some((part, growth, evidence)) = known else { return Vec::new() };
+        let known = self
+            .growth(subject)
+            .and_then(|growth| Some((growth.part, growth.pattern()?, growth.detector.evidence()?)));
+        let Some((part, growth, evidence)) = known else {
+            return Vec::new();
+        };
         let parts = || {
-            let GpuOrProcess::Process(id) = subject else { return None };
+            let GpuOrProcess::Process(id) = subject else {
+                return None;
+            };
             let held = self.process_total(*id)?.memory.ok()?.bytes;
-            Some(GrownParts::of(reserved(self.latest()?, *id, None)?, held, evidence.gained))
+            Some(GrownParts::of(
+                reserved(self.latest()?, *id, None)?,
+                held,
+                evidence.gained,
+            ))
         };
         let Some(grown) = part.map(GrownParts::of_part).or_else(parts) else {
             return on_growth(&patterns_of_total(growth));
@@ -50,7 +61,9 @@ impl GrownParts {
     }
 
     fn of(parts: ReservedMemory, held: Bytes, gained: Bytes) -> Self {
-        let cache = [parts.pending, parts.fragmented, parts.cache].into_iter().sum::<Bytes>();
+        let cache = [parts.pending, parts.fragmented, parts.cache]
+            .into_iter()
+            .sum::<Bytes>();
         let grown = |part: Bytes| part >= gained;
         let parts_that_fit = Self {
             tensors: grown(parts.allocated),
@@ -61,15 +74,35 @@ impl GrownParts {
         if parts_that_fit.tensors || parts_that_fit.cache || parts_that_fit.other {
             parts_that_fit
         } else {
-            Self { tensors: true, cache: true, other: true }
+            Self {
+                tensors: true,
+                cache: true,
+                other: true,
+            }
         }
     }
 
-    /// The possible patterns, most likely first: of tensors, of the cache, of memory outside PyTorch.
+    /// The possible patterns, most likely first: of tensors, of the cache, of memory outside
+    /// PyTorch.
     fn patterns(&self, growth: GrowthPattern) -> Vec<GrowthPattern> {
-        let tensors = if self.tensors { patterns_of_total(growth) } else { Vec::new() };
-        let others = [(self.cache, GrowthPattern::Cache), (self.other, GrowthPattern::NotPyTorch)];
-        tensors.into_iter().chain(others.into_iter().filter(|possible| possible.0).map(|possible| possible.1)).collect()
+        let tensors = if self.tensors {
+            patterns_of_total(growth)
+        } else {
+            Vec::new()
+        };
+        let others = [
+            (self.cache, GrowthPattern::Cache),
+            (self.other, GrowthPattern::NotPyTorch),
+        ];
+        tensors
+            .into_iter()
+            .chain(
+                others
+                    .into_iter()
+                    .filter(|possible| possible.0)
+                    .map(|possible| possible.1),
+            )
+            .collect()
     }
 
     /// Whether a text is about a part that may have grown.
@@ -100,21 +133,49 @@ mod tests {
     #[test]
     fn the_gain_is_in_a_part_that_is_large_enough() {
         let check = |growth, allocated, cache, held, expected: &[GrowthPattern]| {
-            let grown = GrownParts::of(parts(allocated, cache), Bytes::from_gib(held), Bytes::from_gib(5));
+            let grown = GrownParts::of(
+                parts(allocated, cache),
+                Bytes::from_gib(held),
+                Bytes::from_gib(5),
+            );
             assert_eq!(grown.patterns(growth), expected);
         };
         check(GrowthPattern::Steady, 20, 1, 22, &[GrowthPattern::Steady]);
         check(GrowthPattern::Steady, 2, 10, 13, &[GrowthPattern::Cache]);
-        check(GrowthPattern::Accelerating, 2, 1, 20, &[GrowthPattern::NotPyTorch]);
-        check(GrowthPattern::Steps, 20, 6, 27, &[GrowthPattern::Steps, GrowthPattern::InPhases, GrowthPattern::Cache]);
+        check(
+            GrowthPattern::Accelerating,
+            2,
+            1,
+            20,
+            &[GrowthPattern::NotPyTorch],
+        );
+        check(
+            GrowthPattern::Steps,
+            20,
+            6,
+            27,
+            &[
+                GrowthPattern::Steps,
+                GrowthPattern::InPhases,
+                GrowthPattern::Cache,
+            ],
+        );
         check(
             GrowthPattern::Steady,
             3,
             3,
             9,
-            &[GrowthPattern::Steady, GrowthPattern::Cache, GrowthPattern::NotPyTorch],
+            &[
+                GrowthPattern::Steady,
+                GrowthPattern::Cache,
+                GrowthPattern::NotPyTorch,
+            ],
         );
         let tensors = GrownParts::of(parts(20, 1), Bytes::from_gib(22), Bytes::from_gib(5));
-        assert!(!tensors.suits("cache") && !tensors.suits("not-pytorch") && tensors.suits("loss-history"));
+        assert!(
+            !tensors.suits("cache")
+                && !tensors.suits("not-pytorch")
+                && tensors.suits("loss-history")
+        );
     }
 }

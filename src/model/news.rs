@@ -1,7 +1,8 @@
-//! The news of a host: processes that began and ended, leaks, suspects, memory that ran out, and trouble of GPUs.
+//! The news of a host: processes that began and ended, leaks, suspects, memory that ran out, and
+//! trouble of GPUs.
 //!
-//! Every word of the news stands here. The news follow from snapshots, so a replay has those of the live run, and from the
-//! watches of the user.
+//! Every word of the news stands here. The news follow from snapshots, so a replay has those of the
+//! live run, and from the watches of the user.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -56,7 +57,8 @@ pub enum NewsKind {
 }
 
 impl NewsKind {
-    /// The word for several news of this kind in a summary; `None` for kinds that a summary leaves out.
+    /// The word for several news of this kind in a summary; `None` for kinds that a summary leaves
+    /// out.
     pub(crate) fn summary_word(self) -> Option<&'static str> {
         Some(match self {
             Self::Ended => "ended",
@@ -68,7 +70,12 @@ impl NewsKind {
             Self::GpuTrouble => "GPU trouble",
             Self::Watched => "alert",
             Self::HostLost => "host lost",
-            Self::Began | Self::Signalled | Self::LeakOver | Self::FullNoMore | Self::GpuAnswers | Self::Unseen => {
+            Self::Began
+            | Self::Signalled
+            | Self::LeakOver
+            | Self::FullNoMore
+            | Self::GpuAnswers
+            | Self::Unseen => {
                 return None;
             }
         })
@@ -155,7 +162,10 @@ impl NewsLog {
     /// Whether a log of a checkpoint, which may be forged, keeps the rules that adding relies on.
     pub(super) fn is_sound(&self) -> bool {
         let numbers = self.items.iter().map(|item| item.number);
-        self.items.len() <= REMEMBERED && numbers.chain([self.added, self.events]).all(|number| number <= MOST)
+        self.items.len() <= REMEMBERED
+            && numbers
+                .chain([self.added, self.events])
+                .all(|number| number <= MOST)
     }
 
     fn add(
@@ -170,36 +180,64 @@ impl NewsLog {
             self.items.pop_front();
         }
         let place = self.items.partition_point(|item| item.at <= at);
-        self.items
-            .insert(place, NewsItem { number: self.added, at, kind, severity, subject: subject.into(), sentence });
+        self.items.insert(
+            place,
+            NewsItem {
+                number: self.added,
+                at,
+                kind,
+                severity,
+                subject: subject.into(),
+                sentence,
+            },
+        );
         self.added += 1;
     }
 
-    /// Adds an alert about a process or GPU that the user watches. The end of a process is news already.
+    /// Adds an alert about a process or GPU that the user watches. The end of a process is news
+    /// already.
     pub(super) fn add_alert(&mut self, at: Moment, subject: GpuOrProcess, sentence: &str) {
-        let is_end = |item: &&mut NewsItem| item.kind == NewsKind::Ended && item.subject.as_ref() == Some(&subject);
+        let is_end = |item: &&mut NewsItem| {
+            item.kind == NewsKind::Ended && item.subject.as_ref() == Some(&subject)
+        };
         match self.items.iter_mut().rev().find(is_end) {
             Some(end) => {
                 (end.kind, end.severity) = (NewsKind::Watched, Severity::Notable);
                 end.sentence.insert_str(0, "ALERT ");
             }
-            None => self.add(at, NewsKind::Watched, Severity::Notable, subject, format!("ALERT {sentence}")),
+            None => self.add(
+                at,
+                NewsKind::Watched,
+                Severity::Notable,
+                subject,
+                format!("ALERT {sentence}"),
+            ),
         }
     }
 
-    /// Adds that the host was not read before `at`, where the history of an earlier viewer ends or another boot began.
+    /// Adds that the host was not read before `at`, where the history of an earlier viewer ends or
+    /// another boot began.
     pub(super) fn add_unseen(&mut self, at: Moment, sentence: String) {
         self.add(at, NewsKind::Unseen, Severity::Fine, None, sentence);
     }
 
     /// Adds that no more data comes from the host, for this reason.
     pub(super) fn add_lost(&mut self, at: Moment, reason: &Text) {
-        self.add(at, NewsKind::HostLost, Severity::Bad, None, format!("no more data: {reason}"));
+        self.add(
+            at,
+            NewsKind::HostLost,
+            Severity::Bad,
+            None,
+            format!("no more data: {reason}"),
+        );
     }
 
-    /// Remembers the name and user of a process for its news in the next snapshot, unless they are known.
+    /// Remembers the name and user of a process for its news in the next snapshot, unless they are
+    /// known.
     pub(super) fn remember(&mut self, process: &Process) {
-        self.known.entry(process.id).or_insert_with(|| process.facts.clone());
+        self.known
+            .entry(process.id)
+            .or_insert_with(|| process.facts.clone());
     }
 
     pub(super) fn add_snapshot(&mut self, sources: &NewsSources<'_>) {
@@ -207,7 +245,11 @@ impl NewsLog {
         for gpu_process in snapshot.gpus.iter().flat_map(|gpu| &gpu.processes) {
             // A zombie has no arguments any more.
             if let Some(process) = snapshot.process(gpu_process.process)
-                && (process.facts.argv.as_ref().is_ok_and(|argv| !argv.is_empty())
+                && (process
+                    .facts
+                    .argv
+                    .as_ref()
+                    .is_ok_and(|argv| !argv.is_empty())
                     || !self.known.contains_key(&process.id))
             {
                 self.know(process.id, &process.facts);
@@ -218,12 +260,18 @@ impl NewsLog {
         self.add_suspects(sources);
         self.add_ooms(snapshot);
         self.add_gpu_trouble(snapshot);
-        self.known.retain(|id, _| sources.history.process(*id).is_some());
+        self.known
+            .retain(|id, _| sources.history.process(*id).is_some());
     }
 
-    /// Remembers the facts of a process. Its arguments and user are read after its first snapshot: older news get its name then.
+    /// Remembers the facts of a process. Its arguments and user are read after its first snapshot:
+    /// older news get its name then.
     fn know(&mut self, id: ProcessId, facts: &Arc<ProcessFacts>) {
-        if self.known.get(&id).is_some_and(|known| Arc::ptr_eq(known, facts)) {
+        if self
+            .known
+            .get(&id)
+            .is_some_and(|known| Arc::ptr_eq(known, facts))
+        {
             return;
         }
         let before = self.name(id);
@@ -232,7 +280,11 @@ impl NewsLog {
         if is_new || name == before {
             return;
         }
-        for item in self.items.iter_mut().filter(|item| item.subject == Some(GpuOrProcess::Process(id))) {
+        for item in self
+            .items
+            .iter_mut()
+            .filter(|item| item.subject == Some(GpuOrProcess::Process(id)))
+        {
             item.sentence = item.sentence.replacen(&before, &name, 1);
         }
     }
@@ -242,10 +294,15 @@ impl NewsLog {
         self.events += events.len() as u64;
         // A process on several GPUs has an event on each.
         let is_same = |a: &&HistoryEvent, b: &&HistoryEvent| {
-            a.process.is_some() && a.process == b.process && NewsKind::of(a.kind) == NewsKind::of(b.kind)
+            a.process.is_some()
+                && a.process == b.process
+                && NewsKind::of(a.kind) == NewsKind::of(b.kind)
         };
         for same in events.chunk_by(is_same) {
-            let Some((kind, first)) = same.first().and_then(|event| Some((NewsKind::of(event.kind)?, *event))) else {
+            let Some((kind, first)) = same
+                .first()
+                .and_then(|event| Some((NewsKind::of(event.kind)?, *event)))
+            else {
                 continue;
             };
             let gpus: Vec<&GpuUuid> = same.iter().filter_map(|event| event.gpu.as_ref()).collect();
@@ -260,19 +317,29 @@ impl NewsLog {
                         _ => None,
                     };
                     let held: Option<Bytes> = same.iter().map(amount).sum();
-                    let held = held.map_or_else(String::new, |held| format!(", held {held} on {gpus}"));
+                    let held =
+                        held.map_or_else(String::new, |held| format!(", held {held} on {gpus}"));
                     let lives = process.is_some_and(|id| sources.snapshot.lives(id));
-                    let verb = if lives { "released its GPU memory" } else { "exited" };
+                    let verb = if lives {
+                        "released its GPU memory"
+                    } else {
+                        "exited"
+                    };
                     (Severity::Fine, format!("{name} {verb}{held}"))
                 }
-                HistoryEventKind::Signalled(signal) => (Severity::Notable, format!("{signal} sent to {name}")),
+                HistoryEventKind::Signalled(signal) => {
+                    (Severity::Notable, format!("{signal} sent to {name}"))
+                }
                 HistoryEventKind::Xid(code) => {
-                    let words = health::describe_xid(code).map_or_else(String::new, |words| format!(": {words}"));
+                    let words = health::describe_xid(code)
+                        .map_or_else(String::new, |words| format!(": {words}"));
                     (Severity::Bad, format!("Xid {code} on {gpus}{words}"))
                 }
                 HistoryEventKind::Dropped { .. } => continue,
             };
-            let subject = process.map(GpuOrProcess::Process).or(first.gpu.clone().map(GpuOrProcess::Gpu));
+            let subject = process
+                .map(GpuOrProcess::Process)
+                .or(first.gpu.clone().map(GpuOrProcess::Gpu));
             let Some(subject) = subject else { continue };
             self.add(first.at, kind, severity, subject, sentence);
         }
@@ -280,73 +347,130 @@ impl NewsLog {
 
     fn add_growths(&mut self, sources: &NewsSources<'_>) {
         let now = sources.snapshot.at;
-        let is = |growing: &Growing, is_leak: bool| if is_leak { growing.is_leak() } else { growing.is_urgent() };
+        let is = |growing: &Growing, is_leak: bool| {
+            if is_leak {
+                growing.is_leak()
+            } else {
+                growing.is_urgent()
+            }
+        };
         for known in &mut self.growths {
-            let goes_on = |growing: &Growing| growing.subject == known.subject && is(growing, known.is_leak);
+            let goes_on =
+                |growing: &Growing| growing.subject == known.subject && is(growing, known.is_leak);
             if sources.growing.iter().any(goes_on) {
                 known.stopped = None;
             } else {
                 known.stopped.get_or_insert(now);
             }
         }
-        let is_over = |stopped: Option<Moment>| stopped.is_some_and(|stopped| now.since(stopped) >= SAME_LEAK);
-        let over: Vec<_> = self.growths.extract_if(.., |known| is_over(known.stopped)).collect();
-        let leaks_over: Vec<GpuOrProcess> =
-            over.iter().filter(|known| known.is_leak).map(|known| known.subject.clone()).collect();
-        for ReportedGrowth { subject, is_leak, .. } in over {
+        let is_over = |stopped: Option<Moment>| {
+            stopped.is_some_and(|stopped| now.since(stopped) >= SAME_LEAK)
+        };
+        let over: Vec<_> = self
+            .growths
+            .extract_if(.., |known| is_over(known.stopped))
+            .collect();
+        let leaks_over: Vec<GpuOrProcess> = over
+            .iter()
+            .filter(|known| known.is_leak)
+            .map(|known| known.subject.clone())
+            .collect();
+        for ReportedGrowth {
+            subject, is_leak, ..
+        } in over
+        {
             let is_there = match &subject {
                 GpuOrProcess::Process(id) => sources.snapshot.lives(*id),
                 GpuOrProcess::Gpu(uuid) => sources.snapshot.gpu(uuid).is_some(),
             };
             // A process that grows on as a leak is no news, and the end of its leak says enough.
-            let is_leak_known =
-                || leaks_over.contains(&subject) || self.growths.iter().any(|known| known.subject == subject);
+            let is_leak_known = || {
+                leaks_over.contains(&subject)
+                    || self.growths.iter().any(|known| known.subject == subject)
+            };
             if is_there && (is_leak || !is_leak_known()) {
                 let name = self.subject(&subject, sources.snapshot);
-                let grows = sources.growing.iter().any(|growing| growing.subject == subject);
+                let grows = sources
+                    .growing
+                    .iter()
+                    .any(|growing| growing.subject == subject);
                 let (kind, words) = match (is_leak, grows) {
                     (true, _) => (NewsKind::LeakOver, "no longer leaks"),
                     (false, false) => (NewsKind::FullNoMore, "no longer grows"),
                     (false, true) => (NewsKind::FullNoMore, "grows more slowly now"),
                 };
-                self.add(now, kind, Severity::Fine, subject, format!("{name} {words}"));
+                self.add(
+                    now,
+                    kind,
+                    Severity::Fine,
+                    subject,
+                    format!("{name} {words}"),
+                );
             }
         }
-        for (growing, is_leak) in sources.growing.iter().flat_map(|growing| [(growing, true), (growing, false)]) {
+        for (growing, is_leak) in sources
+            .growing
+            .iter()
+            .flat_map(|growing| [(growing, true), (growing, false)])
+        {
             let is_known = |is_leak: bool| {
-                self.growths.iter().any(|known| known.subject == growing.subject && known.is_leak == is_leak)
+                self.growths
+                    .iter()
+                    .any(|known| known.subject == growing.subject && known.is_leak == is_leak)
             };
             // The news of a leak says when memory is full.
             if !is(growing, is_leak) || is_known(is_leak) || !is_leak && is_known(true) {
                 continue;
             }
             let full = match (growing.left(), sources.clock) {
-                (Some(left), Some(clock)) => format!(", full at {}", clock.near(now.after(left), now)),
+                (Some(left), Some(clock)) => {
+                    format!(", full at {}", clock.near(now.after(left), now))
+                }
                 (Some(left), None) => format!(", full in {}", Elapsed(left)),
                 (None, _) => String::new(),
             };
             let name = self.subject(&growing.subject, sources.snapshot);
-            let (kind, word) = if is_leak { (NewsKind::Leak, "LEAK") } else { (NewsKind::FullSoon, "FULL SOON") };
+            let (kind, word) = if is_leak {
+                (NewsKind::Leak, "LEAK")
+            } else {
+                (NewsKind::FullSoon, "FULL SOON")
+            };
             let sentence = format!("{word} {name} {}{full}", growing.evidence.rate);
             self.add(now, kind, Severity::Bad, growing.subject.clone(), sentence);
-            self.growths.push(ReportedGrowth { subject: growing.subject.clone(), is_leak, stopped: None });
+            self.growths.push(ReportedGrowth {
+                subject: growing.subject.clone(),
+                is_leak,
+                stopped: None,
+            });
         }
     }
 
     fn add_suspects(&mut self, sources: &NewsSources<'_>) {
-        let suspects: Vec<&Verdict> =
-            sources.verdicts.iter().filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu()).collect();
+        let suspects: Vec<&Verdict> = sources
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu())
+            .collect();
         let is_now = |found: &FoundSuspect| suspects.iter().any(|verdict| found.is(verdict));
         let is_there = |found: &FoundSuspect| sources.snapshot.process(found.process).is_some();
-        self.suspects.retain(|found| if found.is_reported { is_there(found) } else { is_now(found) });
+        self.suspects.retain(|found| {
+            if found.is_reported {
+                is_there(found)
+            } else {
+                is_now(found)
+            }
+        });
         for verdict in suspects {
             match self.suspects.iter_mut().find(|found| found.is(verdict)) {
                 Some(found) if found.is_reported => continue,
                 // The first passes lack facts, so a verdict must hold for two passes.
                 Some(found) => found.is_reported = true,
                 None => {
-                    let found =
-                        FoundSuspect { process: verdict.process, name: verdict.name().into(), is_reported: false };
+                    let found = FoundSuspect {
+                        process: verdict.process,
+                        name: verdict.name().into(),
+                        is_reported: false,
+                    };
                     self.suspects.push(found);
                     continue;
                 }
@@ -367,23 +491,48 @@ impl NewsLog {
                 _ => {}
             }
             let sentence = verdict.news(&self.name(verdict.process));
-            self.add(sources.snapshot.at, NewsKind::Suspect, verdict.severity(), subject, sentence);
+            self.add(
+                sources.snapshot.at,
+                NewsKind::Suspect,
+                verdict.severity(),
+                subject,
+                sentence,
+            );
         }
     }
 
     fn add_ooms(&mut self, snapshot: &Snapshot) {
         self.ooms.retain(|id, _| snapshot.process(*id).is_some());
         for process in &snapshot.processes {
-            let Some(allocator) = process.allocator.as_ref().filter(|allocator| !allocator.devices.is_empty()) else {
+            let Some(allocator) = process
+                .allocator
+                .as_ref()
+                .filter(|allocator| !allocator.devices.is_empty())
+            else {
                 continue;
             };
             let ooms: Result<u64, _> = allocator.devices.iter().map(|device| device.ooms).sum();
             let Ok(ooms) = ooms else { continue };
-            if self.ooms.insert(process.id, ooms).is_some_and(|before| ooms > before) {
-                let times = if ooms == 1 { "once" } else { &format!("{ooms} times") };
-                let sentence = format!("OUT OF MEMORY in {}, {times} so far", self.name(process.id));
+            if self
+                .ooms
+                .insert(process.id, ooms)
+                .is_some_and(|before| ooms > before)
+            {
+                let times = if ooms == 1 {
+                    "once"
+                } else {
+                    &format!("{ooms} times")
+                };
+                let sentence =
+                    format!("OUT OF MEMORY in {}, {times} so far", self.name(process.id));
                 let subject = GpuOrProcess::Process(process.id);
-                self.add(snapshot.at, NewsKind::OutOfMemory, Severity::Bad, subject, sentence);
+                self.add(
+                    snapshot.at,
+                    NewsKind::OutOfMemory,
+                    Severity::Bad,
+                    subject,
+                    sentence,
+                );
             }
         }
     }
@@ -397,12 +546,24 @@ impl NewsLog {
                 (Some(trouble), None) if !trouble.is_starting() => {
                     self.troubled.push(gpu.uuid.clone());
                     let sentence = format!("{name}: {}", trouble.cause);
-                    self.add(snapshot.at, NewsKind::GpuTrouble, Severity::Bad, subject, sentence);
+                    self.add(
+                        snapshot.at,
+                        NewsKind::GpuTrouble,
+                        Severity::Bad,
+                        subject,
+                        sentence,
+                    );
                 }
                 (None, Some(place)) => {
                     self.troubled.remove(place);
                     let sentence = format!("{name} answers again");
-                    self.add(snapshot.at, NewsKind::GpuAnswers, Severity::Fine, subject, sentence);
+                    self.add(
+                        snapshot.at,
+                        NewsKind::GpuAnswers,
+                        Severity::Fine,
+                        subject,
+                        sentence,
+                    );
                 }
                 _ => {}
             }
@@ -418,9 +579,15 @@ impl NewsLog {
 
     /// Returns `2885 train.py (alice)`.
     fn name(&self, id: ProcessId) -> String {
-        let Some(facts) = self.known.get(&id) else { return id.pid.to_string() };
-        let user = facts.user.as_ref().map_or_else(|_| String::new(), |user| format!(" ({user})"));
-        let name = process_role::short_name(facts).map_or_else(|_| String::new(), |name| format!(" {name}"));
+        let Some(facts) = self.known.get(&id) else {
+            return id.pid.to_string();
+        };
+        let user = facts
+            .user
+            .as_ref()
+            .map_or_else(|_| String::new(), |user| format!(" ({user})"));
+        let name = process_role::short_name(facts)
+            .map_or_else(|_| String::new(), |name| format!(" {name}"));
         format!("{}{name}{user}", id.pid)
     }
 }
@@ -440,8 +607,15 @@ impl NewsKind {
 
 /// Returns `GPU 0` or `GPU 0,2`.
 fn gpu_names(snapshot: &Snapshot, gpus: &[&GpuUuid]) -> String {
-    let labels: Vec<String> = gpus.iter().filter_map(|uuid| Some(snapshot.gpu(uuid)?.label())).collect();
-    if labels.is_empty() { "a GPU that is gone".to_owned() } else { format!("GPU {}", labels.join(",")) }
+    let labels: Vec<String> = gpus
+        .iter()
+        .filter_map(|uuid| Some(snapshot.gpu(uuid)?.label()))
+        .collect();
+    if labels.is_empty() {
+        "a GPU that is gone".to_owned()
+    } else {
+        format!("GPU {}", labels.join(","))
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The outline of a recording: its begin and end, its gaps, and what happened in it. A timeline shows it.
+//! The outline of a recording: its begin and end, its gaps, and what happened in it. A timeline
+//! shows it.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,17 +44,25 @@ pub struct OutlineEvent {
 pub(crate) fn events(fleet: &Fleet) -> Vec<OutlineEvent> {
     let mut events = Vec::new();
     for (host, model) in fleet.hosts() {
-        let Some(latest) = model.latest() else { continue };
+        let Some(latest) = model.latest() else {
+            continue;
+        };
         let host = Text::from(fleet.name(host));
         // A process that begins is no reason to look.
-        let named = model.news().filter(|item| item.kind.summary_word().is_some() || item.kind == NewsKind::Signalled);
-        events.extend(named.map(|item| OutlineEvent {
-            unix_ms: latest.unix_ms.saturating_sub(latest.at.0.saturating_sub(item.at.0)),
-            number: item.number,
-            host: host.clone(),
-            news: item.kind,
-            severity: item.severity,
-            sentence: Text::from(item.sentence.as_str()),
+        let named = model
+            .news()
+            .filter(|item| item.kind.summary_word().is_some() || item.kind == NewsKind::Signalled);
+        events.extend(named.map(|item| {
+            OutlineEvent {
+                unix_ms: latest
+                    .unix_ms
+                    .saturating_sub(latest.at.0.saturating_sub(item.at.0)),
+                number: item.number,
+                host: host.clone(),
+                news: item.kind,
+                severity: item.severity,
+                sentence: Text::from(item.sentence.as_str()),
+            }
         }));
     }
     events

@@ -1,4 +1,5 @@
-//! Maps as lists of pairs, in a checkpoint: the keys of a JSON object are strings, and a process is no string.
+//! Maps as lists of pairs, in a checkpoint: the keys of a JSON object are strings, and a process is
+//! no string.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +18,9 @@ pub(in crate::model) fn serialize<S: Serializer, K: Serialize, V: Serialize>(
     serializer.collect_seq(map)
 }
 
-pub(in crate::model) fn deserialize<'de, D, K, V>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+pub(in crate::model) fn deserialize<'de, D, K, V>(
+    deserializer: D,
+) -> Result<BTreeMap<K, V>, D::Error>
 where
     D: Deserializer<'de>,
     K: Deserialize<'de> + Ord,

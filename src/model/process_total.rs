@@ -15,7 +15,12 @@ pub struct Total {
 impl Total {
     /// Sums readings. When all are missing, so is the sum, for the reason of the first.
     pub fn of(parts: impl Iterator<Item = Reading<Bytes>>) -> Reading<Self> {
-        Self::sum(parts.map(|part| part.map(|bytes| Self { bytes, lower_bound: false })))
+        Self::sum(parts.map(|part| {
+            part.map(|bytes| Self {
+                bytes,
+                lower_bound: false,
+            })
+        }))
     }
 
     pub fn sum(totals: impl Iterator<Item = Reading<Self>>) -> Reading<Self> {
@@ -31,7 +36,10 @@ impl Total {
             }
         }
         match (known, missing) {
-            (Some(sum), missing) => Ok(Self { lower_bound: sum.lower_bound || missing.is_some(), ..sum }),
+            (Some(sum), missing) => Ok(Self {
+                lower_bound: sum.lower_bound || missing.is_some(),
+                ..sum
+            }),
             (None, Some(why)) => Err(why),
             (None, None) => Ok(Self::default()),
         }
@@ -41,7 +49,12 @@ impl Total {
 /// `41.2 GiB`, `≥ 41.2 GiB`.
 impl fmt::Display for Total {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}{}", if self.lower_bound { "≥ " } else { "" }, self.bytes)
+        write!(
+            out,
+            "{}{}",
+            if self.lower_bound { "≥ " } else { "" },
+            self.bytes
+        )
     }
 }
 
@@ -77,20 +90,35 @@ pub(super) fn process_totals(snapshot: &Snapshot) -> Vec<ProcessTotal> {
     let mut places: Vec<(usize, usize, usize)> = Vec::new();
     for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
         // Skip a process that the agent has not read yet: it gets another id in the next snapshot.
-        let place = |id| snapshot.processes.binary_search_by_key(&id, |process| process.id).ok();
+        let place = |id| {
+            snapshot
+                .processes
+                .binary_search_by_key(&id, |process| process.id)
+                .ok()
+        };
         let users = gpu.processes.iter().enumerate();
-        places.extend(users.filter_map(|(at, gpu_process)| Some((place(gpu_process.process)?, gpu_at, at))));
+        places.extend(
+            users.filter_map(|(at, gpu_process)| Some((place(gpu_process.process)?, gpu_at, at))),
+        );
     }
     places.sort_unstable();
     places
         .chunk_by(|a, b| a.0 == b.0)
         .map(|places| {
-            let uses = || places.iter().map(|(_, gpu, at)| &snapshot.gpus[*gpu].processes[*at]);
+            let uses = || {
+                places
+                    .iter()
+                    .map(|(_, gpu, at)| &snapshot.gpus[*gpu].processes[*at])
+            };
             ProcessTotal {
                 process: snapshot.processes[places[0].0].id,
                 gpus: places.iter().map(|(_, gpu, _)| *gpu).collect(),
                 memory: Total::of(uses().map(|gpu_process| gpu_process.memory)),
-                capacity: Total::of(places.iter().map(|(_, gpu, _)| snapshot.gpus[*gpu].load.memory_total)),
+                capacity: Total::of(
+                    places
+                        .iter()
+                        .map(|(_, gpu, _)| snapshot.gpus[*gpu].load.memory_total),
+                ),
                 sm: uses()
                     .map(|gpu_process| gpu_process.sm.map(Percent::value))
                     .sum::<Reading<f32>>()

@@ -16,20 +16,28 @@ pub(crate) struct ProcessTree {
 
 impl ProcessTree {
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
-        let ids: Vec<ProcessId> = snapshot.processes.iter().map(|process| process.id).collect();
-        let mut tree = Self { parents: vec![None; ids.len()], ids };
+        let ids: Vec<ProcessId> = snapshot
+            .processes
+            .iter()
+            .map(|process| process.id)
+            .collect();
+        let mut tree = Self {
+            parents: vec![None; ids.len()],
+            ids,
+        };
         for (at, process) in snapshot.processes.iter().enumerate() {
             let parent = process.facts.parent.ok().and_then(|pid| tree.living(pid));
             // A younger process has only reused the PID of the parent.
-            tree.parents[at] =
-                parent.filter(|parent| *parent != at && tree.ids[*parent].start_ticks <= process.id.start_ticks);
+            tree.parents[at] = parent.filter(|parent| {
+                *parent != at && tree.ids[*parent].start_ticks <= process.id.start_ticks
+            });
         }
         tree.cut_cycles();
         tree
     }
 
-    /// Removes parents until no process is its own ancestor: in an invalid recording, processes that started in the
-    /// same tick may name each other as parents.
+    /// Removes parents until no process is its own ancestor: in an invalid recording, processes
+    /// that started in the same tick may name each other as parents.
     fn cut_cycles(&mut self) {
         let mut seen = vec![usize::MAX; self.ids.len()];
         for from in 0..self.ids.len() {
@@ -45,12 +53,16 @@ impl ProcessTree {
         }
     }
 
-    /// Returns the index of the process with this PID that is in `/proc`; `None` when the snapshot has none, or knows
-    /// only its PID.
+    /// Returns the index of the process with this PID that is in `/proc`; `None` when the snapshot
+    /// has none, or knows only its PID.
     pub(super) fn living(&self, pid: u32) -> Option<usize> {
         let at = self.ids.partition_point(|id| id.pid < pid);
-        // A PID without start ticks is not in `/proc`, and sorts before the same PID with start ticks.
-        let found = self.ids[at..].iter().take_while(|id| id.pid == pid).position(|id| id.start_ticks.is_some());
+        // A PID without start ticks is not in `/proc`, and sorts before the same PID with start
+        // ticks.
+        let found = self.ids[at..]
+            .iter()
+            .take_while(|id| id.pid == pid)
+            .position(|id| id.start_ticks.is_some());
         found.map(|after| at + after)
     }
 
@@ -67,16 +79,21 @@ impl ProcessTree {
         std::iter::successors(self.parents[at], |at| self.parents[*at])
     }
 
-    /// Returns these processes as a forest: each with its depth, after its nearest ancestor among them. Siblings keep
-    /// the given order.
+    /// Returns these processes as a forest: each with its depth, after its nearest ancestor among
+    /// them. Siblings keep the given order.
     pub(crate) fn forest(&self, ids: &[ProcessId]) -> Vec<(ProcessId, usize)> {
-        let order: HashMap<usize, usize> =
-            ids.iter().enumerate().filter_map(|(order, id)| Some((self.place(*id)?, order))).collect();
+        let order: HashMap<usize, usize> = ids
+            .iter()
+            .enumerate()
+            .filter_map(|(order, id)| Some((self.place(*id)?, order)))
+            .collect();
         let mut below: Vec<Vec<usize>> = vec![Vec::new(); ids.len()];
         let mut open: Vec<(usize, usize)> = Vec::new();
         for (at, id) in ids.iter().enumerate() {
-            let above =
-                self.place(*id).and_then(|place| self.ancestors_of(place).find_map(|place| order.get(&place).copied()));
+            let above = self.place(*id).and_then(|place| {
+                self.ancestors_of(place)
+                    .find_map(|place| order.get(&place).copied())
+            });
             match above {
                 Some(above) => below[above].push(at),
                 None => open.push((at, 0)),

@@ -1,4 +1,5 @@
-//! The troubles of a host, in the one order that the header, the tiles, the news and the alerts use.
+//! The troubles of a host, in the one order that the header, the tiles, the news and the alerts
+//! use.
 
 use std::time::Duration;
 
@@ -12,22 +13,41 @@ pub(crate) struct RankedTrouble {
     pub(crate) rank: TroubleRank,
     /// The GPU or process in trouble; `None` for the driver or the host.
     pub(crate) subject: Option<GpuOrProcess>,
-    /// Whether it concerns the user as whom the agent runs: a process of this user, or a GPU with one. Root owns everything.
+    /// Whether it concerns the user as whom the agent runs: a process of this user, or a GPU with
+    /// one. Root owns everything.
     pub(crate) is_mine: bool,
-    /// The likely time until memory is full; `None` where that is not known, and for other troubles.
+    /// The likely time until memory is full; `None` where that is not known, and for other
+    /// troubles.
     pub(crate) left: Option<Duration>,
 }
 
 impl HostModel {
-    /// The troubles of the host, the most urgent first. Within a rank those of the user come first, then those that come soonest.
+    /// The troubles of the host, the most urgent first. Within a rank those of the user come first,
+    /// then those that come soonest.
     pub(crate) fn troubles(&self) -> Vec<RankedTrouble> {
-        let Some(snapshot) = self.latest() else { return Vec::new() };
+        let Some(snapshot) = self.latest() else {
+            return Vec::new();
+        };
         let mut troubles = Vec::new();
-        if snapshot.driver.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Hung) {
-            troubles.push(RankedTrouble { rank: TroubleRank::Lost, subject: None, is_mine: true, left: None });
+        if snapshot
+            .driver
+            .trouble
+            .as_ref()
+            .is_some_and(|trouble| trouble.cause == Cause::Hung)
+        {
+            troubles.push(RankedTrouble {
+                rank: TroubleRank::Lost,
+                subject: None,
+                is_mine: true,
+                left: None,
+            });
         }
         // A MIG instance has the troubles of its GPU.
-        for gpu in snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none()) {
+        for gpu in snapshot
+            .gpus
+            .iter()
+            .filter(|gpu| gpu.facts.parent.is_none())
+        {
             if let Some(rank) = self.rank_of(gpu) {
                 let subject = GpuOrProcess::Gpu(gpu.uuid.clone());
                 troubles.push(RankedTrouble::new(rank, snapshot, subject, None));
@@ -39,12 +59,26 @@ impl HostModel {
                 () if growing.is_leak() => TroubleRank::Leak,
                 () => continue,
             };
-            troubles.push(RankedTrouble::new(rank, snapshot, growing.subject.clone(), growing.left()));
+            troubles.push(RankedTrouble::new(
+                rank,
+                snapshot,
+                growing.subject.clone(),
+                growing.left(),
+            ));
         }
-        let mut leftovers = self.verdicts().iter().filter(|verdict| is_leftover(verdict)).peekable();
+        let mut leftovers = self
+            .verdicts()
+            .iter()
+            .filter(|verdict| is_leftover(verdict))
+            .peekable();
         if leftovers.peek().is_some() {
             let is_mine = leftovers.any(|verdict| is_mine(snapshot, verdict.process));
-            troubles.push(RankedTrouble { rank: TroubleRank::Leftover, subject: None, is_mine, left: None });
+            troubles.push(RankedTrouble {
+                rank: TroubleRank::Leftover,
+                subject: None,
+                is_mine,
+                left: None,
+            });
         }
         troubles.sort_by_key(RankedTrouble::urgency);
         troubles
@@ -54,9 +88,14 @@ impl HostModel {
     pub(crate) fn rank_of(&self, gpu: &Gpu) -> Option<TroubleRank> {
         match &gpu.trouble {
             Some(trouble) if trouble.is_starting() => None,
-            Some(Trouble { cause: Cause::Reset, .. }) => Some(TroubleRank::HardwareError),
+            Some(Trouble {
+                cause: Cause::Reset,
+                ..
+            }) => Some(TroubleRank::HardwareError),
             // Where a call is refused, the GPU may be well.
-            Some(trouble) if trouble.cause != Cause::Denied && !health::is_partial(gpu, trouble) => {
+            Some(trouble)
+                if trouble.cause != Cause::Denied && !health::is_partial(gpu, trouble) =>
+            {
                 Some(TroubleRank::Lost)
             }
             _ => self.health(gpu).trouble,
@@ -67,17 +106,34 @@ impl HostModel {
 impl RankedTrouble {
     /// No data comes from the host.
     pub(crate) fn of_silence() -> Self {
-        Self { rank: TroubleRank::Silent, subject: None, is_mine: true, left: None }
+        Self {
+            rank: TroubleRank::Silent,
+            subject: None,
+            is_mine: true,
+            left: None,
+        }
     }
 
-    fn new(rank: TroubleRank, snapshot: &Snapshot, subject: GpuOrProcess, left: Option<Duration>) -> Self {
+    fn new(
+        rank: TroubleRank,
+        snapshot: &Snapshot,
+        subject: GpuOrProcess,
+        left: Option<Duration>,
+    ) -> Self {
         let is_mine = match &subject {
             GpuOrProcess::Process(id) => is_mine(snapshot, *id),
-            GpuOrProcess::Gpu(uuid) => snapshot
-                .gpu(uuid)
-                .is_some_and(|gpu| gpu.processes.iter().any(|gpu_process| is_mine(snapshot, gpu_process.process))),
+            GpuOrProcess::Gpu(uuid) => snapshot.gpu(uuid).is_some_and(|gpu| {
+                gpu.processes
+                    .iter()
+                    .any(|gpu_process| is_mine(snapshot, gpu_process.process))
+            }),
         };
-        Self { rank, subject: Some(subject), is_mine, left }
+        Self {
+            rank,
+            subject: Some(subject),
+            is_mine,
+            left,
+        }
     }
 
     /// The key by which troubles are sorted, the most urgent first.
@@ -92,7 +148,9 @@ fn is_leftover(verdict: &Verdict) -> bool {
         VerdictKind::Orphan(_) | VerdictKind::Ghost { .. } | VerdictKind::Dying { .. } => true,
         VerdictKind::StuckInDriver { .. } => true,
         // A zombie that the driver lists without memory holds none.
-        VerdictKind::Zombie { .. } => matches!(verdict.listed, Some(Ok(total)) if total.bytes.0 > 0),
+        VerdictKind::Zombie { .. } => {
+            matches!(verdict.listed, Some(Ok(total)) if total.bytes.0 > 0)
+        }
         _ => false,
     };
     has_kind && verdict.is_on_gpu()
@@ -101,6 +159,8 @@ fn is_leftover(verdict: &Verdict) -> bool {
 /// Whether a process belongs to the user of the agent.
 fn is_mine(snapshot: &Snapshot, process: ProcessId) -> bool {
     let agent = snapshot.host.facts.uid;
-    let uid = snapshot.process(process).map_or(Err(Missing::Gone), |process| process.facts.uid);
+    let uid = snapshot
+        .process(process)
+        .map_or(Err(Missing::Gone), |process| process.facts.uid);
     agent == 0 || uid == Ok(agent)
 }

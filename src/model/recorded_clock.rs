@@ -19,7 +19,12 @@ impl RecordedClock {
     /// Returns the clock of the first host whose time zone is known.
     pub(crate) fn of(fleet: &Fleet) -> Self {
         let offset = |model: &HostModel| model.latest()?.host.facts.utc_offset.ok();
-        Self { offset: fleet.hosts().find_map(|(_, model)| offset(model)).unwrap_or(0) }
+        Self {
+            offset: fleet
+                .hosts()
+                .find_map(|(_, model)| offset(model))
+                .unwrap_or(0),
+        }
     }
 
     /// Returns `03:41:12`.
@@ -29,22 +34,27 @@ impl RecordedClock {
 
     /// Returns `03:41`, with the date before it if that of `other` is another one.
     pub(crate) fn hour_and_minute(self, unix_ms: u64, other: u64) -> String {
-        let (time, other) = (local_time(unix_ms, self.offset), local_time(other, self.offset));
+        let (time, other) = (
+            local_time(unix_ms, self.offset),
+            local_time(other, self.offset),
+        );
         if time[..10] == other[..10] {
             return time[11..16].to_owned();
         }
         format!("{} {}", &time[5..10], &time[11..16])
     }
 
-    /// Returns a time in milliseconds since 1970 that the user typed while the recording is at `now`.
+    /// Returns a time in milliseconds since 1970 that the user typed while the recording is at
+    /// `now`.
     ///
     /// # Errors
     ///
     /// When the text is no time: a sentence with examples.
     pub(crate) fn parse(self, text: &str, now: u64) -> Result<u64, String> {
         let text = text.trim();
-        self.parsed(text, now)
-            .ok_or_else(|| format!("{text} is no time: try 03:10, 03:10:22, 07-14 03:10, -10m or +1h"))
+        self.parsed(text, now).ok_or_else(|| {
+            format!("{text} is no time: try 03:10, 03:10:22, 07-14 03:10, -10m or +1h")
+        })
     }
 
     fn parsed(self, text: &str, now: u64) -> Option<u64> {
@@ -58,17 +68,26 @@ impl RecordedClock {
         let today = local_time(now, self.offset);
         let (day, time) = match text.rsplit_once([' ', 'T']) {
             // A day of this year may lack the year.
-            Some((day, time)) if day.trim().len() == "07-14".len() => (format!("{}-{}", &today[..4], day.trim()), time),
+            Some((day, time)) if day.trim().len() == "07-14".len() => {
+                (format!("{}-{}", &today[..4], day.trim()), time)
+            }
             Some((day, time)) => (day.trim().to_owned(), time),
             None => (today[..10].to_owned(), text),
         };
-        let seconds = if time.matches(':').count() == 1 { ":00" } else { "" };
+        let seconds = if time.matches(':').count() == 1 {
+            ":00"
+        } else {
+            ""
+        };
         // Hours may have one digit.
         let hours = if time.find(':') == Some(1) { "0" } else { "" };
-        let parsed = humantime::parse_rfc3339_weak(&format!("{day} {hours}{time}{seconds}")).ok()?;
+        let parsed =
+            humantime::parse_rfc3339_weak(&format!("{day} {hours}{time}{seconds}")).ok()?;
         let local = milliseconds(parsed.duration_since(UNIX_EPOCH).ok()?)?;
         // The pass at which the clock of the screen shows this second.
-        let found = local.checked_add_signed(-i64::from(self.offset) * 1000)?.checked_add(999)?;
+        let found = local
+            .checked_add_signed(-i64::from(self.offset) * 1000)?
+            .checked_add(999)?;
         if text.contains([' ', 'T']) {
             return Some(found);
         }
@@ -88,7 +107,9 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let clock = RecordedClock { offset: 7200 };
-        let found = clock.parse(text, NOW).map(|time| local_time(time, clock.offset)[..19].to_owned());
+        let found = clock
+            .parse(text, NOW)
+            .map(|time| local_time(time, clock.offset)[..19].to_owned());
         assert_eq!(found.as_deref(), Ok(expected), "{text}");
     }
 
@@ -119,9 +140,17 @@ mod tests {
     #[test]
     fn a_text_that_is_no_time_is_shown_with_examples() {
         let clock = RecordedClock { offset: 0 };
-        for text in
-            ["25:00", "noon", "+soon", "1", "07-14", "2026-02-30 00:00", "+99999999999999999999y", "🦀:10", "é 1:1"]
-        {
+        for text in [
+            "25:00",
+            "noon",
+            "+soon",
+            "1",
+            "07-14",
+            "2026-02-30 00:00",
+            "+99999999999999999999y",
+            "🦀:10",
+            "é 1:1",
+        ] {
             let refused = clock.parse(text, NOW).unwrap_err();
             assert!(refused.contains("is no time: try 03:10"), "{refused}");
         }

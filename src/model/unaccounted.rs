@@ -9,29 +9,36 @@ pub struct UnaccountedMemory {
     pub gpu: GpuUuid,
     /// The amount; always more than a driver may use for itself.
     pub memory: Bytes,
-    /// The processes that have the GPU open and that the driver does not list for it: the likely holders of the memory.
+    /// The processes that have the GPU open and that the driver does not list for it: the likely
+    /// holders of the memory.
     pub device_file_holders: Vec<ProcessId>,
-    /// The number of processes whose open files the agent may not read: the holder may be among them.
+    /// The number of processes whose open files the agent may not read: the holder may be among
+    /// them.
     pub unreadable: u32,
 }
 
-/// Unaccounted memory up to this amount is ignored: contexts, page tables, and figures read at different moments.
+/// Unaccounted memory up to this amount is ignored: contexts, page tables, and figures read at
+/// different moments.
 const LEAST: Bytes = Bytes(256 << 20);
 
 /// Up to the total memory divided by this number is ignored, too.
 const SLACK_PART: u64 = 100;
 
-/// A driver before 510 reserves memory and counts it as used: the total divided by `RESERVE_PART`, plus
-/// `RESERVE_PIECE`.
+/// A driver before 510 reserves memory and counts it as used: the total divided by `RESERVE_PART`,
+/// plus `RESERVE_PIECE`.
 const RESERVE_PART: u64 = 50;
 const RESERVE_PIECE: Bytes = Bytes(300 << 20);
 
 /// Returns the unaccounted memory of a GPU; `Ok(None)` when there is none.
 ///
-/// Missing when the memory in use, the memory of a GPU process, or the list of processes is missing: the difference could
-/// belong to that process, or to one that is not listed. A GPU with MIG instances has none itself: its instances have.
+/// Missing when the memory in use, the memory of a GPU process, or the list of processes is
+/// missing: the difference could belong to that process, or to one that is not listed. A GPU with
+/// MIG instances has none itself: its instances have.
 pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<UnaccountedMemory>> {
-    let is_split = snapshot.gpus.iter().any(|other| other.facts.parent.as_ref() == Some(&gpu.uuid));
+    let is_split = snapshot
+        .gpus
+        .iter()
+        .any(|other| other.facts.parent.as_ref() == Some(&gpu.uuid));
     if is_split || gpu.trouble.is_some() {
         return Ok(None);
     }
@@ -40,10 +47,23 @@ pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted
     }
     let (used, total) = (gpu.load.memory_used?, gpu.load.memory_total?);
     // Missing while all processes are listed.
-    let omitted = gpu.health.omitted_processes.is_ok().then_some(gpu.health.omitted_memory);
-    let claimed = Total::of(gpu.processes.iter().map(|gpu_process| gpu_process.memory).chain(omitted))?;
+    let omitted = gpu
+        .health
+        .omitted_processes
+        .is_ok()
+        .then_some(gpu.health.omitted_memory);
+    let claimed = Total::of(
+        gpu.processes
+            .iter()
+            .map(|gpu_process| gpu_process.memory)
+            .chain(omitted),
+    )?;
     if claimed.lower_bound {
-        return Err(gpu.processes.iter().find_map(|gpu_process| gpu_process.memory.err()).unwrap_or(Missing::Failed));
+        return Err(gpu
+            .processes
+            .iter()
+            .find_map(|gpu_process| gpu_process.memory.err())
+            .unwrap_or(Missing::Failed));
     }
     let memory = used.saturating_sub(claimed.bytes);
     Ok((memory > slack(gpu, total)).then(|| UnaccountedMemory {
@@ -54,7 +74,8 @@ pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted
     }))
 }
 
-/// Returns the memory that may be in use on a GPU without a process; `None` where its total is not known.
+/// Returns the memory that may be in use on a GPU without a process; `None` where its total is not
+/// known.
 pub(crate) fn idle_memory(gpu: &Gpu) -> Option<Bytes> {
     Some(slack(gpu, gpu.load.memory_total.ok()?))
 }

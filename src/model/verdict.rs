@@ -1,7 +1,8 @@
 //! The verdicts on processes: which of them hold memory that they should not, and the evidence.
 //!
-//! This file defines the types; [`judge`] has the rules, [`wording`] the words. A verdict depends only on the latest
-//! snapshot and the records of earlier ones ([`process_records`]), so a replay gives the verdicts of the live run.
+//! This file defines the types; [`judge`] has the rules, [`wording`] the words. A verdict depends
+//! only on the latest snapshot and the records of earlier ones ([`process_records`]), so a replay
+//! gives the verdicts of the live run.
 
 pub(super) mod judge;
 pub(super) mod orphan;
@@ -37,12 +38,16 @@ pub struct KnownProcess {
 impl KnownProcess {
     /// Returns the command line, as in `python train.py`; empty when the process was never seen.
     pub fn command(&self) -> String {
-        self.facts.as_deref().map_or_else(String::new, process_role::command)
+        self.facts
+            .as_deref()
+            .map_or_else(String::new, process_role::command)
     }
 
     /// Returns the short name, as in `train.py`; empty when the process was never seen.
     pub fn program(&self) -> String {
-        self.facts.as_deref().map_or_else(String::new, process_role::program)
+        self.facts
+            .as_deref()
+            .map_or_else(String::new, process_role::program)
     }
 }
 
@@ -60,11 +65,13 @@ pub struct ProcessEnd {
 /// A sign that a process is an orphan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrphanSign {
-    /// The creator of the process, or of the helper that forked the process, ended while gputop watched.
+    /// The creator of the process, or of the helper that forked the process, ended while gputop
+    /// watched.
     CreatorEnded(ProcessEnd),
     /// The living process that started this one is itself an orphan.
     StarterIsOrphan(Arc<KnownProcess>),
-    /// The parent of the process is one that adopts orphans: PID 1, a shell, a service manager, a container's shim.
+    /// The parent of the process is one that adopts orphans: PID 1, a shell, a service manager, a
+    /// container's shim.
     Left {
         /// The parent, as in `PID 1` or `PID 120, bash`.
         to: Text,
@@ -73,8 +80,8 @@ pub enum OrphanSign {
     GroupLeaderGone(u32),
     /// This PID, which the process was started to serve (`--parent=PID`), is gone.
     ServedGone(u32),
-    /// The environment shows that this launcher started the process and waits for its end, but it is not among the
-    /// ancestors: `torchrun (run 7f)`, `launcher (accelerate)`.
+    /// The environment shows that this launcher started the process and waits for its end, but it
+    /// is not among the ancestors: `torchrun (run 7f)`, `launcher (accelerate)`.
     LauncherGone(Text),
 }
 
@@ -83,7 +90,8 @@ pub enum OrphanSign {
 pub struct OrphanEvidence {
     /// The signs, strongest first. Never empty.
     pub signs: Vec<OrphanSign>,
-    /// Whether the process only serves another one, as a `DataLoader` worker, a spawned child or a forkserver does.
+    /// Whether the process only serves another one, as a `DataLoader` worker, a spawned child or a
+    /// forkserver does.
     pub serves: bool,
     /// Whether the process still computes.
     pub computes: bool,
@@ -133,7 +141,8 @@ pub enum VerdictKind {
     },
     /// The driver lists the process, which is not visible here.
     Foreign {
-        /// Whether the process is hidden because it belongs to another user. Otherwise it is in another PID namespace.
+        /// Whether the process is hidden because it belongs to another user. Otherwise it is in
+        /// another PID namespace.
         hidden: bool,
     },
     /// The driver lists the PID, and the state of the process could not be read.
@@ -166,7 +175,8 @@ pub enum VerdictKind {
     TooSoon,
 }
 
-/// Device memory that a living process keeps in use, though the driver lists it for no living process.
+/// Device memory that a living process keeps in use, though the driver lists it for no living
+/// process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetainedMemory {
     /// The index of the GPU in [`Snapshot::gpus`](crate::protocol::snapshot::Snapshot::gpus).
@@ -186,7 +196,8 @@ pub struct Verdict {
     pub process: ProcessId,
     /// The conclusion.
     pub kind: VerdictKind,
-    /// The device memory that the driver lists for the process; `None` when the driver does not list the process.
+    /// The device memory that the driver lists for the process; `None` when the driver does not
+    /// list the process.
     pub listed: Option<Reading<Total>>,
     /// The indices of the GPUs that the process has open without being listed for them.
     pub open: Vec<usize>,
@@ -194,7 +205,7 @@ pub struct Verdict {
     pub kept: Vec<RetainedMemory>,
     /// The resident host memory of the process.
     pub rss: Reading<Bytes>,
-    /// The time for which it has been open whether the process is an orphan, has ended or is stuck: one more reading may show it.
-    /// `None` where no reading would.
+    /// The time for which it has been open whether the process is an orphan, has ended or is stuck:
+    /// one more reading may show it. `None` where no reading would.
     pub undecided_for: Option<Duration>,
 }

@@ -32,9 +32,14 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
-    /// Returns the exit code of several hosts: their common one if they agree, else that of a partial report.
+    /// Returns the exit code of several hosts: their common one if they agree, else that of a
+    /// partial report.
     pub(crate) fn combined(exits: &[Self]) -> Self {
         let first = exits.first().copied().unwrap_or(Self::Error);
-        if exits.iter().all(|exit| *exit == first) { first } else { Self::Partial }
+        if exits.iter().all(|exit| *exit == first) {
+            first
+        } else {
+            Self::Partial
+        }
     }
 }

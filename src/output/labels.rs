@@ -16,8 +16,9 @@ pub(crate) fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
 }
 
-/// The program's file name and its arguments; `None` if the arguments are not known, or if there are none. Of a Python program, the
-/// script has its file name only. A `DataLoader` worker, whose arguments are those of its trainer, has its own name before them.
+/// The program's file name and its arguments; `None` if the arguments are not known, or if there
+/// are none. Of a Python program, the script has its file name only. A `DataLoader` worker, whose
+/// arguments are those of its trainer, has its own name before them.
 pub(crate) fn command_line(process: &Process) -> Option<String> {
     let mut words: Vec<&str> = process.facts.argv.as_ref().ok()?.iter().collect();
     let script = script(&words);
@@ -25,26 +26,37 @@ pub(crate) fn command_line(process: &Process) -> Option<String> {
         let word = words.get_mut(at)?;
         *word = file_name(word);
     }
-    let is_worker = process.facts.comm.as_ref().is_ok_and(|comm| comm.as_str() == DATALOADER_WORKER);
-    let name = if is_worker { format!("[{DATALOADER_WORKER}] ") } else { String::new() };
+    let is_worker = process
+        .facts
+        .comm
+        .as_ref()
+        .is_ok_and(|comm| comm.as_str() == DATALOADER_WORKER);
+    let name = if is_worker {
+        format!("[{DATALOADER_WORKER}] ")
+    } else {
+        String::new()
+    };
     Some(name + &words.join(" "))
 }
 
-/// The place of the script among the arguments of a Python program; `None` for a module, for code in an argument, and for other
-/// programs.
+/// The place of the script among the arguments of a Python program; `None` for a module, for code
+/// in an argument, and for other programs.
 fn script(words: &[&str]) -> Option<usize> {
     let (program, arguments) = words.split_first()?;
     // Options of Python that take the next word: `-W ignore`, `-X dev`.
     let is_value = |at: usize| at > 0 && ["-W", "-X"].contains(&arguments[at - 1]);
-    let first = arguments
-        .iter()
-        .enumerate()
-        .position(|(at, word)| (!word.starts_with('-') && !is_value(at)) || ["-m", "-c"].contains(word))?;
-    (file_name(program).starts_with("python") && !arguments[first].starts_with('-')).then_some(first + 1)
+    let first = arguments.iter().enumerate().position(|(at, word)| {
+        (!word.starts_with('-') && !is_value(at)) || ["-m", "-c"].contains(word)
+    })?;
+    (file_name(program).starts_with("python") && !arguments[first].starts_with('-'))
+        .then_some(first + 1)
 }
 
 fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
+    path.rsplit('/')
+        .next()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(path)
 }
 
 /// The short name of a process: its script, its module or its program; its PID where none is known.
@@ -54,10 +66,12 @@ pub(crate) fn program(process: &Process) -> String {
 
 /// `4711 train.py`, or only the PID if the name is not known.
 pub(crate) fn name_of(id: ProcessId, name: &Reading<Text>) -> String {
-    name.as_ref().map_or_else(|_| id.pid.to_string(), |name| format!("{} {name}", id.pid))
+    name.as_ref()
+        .map_or_else(|_| id.pid.to_string(), |name| format!("{} {name}", id.pid))
 }
 
-/// `GPU 3`, or `4711 train.py`; `None` for a GPU that is gone, and for a process that was never seen.
+/// `GPU 3`, or `4711 train.py`; `None` for a GPU that is gone, and for a process that was never
+/// seen.
 pub(crate) fn subject(model: &HostModel, subject: &GpuOrProcess) -> Option<String> {
     match subject {
         GpuOrProcess::Gpu(uuid) => Some(format!("GPU {}", gpu_label(model.latest()?.gpu(uuid)?))),
@@ -65,15 +79,24 @@ pub(crate) fn subject(model: &HostModel, subject: &GpuOrProcess) -> Option<Strin
     }
 }
 
-/// The program's file name and its arguments, or `[comm]` if these are not known. Says so where no such process exists
-/// here.
+/// The program's file name and its arguments, or `[comm]` if these are not known. Says so where no
+/// such process exists here.
 pub(crate) fn command(process: &Process) -> Reading<String> {
     match command_line(process) {
         Some(line) => Ok(line),
-        _ if process.load.state == Err(Missing::Gone) => Ok("(no such process here: it has ended)".to_owned()),
-        _ if process.id.start_ticks.is_none() => Ok("(no such process here: it ended, or is a container's)".to_owned()),
+        _ if process.load.state == Err(Missing::Gone) => {
+            Ok("(no such process here: it has ended)".to_owned())
+        }
+        _ if process.id.start_ticks.is_none() => {
+            Ok("(no such process here: it ended, or is a container's)".to_owned())
+        }
         // A kernel thread and a zombie have no arguments.
-        _ => process.facts.comm.as_ref().map(|comm| format!("[{comm}]{}", argv_delay(process))).map_err(|why| *why),
+        _ => process
+            .facts
+            .comm
+            .as_ref()
+            .map(|comm| format!("[{comm}]{}", argv_delay(process)))
+            .map_err(|why| *why),
     }
 }
 
@@ -87,25 +110,44 @@ fn argv_delay(process: &Process) -> &'static str {
     }
 }
 
-/// The memory that `torch.cuda.empty_cache()` would give back; `None` where its parts were not looked for.
+/// The memory that `torch.cuda.empty_cache()` would give back; `None` where its parts were not
+/// looked for.
 pub(crate) fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
     let reserved = reserved(snapshot, process.id, None).map(|reserved| Ok(reserved.cache));
-    let why =
-        || Some(Err(process.allocator.as_ref()?.unreadable.map_or(Missing::Failed, AllocatorUnreadable::missing)));
+    let why = || {
+        Some(Err(process
+            .allocator
+            .as_ref()?
+            .unreadable
+            .map_or(Missing::Failed, AllocatorUnreadable::missing)))
+    };
     reserved.or_else(why)
 }
 
-/// How the memory of a GPU, or the GPU memory of a process, changed in the last minutes, in bytes; since gputop first saw it,
-/// if that is later. `None` when either amount is not known. Less than a MiB counts as no change.
+/// How the memory of a GPU, or the GPU memory of a process, changed in the last minutes, in bytes;
+/// since gputop first saw it, if that is later. `None` when either amount is not known. Less than a
+/// MiB counts as no change.
 pub(crate) fn change_of_memory(model: &HostModel, subject: &GpuOrProcess) -> Option<i64> {
     let (series, now) = (model.series(subject)?, model.now());
-    let from = Moment(now.0.saturating_sub(u64::try_from(recent(model).as_millis()).unwrap_or(u64::MAX)));
-    let first = if series.began()? >= from { series.baseline()? } else { series.at(from, now)?.high };
+    let from = Moment(
+        now.0
+            .saturating_sub(u64::try_from(recent(model).as_millis()).unwrap_or(u64::MAX)),
+    );
+    let first = if series.began()? >= from {
+        series.baseline()?
+    } else {
+        series.at(from, now)?.high
+    };
     let growth = series.latest()?.0.cast_signed() - first.0.cast_signed();
-    Some(if growth.unsigned_abs() < 1 << 20 { 0 } else { growth })
+    Some(if growth.unsigned_abs() < 1 << 20 {
+        0
+    } else {
+        growth
+    })
 }
 
-/// The longest period of histories and changes in lists. A longer one in a few cells would hide short changes.
+/// The longest period of histories and changes in lists. A longer one in a few cells would hide
+/// short changes.
 const RECENT: Duration = Duration::from_mins(15);
 
 /// The period of histories and changes in lists: as much as was seen, in seconds or whole minutes.
@@ -118,7 +160,13 @@ pub(crate) fn recent(model: &HostModel) -> Duration {
 
 /// A period in words: `40s`, `5m`, `1h30m`, `2d`.
 pub(crate) fn period(span: Duration) -> String {
-    let part = |amount: u64, unit: &str| if amount > 0 { format!("{amount}{unit}") } else { String::new() };
+    let part = |amount: u64, unit: &str| {
+        if amount > 0 {
+            format!("{amount}{unit}")
+        } else {
+            String::new()
+        }
+    };
     match span.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),
         seconds @ 60..3600 => part(seconds / 60, "m") + &part(seconds % 60, "s"),
@@ -143,7 +191,9 @@ pub(crate) fn gpu_label(gpu: &Gpu) -> String {
 pub(crate) fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
     let gpus = || places.iter().map(|at| &snapshot.gpus[*at]);
     let run = gpus().all(|gpu| gpu.facts.parent.is_none())
-        && gpus().zip(gpus().skip(1)).all(|(a, b)| a.facts.index + 1 == b.facts.index);
+        && gpus()
+            .zip(gpus().skip(1))
+            .all(|(a, b)| a.facts.index + 1 == b.facts.index);
     match (gpus().next(), gpus().next_back()) {
         (Some(first), Some(last)) if run && places.len() > 2 => {
             format!("{}-{}", first.facts.index, last.facts.index)
@@ -193,7 +243,9 @@ pub(crate) fn use_in_words(usage: Use) -> &'static str {
 pub(crate) fn state_in_words(process: &Process, state: State) -> &'static str {
     let frozen_by = process.facts.frozen_by.as_ref().ok();
     match state {
-        State::Sleeping | State::DiskSleep if frozen_by.is_some_and(|by| by.as_str().ends_with("cgroup.freeze")) => {
+        State::Sleeping | State::DiskSleep
+            if frozen_by.is_some_and(|by| by.as_str().ends_with("cgroup.freeze")) =>
+        {
             "frozen with its control group: a signal that it handles waits until that goes on"
         }
         State::Sleeping | State::DiskSleep if frozen_by.is_some() => {
@@ -220,18 +272,35 @@ mod tests {
     fn a_command_names_the_script_without_its_folder() {
         let line = |command: &str| {
             let host = host(1).with(7, command, 0, Bytes::from_gib(1));
-            (command_line(&host.processes[0]).unwrap(), program(&host.processes[0]))
+            (
+                command_line(&host.processes[0]).unwrap(),
+                program(&host.processes[0]),
+            )
         };
-        let check = |command, shown: &str, name: &str| assert_eq!(line(command), (shown.to_owned(), name.to_owned()));
+        let check = |command, shown: &str, name: &str| {
+            assert_eq!(line(command), (shown.to_owned(), name.to_owned()));
+        };
         check(
             "/usr/bin/python3.11 -u /home/a/train.py --data /data/x",
             "python3.11 -u train.py --data /data/x",
             "train.py",
         );
-        check("python -W ignore /a/train.py", "python -W ignore train.py", "train.py");
-        check("python -m torch.distributed.run /a/train.py", "python -m torch.distributed.run /a/train.py", "train.py");
+        check(
+            "python -W ignore /a/train.py",
+            "python -W ignore train.py",
+            "train.py",
+        );
+        check(
+            "python -m torch.distributed.run /a/train.py",
+            "python -m torch.distributed.run /a/train.py",
+            "train.py",
+        );
         check("python -c /a/b", "python -c /a/b", "python");
-        check("python -m torch.distributed.run", "python -m torch.distributed.run", "torch.distributed.run");
+        check(
+            "python -m torch.distributed.run",
+            "python -m torch.distributed.run",
+            "torch.distributed.run",
+        );
         check("python", "python", "python");
     }
 }

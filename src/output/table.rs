@@ -11,17 +11,18 @@ use crate::protocol::snapshot::{Process, Reading, Snapshot};
 
 /// Replaces characters that are not ASCII.
 pub(crate) fn ascii(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut ascii, character| {
-        match character {
-            '…' => ascii.push_str("..."),
-            // `64C` is understood.
-            '°' => {}
-            '×' => ascii.push('x'),
-            character if character.is_ascii() => ascii.push(character),
-            _ => ascii.push('?'),
-        }
-        ascii
-    })
+    text.chars()
+        .fold(String::with_capacity(text.len()), |mut ascii, character| {
+            match character {
+                '…' => ascii.push_str("..."),
+                // `64C` is understood.
+                '°' => {}
+                '×' => ascii.push('x'),
+                character if character.is_ascii() => ascii.push(character),
+                _ => ascii.push('?'),
+            }
+            ascii
+        })
 }
 
 /// The title of a column, and whether its cells are aligned to the right.
@@ -53,15 +54,23 @@ pub(crate) fn rows<R: AsRef<[String]>>(
     cells: impl Iterator<Item = R>,
 ) {
     let cells: Vec<R> = cells.collect();
-    let titles: Vec<String> = headings.iter().map(|(title, _)| (*title).to_owned()).collect();
+    let titles: Vec<String> = headings
+        .iter()
+        .map(|(title, _)| (*title).to_owned())
+        .collect();
     let all = || std::iter::once(titles.as_slice()).chain(cells.iter().map(AsRef::as_ref));
-    let widths: Vec<usize> =
-        (0..headings.len()).map(|at| all().map(|row| row[at].width()).max().unwrap_or_default()).collect();
+    let widths: Vec<usize> = (0..headings.len())
+        .map(|at| all().map(|row| row[at].width()).max().unwrap_or_default())
+        .collect();
     for row in all() {
         let mut whole = String::new();
         for (at, ((cell, width), (_, right))) in row.iter().zip(&widths).zip(headings).enumerate() {
             let gap = " ".repeat(width - cell.width());
-            let (before, after) = if *right { (gap.as_str(), "") } else { ("", gap.as_str()) };
+            let (before, after) = if *right {
+                (gap.as_str(), "")
+            } else {
+                ("", gap.as_str())
+            };
             let between = if at + 1 < headings.len() { "  " } else { "" };
             let _infallible: std::fmt::Result = write!(whole, "{before}{cell}{after}{between}");
         }
@@ -82,20 +91,33 @@ pub(crate) fn line(text: &mut String, width: Option<usize>, line: &str) {
     text.push('\n');
 }
 
-/// `GPU 0: 11.0 GiB that no process accounts for; open in 101 (python train.py); 42 processes could not be read`
+/// `GPU 0: 11.0 GiB that no process accounts for; open in 101 (python train.py); 42 processes could
+/// not be read`
 pub(crate) fn unaccounted_memory(snapshot: &Snapshot, unaccounted: &UnaccountedMemory) -> String {
-    let gpu = snapshot.gpu(&unaccounted.gpu).map_or_else(String::new, labels::gpu_label);
-    let holders = unaccounted.device_file_holders.iter().map(|id| match snapshot.process(*id) {
-        Some(process) => format!("{} ({})", id.pid, command(process)),
-        None => id.pid.to_string(),
-    });
+    let gpu = snapshot
+        .gpu(&unaccounted.gpu)
+        .map_or_else(String::new, labels::gpu_label);
+    let holders = unaccounted
+        .device_file_holders
+        .iter()
+        .map(|id| match snapshot.process(*id) {
+            Some(process) => format!("{} ({})", id.pid, command(process)),
+            None => id.pid.to_string(),
+        });
     let holders = holders.collect::<Vec<_>>().join(", ");
-    let open = if holders.is_empty() { "open in no visible process".to_owned() } else { format!("open in {holders}") };
+    let open = if holders.is_empty() {
+        "open in no visible process".to_owned()
+    } else {
+        format!("open in {holders}")
+    };
     let unreadable = match unaccounted.unreadable {
         0 => String::new(),
         count => format!("; {count} processes could not be read (run gputop as root)"),
     };
-    format!("GPU {gpu}: {} that no process accounts for; {open}{unreadable}", unaccounted.memory)
+    format!(
+        "GPU {gpu}: {} that no process accounts for; {open}{unreadable}",
+        unaccounted.memory
+    )
 }
 
 #[cfg(test)]

@@ -10,20 +10,27 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Breaks a text at spaces into lines of at most `width` columns. The caller indents the lines after the first by `indent`
-/// columns. Blanks before the first word stay. A word that is wider than a line is not cut.
+/// Breaks a text at spaces into lines of at most `width` columns. The caller indents the lines
+/// after the first by `indent` columns. Blanks before the first word stay. A word that is wider
+/// than a line is not cut.
 pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     break_lines(text, width, indent, false)
 }
 
 /// Wraps like [`wrap`], and breaks no line between a number and its unit.
 pub(crate) fn wrap_figures(text: &str, width: usize, indent: usize) -> Vec<String> {
-    wrap(&bound(text), width, indent).into_iter().map(|line| line.replace(BOUND, " ")).collect()
+    wrap(&bound(text), width, indent)
+        .into_iter()
+        .map(|line| line.replace(BOUND, " "))
+        .collect()
 }
 
 /// Wraps like [`wrap_figures`], and cuts words that are wider than a line.
 pub(crate) fn wrap_and_cut(text: &str, width: usize, indent: usize) -> Vec<String> {
-    break_lines(&bound(text), width, indent, true).into_iter().map(|line| line.replace(BOUND, " ")).collect()
+    break_lines(&bound(text), width, indent, true)
+        .into_iter()
+        .map(|line| line.replace(BOUND, " "))
+        .collect()
 }
 
 fn break_lines(text: &str, width: usize, indent: usize, cuts_words: bool) -> Vec<String> {
@@ -32,7 +39,11 @@ fn break_lines(text: &str, width: usize, indent: usize, cuts_words: bool) -> Vec
     let further_room = width.saturating_sub(indent);
     // Runs of spaces within a line are kept: they align tables.
     for (number, word) in words.split(' ').enumerate() {
-        let space = if number == 0 || line.is_empty() { "" } else { " " };
+        let space = if number == 0 || line.is_empty() {
+            ""
+        } else {
+            " "
+        };
         let fits = line.width() + space.len() + word.width() <= room;
         if !fits && cuts_words && word.width() > further_room {
             line.push_str(space);
@@ -60,17 +71,23 @@ fn break_lines(text: &str, width: usize, indent: usize, cuts_words: bool) -> Vec
 
 const BOUND: char = '\u{a0}';
 
-/// Replaces the space between a number and its unit by [`BOUND`], and that between hours and minutes, as in `3 h 10
-/// min`.
+/// Replaces the space between a number and its unit by [`BOUND`], and that between hours and
+/// minutes, as in `3 h 10 min`.
 fn bound(text: &str) -> String {
     let mut bound = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(character) = rest.next() {
         let next = rest.peek().copied().unwrap_or(' ');
         let is_number = bound.ends_with(|last: char| last.is_ascii_digit());
-        let is_long = [" h", " d", "\u{a0}h", "\u{a0}d"].iter().any(|unit| bound.ends_with(unit));
+        let is_long = [" h", " d", "\u{a0}h", "\u{a0}d"]
+            .iter()
+            .any(|unit| bound.ends_with(unit));
         let is_bound = is_number && next.is_alphabetic() || is_long && next.is_ascii_digit();
-        bound.push(if character == ' ' && is_bound { BOUND } else { character });
+        bound.push(if character == ' ' && is_bound {
+            BOUND
+        } else {
+            character
+        });
     }
     bound
 }
@@ -96,7 +113,10 @@ mod tests {
 
     #[test]
     fn only_a_word_that_is_wider_than_a_line_is_cut() {
-        assert_eq!(wrap_and_cut("12 /dev/nvidia0", 6, 0), ["12 /de", "v/nvid", "ia0"]);
+        assert_eq!(
+            wrap_and_cut("12 /dev/nvidia0", 6, 0),
+            ["12 /de", "v/nvid", "ia0"]
+        );
         assert_eq!(wrap_and_cut("one two three", 5, 0), ["one", "two", "three"]);
         assert_eq!(wrap_and_cut("sixteen b", 4, 2), ["sixt", "ee", "n", "b"]);
     }

@@ -1,4 +1,5 @@
-//! The options that an agent is started with, by a viewer or by hand, and the limits of its interval.
+//! The options that an agent is started with, by a viewer or by hand, and the limits of its
+//! interval.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,10 +8,12 @@ use std::time::Duration;
 
 use crate::base::units::{Elapsed, parse_span};
 
-/// The shortest interval between two passes: with a shorter one, reading would be most of what the host does.
+/// The shortest interval between two passes: with a shorter one, reading would be most of what the
+/// host does.
 pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The shortest interval of a loop on this host that the user asks for in milliseconds. A pass may take longer.
+/// The shortest interval of a loop on this host that the user asks for in milliseconds. A pass may
+/// take longer.
 pub const SHORTEST_LOOP: Duration = Duration::from_millis(1);
 
 /// The interval between two passes unless another is given.
@@ -30,10 +33,11 @@ pub struct AgentOptions {
     pub demo: SimulatedMachine,
     /// Whether to refuse every signal.
     pub readonly: bool,
-    /// Whether to read the detail of every GPU, which takes about a hundred more NVML calls per pass.
+    /// Whether to read the detail of every GPU, which takes about a hundred more NVML calls per
+    /// pass.
     pub detail: bool,
-    /// The only readings of GPUs to take, each as its path in the JSON of a GPU (`load.memory_used_bytes`), or `processes` or
-    /// `instances`. Empty for all but the detail.
+    /// The only readings of GPUs to take, each as its path in the JSON of a GPU
+    /// (`load.memory_used_bytes`), or `processes` or `instances`. Empty for all but the detail.
     pub only: Vec<String>,
 }
 
@@ -53,7 +57,8 @@ pub enum SimulatedMachine {
 pub struct Interval(pub Duration);
 
 impl Interval {
-    /// Returns a sentence about an interval that is so long that the user may have meant milliseconds.
+    /// Returns a sentence about an interval that is so long that the user may have meant
+    /// milliseconds.
     pub fn doubt(self) -> Option<String> {
         const LONG: Duration = Duration::from_secs(100);
         let Self(interval) = self;

@@ -1,8 +1,8 @@
 //! The difference between two snapshots: the content of a `tick` line.
 //!
-//! A change contains only the groups of readings that differ, each as a whole, and adds and removes processes. A change
-//! can express any difference between two snapshots of one boot that list the same GPUs in the same order; other
-//! differences need a `full` line.
+//! A change contains only the groups of readings that differ, each as a whole, and adds and removes
+//! processes. A change can express any difference between two snapshots of one boot that list the
+//! same GPUs in the same order; other differences need a `full` line.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,19 +12,21 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{
-    AllocatorStats, Driver, Failure, Gpu, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuProcess, GpuUuid, Host,
-    HostFacts, HostLoad, HostScan, MissingLists, ProbeReading, Process, ProcessFacts, ProcessId, ProcessLoad, Reading,
-    SharedMemory, Snapshot, Trouble,
+    AllocatorStats, Driver, Failure, Gpu, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuProcess,
+    GpuUuid, Host, HostFacts, HostLoad, HostScan, MissingLists, ProbeReading, Process,
+    ProcessFacts, ProcessId, ProcessLoad, Reading, SharedMemory, Snapshot, Trouble,
 };
 
 /// A new value, or `None` for one that did not change.
 ///
-/// In JSON, an unchanged value is left out. A value that can itself be absent is an `Update<Option<T>>`, whose
-/// `Some(None)`, "now absent", is `null` in JSON.
+/// In JSON, an unchanged value is left out. A value that can itself be absent is an
+/// `Update<Option<T>>`, whose `Some(None)`, "now absent", is `null` in JSON.
 type Update<T> = Option<T>;
 
 /// Reads an [`Update`] of an optional value. By default, serde takes `null` for an unchanged value.
-fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Update<Option<T>>, D::Error> {
+fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Update<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -42,8 +44,8 @@ fn replace<T>(value: &mut T, update: Update<T>) {
 /// The difference between one snapshot and the next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// The number of the snapshot that this change leads to: one more than the number of the snapshot that the change
-    /// starts from.
+    /// The number of the snapshot that this change leads to: one more than the number of the
+    /// snapshot that the change starts from.
     pub sequence: u64,
     /// When the pass ended, in milliseconds since boot.
     #[serde(rename = "time_ms")]
@@ -88,7 +90,11 @@ pub struct HostChange {
 impl HostChange {
     fn between(old: &Host, new: &Host) -> Self {
         let Host { facts, load, scan } = new;
-        Self { facts: update(&old.facts, facts), load: update(&old.load, load), scan: update(&old.scan, scan) }
+        Self {
+            facts: update(&old.facts, facts),
+            load: update(&old.load, load),
+            scan: update(&old.scan, scan),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -117,16 +123,24 @@ pub struct GpuChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Update<GpuHealth>,
     /// The memory of the host that the GPU shares; `null` when it is not known to share any.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
     pub shared_memory: Update<Option<SharedMemory>>,
     /// Readings of the GPU's page; `null` when they are no longer read.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
     pub detail: Update<Option<Box<GpuDetail>>>,
     /// All GPU processes of the GPU, when `process_columns` cannot express the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Update<Vec<GpuProcess>>,
-    /// The changed readings of the GPU processes, when the processes and their order are the same and no changed
-    /// reading is missing.
+    /// The changed readings of the GPU processes, when the processes and their order are the same
+    /// and no changed reading is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_columns: Update<GpuProcessColumns>,
     /// Why a list of the GPU is unknown; empty when all lists are known again.
@@ -136,7 +150,11 @@ pub struct GpuChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_file_holders: Update<Vec<ProcessId>>,
     /// Why the GPU does not answer; `null` when it answers again.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
     pub trouble: Update<Option<Trouble>>,
     /// The functions of the driver that fail for the GPU while others work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,11 +164,27 @@ pub struct GpuChange {
 impl GpuChange {
     /// Returns the difference; `None` when there is none.
     fn between(old: &Gpu, new: &Gpu) -> Option<Self> {
-        let Gpu { uuid, facts, load, health, shared_memory, detail, .. } = new;
-        let Gpu { processes, missing, device_file_holders, trouble, failures, .. } = new;
+        let Gpu {
+            uuid,
+            facts,
+            load,
+            health,
+            shared_memory,
+            detail,
+            ..
+        } = new;
+        let Gpu {
+            processes,
+            missing,
+            device_file_holders,
+            trouble,
+            failures,
+            ..
+        } = new;
         let changed_processes = old.processes != *processes;
-        let process_columns =
-            changed_processes.then(|| GpuProcessColumns::between(&old.processes, processes)).flatten();
+        let process_columns = changed_processes
+            .then(|| GpuProcessColumns::between(&old.processes, processes))
+            .flatten();
         let change = Self {
             uuid: uuid.clone(),
             facts: update(&old.facts, facts),
@@ -165,13 +199,21 @@ impl GpuChange {
             trouble: update(&old.trouble, trouble),
             failures: update(&old.failures, failures),
         };
-        (change != Self { uuid: uuid.clone(), ..Self::default() }).then_some(change)
+        (change
+            != Self {
+                uuid: uuid.clone(),
+                ..Self::default()
+            })
+        .then_some(change)
     }
 
-    /// Returns whether the change can be applied to this GPU: its columns have one value for each GPU process.
+    /// Returns whether the change can be applied to this GPU: its columns have one value for each
+    /// GPU process.
     fn fits(&self, gpu: &Gpu) -> bool {
         let length = self.processes.as_ref().unwrap_or(&gpu.processes).len();
-        self.process_columns.as_ref().is_none_or(|columns| columns.fits(length))
+        self.process_columns
+            .as_ref()
+            .is_none_or(|columns| columns.fits(length))
     }
 
     fn apply(self, gpu: &mut Gpu) {
@@ -191,17 +233,26 @@ impl GpuChange {
     }
 }
 
-/// The readings of all GPU processes of one GPU, in the order of the processes. A column in which nothing changed is
-/// left out.
+/// The readings of all GPU processes of one GPU, in the order of the processes. A column in which
+/// nothing changed is left out.
 ///
-/// With an object for each process, these readings would be nine tenths of a tick of a thousand processes.
+/// With an object for each process, these readings would be nine tenths of a tick of a thousand
+/// processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuProcessColumns {
     /// Device memory that the driver gave to each process.
-    #[serde(rename = "memory_used_bytes", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "memory_used_bytes",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub memory: Update<Vec<Bytes>>,
     /// Share of the last second in which kernels of each process ran.
-    #[serde(rename = "sm_utilization_percent", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "sm_utilization_percent",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub sm: Update<Vec<Percent>>,
 }
 
@@ -209,24 +260,44 @@ impl GpuProcessColumns {
     /// Returns the changed columns; `None` where columns cannot express the difference.
     fn between(old: &[GpuProcess], new: &[GpuProcess]) -> Option<Self> {
         let is_same_process = |(old, new): (&GpuProcess, &GpuProcess)| {
-            // A reading that is added to `GpuProcess` needs a column, unless most agents leave it out.
-            let GpuProcess { process, usage, memory: _, sm: _, engines, names } = new;
+            // A reading that is added to `GpuProcess` needs a column, unless most agents leave it
+            // out.
+            let GpuProcess {
+                process,
+                usage,
+                memory: _,
+                sm: _,
+                engines,
+                names,
+            } = new;
             (process, usage, engines, names) == (&old.process, &old.usage, &old.engines, &old.names)
         };
         if old.len() != new.len() || !old.iter().zip(new).all(is_same_process) {
             return None;
         }
         let memory = column(old, new, |gpu_process| gpu_process.memory).ok()?;
-        Some(Self { memory, sm: column(old, new, |gpu_process| gpu_process.sm).ok()? })
+        Some(Self {
+            memory,
+            sm: column(old, new, |gpu_process| gpu_process.sm).ok()?,
+        })
     }
 
     fn fits(&self, gpu_processes: usize) -> bool {
-        let lengths = [self.memory.as_ref().map(Vec::len), self.sm.as_ref().map(Vec::len)];
-        lengths.into_iter().flatten().all(|length| length == gpu_processes)
+        let lengths = [
+            self.memory.as_ref().map(Vec::len),
+            self.sm.as_ref().map(Vec::len),
+        ];
+        lengths
+            .into_iter()
+            .flatten()
+            .all(|length| length == gpu_processes)
     }
 
     fn apply(self, gpu_processes: &mut [GpuProcess]) {
-        for (gpu_process, memory) in gpu_processes.iter_mut().zip(self.memory.into_iter().flatten()) {
+        for (gpu_process, memory) in gpu_processes
+            .iter_mut()
+            .zip(self.memory.into_iter().flatten())
+        {
             gpu_process.memory = Ok(memory);
         }
         for (gpu_process, sm) in gpu_processes.iter_mut().zip(self.sm.into_iter().flatten()) {
@@ -235,8 +306,8 @@ impl GpuProcessColumns {
     }
 }
 
-/// Returns the new readings, or `None` when all are the same. Fails when a new reading is missing, since a column
-/// cannot contain the reason.
+/// Returns the new readings, or `None` when all are the same. Fails when a new reading is missing,
+/// since a column cannot contain the reason.
 fn column<T: PartialEq>(
     old: &[GpuProcess],
     new: &[GpuProcess],
@@ -263,17 +334,26 @@ pub struct ProcessChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Update<ProcessLoad>,
     /// PyTorch's allocator stats; `null` when they are no longer read.
-    #[serde(rename = "allocator_stats", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "allocator_stats",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub allocator: Update<Option<Box<AllocatorStats>>>,
     /// The report of gputop's probe; `null` when it is no longer read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Update<Option<Arc<ProbeReading>>>,
     /// The bytes that the process has read; `null` when they are no longer read.
-    #[serde(rename = "read_bytes", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "read_bytes",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub bytes_read: Update<Option<Bytes>>,
 }
 
-/// A [`ProcessChange`] as serde reads it: serde's `flatten` would first copy the object into a tree.
+/// A [`ProcessChange`] as serde reads it: serde's `flatten` would first copy the object into a
+/// tree.
 #[derive(Deserialize)]
 struct ProcessChangeJson {
     pid: u32,
@@ -290,19 +370,48 @@ struct ProcessChangeJson {
 
 impl From<ProcessChangeJson> for ProcessChange {
     fn from(json: ProcessChangeJson) -> Self {
-        let ProcessChangeJson { pid, start_ticks, facts, load, allocator_stats: allocator, probe, read_bytes } = json;
-        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator, probe, bytes_read: read_bytes }
+        let ProcessChangeJson {
+            pid,
+            start_ticks,
+            facts,
+            load,
+            allocator_stats: allocator,
+            probe,
+            read_bytes,
+        } = json;
+        Self {
+            id: ProcessId { pid, start_ticks },
+            facts,
+            load,
+            allocator,
+            probe,
+            bytes_read: read_bytes,
+        }
     }
 }
 
 impl ProcessChange {
     fn empty(id: ProcessId) -> Self {
-        Self { id, facts: None, load: None, allocator: None, probe: None, bytes_read: None }
+        Self {
+            id,
+            facts: None,
+            load: None,
+            allocator: None,
+            probe: None,
+            bytes_read: None,
+        }
     }
 
     /// Returns the difference; `None` when there is none.
     fn between(old: &Process, new: &Process) -> Option<Self> {
-        let Process { id, facts, load, allocator, probe, bytes_read } = new;
+        let Process {
+            id,
+            facts,
+            load,
+            allocator,
+            probe,
+            bytes_read,
+        } = new;
         let change = Self {
             id: *id,
             facts: update(&old.facts, facts),
@@ -315,18 +424,46 @@ impl ProcessChange {
     }
 
     fn added(process: &Process) -> Self {
-        let Process { id, facts, load, allocator, probe, bytes_read } = process;
+        let Process {
+            id,
+            facts,
+            load,
+            allocator,
+            probe,
+            bytes_read,
+        } = process;
         let (allocator, probe) = (allocator.clone().map(Some), probe.clone().map(Some));
         let bytes_read = bytes_read.map(Some);
-        Self { id: *id, facts: Some(facts.clone()), load: Some(load.clone()), allocator, probe, bytes_read }
+        Self {
+            id: *id,
+            facts: Some(facts.clone()),
+            load: Some(load.clone()),
+            allocator,
+            probe,
+            bytes_read,
+        }
     }
 }
 
 impl Change {
     /// Returns the change that leads from `old` to `new`; `None` where only a `full` line can.
     pub fn between(old: &Snapshot, new: &Snapshot) -> Option<Self> {
-        let Snapshot { schema, sequence, at, unix_ms, interval_ms, host, driver, gpus, processes } = new;
-        let same_gpus = old.gpus.iter().map(|gpu| &gpu.uuid).eq(gpus.iter().map(|gpu| &gpu.uuid));
+        let Snapshot {
+            schema,
+            sequence,
+            at,
+            unix_ms,
+            interval_ms,
+            host,
+            driver,
+            gpus,
+            processes,
+        } = new;
+        let same_gpus = old
+            .gpus
+            .iter()
+            .map(|gpu| &gpu.uuid)
+            .eq(gpus.iter().map(|gpu| &gpu.uuid));
         if old.sequence + 1 != *sequence
             || old.schema != *schema
             || old.host.facts.boot_id != host.facts.boot_id
@@ -346,23 +483,31 @@ impl Change {
             interval_ms: update(&old.interval_ms, interval_ms),
             host: HostChange::between(&old.host, host),
             driver: update(&old.driver, driver),
-            gpus: old.gpus.iter().zip(gpus).filter_map(|(old, new)| GpuChange::between(old, new)).collect(),
+            gpus: old
+                .gpus
+                .iter()
+                .zip(gpus)
+                .filter_map(|(old, new)| GpuChange::between(old, new))
+                .collect(),
             processes: processes.iter().filter_map(process_change).collect(),
             removed_processes: ids_of_old.filter(|id| new.process(*id).is_none()).collect(),
         })
     }
 }
 
-/// The error that a change does not start from this snapshot: a line was lost, or there are two writers.
+/// The error that a change does not start from this snapshot: a line was lost, or there are two
+/// writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfStep;
 
-/// The largest number of processes of one host that a reader keeps: the default limit of PIDs of a Linux kernel.
+/// The largest number of processes of one host that a reader keeps: the default limit of PIDs of a
+/// Linux kernel.
 pub const MOST_PROCESSES: usize = 32_768;
 
 impl Snapshot {
-    /// Turns this snapshot into the one that the change leads to. Returns an error when the change starts from another
-    /// snapshot. This snapshot then stays as it is; the next `full` line replaces it.
+    /// Turns this snapshot into the one that the change leads to. Returns an error when the change
+    /// starts from another snapshot. This snapshot then stays as it is; the next `full` line
+    /// replaces it.
     pub fn apply(&mut self, change: Change) -> Result<(), OutOfStep> {
         let fits = |change: &GpuChange| self.gpu(&change.uuid).is_none_or(|gpu| change.fits(gpu));
         if self.sequence.checked_add(1) != Some(change.sequence) || !change.gpus.iter().all(fits) {
@@ -381,7 +526,8 @@ impl Snapshot {
         }
         if !change.removed_processes.is_empty() {
             let removed: HashSet<ProcessId> = change.removed_processes.into_iter().collect();
-            self.processes.retain(|process| !removed.contains(&process.id));
+            self.processes
+                .retain(|process| !removed.contains(&process.id));
         }
         self.apply_processes(change.processes);
         Ok(())
@@ -390,7 +536,8 @@ impl Snapshot {
     fn apply_processes(&mut self, changes: Vec<ProcessChange>) {
         let known = self.processes.len();
         for mut change in changes {
-            let found = self.processes[..known].binary_search_by_key(&change.id, |process| process.id);
+            let found =
+                self.processes[..known].binary_search_by_key(&change.id, |process| process.id);
             if let (Some(facts), Some(other)) = (&mut change.facts, self.facts_before(found.ok())) {
                 Arc::make_mut(facts).share(other);
             }
@@ -406,9 +553,17 @@ impl Snapshot {
                 (Err(_), Some(facts), Some(load)) if self.processes.len() < MOST_PROCESSES => {
                     let (allocator, probe) = (change.allocator.flatten(), change.probe.flatten());
                     let bytes_read = change.bytes_read.flatten();
-                    self.processes.push(Process { id: change.id, facts, load, allocator, probe, bytes_read });
+                    self.processes.push(Process {
+                        id: change.id,
+                        facts,
+                        load,
+                        allocator,
+                        probe,
+                        bytes_read,
+                    });
                 }
-                // Ignores a new process without its readings, or beyond the limit: the writer is not gputop.
+                // Ignores a new process without its readings, or beyond the limit: the writer is
+                // not gputop.
                 (Err(_), ..) => {}
             }
         }
@@ -418,10 +573,12 @@ impl Snapshot {
         }
     }
 
-    /// Returns the facts of the process before that place, or of the last process: that process is usually of the same
-    /// job.
+    /// Returns the facts of the process before that place, or of the last process: that process is
+    /// usually of the same job.
     fn facts_before(&self, at: Option<usize>) -> Option<&ProcessFacts> {
-        self.processes[..at.unwrap_or(self.processes.len())].last().map(|process| process.facts.as_ref())
+        self.processes[..at.unwrap_or(self.processes.len())]
+            .last()
+            .map(|process| process.facts.as_ref())
     }
 }
 

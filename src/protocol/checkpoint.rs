@@ -1,5 +1,5 @@
-//! The state that a program derived from the lines of a host up to a moment: with it, a reader need not begin with the first
-//! line.
+//! The state that a program derived from the lines of a host up to a moment: with it, a reader need
+//! not begin with the first line.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use crate::base::units::Moment;
 
-/// The derived state of a host. It stands in recordings after a full line; an agent never writes one.
+/// The derived state of a host. It stands in recordings after a full line; an agent never writes
+/// one.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Checkpoint {
     /// The version of the state. A reader ignores a checkpoint of another version than its own.
@@ -19,7 +20,8 @@ pub struct Checkpoint {
     /// The wall clock of the host at that time.
     #[serde(rename = "unix_time_ms")]
     pub unix_ms: u64,
-    /// The history and the state of the verdicts. Only a gputop with the same version of the state can read it.
+    /// The history and the state of the verdicts. Only a gputop with the same version of the state
+    /// can read it.
     #[schemars(with = "Value")]
     pub state: Box<RawValue>,
 }

@@ -1,8 +1,8 @@
 //! Lines from the viewer to the agent.
 //!
-//! Ending a process takes two commands. `hold` opens a pidfd, verifies that the process is the one that the user saw,
-//! and keeps the pidfd open; `signal` sends a signal through that pidfd. [Replies](crate::protocol::reply) report what
-//! became of the process.
+//! Ending a process takes two commands. `hold` opens a pidfd, verifies that the process is the one
+//! that the user saw, and keeps the pidfd open; `signal` sends a signal through that pidfd.
+//! [Replies](crate::protocol::reply) report what became of the process.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,11 +52,11 @@ pub enum Command {
         /// The signal to send.
         signal: Signal,
     },
-    /// End held processes together by force: SIGSTOP to all, scan for descendants until there are no new ones, then
-    /// SIGKILL from the leaves to the root. Either all of them end, or none.
+    /// End held processes together by force: SIGSTOP to all, scan for descendants until there are
+    /// no new ones, then SIGKILL from the leaves to the root. Either all of them end, or none.
     Force {
-        /// The processes to end. If one of them is not held, the agent refuses the whole command, unless it has
-        /// reported the end of that process.
+        /// The processes to end. If one of them is not held, the agent refuses the whole command,
+        /// unless it has reported the end of that process.
         processes: Vec<ProcessId>,
     },
     /// Ask the probe in a process for something. The answer is in a later report of the probe.
@@ -100,9 +100,11 @@ pub enum ProbeRequest {
     },
 }
 
-/// The signals that the end-process dialog offers: from gentle to hard, then those that do not end a process by
-/// themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display)]
+/// The signals that the end-process dialog offers: from gentle to hard, then those that do not end
+/// a process by themselves.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display,
+)]
 #[serde(rename_all = "UPPERCASE")]
 #[strum(serialize_all = "UPPERCASE", prefix = "SIG")]
 pub enum Signal {

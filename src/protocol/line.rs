@@ -1,6 +1,7 @@
 //! Reading and writing lines: one JSON object each.
 //!
-//! Programs of later versions may add properties and kinds. Readers ignore those that they do not know.
+//! Programs of later versions may add properties and kinds. Readers ignore those that they do not
+//! know.
 
 use std::io;
 
@@ -18,10 +19,10 @@ use crate::protocol::snapshot::Snapshot;
 
 /// A line from the agent to the viewer, or of a recording.
 ///
-/// This is version 1 of the format, and it is frozen: later versions of gputop may add properties, kinds and values of
-/// enumerations, and never change or remove any. Readers ignore what they do not know. `time_ms` and `start_time_ms` count
-/// milliseconds from the boot of the host, sleep included; `unix_time_ms` counts them from 1970 (UTC). `interval_ms` is a
-/// duration.
+/// This is version 1 of the format, and it is frozen: later versions of gputop may add properties,
+/// kinds and values of enumerations, and never change or remove any. Readers ignore what they do
+/// not know. `time_ms` and `start_time_ms` count milliseconds from the boot of the host, sleep
+/// included; `unix_time_ms` counts them from 1970 (UTC). `interval_ms` is a duration.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[schemars(transform = add_host_tag)]
@@ -42,7 +43,12 @@ fn add_host_tag(schema: &mut Schema) {
     for name in ["$schema", "$defs", "title"] {
         tag.remove(name);
     }
-    for kind in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
+    for kind in schema
+        .get_mut("oneOf")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         kind["properties"]["source"] = tag.as_value().clone();
     }
 }
@@ -53,9 +59,12 @@ struct LineKind<'a> {
     kind: &'a str,
 }
 
-/// Returns the kind of a line. gputop writes the kind first; finding it elsewhere takes as long as parsing the line.
+/// Returns the kind of a line. gputop writes the kind first; finding it elsewhere takes as long as
+/// parsing the line.
 fn kind(line: &str) -> serde_json::Result<&str> {
-    let first = line.strip_prefix(r#"{"kind":""#).and_then(|rest| rest.split('"').next());
+    let first = line
+        .strip_prefix(r#"{"kind":""#)
+        .and_then(|rest| rest.split('"').next());
     match first {
         Some(kind) => Ok(kind),
         None => Ok(serde_json::from_str::<LineKind<'_>>(line)?.kind),
@@ -63,12 +72,13 @@ fn kind(line: &str) -> serde_json::Result<&str> {
 }
 
 impl Line {
-    /// Parses a line. Returns `None` for a kind that this version does not know, and an error for a line that is no JSON
-    /// object of this schema.
+    /// Parses a line. Returns `None` for a kind that this version does not know, and an error for a
+    /// line that is no JSON object of this schema.
     pub fn parse(line: &[u8]) -> serde_json::Result<Option<Self>> {
         // One check of the whole line is faster than a check of each string in it.
         let line = str::from_utf8(line).map_err(serde_json::Error::custom)?;
-        // The derived implementation would first copy the line into a tree, since the kind could come last.
+        // The derived implementation would first copy the line into a tree, since the kind could
+        // come last.
         Ok(Some(match kind(line)? {
             "full" => Self::Full(serde_json::from_str(line)?),
             "tick" => Self::Tick(Box::new(serde_json::from_str(line)?)),
@@ -96,13 +106,15 @@ impl Command {
     }
 }
 
-/// Writes to a trait object: a copy of this code for each type of writer would add a tenth of a MiB to the program.
+/// Writes to a trait object: a copy of this code for each type of writer would add a tenth of a MiB
+/// to the program.
 fn write(line: &impl Serialize, out: &mut dyn io::Write) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line)?;
     out.write_all(b"\n")
 }
 
-/// The JSON Schema of the agent's lines as text. The program contains this text, not the code that makes it.
+/// The JSON Schema of the agent's lines as text. The program contains this text, not the code that
+/// makes it.
 pub const SCHEMA: &str = include_str!("../../assets/schema.json");
 
 /// Makes the JSON Schema of the agent's lines from their types.
@@ -116,8 +128,7 @@ mod tests {
 
     #[test]
     fn the_state_of_a_checkpoint_is_kept_as_it_is_written() {
-        let line =
-            "{\"kind\":\"checkpoint\",\"version\":7,\"time_ms\":1,\"unix_time_ms\":2,\"state\":{\"a\": [1.0,  2]}}\n";
+        let line = "{\"kind\":\"checkpoint\",\"version\":7,\"time_ms\":1,\"unix_time_ms\":2,\"state\":{\"a\": [1.0,  2]}}\n";
         let parsed = Line::parse(line.as_bytes()).unwrap().unwrap();
         assert!(matches!(&parsed, Line::Checkpoint(checkpoint) if checkpoint.version == 7));
         let mut written = Vec::new();
@@ -128,6 +139,9 @@ mod tests {
     #[test]
     fn the_checked_in_schema_matches_the_types() {
         let types = serde_json::to_string_pretty(&super::schema()).unwrap() + "\n";
-        assert!(types == super::SCHEMA, "run: cargo run --example schema > assets/schema.json");
+        assert!(
+            types == super::SCHEMA,
+            "run: cargo run --example schema > assets/schema.json"
+        );
     }
 }

@@ -24,7 +24,8 @@ pub enum PlayerCommand {
 pub enum PlayerReport {
     /// The recording is at this time, in milliseconds since 1970.
     At(u64),
-    /// The recording jumps. The lines until [`Self::Jumped`] lead to the target, and the lines before no longer count.
+    /// The recording jumps. The lines until [`Self::Jumped`] lead to the target, and the lines
+    /// before no longer count.
     JumpBegan,
     /// The jump is done.
     Jumped,
@@ -57,21 +58,36 @@ impl FromStr for Speed {
 
 impl Speed {
     /// The speeds that the user steps through, before [`Speed::Max`].
-    const STEPS: [f64; 11] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0];
+    const STEPS: [f64; 11] = [
+        0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0,
+    ];
 
     /// Returns the next higher speed that the user can choose.
     #[must_use]
     pub fn faster(self) -> Self {
-        let Self::Times(times) = self else { return Self::Max };
-        Self::STEPS.into_iter().find(|step| *step > times).map_or(Self::Max, Self::Times)
+        let Self::Times(times) = self else {
+            return Self::Max;
+        };
+        Self::STEPS
+            .into_iter()
+            .find(|step| *step > times)
+            .map_or(Self::Max, Self::Times)
     }
 
     /// Returns the next lower speed that the user can choose.
     #[must_use]
     pub fn slower(self) -> Self {
         let [slowest, .., fastest] = Self::STEPS;
-        let Self::Times(times) = self else { return Self::Times(fastest) };
-        Self::Times(Self::STEPS.into_iter().rev().find(|step| *step < times).unwrap_or(slowest.min(times)))
+        let Self::Times(times) = self else {
+            return Self::Times(fastest);
+        };
+        Self::Times(
+            Self::STEPS
+                .into_iter()
+                .rev()
+                .find(|step| *step < times)
+                .unwrap_or(slowest.min(times)),
+        )
     }
 }
 

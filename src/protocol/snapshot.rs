@@ -1,11 +1,13 @@
 //! Everything that an agent saw of its host in one pass, as plain data, and its JSON form.
 //!
-//! The agent writes a [`Snapshot`] as a `full` line, and the [`Change`](crate::protocol::change::Change) to the next one as a
-//! `tick` line. The viewer, recordings and `--json` use the same lines. Nothing here reads a device or a file, or judges what
-//! was read.
+//! The agent writes a [`Snapshot`] as a `full` line, and the
+//! [`Change`](crate::protocol::change::Change) to the next one as a `tick` line. The viewer,
+//! recordings and `--json` use the same lines. Nothing here reads a device or a file, or judges
+//! what was read.
 //!
 //! - Readings that are taken together are a group with one time ([`readings`]).
-//! - A [`GpuProcess`] is one process's use of one GPU. A [`Process`] is listed once, however many GPUs it uses.
+//! - A [`GpuProcess`] is one process's use of one GPU. A [`Process`] is listed once, however many
+//!   GPUs it uses.
 //! - An instance of a GPU that is split by MIG is a [`Gpu`] of its own that names its parent.
 
 mod allocator_stats;
@@ -31,12 +33,14 @@ pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
 pub use self::gpu_process::{EngineShares, GpuProcess, ProcessNames};
 pub use self::probe::{
-    AllocationLines, ChangesSince, LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
-    ProbeReading, ProbeReport, StackRecording, StepEnd, TensorCategory, TensorGroup, TensorLeak, TrainingSteps,
+    AllocationLines, ChangesSince, LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice,
+    ProbeMissing, ProbeReading, ProbeReport, StackRecording, StepEnd, TensorCategory, TensorGroup,
+    TensorLeak, TrainingSteps,
 };
 pub use self::process_id::{ArgvDelay, Identity, ProcessId, State};
 pub use self::readings::{
-    DeviceAllocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad,
+    DeviceAllocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan,
+    ProcessFacts, ProcessLoad,
 };
 pub use self::trouble::{Cause, Failure, Trouble};
 use crate::base::text::Text;
@@ -45,8 +49,11 @@ use crate::base::units::{Bytes, Moment};
 /// A value that was read, or the reason why there is none.
 pub type Reading<T> = Result<T, Missing>;
 
-/// Why a reading has no value. Reasons that ask for different actions of the user print differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display)]
+/// Why a reading has no value. Reasons that ask for different actions of the user print
+/// differently.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
     /// This GPU, driver or system does not report the value. Prints `N/A`.
@@ -61,14 +68,18 @@ pub enum Missing {
     /// Not read yet, or a rate that needs a second reading. Prints `…`.
     #[strum(to_string = "…")]
     NotYet,
-    /// Reading the value failed. Prints `ERR`. A reason of a later version, which this one does not know, counts as this one.
+    /// Reading the value failed. Prints `ERR`. A reason of a later version, which this one does not
+    /// know, counts as this one.
     #[strum(to_string = "ERR")]
     #[serde(other)]
     Failed,
 }
 
-/// The UUID of a GPU or of a MIG instance. Unlike the index, the UUID stays the same when another GPU is lost.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+/// The UUID of a GPU or of a MIG instance. Unlike the index, the UUID stays the same when another
+/// GPU is lost.
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct GpuUuid(pub Text);
 
@@ -79,7 +90,19 @@ impl fmt::Display for GpuUuid {
 }
 
 /// How a process uses a GPU, by the lists of NVML that name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, strum::Display)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::Display,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Use {
     /// In the list of compute processes.
@@ -97,7 +120,19 @@ pub enum Use {
 }
 
 /// Why a clock is below the requested one: the NVML clocks event reasons that slow a job down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, strum::Display)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::Display,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Throttle {
     /// The power limit set in software.
@@ -136,11 +171,12 @@ pub struct Route {
     /// The NVML index of the other GPU.
     #[serde(rename = "gpu_index")]
     pub to: u32,
-    /// The nearest common part of both GPUs, as `nvmlGpuTopologyLevel_t`: 0 board, 10 PCIe switch, 20 several PCIe
-    /// switches, 30 host bridge, 40 NUMA node, 50 the link between CPUs.
+    /// The nearest common part of both GPUs, as `nvmlGpuTopologyLevel_t`: 0 board, 10 PCIe switch,
+    /// 20 several PCIe switches, 30 host bridge, 40 NUMA node, 50 the link between CPUs.
     #[serde(rename = "topology_level")]
     pub level: u32,
-    /// Whether both GPUs can reach each other over NVLink; `null` when the driver does not report it.
+    /// Whether both GPUs can reach each other over NVLink; `null` when the driver does not report
+    /// it.
     pub nvlink: Option<bool>,
 }
 
@@ -149,10 +185,11 @@ pub struct Route {
 pub struct Driver {
     /// The driver version, as in `580.65.06`; `null` when it could not be read.
     pub version: Option<Text>,
-    /// The newest CUDA version that the driver supports, as in `13.0`; `null` when it could not be read.
+    /// The newest CUDA version that the driver supports, as in `13.0`; `null` when it could not be
+    /// read.
     pub cuda_version: Option<Text>,
-    /// The trouble of the driver as a whole: why it cannot be used, or which of its functions hangs; `null` while there is
-    /// none.
+    /// The trouble of the driver as a whole: why it cannot be used, or which of its functions
+    /// hangs; `null` while there is none.
     pub trouble: Option<Trouble>,
     /// The functions of the driver that fail while others work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -173,8 +210,9 @@ pub struct SharedMemory {
 /// The lists of a GPU that could not be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MissingLists {
-    /// Why the processes that use the GPU are unknown; absent when the driver listed them. The reason is `unsupported` where
-    /// the driver cannot list them (WSL 2, vGPU), and `failed` while a call hangs, which the GPU's `trouble` then names.
+    /// Why the processes that use the GPU are unknown; absent when the driver listed them. The
+    /// reason is `unsupported` where the driver cannot list them (WSL 2, vGPU), and `failed` while
+    /// a call hangs, which the GPU's `trouble` then names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Missing>,
 }
@@ -196,26 +234,31 @@ pub struct Gpu {
     pub load: GpuLoad,
     /// Readings that change rarely.
     pub health: GpuHealth,
-    /// The memory of the host, where the GPU has none of its own and shares it with the CPUs (unified memory, as of a GB10);
-    /// absent for other GPUs. The memory of the GPU is then unsupported in `load`.
+    /// The memory of the host, where the GPU has none of its own and shares it with the CPUs
+    /// (unified memory, as of a GB10); absent for other GPUs. The memory of the GPU is then
+    /// unsupported in `load`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<SharedMemory>,
-    /// Readings of the GPU's page; absent unless the agent was started with `--detail`, or the page was opened.
+    /// Readings of the GPU's page; absent unless the agent was started with `--detail`, or the page
+    /// was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<GpuDetail>>,
-    /// The processes that use the GPU; the processes on a MIG instance are listed there. Where `missing.processes` says why
-    /// they could not be listed, they are as last seen, or none.
+    /// The processes that use the GPU; the processes on a MIG instance are listed there. Where
+    /// `missing.processes` says why they could not be listed, they are as last seen, or none.
     pub processes: Vec<GpuProcess>,
     /// Why a list of the GPU is unknown.
     #[serde(default, skip_serializing_if = "MissingLists::is_empty")]
     pub missing: MissingLists,
-    /// The processes that had the device file of the GPU and that of CUDA (`/dev/nvidia-uvm`) open at the last scan,
-    /// and may therefore hold memory. GPU processes are included; processes whose open files the agent may not read are
-    /// not. Monitors such as nvidia-smi do not open `/dev/nvidia-uvm`.
+    /// The processes that had the device file of the GPU and that of CUDA (`/dev/nvidia-uvm`) open
+    /// at the last scan, and may therefore hold memory. GPU processes are included; processes whose
+    /// open files the agent may not read are not. Monitors such as nvidia-smi do not open
+    /// `/dev/nvidia-uvm`.
     pub device_file_holders: Vec<ProcessId>,
-    /// Why the GPU does not answer, or answers only in part, as a GPU that needs a reset does; `null` while it works.
+    /// Why the GPU does not answer, or answers only in part, as a GPU that needs a reset does;
+    /// `null` while it works.
     pub trouble: Option<Trouble>,
-    /// The functions of the driver that fail for this GPU while others work, so that some readings are missing.
+    /// The functions of the driver that fail for this GPU while others work, so that some readings
+    /// are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
 }
@@ -224,29 +267,45 @@ impl Gpu {
     /// Returns the short name: the index, or `index:instance` for a MIG instance.
     pub(crate) fn label(&self) -> String {
         match self.facts.gpu_instance {
-            Ok(instance) if self.facts.parent.is_some() => format!("{}:{instance}", self.facts.index),
+            Ok(instance) if self.facts.parent.is_some() => {
+                format!("{}:{instance}", self.facts.index)
+            }
             _ => self.facts.index.to_string(),
         }
     }
 
-    /// Returns the use of the GPU by this process; `None` when the driver does not list the process for it.
+    /// Returns the use of the GPU by this process; `None` when the driver does not list the process
+    /// for it.
     pub fn process(&self, id: ProcessId) -> Option<&GpuProcess> {
-        self.processes.iter().find(|gpu_process| gpu_process.process == id)
+        self.processes
+            .iter()
+            .find(|gpu_process| gpu_process.process == id)
     }
 
     /// Returns the device-file holders that the driver does not list for the GPU.
     pub fn unlisted_holders(&self) -> Vec<ProcessId> {
-        let mut listed: Vec<ProcessId> = self.processes.iter().map(|gpu_process| gpu_process.process).collect();
+        let mut listed: Vec<ProcessId> = self
+            .processes
+            .iter()
+            .map(|gpu_process| gpu_process.process)
+            .collect();
         listed.sort_unstable();
-        self.device_file_holders.iter().copied().filter(|holder| listed.binary_search(holder).is_err()).collect()
+        self.device_file_holders
+            .iter()
+            .copied()
+            .filter(|holder| listed.binary_search(holder).is_err())
+            .collect()
     }
 
-    /// Whether only the name, memory and compute processes of the GPU were read so far, as in the first line of an
-    /// agent.
+    /// Whether only the name, memory and compute processes of the GPU were read so far, as in the
+    /// first line of an agent.
     pub fn is_partly_read(&self) -> bool {
-        // A GPU without memory figures was not read at all, and a GPU that hangs may never be read further.
+        // A GPU without memory figures was not read at all, and a GPU that hangs may never be read
+        // further.
         let hangs = self.trouble.as_ref().is_some_and(Trouble::is_silence);
-        self.facts.bus_id == Err(Missing::NotYet) && self.load.memory_used != Err(Missing::NotYet) && !hangs
+        self.facts.bus_id == Err(Missing::NotYet)
+            && self.load.memory_used != Err(Missing::NotYet)
+            && !hangs
     }
 }
 
@@ -258,20 +317,31 @@ pub struct Process {
     /// The identity of the process.
     #[serde(flatten)]
     pub id: ProcessId,
-    /// Readings that change only by an `exec`, a new user ID or a new parent. Snapshots share them while they do not change.
+    /// Readings that change only by an `exec`, a new user ID or a new parent. Snapshots share them
+    /// while they do not change.
     pub facts: Arc<ProcessFacts>,
     /// Readings that change each second.
     pub load: ProcessLoad,
-    /// PyTorch's allocator stats; absent when they are not read: the process is no GPU process, or may not be the one
-    /// that NVML means.
-    #[serde(rename = "allocator_stats", default, skip_serializing_if = "Option::is_none")]
+    /// PyTorch's allocator stats; absent when they are not read: the process is no GPU process, or
+    /// may not be the one that NVML means.
+    #[serde(
+        rename = "allocator_stats",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub allocator: Option<Box<AllocatorStats>>,
-    /// The report of gputop's probe; absent when the process does not run Python, or is no GPU process.
+    /// The report of gputop's probe; absent when the process does not run Python, or is no GPU
+    /// process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Arc<ProbeReading>>,
-    /// The bytes that the process has read since it started, from files or pipes: the larger of `rchar` and `read_bytes` of
-    /// `/proc/PID/io`. Absent where it cannot be read, and while the GPU memory of the process does not grow.
-    #[serde(rename = "read_bytes", default, skip_serializing_if = "Option::is_none")]
+    /// The bytes that the process has read since it started, from files or pipes: the larger of
+    /// `rchar` and `read_bytes` of `/proc/PID/io`. Absent where it cannot be read, and while the
+    /// GPU memory of the process does not grow.
+    #[serde(
+        rename = "read_bytes",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub bytes_read: Option<Bytes>,
 }
 
@@ -289,13 +359,29 @@ struct ProcessJson {
 
 impl From<ProcessJson> for Process {
     fn from(json: ProcessJson) -> Self {
-        let ProcessJson { pid, start_ticks, facts, load, allocator_stats: allocator, probe, read_bytes } = json;
-        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator, probe, bytes_read: read_bytes }
+        let ProcessJson {
+            pid,
+            start_ticks,
+            facts,
+            load,
+            allocator_stats: allocator,
+            probe,
+            read_bytes,
+        } = json;
+        Self {
+            id: ProcessId { pid, start_ticks },
+            facts,
+            load,
+            allocator,
+            probe,
+            bytes_read: read_bytes,
+        }
     }
 }
 
 impl Process {
-    /// Returns the last report of the probe; `None` when there is none, or it is old at this moment.
+    /// Returns the last report of the probe; `None` when there is none, or it is old at this
+    /// moment.
     pub fn fresh_report(&self, now: Moment) -> Option<&ProbeReport> {
         let report = self.probe.as_ref()?.report.as_ref()?;
         (now.since(report.at) < ProbeReport::FRESH).then_some(report)
@@ -303,8 +389,12 @@ impl Process {
 
     /// Whether the arguments will be read soon. A zombie has none.
     pub(crate) fn awaits_arguments(&self) -> bool {
-        let ProcessFacts { argv, argv_delay, .. } = &*self.facts;
-        *argv == Err(Missing::NotYet) && argv_delay.is_none() && self.load.state != Ok(State::Zombie)
+        let ProcessFacts {
+            argv, argv_delay, ..
+        } = &*self.facts;
+        *argv == Err(Missing::NotYet)
+            && argv_delay.is_none()
+            && self.load.state != Ok(State::Zombie)
     }
 
     /// Returns the facts to be changed. Snapshots that share them keep the old ones.
@@ -314,8 +404,8 @@ impl Process {
 }
 
 impl ProcessFacts {
-    /// Shares the memory of equal texts with the facts of another process: the hundreds of workers that a job may have
-    /// differ in few texts.
+    /// Shares the memory of equal texts with the facts of another process: the hundreds of workers
+    /// that a job may have differ in few texts.
     pub(crate) fn share(&mut self, other: &Self) {
         fn share<T: Clone + PartialEq>(mine: &mut Reading<T>, other: &Reading<T>) {
             if mine == other {
@@ -347,7 +437,8 @@ pub struct Host {
 pub struct Snapshot {
     /// The version of the format: 1.
     pub schema: u32,
-    /// Counts `full` and `tick` lines from 1. A `tick` line changes the snapshot with the previous number.
+    /// Counts `full` and `tick` lines from 1. A `tick` line changes the snapshot with the previous
+    /// number.
     pub sequence: u64,
     /// When the pass ended, in milliseconds since boot.
     #[serde(rename = "time_ms")]
@@ -363,9 +454,10 @@ pub struct Snapshot {
     pub driver: Driver,
     /// Every GPU, by index; MIG instances follow their GPU.
     pub gpus: Vec<Gpu>,
-    /// Every GPU process and device-file holder, and their related processes (ancestors, descendants, and processes of the
-    /// same group or session), by PID. A related process stays in the list when its GPU process has ended. With hundreds of
-    /// processes, a GPU process may be in the list of its GPU one line before it is here.
+    /// Every GPU process and device-file holder, and their related processes (ancestors,
+    /// descendants, and processes of the same group or session), by PID. A related process stays in
+    /// the list when its GPU process has ended. With hundreds of processes, a GPU process may be in
+    /// the list of its GPU one line before it is here.
     pub processes: Vec<Process>,
 }
 
@@ -383,13 +475,20 @@ impl Snapshot {
 
     /// Returns the process with this identity; `None` when it is not in the snapshot.
     pub fn process(&self, id: ProcessId) -> Option<&Process> {
-        self.processes.binary_search_by_key(&id, |process| process.id).ok().map(|at| &self.processes[at])
+        self.processes
+            .binary_search_by_key(&id, |process| process.id)
+            .ok()
+            .map(|at| &self.processes[at])
     }
 
     /// Returns whether the process is listed and has not ended.
     pub fn lives(&self, id: ProcessId) -> bool {
-        let has_ended =
-            |process: &Process| matches!(process.load.state, Ok(State::Zombie | State::Dead) | Err(Missing::Gone));
+        let has_ended = |process: &Process| {
+            matches!(
+                process.load.state,
+                Ok(State::Zombie | State::Dead) | Err(Missing::Gone)
+            )
+        };
         self.process(id).is_some_and(|process| !has_ended(process))
     }
 }

@@ -1,8 +1,9 @@
 //! Lets the commands of `--via` end after their input was closed.
 //!
-//! A command may be an `ssh` that has become a control master, through which the user's other sessions run: a signal to it
-//! ends them all. So a command whose output ends gets no signal. Only a command that keeps its output open gets one, SIGTERM,
-//! and not if it may be such a master. A process of its own waits for that, so the viewer quits at once.
+//! A command may be an `ssh` that has become a control master, through which the user's other
+//! sessions run: a signal to it ends them all. So a command whose output ends gets no signal. Only
+//! a command that keeps its output open gets one, SIGTERM, and not if it may be such a master. A
+//! process of its own waits for that, so the viewer quits at once.
 
 mod listening_socket;
 #[cfg(test)]
@@ -35,46 +36,65 @@ pub(super) struct ClosingCommand {
 }
 
 impl ClosingCommand {
-    /// Returns `None` if the output has ended, or if this Linux has no pidfds. The child must not be reaped yet.
+    /// Returns `None` if the output has ended, or if this Linux has no pidfds. The child must not
+    /// be reaped yet.
     pub(super) fn new(child: &Child, output: OwnedFd) -> Option<Self> {
         let mut poll_fd = [PollFd::new(&output, PollFlags::IN)];
-        let has_ended =
-            poll(&mut poll_fd, Some(&Timespec::default())).is_ok() && poll_fd[0].revents() == PollFlags::HUP;
+        let has_ended = poll(&mut poll_fd, Some(&Timespec::default())).is_ok()
+            && poll_fd[0].revents() == PollFlags::HUP;
         if has_ended {
             return None;
         }
         let pid = Pid::from_child(child);
-        Some(Self { pid, pidfd: pidfd_open(pid, PidfdFlags::empty()).ok()?, output })
+        Some(Self {
+            pid,
+            pidfd: pidfd_open(pid, PidfdFlags::empty()).ok()?,
+            output,
+        })
     }
 
     /// Returns the command of [`Self::argument`]. Returns `None` for another text.
     fn from_argument(argument: &str) -> Option<Self> {
         let mut numbers = argument.split(':').map(str::parse::<RawFd>);
-        let (Some(Ok(pid)), Some(Ok(pidfd)), Some(Ok(output)), None) =
-            (numbers.next(), numbers.next(), numbers.next(), numbers.next())
-        else {
+        let (Some(Ok(pid)), Some(Ok(pidfd)), Some(Ok(output)), None) = (
+            numbers.next(),
+            numbers.next(),
+            numbers.next(),
+            numbers.next(),
+        ) else {
             return None;
         };
         let descriptor = |number: RawFd| {
             // SAFETY: the number is not -1. If no file is open under it, the next call fails.
-            (number > 2 && fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC).is_ok())
-                // SAFETY: the file is open, and this process inherited it for this command only.
-                .then(|| unsafe { OwnedFd::from_raw_fd(number) })
+            (number > 2
+                && fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC).is_ok())
+            // SAFETY: the file is open, and this process inherited it for this command only.
+            .then(|| unsafe { OwnedFd::from_raw_fd(number) })
         };
         let (pidfd, output) = (descriptor(pidfd)?, descriptor(output)?);
-        Some(Self { pid: Pid::from_raw(pid)?, pidfd, output })
+        Some(Self {
+            pid: Pid::from_raw(pid)?,
+            pidfd,
+            output,
+        })
     }
 
     /// Describes the command to a process that inherits its descriptors.
     fn argument(&self) -> String {
-        format!("{}:{}:{}", self.pid, self.pidfd.as_raw_fd(), self.output.as_raw_fd())
+        format!(
+            "{}:{}:{}",
+            self.pid,
+            self.pidfd.as_raw_fd(),
+            self.output.as_raw_fd()
+        )
     }
 
     fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.pidfd.as_fd(), self.output.as_fd()]
     }
 
-    /// Reads some output, so that a command that waits for room in the pipe goes on. Returns whether the output has ended.
+    /// Reads some output, so that a command that waits for room in the pipe goes on. Returns
+    /// whether the output has ended.
     fn discard_output(&self) -> bool {
         match read(&self.output, &mut [0; 16 << 10]) {
             Ok(length) => length == 0,
@@ -89,8 +109,13 @@ pub(super) fn start_process(commands: Vec<ClosingCommand>) -> io::Result<Option<
         return Ok(None);
     }
     let mut process = detached_gputop();
-    process.arg("close-commands").args(commands.iter().map(ClosingCommand::argument));
-    process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    process
+        .arg("close-commands")
+        .args(commands.iter().map(ClosingCommand::argument));
+    process
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let inherit = move || {
         let mut descriptors = commands.iter().flat_map(ClosingCommand::descriptors);
         descriptors.try_for_each(|descriptor| Ok(fcntl_setfd(descriptor, FdFlags::empty())?))
@@ -102,23 +127,37 @@ pub(super) fn start_process(commands: Vec<ClosingCommand>) -> io::Result<Option<
 
 /// Lets the commands end that [`start_process`] describes in these arguments.
 pub fn close_commands(arguments: &[String]) {
-    close(arguments.iter().filter_map(|argument| ClosingCommand::from_argument(argument)).collect(), PATIENCE);
+    close(
+        arguments
+            .iter()
+            .filter_map(|argument| ClosingCommand::from_argument(argument))
+            .collect(),
+        PATIENCE,
+    );
 }
 
-/// Waits until the output of each command has ended, and at most for this time. Then sends SIGTERM to each of the others that
-/// cannot be a control master.
+/// Waits until the output of each command has ended, and at most for this time. Then sends SIGTERM
+/// to each of the others that cannot be a control master.
 fn close(mut commands: Vec<ClosingCommand>, patience: Duration) {
     let deadline = Instant::now() + patience;
     while !commands.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());
-        let Ok(timeout) = Timespec::try_from(left) else { break };
-        let mut outputs: Vec<_> = commands.iter().map(|command| PollFd::new(&command.output, PollFlags::IN)).collect();
+        let Ok(timeout) = Timespec::try_from(left) else {
+            break;
+        };
+        let mut outputs: Vec<_> = commands
+            .iter()
+            .map(|command| PollFd::new(&command.output, PollFlags::IN))
+            .collect();
         match poll(&mut outputs, Some(&timeout)) {
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return,
         }
-        let is_ready: Vec<bool> = outputs.iter().map(|output| !output.revents().is_empty()).collect();
+        let is_ready: Vec<bool> = outputs
+            .iter()
+            .map(|output| !output.revents().is_empty())
+            .collect();
         let mut is_ready = is_ready.into_iter();
         commands.retain(|command| !(is_ready.next() == Some(true) && command.discard_output()));
         if left.is_zero() {

@@ -1,9 +1,11 @@
-//! The connection to one source. For the process of an agent, lines come from its standard output, and commands go to
-//! its standard input; a recording, or a source that failed to start, is a task that only sends events.
+//! The connection to one source. For the process of an agent, lines come from its standard output,
+//! and commands go to its standard input; a recording, or a source that failed to start, is a task
+//! that only sends events.
 //!
-//! An agent may hang in the driver, where no signal ends it, so nothing here waits for its exit. Closing a connection
-//! closes the agent's standard input, upon which the agent exits by itself. An agent of this host gets no signal: a call of
-//! the driver may be running. `closing.rs` says when a command of `--via` gets one.
+//! An agent may hang in the driver, where no signal ends it, so nothing here waits for its exit.
+//! Closing a connection closes the agent's standard input, upon which the agent exits by itself. An
+//! agent of this host gets no signal: a call of the driver may be running. `closing.rs` says when a
+//! command of `--via` gets one.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,14 +29,16 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::PlayerCommand;
 
-/// The shortest time between two notes, so that a program that writes all the time does not keep the viewer busy.
+/// The shortest time between two notes, so that a program that writes all the time does not keep
+/// the viewer busy.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcessKind {
     /// The agent of this host. The last line of its standard error is the reason for its end.
     Agent,
-    /// A command of `--via`, in a session of its own. The last line of its standard error is also a note while it runs.
+    /// A command of `--via`, in a session of its own. The last line of its standard error is also a
+    /// note while it runs.
     Via,
 }
 
@@ -67,7 +71,9 @@ impl Reporter {
     /// Returns a connection without a process, which reports this error as its end.
     pub(super) fn failed_to_start(self, error: &io::Error) -> Connection {
         let reason = Text::new(error.to_string());
-        Connection::to_task(self.connection, async move { _ = self.send(SourceEvent::Ended(self.host, reason)).await })
+        Connection::to_task(self.connection, async move {
+            _ = self.send(SourceEvent::Ended(self.host, reason)).await;
+        })
     }
 }
 
@@ -89,7 +95,13 @@ impl Connection {
     pub(super) fn to_task(number: u64, task: impl Future<Output = ()> + Send + 'static) -> Self {
         let mut tasks = JoinSet::new();
         tasks.spawn(task);
-        Self { number, commands: None, player: None, tasks, process: None }
+        Self {
+            number,
+            commands: None,
+            player: None,
+            tasks,
+            process: None,
+        }
     }
 
     /// Returns a connection to the player of a recording.
@@ -98,22 +110,43 @@ impl Connection {
         player: impl FnOnce(mpsc::UnboundedReceiver<PlayerCommand>) -> T,
     ) -> Self {
         let (sender, commands) = mpsc::unbounded_channel();
-        Self { player: Some(sender), ..Self::to_task(number, player(commands)) }
+        Self {
+            player: Some(sender),
+            ..Self::to_task(number, player(commands))
+        }
     }
 
-    pub(super) fn to_process(mut command: StdCommand, kind: ProcessKind, reporter: Reporter) -> io::Result<Self> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    pub(super) fn to_process(
+        mut command: StdCommand,
+        kind: ProcessKind,
+        reporter: Reporter,
+    ) -> io::Result<Self> {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let program = match kind {
             ProcessKind::Agent => "the agent".to_owned(),
             ProcessKind::Via => detach(&mut command).get_program().display().to_string(),
         };
         let mut child = command
             .spawn()
-            .map_err(|error| if kind == ProcessKind::Agent { explained(error) } else { error })
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot start {program}: {error}")))?;
-        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+            .map_err(|error| {
+                if kind == ProcessKind::Agent {
+                    explained(error)
+                } else {
+                    error
+                }
+            })
+            .map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
+            })?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(io::Error::other(format!("{program} was started without pipes")));
+            return Err(io::Error::other(format!(
+                "{program} was started without pipes"
+            )));
         };
         let output = match kind {
             ProcessKind::Agent => None,
@@ -125,17 +158,26 @@ impl Connection {
         let (commands, to_send) = mpsc::unbounded_channel();
         let mut connection = Self::to_task(reporter.connection, async move {
             if let Some(reason) = forward_lines(lines, standard_error, kind, &reporter).await {
-                reporter.send(SourceEvent::Ended(reporter.host, Text::new(reason))).await;
+                reporter
+                    .send(SourceEvent::Ended(reporter.host, Text::new(reason)))
+                    .await;
             }
         });
         connection.tasks.spawn(send(stdin, to_send));
-        Ok(Self { commands: Some(commands), process: Some(ConnectedProcess { child, output }), ..connection })
+        Ok(Self {
+            commands: Some(commands),
+            process: Some(ConnectedProcess { child, output }),
+            ..connection
+        })
     }
 
-    /// Sends a command, without waiting until the agent reads it. Does nothing once the agent has ended: its end is an
-    /// event.
+    /// Sends a command, without waiting until the agent reads it. Does nothing once the agent has
+    /// ended: its end is an event.
     pub(super) fn send(&self, command: Command) {
-        let _ended = self.commands.as_ref().map(|commands| commands.send(command));
+        let _ended = self
+            .commands
+            .as_ref()
+            .map(|commands| commands.send(command));
     }
 
     /// Sends a command to the player of a recording; does nothing without a player.
@@ -143,7 +185,8 @@ impl Connection {
         let _ended = self.player.as_ref().map(|player| player.send(command));
     }
 
-    /// Closes the pipes as soon as the runtime goes on. Returns the process if it may not have exited yet.
+    /// Closes the pipes as soon as the runtime goes on. Returns the process if it may not have
+    /// exited yet.
     pub(super) fn close(&mut self) -> Option<ConnectedProcess> {
         self.tasks.abort_all();
         self.commands = None;
@@ -172,8 +215,8 @@ async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Comma
     }
 }
 
-/// Sends each line of the standard output as an event, and notes of the standard error. Returns why there are no more
-/// lines, or `None` when nothing reads events any more.
+/// Sends each line of the standard output as an event, and notes of the standard error. Returns why
+/// there are no more lines, or `None` when nothing reads events any more.
 async fn forward_lines(
     mut lines: LineReader<ChildStdout>,
     mut standard_error: StandardError,
@@ -211,17 +254,22 @@ async fn forward_lines(
             Err(error) => return Some(format!("cannot read from {subject}: {error}")),
         };
         let line = &*masker.mask(line);
-        match limits::parse(line).map(|line| line.filter(|line| !matches!(line, Line::Checkpoint(_)))) {
+        match limits::parse(line)
+            .map(|line| line.filter(|line| !matches!(line, Line::Checkpoint(_))))
+        {
             Ok(Some(parsed)) => {
                 if let Some(tap) = &reporter.tap {
                     tap.copy(host, &parsed, line);
                 }
-                if !reporter.send(SourceEvent::Line(host, Box::new(parsed))).await {
+                if !reporter
+                    .send(SourceEvent::Line(host, Box::new(parsed)))
+                    .await
+                {
                     return None;
                 }
             }
-            // The agent may be of a later version, which sends more kinds of lines. Checkpoints are only in recordings: one from
-            // elsewhere would replace the history of the host.
+            // The agent may be of a later version, which sends more kinds of lines. Checkpoints are
+            // only in recordings: one from elsewhere would replace the history of the host.
             Ok(None) => {}
             Err(reason) => return Some(format!("{subject}: {reason}")),
         }

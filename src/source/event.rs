@@ -16,7 +16,8 @@ pub enum SourceEvent {
     Note(HostKey, Text),
     /// No more lines come from this host; the text says why, in one sentence.
     Ended(HostKey, Text),
-    /// All lines of a recording were sent. The text names the problem with the file; `None` when there is none.
+    /// All lines of a recording were sent. The text names the problem with the file; `None` when
+    /// there is none.
     RecordingEnded(Option<Text>),
     /// The player of a recording reports its progress.
     Player(PlayerReport),

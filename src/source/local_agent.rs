@@ -10,7 +10,10 @@ use crate::protocol::launchers;
 /// Starts an agent and connects to it.
 pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<Connection> {
     let mut command = this_gputop();
-    command.arg("agent").arg("--interval-ms").arg(options.interval.as_millis().to_string());
+    command
+        .arg("agent")
+        .arg("--interval-ms")
+        .arg(options.interval.as_millis().to_string());
     if let Some(library) = &options.nvml_lib {
         command.arg("--nvml-lib").arg(library);
     }
@@ -26,6 +29,11 @@ pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<
         ("--detail", options.detail),
         ("--readonly", options.readonly),
     ];
-    command.args(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag));
+    command.args(
+        flags
+            .iter()
+            .filter(|(_, is_set)| *is_set)
+            .map(|(flag, _)| flag),
+    );
     Connection::to_process(command, ProcessKind::Agent, reporter)
 }

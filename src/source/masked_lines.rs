@@ -1,7 +1,8 @@
-//! Masks the secrets in lines, before they are parsed or copied: old recordings and agents of earlier versions mask less than this
-//! version.
+//! Masks the secrets in lines, before they are parsed or copied: old recordings and agents of
+//! earlier versions mask less than this version.
 //!
-//! The arguments of a process are the same in line after line, so those that were seen are remembered.
+//! The arguments of a process are the same in line after line, so those that were seen are
+//! remembered.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,15 +13,18 @@ use memchr::memmem::Finder;
 use crate::base::secrets::{MASK, mask_argv, mask_text};
 use crate::base::text::{Argv, Text};
 
-/// The name of the arguments of a process in a line, and that of the command in the output of `--json`.
+/// The name of the arguments of a process in a line, and that of the command in the output of
+/// `--json`.
 const ARGUMENTS: &[u8] = b"\"argv\"";
 const COMMAND: &[u8] = b"\"command\"";
 
-/// The most bytes that are remembered. The arguments of a thousand processes take about a quarter of a MiB.
+/// The most bytes that are remembered. The arguments of a thousand processes take about a quarter
+/// of a MiB.
 const MOST_REMEMBERED: usize = 4 << 20;
 
-/// The most bytes of commands that are searched for the secrets of one line, and the bytes that a search counts for at least: room for
-/// a thousand commands and a thousand secrets. In a line with more, which no agent writes, the other commands are masked as a whole.
+/// The most bytes of commands that are searched for the secrets of one line, and the bytes that a
+/// search counts for at least: room for a thousand commands and a thousand secrets. In a line with
+/// more, which no agent writes, the other commands are masked as a whole.
 const MOST_SEARCHED: usize = 1 << 29;
 const LEAST_SEARCH: usize = 256;
 
@@ -29,7 +33,8 @@ const LEAST_SEARCH: usize = 256;
 pub(super) struct LineMasker {
     arguments: Finder<'static>,
     command: Finder<'static>,
-    /// JSON values of arguments and commands, and what replaces them; `None` where nothing is masked.
+    /// JSON values of arguments and commands, and what replaces them; `None` where nothing is
+    /// masked.
     known: HashMap<Box<[u8]>, Option<Box<[u8]>>>,
     /// The bytes in `known`.
     remembered: usize,
@@ -38,7 +43,12 @@ pub(super) struct LineMasker {
 impl Default for LineMasker {
     fn default() -> Self {
         let (arguments, command) = (Finder::new(ARGUMENTS), Finder::new(COMMAND));
-        Self { arguments, command, known: HashMap::new(), remembered: 0 }
+        Self {
+            arguments,
+            command,
+            known: HashMap::new(),
+            remembered: 0,
+        }
     }
 }
 
@@ -58,7 +68,9 @@ impl LineMasker {
             }
         }
         // A secret that begins like another one would leave the end of that.
-        secrets.sort_unstable_by(|one: &(String, String), other| (other.0.len(), &other.0).cmp(&(one.0.len(), &one.0)));
+        secrets.sort_unstable_by(|one: &(String, String), other| {
+            (other.0.len(), &other.0).cmp(&(one.0.len(), &one.0))
+        });
         secrets.dedup();
         let mut left = MOST_SEARCHED;
         for value in values(line, COMMAND, b'"') {
@@ -89,7 +101,11 @@ impl LineMasker {
     }
 
     /// Returns what replaces a JSON value; `None` if nothing does.
-    fn masked(&mut self, json: &[u8], mask: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    fn masked(
+        &mut self,
+        json: &[u8],
+        mask: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
         if let Some(known) = self.known.get(json) {
             return known.as_ref().map(|masked| masked.to_vec());
         }
@@ -103,14 +119,19 @@ impl LineMasker {
             self.remembered = 0;
         }
         self.remembered += bytes;
-        self.known.insert(json.into(), masked.clone().map(Vec::into_boxed_slice));
+        self.known
+            .insert(json.into(), masked.clone().map(Vec::into_boxed_slice));
         masked
     }
 }
 
-/// Returns where the values of a name are that begin with this byte. Looks at each byte of the line once: a value has no other one inside,
-/// and after a value without an end the line is no JSON.
-fn values<'a>(line: &'a [u8], name: &'a [u8], first: u8) -> impl Iterator<Item = Range<usize>> + 'a {
+/// Returns where the values of a name are that begin with this byte. Looks at each byte of the line
+/// once: a value has no other one inside, and after a value without an end the line is no JSON.
+fn values<'a>(
+    line: &'a [u8],
+    name: &'a [u8],
+    first: u8,
+) -> impl Iterator<Item = Range<usize>> + 'a {
     let finder = Finder::new(name);
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -118,7 +139,9 @@ fn values<'a>(line: &'a [u8], name: &'a [u8], first: u8) -> impl Iterator<Item =
             let end_of_name = from + finder.find(&line[from..])? + name.len();
             from = end_of_name;
             // A name is followed by a colon, a text in an array is not.
-            let Some(value) = line[end_of_name..].trim_ascii_start().strip_prefix(b":") else { continue };
+            let Some(value) = line[end_of_name..].trim_ascii_start().strip_prefix(b":") else {
+                continue;
+            };
             let value = value.trim_ascii_start();
             if value.first() == Some(&first) {
                 let begin = line.len() - value.len();
@@ -129,7 +152,8 @@ fn values<'a>(line: &'a [u8], name: &'a [u8], first: u8) -> impl Iterator<Item =
     })
 }
 
-/// Returns the length of the array of texts, or of the text, that the bytes begin with. `None` when it has no end.
+/// Returns the length of the array of texts, or of the text, that the bytes begin with. `None` when
+/// it has no end.
 fn length_of_value(json: &[u8]) -> Option<usize> {
     let is_array = json.first() == Some(&b'[');
     let mut is_text = false;
@@ -146,22 +170,32 @@ fn length_of_value(json: &[u8]) -> Option<usize> {
     None
 }
 
-/// Masks the arguments of a process, given and returned as JSON. Returns `None` when they contain no secret, or are no texts.
+/// Masks the arguments of a process, given and returned as JSON. Returns `None` when they contain
+/// no secret, or are no texts.
 fn masked_arguments(json: &[u8]) -> Option<Vec<u8>> {
     let arguments: Vec<Text> = serde_json::from_slice(json).ok()?;
     let before: Argv = arguments.iter().cloned().collect();
     let masked = mask_argv(arguments.into_iter());
-    if masked == before { None } else { serde_json::to_vec(&masked).ok() }
+    if masked == before {
+        None
+    } else {
+        serde_json::to_vec(&masked).ok()
+    }
 }
 
 /// Returns the arguments that masking has changed, each with the new text.
 fn changed_arguments(before: &[u8], after: &[u8]) -> Vec<(String, String)> {
     let texts = |json| serde_json::from_slice::<Vec<String>>(json).unwrap_or_default();
-    texts(before).into_iter().zip(texts(after)).filter(|(before, after)| before != after).collect()
+    texts(before)
+        .into_iter()
+        .zip(texts(after))
+        .filter(|(before, after)| before != after)
+        .collect()
 }
 
-/// Masks the command line of a process, given and returned as JSON. `changed` are the arguments in the line that contain secrets:
-/// the command consists of such arguments, but no longer shows where one ends.
+/// Masks the command line of a process, given and returned as JSON. `changed` are the arguments in
+/// the line that contain secrets: the command consists of such arguments, but no longer shows where
+/// one ends.
 fn masked_command(json: &[u8], changed: &[(String, String)]) -> Option<Vec<u8>> {
     let command: String = serde_json::from_slice(json).ok()?;
     let mut masked = command.clone();
@@ -169,7 +203,11 @@ fn masked_command(json: &[u8], changed: &[(String, String)]) -> Option<Vec<u8>> 
         masked = masked.replace(before, after);
     }
     masked = mask_text(&masked);
-    if masked == command { None } else { serde_json::to_vec(&masked).ok() }
+    if masked == command {
+        None
+    } else {
+        serde_json::to_vec(&masked).ok()
+    }
 }
 
 #[cfg(test)]
@@ -181,9 +219,15 @@ mod tests {
         let mut masker = LineMasker::default();
         // The second time, the arguments are remembered.
         for _ in 0..2 {
-            assert_eq!(String::from_utf8_lossy(&masker.mask(line.as_bytes())), expected);
+            assert_eq!(
+                String::from_utf8_lossy(&masker.mask(line.as_bytes())),
+                expected
+            );
         }
-        assert!(matches!(masker.mask(expected.as_bytes()), Cow::Borrowed(_)), "{expected} is masked again");
+        assert!(
+            matches!(masker.mask(expected.as_bytes()), Cow::Borrowed(_)),
+            "{expected} is masked again"
+        );
     }
 
     #[test]
@@ -192,8 +236,14 @@ mod tests {
             r#"{"kind":"full","a":["--token","x1"],"facts":{"argv":["mysql","-ppw","a\"b"],"comm":"mysql"}}"#,
             r#"{"kind":"full","a":["--token","x1"],"facts":{"argv":["mysql","-p***","a\"b"],"comm":"mysql"}}"#,
         );
-        check(r#"{"argv" : [ "a", "--token=x1" ] , "b":1}"#, r#"{"argv" : ["a","--token=***"] , "b":1}"#);
-        check(r#"{"argv":["a","--tokenizer=x1"]}"#, r#"{"argv":["a","--tokenizer=x1"]}"#);
+        check(
+            r#"{"argv" : [ "a", "--token=x1" ] , "b":1}"#,
+            r#"{"argv" : ["a","--token=***"] , "b":1}"#,
+        );
+        check(
+            r#"{"argv":["a","--tokenizer=x1"]}"#,
+            r#"{"argv":["a","--tokenizer=x1"]}"#,
+        );
     }
 
     #[test]
@@ -202,7 +252,10 @@ mod tests {
             r#"{"gpus":[{"command":"python a.py --token two words"}],"argv":["python","a.py","--token","two words"]}"#,
             r#"{"gpus":[{"command":"python a.py --token ***"}],"argv":["python","a.py","--token","***"]}"#,
         );
-        check(r#"{"command":"curl -u me:pw x"}"#, r#"{"command":"curl -u me:*** x"}"#);
+        check(
+            r#"{"command":"curl -u me:pw x"}"#,
+            r#"{"command":"curl -u me:*** x"}"#,
+        );
     }
 
     #[test]
@@ -230,7 +283,11 @@ mod tests {
         for number in 0..200 {
             let line = format!(r#"{{"argv":["{}","{number}"]}}"#, "x".repeat(100_000));
             masker.mask(line.as_bytes());
-            assert!(masker.remembered <= MOST_REMEMBERED, "{}", masker.remembered);
+            assert!(
+                masker.remembered <= MOST_REMEMBERED,
+                "{}",
+                masker.remembered
+            );
         }
         masker.mask(format!(r#"{{"argv":["{}"]}}"#, "x".repeat(MOST_REMEMBERED)).as_bytes());
         let kept: usize = masker.known.keys().map(|json| json.len()).sum();
@@ -239,8 +296,13 @@ mod tests {
 
     /// A line with the arguments of processes and one command.
     fn line_of(processes: &[String], command: &str) -> String {
-        let argv = processes.iter().map(|secret| format!(r#""argv":["a","--token","{secret}"]"#));
-        format!(r#"{{{},"command":"{command}"}}"#, argv.collect::<Vec<_>>().join(","))
+        let argv = processes
+            .iter()
+            .map(|secret| format!(r#""argv":["a","--token","{secret}"]"#));
+        format!(
+            r#"{{{},"command":"{command}"}}"#,
+            argv.collect::<Vec<_>>().join(",")
+        )
     }
 
     #[test]
@@ -248,27 +310,46 @@ mod tests {
         let line = line_of(&vec!["*".to_owned(); 40], "a --token *");
         let masked = LineMasker::default().mask(line.as_bytes()).into_owned();
         assert!(masked.len() < 2 * line.len(), "{}", masked.len());
-        assert!(masked.ends_with(br#""command":"a --token ***"}"#), "{}", String::from_utf8_lossy(&masked));
+        assert!(
+            masked.ends_with(br#""command":"a --token ***"}"#),
+            "{}",
+            String::from_utf8_lossy(&masked)
+        );
     }
 
     #[test]
     fn a_secret_that_begins_like_another_one_leaves_nothing_of_that() {
         let line = line_of(&["two".to_owned(), "two words".to_owned()], "run two words");
         let masked = LineMasker::default().mask(line.as_bytes()).into_owned();
-        assert!(masked.ends_with(br#""command":"run ***"}"#), "{}", String::from_utf8_lossy(&masked));
+        assert!(
+            masked.ends_with(br#""command":"run ***"}"#),
+            "{}",
+            String::from_utf8_lossy(&masked)
+        );
     }
 
     #[test]
     fn the_time_for_a_hostile_line_grows_with_its_length_only() {
         // Each value without an end would be searched up to the end of the line.
         let unended = r#""argv":["#.repeat(1 << 20);
-        assert!(matches!(LineMasker::default().mask(unended.as_bytes()), Cow::Borrowed(_)));
+        assert!(matches!(
+            LineMasker::default().mask(unended.as_bytes()),
+            Cow::Borrowed(_)
+        ));
         assert_eq!(values(unended.as_bytes(), ARGUMENTS, b'[').count(), 0);
         // Many secrets and many commands.
-        let secrets: Vec<String> = (0..20_000).map(|number| format!("secret{number}")).collect();
+        let secrets: Vec<String> = (0..20_000)
+            .map(|number| format!("secret{number}"))
+            .collect();
         let commands = r#""command":"run it","#.repeat(50_000);
-        let line = format!("{{{commands}{}", &line_of(&secrets, "a --token secret7")[1..]);
+        let line = format!(
+            "{{{commands}{}",
+            &line_of(&secrets, "a --token secret7")[1..]
+        );
         let masked = LineMasker::default().mask(line.as_bytes()).into_owned();
-        assert!(masked.ends_with(br#""command":"***"}"#), "a secret may be in a command that is not searched");
+        assert!(
+            masked.ends_with(br#""command":"***"}"#),
+            "a secret may be in a command that is not searched"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! A recording: a file of lines as `gputop agent` or `gputop --json -l` print them, plain or in zstd frames, and its older
-//! parts FILE.1, FILE.2 and so on.
+//! A recording: a file of lines as `gputop agent` or `gputop --json -l` print them, plain or in
+//! zstd frames, and its older parts FILE.1, FILE.2 and so on.
 
 mod blank_lines;
 mod folder;
@@ -36,8 +36,12 @@ use crate::base::detach::short_lived_gputop;
 use crate::base::text::Text;
 use crate::protocol::playback::Speed;
 
-/// How long to wait for the first bytes of a file, so that a file that cannot be read is an error before the screen.
-const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How long to wait for the first bytes of a file, so that a file that cannot be read is an error
+/// before the screen.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// A file of lines, and the speed of its replay.
 #[derive(Debug, Clone)]
@@ -51,8 +55,13 @@ pub struct Recording {
 impl Recording {
     /// Starts the replay. Returns an error when the file cannot be read.
     pub(super) fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
-        // The file may be on a file system that hangs, so a process reads it that can be left behind.
-        let path = if self.is_stdin() { PathBuf::from("/dev/stdin") } else { self.path.clone() };
+        // The file may be on a file system that hangs, so a process reads it that can be left
+        // behind.
+        let path = if self.is_stdin() {
+            PathBuf::from("/dev/stdin")
+        } else {
+            self.path.clone()
+        };
         let is_stdin = self.is_stdin();
         let reader_command = move |from: Option<u64>| {
             let mut command = short_lived_gputop();
@@ -77,15 +86,29 @@ impl Recording {
         let is_slow = self.is_stdin() || rustix::event::poll(&mut output, Some(&PATIENCE))? == 0;
         if !is_slow && !output[0].revents().contains(PollFlags::IN) {
             let mut reason = String::new();
-            (&mut stderr).take(Text::LIMIT as u64).read_to_string(&mut reason)?;
+            (&mut stderr)
+                .take(Text::LIMIT as u64)
+                .read_to_string(&mut reason)?;
             if !reason.is_empty() {
-                return Err(io::Error::other(reason.trim_end().trim_start_matches("gputop: ").to_owned()));
+                return Err(io::Error::other(
+                    reason.trim_end().trim_start_matches("gputop: ").to_owned(),
+                ));
             }
         }
-        let cannot_jump = self.is_stdin().then_some("a recording from the standard input cannot jump");
+        let cannot_jump = self
+            .is_stdin()
+            .then_some("a recording from the standard input cannot jump");
         let reader = Reader::new(process, stdout, stderr)?;
         Ok(Connection::to_player(reporter.connection, |commands| {
-            Player::new(reader_command, reader, cannot_jump, self.speed, commands, reporter).run()
+            Player::new(
+                reader_command,
+                reader,
+                cannot_jump,
+                self.speed,
+                commands,
+                reporter,
+            )
+            .run()
         }))
     }
 

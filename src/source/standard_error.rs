@@ -1,4 +1,5 @@
-//! Reads the standard error of a process. When the process exits, the last line of it is the reason.
+//! Reads the standard error of a process. When the process exits, the last line of it is the
+//! reason.
 
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use tokio::time::timeout;
 
 use crate::base::text::Text;
 
-/// How long the reason may take to arrive on standard error after the last line. Another process could keep standard
-/// error open for ever.
+/// How long the reason may take to arrive on standard error after the last line. Another process
+/// could keep standard error open for ever.
 const REASON_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The most bytes that are kept: enough for the longest [`Text`] and a line before it.
@@ -25,7 +26,11 @@ pub(super) struct StandardError {
 
 impl StandardError {
     pub(super) fn new(stream: ChildStderr) -> Self {
-        Self { stream, tail: Vec::new(), has_ended: false }
+        Self {
+            stream,
+            tail: Vec::new(),
+            has_ended: false,
+        }
     }
 
     /// Reads once; after the end of the stream, waits for ever. Safe to cancel.
@@ -55,7 +60,10 @@ impl StandardError {
 
     /// Returns the last line that is not empty; `None` when there is none.
     pub(super) fn last_line(&self) -> Option<Text> {
-        let mut lines = self.tail.split(|byte| *byte == b'\n' || *byte == b'\r').map(<[u8]>::trim_ascii);
+        let mut lines = self
+            .tail
+            .split(|byte| *byte == b'\n' || *byte == b'\r')
+            .map(<[u8]>::trim_ascii);
         let line = lines.rfind(|line| !line.is_empty())?;
         // The sentence that this line becomes part of names the program.
         Some(Text::new(line.strip_prefix(b"gputop: ").unwrap_or(line)))

@@ -6,12 +6,20 @@ use super::*;
 
 /// Runs a task to its end.
 pub(super) fn run<T>(task: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(task)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(task)
 }
 
 /// Returns a source that is a shell script.
 fn script(script: &str) -> Source {
-    Source::Via(format!("sh -c {}", shell_words::quote(script)).parse().unwrap())
+    Source::Via(
+        format!("sh -c {}", shell_words::quote(script))
+            .parse()
+            .unwrap(),
+    )
 }
 
 /// Starts one source for each script. Must be called within the tokio runtime.
@@ -22,19 +30,29 @@ fn start<const N: usize>(scripts: [&str; N]) -> Sources {
 #[track_caller]
 fn check_ended(text: &str, reason: &str) {
     let event = run(async { start([text]).next().await });
-    assert_eq!(event, SourceEvent::Ended(HostKey::FIRST, reason.into()), "{text}");
+    assert_eq!(
+        event,
+        SourceEvent::Ended(HostKey::FIRST, reason.into()),
+        "{text}"
+    );
 }
 
 #[test]
 fn the_last_line_on_standard_error_is_the_reason_for_the_end() {
-    check_ended("echo 'gputop: no more memory' >&2; echo >&2", "the command ended: no more memory");
+    check_ended(
+        "echo 'gputop: no more memory' >&2; echo >&2",
+        "the command ended: no more memory",
+    );
     check_ended("exit 1", "the command ended without a word");
     check_ended("printf '\\033[2J' >&2", "the command ended: \u{FFFD}[2J");
 }
 
 #[test]
 fn a_standard_error_that_stays_open_delays_the_reason_only_a_little() {
-    check_ended("echo over >&2; exec 1>&-; read line", "the command ended: over");
+    check_ended(
+        "echo over >&2; exec 1>&-; read line",
+        "the command ended: over",
+    );
 }
 
 #[test]
@@ -53,7 +71,10 @@ fn a_program_that_does_not_exist_is_named() {
         let error = Sources::start(vec![missing.clone()], None).unwrap_err();
         assert_eq!(error.to_string(), reason);
         let mut sources = Sources::start(vec![missing, script("read line")], None).unwrap();
-        assert_eq!(sources.next().await, SourceEvent::Ended(HostKey(0), reason.into()));
+        assert_eq!(
+            sources.next().await,
+            SourceEvent::Ended(HostKey(0), reason.into())
+        );
     });
 }
 
@@ -66,7 +87,10 @@ fn commands_reach_the_agent_and_do_not_wait_for_it() {
         }
         sources.send(HostKey(1), Command::Scan);
         let reason = r#"the command ended: {"command":"scan"}"#;
-        assert_eq!(sources.next().await, SourceEvent::Ended(HostKey(1), reason.into()));
+        assert_eq!(
+            sources.next().await,
+            SourceEvent::Ended(HostKey(1), reason.into())
+        );
     });
 }
 
@@ -86,7 +110,8 @@ fn an_agent_exits_when_its_connection_is_closed_and_is_reaped() {
 fn events_of_a_connection_that_was_replaced_are_dropped() {
     run(async {
         let count = tempfile::NamedTempFile::new().unwrap();
-        // The first run of the script ends at once; the second waits for a command and writes `second`.
+        // The first run of the script ends at once; the second waits for a command and writes
+        // `second`.
         let text = format!(
             "echo x >> {0}; if [ $(wc -l < {0}) = 1 ]; then exit; fi; read a; echo second >&2",
             count.path().display()
@@ -96,7 +121,10 @@ fn events_of_a_connection_that_was_replaced_are_dropped() {
             tokio::task::yield_now().await;
         }
         sources.restart(HostKey::FIRST, Duration::from_secs(1));
-        assert_eq!(sources.next().await, SourceEvent::Ended(HostKey::FIRST, "the command ended: second".into()));
+        assert_eq!(
+            sources.next().await,
+            SourceEvent::Ended(HostKey::FIRST, "the command ended: second".into())
+        );
     });
 }
 
@@ -104,7 +132,10 @@ fn events_of_a_connection_that_was_replaced_are_dropped() {
 fn a_running_command_shows_its_standard_error_as_a_note() {
     run(async {
         let mut sources = start(["echo 'Warning: added gpu-02 to known hosts' >&2; read line"]);
-        let note = SourceEvent::Note(HostKey::FIRST, "Warning: added gpu-02 to known hosts".into());
+        let note = SourceEvent::Note(
+            HostKey::FIRST,
+            "Warning: added gpu-02 to known hosts".into(),
+        );
         assert_eq!(sources.next().await, note);
     });
 }
@@ -132,16 +163,23 @@ fn a_tap_gets_each_raw_line_that_is_understood_with_its_host() {
         )
     };
     run(async {
-        let left = format!("echo '{}'; echo '{{\"kind\":\"aura\"}}'; echo '{}'", reply(1), reply(2));
+        let left = format!(
+            "echo '{}'; echo '{{\"kind\":\"aura\"}}'; echo '{}'",
+            reply(1),
+            reply(2)
+        );
         let right = format!("echo '{}'", reply(3));
-        let mut sources = Sources::start([script(&left), script(&right)].into(), Some(tap)).unwrap();
+        let mut sources =
+            Sources::start([script(&left), script(&right)].into(), Some(tap)).unwrap();
         let mut ended = 0;
         while ended < 2 {
             ended += u32::from(matches!(sources.next().await, SourceEvent::Ended(..)));
         }
     });
-    let mut lines: Vec<(u16, String)> =
-        lines.iter().map(|(host, line)| (host.0, String::from_utf8(line).unwrap())).collect();
+    let mut lines: Vec<(u16, String)> = lines
+        .iter()
+        .map(|(host, line)| (host.0, String::from_utf8(line).unwrap()))
+        .collect();
     lines.sort_by_key(|(host, _)| *host);
     assert_eq!(lines, [(0, reply(1)), (0, reply(2)), (1, reply(3))]);
 }
@@ -150,6 +188,13 @@ fn a_tap_gets_each_raw_line_that_is_understood_with_its_host() {
 #[test]
 fn a_checkpoint_of_an_agent_is_left_out() {
     let checkpoint = r#"{"kind":"checkpoint","version":1,"time_ms":1,"unix_time_ms":1,"state":{}}"#;
-    let event = run(async { start([format!("echo '{checkpoint}'; echo over >&2").as_str()]).next().await });
-    assert_eq!(event, SourceEvent::Ended(HostKey::FIRST, "the command ended: over".into()));
+    let event = run(async {
+        start([format!("echo '{checkpoint}'; echo over >&2").as_str()])
+            .next()
+            .await
+    });
+    assert_eq!(
+        event,
+        SourceEvent::Ended(HostKey::FIRST, "the command ended: over".into())
+    );
 }

@@ -1,4 +1,5 @@
-//! `--via`: a command that the user gave and that writes an agent's lines, such as `ssh HOST gputop agent`.
+//! `--via`: a command that the user gave and that writes an agent's lines, such as `ssh HOST gputop
+//! agent`.
 
 mod destination;
 
@@ -19,30 +20,41 @@ pub struct ViaCommand {
     pub name: Option<Text>,
     /// The program and its arguments.
     words: Vec<String>,
-    /// The interval between two passes to request from the agent; `None` leaves the interval to the agent.
+    /// The interval between two passes to request from the agent; `None` leaves the interval to the
+    /// agent.
     pub(super) interval: Option<Duration>,
 }
 
 impl FromStr for ViaCommand {
     type Err = String;
 
-    /// Splits the command into words as a shell does. No shell runs it: `$HOME`, `~` and `|` have no meaning.
+    /// Splits the command into words as a shell does. No shell runs it: `$HOME`, `~` and `|` have
+    /// no meaning.
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, command) = match text.split_once('=') {
             Some((name, command)) if is_name(name) => (Some(Text::from(name)), command),
             _ => (None, text),
         };
-        let words = shell_words::split(command).map_err(|error| format!("cannot split the command: {error}"))?;
+        let words = shell_words::split(command)
+            .map_err(|error| format!("cannot split the command: {error}"))?;
         if words.first().is_none_or(String::is_empty) {
             return Err("there is no command".to_owned());
         }
-        Ok(Self { name, words, interval: None })
+        Ok(Self {
+            name,
+            words,
+            interval: None,
+        })
     }
 }
 
-/// Whether the text before a `=` is the name of a host: a path or several words are part of the command.
+/// Whether the text before a `=` is the name of a host: a path or several words are part of the
+/// command.
 fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|character| character.is_alphanumeric() || "._-".contains(character))
+    !text.is_empty()
+        && text
+            .chars()
+            .all(|character| character.is_alphanumeric() || "._-".contains(character))
 }
 
 impl ViaCommand {
@@ -52,15 +64,25 @@ impl ViaCommand {
         Self { interval, ..self }
     }
 
-    /// The command as it is shown, without secrets: it is the name of some hosts, also in recordings, which are shared.
+    /// The command as it is shown, without secrets: it is the name of some hosts, also in
+    /// recordings, which are shared.
     pub(super) fn command_line(&self) -> Text {
-        mask_argv(self.words.iter().map(|word| Text::from(word.as_str()))).iter().collect::<Vec<_>>().join(" ").into()
+        mask_argv(self.words.iter().map(|word| Text::from(word.as_str())))
+            .iter()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .into()
     }
 
-    /// The name of the host by what the user typed: the name, else the destination in the command, else the command.
+    /// The name of the host by what the user typed: the name, else the destination in the command,
+    /// else the command.
     pub(super) fn host_name(&self) -> Text {
-        let destination = || destination::destination(&self.words).map(|name| mask_text(&name).into());
-        self.name.clone().or_else(destination).unwrap_or_else(|| self.command_line())
+        let destination =
+            || destination::destination(&self.words).map(|name| mask_text(&name).into());
+        self.name
+            .clone()
+            .or_else(destination)
+            .unwrap_or_else(|| self.command_line())
     }
 
     pub(super) fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
@@ -88,10 +110,26 @@ mod tests {
 
     #[test]
     fn a_command_is_split_as_a_shell_does_and_may_have_a_name() {
-        check("ssh gpu-02 gputop agent", None, &["ssh", "gpu-02", "gputop", "agent"]);
-        check("left=ssh gpu-02 gputop agent", Some("left"), &["ssh", "gpu-02", "gputop", "agent"]);
-        check("gpu-02.lab=ssh 'a b' \"c d\" e\\ f", Some("gpu-02.lab"), &["ssh", "a b", "c d", "e f"]);
-        check("a='program with spaces' x", Some("a"), &["program with spaces", "x"]);
+        check(
+            "ssh gpu-02 gputop agent",
+            None,
+            &["ssh", "gpu-02", "gputop", "agent"],
+        );
+        check(
+            "left=ssh gpu-02 gputop agent",
+            Some("left"),
+            &["ssh", "gpu-02", "gputop", "agent"],
+        );
+        check(
+            "gpu-02.lab=ssh 'a b' \"c d\" e\\ f",
+            Some("gpu-02.lab"),
+            &["ssh", "a b", "c d", "e f"],
+        );
+        check(
+            "a='program with spaces' x",
+            Some("a"),
+            &["program with spaces", "x"],
+        );
     }
 
     #[test]
@@ -100,36 +138,65 @@ mod tests {
             ("left=ssh gpu-02 gputop agent", "left"),
             ("ssh alice@gpu-02 gputop agent", "gpu-02"),
             ("./connect gpu-02", "./connect gpu-02"),
-            ("sshpass -p hunter2 ./connect gpu-02 --token=abc", "sshpass -p *** ./connect gpu-02 --token=***"),
+            (
+                "sshpass -p hunter2 ./connect gpu-02 --token=abc",
+                "sshpass -p *** ./connect gpu-02 --token=***",
+            ),
         ] {
-            assert_eq!(text.parse::<ViaCommand>().unwrap().host_name().as_str(), name);
+            assert_eq!(
+                text.parse::<ViaCommand>().unwrap().host_name().as_str(),
+                name
+            );
         }
     }
 
     #[test]
     fn secrets_in_a_command_are_masked_where_it_is_shown_and_kept_where_it_is_run() {
         for (text, shown, name) in [
-            ("sshpass -p S3cretPw1 ssh gpu-02 gputop agent", "sshpass -p *** ssh gpu-02 gputop agent", "gpu-02"),
-            ("./connect --token S3cretPw1", "./connect --token ***", "./connect --token ***"),
-            ("env API_KEY=S3cretPw1 ./connect", "env API_KEY=*** ./connect", "env API_KEY=*** ./connect"),
+            (
+                "sshpass -p S3cretPw1 ssh gpu-02 gputop agent",
+                "sshpass -p *** ssh gpu-02 gputop agent",
+                "gpu-02",
+            ),
+            (
+                "./connect --token S3cretPw1",
+                "./connect --token ***",
+                "./connect --token ***",
+            ),
+            (
+                "env API_KEY=S3cretPw1 ./connect",
+                "env API_KEY=*** ./connect",
+                "env API_KEY=*** ./connect",
+            ),
         ] {
             let via: ViaCommand = text.parse().unwrap();
             assert_eq!(via.command_line().as_str(), shown);
             assert_eq!(via.host_name().as_str(), name);
-            assert!(via.words.iter().any(|word| word.contains("S3cretPw1")), "{text}");
+            assert!(
+                via.words.iter().any(|word| word.contains("S3cretPw1")),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn an_equals_sign_later_on_belongs_to_the_command() {
-        check("env A=1 gputop agent", None, &["env", "A=1", "gputop", "agent"]);
+        check(
+            "env A=1 gputop agent",
+            None,
+            &["env", "A=1", "gputop", "agent"],
+        );
         check("./run=x y", None, &["./run=x", "y"]);
         check("=x", None, &["=x"]);
     }
 
     #[test]
     fn no_shell_looks_at_the_words() {
-        check("echo $HOME ~ | tee > file", None, &["echo", "$HOME", "~", "|", "tee", ">", "file"]);
+        check(
+            "echo $HOME ~ | tee > file",
+            None,
+            &["echo", "$HOME", "~", "|", "tee", ">", "file"],
+        );
     }
 
     #[test]
@@ -138,7 +205,10 @@ mod tests {
             ("", "there is no command"),
             ("left=", "there is no command"),
             ("left=''", "there is no command"),
-            ("ssh 'gpu", "cannot split the command: missing closing quote"),
+            (
+                "ssh 'gpu",
+                "cannot split the command: missing closing quote",
+            ),
         ] {
             assert_eq!(text.parse::<ViaCommand>(), Err(reason.to_owned()), "{text}");
         }

@@ -1,8 +1,9 @@
-//! The main loop of the screen: turns lines, keys, signals and time into events of the app, and performs the app's
-//! effects.
+//! The main loop of the screen: turns lines, keys, signals and time into events of the app, and
+//! performs the app's effects.
 //!
-//! The loop runs on one thread and never blocks. One more thread reads keys, and one watches for the end of the terminal.
-//! After a signal the exit code is 128 and the number of the signal, as in a shell.
+//! The loop runs on one thread and never blocks. One more thread reads keys, and one watches for
+//! the end of the terminal. After a signal the exit code is 128 and the number of the signal, as in
+//! a shell.
 
 mod frame_pacer;
 mod history;
@@ -47,19 +48,22 @@ use crate::source::{SourceEvent, Sources, descriptors};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
 
-/// The longest time between two ticks. Ticks let the ages on the screen grow. Each event brings a tick too, and this is
-/// a little longer than the default interval, so the timer wakes gputop only while no lines come.
+/// The longest time between two ticks. Ticks let the ages on the screen grow. Each event brings a
+/// tick too, and this is a little longer than the default interval, so the timer wakes gputop only
+/// while no lines come.
 const TICK: Duration = Duration::from_millis(1050);
 
 /// How long the screen may stay empty at the start, until the first line arrives.
 const FIRST_FRAME: Duration = Duration::from_millis(50);
 
-/// An effect of Enter that was on the screen for a shorter time was not read: people answer later to what they see. An Enter
-/// that comes sooner was typed for what the screen showed before, by a slip or ahead of a slow connection.
+/// An effect of Enter that was on the screen for a shorter time was not read: people answer later
+/// to what they see. An Enter that comes sooner was typed for what the screen showed before, by a
+/// slip or ahead of a slow connection.
 const READING_TIME: Duration = Duration::from_millis(250);
 
-/// The signals that end the session: those that end a program which does not handle them, and are no fault of it. A scheduler may send
-/// any of them, such as Slurm's `--signal`, and the terminal must be restored.
+/// The signals that end the session: those that end a program which does not handle them, and are
+/// no fault of it. A scheduler may send any of them, such as Slurm's `--signal`, and the terminal
+/// must be restored.
 const ENDING_SIGNALS: [Signal; 13] = [
     Signal::TERM,
     Signal::INT,
@@ -83,7 +87,9 @@ const ENDING_SIGNALS: [Signal; 13] = [
 /// When no source can be started, the terminal cannot be taken over, or no key can be read.
 pub(crate) fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     descriptors::check()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     // Sources start first, because an agent needs longer for its first line than the terminal does.
     let guard = runtime.enter();
     let recorder_queue = RecorderQueue::default();
@@ -94,9 +100,13 @@ pub(crate) fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     let (end, recorded) = runtime.block_on(async {
         let (sender, inputs) = listen()?;
         let outlines = sender.clone();
-        outline::start(&options.sources, move |part| outlines.send(SessionInput::Outline(part)).is_ok());
+        outline::start(&options.sources, move |part| {
+            outlines.send(SessionInput::Outline(part)).is_ok()
+        });
         let recorder = SessionRecorder::new(sender.clone(), &recorder_queue);
-        Session::new(options, screen, sources, recorder, &sender).run(inputs).await
+        Session::new(options, screen, sources, recorder, &sender)
+            .run(inputs)
+            .await
     })?;
     // Only now the terminal is as before.
     if let Some(sentence) = recorded {
@@ -104,7 +114,9 @@ pub(crate) fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     }
     Ok(match end {
         SessionEnd::Quit => ExitCode::SUCCESS,
-        SessionEnd::Signal(signal) => ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(1)),
+        SessionEnd::Signal(signal) => {
+            ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(1))
+        }
     })
 }
 
@@ -134,20 +146,33 @@ enum SessionInput {
     KeysUnreadable(io::Error),
 }
 
-/// Starts to listen to keys, signals and the end of the terminal. Returns a sender for further inputs, and the inputs.
-fn listen() -> io::Result<(queue::UnboundedSender<SessionInput>, queue::UnboundedReceiver<SessionInput>)> {
+/// Starts to listen to keys, signals and the end of the terminal. Returns a sender for further
+/// inputs, and the inputs.
+fn listen() -> io::Result<(
+    queue::UnboundedSender<SessionInput>,
+    queue::UnboundedReceiver<SessionInput>,
+)> {
     let (sender, inputs) = queue::unbounded_channel();
     let further = sender.clone();
-    for number in ENDING_SIGNALS.into_iter().chain([Signal::TSTP, Signal::CONT, Signal::WINCH]) {
+    for number in ENDING_SIGNALS
+        .into_iter()
+        .chain([Signal::TSTP, Signal::CONT, Signal::WINCH])
+    {
         let mut signals = signal(SignalKind::from_raw(number.as_raw()))?;
         let sender = sender.clone();
         tokio::spawn(async move {
-            while signals.recv().await.is_some() && sender.send(SessionInput::Signal(number)).is_ok() {}
+            while signals.recv().await.is_some()
+                && sender.send(SessionInput::Signal(number)).is_ok()
+            {}
         });
     }
     let keys = sender.clone();
-    thread::Builder::new().name("keys".to_owned()).spawn(move || read_keys(&keys))?;
-    thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch_terminal(&sender))?;
+    thread::Builder::new()
+        .name("keys".to_owned())
+        .spawn(move || read_keys(&keys))?;
+    thread::Builder::new()
+        .name("watchdog".to_owned())
+        .spawn(move || watch_terminal(&sender))?;
     Ok((further, inputs))
 }
 
@@ -163,13 +188,16 @@ fn read_keys(inputs: &queue::UnboundedSender<SessionInput>) {
     }
 }
 
-/// Ends the program when the terminal is gone. The thread that reads keys would not notice but use a whole core, and SIGHUP
-/// may be ignored or go to another session.
+/// Ends the program when the terminal is gone. The thread that reads keys would not notice but use
+/// a whole core, and SIGHUP may be ignored or go to another session.
 fn watch_terminal(inputs: &queue::UnboundedSender<SessionInput>) {
     /// How long the session may take to end by itself.
     const GRACE: Duration = Duration::from_millis(500);
     // The end of a pty wakes the poll; the end of other terminals may show only in a new poll.
-    let a_second = Timespec { tv_sec: 1, tv_nsec: 0 };
+    let a_second = Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
     let stdout = io::stdout();
     let is_gone = || {
         let mut terminal = [PollFd::new(&stdout, PollFlags::empty())];
@@ -183,7 +211,10 @@ fn watch_terminal(inputs: &queue::UnboundedSender<SessionInput>) {
         let (_never_sends, never) = mpsc::channel::<()>();
         let _timeout: Result<(), mpsc::RecvTimeoutError> = never.recv_timeout(GRACE);
     }
-    #[expect(clippy::exit, reason = "the session does not end by itself, and there is no terminal to restore")]
+    #[expect(
+        clippy::exit,
+        reason = "the session does not end by itself, and there is no terminal to restore"
+    )]
     std::process::exit(128 + Signal::HUP.as_raw());
 }
 
@@ -191,7 +222,13 @@ fn watch_terminal(inputs: &queue::UnboundedSender<SessionInput>) {
 fn new_app(options: &SessionOptions, sources: &Sources) -> App {
     let mut fleet = Fleet::default();
     for (host, source) in sources.hosts() {
-        fleet.set_label(host, HostLabel { name: source.name(), source: source.description() });
+        fleet.set_label(
+            host,
+            HostLabel {
+                name: source.name(),
+                source: source.description(),
+            },
+        );
     }
     let mut app = App::with_hosts(options.app.clone(), fleet);
     app.apply_settings(options.settings.clone());
@@ -207,9 +244,13 @@ fn event_of_source(event: SourceEvent) -> Event {
     match event {
         SourceEvent::Line(host, line) => Event::Line(host, line),
         SourceEvent::Note(host, note) => Event::Said(host, note),
-        SourceEvent::Named(host, name) => {
-            Event::Host(host, HostLabel { name: Some(name), source: "a recording".into() })
-        }
+        SourceEvent::Named(host, name) => Event::Host(
+            host,
+            HostLabel {
+                name: Some(name),
+                source: "a recording".into(),
+            },
+        ),
         SourceEvent::RecordingEnded(problem) => Event::RecordingEnded(problem),
         SourceEvent::Player(report) => Event::Player(report),
         SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
@@ -225,8 +266,8 @@ struct Session<'a> {
     now: Instant,
     screen_state: ScreenState,
     pacer: FramePacer,
-    /// The effect of Enter that the end-process dialog on the screen announces, and when the user had time to read it; `None`
-    /// while no dialog is drawn, and from that time on.
+    /// The effect of Enter that the end-process dialog on the screen announces, and when the user
+    /// had time to read it; `None` while no dialog is drawn, and from that time on.
     unread_end: Option<(PlannedEnd, Instant)>,
     is_blank: bool,
     /// Whether the SIGCONT after gputop stopped itself is still to come.
@@ -253,7 +294,9 @@ impl<'a> Session<'a> {
             sources,
             now,
             screen_state: ScreenState::Outdated,
-            pacer: FramePacer { next: now + FIRST_FRAME + FramePacer::FRAME },
+            pacer: FramePacer {
+                next: now + FIRST_FRAME + FramePacer::FRAME,
+            },
             unread_end: None,
             is_blank: true,
             expects_continue: false,
@@ -271,7 +314,10 @@ impl<'a> Session<'a> {
     ) -> anyhow::Result<(SessionEnd, Option<Text>)> {
         let mut end = self.resized();
         while end.is_none() {
-            let (is_outdated, is_ready) = (self.screen_state != ScreenState::UpToDate, self.screen.is_ready());
+            let (is_outdated, is_ready) = (
+                self.screen_state != ScreenState::UpToDate,
+                self.screen.is_ready(),
+            );
             let read_at = self.unread_end.as_ref().map(|(_, read_at)| *read_at);
             end = tokio::select! {
                 biased;
@@ -296,7 +342,8 @@ impl<'a> Session<'a> {
                     SessionInput::KeysUnreadable(error) => return Err(error).context("cannot read keys from the terminal"),
                 },
                 () = self.screen.ready(), if is_outdated && !is_ready => None,
-                // Before lines: a host that sends without a pause must not keep the screen from being drawn.
+                // Before lines: a host that sends without a pause must not keep the screen from
+                // being drawn.
                 () = sleep_until(self.pacer.due(self.screen_state)), if is_outdated && is_ready => {
                     self.draw();
                     None
@@ -318,7 +365,8 @@ impl<'a> Session<'a> {
     }
 
     fn draw(&mut self) {
-        self.screen.draw(|buffer| view::draw(buffer, &self.theme, &self.app));
+        self.screen
+            .draw(|buffer| view::draw(buffer, &self.theme, &self.app));
         let unread = self.app.unread_end();
         if self.unread_end.as_ref().map(|(end, _)| end) != unread.as_ref() {
             self.unread_end = unread.map(|end| (end, Instant::now() + READING_TIME));
@@ -329,7 +377,11 @@ impl<'a> Session<'a> {
 
     fn take_end_as_read(&mut self) {
         // The dialog may have changed since it was drawn.
-        if self.unread_end.take().is_some_and(|(end, _)| self.app.unread_end() == Some(end)) {
+        if self
+            .unread_end
+            .take()
+            .is_some_and(|(end, _)| self.app.unread_end() == Some(end))
+        {
             self.app.mark_end_as_read();
             self.screen_state = ScreenState::Awaited;
         }
@@ -338,7 +390,8 @@ impl<'a> Session<'a> {
     fn tick(&mut self) -> Option<SessionEnd> {
         self.sources.reap();
         let before = std::mem::replace(&mut self.now, Instant::now());
-        self.history.pass(self.app.live_fleet(), &self.sources, self.now);
+        self.history
+            .pass(self.app.live_fleet(), &self.sources, self.now);
         self.update(Event::Tick(ViewerTime::new(self.now - before)))
     }
 
@@ -354,7 +407,8 @@ impl<'a> Session<'a> {
             terminal_event::Event::Key(key) => Event::Key(*key),
             terminal_event::Event::Mouse(mouse) => Event::Mouse(*mouse),
             terminal_event::Event::Paste(text) => return self.paste(text),
-            // A new size comes as a signal: the thread that reads keys would report it only after the rest of a key.
+            // A new size comes as a signal: the thread that reads keys would report it only after
+            // the rest of a key.
             terminal_event::Event::Resize(..)
             | terminal_event::Event::FocusGained
             | terminal_event::Event::FocusLost => return None,
@@ -363,14 +417,17 @@ impl<'a> Session<'a> {
         self.tick().or_else(|| self.update(event))
     }
 
-    /// Takes pasted text into the filter or the name of a mark. Elsewhere its letters would be keys, so it is ignored.
+    /// Takes pasted text into the filter or the name of a mark. Elsewhere its letters would be
+    /// keys, so it is ignored.
     fn paste(&mut self, text: &str) -> Option<SessionEnd> {
         if !self.app.is_typing() {
             return None;
         }
         self.screen_state = ScreenState::Awaited;
         let letters = text.chars().filter(|letter| !letter.is_control());
-        letters.map(|letter| Event::Key(KeyCode::Char(letter).into())).find_map(|key| self.update(key))
+        letters
+            .map(|letter| Event::Key(KeyCode::Char(letter).into()))
+            .find_map(|key| self.update(key))
     }
 
     fn receive(&mut self, event: SourceEvent) -> Option<SessionEnd> {
@@ -397,7 +454,9 @@ impl<'a> Session<'a> {
             Signal::CONT => {
                 // After a SIGSTOP from elsewhere, the shell has changed the modes of the terminal.
                 if !std::mem::take(&mut self.expects_continue) {
-                    self.screen.take().context("cannot take over the terminal again")?;
+                    self.screen
+                        .take()
+                        .context("cannot take over the terminal again")?;
                 }
                 Ok(self.resized())
             }
@@ -432,8 +491,13 @@ impl<'a> Session<'a> {
                 if self.notifier.rings_bell {
                     self.screen.ring();
                 }
-                let problems: Vec<Text> = alerts.iter().filter_map(|alert| self.notifier.notify(alert).err()).collect();
-                return problems.into_iter().find_map(|problem| self.update(Event::Done(problem)));
+                let problems: Vec<Text> = alerts
+                    .iter()
+                    .filter_map(|alert| self.notifier.notify(alert).err())
+                    .collect();
+                return problems
+                    .into_iter()
+                    .find_map(|problem| self.update(Event::Done(problem)));
             }
             // A restarted agent gets the interval that the user chose.
             Effect::Reconnect(hosts) => {
@@ -444,7 +508,11 @@ impl<'a> Session<'a> {
             Effect::Copy(text) => self.screen.copy(&text),
             Effect::SaveScreen => {
                 let (svg, csv) = (view::svg(&self.theme, &self.app), self.app.series_csv());
-                let files = ScreenFiles { name: self.app.saved_name(), svg, csv };
+                let files = ScreenFiles {
+                    name: self.app.saved_name(),
+                    svg,
+                    csv,
+                };
                 let problem = self.settings_writer.write_screen(files).err();
                 return problem.and_then(|problem| self.update(Event::Done(problem)));
             }
@@ -453,7 +521,11 @@ impl<'a> Session<'a> {
                 return problem.and_then(|problem| self.update(Event::Done(problem)));
             }
             Effect::StartRecording => {
-                self.recorder.start(&self.app.recording_name(), self.app.live_fleet(), &self.sources);
+                self.recorder.start(
+                    &self.app.recording_name(),
+                    self.app.live_fleet(),
+                    &self.sources,
+                );
             }
             Effect::StopRecording => self.recorder.stop(),
             Effect::Suspend => return self.suspend(),
@@ -463,14 +535,16 @@ impl<'a> Session<'a> {
     }
 
     fn suspend(&mut self) -> Option<SessionEnd> {
-        // A shell with job control gives every job a process group of its own. In the first group of a session, as under
-        // `ssh -t HOST gputop`, nothing would continue a stopped program.
-        // SAFETY: neither call takes a pointer. rustix cannot express 0, a session from outside of the PID namespace.
+        // A shell with job control gives every job a process group of its own. In the first group
+        // of a session, as under `ssh -t HOST gputop`, nothing would continue a stopped program.
+        // SAFETY: neither call takes a pointer. rustix cannot express 0, a session from outside of
+        // the PID namespace.
         if unsafe { libc::getsid(0) == libc::getpgrp() } {
             return None;
         }
         self.screen.tty().restore();
-        // The whole group, as the terminal does it: the shell waits for a `sudo` or `time` that started gputop.
+        // The whole group, as the terminal does it: the shell waits for a `sudo` or `time` that
+        // started gputop.
         self.expects_continue = rustix::process::kill_current_process_group(Signal::STOP).is_ok();
         if self.screen.return_from_shell().is_err() {
             return Some(SessionEnd::Signal(Signal::HUP));

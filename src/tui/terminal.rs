@@ -1,8 +1,8 @@
 //! The user's terminal: taken over, drawn on, and restored, also after a panic.
 //!
-//! A frame is painted in memory ([`mod@paint`]) and written by a thread of its own, because writing to a terminal that
-//! nothing reads blocks. While that thread writes, no frame is drawn. Restoring the terminal works from any thread and
-//! takes no longer than twice [`RESTORE_TIMEOUT`].
+//! A frame is painted in memory ([`mod@paint`]) and written by a thread of its own, because writing
+//! to a terminal that nothing reads blocks. While that thread writes, no frame is drawn. Restoring
+//! the terminal works from any thread and takes no longer than twice [`RESTORE_TIMEOUT`].
 
 mod clipboard;
 mod paint;
@@ -25,19 +25,22 @@ use crate::base::text::Text;
 /// How long restoring waits for the terminal to accept the last bytes, at most twice.
 const RESTORE_TIMEOUT: Duration = Duration::from_millis(80);
 
-/// Switches to the alternate screen, hides the cursor, and turns on bracketed paste, so that pasted letters are no keys.
+/// Switches to the alternate screen, hides the cursor, and turns on bracketed paste, so that pasted
+/// letters are no keys.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?2004h";
-/// Reports clicks and the wheel, with coordinates above 223 too; not movements, each of which would wake gputop.
+/// Reports clicks and the wheel, with coordinates above 223 too; not movements, each of which would
+/// wake gputop.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
-/// Undoes all of these, also after a frame that was cut off. Resets the style twice: the shell's screen comes back with the
-/// style that it was left with.
+/// Undoes all of these, also after a frame that was cut off. Resets the style twice: the shell's
+/// screen comes back with the style that it was left with.
 const LEAVE: &str = "\x1b[?2026l\x1b[?2004l\x1b[?1006l\x1b[?1000l\x1b[m\x1b[?25h\x1b[?1049l\x1b[m";
 
 /// Begin and end of a synchronized update, which the terminal shows as a whole.
 const BEGIN: &str = "\x1b[?2026h";
 const END: &str = "\x1b[?2026l";
 
-/// The most bytes of one write. When the terminal is restored, a frame stops after the current write.
+/// The most bytes of one write. When the terminal is restored, a frame stops after the current
+/// write.
 const CHUNK: usize = 4096;
 
 /// The modes of the terminal, shared by the session, the writing thread and the panic hook.
@@ -59,7 +62,11 @@ impl Tty {
     fn set_raw_mode(&self) -> io::Result<()> {
         let mut raw = lock(&self.prior).clone();
         raw.make_raw();
-        Ok(termios::tcsetattr(io::stdout(), OptionalActions::Now, &raw)?)
+        Ok(termios::tcsetattr(
+            io::stdout(),
+            OptionalActions::Now,
+            &raw,
+        )?)
     }
 
     /// Restores the terminal. More than one call does no harm.
@@ -67,20 +74,25 @@ impl Tty {
         self.is_restored.store(true, Ordering::SeqCst);
         let (done, end) = mpsc::channel();
         let tty = Arc::clone(self);
-        let writer = thread::Builder::new().name("restore".to_owned()).spawn(move || {
-            let _lock = lock(&tty.write_lock);
-            // By now the user may be back from the shell, and the screen taken over again.
-            if tty.is_restored.load(Ordering::SeqCst) {
-                let _gone: io::Result<()> = write_unbuffered(LEAVE.as_bytes());
-            }
-            let _timed_out: Result<(), mpsc::SendError<()>> = done.send(());
-        });
-        let is_stuck = writer.is_ok() && end.recv_timeout(RESTORE_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout);
+        let writer = thread::Builder::new()
+            .name("restore".to_owned())
+            .spawn(move || {
+                let _lock = lock(&tty.write_lock);
+                // By now the user may be back from the shell, and the screen taken over again.
+                if tty.is_restored.load(Ordering::SeqCst) {
+                    let _gone: io::Result<()> = write_unbuffered(LEAVE.as_bytes());
+                }
+                let _timed_out: Result<(), mpsc::SendError<()>> = done.send(());
+            });
+        let is_stuck = writer.is_ok()
+            && end.recv_timeout(RESTORE_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout);
         if is_stuck {
-            let _gone: rustix::io::Result<()> = termios::tcflush(io::stdout(), QueueSelector::OFlush);
+            let _gone: rustix::io::Result<()> =
+                termios::tcflush(io::stdout(), QueueSelector::OFlush);
         }
         // Setting the modes wakes a writer that waits for room; flushing alone does not.
-        let _gone: rustix::io::Result<()> = termios::tcsetattr(io::stdout(), OptionalActions::Now, &lock(&self.prior));
+        let _gone: rustix::io::Result<()> =
+            termios::tcsetattr(io::stdout(), OptionalActions::Now, &lock(&self.prior));
         if is_stuck {
             let _timed_out: Result<(), mpsc::RecvTimeoutError> = end.recv_timeout(RESTORE_TIMEOUT);
         }
@@ -103,7 +115,8 @@ impl Tty {
 pub struct Screen {
     tty: Arc<Tty>,
     painter: Painter,
-    /// The cells of the last drawing. Kept, because new memory for each frame would take a tenth of the viewer's CPU time.
+    /// The cells of the last drawing. Kept, because new memory for each frame would take a tenth of
+    /// the viewer's CPU time.
     drawing: Buffer,
     mouse: bool,
     frames: mpsc::Sender<String>,
@@ -127,22 +140,37 @@ impl Screen {
         let (frames, to_write) = mpsc::channel::<String>();
         let (done, written) = queue::unbounded_channel();
         let writer = Arc::clone(&tty);
-        thread::Builder::new().name("frames".to_owned()).spawn(move || {
-            for frame in to_write {
-                // The watchdog of the session notices a terminal that is gone.
-                let _gone: io::Result<()> = writer.write(&frame);
-                if done.send(frame).is_err() {
-                    return;
+        thread::Builder::new()
+            .name("frames".to_owned())
+            .spawn(move || {
+                for frame in to_write {
+                    // The watchdog of the session notices a terminal that is gone.
+                    let _gone: io::Result<()> = writer.write(&frame);
+                    if done.send(frame).is_err() {
+                        return;
+                    }
                 }
-            }
-        })?;
-        let (painter, drawing, spare) = (Painter::new(screen_size()), Buffer::default(), Some(String::new()));
-        let mut screen = Self { tty, painter, drawing, mouse, frames, written, spare };
+            })?;
+        let (painter, drawing, spare) = (
+            Painter::new(screen_size()),
+            Buffer::default(),
+            Some(String::new()),
+        );
+        let mut screen = Self {
+            tty,
+            painter,
+            drawing,
+            mouse,
+            frames,
+            written,
+            spare,
+        };
         screen.take()?;
         Ok(screen)
     }
 
-    /// Takes the terminal over again, in whatever state it is. The next frame draws the whole screen.
+    /// Takes the terminal over again, in whatever state it is. The next frame draws the whole
+    /// screen.
     ///
     /// # Errors
     ///
@@ -209,7 +237,8 @@ impl Screen {
         if !self.is_ready() {
             return;
         }
-        self.drawing.resize(Rect::from((Position::ORIGIN, screen_size())));
+        self.drawing
+            .resize(Rect::from((Position::ORIGIN, screen_size())));
         self.drawing.reset();
         draw(&mut self.drawing);
         self.painter.paint(&self.drawing);
@@ -238,16 +267,21 @@ fn screen_size() -> Size {
     Size::from(terminal::size())
 }
 
-/// Makes a panic in any thread restore the terminal `tty`, if any, print one line, and end the program.
+/// Makes a panic in any thread restore the terminal `tty`, if any, print one line, and end the
+/// program.
 pub fn end_on_panic(tty: Option<Arc<Tty>>) {
     std::panic::set_hook(Box::new(move |panic| {
         if let Some(tty) = &tty {
             tty.restore();
         }
         let message = Text::new(panic.payload_as_str().unwrap_or("panic").replace('\n', " "));
-        let place = panic.location().map_or_else(String::new, |place| format!(" ({place})"));
-        let _closed: io::Result<()> =
-            writeln!(io::stderr(), "gputop: this is a bug in gputop, please report it: {message}{place}");
+        let place = panic
+            .location()
+            .map_or_else(String::new, |place| format!(" ({place})"));
+        let _closed: io::Result<()> = writeln!(
+            io::stderr(),
+            "gputop: this is a bug in gputop, please report it: {message}{place}"
+        );
         #[expect(clippy::exit, reason = "the other threads would go on after the panic")]
         std::process::exit(PANICKED);
     }));

@@ -33,26 +33,44 @@ const CHOICES: usize = 4;
 const OTHERS: u16 = 20;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
-    let Some(panel) = app.modes.end_dialog() else { return };
+    let Some(panel) = app.modes.end_dialog() else {
+        return;
+    };
     let Some(root) = panel.root() else { return };
-    let Some(model) = app.fleet().host(panel.host) else { return };
+    let Some(model) = app.fleet().host(panel.host) else {
+        return;
+    };
     let is_one = panel.targets().nth(1).is_none();
     let width = if is_one { WIDTH } else { WIDE }.min(body.width);
     let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
     let columns = usize::from(width.saturating_sub(BESIDE));
-    let mut description =
-        if is_one { one(theme, model, panel, root) } else { many(theme, model, panel, shown, columns) };
-    // The choice and the progress are always shown. The description of the targets is cut if the screen is small.
+    let mut description = if is_one {
+        one(theme, model, panel, root)
+    } else {
+        many(theme, model, panel, shown, columns)
+    };
+    // The choice and the progress are always shown. The description of the targets is cut if the
+    // screen is small.
     let mut status = cautions(theme, panel);
     if !panel.is_over() {
         let few = body.height < 18;
-        status.extend(choices(theme, panel, if few { 1 } else { CHOICES }, columns));
+        status.extend(choices(
+            theme,
+            panel,
+            if few { 1 } else { CHOICES },
+            columns,
+        ));
         if !few {
             status.push(Line::default());
         }
     }
     status.extend(progress(theme, model, panel));
-    status.extend(panel.unrecorded.as_ref().map(|reason| Line::styled(reason.to_string(), theme.notable())));
+    status.extend(
+        panel
+            .unrecorded
+            .as_ref()
+            .map(|reason| Line::styled(reason.to_string(), theme.notable())),
+    );
 
     let below = rows_of(&status, width.saturating_sub(BESIDE));
     // The PIDs of the targets are always shown.
@@ -66,16 +84,32 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     }
     let above = rows_of(&description, width.saturating_sub(BESIDE)) + 1;
     let height = (above + below + 2).max(15).min(body.height);
-    let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
+    let area = Rect {
+        x: body.x + (body.width - width) / 2,
+        y: body.y + (body.height - height) / 2,
+        width,
+        height,
+    };
     Clear.render(area, buffer);
     // The same PID may exist on several hosts.
     let is_named = app.fleet().must_be_named(panel.host);
-    let on_host = if is_named { format!("on {} ", app.fleet().name(panel.host)) } else { String::new() };
+    let on_host = if is_named {
+        format!("on {} ", app.fleet().name(panel.host))
+    } else {
+        String::new()
+    };
     let title = match panel.scope {
         Scope::Job => format!(" End the job of {} ", root.id().pid),
-        Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),
+        Scope::Chosen if panel.targets().nth(1).is_some() => {
+            " End the tagged processes ".to_owned()
+        }
         // The title says `tagged`, because the process may not be the one under the cursor.
-        Scope::Chosen if app.processes.tagged.contains(&HostProcess { host: panel.host, process: root.id() }) => {
+        Scope::Chosen
+            if app.processes.tagged.contains(&HostProcess {
+                host: panel.host,
+                process: root.id(),
+            }) =>
+        {
             format!(" End the tagged process {} ", root.id().pid)
         }
         Scope::Chosen => format!(" End process {} ", root.id().pid),
@@ -88,25 +122,52 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let inside = block.inner(area);
     block.render(area, buffer);
     let below = below.min(inside.height);
-    let upper = Rect { height: inside.height - below, ..inside };
+    let upper = Rect {
+        height: inside.height - below,
+        ..inside
+    };
     // On a high screen the choices follow the description directly.
-    let lower = Rect { y: inside.y + above.min(upper.height), height: below, ..inside };
-    Paragraph::new(description).wrap(Wrap { trim: false }).render(upper, buffer);
-    Paragraph::new(status).wrap(Wrap { trim: false }).render(lower, buffer);
+    let lower = Rect {
+        y: inside.y + above.min(upper.height),
+        height: below,
+        ..inside
+    };
+    Paragraph::new(description)
+        .wrap(Wrap { trim: false })
+        .render(upper, buffer);
+    Paragraph::new(status)
+        .wrap(Wrap { trim: false })
+        .render(lower, buffer);
 }
 
 /// The number of rows of wrapped lines, up to 100.
 fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
-    let area = Rect { x: 0, y: 0, width, height: 100 };
+    let area = Rect {
+        x: 0,
+        y: 0,
+        width,
+        height: 100,
+    };
     let mut drawn = Buffer::empty(area);
-    Paragraph::new(lines.to_vec()).wrap(Wrap { trim: false }).render(area, &mut drawn);
+    Paragraph::new(lines.to_vec())
+        .wrap(Wrap { trim: false })
+        .render(area, &mut drawn);
     let is_blank = |row: u16| (0..width).all(|column| drawn[(column, row)].symbol() == " ");
-    (0..area.height).rev().find(|row| !is_blank(*row)).map_or(0, |row| row + 1)
+    (0..area.height)
+        .rev()
+        .find(|row| !is_blank(*row))
+        .map_or(0, |row| row + 1)
 }
 
 fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = String> {
     let rows = wrap(text, columns, indent).into_iter().enumerate();
-    rows.map(move |(at, row)| if at == 0 { row } else { format!("{:indent$}{row}", "") })
+    rows.map(move |(at, row)| {
+        if at == 0 {
+            row
+        } else {
+            format!("{:indent$}{row}", "")
+        }
+    })
 }
 
 /// The beginning of a command. The page of the process has all of it.
@@ -117,21 +178,39 @@ fn command(process: &Process, most: usize) -> String {
 fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
     let process = &member.process;
     let user = word(process.facts.user.as_ref());
-    let started = model.latest().map(|snapshot| labels::elapsed(snapshot, process)).and_then(Result::ok);
-    let started = started.map_or("at an unknown time".to_owned(), |started| format!("{} ago", Elapsed(started)));
+    let started = model
+        .latest()
+        .map(|snapshot| labels::elapsed(snapshot, process))
+        .and_then(Result::ok);
+    let started = started.map_or("at an unknown time".to_owned(), |started| {
+        format!("{} ago", Elapsed(started))
+    });
     // The last state of an ended process is out of date.
     let has_ended = matches!(member.stage, Stage::Ended { .. });
     let state = match member.stage {
-        Stage::Ended { zombie_of: None, .. } => "ended",
-        _ => process.load.state.map_or("in an unknown state", |state| labels::state_in_words(process, state)),
+        Stage::Ended {
+            zombie_of: None, ..
+        } => "ended",
+        _ => process.load.state.map_or("in an unknown state", |state| {
+            labels::state_in_words(process, state)
+        }),
     };
-    let gpus: Vec<String> = member.gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
+    let gpus: Vec<String> = member
+        .gpus
+        .iter()
+        .map(|(label, name)| format!("{label} ({name})"))
+        .collect();
     let holds = if has_ended { "held" } else { "holds" };
     let held = match panel.reclaim.expected() {
-        Some(bytes) if gpus.is_empty() => format!("{holds} a GPU open, where {bytes} are unaccounted"),
+        Some(bytes) if gpus.is_empty() => {
+            format!("{holds} a GPU open, where {bytes} are unaccounted")
+        }
         Some(bytes) => format!("{holds} {bytes} on GPU {}", gpus.join(", ")),
         None if gpus.is_empty() => format!("{holds} no GPU memory itself"),
-        None => format!("{holds} memory on GPU {}, which does not say how much", gpus.join(", ")),
+        None => format!(
+            "{holds} memory on GPU {}, which does not say how much",
+            gpus.join(", ")
+        ),
     };
     let mut lines = vec![
         Line::styled(command(process, 140), theme.accent()),
@@ -139,17 +218,29 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
         Line::from(held),
     ];
     if let Some(ran) = member.ran().filter(|_| !has_ended) {
-        lines.push(Line::styled(format!("it ran something else before: {}", cut(&ran.line(), 60)), theme.notable()));
+        lines.push(Line::styled(
+            format!("it ran something else before: {}", cut(&ran.line(), 60)),
+            theme.notable(),
+        ));
     }
     // After the end, only the progress matters.
-    if let Some(verdict) = model.verdict(member.id()).filter(|verdict| verdict.is_suspect() && !has_ended) {
+    if let Some(verdict) = model
+        .verdict(member.id())
+        .filter(|verdict| verdict.is_suspect() && !has_ended)
+    {
         lines.push(Line::styled(verdict.sentence(), theme.notable()));
     }
     if panel.spared() > 0 && panel.first_sent.is_none() && !has_ended {
         let spared = panel.spared();
-        lines.push(Line::styled(format!("Tab: its whole job, {spared} more"), theme.dim()));
+        lines.push(Line::styled(
+            format!("Tab: its whole job, {spared} more"),
+            theme.dim(),
+        ));
     } else if !model.is_complete() && panel.first_sent.is_none() && !has_ended {
-        lines.push(Line::styled("who else belongs to its job is not known yet…", theme.dim()));
+        lines.push(Line::styled(
+            "who else belongs to its job is not known yet…",
+            theme.dim(),
+        ));
     }
     lines
 }
@@ -161,16 +252,27 @@ const USER: usize = 8;
 const STATE: usize = 22;
 
 /// Lists several targets, one line each.
-fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
+fn many(
+    theme: Theme,
+    model: &HostModel,
+    panel: &EndDialog,
+    shown: usize,
+    columns: usize,
+) -> Vec<Line<'static>> {
     let count = panel.targets().count();
-    let expected = panel.reclaim.expected().map_or_else(String::new, |bytes| format!(", {bytes} expected back"));
+    let expected = panel
+        .reclaim
+        .expected()
+        .map_or_else(String::new, |bytes| format!(", {bytes} expected back"));
     let mut summary = format!("{count} processes{expected}");
     // Later, the ended ones have no verdict.
     if panel.first_sent.is_none() {
         let kinds = Verdict::kinds(panel.targets().map(|target| model.verdict(target.id())));
         summary = format!("{summary}: {kinds}");
     }
-    let mut lines: Vec<Line<'_>> = hanging(&summary, columns, 2).map(|row| Line::styled(row, theme.accent())).collect();
+    let mut lines: Vec<Line<'_>> = hanging(&summary, columns, 2)
+        .map(|row| Line::styled(row, theme.accent()))
+        .collect();
     let now = model.now();
     for member in panel.targets().skip(panel.top).take(shown) {
         let (state, style) = stage(theme, member, now, panel.first_sent);
@@ -178,9 +280,15 @@ fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, column
         let user = cut(&word(member.process.facts.user.as_ref()), USER - 1);
         let most = columns.saturating_sub(PID + USER + 1 + 1 + STATE).max(8);
         let command = command(&member.process, most - 1);
-        let target = format!("{joined}{:>7} {user:<USER$} {command:<most$.most$} ", member.id().pid);
+        let target = format!(
+            "{joined}{:>7} {user:<USER$} {command:<most$.most$} ",
+            member.id().pid
+        );
         if PID + USER + 1 + most + 1 + state.chars().count() <= columns {
-            lines.push(Line::from(vec![Span::raw(target), Span::styled(state, style)]));
+            lines.push(Line::from(vec![
+                Span::raw(target),
+                Span::styled(state, style),
+            ]));
         } else {
             lines.push(Line::raw(target));
             let below = format!("{:PID$}{state}", "");
@@ -189,14 +297,21 @@ fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, column
     }
     if count > shown {
         let hidden = count - shown.min(count - panel.top);
-        lines.push(Line::styled(format!("{:PID$}and {hidden} more (PgDn)", ""), theme.dim()));
+        lines.push(Line::styled(
+            format!("{:PID$}and {hidden} more (PgDn)", ""),
+            theme.dim(),
+        ));
     }
     lines
 }
 
 /// Lists the PIDs of the targets, where there is no room for one line each.
 fn briefly(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
-    let pids: Vec<String> = panel.targets().skip(panel.top).map(|member| member.id().pid.to_string()).collect();
+    let pids: Vec<String> = panel
+        .targets()
+        .skip(panel.top)
+        .map(|member| member.id().pid.to_string())
+        .collect();
     let text = format!("{} processes: {}", panel.targets().count(), pids.join(" "));
     vec![Line::styled(text, theme.accent())]
 }
@@ -211,13 +326,30 @@ fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (S
         Stage::Sent { alive: Some(_), .. } if member.process.facts.frozen_by.is_ok() => {
             ("frozen".to_owned(), theme.notable())
         }
-        Stage::Sent { alive: Some((state, wchan)), .. } => {
-            (alive(&member.process, *state, wchan.as_ref()), theme.notable())
-        }
-        Stage::Sent { signal, at, alive: None } => (format!("{signal} {}", Elapsed(now.since(*at))), theme.text()),
+        Stage::Sent {
+            alive: Some((state, wchan)),
+            ..
+        } => (
+            alive(&member.process, *state, wchan.as_ref()),
+            theme.notable(),
+        ),
+        Stage::Sent {
+            signal,
+            at,
+            alive: None,
+        } => (
+            format!("{signal} {}", Elapsed(now.since(*at))),
+            theme.text(),
+        ),
         Stage::LetGo(reason) => (format!("let go on: {reason}"), theme.notable()),
-        Stage::Ended { at, zombie_of: None } => (format!("ended, {}", since(*at)), theme.good()),
-        Stage::Ended { zombie_of: Some(parent), .. } => (format!("zombie of {parent}"), theme.notable()),
+        Stage::Ended {
+            at,
+            zombie_of: None,
+        } => (format!("ended, {}", since(*at)), theme.good()),
+        Stage::Ended {
+            zombie_of: Some(parent),
+            ..
+        } => (format!("zombie of {parent}"), theme.notable()),
     }
 }
 
@@ -235,7 +367,10 @@ fn alive(process: &Process, state: State, wchan: Option<&Text>) -> String {
 fn cautions(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (member, caution) in panel.cautions().take(3) {
-        lines.push(Line::styled(format!("{}: {caution}", member.id().pid), theme.notable()));
+        lines.push(Line::styled(
+            format!("{}: {caution}", member.id().pid),
+            theme.notable(),
+        ));
     }
     if let Some(word) = panel.word_to_type().filter(|_| !panel.is_over()) {
         let typed = &panel.typed;
@@ -249,14 +384,30 @@ fn cautions(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
 
 fn choices(theme: Theme, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let choices = panel.choices();
-    let at = choices.iter().position(|choice| *choice == panel.choice).unwrap_or(0);
-    let top = (at + 1).saturating_sub(shown).min(choices.len() - shown.min(choices.len()));
+    let at = choices
+        .iter()
+        .position(|choice| *choice == panel.choice)
+        .unwrap_or(0);
+    let top = (at + 1)
+        .saturating_sub(shown)
+        .min(choices.len() - shown.min(choices.len()));
     let line = |choice: &Choice| {
-        let (mark, style) = if *choice == panel.choice { ("●", theme.text()) } else { ("○", theme.dim()) };
+        let (mark, style) = if *choice == panel.choice {
+            ("●", theme.text())
+        } else {
+            ("○", theme.dim())
+        };
         let text = format!("{mark} {:<8}  {}", name(*choice), meaning(*choice, panel));
-        hanging(&text, columns, 12).map(move |row| Line::styled(row, style)).collect::<Vec<_>>()
+        hanging(&text, columns, 12)
+            .map(move |row| Line::styled(row, style))
+            .collect::<Vec<_>>()
     };
-    choices.iter().skip(top).take(shown).flat_map(line).collect()
+    choices
+        .iter()
+        .skip(top)
+        .take(shown)
+        .flat_map(line)
+        .collect()
 }
 
 fn name(choice: Choice) -> String {
@@ -274,9 +425,14 @@ fn effect_of_enter(panel: &EndDialog) -> String {
     }
     let is_rest = panel.first_sent.is_some() && panel.targets().nth(1).is_some();
     let effect = match panel.choice {
-        Choice::Signal(signal) if is_rest => format!("Enter sends {signal} to the {} left", panel.left()),
+        Choice::Signal(signal) if is_rest => {
+            format!("Enter sends {signal} to the {} left", panel.left())
+        }
         Choice::Signal(signal) => format!("Enter sends {signal}"),
-        Choice::Gently => format!("Enter sends SIGINT to {}, then SIGTERM to those left", gentle_start(panel)),
+        Choice::Gently => format!(
+            "Enter sends SIGINT to {}, then SIGTERM to those left",
+            gentle_start(panel)
+        ),
         Choice::ByForce => "Enter stops all and sends SIGKILL".to_owned(),
     };
     match panel.word_to_type().filter(|word| *word != panel.typed) {
@@ -285,10 +441,14 @@ fn effect_of_enter(panel: &EndDialog) -> String {
     }
 }
 
-/// The processes that a gentle end begins with: the root by its PID, or the number of those that are left.
+/// The processes that a gentle end begins with: the root by its PID, or the number of those that
+/// are left.
 fn gentle_start(panel: &EndDialog) -> String {
     let root = panel.root().filter(|_| panel.is_root_left());
-    root.map_or_else(|| format!("the {} left", panel.left()), |root| root.id().pid.to_string())
+    root.map_or_else(
+        || format!("the {} left", panel.left()),
+        |root| root.id().pid.to_string(),
+    )
 }
 
 fn meaning(choice: Choice, panel: &EndDialog) -> String {
@@ -297,7 +457,9 @@ fn meaning(choice: Choice, panel: &EndDialog) -> String {
             let (start, grace) = (gentle_start(panel), panel.grace().as_secs());
             return format!("SIGINT to {start}, after {grace} s SIGTERM to all that are left");
         }
-        Choice::ByForce => return "stop all, look for more, then SIGKILL: nothing is saved".to_owned(),
+        Choice::ByForce => {
+            return "stop all, look for more, then SIGKILL: nothing is saved".to_owned();
+        }
         Choice::Signal(signal) => signal,
     };
     let meaning = match signal {
@@ -323,24 +485,38 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
         _ if panel.ended().is_some() => ended(theme, model, panel),
         Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
         _ if panel.is_over() => say("Nothing can be done here.".to_owned(), theme.alarm()),
-        _ if !panel.is_settled() || (panel.first_sent.is_none() && !panel.is_read()) => {
-            say("making sure that it is still the same process…".to_owned(), theme.dim())
-        }
+        _ if !panel.is_settled() || (panel.first_sent.is_none() && !panel.is_read()) => say(
+            "making sure that it is still the same process…".to_owned(),
+            theme.dim(),
+        ),
         Some(Stage::Asked(signal)) => say(format!("sending {signal}…"), theme.dim()),
         Some(Stage::LetGo(reason)) if is_one => say(reason.to_string(), theme.alarm()),
         Some(Stage::Sent { signal, at, alive }) => {
-            let mut lines =
-                say(format!("{signal} sent {} ago; it has not ended yet.", Elapsed(now.since(*at))), theme.notable());
+            let mut lines = say(
+                format!(
+                    "{signal} sent {} ago; it has not ended yet.",
+                    Elapsed(now.since(*at))
+                ),
+                theme.notable(),
+            );
             if let Some(next) = next_step(panel, now) {
                 lines.push(next);
             } else if let (Some((state, wchan)), Some(root)) = (alive, root) {
                 let is_frozen = root.process.facts.frozen_by.is_ok();
-                let waits =
-                    wchan.as_ref().filter(|_| !is_frozen).map(|wchan| format!(" (in {wchan})")).unwrap_or_default();
-                let is_reached = !is_frozen && !matches!(state, State::DiskSleep | State::Stopped | State::Traced);
-                let may_ignore = is_reached && matches!(signal, Signal::Int | Signal::Term | Signal::Hup);
-                let way_out =
-                    if may_ignore && is_one { " It may ignore that; no process ignores SIGKILL." } else { "" };
+                let waits = wchan
+                    .as_ref()
+                    .filter(|_| !is_frozen)
+                    .map(|wchan| format!(" (in {wchan})"))
+                    .unwrap_or_default();
+                let is_reached = !is_frozen
+                    && !matches!(state, State::DiskSleep | State::Stopped | State::Traced);
+                let may_ignore =
+                    is_reached && matches!(signal, Signal::Int | Signal::Term | Signal::Hup);
+                let way_out = if may_ignore && is_one {
+                    " It may ignore that; no process ignores SIGKILL."
+                } else {
+                    ""
+                };
                 lines.push(Line::from(format!(
                     "It is {}{waits}.{way_out}",
                     labels::state_in_words(&root.process, *state)
@@ -356,8 +532,15 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
             lines
         }
         _ => {
-            let targets = if is_one { "this process" } else { "these processes" };
-            say(format!("Verified: only {targets} will be signalled. {effect}, Esc cancels."), theme.good())
+            let targets = if is_one {
+                "this process"
+            } else {
+                "these processes"
+            };
+            say(
+                format!("Verified: only {targets} will be signalled. {effect}, Esc cancels."),
+                theme.good(),
+            )
         }
     }
 }
@@ -365,14 +548,24 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
 /// Announces the SIGTERM of a gentle end; `None` if none is to follow.
 fn next_step(panel: &EndDialog, now: Moment) -> Option<Line<'static>> {
     let left = Elapsed(panel.next_step()?.since(now));
-    Some(Line::from(format!("SIGTERM follows in {left} to all that are left; Esc leaves it at this.")))
+    Some(Line::from(format!(
+        "SIGTERM follows in {left} to all that are left; Esc leaves it at this."
+    )))
 }
 
 /// Describes the result when all targets have ended: the time, and the memory that came back.
 fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static>> {
-    let end =
-        |member: &Member| if let Stage::Ended { at, zombie_of } = member.stage { Some((at, zombie_of)) } else { None };
-    let took = panel.ended().zip(panel.first_sent).map_or(Duration::ZERO, |(at, sent)| at.since(sent));
+    let end = |member: &Member| {
+        if let Stage::Ended { at, zombie_of } = member.stage {
+            Some((at, zombie_of))
+        } else {
+            None
+        }
+    };
+    let took = panel
+        .ended()
+        .zip(panel.first_sent)
+        .map_or(Duration::ZERO, |(at, sent)| at.since(sent));
     let took = format!("{:.1} s", took.as_secs_f64());
     let is_one = panel.targets().nth(1).is_none();
     let sentence = match (panel.first_sent, is_one) {
@@ -382,21 +575,39 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
         (Some(_), false) => format!("All ended within {took}."),
     };
     let mut lines = vec![Line::styled(sentence, theme.good())];
-    if let (true, Some(root), Some((_, Some(parent)))) = (is_one, panel.root(), panel.root().and_then(end)) {
-        // Where the driver lists memory for the zombie, the sentence is that of the verdict, and the header counts it.
-        let verdict = model.verdict(root.id()).filter(|verdict| verdict.is_dead() && verdict.holds_gpu_memory());
+    if let (true, Some(root), Some((_, Some(parent)))) =
+        (is_one, panel.root(), panel.root().and_then(end))
+    {
+        // Where the driver lists memory for the zombie, the sentence is that of the verdict, and
+        // the header counts it.
+        let verdict = model
+            .verdict(root.id())
+            .filter(|verdict| verdict.is_dead() && verdict.holds_gpu_memory());
         let text = verdict.map_or_else(
             || format!("Its parent {parent} has not reaped it: a zombie."),
             |verdict| format!("{}: {}.", root.id().pid, verdict.sentence()),
         );
         lines.push(Line::styled(text, theme.notable()));
     }
-    lines.extend(panel.successors.iter().take(3).map(|successor| succession(theme, successor)));
+    lines.extend(
+        panel
+            .successors
+            .iter()
+            .take(3)
+            .map(|successor| succession(theme, successor)),
+    );
     match (panel.reclaim.expected(), &panel.returned) {
         (None, _) => {}
-        (Some(_), None) => lines.push(Line::styled("waiting for the GPU to say what came back…", theme.dim())),
+        (Some(_), None) => lines.push(Line::styled(
+            "waiting for the GPU to say what came back…",
+            theme.dim(),
+        )),
         (Some(_), Some(returned)) => {
-            lines.extend(returned.iter().map(|gpu| came_back(theme, model, panel, gpu, returned.len() > 1)));
+            lines.extend(
+                returned
+                    .iter()
+                    .map(|gpu| came_back(theme, model, panel, gpu, returned.len() > 1)),
+            );
         }
     }
     lines
@@ -407,27 +618,59 @@ fn succession(theme: Theme, successor: &Successor) -> Line<'static> {
     let (ended, new) = (successor.ended.pid, &successor.process);
     if successor.is_restart {
         let parent = word(new.facts.parent);
-        let text = format!("{ended} was started again, as {} by {parent}: end that one first.", new.id.pid);
+        let text = format!(
+            "{ended} was started again, as {} by {parent}: end that one first.",
+            new.id.pid
+        );
         return Line::styled(text, theme.alarm());
     }
-    let text = format!("{ended}: its parent started another {}, {}.", command(new, 40), new.id.pid);
+    let text = format!(
+        "{ended}: its parent started another {}, {}.",
+        command(new, 40),
+        new.id.pid
+    );
     Line::styled(text, theme.notable())
 }
 
 /// `returned 38.2 GiB of 38.4 GiB`. If memory is missing, names the processes that may keep it.
-fn came_back(theme: Theme, model: &HostModel, panel: &EndDialog, returned: &Returned, named: bool) -> Line<'static> {
-    let gpu = model.latest().and_then(|snapshot| snapshot.gpu(&returned.gpu));
-    let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", labels::gpu_label(gpu)));
-    let text = format!("{label}returned {} of {}", returned.freed, returned.expected);
+fn came_back(
+    theme: Theme,
+    model: &HostModel,
+    panel: &EndDialog,
+    returned: &Returned,
+    named: bool,
+) -> Line<'static> {
+    let gpu = model
+        .latest()
+        .and_then(|snapshot| snapshot.gpu(&returned.gpu));
+    let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| {
+        format!("GPU {}: ", labels::gpu_label(gpu))
+    });
+    let text = format!(
+        "{label}returned {} of {}",
+        returned.freed, returned.expected
+    );
     if returned.is_all() {
         return Line::styled(text, theme.good());
     }
-    let keepers = model.latest().zip(gpu).map(|(snapshot, gpu)| panel.keepers(gpu, snapshot)).unwrap_or_default();
-    let pids: Vec<String> = keepers.iter().take(4).map(|keeper| keeper.pid.to_string()).collect();
+    let keepers = model
+        .latest()
+        .zip(gpu)
+        .map(|(snapshot, gpu)| panel.keepers(gpu, snapshot))
+        .unwrap_or_default();
+    let pids: Vec<String> = keepers
+        .iter()
+        .take(4)
+        .map(|keeper| keeper.pid.to_string())
+        .collect();
     let text = match keepers.len() {
         0 => format!("{text}, the rest not yet"),
         1..=4 => format!("{text}; still open in {}", pids.join(", ")),
-        count => format!("{text}; still open in {} and {} more", pids.join(", "), count - pids.len()),
+        count => format!(
+            "{text}; still open in {} and {} more",
+            pids.join(", "),
+            count - pids.len()
+        ),
     };
     Line::styled(text, theme.notable())
 }

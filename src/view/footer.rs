@@ -11,12 +11,18 @@ use crate::app::layout::Area;
 use crate::app::{App, Mode};
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
+    let Some(mut pen) = Pen::at(buffer, area, 0) else {
+        return;
+    };
     match app.modes.current() {
         Mode::Filter => typed(&mut pen, theme, "filter: ", &app.processes.filter),
         Mode::Search => typed(&mut pen, theme, "search: ", &app.processes.search),
         Mode::MarkName(name) => {
-            let latest = app.marks.list.last().map_or("the mark", |mark| mark.name.as_str());
+            let latest = app
+                .marks
+                .list
+                .last()
+                .map_or("the mark", |mark| mark.name.as_str());
             typed(&mut pen, theme, &format!("name of {latest}: "), &name.0);
         }
         Mode::JumpTime(time) => typed(&mut pen, theme, "jump to: ", time),
@@ -28,7 +34,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.skip(x.saturating_sub(pen.column()));
         match part {
             FooterPart::Badge(words) => pen.put(words, theme.badge()),
-            FooterPart::Key(key, _, word) => pen.put(key, theme.accent()).skip(1).put(word, theme.dim()),
+            FooterPart::Key(key, _, word) => {
+                pen.put(key, theme.accent()).skip(1).put(word, theme.dim())
+            }
             FooterPart::Notice(words) => pen.rest(words, theme.notable()),
         };
     }
@@ -39,7 +47,13 @@ fn typed(pen: &mut Pen<'_>, theme: Theme, what: &str, input: &Input) {
     let before: String = value.chars().take(input.cursor()).collect();
     let under = value.chars().nth(input.cursor()).unwrap_or(' ');
     pen.put(what, theme.accent()).put(&before, theme.text());
-    pen.put(under.to_string(), theme.text().add_modifier(Modifier::REVERSED));
-    pen.put(value.chars().skip(input.cursor() + 1).collect::<String>(), theme.text());
+    pen.put(
+        under.to_string(),
+        theme.text().add_modifier(Modifier::REVERSED),
+    );
+    pen.put(
+        value.chars().skip(input.cursor() + 1).collect::<String>(),
+        theme.text(),
+    );
     pen.skip(2);
 }

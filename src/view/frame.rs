@@ -9,7 +9,15 @@ use crate::app::layout::Area;
 
 /// Draws the edges of an area. `selected` makes the frame bright.
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, area: Area, selected: bool) {
-    draw_in(buffer, area, if selected { theme.accent() } else { theme.dim() });
+    draw_in(
+        buffer,
+        area,
+        if selected {
+            theme.accent()
+        } else {
+            theme.dim()
+        },
+    );
 }
 
 /// Draws the edges of an area in a style.
@@ -19,23 +27,42 @@ pub(super) fn draw_in(buffer: &mut Buffer, area: Area, style: Style) {
     }
     let edge = usize::from(area.width - 2);
     for line in 0..area.height {
-        let Some(mut pen) = Pen::at(buffer, area, line) else { return };
+        let Some(mut pen) = Pen::at(buffer, area, line) else {
+            return;
+        };
         if line == 0 {
-            pen.repeat('╭', 1, style).repeat('─', edge, style).repeat('╮', 1, style);
+            pen.repeat('╭', 1, style)
+                .repeat('─', edge, style)
+                .repeat('╮', 1, style);
         } else if line + 1 == area.height {
-            pen.repeat('╰', 1, style).repeat('─', edge, style).repeat('╯', 1, style);
+            pen.repeat('╰', 1, style)
+                .repeat('─', edge, style)
+                .repeat('╯', 1, style);
         } else {
-            pen.repeat('│', 1, style).tab_from_end(1).repeat('│', 1, style);
+            pen.repeat('│', 1, style)
+                .tab_from_end(1)
+                .repeat('│', 1, style);
         }
     }
 }
 
 /// Writes a title on the upper edge of a framed area, and returns the pen after it.
-pub(super) fn title<'a>(buffer: &'a mut Buffer, theme: Theme, area: Area, text: &str) -> Option<Pen<'a>> {
-    let edge = Area { x: area.x + 2, width: area.width.checked_sub(4)?, height: 1, ..area };
+pub(super) fn title<'a>(
+    buffer: &'a mut Buffer,
+    theme: Theme,
+    area: Area,
+    text: &str,
+) -> Option<Pen<'a>> {
+    let edge = Area {
+        x: area.x + 2,
+        width: area.width.checked_sub(4)?,
+        height: 1,
+        ..area
+    };
     let mut pen = Pen::at(buffer, edge, 0)?;
     pen.put(" ", theme.text());
     let room = pen.room().saturating_sub(1);
-    pen.words(text.chars().take(room).collect::<String>(), theme.accent()).put(" ", theme.text());
+    pen.words(text.chars().take(room).collect::<String>(), theme.accent())
+        .put(" ", theme.text());
     Some(pen)
 }

@@ -1,7 +1,9 @@
-//! Draws memory over time: of the GPU or process under the cursor, and on a wide screen of both, side by side.
+//! Draws memory over time: of the GPU or process under the cursor, and on a wide screen of both,
+//! side by side.
 //!
-//! A GPU is drawn as a stack of its processes, a process as a stack of PyTorch's parts where its allocator stats are known.
-//! [`axes`] and [`time_axis`] draw the labels and lines around them, [`forecast`] the future of a leak.
+//! A GPU is drawn as a stack of its processes, a process as a stack of PyTorch's parts where its
+//! allocator stats are known. [`axes`] and [`time_axis`] draw the labels and lines around them,
+//! [`forecast`] the future of a leak.
 
 mod areas;
 mod axes;
@@ -42,13 +44,21 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
 }
 
 fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
-    let Some(model) = app.fleet().host(panel.subject.host) else { return };
+    let Some(model) = app.fleet().host(panel.subject.host) else {
+        return;
+    };
     let now = model.now();
-    let Some(series) = model.series(&panel.subject.subject) else { return };
+    let Some(series) = model.series(&panel.subject.subject) else {
+        return;
+    };
     head(buffer, theme, app, model, panel, series);
     let is_known = series.peak.is_some();
-    if let Some(mut pen) = Pen::at(buffer, panel.plot, panel.plot.height / 2).filter(|_| !is_known) {
-        pen.put("its memory is not known, so there is nothing to draw", theme.dim());
+    if let Some(mut pen) = Pen::at(buffer, panel.plot, panel.plot.height / 2).filter(|_| !is_known)
+    {
+        pen.put(
+            "its memory is not known, so there is nothing to draw",
+            theme.dim(),
+        );
     }
     let clock = model.wall_clock();
     time_axis::draw(buffer, theme, panel, clock, now);
@@ -73,18 +83,31 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
         style: theme.dim(),
     });
     let levels = [capacity, peak];
-    let past = Area { width: panel.past, ..panel.plot };
-    levels.iter().flatten().for_each(|level| level.line(buffer, panel, past));
+    let past = Area {
+        width: panel.past,
+        ..panel.plot
+    };
+    levels
+        .iter()
+        .flatten()
+        .for_each(|level| level.line(buffer, panel, past));
     axes::marks(buffer, theme, panel, &app.marks.list);
     if let Some(x) = cursor.and_then(|at| panel.column(at)) {
         axes::upright(buffer, theme.accent(), panel, x);
     }
-    let named_rows: Vec<u16> = levels.iter().flatten().filter_map(|level| level.name(buffer, panel)).collect();
+    let named_rows: Vec<u16> = levels
+        .iter()
+        .flatten()
+        .filter_map(|level| level.name(buffer, panel))
+        .collect();
     // Amounts beside an empty graph would look like a reading of 0.
     if is_known {
         axes::amounts(buffer, theme, panel, &named_rows);
     }
-    if let Some(capacity) = panel.capacity.filter(|capacity| panel.scale.is_below(*capacity)) {
+    if let Some(capacity) = panel
+        .capacity
+        .filter(|capacity| panel.scale.is_below(*capacity))
+    {
         axes::capacity_above(buffer, theme, panel, capacity);
     }
     axes::events(buffer, theme, model, panel);
@@ -92,8 +115,16 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     axes::names(buffer, theme, panel, &app.marks.list);
 }
 
-/// Draws the line above the graph: the subject, the most important figures, and the span of time at the right.
-fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
+/// Draws the line above the graph: the subject, the most important figures, and the span of time at
+/// the right.
+fn head(
+    buffer: &mut Buffer,
+    theme: Theme,
+    app: &App,
+    model: &HostModel,
+    panel: &Panel,
+    series: &MemoryHistory,
+) {
     let span = app.graph_span();
     let words = labels::period(span);
     let span = match app.graph.chosen_span {
@@ -105,15 +136,34 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: 
     if let Some(mut pen) = Pen::at(buffer, panel.area, 0).filter(|_| has_room) {
         pen.tab_from_end(span.len()).put(span, theme.dim());
     }
-    let left = Area { width: panel.area.width - if has_room { width } else { 0 }, ..panel.area };
-    let Some(mut pen) = Pen::at(buffer, left, 0) else { return };
-    let on_host =
-        if app.fleet().has_many() { format!("{}: ", app.fleet().name(panel.subject.host)) } else { String::new() };
+    let left = Area {
+        width: panel.area.width - if has_room { width } else { 0 },
+        ..panel.area
+    };
+    let Some(mut pen) = Pen::at(buffer, left, 0) else {
+        return;
+    };
+    let on_host = if app.fleet().has_many() {
+        format!("{}: ", app.fleet().name(panel.subject.host))
+    } else {
+        String::new()
+    };
     let title = labels::subject(model, &panel.subject.subject).unwrap_or_default();
-    let memory = if panel.area.width < HEAD_WITH_MEMORY { "" } else { " memory" };
-    pen.put(format!("{on_host}{title}{memory}"), theme.accent()).skip(2);
+    let memory = if panel.area.width < HEAD_WITH_MEMORY {
+        ""
+    } else {
+        " memory"
+    };
+    pen.put(format!("{on_host}{title}{memory}"), theme.accent())
+        .skip(2);
     if let Some(range) = panel.scale.zoomed() {
-        figure(&mut pen, theme, "", &format!("zoomed: {range}"), theme.notable());
+        figure(
+            &mut pen,
+            theme,
+            "",
+            &format!("zoomed: {range}"),
+            theme.notable(),
+        );
     }
     match app.graph.cursor() {
         Some(at) => under_cursor(&mut pen, theme, model, panel, at),
@@ -125,58 +175,129 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: 
 fn figure(pen: &mut Pen<'_>, theme: Theme, name: &str, text: &str, style: Style) {
     let gap = usize::from(!name.is_empty());
     if name.len() + gap + text.len() <= pen.room() {
-        pen.put(name, theme.dim()).skip(gap).put(text, style).skip(2);
+        pen.put(name, theme.dim())
+            .skip(gap)
+            .put(text, style)
+            .skip(2);
     }
 }
 
-fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
-    let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string());
+fn figures(
+    pen: &mut Pen<'_>,
+    theme: Theme,
+    app: &App,
+    model: &HostModel,
+    panel: &Panel,
+    series: &MemoryHistory,
+) {
+    let word = |bytes: Option<Bytes>| {
+        bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string())
+    };
     let now = model.now();
     let gone = match &panel.subject.subject {
-        GpuOrProcess::Process(id) => model.history().process(*id).and_then(|process| Some((*id, process.gone?))),
+        GpuOrProcess::Process(id) => model
+            .history()
+            .process(*id)
+            .and_then(|process| Some((*id, process.gone?))),
         GpuOrProcess::Gpu(_) => None,
     };
     match gone {
         Some((id, gone)) => {
             let lives = model.latest().is_some_and(|snapshot| snapshot.lives(id));
             let what = if lives { "let go" } else { "ended" };
-            let text = format!("{what} {} ago, held {}", Elapsed(now.since(gone)), word(series.latest()));
+            let text = format!(
+                "{what} {} ago, held {}",
+                Elapsed(now.since(gone)),
+                word(series.latest())
+            );
             figure(pen, theme, "", &text, theme.dim());
         }
-        None => figure(pen, theme, "now", &format!("{:>8}", word(series.latest())), theme.text()),
+        None => figure(
+            pen,
+            theme,
+            "now",
+            &format!("{:>8}", word(series.latest())),
+            theme.text(),
+        ),
     }
     if let Some(full) = panel.projection.and_then(|projection| projection.full) {
         // The clock time of the likeliest end is in the plot.
-        figure(pen, theme, "", &format!("full in {} to {}", Elapsed(full.low), Elapsed(full.high)), theme.alarm());
+        figure(
+            pen,
+            theme,
+            "",
+            &format!("full in {} to {}", Elapsed(full.low), Elapsed(full.high)),
+            theme.alarm(),
+        );
     }
     let lines = app.marks.lines(model, &panel.subject);
     if let [.., mark, present] = lines.as_slice()
         && let (Some(name), Some(change)) = (&mark.name, present.change(|memory| memory.held))
     {
-        figure(pen, theme, "", &format!("{} since {name}", labels::change(change)), theme.accent());
+        figure(
+            pen,
+            theme,
+            "",
+            &format!("{} since {name}", labels::change(change)),
+            theme.accent(),
+        );
     }
     // Where there is room for the legend, it has these figures.
-    if let Some(split) = model.allocator_history(&panel.subject.subject).filter(|_| panel.legend.width == 0)
-        && let (Some(allocated), Some(reserved)) = (split.allocated.latest(), split.reserved.latest())
+    if let Some(split) = model
+        .allocator_history(&panel.subject.subject)
+        .filter(|_| panel.legend.width == 0)
+        && let (Some(allocated), Some(reserved)) =
+            (split.allocated.latest(), split.reserved.latest())
     {
-        figure(pen, theme, "allocated", &allocated.to_string(), theme.text());
-        figure(pen, theme, "unallocated", &reserved.saturating_sub(allocated).to_string(), theme.text());
+        figure(
+            pen,
+            theme,
+            "allocated",
+            &allocated.to_string(),
+            theme.text(),
+        );
+        figure(
+            pen,
+            theme,
+            "unallocated",
+            &reserved.saturating_sub(allocated).to_string(),
+            theme.text(),
+        );
     }
     for (name, value) in [("peak", series.peak), ("at first", series.baseline())] {
         figure(pen, theme, name, &word(value), theme.text());
     }
-    if let (Some(first), Some(last), Some(began)) = (series.baseline(), series.latest(), series.began()) {
-        let change = format!("{:>9}", labels::change(last.0.cast_signed() - first.0.cast_signed()));
-        figure(pen, theme, "", &format!("{change} in {}", Elapsed(series.end().since(began))), theme.text());
+    if let (Some(first), Some(last), Some(began)) =
+        (series.baseline(), series.latest(), series.began())
+    {
+        let change = format!(
+            "{:>9}",
+            labels::change(last.0.cast_signed() - first.0.cast_signed())
+        );
+        figure(
+            pen,
+            theme,
+            "",
+            &format!("{change} in {}", Elapsed(series.end().since(began))),
+            theme.text(),
+        );
     }
 }
 
 fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Panel, at: Moment) {
     let now = model.now();
-    let clock = model.wall_clock().filter(|_| panel.area.width >= HEAD_WITH_CLOCK);
+    let clock = model
+        .wall_clock()
+        .filter(|_| panel.area.width >= HEAD_WITH_CLOCK);
     let clock = clock.map_or_else(String::new, |clock| format!(", {}", clock.seconds(at, now)));
-    pen.put(format!("at -{}{clock}", Elapsed(now.since(at))), theme.accent()).skip(2);
-    let held = model.series(&panel.subject.subject).and_then(|series| series.at(at, now));
+    pen.put(
+        format!("at -{}{clock}", Elapsed(now.since(at))),
+        theme.accent(),
+    )
+    .skip(2);
+    let held = model
+        .series(&panel.subject.subject)
+        .and_then(|series| series.at(at, now));
     let held = held.map_or_else(|| "unknown".to_owned(), |range| range.high.to_string());
     pen.put(held, theme.text()).skip(2);
     let high = |curve: &Curve| curve.at(at, now).map(|range| range.high);
@@ -186,27 +307,39 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Pane
             if let Some(gpu) = model.history().gpu(uuid) {
                 parts.extend(high(&gpu.sm).map(|sm| format!("SM {sm}%")));
                 parts.extend(high(&gpu.power).map(|watts| format!("{watts} W")));
-                parts.extend(high(&gpu.temperature).map(|value| format!("{}°C", GpuHistory::celsius(value))));
+                parts.extend(
+                    high(&gpu.temperature).map(|value| format!("{}°C", GpuHistory::celsius(value))),
+                );
             }
             // Where there is room for the legend, it has these figures.
             if panel.legend.width == 0 {
-                parts
-                    .extend(stack::memory_at(model, uuid, at).into_iter().map(|(name, held)| format!("{name} {held}")));
+                parts.extend(
+                    stack::memory_at(model, uuid, at)
+                        .into_iter()
+                        .map(|(name, held)| format!("{name} {held}")),
+                );
             }
         }
         GpuOrProcess::Process(id) => {
             // Where there is room for the legend, it has these figures.
-            if let Some(split) = model.allocator_history(&panel.subject.subject).filter(|_| panel.legend.width == 0) {
+            if let Some(split) = model
+                .allocator_history(&panel.subject.subject)
+                .filter(|_| panel.legend.width == 0)
+            {
                 let held = |name: &str, bytes: Bytes| format!("{name} {bytes}");
                 let at = |series: &MemoryHistory| series.at(at, now).map(|range| range.high);
-                if let (Some(allocated), Some(reserved)) = (at(&split.allocated), at(&split.reserved)) {
+                if let (Some(allocated), Some(reserved)) =
+                    (at(&split.allocated), at(&split.reserved))
+                {
                     parts.push(held("allocated", allocated));
                     parts.push(held("unallocated", reserved.saturating_sub(allocated)));
                 }
             }
             if let Some(process) = model.history().process(*id) {
                 parts.extend(high(&process.sm).map(|sm| format!("SM {sm}%")));
-                parts.extend(high(&process.rss).map(|kib| format!("RSS {}", Bytes::from_kib(kib.into()))));
+                parts.extend(
+                    high(&process.rss).map(|kib| format!("RSS {}", Bytes::from_kib(kib.into()))),
+                );
             }
         }
     }

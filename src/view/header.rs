@@ -30,20 +30,32 @@ const HOUR_AND_MINUTE: usize = "03:41".len();
 const WITH_CLOCK: u16 = 80;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
+    let Some(mut pen) = Pen::at(buffer, area, 0) else {
+        return;
+    };
     pen.put("gputop", theme.accent()).skip(1);
     if let Some(replay) = &app.replay {
         pen.put(replay.words(), theme.badge()).skip(2);
     }
     if let Some(recording) = &app.active_recording {
-        let style = if recording.is_paused() { theme.alarm() } else { theme.badge() };
+        let style = if recording.is_paused() {
+            theme.alarm()
+        } else {
+            theme.badge()
+        };
         pen.put(recording.words(), style).skip(2);
     }
     let fleet = app.fleet();
     if !fleet.has_many()
         && let Some((host, trouble)) = app.troubles().next()
     {
-        pen.put(format!("{} (Ctrl-R starts a new one)", silence_words(fleet, host, trouble)), theme.alarm());
+        pen.put(
+            format!(
+                "{} (Ctrl-R starts a new one)",
+                silence_words(fleet, host, trouble)
+            ),
+            theme.alarm(),
+        );
         return;
     }
     if !fleet.has_many() && fleet.hosts().all(|(_, model)| model.latest().is_none()) {
@@ -51,16 +63,34 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         return;
     }
     let is_simulated = gpu_rows(fleet).any(|row| row.gpu.facts.simulated);
-    let first = app.named_trouble().map(|first| (first.text, trouble_style(theme, first.severity)));
-    let others = app.other_troubles().map(|others| (others.text, theme.severity(others.severity)));
+    let first = app
+        .named_trouble()
+        .map(|first| (first.text, trouble_style(theme, first.severity)));
+    let others = app
+        .other_troubles()
+        .map(|others| (others.text, theme.severity(others.severity)));
     let troubles: Vec<(String, Style)> = first.into_iter().chain(others).collect();
     let warnings = warnings(theme, app);
     // A long name gives way to the warnings.
-    let names: Vec<String> = fleet.hosts().map(|(host, _)| fleet.both_names(host)).collect();
-    let name = if fleet.has_many() { format!("{} hosts: {}", names.len(), names.join(", ")) } else { names.concat() };
-    let wanted_by = |texts: &[(String, Style)]| texts.iter().map(|(words, _)| 2 + words.width()).sum::<usize>();
+    let names: Vec<String> = fleet
+        .hosts()
+        .map(|(host, _)| fleet.both_names(host))
+        .collect();
+    let name = if fleet.has_many() {
+        format!("{} hosts: {}", names.len(), names.join(", "))
+    } else {
+        names.concat()
+    };
+    let wanted_by = |texts: &[(String, Style)]| {
+        texts
+            .iter()
+            .map(|(words, _)| 2 + words.width())
+            .sum::<usize>()
+    };
     let (of_troubles, wanted) = (wanted_by(&troubles), wanted_by(&warnings));
-    let fits = |pen: &Pen<'_>, others: usize| others + NAME.min(name.width()) + of_troubles + wanted <= pen.room();
+    let fits = |pen: &Pen<'_>, others: usize| {
+        others + NAME.min(name.width()) + of_troubles + wanted <= pen.room()
+    };
     let simulated = match is_simulated {
         true if fits(&pen, SIMULATED.len() + 2 + CLOCK) => SIMULATED,
         true => " SIMULATED ",
@@ -68,8 +98,13 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     };
     // The clock shrinks before a warning is cut, and goes last.
     if let Some(clock) = clock(fleet) {
-        let clocks = [clock.as_str(), clock.get(..HOUR_AND_MINUTE).unwrap_or(&clock)];
-        let fitting = clocks.into_iter().find(|clock| fits(&pen, simulated.len() + 4 + clock.len()));
+        let clocks = [
+            clock.as_str(),
+            clock.get(..HOUR_AND_MINUTE).unwrap_or(&clock),
+        ];
+        let fitting = clocks
+            .into_iter()
+            .find(|clock| fits(&pen, simulated.len() + 4 + clock.len()));
         if let Some(clock) = fitting.or((area.width >= WITH_CLOCK).then_some(clocks[1])) {
             pen.put_at_end(clock, theme.text());
         }
@@ -112,21 +147,35 @@ fn clock(fleet: &Fleet) -> Option<String> {
 
 /// Draws how many GPUs there are, and the memory in use on all of them.
 fn gpus(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
-    let whole = snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none());
+    let whole = snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.facts.parent.is_none());
     let count = whole.clone().count();
     let used: Reading<Bytes> = whole.clone().map(|gpu| gpu.load.memory_used).sum();
     let total: Reading<Bytes> = whole.map(|gpu| gpu.load.memory_total).sum();
-    let count = if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") };
+    let count = if count == 1 {
+        "1 GPU".to_owned()
+    } else {
+        format!("{count} GPUs")
+    };
     let memory = used_of_total(used, total);
     // The load of the host needs its room too.
     if used.is_ok() && pen.room() > 60 {
-        pen.skip(2).put(count, theme.dim()).skip(1).put(memory, theme.text());
+        pen.skip(2)
+            .put(count, theme.dim())
+            .skip(1)
+            .put(memory, theme.text());
     }
 }
 
 /// The style of the trouble that is named first. A slowdown is no alarm.
 fn trouble_style(theme: Theme, severity: Severity) -> Style {
-    if severity == Severity::Bad { theme.alarm() } else { theme.severity(severity) }
+    if severity == Severity::Bad {
+        theme.alarm()
+    } else {
+        theme.severity(severity)
+    }
 }
 
 fn driver(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
@@ -142,19 +191,41 @@ fn driver(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
     }
 }
 
-/// The words after the troubles: what loads, what the user watches, and processes that hold memory but should not.
+/// The words after the troubles: what loads, what the user watches, and processes that hold memory
+/// but should not.
 fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
     let loading = app.loading().map(|loading| (loading, theme.dim()));
-    let news = app.alerts.news().map(|news| (news.to_owned(), theme.notable()));
+    let news = app
+        .alerts
+        .news()
+        .map(|news| (news.to_owned(), theme.notable()));
     let fleet = app.fleet();
-    let summaries = fleet.hosts().filter(|(host, _)| !app.names_leftovers_of(*host)).filter_map(|(host, model)| {
-        let summary = Verdict::summary(model.verdicts())?;
-        let summary = if fleet.has_many() { format!("{}: {summary}", fleet.name(host)) } else { summary };
-        // The summary has the style of the worst verdict.
-        let severities = model.verdicts().iter().filter(|verdict| verdict.is_on_gpu()).map(Verdict::severity);
-        Some((summary, theme.severity(severities.max().unwrap_or(Severity::Bad))))
-    });
-    [loading, news].into_iter().flatten().chain(summaries).collect()
+    let summaries = fleet
+        .hosts()
+        .filter(|(host, _)| !app.names_leftovers_of(*host))
+        .filter_map(|(host, model)| {
+            let summary = Verdict::summary(model.verdicts())?;
+            let summary = if fleet.has_many() {
+                format!("{}: {summary}", fleet.name(host))
+            } else {
+                summary
+            };
+            // The summary has the style of the worst verdict.
+            let severities = model
+                .verdicts()
+                .iter()
+                .filter(|verdict| verdict.is_on_gpu())
+                .map(Verdict::severity);
+            Some((
+                summary,
+                theme.severity(severities.max().unwrap_or(Severity::Bad)),
+            ))
+        });
+    [loading, news]
+        .into_iter()
+        .flatten()
+        .chain(summaries)
+        .collect()
 }
 
 fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
@@ -173,18 +244,23 @@ fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
         // Values from 1 to 1000 have the same width, so the rest of the line does not move.
         let places = |load: f64| if load < 99.995 { 2 } else { 1 };
         for (at, load) in [one, five, fifteen].into_iter().enumerate() {
-            pen.skip(at.min(1)).put(format!("{load:>5.*}", places(load)), theme.text());
+            pen.skip(at.min(1))
+                .put(format!("{load:>5.*}", places(load)), theme.text());
         }
     }
     let memory = used_of_total(load.memory_used, load.memory_total);
     if pen.room() < LABEL + memory.len() {
         return;
     }
-    pen.skip(2).put("mem ", theme.dim()).put(memory, theme.text());
+    pen.skip(2)
+        .put("mem ", theme.dim())
+        .put(memory, theme.text());
     if let (Ok(used), Ok(Bytes(1..))) = (load.swap_used, load.swap_total)
         && pen.room() > 50
     {
-        pen.skip(2).put("swap ", theme.dim()).put(used.to_string(), theme.text());
+        pen.skip(2)
+            .put("swap ", theme.dim())
+            .put(used.to_string(), theme.text());
     }
 }
 
@@ -192,7 +268,11 @@ fn used_of_total(part: Reading<Bytes>, whole: Reading<Bytes>) -> String {
     match (part, whole) {
         (Ok(part), Ok(whole)) => {
             let whole = format!("{:.0}", whole.gib());
-            format!("{:>width$.1}/{whole} GiB", part.gib(), width = whole.len() + 2)
+            format!(
+                "{:>width$.1}/{whole} GiB",
+                part.gib(),
+                width = whole.len() + 2
+            )
         }
         (part, _) => word(part),
     }

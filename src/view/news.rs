@@ -17,18 +17,34 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area, has
     }
     let summary = app.last_look.summary(app.fleet());
     if has_frame {
-        super::framed(buffer, theme, area.frame(), summary.as_deref().unwrap_or("News"), false);
+        super::framed(
+            buffer,
+            theme,
+            area.frame(),
+            summary.as_deref().unwrap_or("News"),
+            false,
+        );
     }
     let lines = news::lines(app.fleet());
     for (row, line) in (0..area.height).zip(&lines) {
-        let Some(mut pen) = Pen::at(buffer, area, row) else { return };
+        let Some(mut pen) = Pen::at(buffer, area, row) else {
+            return;
+        };
         if let Some(summary) = summary.as_ref().filter(|_| !has_frame && row == 0) {
             pen.rest(summary, theme.notable());
             continue;
         }
         let style = style(theme, line.item.severity);
-        pen.put(line.time(app.fleet()), theme.dim()).skip(1).put(sign(line.item.kind), style).skip(1);
-        sentence(&mut pen, theme, line.item.severity, &line.sentence(app.fleet()));
+        pen.put(line.time(app.fleet()), theme.dim())
+            .skip(1)
+            .put(sign(line.item.kind), style)
+            .skip(1);
+        sentence(
+            &mut pen,
+            theme,
+            line.item.severity,
+            &line.sentence(app.fleet()),
+        );
     }
 }
 
@@ -39,8 +55,14 @@ pub(super) fn sentence<'a, 'b>(
     severity: Severity,
     sentence: &str,
 ) -> &'a mut Pen<'b> {
-    match sentence.split_once(' ').filter(|_| severity > Severity::Fine) {
-        Some((word, rest)) => pen.put(word, style(theme, severity)).skip(1).rest(rest, theme.text()),
+    match sentence
+        .split_once(' ')
+        .filter(|_| severity > Severity::Fine)
+    {
+        Some((word, rest)) => pen
+            .put(word, style(theme, severity))
+            .skip(1)
+            .rest(rest, theme.text()),
         None => pen.rest(sentence, style(theme, severity)),
     }
 }
@@ -53,7 +75,8 @@ pub(super) fn style(theme: Theme, severity: Severity) -> Style {
     }
 }
 
-/// The sign before a line: up for memory that was taken, down for memory that was released, `!` for what may need the user.
+/// The sign before a line: up for memory that was taken, down for memory that was released, `!` for
+/// what may need the user.
 pub(super) fn sign(kind: NewsKind) -> &'static str {
     match kind {
         NewsKind::Began => "▲",

@@ -11,8 +11,17 @@ use crate::app::lists::columns::Align;
 use crate::app::page::{LABEL, PageLine};
 use crate::model::{Severity, TensorLayer};
 
-pub(super) fn head(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, top: usize, lines: usize) {
-    let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
+pub(super) fn head(
+    buffer: &mut Buffer,
+    theme: Theme,
+    area: Area,
+    title: &str,
+    top: usize,
+    lines: usize,
+) {
+    let Some(mut pen) = Pen::at(buffer, area, 0) else {
+        return;
+    };
     pen.put(title, theme.accent());
     let shown = usize::from(area.height.saturating_sub(2));
     if lines > shown {
@@ -23,9 +32,18 @@ pub(super) fn head(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, t
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(page) = app.modes.page() else { return };
-    head(buffer, theme, area, &page.title(), page.top, page.lines.len());
+    head(
+        buffer,
+        theme,
+        area,
+        &page.title(),
+        page.top,
+        page.lines.len(),
+    );
     for (row, line) in (2..area.height).zip(page.lines.iter().skip(page.top)) {
-        let Some(mut pen) = Pen::at(buffer, area, row) else { return };
+        let Some(mut pen) = Pen::at(buffer, area, row) else {
+            return;
+        };
         match line {
             PageLine::Head(text) => {
                 pen.band(theme);
@@ -33,48 +51,84 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             }
             PageLine::Bar(breakdown) => {
                 let room = usize::from(area.width).saturating_sub(2 + LABEL + 1 + 1);
-                pen.skip(2 + LABEL + 1).breakdown(theme, breakdown, breakdown.whole, room, theme.text())
+                pen.skip(2 + LABEL + 1).breakdown(
+                    theme,
+                    breakdown,
+                    breakdown.whole,
+                    room,
+                    theme.text(),
+                )
             }
             PageLine::Layers(amounts) => {
                 let room = usize::from(area.width).saturating_sub(2 + LABEL + 1 + 1);
                 let mut layers = TensorLayer::ALL.into_iter();
-                let parts = amounts.map(|bytes| (bytes, layers.next().map_or(Fill::Other, Fill::of_layer)));
+                let parts =
+                    amounts.map(|bytes| (bytes, layers.next().map_or(Fill::Other, Fill::of_layer)));
                 let all = amounts.iter().copied().sum();
-                pen.skip(2 + LABEL + 1).amounts(theme, parts, all, room, theme.text())
+                pen.skip(2 + LABEL + 1)
+                    .amounts(theme, parts, all, room, theme.text())
             }
             PageLine::Layer(layer, label, text) => {
                 let fill = Fill::of_layer(*layer);
-                pen.put(theme.bar_glyph(fill).to_string(), theme.edge(fill)).skip(1);
-                pen.cell(label, LABEL, Align::Left, theme.dim()).skip(1).put(text, theme.text())
+                pen.put(theme.bar_glyph(fill).to_string(), theme.edge(fill))
+                    .skip(1);
+                pen.cell(label, LABEL, Align::Left, theme.dim())
+                    .skip(1)
+                    .put(text, theme.text())
             }
             PageLine::Legend => {
                 pen.skip(2 + LABEL + 1);
-                for (fill, name) in
-                    [(Fill::Allocated, "allocated"), (Fill::Unallocated, "unallocated"), (Fill::Other, "other")]
-                {
+                for (fill, name) in [
+                    (Fill::Allocated, "allocated"),
+                    (Fill::Unallocated, "unallocated"),
+                    (Fill::Other, "other"),
+                ] {
                     let glyph = theme.bar_glyph(fill).to_string().repeat(2);
-                    pen.put(glyph, theme.edge(fill)).skip(1).put(name, theme.text()).skip(3);
+                    pen.put(glyph, theme.edge(fill))
+                        .skip(1)
+                        .put(name, theme.text())
+                        .skip(3);
                 }
                 pen.put("──", theme.dim()).skip(1).put("free", theme.text())
             }
             PageLine::News(part) => {
                 let style = news::style(theme, part.severity);
-                pen.skip(2).cell(&part.time, "07-14 03:41".len(), Align::Left, theme.dim()).skip(1);
+                pen.skip(2)
+                    .cell(&part.time, "07-14 03:41".len(), Align::Left, theme.dim())
+                    .skip(1);
                 // Only the first line of a sentence has a time.
                 if part.time.is_empty() {
-                    let style = if part.severity > Severity::Fine { theme.text() } else { style };
+                    let style = if part.severity > Severity::Fine {
+                        theme.text()
+                    } else {
+                        style
+                    };
                     pen.skip(2).put(&part.text, style);
                 } else {
-                    news::sentence(pen.put(news::sign(part.kind), style).skip(1), theme, part.severity, &part.text);
+                    news::sentence(
+                        pen.put(news::sign(part.kind), style).skip(1),
+                        theme,
+                        part.severity,
+                        &part.text,
+                    );
                 }
                 if part.is_selected {
-                    pen.select(theme, Area { y: area.y + row, height: 1, ..area });
+                    pen.select(
+                        theme,
+                        Area {
+                            y: area.y + row,
+                            height: 1,
+                            ..area
+                        },
+                    );
                 }
                 &mut pen
             }
-            PageLine::Field(label, text) => {
-                pen.skip(2).cell(label, LABEL, Align::Left, theme.dim()).skip(1).put(text, theme.text())
-            }
+            PageLine::Field(label, text) => pen
+                .skip(2)
+                .cell(label, LABEL, Align::Left, theme.dim())
+                .skip(1)
+                .put(text, theme.text()),
         };
     }
 }

@@ -23,14 +23,27 @@ pub(super) struct Pen<'a> {
 
 /// The style of a text that replaces the text below it, and keeps its background.
 fn over(style: Style) -> Style {
-    Style { fg: style.fg.or(Some(Color::Reset)), sub_modifier: !style.add_modifier, ..style }
+    Style {
+        fg: style.fg.or(Some(Color::Reset)),
+        sub_modifier: !style.add_modifier,
+        ..style
+    }
 }
 
 impl<'a> Pen<'a> {
-    /// Starts at the beginning of a line of an area, counted from its top; `None` when the area has no such line.
+    /// Starts at the beginning of a line of an area, counted from its top; `None` when the area has
+    /// no such line.
     pub(super) fn at(buffer: &'a mut Buffer, area: Area, line: u16) -> Option<Self> {
-        let (y, end) = (area.y + line, (area.x + area.width).min(buffer.area.right()));
-        (line < area.height && area.x < end).then_some(Self { buffer, x: area.x, y, end })
+        let (y, end) = (
+            area.y + line,
+            (area.x + area.width).min(buffer.area.right()),
+        );
+        (line < area.height && area.x < end).then_some(Self {
+            buffer,
+            x: area.x,
+            y,
+            end,
+        })
     }
 
     /// The column of the screen that is written next.
@@ -47,16 +60,20 @@ impl<'a> Pen<'a> {
         self
     }
 
-    /// Writes the part of a text that fits into this number of columns. Returns the column after it.
+    /// Writes the part of a text that fits into this number of columns. Returns the column after
+    /// it.
     fn write(&mut self, x: u16, text: &str, columns: usize, style: Style) -> u16 {
         let style = over(style);
-        // Most texts are ASCII. They need no search for composed characters, which takes a tenth of the time of a redraw.
+        // Most texts are ASCII. They need no search for composed characters, which takes a tenth of
+        // the time of a redraw.
         if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return self.buffer.set_stringn(x, self.y, text, columns, style).0;
         }
         let mut x = x;
         for character in text.chars().take(columns) {
-            self.buffer[(x, self.y)].set_char(character).set_style(style);
+            self.buffer[(x, self.y)]
+                .set_char(character)
+                .set_style(style);
             x += 1;
         }
         x
@@ -65,7 +82,9 @@ impl<'a> Pen<'a> {
     /// Writes a symbol, which is one column wide, into this number of cells.
     pub(super) fn repeat(&mut self, symbol: char, columns: usize, style: Style) -> &mut Self {
         for _ in 0..columns.min(self.room()) {
-            self.buffer[(self.x, self.y)].set_char(symbol).set_style(over(style));
+            self.buffer[(self.x, self.y)]
+                .set_char(symbol)
+                .set_style(over(style));
             self.x += 1;
         }
         self
@@ -85,7 +104,9 @@ impl<'a> Pen<'a> {
 
     /// Moves to `columns` before the end of the line, also back over what is written.
     pub(super) fn over_end(&mut self, columns: usize) -> &mut Self {
-        self.x = self.end.saturating_sub(u16::try_from(columns).unwrap_or(u16::MAX));
+        self.x = self
+            .end
+            .saturating_sub(u16::try_from(columns).unwrap_or(u16::MAX));
         self
     }
 
@@ -110,12 +131,22 @@ impl<'a> Pen<'a> {
             return self.put(text, style);
         }
         let ends = text.match_indices(' ').map(|(at, _)| at);
-        let end = ends.take_while(|at| text[..*at].width() < self.room()).last().unwrap_or_default();
+        let end = ends
+            .take_while(|at| text[..*at].width() < self.room())
+            .last()
+            .unwrap_or_default();
         self.put(text[..end].trim_end(), style).put("…", style)
     }
 
-    /// Writes a text into a cell of this width and moves to the end of the cell. A longer text ends with `…`.
-    pub(super) fn cell(&mut self, text: impl Display, width: usize, align: Align, style: Style) -> &mut Self {
+    /// Writes a text into a cell of this width and moves to the end of the cell. A longer text ends
+    /// with `…`.
+    pub(super) fn cell(
+        &mut self,
+        text: impl Display,
+        width: usize,
+        align: Align,
+        style: Style,
+    ) -> &mut Self {
         let text = text.to_string();
         let columns = text.width();
         let blank = width.saturating_sub(columns);
@@ -127,10 +158,15 @@ impl<'a> Pen<'a> {
         if columns > width && room == width && width > 1 {
             self.write(start + u16::try_from(width).unwrap_or(1) - 1, "…", 1, style);
         }
-        self.skip(if align == Align::Right { width.min(columns) } else { width })
+        self.skip(if align == Align::Right {
+            width.min(columns)
+        } else {
+            width
+        })
     }
 
-    /// Draws a bar that is filled to this share. An unknown share leaves the bar blank. `tint` is added to its style.
+    /// Draws a bar that is filled to this share. An unknown share leaves the bar blank. `tint` is
+    /// added to its style.
     pub(super) fn gauge(
         &mut self,
         theme: Theme,
@@ -140,7 +176,9 @@ impl<'a> Pen<'a> {
         tint: Style,
     ) -> &mut Self {
         const WHOLE: u64 = 1 << 32;
-        let Some(share) = share else { return self.skip(width) };
+        let Some(share) = share else {
+            return self.skip(width);
+        };
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -175,7 +213,10 @@ impl<'a> Pen<'a> {
         let cells = theme::cells(parts.map(|(amount, _)| amount), all, width);
         let mut drawn = 0;
         // An amount that is too small for a cell differs from none.
-        if let Some((_, fill)) = parts.iter().filter(|(amount, _)| amount.0 > 0).max_by_key(|(amount, _)| *amount)
+        if let Some((_, fill)) = parts
+            .iter()
+            .filter(|(amount, _)| amount.0 > 0)
+            .max_by_key(|(amount, _)| *amount)
             && cells.iter().all(|cells| *cells == 0)
             && width > 0
         {
@@ -184,8 +225,13 @@ impl<'a> Pen<'a> {
         }
         for ((_, fill), cells) in parts.into_iter().zip(cells) {
             for cell in drawn..drawn + cells {
-                #[expect(clippy::cast_precision_loss, reason = "a bar has fewer than 2^52 cells")]
-                let style = theme.fill(fill, (cell + 1) as f64 / width as f64).patch(tint);
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "a bar has fewer than 2^52 cells"
+                )]
+                let style = theme
+                    .fill(fill, (cell + 1) as f64 / width as f64)
+                    .patch(tint);
                 self.repeat(theme.bar_glyph(fill), 1, style);
             }
             drawn += cells;
@@ -195,7 +241,12 @@ impl<'a> Pen<'a> {
 
     /// Gives the rest of the line the style of headings.
     pub(super) fn band(&mut self, theme: Theme) {
-        let rest = Rect { x: self.x, y: self.y, width: self.end - self.x, height: 1 };
+        let rest = Rect {
+            x: self.x,
+            y: self.y,
+            width: self.end - self.x,
+            height: 1,
+        };
         if theme.head().bg.is_some() {
             self.buffer.set_style(rest, theme.head());
         }
@@ -207,18 +258,43 @@ impl<'a> Pen<'a> {
     }
 
     fn line(&self, area: Area) -> Rect {
-        Rect { x: area.x, y: self.y, width: area.width, height: 1 }
+        Rect {
+            x: area.x,
+            y: self.y,
+            width: area.width,
+            height: 1,
+        }
     }
 }
 
 /// The parts of a memory breakdown that a bar tells apart.
 pub(super) fn parts(breakdown: &Breakdown) -> [(Bytes, Fill); 3] {
     let amount = |parts: &[MemoryPart]| {
-        parts.iter().map(|part| Bytes(breakdown.part(*part).max(0).unsigned_abs())).sum::<Bytes>()
+        parts
+            .iter()
+            .map(|part| Bytes(breakdown.part(*part).max(0).unsigned_abs()))
+            .sum::<Bytes>()
     };
     [
-        (amount(&[MemoryPart::Allocated, MemoryPart::Undivided]), Fill::Allocated),
-        (amount(&[MemoryPart::Pending, MemoryPart::Fragmented, MemoryPart::Cache]), Fill::Unallocated),
-        (amount(&[MemoryPart::Outside, MemoryPart::Unaccounted, MemoryPart::Driver]), Fill::Other),
+        (
+            amount(&[MemoryPart::Allocated, MemoryPart::Undivided]),
+            Fill::Allocated,
+        ),
+        (
+            amount(&[
+                MemoryPart::Pending,
+                MemoryPart::Fragmented,
+                MemoryPart::Cache,
+            ]),
+            Fill::Unallocated,
+        ),
+        (
+            amount(&[
+                MemoryPart::Outside,
+                MemoryPart::Unaccounted,
+                MemoryPart::Driver,
+            ]),
+            Fill::Other,
+        ),
     ]
 }

@@ -32,19 +32,36 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         return;
     }
     let columns = ProcessWidths::new(app, usize::from(area.width));
-    let painter = RowPainter { theme, app, columns: &columns };
+    let painter = RowPainter {
+        theme,
+        app,
+        columns: &columns,
+    };
     let (cursor, top) = (app.processes.cursor, app.processes.top);
-    let below = app.processes.rows.len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
+    let below = app
+        .processes
+        .rows
+        .len()
+        .saturating_sub(top + usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         header::draw(&mut pen, theme, app, &columns, below);
     }
     for (line, (at, row)) in (1..area.height).zip(app.processes.rows.iter().enumerate().skip(top)) {
-        let Some(mut pen) = Pen::at(buffer, area, line) else { return };
+        let Some(mut pen) = Pen::at(buffer, area, line) else {
+            return;
+        };
         match &row.subject {
             rows::RowSubject::Process(id) => {
-                let Some((model, process)) = app.fleet().process(*id) else { continue };
-                let Some(snapshot) = model.latest() else { continue };
-                let on_gpu = row.gpu.as_ref().and_then(|gpu| on_gpu(snapshot, gpu, id.process));
+                let Some((model, process)) = app.fleet().process(*id) else {
+                    continue;
+                };
+                let Some(snapshot) = model.latest() else {
+                    continue;
+                };
+                let on_gpu = row
+                    .gpu
+                    .as_ref()
+                    .and_then(|gpu| on_gpu(snapshot, gpu, id.process));
                 let whole = ProcessLine::new(app.fleet().name(id.host), model, snapshot, process);
                 let process_line = ProcessLine {
                     process_total: on_gpu.as_ref().or(whole.process_total),
@@ -63,10 +80,19 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             pen.select(theme, area);
         }
     }
-    let used = u16::try_from(app.processes.rows.len().saturating_sub(top)).unwrap_or(u16::MAX).saturating_add(2);
-    let below = Area { y: area.y + used, height: area.height.saturating_sub(used), ..area };
+    let used = u16::try_from(app.processes.rows.len().saturating_sub(top))
+        .unwrap_or(u16::MAX)
+        .saturating_add(2);
+    let below = Area {
+        y: area.y + used,
+        height: area.height.saturating_sub(used),
+        ..area
+    };
     let mut reasons = unread_stats::sentences(app.fleet());
-    if let Some(mut pen) = app.layout().and_then(|layout| Pen::at(buffer, layout.unreadable, 0)) {
+    if let Some(mut pen) = app
+        .layout()
+        .and_then(|layout| Pen::at(buffer, layout.unreadable, 0))
+    {
         pen.rest(unread_stats::short_note(app.fleet()), theme.dim());
         reasons.clear();
     }
@@ -78,40 +104,72 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
 }
 
-/// Draws below the list, where there is room, which hosts are silent, what is wrong with GPUs, which processes are
-/// not known, and why PyTorch's figures are not known.
+/// Draws below the list, where there is room, which hosts are silent, what is wrong with GPUs,
+/// which processes are not known, and why PyTorch's figures are not known.
 fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, reasons: Vec<String>, area: Area) {
     let troubles = super::gpus::troubles(app, area.width.into()).into_iter();
     // With one host, the first line says so. A host without a line has a row below the GPUs.
-    let has_line = |host: HostKey| app.fleet().host(host).is_some_and(|model| model.latest().is_some());
-    let silent = app.troubles().filter(|(host, _)| app.fleet().has_many() && has_line(*host));
+    let has_line = |host: HostKey| {
+        app.fleet()
+            .host(host)
+            .is_some_and(|model| model.latest().is_some())
+    };
+    let silent = app
+        .troubles()
+        .filter(|(host, _)| app.fleet().has_many() && has_line(*host));
     let silent = silent.map(|(host, trouble)| silence_words(app.fleet(), host, trouble));
-    let troubles = silent.chain(troubles).map(|sentence| Line::styled(sentence, theme.alarm()));
+    let troubles = silent
+        .chain(troubles)
+        .map(|sentence| Line::styled(sentence, theme.alarm()));
     let reasons = app.notes_on_unknown_processes().into_iter().chain(reasons);
     let reasons = reasons.map(|sentence| Line::styled(sentence, theme.dim()));
     let area = rect(area).intersection(*buffer.area());
-    Paragraph::new(troubles.chain(reasons).collect::<Vec<_>>()).wrap(Wrap { trim: true }).render(area, buffer);
+    Paragraph::new(troubles.chain(reasons).collect::<Vec<_>>())
+        .wrap(Wrap { trim: true })
+        .render(area, buffer);
 }
 
 /// Draws the whole evidence against the process under the cursor, below the list of suspects.
 pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(process) = app.processes.selected_process() else { return };
-    let Some(verdict) = app.fleet().host(process.host).and_then(|model| model.verdict(process.process)) else { return };
+    let Some(process) = app.processes.selected_process() else {
+        return;
+    };
+    let Some(verdict) = app
+        .fleet()
+        .host(process.host)
+        .and_then(|model| model.verdict(process.process))
+    else {
+        return;
+    };
     let text = format!("{}: {}", verdict.process.pid, verdict.sentence());
-    Paragraph::new(text).style(theme.text()).wrap(Wrap { trim: true }).render(rect(area), buffer);
+    Paragraph::new(text)
+        .style(theme.text())
+        .wrap(Wrap { trim: true })
+        .render(rect(area), buffer);
 }
 
 /// The chosen columns that a screen of this width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<ProcessColumn> {
     let shown = ProcessWidths::new(app, width).shown;
-    app.processes.columns(app.size.0, app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
+    app.processes
+        .columns(app.size.0, app.fleet())
+        .into_iter()
+        .filter(|column| !shown.contains(column))
+        .collect()
 }
 
 /// The use of one GPU by a process; `None` when the driver does not list the process for it.
 fn on_gpu(snapshot: &Snapshot, gpu: &HostGpu, process: ProcessId) -> Option<ProcessTotal> {
-    let place = snapshot.gpus.iter().position(|listed| listed.uuid == gpu.gpu)?;
+    let place = snapshot
+        .gpus
+        .iter()
+        .position(|listed| listed.uuid == gpu.gpu)?;
     let listed = &snapshot.gpus[place];
-    Some(ProcessTotal::on_gpu(listed.process(process)?, listed, place))
+    Some(ProcessTotal::on_gpu(
+        listed.process(process)?,
+        listed,
+        place,
+    ))
 }
 
 fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::ProcessGroup) {
@@ -123,7 +181,9 @@ fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::ProcessG
     };
     if let Some(gpu) = gpu.as_ref().filter(|_| group.members.is_empty()) {
         pen.put(&group.name, theme.accent()).skip(1);
-        let last = app.last_user(gpu).map_or_else(String::new, |last| format!("; last: {last}"));
+        let last = app
+            .last_user(gpu)
+            .map_or_else(String::new, |last| format!("; last: {last}"));
         pen.rest(format!("no process{last}"), theme.dim());
         return;
     }
@@ -133,11 +193,17 @@ fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::ProcessG
     if app.fleet().has_many() {
         pen.put(app.fleet().name(group.host), theme.dim()).skip(1);
     }
-    pen.put(&group.name, theme.accent()).skip(1).put(format!("{count} {noun}, {total}"), theme.text());
+    pen.put(&group.name, theme.accent())
+        .skip(1)
+        .put(format!("{count} {noun}, {total}"), theme.text());
 }
 
 fn unaccounted<'a>(app: &'a App, gpu: &HostGpu) -> Option<&'a UnaccountedMemory> {
-    app.fleet().host(gpu.host)?.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.gpu)
+    app.fleet()
+        .host(gpu.host)?
+        .unaccounted()
+        .iter()
+        .find(|unaccounted| unaccounted.gpu == gpu.gpu)
 }
 
 /// Draws rows, with what they have in common.
@@ -148,22 +214,41 @@ struct RowPainter<'a> {
 }
 
 impl RowPainter<'_> {
-    fn draw_process(&self, pen: &mut Pen<'_>, id: HostProcess, line: &ProcessLine<'_>, depth: usize) {
+    fn draw_process(
+        &self,
+        pen: &mut Pen<'_>,
+        id: HostProcess,
+        line: &ProcessLine<'_>,
+        depth: usize,
+    ) {
         let Self { theme, columns, .. } = *self;
-        let gpus = line.process_total.map(|total| total.gpus.as_slice()).unwrap_or_default();
-        let is_old = gpus.iter().any(|at| line.model.age(&line.snapshot.gpus[*at]).is_some());
+        let gpus = line
+            .process_total
+            .map(|total| total.gpus.as_slice())
+            .unwrap_or_default();
+        let is_old = gpus
+            .iter()
+            .any(|at| line.model.age(&line.snapshot.gpus[*at]).is_some());
         let is_verified = line.process.facts.identity != Identity::Unverified;
         // Related processes without a GPU only complete the picture.
-        let plain = if is_verified && line.process_total.is_some() { theme.text() } else { theme.dim() };
+        let plain = if is_verified && line.process_total.is_some() {
+            theme.text()
+        } else {
+            theme.dim()
+        };
         let reading = if is_old { theme.dim() } else { plain };
         for column in &columns.shown {
             match column {
-                ProcessColumn::Memory => self.draw_memory(pen, line, reading, is_old || !is_verified),
+                ProcessColumn::Memory => {
+                    self.draw_memory(pen, line, reading, is_old || !is_verified);
+                }
                 ProcessColumn::Command => self.draw_command(pen, id, line, plain, depth),
                 _ => {
                     let mut cell = process_cells::cell(*column, line);
                     // A line about one GPU names the others too.
-                    if let (ProcessColumn::Gpu, Some(whole)) = (column, line.model.process_total(line.process.id)) {
+                    if let (ProcessColumn::Gpu, Some(whole)) =
+                        (column, line.model.process_total(line.process.id))
+                    {
                         cell.text = gpu_labels(line.snapshot, &whole.gpus);
                     }
                     let style = match column {
@@ -171,15 +256,33 @@ impl RowPainter<'_> {
                         ProcessColumn::History => theme.edge(Fill::Allocated),
                         _ => theme.tone(cell.tone, plain, reading),
                     };
-                    pen.cell(cell.text, columns.width(*column), column.spec().align, style).skip(1);
+                    pen.cell(
+                        cell.text,
+                        columns.width(*column),
+                        column.spec().align,
+                        style,
+                    )
+                    .skip(1);
                 }
             }
         }
     }
 
     /// Draws the command, or the reason in the list of suspects, in the last cell of a line.
-    fn draw_command(&self, pen: &mut Pen<'_>, id: HostProcess, line: &ProcessLine<'_>, plain: Style, depth: usize) {
-        let Self { theme, app, columns, .. } = *self;
+    fn draw_command(
+        &self,
+        pen: &mut Pen<'_>,
+        id: HostProcess,
+        line: &ProcessLine<'_>,
+        plain: Style,
+        depth: usize,
+    ) {
+        let Self {
+            theme,
+            app,
+            columns,
+            ..
+        } = *self;
         if app.processes.tagged.contains(&id) {
             pen.put("tagged", theme.badge()).skip(1);
         }
@@ -189,14 +292,17 @@ impl RowPainter<'_> {
         if !columns.shown.contains(&ProcessColumn::Verdict) {
             let verdict = process_cells::verdict(line.model, line.process.id, false);
             if !verdict.text.is_empty() {
-                pen.put(verdict.text, theme.tone(verdict.tone, plain, plain)).skip(1);
+                pen.put(verdict.text, theme.tone(verdict.tone, plain, plain))
+                    .skip(1);
             }
         }
         if let Some(growth) = process_cells::growth(line.model, line.process.id, pen.room()) {
-            pen.put(growth.text, theme.tone(growth.tone, plain, plain)).skip(2);
+            pen.put(growth.text, theme.tone(growth.tone, plain, plain))
+                .skip(2);
         }
         if depth > 0 {
-            pen.put("  ".repeat(depth - 1), theme.dim()).put("└ ", theme.dim());
+            pen.put("  ".repeat(depth - 1), theme.dim())
+                .put("└ ", theme.dim());
         }
         let text = process_cells::cell(ProcessColumn::Command, line).text;
         let text: String = text.chars().skip(app.processes.command_offset).collect();
@@ -205,7 +311,13 @@ impl RowPainter<'_> {
 
     fn draw_memory(&self, pen: &mut Pen<'_>, line: &ProcessLine<'_>, reading: Style, is_dim: bool) {
         let Self { theme, columns, .. } = *self;
-        pen.cell(process_cells::cell(ProcessColumn::Memory, line).text, MEMORY, Align::Right, reading).skip(1);
+        pen.cell(
+            process_cells::cell(ProcessColumn::Memory, line).text,
+            MEMORY,
+            Align::Right,
+            reading,
+        )
+        .skip(1);
         if columns.memory_bar == 0 {
             return;
         }
@@ -218,14 +330,24 @@ impl RowPainter<'_> {
         let amount = total.memory.map_or(Bytes(0), |memory| memory.bytes);
         let parts = match Breakdown::of_process(line.snapshot, total) {
             Some(breakdown) => pen::parts(&breakdown),
-            None => [(amount, Fill::Allocated), (Bytes(0), Fill::Unallocated), (Bytes(0), Fill::Other)],
+            None => [
+                (amount, Fill::Allocated),
+                (Bytes(0), Fill::Unallocated),
+                (Bytes(0), Fill::Other),
+            ],
         };
         let tint = if is_dim { theme.dim() } else { theme.text() };
-        pen.amounts(theme, parts, capacity, columns.memory_bar, tint).skip(1);
+        pen.amounts(theme, parts, capacity, columns.memory_bar, tint)
+            .skip(1);
     }
 }
 
-/// All memory of the GPUs of a process: that of a full bar. `None` if the total of one is not known.
+/// All memory of the GPUs of a process: that of a full bar. `None` if the total of one is not
+/// known.
 fn capacity(snapshot: &Snapshot, process_total: &ProcessTotal) -> Option<Bytes> {
-    process_total.gpus.iter().map(|at| snapshot.gpus[*at].load.memory_total.ok()).sum()
+    process_total
+        .gpus
+        .iter()
+        .map(|at| snapshot.gpus[*at].load.memory_total.ok())
+        .sum()
 }

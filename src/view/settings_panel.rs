@@ -18,23 +18,51 @@ const NAME: usize = 12;
 /// The narrowest screen with advice beside a column that has no room.
 const ROOMY: usize = 80;
 
-pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[(Item, bool)], cursor: usize, area: Area) {
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    theme: Theme,
+    app: &App,
+    items: &[(Item, bool)],
+    cursor: usize,
+    area: Area,
+) {
     let width = usize::from(area.width);
-    let (without_room, gpus_without_room) = (processes::crowded_out(app, width), gpus::crowded_out(app, width));
-    let no_room = if width < ROOMY { "no room" } else { "no room for it: hide another, or widen the window" };
+    let (without_room, gpus_without_room) = (
+        processes::crowded_out(app, width),
+        gpus::crowded_out(app, width),
+    );
+    let no_room = if width < ROOMY {
+        "no room"
+    } else {
+        "no room for it: hide another, or widen the window"
+    };
     let top = (cursor + 1).saturating_sub(usize::from(area.height.saturating_sub(2)));
     page::head(buffer, theme, area, "Settings", top, items.len());
     for (row, (at, (item, is_on))) in (2..area.height).zip(items.iter().enumerate().skip(top)) {
-        let Some(mut pen) = Pen::at(buffer, area, row) else { return };
-        let no_room = |lacks_room: bool, help: &str| if *is_on && lacks_room { no_room } else { help }.to_owned();
+        let Some(mut pen) = Pen::at(buffer, area, row) else {
+            return;
+        };
+        let no_room = |lacks_room: bool, help: &str| {
+            if *is_on && lacks_room { no_room } else { help }.to_owned()
+        };
         let (name, help) = match item {
-            Item::Theme => ("theme".to_owned(), format!("{}  safe is for the colour-blind", choices(app.theme))),
+            Item::Theme => (
+                "theme".to_owned(),
+                format!("{}  safe is for the colour-blind", choices(app.theme)),
+            ),
             Item::GpuView => ("GPUs".to_owned(), choices(app.gpus.view)),
-            Item::Host => ("host".to_owned(), "the first line: load and memory of the host".to_owned()),
-            Item::Mine => ("mine".to_owned(), "only processes of the user that gputop runs as".to_owned()),
-            Item::Column(column) => {
-                (column.spec().name.to_owned(), no_room(without_room.contains(column), column.spec().help))
-            }
+            Item::Host => (
+                "host".to_owned(),
+                "the first line: load and memory of the host".to_owned(),
+            ),
+            Item::Mine => (
+                "mine".to_owned(),
+                "only processes of the user that gputop runs as".to_owned(),
+            ),
+            Item::Column(column) => (
+                column.spec().name.to_owned(),
+                no_room(without_room.contains(column), column.spec().help),
+            ),
             Item::GpuColumn(column) => {
                 let help = no_room(gpus_without_room.contains(column), column.spec().help);
                 (format!("GPU {}", column.spec().name), help)
@@ -46,7 +74,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[(Item,
             _ => "[ ]",
         };
         pen.skip(2).put(mark, theme.text()).skip(1);
-        pen.cell(name, NAME, Align::Left, theme.text()).skip(1).words(help, theme.dim());
+        pen.cell(name, NAME, Align::Left, theme.text())
+            .skip(1)
+            .words(help, theme.dim());
         if at == cursor {
             pen.select(theme, area);
         }
@@ -55,6 +85,12 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[(Item,
 
 /// All values of a setting, the present one in parentheses.
 fn choices<T: VariantArray + Copy + PartialEq + Display>(present: T) -> String {
-    let word = |value: &T| if *value == present { format!("({value})") } else { format!(" {value} ") };
+    let word = |value: &T| {
+        if *value == present {
+            format!("({value})")
+        } else {
+            format!(" {value} ")
+        }
+    };
     T::VARIANTS.iter().map(word).collect()
 }

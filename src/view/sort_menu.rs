@@ -25,14 +25,19 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, cursor: usize, 
     }
     let top = (cursor + 1).saturating_sub(rows);
     for (line, (at, column)) in (1..area.height).zip(choices.into_iter().enumerate().skip(top)) {
-        let Some(mut pen) = Pen::at(buffer, area, line) else { return };
+        let Some(mut pen) = Pen::at(buffer, area, line) else {
+            return;
+        };
         let sort = app.processes.sort;
         let mark = match sort.descending {
             _ if column != sort.column => " ",
             true => "▼",
             false => "▲",
         };
-        pen.put(mark, theme.accent()).skip(1).cell(column.spec().name, NAME, Align::Left, theme.text()).skip(1);
+        pen.put(mark, theme.accent())
+            .skip(1)
+            .cell(column.spec().name, NAME, Align::Left, theme.text())
+            .skip(1);
         pen.words(column.spec().help, theme.dim());
         if at == cursor {
             pen.select(theme, area);

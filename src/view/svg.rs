@@ -1,7 +1,8 @@
-//! Writes a drawn screen as SVG: one group for each row, with the backgrounds, the glyphs of blocks and lines as shapes, and
-//! the text in one element.
+//! Writes a drawn screen as SVG: one group for each row, with the backgrounds, the glyphs of blocks
+//! and lines as shapes, and the text in one element.
 //!
-//! Blocks, lines and braille are not left to the font, whose glyphs rarely fill a cell: neighbours would not join.
+//! Blocks, lines and braille are not left to the font, whose glyphs rarely fill a cell: neighbours
+//! would not join.
 
 use std::fmt::{self, Write};
 
@@ -24,8 +25,8 @@ const DARK: Palette = Palette {
     background: 0x16_181d,
     text: 0xd4_d7dd,
     sixteen: [
-        0x1d_1f21, 0xe5_534b, 0x57_ab5a, 0xd9_a334, 0x53_9bf5, 0xb0_83f0, 0x39_c5cf, 0xc9_d1d9, 0x63_6e7b, 0xff_7b72,
-        0x7e_e787, 0xf2_cc60, 0x79_c0ff, 0xd2_a8ff, 0x56_d4dd, 0xff_ffff,
+        0x1d_1f21, 0xe5_534b, 0x57_ab5a, 0xd9_a334, 0x53_9bf5, 0xb0_83f0, 0x39_c5cf, 0xc9_d1d9,
+        0x63_6e7b, 0xff_7b72, 0x7e_e787, 0xf2_cc60, 0x79_c0ff, 0xd2_a8ff, 0x56_d4dd, 0xff_ffff,
     ],
 };
 
@@ -33,8 +34,8 @@ const LIGHT: Palette = Palette {
     background: 0xff_ffff,
     text: 0x1f_2328,
     sixteen: [
-        0x24_292f, 0xcf_222e, 0x11_6329, 0x8a_6100, 0x05_50ae, 0x82_50df, 0x1b_7c83, 0x6e_7781, 0x57_606a, 0xa4_0e26,
-        0x1a_7f37, 0x9a_6700, 0x21_8bff, 0xa4_75f9, 0x31_92aa, 0x8c_959f,
+        0x24_292f, 0xcf_222e, 0x11_6329, 0x8a_6100, 0x05_50ae, 0x82_50df, 0x1b_7c83, 0x6e_7781,
+        0x57_606a, 0xa4_0e26, 0x1a_7f37, 0x9a_6700, 0x21_8bff, 0xa4_75f9, 0x31_92aa, 0x8c_959f,
     ],
 };
 
@@ -94,15 +95,22 @@ struct Ink {
 impl Ink {
     fn of(cell: &Cell, palette: &Palette) -> Self {
         let has = |modifier| cell.modifier.contains(modifier);
-        let (mut colour, mut background) =
-            (palette.rgb(cell.fg, palette.text), palette.rgb(cell.bg, palette.background));
+        let (mut colour, mut background) = (
+            palette.rgb(cell.fg, palette.text),
+            palette.rgb(cell.bg, palette.background),
+        );
         if has(Modifier::REVERSED) {
             (colour, background) = (background, colour);
         }
         if has(Modifier::DIM) {
             colour = mix(colour, background, 6);
         }
-        Self { colour, background, is_bold: has(Modifier::BOLD), is_underlined: has(Modifier::UNDERLINED) }
+        Self {
+            colour,
+            background,
+            is_bold: has(Modifier::BOLD),
+            is_underlined: has(Modifier::UNDERLINED),
+        }
     }
 }
 
@@ -202,8 +210,16 @@ fn row<'a>(buffer: &'a Buffer, y: u16, palette: &Palette) -> Vec<PlacedCell<'a>>
             let text = cell.symbol();
             next = x + u16::try_from(text.width()).unwrap_or(1).max(1);
             let mut letters = text.chars();
-            let glyph = letters.next().filter(|_| letters.next().is_none()).map_or(Glyph::Text, glyph);
-            cells.push(PlacedCell { x, text, glyph, ink: Ink::of(cell, palette) });
+            let glyph = letters
+                .next()
+                .filter(|_| letters.next().is_none())
+                .map_or(Glyph::Text, glyph);
+            cells.push(PlacedCell {
+                x,
+                text,
+                glyph,
+                ink: Ink::of(cell, palette),
+            });
         }
     }
     cells
@@ -213,16 +229,25 @@ fn write_row(out: &mut String, cells: &[PlacedCell<'_>], background: u32) -> fmt
     for run in cells.chunk_by(|left, right| left.ink.background == right.ink.background) {
         let PlacedCell { x, ink, .. } = run[0];
         if ink.background != background {
-            write_rect(out, (x * CELL.0, width(run) * CELL.0), (0.0, f32::from(CELL.1)), ink.background)?;
+            write_rect(
+                out,
+                (x * CELL.0, width(run) * CELL.0),
+                (0.0, f32::from(CELL.1)),
+                ink.background,
+            )?;
         }
     }
     for run in cells.chunk_by(|left, right| (left.glyph, left.ink) == (right.glyph, right.ink)) {
         write_shapes(out, run)?;
     }
-    let is_text = |cell: &PlacedCell<'_>| cell.glyph == Glyph::Text && (cell.text != " " || cell.ink.is_underlined);
+    let is_text = |cell: &PlacedCell<'_>| {
+        cell.glyph == Glyph::Text && (cell.text != " " || cell.ink.is_underlined)
+    };
     if cells.iter().any(is_text) {
         out.push_str("<text y=\"13.5\">");
-        for run in cells.chunk_by(|left, right| left.ink == right.ink && is_text(left) == is_text(right)) {
+        for run in
+            cells.chunk_by(|left, right| left.ink == right.ink && is_text(left) == is_text(right))
+        {
             if is_text(&run[0]) {
                 write_text(out, run)?;
             }
@@ -234,12 +259,21 @@ fn write_row(out: &mut String, cells: &[PlacedCell<'_>], background: u32) -> fmt
 
 /// The columns of cells that are next to each other.
 fn width(run: &[PlacedCell<'_>]) -> u16 {
-    run.iter().map(|cell| u16::try_from(cell.text.width()).unwrap_or(1).max(1)).sum()
+    run.iter()
+        .map(|cell| u16::try_from(cell.text.width()).unwrap_or(1).max(1))
+        .sum()
 }
 
 /// Writes cells with equal glyphs as shapes, if they are no text.
 fn write_shapes(out: &mut String, run: &[PlacedCell<'_>]) -> fmt::Result {
-    let PlacedCell { x, glyph, ink: Ink { colour, background, .. }, .. } = run[0];
+    let PlacedCell {
+        x,
+        glyph,
+        ink: Ink {
+            colour, background, ..
+        },
+        ..
+    } = run[0];
     let (whole, height) = ((x * CELL.0, width(run) * CELL.0), f32::from(CELL.1));
     match glyph {
         Glyph::Text => Ok(()),
@@ -248,10 +282,18 @@ fn write_shapes(out: &mut String, run: &[PlacedCell<'_>]) -> fmt::Result {
             write_rect(out, whole, (top, height - top), colour)
         }
         Glyph::UpperHalf => write_rect(out, whole, (0.0, height / 2.0), colour),
-        Glyph::Shade(tenths) => write_rect(out, whole, (0.0, height), mix(colour, background, tenths)),
+        Glyph::Shade(tenths) => {
+            write_rect(out, whole, (0.0, height), mix(colour, background, tenths))
+        }
         // A long line is one stroke.
         Glyph::Line("m0 8.5h9") => {
-            writeln!(out, "<path d=\"M{} 8.5h{}\" stroke=\"{}\"/>", whole.0, whole.1, hex(colour))
+            writeln!(
+                out,
+                "<path d=\"M{} 8.5h{}\" stroke=\"{}\"/>",
+                whole.0,
+                whole.1,
+                hex(colour)
+            )
         }
         Glyph::Block(eighths, _) => {
             let width = f32::from(CELL.0 * eighths) / 8.0;
@@ -273,16 +315,34 @@ fn write_shapes(out: &mut String, run: &[PlacedCell<'_>]) -> fmt::Result {
             for cell in run {
                 write_dots(out, cell.x, bits)?;
             }
-            writeln!(out, "\" stroke=\"{}\" stroke-width=\"2\" stroke-linecap=\"round\"/>", hex(colour))
+            writeln!(
+                out,
+                "\" stroke=\"{}\" stroke-width=\"2\" stroke-linecap=\"round\"/>",
+                hex(colour)
+            )
         }
     }
 }
 
-/// Writes the path of the dots of one braille letter: a line without length for each dot, which its round ends make visible.
+/// Writes the path of the dots of one braille letter: a line without length for each dot, which its
+/// round ends make visible.
 fn write_dots(out: &mut String, x: u16, bits: u32) -> fmt::Result {
     /// The column and row of each bit in its cell.
-    const PLACES: [(u16, u16); 8] = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)];
-    for (_, (right, down)) in PLACES.into_iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1) {
+    const PLACES: [(u16, u16); 8] = [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (0, 3),
+        (1, 3),
+    ];
+    for (_, (right, down)) in PLACES
+        .into_iter()
+        .enumerate()
+        .filter(|(bit, _)| bits >> bit & 1 == 1)
+    {
         let left = f32::from(x * CELL.0) + f32::from(CELL.0 * (2 * right + 1)) / 4.0;
         let top = f32::from(CELL.1 * (2 * down + 1)) / 8.0;
         write!(out, "M{left} {top}h0")?;
@@ -290,7 +350,12 @@ fn write_dots(out: &mut String, x: u16, bits: u32) -> fmt::Result {
     Ok(())
 }
 
-fn write_rect(out: &mut String, (left, width): (u16, u16), (top, height): (f32, f32), colour: u32) -> fmt::Result {
+fn write_rect(
+    out: &mut String,
+    (left, width): (u16, u16),
+    (top, height): (f32, f32),
+    colour: u32,
+) -> fmt::Result {
     writeln!(
         out,
         "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" fill=\"{}\" shape-rendering=\"crispEdges\"/>",
@@ -300,14 +365,28 @@ fn write_rect(out: &mut String, (left, width): (u16, u16), (top, height): (f32, 
 
 /// Writes text in one style. `textLength` keeps it in its columns if the font is wider or narrower.
 fn write_text(out: &mut String, run: &[PlacedCell<'_>]) -> fmt::Result {
-    let PlacedCell { x, ink: Ink { colour, is_bold, is_underlined, .. }, .. } = run[0];
+    let PlacedCell {
+        x,
+        ink:
+            Ink {
+                colour,
+                is_bold,
+                is_underlined,
+                ..
+            },
+        ..
+    } = run[0];
     let (left, length) = (x * CELL.0, width(run) * CELL.0);
     write!(
         out,
         "<tspan x=\"{left}\" textLength=\"{length}\" lengthAdjust=\"spacingAndGlyphs\" fill=\"{}\"{}{}>",
         hex(colour),
         if is_bold { " font-weight=\"bold\"" } else { "" },
-        if is_underlined { " text-decoration=\"underline\"" } else { "" },
+        if is_underlined {
+            " text-decoration=\"underline\""
+        } else {
+            ""
+        },
     )?;
     for letter in run.iter().flat_map(|cell| cell.text.chars()) {
         match letter {
@@ -338,7 +417,11 @@ mod tests {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 12, 1));
         buffer.set_string(1, 0, text, style);
         let svg = svg(&buffer, false);
-        let row: Vec<&str> = svg.lines().skip(4).take_while(|line| *line != "</g>").collect();
+        let row: Vec<&str> = svg
+            .lines()
+            .skip(4)
+            .take_while(|line| *line != "</g>")
+            .collect();
         assert_eq!(row, expected, "{text}");
     }
 
@@ -355,9 +438,13 @@ mod tests {
         );
         check(
             "漢b",
-            Style::new().fg(Color::Indexed(231)).add_modifier(Modifier::BOLD),
-            &["<text y=\"13.5\"><tspan x=\"9\" textLength=\"27\" lengthAdjust=\"spacingAndGlyphs\" fill=\"#ffffff\" \
-               font-weight=\"bold\">漢b</tspan></text>"],
+            Style::new()
+                .fg(Color::Indexed(231))
+                .add_modifier(Modifier::BOLD),
+            &[
+                "<text y=\"13.5\"><tspan x=\"9\" textLength=\"27\" lengthAdjust=\"spacingAndGlyphs\" fill=\"#ffffff\" \
+               font-weight=\"bold\">漢b</tspan></text>",
+            ],
         );
     }
 
@@ -379,7 +466,11 @@ mod tests {
                 "<path d=\"M36 0m0 8.5q4.5 0 4.5 -4.5v-4\" stroke=\"#d4d7dd\"/>",
             ],
         );
-        check("▎", Style::new(), &["<path d=\"M9 0h2.25v18h-2.25z\" fill=\"#d4d7dd\"/>"]);
+        check(
+            "▎",
+            Style::new(),
+            &["<path d=\"M9 0h2.25v18h-2.25z\" fill=\"#d4d7dd\"/>"],
+        );
     }
 
     #[test]

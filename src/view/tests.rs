@@ -29,7 +29,12 @@ mod waiting_hosts;
 fn busy() -> Snapshot {
     (0..12u32).fold(host(8), |host, at| {
         let memory = Bytes::from_mib(u64::from(1000 + at * 3000));
-        host.with(1000 + at * 7919, "python train.py --model resnet50", at as usize % 8, memory)
+        host.with(
+            1000 + at * 7919,
+            "python train.py --model resnet50",
+            at as usize % 8,
+            memory,
+        )
     })
 }
 
@@ -40,10 +45,18 @@ fn app(width: u16, height: u16, keys: &[KeyCode]) -> App {
     let mut host = busy();
     for _ in 0..60 {
         host = host.later(1);
-        for memory in host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes).filter_map(|it| it.memory.as_mut().ok()) {
+        for memory in host
+            .gpus
+            .iter_mut()
+            .flat_map(|gpu| &mut gpu.processes)
+            .filter_map(|it| it.memory.as_mut().ok())
+        {
             memory.0 += 50 << 20;
         }
-        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
+        app.update(Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(host.clone()))),
+        ));
     }
     for key in keys {
         app.update(Event::Key(KeyEvent::from(*key)));
@@ -53,7 +66,9 @@ fn app(width: u16, height: u16, keys: &[KeyCode]) -> App {
 
 fn screen(theme: Theme, app: &App, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame.buffer_mut(), &theme, app)).unwrap();
+    terminal
+        .draw(|frame| draw(frame.buffer_mut(), &theme, app))
+        .unwrap();
     terminal.backend().to_string()
 }
 
@@ -61,8 +76,19 @@ const PLACES: [&[KeyCode]; 9] = [
     &[],
     &[KeyCode::Char('g')],
     &[KeyCode::Char('g'), KeyCode::Char('g')],
-    &[KeyCode::Tab, KeyCode::Char('g'), KeyCode::Char('g'), KeyCode::Left],
-    &[KeyCode::Char('m'), KeyCode::Char('x'), KeyCode::Enter, KeyCode::Char('g'), KeyCode::Char('m')],
+    &[
+        KeyCode::Tab,
+        KeyCode::Char('g'),
+        KeyCode::Char('g'),
+        KeyCode::Left,
+    ],
+    &[
+        KeyCode::Char('m'),
+        KeyCode::Char('x'),
+        KeyCode::Enter,
+        KeyCode::Char('g'),
+        KeyCode::Char('m'),
+    ],
     &[KeyCode::F(9)],
     &[KeyCode::Char('?')],
     &[KeyCode::Enter],
@@ -71,16 +97,47 @@ const PLACES: [&[KeyCode]; 9] = [
 
 #[test]
 fn eighty_by_twenty_four_shows_eight_gpus_and_ten_processes() {
-    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app(80, 24, &[]), 80, 24);
-    assert_eq!(screen.lines().filter(|line| line.contains("H100")).count(), 8, "{screen}");
-    assert!(screen.lines().filter(|line| line.contains("python train.py")).count() >= 10, "{screen}");
+    let screen = screen(
+        Theme::new(false, ColourDepth::Sixteen),
+        &app(80, 24, &[]),
+        80,
+        24,
+    );
+    assert_eq!(
+        screen.lines().filter(|line| line.contains("H100")).count(),
+        8,
+        "{screen}"
+    );
+    assert!(
+        screen
+            .lines()
+            .filter(|line| line.contains("python train.py"))
+            .count()
+            >= 10,
+        "{screen}"
+    );
 }
 
 #[test]
 fn a_process_shows_what_it_holds_and_how_that_grew() {
-    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app(120, 40, &[]), 120, 40);
-    let line = screen.lines().find(|line| line.contains("88109 alice")).unwrap();
-    for part in ["36.1G", "+2.2G", "40%", "99%", "ok", "python train.py --model resnet50"] {
+    let screen = screen(
+        Theme::new(false, ColourDepth::Sixteen),
+        &app(120, 40, &[]),
+        120,
+        40,
+    );
+    let line = screen
+        .lines()
+        .find(|line| line.contains("88109 alice"))
+        .unwrap();
+    for part in [
+        "36.1G",
+        "+2.2G",
+        "40%",
+        "99%",
+        "ok",
+        "python train.py --model resnet50",
+    ] {
         assert!(line.contains(part), "{part} in {line}");
     }
     assert!(screen.contains("88109 train.py memory"), "{screen}");
@@ -89,8 +146,15 @@ fn a_process_shows_what_it_holds_and_how_that_grew() {
 #[test]
 fn any_size_is_drawn() {
     for keys in PLACES {
-        for (width, height) in (1..=60).flat_map(|width| (1..=20).map(move |height| (width, height))) {
-            screen(Theme::new(false, ColourDepth::Sixteen), &app_of_size(keys, width, height), width, height);
+        for (width, height) in
+            (1..=60).flat_map(|width| (1..=20).map(move |height| (width, height)))
+        {
+            screen(
+                Theme::new(false, ColourDepth::Sixteen),
+                &app_of_size(keys, width, height),
+                width,
+                height,
+            );
         }
     }
 }
@@ -99,7 +163,10 @@ fn any_size_is_drawn() {
 fn app_of_size(keys: &[KeyCode], width: u16, height: u16) -> App {
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(width, height));
-    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(busy())))));
+    app.update(Event::Line(
+        HostKey::FIRST,
+        Box::new(Line::Full(Box::new(busy()))),
+    ));
     for key in keys {
         app.update(Event::Key(KeyEvent::from(*key)));
     }
@@ -109,7 +176,12 @@ fn app_of_size(keys: &[KeyCode], width: u16, height: u16) -> App {
 #[test]
 fn an_ascii_terminal_gets_ascii_only() {
     for keys in PLACES {
-        let screen = screen(Theme::new(true, ColourDepth::None), &app(120, 40, keys), 120, 40);
+        let screen = screen(
+            Theme::new(true, ColourDepth::None),
+            &app(120, 40, keys),
+            120,
+            40,
+        );
         assert!(screen.is_ascii(), "{screen}");
     }
 }
@@ -117,9 +189,14 @@ fn an_ascii_terminal_gets_ascii_only() {
 #[test]
 fn old_values_show_their_age() {
     let mut app = app(80, 24, &[]);
-    app.update(Event::Tick(crate::base::time::ViewerTime::new(Duration::from_secs(7))));
+    app.update(Event::Tick(crate::base::time::ViewerTime::new(
+        Duration::from_secs(7),
+    )));
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24);
-    assert!(screen.contains("no word from the agent for 7s") && screen.contains("7s old"), "{screen}");
+    assert!(
+        screen.contains("no word from the agent for 7s") && screen.contains("7s old"),
+        "{screen}"
+    );
 }
 
 /// The app with one process whose allocator was read: 36 GiB, of which tensors hold half.
@@ -138,11 +215,20 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
         ooms: Ok(1),
         ..DeviceAllocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
     };
-    host.processes[0].allocator = Some(Box::new(AllocatorStats { devices: vec![allocator], unreadable: None }));
+    host.processes[0].allocator = Some(Box::new(AllocatorStats {
+        devices: vec![allocator],
+        unreadable: None,
+    }));
     let mut app = App::new(AppOptions::default());
-    app.apply_settings(Settings { gpu_view: Some(GpuView::Rows), ..Settings::default() });
+    app.apply_settings(Settings {
+        gpu_view: Some(GpuView::Rows),
+        ..Settings::default()
+    });
     app.update(Event::Resized(width, 60));
-    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
+    app.update(Event::Line(
+        HostKey::FIRST,
+        Box::new(Line::Full(Box::new(host))),
+    ));
     for key in keys {
         app.update(Event::Key(KeyEvent::from(*key)));
     }
@@ -157,13 +243,26 @@ fn the_memory_bar_is_split_and_the_cache_is_a_column() {
         (Theme::new(true, ColourDepth::None), "###%%:------"),
     ] {
         let screen = screen(theme, &with_allocator(164, &[]), 164, 60);
-        let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
+        let line = screen
+            .lines()
+            .find(|line| line.contains(" alice "))
+            .unwrap();
         assert!(line.contains(&format!("40.0G {bar} 10.0G")), "{line}");
         assert!(screen.contains("CACHE"), "{screen}");
     }
     // A narrow screen has the column too.
-    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &with_allocator(80, &[]), 80, 60);
-    assert!(screen.lines().any(|it| it.contains(" alice ") && it.contains("40.0G ▇▇▇─── 10.0G")), "{screen}");
+    let screen = screen(
+        Theme::new(false, ColourDepth::Sixteen),
+        &with_allocator(80, &[]),
+        80,
+        60,
+    );
+    assert!(
+        screen
+            .lines()
+            .any(|it| it.contains(" alice ") && it.contains("40.0G ▇▇▇─── 10.0G")),
+        "{screen}"
+    );
 }
 
 #[test]
@@ -171,10 +270,16 @@ fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
     let cells = |parts: [u64; 3], width| theme::cells(parts.map(Bytes), Bytes(80), width);
     assert_eq!(cells([20, 16, 4], 16), [4, 3, 1]);
     // Half a GiB beside 9 and 3 GiB takes no cell.
-    assert_eq!(theme::cells([90, 30, 5].map(Bytes), Bytes(796), 16), [2, 1, 0]);
+    assert_eq!(
+        theme::cells([90, 30, 5].map(Bytes), Bytes(796), 16),
+        [2, 1, 0]
+    );
     // A single cell goes to the largest part.
     assert_eq!(cells([9, 3, 1], 4), [1, 0, 0]);
-    assert_eq!((cells([0, 0, 0], 4), cells([80, 80, 80], 6)), ([0; 3], [2; 3]));
+    assert_eq!(
+        (cells([0, 0, 0], 4), cells([80, 80, 80], 6)),
+        ([0; 3], [2; 3])
+    );
     // A small amount differs from none.
     let host = with_parts(&[(6, 3), (254, 100)]);
     let app = app_with(&host, 80, Settings::default());
@@ -187,10 +292,16 @@ fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
 fn the_command_has_room_at_every_width() {
     for (width, least) in [(80, 24), (100, 40), (120, 40), (160, 40), (200, 80)] {
         let host = with_parts(&[(6, 3)]);
-        for app in [app_with(&host, width, Settings::default()), app(width, 24, &[])] {
+        for app in [
+            app_with(&host, width, Settings::default()),
+            app(width, 24, &[]),
+        ] {
             let head = line_of(&app, width, " PID ");
             let (before, _) = head.split_once("COMMAND").unwrap();
-            assert!(usize::from(width) - before.chars().count() >= least, "{width}: {head}");
+            assert!(
+                usize::from(width) - before.chars().count() >= least,
+                "{width}: {head}"
+            );
         }
     }
 }
@@ -198,12 +309,18 @@ fn the_command_has_room_at_every_width() {
 #[test]
 fn a_full_bar_of_memory_is_all_memory_of_the_gpus_of_a_process() {
     let gib = Bytes::from_gib;
-    let host = host(3).with(7, "python a.py", 0, gib(40)).with(8, "python b.py", 1, gib(40)).with(8, "", 2, gib(80));
+    let host = host(3)
+        .with(7, "python a.py", 0, gib(40))
+        .with(8, "python b.py", 1, gib(40))
+        .with(8, "", 2, gib(80));
     let host = host.with(9, "python c.py", 0, gib(1));
     let app = app_with(&host, 164, Settings::default());
     assert!(line_of(&app, 164, " PID ").contains("MEMORY▼ OF GPU"));
-    for (amount, bar) in [(" 40.0G ", "▇▇▇▇▇▇──────"), (" 120G ", "▇▇▇▇▇▇▇▇▇───"), (" 1.0G ", "▎───────────")]
-    {
+    for (amount, bar) in [
+        (" 40.0G ", "▇▇▇▇▇▇──────"),
+        (" 120G ", "▇▇▇▇▇▇▇▇▇───"),
+        (" 1.0G ", "▎───────────"),
+    ] {
         let line = line_of(&app, 164, amount);
         assert!(line.contains(bar), "{line}");
     }
@@ -212,28 +329,40 @@ fn a_full_bar_of_memory_is_all_memory_of_the_gpus_of_a_process() {
 #[test]
 fn the_history_of_the_first_minute_is_headed_in_seconds_and_a_watched_gpu_says_so() {
     let mut app = app_of_size(&[KeyCode::Tab, KeyCode::Char('w')], 160, 24);
-    app.update(Event::Tick(crate::base::time::ViewerTime::new(Duration::from_secs(9))));
+    app.update(Event::Tick(crate::base::time::ViewerTime::new(
+        Duration::from_secs(9),
+    )));
     assert!(!line_of(&app, 160, " PID ").contains(" 0 MIN"));
-    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(busy().later(1))))));
+    app.update(Event::Line(
+        HostKey::FIRST,
+        Box::new(Line::Full(Box::new(busy().later(1)))),
+    ));
     assert!(line_of(&app, 160, " 0 H100").contains(" watched ok"));
 }
 
 #[test]
 fn a_tagged_or_watched_process_says_so_in_words() {
     let mut app = app(120, 24, &[KeyCode::Char('w'), KeyCode::Char(' ')]);
-    app.update(Event::Tick(crate::base::time::ViewerTime::new(Duration::from_secs(9))));
+    app.update(Event::Tick(crate::base::time::ViewerTime::new(
+        Duration::from_secs(9),
+    )));
     let line = line_of(&app, 120, " 88109 alice");
-    assert!(line.starts_with("3 ") && line.contains("tagged watched python train.py"), "{line}");
+    assert!(
+        line.starts_with("3 ") && line.contains("tagged watched python train.py"),
+        "{line}"
+    );
 }
 
-/// A host where each process has this much reserved and allocated, in GiB, and 2 GiB that are not PyTorch's.
+/// A host where each process has this much reserved and allocated, in GiB, and 2 GiB that are not
+/// PyTorch's.
 fn with_parts(each: &[(u64, u64)]) -> Snapshot {
     let mut snapshot = host(1);
     for (pid, (reserved, allocated)) in (7..).zip(each) {
         snapshot = snapshot.with(pid, "python train.py", 0, Bytes::from_gib(reserved + 2));
         let gpu = Some(snapshot.gpus[0].uuid.clone());
         let it = snapshot.processes.last_mut().unwrap();
-        it.allocator = Some(peek(gpu, Bytes::from_gib(*reserved), Bytes::from_gib(*allocated)).into());
+        it.allocator =
+            Some(peek(gpu, Bytes::from_gib(*reserved), Bytes::from_gib(*allocated)).into());
     }
     snapshot
 }
@@ -242,32 +371,57 @@ fn with_parts(each: &[(u64, u64)]) -> Snapshot {
 fn a_full_list_leaves_a_row_for_the_note_about_unread_stats() {
     let screen_of = |processes: usize, height: u16| {
         let mut host = with_parts(&vec![(1, 1); processes]);
-        host.processes
-            .iter_mut()
-            .for_each(|it| it.allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into()));
+        host.processes.iter_mut().for_each(|it| {
+            it.allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into());
+        });
         let mut app = App::new(AppOptions::default());
-        app.apply_settings(Settings { gpu_view: Some(GpuView::Rows), ..Settings::default() });
+        app.apply_settings(Settings {
+            gpu_view: Some(GpuView::Rows),
+            ..Settings::default()
+        });
         app.update(Event::Resized(80, height));
-        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
+        app.update(Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(host))),
+        ));
         screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, height)
     };
     let roomy = screen_of(3, 24);
-    assert!(roomy.contains("user: run gputop as that user or as root"), "{roomy}");
+    assert!(
+        roomy.contains("user: run gputop as that user or as root"),
+        "{roomy}"
+    );
     let full = screen_of(30, 24);
-    assert!(full.contains("PyTorch's part of 30 processes is not known (Enter says why, and what to do)"), "{full}");
+    assert!(
+        full.contains(
+            "PyTorch's part of 30 processes is not known (Enter says why, and what to do)"
+        ),
+        "{full}"
+    );
     assert!(full.contains("21 more"), "{full}");
     // Where there is too little room for a reason, the note in its place is complete.
     for processes in 1..30 {
         let screen = screen_of(processes, 24);
-        assert!(screen.contains("Enter says why") || screen.contains("as root"), "{screen}");
+        assert!(
+            screen.contains("Enter says why") || screen.contains("as root"),
+            "{screen}"
+        );
     }
 }
 
 #[test]
 fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
     let page = |keys: &[KeyCode]| {
-        let screen = screen(Theme::new(false, ColourDepth::Sixteen), &with_allocator(120, keys), 120, 60);
-        screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect::<String>()
+        let screen = screen(
+            Theme::new(false, ColourDepth::Sixteen),
+            &with_allocator(120, keys),
+            120,
+            60,
+        );
+        screen
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n")
+            .collect::<String>()
     };
     let process = page(&[KeyCode::Enter]);
     for line in [
@@ -287,7 +441,12 @@ fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
         assert!(process.contains(line), "{line}\n{process}");
     }
     let gpu = page(&[KeyCode::Tab, KeyCode::Char('i')]);
-    for line in ["allocated 20.0 GiB", "other 4.0 GiB", "free 40.0 GiB", "total 80.0 GiB 85,899,345,920 all of these"] {
+    for line in [
+        "allocated 20.0 GiB",
+        "other 4.0 GiB",
+        "free 40.0 GiB",
+        "total 80.0 GiB 85,899,345,920 all of these",
+    ] {
         assert!(gpu.contains(line), "{line}\n{gpu}");
     }
 }
@@ -306,16 +465,25 @@ fn the_page_says_which_parts_of_memory_are_unknown() {
             reserved: gib(36),
             ..DeviceAllocator::missing(0, gpu, Missing::NotYet)
         };
-        host.processes[0].allocator = Some(Box::new(AllocatorStats { devices: vec![allocator], unreadable: None }));
+        host.processes[0].allocator = Some(Box::new(AllocatorStats {
+            devices: vec![allocator],
+            unreadable: None,
+        }));
         change(&mut host);
         let mut app = App::new(AppOptions::default());
         app.update(Event::Resized(120, 60));
-        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
+        app.update(Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(host))),
+        ));
         for key in keys {
             app.update(Event::Key(KeyEvent::from(*key)));
         }
         let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 60);
-        screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect::<String>()
+        screen
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n")
+            .collect::<String>()
     };
     let check = |keys: &[KeyCode], change: &dyn Fn(&mut Snapshot), lines: &[&str]| {
         let page = page(keys, change);
@@ -330,29 +498,58 @@ fn the_page_says_which_parts_of_memory_are_unknown() {
         &|it| memory(it, Err(Missing::Unsupported)),
         &["driver's figure N/A: what is not PyTorch's cannot"],
     );
-    let less = ["- not PyTorch's -1.0 GiB", "PyTorch took more than the driver says"];
+    let less = [
+        "- not PyTorch's -1.0 GiB",
+        "PyTorch took more than the driver says",
+    ];
     check(&process, &|it| memory(it, Ok(Bytes::from_gib(35))), &less);
     let more = ["- not PyTorch's 24.0 GiB 25,769,803,776 more than CUDA takes for itself"];
     check(&process, &|it| memory(it, Ok(Bytes::from_gib(60))), &more);
     // If the GPU of a device is not known, the breakdown is over all GPUs.
-    let unplaced = |it: &mut Snapshot| it.processes[0].allocator.as_mut().unwrap().devices[0].gpu = None;
-    let all = ["which GPU cannot be told", "Memory on all its GPUs", "- not PyTorch's 4.0 GiB", "- reserved 36.0 GiB"];
+    let unplaced =
+        |it: &mut Snapshot| it.processes[0].allocator.as_mut().unwrap().devices[0].gpu = None;
+    let all = [
+        "which GPU cannot be told",
+        "Memory on all its GPUs",
+        "- not PyTorch's 4.0 GiB",
+        "- reserved 36.0 GiB",
+    ];
     check(&process, &unplaced, &all);
-    check(&gpu, &unplaced, &["not split 40.0 GiB 42,949,672,960 of processes of which it cannot be told"]);
-    check(&gpu, &|it| it.processes[0].allocator = None, &["of processes that could not be read"]);
-    check(&gpu, &|_| (), &["other 4.0 GiB 4,294,967,296 not PyTorch's: CUDA contexts"]);
+    check(
+        &gpu,
+        &unplaced,
+        &["not split 40.0 GiB 42,949,672,960 of processes of which it cannot be told"],
+    );
+    check(
+        &gpu,
+        &|it| it.processes[0].allocator = None,
+        &["of processes that could not be read"],
+    );
+    check(
+        &gpu,
+        &|_| (),
+        &["other 4.0 GiB 4,294,967,296 not PyTorch's: CUDA contexts"],
+    );
     // A CUDA context on a GPU where the process has no tensor.
     let context = |it: &mut Snapshot, gib| {
         let mut gpu_process = it.gpus[0].processes[0].clone();
         gpu_process.memory = Ok(Bytes::from_gib(gib));
         it.gpus[1].processes.push(gpu_process);
     };
-    let here = ["Memory on GPU 1", "- not PyTorch's 1.0 GiB 1,073,741,824 all: PyTorch has nothing"];
+    let here = [
+        "Memory on GPU 1",
+        "- not PyTorch's 1.0 GiB 1,073,741,824 all: PyTorch has nothing",
+    ];
     check(&process, &|it| context(it, 1), &here);
     // Each GPU has a context of its own.
-    for (gib, meaning) in [(3, "7.0 GiB 7,516,192,768 CUDA context"), (5, "9.0 GiB 9,663,676,416 more than CUDA takes")]
-    {
-        let all = ["Memory on all its GPUs", &format!("- not PyTorch's {meaning}")];
+    for (gib, meaning) in [
+        (3, "7.0 GiB 7,516,192,768 CUDA context"),
+        (5, "9.0 GiB 9,663,676,416 more than CUDA takes"),
+    ] {
+        let all = [
+            "Memory on all its GPUs",
+            &format!("- not PyTorch's {meaning}"),
+        ];
         check(
             &process,
             &|it| {
@@ -374,14 +571,22 @@ fn the_reason_for_unread_stats_is_shown_once_below_the_list() {
         (10, AllocatorUnreadable::NotYet),
     ] {
         host = host.with(pid, "python train.py", 0, Bytes::from_gib(4));
-        host.processes.last_mut().unwrap().allocator = Some(Box::new(AllocatorStats::unreadable(why)));
+        host.processes.last_mut().unwrap().allocator =
+            Some(Box::new(AllocatorStats::unreadable(why)));
     }
     let mut app = App::new(AppOptions::default());
-    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
+    app.update(Event::Line(
+        HostKey::FIRST,
+        Box::new(Line::Full(Box::new(host))),
+    ));
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
         app.update(Event::Resized(width, height));
         let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, width, height);
-        let text = screen.replace(['"', '│'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = screen
+            .replace(['"', '│'], " ")
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
         for reason in [
             "of the memory of 2 processes is not known: kernel.yama.ptrace_scope lets only root look into it: run gputop \
              as root, or `sudo sysctl kernel.yama.ptrace_scope=0`",
@@ -397,13 +602,18 @@ fn the_reason_for_unread_stats_is_shown_once_below_the_list() {
     assert!(!screen.contains("is not known"), "{screen}");
 }
 
-/// A host on whose GPU this many workers of a dead trainer keep 9 GiB that the driver lists for no process.
+/// A host on whose GPU this many workers of a dead trainer keep 9 GiB that the driver lists for no
+/// process.
 fn left_over(workers: u32) -> Snapshot {
     let mut host = host(1);
     host.gpus[0].load.memory_used = Ok(Bytes::from_gib(9));
     for pid in 201..=200 + workers {
         host = host.related(pid, 1, "python train.py");
-        let worker = host.processes.iter_mut().find(|it| it.id.pid == pid).unwrap();
+        let worker = host
+            .processes
+            .iter_mut()
+            .find(|it| it.id.pid == pid)
+            .unwrap();
         let id = worker.id;
         let facts = worker.facts_mut();
         (facts.comm, facts.group) = (Ok("pt_data_worker".into()), Ok(100));
@@ -421,28 +631,59 @@ fn short_list(workers: u32) -> String {
 
 #[test]
 fn the_short_list_has_each_byte_once_and_the_whole_reason_below_it() {
-    let line = |screen: &str, word: &str| screen.lines().find(|line| line.contains(word)).map(str::to_owned);
+    let line = |screen: &str, word: &str| {
+        screen
+            .lines()
+            .find(|line| line.contains(word))
+            .map(str::to_owned)
+    };
     let alone = short_list(1);
-    assert!(line(&alone, "    201 alice").is_some_and(|line| line.contains(" 9.0G orphan")), "{alone}");
-    assert_eq!(line(&alone, "unaccounted"), None, "it stands on the line of the one who keeps it:\n{alone}");
-    assert!(alone.contains("its parent exited (now under PID 1); its process group leader 100 is gone,"), "{alone}");
-    assert!(alone.contains("but it still computes; still keeps 9.0 GiB"), "{alone}");
+    assert!(
+        line(&alone, "    201 alice").is_some_and(|line| line.contains(" 9.0G orphan")),
+        "{alone}"
+    );
+    assert_eq!(
+        line(&alone, "unaccounted"),
+        None,
+        "it stands on the line of the one who keeps it:\n{alone}"
+    );
+    assert!(
+        alone
+            .contains("its parent exited (now under PID 1); its process group leader 100 is gone,"),
+        "{alone}"
+    );
+    assert!(
+        alone.contains("but it still computes; still keeps 9.0 GiB"),
+        "{alone}"
+    );
     assert!(alone.contains("keeps 9.0 GiB"), "{alone}");
     let two = short_list(2);
     for pid in ["    201 alice", "    202 alice"] {
-        assert!(line(&two, pid).is_some_and(|line| line.contains("shared orphan")), "{two}");
+        assert!(
+            line(&two, pid).is_some_and(|line| line.contains("shared orphan")),
+            "{two}"
+        );
     }
     assert_eq!(two.matches("9.0G").count(), 1, "{two}");
-    assert!(line(&two, "9.0G").is_some_and(|line| line.contains("unaccounted")), "{two}");
+    assert!(
+        line(&two, "9.0G").is_some_and(|line| line.contains("unaccounted")),
+        "{two}"
+    );
 }
 
 #[test]
 fn the_footer_counts_tagged_processes_wherever_the_cursor_is() {
-    let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).with(8, "python a.py", 0, Bytes::from_gib(2));
+    let host = host(1)
+        .with(7, "python train.py", 0, Bytes::from_gib(3))
+        .with(8, "python a.py", 0, Bytes::from_gib(2));
     let mut app = app_with(&host, 80, Settings::default());
     let mut after = |keys: &str| {
         for key in keys.chars() {
-            let code = if key == '\n' { KeyCode::Enter } else { KeyCode::Char(key) };
+            let code = if key == '\n' {
+                KeyCode::Enter
+            } else {
+                KeyCode::Char(key)
+            };
             app.update(Event::Key(KeyEvent::from(code)));
         }
         screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24)
@@ -450,8 +691,16 @@ fn the_footer_counts_tagged_processes_wherever_the_cursor_is() {
     assert!(!after("").contains("tagged"));
     assert!(after(" ").contains("\"1 tagged  Esc leaves  ? help"));
     // The filter hides the tagged process, and the dialog opens on it all the same.
-    assert!(after("/a.py\n").contains("1 tagged, 1 not listed"), "{}", after(""));
-    assert!(after("x").contains("End the tagged process 7 "), "{}", after(""));
+    assert!(
+        after("/a.py\n").contains("1 tagged, 1 not listed"),
+        "{}",
+        after("")
+    );
+    assert!(
+        after("x").contains("End the tagged process 7 "),
+        "{}",
+        after("")
+    );
 }
 
 #[test]
@@ -469,10 +718,15 @@ fn badges_stay_beside_a_notice_which_ends_with_the_next_key() {
         assert!(line_of(&app, width, badges).contains("Esc leaves  ? help"));
         app.update(Event::Done("settings were saved".into()));
         let line = line_of(&app, width, badges);
-        assert!(line.contains("ago  settings were saved") && !line.contains("? help"), "{line}");
+        assert!(
+            line.contains("ago  settings were saved") && !line.contains("? help"),
+            "{line}"
+        );
         // A long notice has half of the line, and the latest badge stays.
         app.update(Event::Done("x".repeat(200).into()));
-        assert!(line_of(&app, width, "PAUSED 0s ago").contains(&"x".repeat(usize::from(width) / 2)));
+        assert!(
+            line_of(&app, width, "PAUSED 0s ago").contains(&"x".repeat(usize::from(width) / 2))
+        );
         app.update(Event::Key(KeyEvent::from(KeyCode::Down)));
         assert!(line_of(&app, width, badges).contains("Esc leaves  ? help"));
     }
@@ -480,20 +734,34 @@ fn badges_stay_beside_a_notice_which_ends_with_the_next_key() {
 
 /// The app on `host`, with these settings.
 fn app_with(host: &Snapshot, width: u16, settings: Settings) -> App {
-    app_of(host, width, 24, Settings { gpu_view: Some(GpuView::Rows), ..settings })
+    app_of(
+        host,
+        width,
+        24,
+        Settings {
+            gpu_view: Some(GpuView::Rows),
+            ..settings
+        },
+    )
 }
 
 fn app_of(host: &Snapshot, width: u16, height: u16, settings: Settings) -> App {
     let mut app = App::new(AppOptions::default());
     app.apply_settings(settings);
     app.update(Event::Resized(width, height));
-    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
+    app.update(Event::Line(
+        HostKey::FIRST,
+        Box::new(Line::Full(Box::new(host.clone()))),
+    ));
     app
 }
 
 /// The first line on the screen that contains `words`.
 fn line_of(app: &App, width: u16, words: &str) -> String {
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), app, width, 24);
-    let line = screen.lines().find(|it| it.contains(words)).unwrap_or_else(|| panic!("no {words}:\n{screen}"));
+    let line = screen
+        .lines()
+        .find(|it| it.contains(words))
+        .unwrap_or_else(|| panic!("no {words}:\n{screen}"));
     line.trim_matches('"').to_owned()
 }

@@ -12,12 +12,13 @@
 //! | red | this is wrong, or will be soon |
 //! | green | this went well |
 //!
-//! The layers of a GPU's graph have colours of their own, one for each process. Titles, headings, keys and the cursor have no
-//! colour: they are bold, or have a background.
+//! The layers of a GPU's graph have colours of their own, one for each process. Titles, headings,
+//! keys and the cursor have no colour: they are bold, or have a background.
 //!
-//! Text has the terminal's own sixteen colours, which suit light and dark backgrounds, unless the user chose another theme. Areas
-//! have gradients where the terminal shows 24-bit colours. Without colour the roles are bold, dim or reversed, and areas are
-//! hatched. Without Unicode every glyph has an ASCII stand-in.
+//! Text has the terminal's own sixteen colours, which suit light and dark backgrounds, unless the
+//! user chose another theme. Areas have gradients where the terminal shows 24-bit colours. Without
+//! colour the roles are bold, dim or reversed, and areas are hatched. Without Unicode every glyph
+//! has an ASCII stand-in.
 
 mod fill;
 
@@ -48,8 +49,8 @@ enum Hue {
 }
 
 impl Hue {
-    /// The colour of this meaning in a theme. The colours of `Safe` are those of Okabe and Ito, and those of `Light` are
-    /// dark enough to be read on white; both come from the palette of 256.
+    /// The colour of this meaning in a theme. The colours of `Safe` are those of Okabe and Ito, and
+    /// those of `Light` are dark enough to be read on white; both come from the palette of 256.
     fn colour(self, name: ThemeName) -> Color {
         let own = match self {
             Self::Notable => (Color::Yellow, 220, 94),
@@ -75,7 +76,11 @@ struct Backgrounds {
 impl Theme {
     /// The default theme on a terminal that shows only ASCII or not, and this many colours.
     pub fn new(is_ascii: bool, depth: ColourDepth) -> Self {
-        Self { is_ascii, depth, name: ThemeName::default() }
+        Self {
+            is_ascii,
+            depth,
+            name: ThemeName::default(),
+        }
     }
 
     #[must_use]
@@ -85,7 +90,11 @@ impl Theme {
 
     /// The same theme for a picture, which shows every colour.
     pub(super) fn for_picture(self) -> Self {
-        let depth = if self.depth == ColourDepth::None { ColourDepth::None } else { ColourDepth::Rgb };
+        let depth = if self.depth == ColourDepth::None {
+            ColourDepth::None
+        } else {
+            ColourDepth::Rgb
+        };
         Self { depth, ..self }
     }
 
@@ -96,8 +105,14 @@ impl Theme {
     /// `None` where a background could make text unreadable.
     fn backgrounds(self) -> Option<Backgrounds> {
         (self.has_colour() && self.depth >= ColourDepth::Palette).then_some(match self.name {
-            ThemeName::Light => Backgrounds { band: (254, 238), cursor: (153, 16) },
-            _ => Backgrounds { band: (236, 252), cursor: (238, 255) },
+            ThemeName::Light => Backgrounds {
+                band: (254, 238),
+                cursor: (153, 16),
+            },
+            _ => Backgrounds {
+                band: (236, 252),
+                cursor: (238, 255),
+            },
         })
     }
 
@@ -106,7 +121,11 @@ impl Theme {
     }
 
     fn painted(self, colour: Color, otherwise: Modifier) -> Style {
-        if self.has_colour() { Style::new().fg(colour) } else { Style::new().add_modifier(otherwise) }
+        if self.has_colour() {
+            Style::new().fg(colour)
+        } else {
+            Style::new().add_modifier(otherwise)
+        }
     }
 
     /// Ordinary text.
@@ -122,9 +141,12 @@ impl Theme {
     /// A heading above columns, on a band where the terminal shows one.
     pub(super) fn head(self) -> Style {
         match self.backgrounds() {
-            Some(Backgrounds { band: (background, text), .. }) => {
-                Style::new().bg(Color::Indexed(background)).fg(Color::Indexed(text))
-            }
+            Some(Backgrounds {
+                band: (background, text),
+                ..
+            }) => Style::new()
+                .bg(Color::Indexed(background))
+                .fg(Color::Indexed(text)),
             None => Style::new().add_modifier(Modifier::UNDERLINED),
         }
     }
@@ -132,7 +154,9 @@ impl Theme {
     /// The name of the program, a title, a key, the column that sorts.
     pub fn accent(self) -> Style {
         // A title on a dim frame is not dim.
-        Style::new().add_modifier(Modifier::BOLD).remove_modifier(Modifier::DIM)
+        Style::new()
+            .add_modifier(Modifier::BOLD)
+            .remove_modifier(Modifier::DIM)
     }
 
     /// A state of the screen, such as a filter, that hides something.
@@ -145,7 +169,8 @@ impl Theme {
     }
 
     pub(super) fn alarm(self) -> Style {
-        self.role(Hue::Alarm, Modifier::REVERSED).add_modifier(Modifier::BOLD)
+        self.role(Hue::Alarm, Modifier::REVERSED)
+            .add_modifier(Modifier::BOLD)
     }
 
     /// A line that leads to trouble. It would not be readable reversed.
@@ -165,7 +190,8 @@ impl Theme {
         }
     }
 
-    /// The style of a text in a list, on a line whose other texts have the style `plain`, and its readings `reading`.
+    /// The style of a text in a list, on a line whose other texts have the style `plain`, and its
+    /// readings `reading`.
     pub(super) fn tone(self, tone: Tone, plain: Style, reading: Style) -> Style {
         match tone {
             Tone::Plain => plain,
@@ -180,7 +206,11 @@ impl Theme {
 
     /// The style of a note beside figures. Reversed, it would be louder than they are.
     pub(super) fn note(self, tone: Tone) -> Style {
-        if tone == Tone::Alarm { self.alarm_line() } else { self.tone(tone, self.text(), self.text()) }
+        if tone == Tone::Alarm {
+            self.alarm_line()
+        } else {
+            self.tone(tone, self.text(), self.text())
+        }
     }
 
     /// From this share on, memory is about to run out.
@@ -188,17 +218,25 @@ impl Theme {
 
     /// The style of a figure of memory: an alarm when this share is in use, and `otherwise` below.
     pub(super) fn full(self, share: Option<f64>, otherwise: Style) -> Style {
-        if share.is_some_and(|share| share >= Self::FULL) { self.alarm_line() } else { otherwise }
+        if share.is_some_and(|share| share >= Self::FULL) {
+            self.alarm_line()
+        } else {
+            otherwise
+        }
     }
 
-    /// Marks the line under the cursor. Its texts keep their colours where the terminal has a background for it.
+    /// Marks the line under the cursor. Its texts keep their colours where the terminal has a
+    /// background for it.
     pub(super) fn select(self, buffer: &mut Buffer, line: Rect) {
         let backgrounds = self.backgrounds();
         for place in line.intersection(buffer.area).positions() {
             let cell = &mut buffer[place];
             cell.modifier.remove(Modifier::DIM);
             match backgrounds {
-                Some(Backgrounds { cursor: (background, text), .. }) => {
+                Some(Backgrounds {
+                    cursor: (background, text),
+                    ..
+                }) => {
                     cell.bg = Color::Indexed(background);
                     if cell.fg == Color::Reset {
                         cell.fg = Color::Indexed(text);
@@ -236,7 +274,9 @@ fn stand_in(glyph: char) -> char {
         '▒' => '%',
         '─' | '╌' | '–' | '—' | '▄' => '-',
         '│' | '▎' => '|',
-        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' | '╭' | '╮' | '╰' | '╯' | '▆' => '+',
+        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' | '╭' | '╮' | '╰' | '╯' | '▆' => {
+            '+'
+        }
         '▁' => '_',
         '▂' | '·' => '.',
         '▇' | '●' => '*',

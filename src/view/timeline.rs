@@ -13,13 +13,20 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(replay) = &app.replay else { return };
     let Some(bar) = app.timeline_bar() else {
         if let Some(mut pen) = Pen::at(buffer, area, 0) {
-            pen.rest("no timeline yet; nothing here acts on the machine", theme.dim());
+            pen.rest(
+                "no timeline yet; nothing here acts on the machine",
+                theme.dim(),
+            );
         }
         return;
     };
-    let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
+    let Some(mut pen) = Pen::at(buffer, area, 0) else {
+        return;
+    };
     pen.put(&bar.begin, theme.dim()).skip(1);
-    let position = replay.at.and_then(|at| replay.timeline.column(at, bar.width));
+    let position = replay
+        .at
+        .and_then(|at| replay.timeline.column(at, bar.width));
     for (column, cell) in replay.timeline.cells(bar.width).into_iter().enumerate() {
         let (symbol, style) = match cell {
             TimelineCell::Recorded => ("─", theme.dim()),
@@ -32,5 +39,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             pen.put(symbol, style);
         }
     }
-    pen.skip(1).put(&bar.end, theme.dim()).skip(2).put(&bar.position, theme.text()).skip(2).put(bar.words, theme.dim());
+    pen.skip(1)
+        .put(&bar.end, theme.dim())
+        .skip(2)
+        .put(&bar.position, theme.text())
+        .skip(2)
+        .put(bar.words, theme.dim());
 }

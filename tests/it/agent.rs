@@ -33,19 +33,37 @@ impl Agent {
         let stdin = process.child().stdin.take().expect("stdin is piped");
         let stdout = BufReader::new(process.child().stdout.take().expect("stdout is piped"));
         let (send, lines) = mpsc::channel();
-        thread::spawn(move || stdout.split(b'\n').map_while(Result::ok).try_for_each(|line| send.send(line)));
-        Self { stdin, lines, schema: schema_validator(), process }
+        thread::spawn(move || {
+            stdout
+                .split(b'\n')
+                .map_while(Result::ok)
+                .try_for_each(|line| send.send(line))
+        });
+        Self {
+            stdin,
+            lines,
+            schema: schema_validator(),
+            process,
+        }
     }
 
     /// Waits for the next line, and checks that it conforms to the schema.
     #[track_caller]
     pub(crate) fn next_line(&self) -> Line {
-        let line = self.lines.recv_timeout(DEADLINE).expect("the agent writes another line");
+        let line = self
+            .lines
+            .recv_timeout(DEADLINE)
+            .expect("the agent writes another line");
         let value: Value = serde_json::from_slice(&line).expect("a line is JSON");
-        let errors: Vec<String> =
-            self.schema.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path)).collect();
+        let errors: Vec<String> = self
+            .schema
+            .iter_errors(&value)
+            .map(|error| format!("{}: {error}", error.instance_path))
+            .collect();
         assert!(errors.is_empty(), "{errors:#?}\n{value:#}");
-        Line::parse(&line).expect("the line parses").expect("the kind of line is known")
+        Line::parse(&line)
+            .expect("the line parses")
+            .expect("the kind of line is known")
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -53,7 +71,10 @@ impl Agent {
     }
 
     pub(crate) fn send(&mut self, command: &Command) {
-        command.write(&mut self.stdin).and_then(|()| self.stdin.flush()).expect("the agent reads its stdin");
+        command
+            .write(&mut self.stdin)
+            .and_then(|()| self.stdin.flush())
+            .expect("the agent reads its stdin");
     }
 }
 
@@ -87,16 +108,27 @@ impl ReceivedLines {
             }
             Line::Tick(change) => {
                 self.tick_lines += 1;
-                let snapshot = self.snapshot.as_mut().expect("the first line is a full line");
-                snapshot.apply(*change).expect("a tick changes the snapshot of the line before");
+                let snapshot = self
+                    .snapshot
+                    .as_mut()
+                    .expect("the first line is a full line");
+                snapshot
+                    .apply(*change)
+                    .expect("a tick changes the snapshot of the line before");
             }
             Line::Reply(_) | Line::Checkpoint(_) => {}
         }
     }
 
-    /// Reads lines until a condition holds, at most 200. `description` completes "never …" when it does not.
+    /// Reads lines until a condition holds, at most 200. `description` completes "never …" when it
+    /// does not.
     #[track_caller]
-    pub(crate) fn read_until(&mut self, agent: &Agent, description: &str, is_true: impl Fn(&Snapshot) -> bool) {
+    pub(crate) fn read_until(
+        &mut self,
+        agent: &Agent,
+        description: &str,
+        is_true: impl Fn(&Snapshot) -> bool,
+    ) {
         for _ in 0..200 {
             if self.snapshot.as_ref().is_some_and(&is_true) {
                 return;

@@ -4,12 +4,15 @@ use fake_nvml::GpuProcess;
 use gputop::protocol::snapshot::AllocatorUnreadable;
 
 use crate::agent::ReceivedLines;
-use crate::allocator_stats::{FakeTorch, MIB, has_amounts, host_with_gpus, start_agent, wait_for_stats};
+use crate::allocator_stats::{
+    FakeTorch, MIB, has_amounts, host_with_gpus, start_agent, wait_for_stats,
+};
 use crate::host::GIB;
 
 #[test]
 fn a_process_that_loads_pytorch_later_is_searched_soon_after() {
-    /// The passes, of 100 ms, until the stats have to be there: less than the first wait of a process that has not changed.
+    /// The passes, of 100 ms, until the stats have to be there: less than the first wait of a
+    /// process that has not changed.
     const PASSES: u32 = 50;
     let mut host = host_with_gpus(1);
     let mut torch = FakeTorch::start(&host, 25, 1, &[("LOAD_LATER", "1")]);
@@ -24,7 +27,10 @@ fn a_process_that_loads_pytorch_later_is_searched_soon_after() {
     let passes = std::cell::Cell::new(0);
     wait_for_stats(&agent, &mut received, torch.pid(), "its stats", |stats| {
         passes.set(passes.get() + 1);
-        assert!(passes.get() < PASSES, "not within {PASSES} passes: {stats:?}");
+        assert!(
+            passes.get() < PASSES,
+            "not within {PASSES} passes: {stats:?}"
+        );
         !stats.devices.is_empty()
     });
 }
@@ -50,9 +56,13 @@ fn an_allocator_without_its_cache_is_named_as_the_reason() {
     let mut host = host_with_gpus(1);
     let torch = FakeTorch::start(&host, 25, 1, &[("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")]);
     host.add_process(0, GpuProcess::new(torch.pid(), GIB));
-    wait_for_stats(&start_agent(&host), &mut ReceivedLines::default(), torch.pid(), "no cache", |stats| {
-        stats.unreadable == Some(AllocatorUnreadable::Uncached)
-    });
+    wait_for_stats(
+        &start_agent(&host),
+        &mut ReceivedLines::default(),
+        torch.pid(),
+        "no cache",
+        |stats| stats.unreadable == Some(AllocatorUnreadable::Uncached),
+    );
 }
 
 #[test]
@@ -66,9 +76,15 @@ fn an_order_that_the_amounts_contradict_is_not_shown() {
     for (gpu, memory) in [(0, reserved - GIB / 2), (1, reserved + GIB / 2)] {
         host.add_process(gpu, GpuProcess::new(torch.pid(), memory));
     }
-    let stats =
-        wait_for_stats(&start_agent(&host), &mut ReceivedLines::default(), torch.pid(), "two devices", |stats| {
-            stats.devices.len() == 2
-        });
-    assert!(stats.devices.iter().all(|device| device.gpu.is_none()), "{stats:?}");
+    let stats = wait_for_stats(
+        &start_agent(&host),
+        &mut ReceivedLines::default(),
+        torch.pid(),
+        "two devices",
+        |stats| stats.devices.len() == 2,
+    );
+    assert!(
+        stats.devices.iter().all(|device| device.gpu.is_none()),
+        "{stats:?}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Processes in a container: a PID namespace whose PID 1 is a program of the user, with gputop inside.
+//! Processes in a container: a PID namespace whose PID 1 is a program of the user, with gputop
+//! inside.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,8 +27,8 @@ struct Container {
 }
 
 impl Container {
-    /// Starts a container whose PID 1 runs `python3` with the first file, and waits for the roles. `None` without the
-    /// permission to make a PID namespace.
+    /// Starts a container whose PID 1 runs `python3` with the first file, and waits for the roles.
+    /// `None` without the permission to make a PID namespace.
     fn start(files: &[(&str, &str)], roles: &[&str]) -> Option<Self> {
         if !getuid().is_root() {
             print_note("skipped: only root can make a PID namespace");
@@ -35,31 +36,52 @@ impl Container {
         }
         let host = Host::new(["H100"]);
         let pipe = ReadyPipe::create(&host);
-        let words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "python3", files[0].0];
-        let unshare = ChildProcess::spawn(&mut pipe.command(&host, 0, files.iter().copied(), &words));
+        let words = [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "python3",
+            files[0].0,
+        ];
+        let unshare =
+            ChildProcess::spawn(&mut pipe.command(&host, 0, files.iter().copied(), &words));
         let mut pids = BTreeMap::new();
         while let Some(role) = roles.iter().find(|role| !pids.contains_key(**role)) {
-            let process = pipe.next_within(DEADLINE).unwrap_or_else(|| panic!("{role} is never ready"));
+            let process = pipe
+                .next_within(DEADLINE)
+                .unwrap_or_else(|| panic!("{role} is never ready"));
             pids.insert(process.role, process.pid);
         }
         let children = format!("/proc/{0}/task/{0}/children", unshare.pid());
         let init = fs::read_to_string(children).expect("unshare runs");
         let init = ProcessHandle::open(init.trim().parse().expect("unshare has one child"));
-        Some(Self { host, pids, init, _unshare: unshare })
+        Some(Self {
+            host,
+            pids,
+            init,
+            _unshare: unshare,
+        })
     }
 
     /// Lists a process with this memory. The container's driver reports PIDs of the container.
     fn list(&mut self, role: &str, memory: u64) {
-        self.host.add_process(0, GpuProcess::fictional(self.pids[role], memory));
+        self.host
+            .add_process(0, GpuProcess::fictional(self.pids[role], memory));
     }
 
-    /// Waits until an agent in the container gives these verdicts, by role: one of the words between the bars.
+    /// Waits until an agent in the container gives these verdicts, by role: one of the words
+    /// between the bars.
     #[track_caller]
     fn check(&self, expected: &[(&str, &str)]) {
         let mut command = Command::new("nsenter");
         let init = self.init.pid.to_string();
         let agent = [env!("CARGO_BIN_EXE_gputop"), "agent", "--interval", "100ms"];
-        self.host.set_environment(&mut command).args(["--target", &init, "--pid", "--mount"]).args(agent);
+        self.host
+            .set_environment(&mut command)
+            .args(["--target", &init, "--pid", "--mount"])
+            .args(agent);
         let mut observed = ObservedHost::start(command);
         let began = now();
         loop {
@@ -73,7 +95,11 @@ impl Container {
                 .filter_map(|(role, words)| match verdict_on(role) {
                     None => Some(format!("{role} is not listed")),
                     Some(verdict) if words.split('|').any(|word| word == verdict.word()) => None,
-                    Some(verdict) => Some(format!("{role} => {}: {}", verdict.word(), verdict.sentence())),
+                    Some(verdict) => Some(format!(
+                        "{role} => {}: {}",
+                        verdict.word(),
+                        verdict.sentence()
+                    )),
                 })
                 .collect();
             if wrong.is_empty() {
@@ -98,11 +124,19 @@ loader.request_items()
 sleep_as("rank" + os.environ["RANK"])
 "#;
     let files = [("torchrun", torchrun), ("train.py", train)];
-    let Some(mut container) = Container::start(&files, &["agent", "rank0", "rank1", "worker0"]) else { return };
+    let Some(mut container) = Container::start(&files, &["agent", "rank0", "rank1", "worker0"])
+    else {
+        return;
+    };
     assert_eq!(container.pids["agent"], 1);
     container.list("rank0", 20 * GIB);
     container.list("rank1", 20 * GIB);
-    container.check(&[("agent", "launcher"), ("rank0", "ok|…"), ("rank1", "ok|…"), ("worker0", "worker")]);
+    container.check(&[
+        ("agent", "launcher"),
+        ("rank0", "ok|…"),
+        ("rank1", "ok|…"),
+        ("worker0", "worker"),
+    ]);
 }
 
 #[test]
@@ -115,7 +149,10 @@ if __name__ == "__main__":
     get_context("spawn").Process(target=engine).start()
     sleep_as("server")
 "#;
-    let Some(mut container) = Container::start(&[("server.py", server)], &["server", "engine"]) else { return };
+    let Some(mut container) = Container::start(&[("server.py", server)], &["server", "engine"])
+    else {
+        return;
+    };
     assert_eq!(container.pids["server"], 1);
     container.list("engine", 60 * GIB);
     container.check(&[("server", "ok|…"), ("engine", "worker")]);
@@ -136,7 +173,9 @@ os.read(get_ready, 1)
 os._exit(1)
 "#;
     let files = [("server.py", server), ("train.py", train)];
-    let Some(mut container) = Container::start(&files, &["server", "worker0"]) else { return };
+    let Some(mut container) = Container::start(&files, &["server", "worker0"]) else {
+        return;
+    };
     container.list("worker0", 11 * GIB);
     container.check(&[("server", "ok|…"), ("worker0", "orphan")]);
 }
@@ -150,18 +189,21 @@ struct SlurmStep {
 }
 
 impl SlurmStep {
-    /// Moves a process into `slurmstepd-PID/JOB/step_0`. `None` where no control groups of version 2 can be made.
+    /// Moves a process into `slurmstepd-PID/JOB/step_0`. `None` where no control groups of version
+    /// 2 can be made.
     fn new(pid: u32, job: &str) -> Option<Self> {
-        ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].into_iter().find_map(|mount| {
-            let mount = Path::new(mount);
-            let top = mount.join(format!("slurmstepd-{pid}"));
-            let groups = vec![top.join(job).join("step_0"), top.join(job), top];
-            let step = Self { mount, groups, pid };
-            step.groups.iter().rev().try_for_each(fs::create_dir).ok()?;
-            // A folder that is no control group has no such file.
-            let members = step.groups[0].join("cgroup.procs");
-            (members.exists() && fs::write(members, pid.to_string()).is_ok()).then_some(step)
-        })
+        ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
+            .into_iter()
+            .find_map(|mount| {
+                let mount = Path::new(mount);
+                let top = mount.join(format!("slurmstepd-{pid}"));
+                let groups = vec![top.join(job).join("step_0"), top.join(job), top];
+                let step = Self { mount, groups, pid };
+                step.groups.iter().rev().try_for_each(fs::create_dir).ok()?;
+                // A folder that is no control group has no such file.
+                let members = step.groups[0].join("cgroup.procs");
+                (members.exists() && fs::write(members, pid.to_string()).is_ok()).then_some(step)
+            })
     }
 }
 
@@ -183,6 +225,13 @@ fn a_slurm_job_is_named_by_its_sluid() {
         return print_note("skipped: no control group can be made here");
     };
     let report = json(&host.run(["--json"]));
-    let found = report["processes"].as_array().expect("a list").iter().find(|process| process["pid"] == pid);
-    assert_eq!(found.expect("it is listed")["facts"]["origin"], "slurm s0123456789ABC");
+    let found = report["processes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|process| process["pid"] == pid);
+    assert_eq!(
+        found.expect("it is listed")["facts"]["origin"],
+        "slurm s0123456789ABC"
+    );
 }

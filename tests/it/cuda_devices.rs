@@ -6,11 +6,17 @@ use fake_nvml::GpuProcess;
 use gputop::protocol::snapshot::{AllocatorStats, GpuUuid};
 
 use crate::agent::ReceivedLines;
-use crate::allocator_stats::{FakeTorch, MIB, NEWEST_LAYOUT, host_with_gpus, start_agent, uuid, wait_for_stats};
+use crate::allocator_stats::{
+    FakeTorch, MIB, NEWEST_LAYOUT, host_with_gpus, start_agent, uuid, wait_for_stats,
+};
 
 /// The GPU of each device that is used.
 fn gpus(stats: &AllocatorStats) -> Vec<Option<GpuUuid>> {
-    stats.devices.iter().map(|device| device.gpu.clone()).collect()
+    stats
+        .devices
+        .iter()
+        .map(|device| device.gpu.clone())
+        .collect()
 }
 
 #[test]
@@ -25,9 +31,16 @@ fn cuda_devices_are_matched_to_gpus() {
     }
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
-    let are_on_gpus =
-        |stats: &AllocatorStats| stats.devices.len() == 2 && stats.devices.iter().all(|device| device.gpu.is_some());
-    let stats = wait_for_stats(&agent, &mut received, torch.pid(), "two devices on GPUs", are_on_gpus);
+    let are_on_gpus = |stats: &AllocatorStats| {
+        stats.devices.len() == 2 && stats.devices.iter().all(|device| device.gpu.is_some())
+    };
+    let stats = wait_for_stats(
+        &agent,
+        &mut received,
+        torch.pid(),
+        "two devices on GPUs",
+        are_on_gpus,
+    );
     assert_eq!(gpus(&stats), [uuid(&received, 2), uuid(&received, 0)]);
 }
 
@@ -42,19 +55,40 @@ fn devices_that_a_program_permuted_are_told_apart_when_one_grows() {
     }
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
-    let stats = wait_for_stats(&agent, &mut received, torch.pid(), "stats", |stats| stats.devices.len() == 3);
+    let stats = wait_for_stats(&agent, &mut received, torch.pid(), "stats", |stats| {
+        stats.devices.len() == 3
+    });
     let [first, second, third] = [0, 1, 2].map(|gpu| uuid(&received, gpu));
     assert_eq!(gpus(&stats), [first.clone(), second, third.clone()]);
     // The proof begins with amounts that did not change for more than a second.
-    let read_at = |received: &ReceivedLines| received.snapshot.as_ref().map(|snapshot| snapshot.gpus[0].load.at);
+    let read_at = |received: &ReceivedLines| {
+        received
+            .snapshot
+            .as_ref()
+            .map(|snapshot| snapshot.gpus[0].load.at)
+    };
     let start = read_at(&received).expect("a line was read");
     while read_at(&received).is_none_or(|at| at.since(start) < Duration::from_secs(2)) {
         received.apply(agent.next_line());
     }
-    for (device, gpu, expected) in [(0, 2, [third.clone(), None, None]), (1, 0, [third, first, None])] {
-        assert_eq!(torch.request(&format!("work {device} 2 104857600 104857600 104857600 0 0")), "done");
+    for (device, gpu, expected) in [
+        (0, 2, [third.clone(), None, None]),
+        (1, 0, [third, first, None]),
+    ] {
+        assert_eq!(
+            torch.request(&format!(
+                "work {device} 2 104857600 104857600 104857600 0 0"
+            )),
+            "done"
+        );
         host.change(|world| world.gpus[gpu].processes[0].memory = Some(600 * MIB));
         let are_expected = |stats: &AllocatorStats| gpus(stats) == expected;
-        wait_for_stats(&agent, &mut received, torch.pid(), &format!("device {device} on GPU {gpu}"), are_expected);
+        wait_for_stats(
+            &agent,
+            &mut received,
+            torch.pid(),
+            &format!("device {device} on GPU {gpu}"),
+            are_expected,
+        );
     }
 }

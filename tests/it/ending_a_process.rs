@@ -33,8 +33,8 @@ pub(crate) fn open_dialog(terminal: &Terminal, pid: u32) {
     terminal.wait_for(&format!("End process {pid}"));
 }
 
-/// In the open end dialog, ends a process that uses 1 GiB, checks that the memory is returned, and closes the dialog.
-/// Returns the text of the screen before that.
+/// In the open end dialog, ends a process that uses 1 GiB, checks that the memory is returned, and
+/// closes the dialog. Returns the text of the screen before that.
 #[track_caller]
 pub(crate) fn end(terminal: &Terminal, host: &mut Host, pid: u32) -> String {
     terminal.wait_for("Verified: only");
@@ -72,7 +72,11 @@ pub(crate) fn start_python(host: &mut Host, memory: u64, program: &str) -> u32 {
 /// Reads the first line that a program prints.
 fn read_word(process: &mut ChildProcess) -> String {
     let stdout = BufReader::new(process.child().stdout.take().expect("stdout is piped"));
-    stdout.lines().next().expect("the program prints a line").expect("the output is UTF-8")
+    stdout
+        .lines()
+        .next()
+        .expect("the program prints a line")
+        .expect("the output is UTF-8")
 }
 
 #[test]
@@ -82,7 +86,11 @@ fn ending_a_process_returns_its_memory() {
     let terminal = start_with_dialog(&host, pid);
     terminal.wait_for("sleep 1000");
     terminal.wait_for("holds 38.0 GiB on GPU 0");
-    assert_eq!(process_state(pid), Some('S'), "opening the dialog sends nothing");
+    assert_eq!(
+        process_state(pid),
+        Some('S'),
+        "opening the dialog sends nothing"
+    );
     terminal.keys(ENTER);
     let process = host.process(pid);
     process.handle.wait_for_end();
@@ -207,8 +215,7 @@ fn a_stopped_process_is_reported_and_only_sigkill_reaches_it() {
 fn a_zombie_is_reported_with_its_parent() {
     let mut host = Host::new(["H100"]);
     // A parent that never reaps its child.
-    let program =
-        "import os, time\npid = os.fork()\nif pid == 0:\n time.sleep(1000)\nprint(pid, flush=True)\ntime.sleep(1000)";
+    let program = "import os, time\npid = os.fork()\nif pid == 0:\n time.sleep(1000)\nprint(pid, flush=True)\ntime.sleep(1000)";
     // Parent and child have the device file open, as GPU processes have.
     let mut parent = ChildProcess::spawn(python(program).stdin(host.open_device(0)));
     let pid: u32 = read_word(&mut parent).parse().expect("a PID");
@@ -237,7 +244,10 @@ fn gputop_and_its_ancestors_are_refused() {
     terminal.wait_until_gone("End process");
     // The viewer and its agent.
     let agent = terminal.agent();
-    for (pid, word) in [(terminal.pid(), "is gputop itself"), (agent.pid, "is gputop itself")] {
+    for (pid, word) in [
+        (terminal.pid(), "is gputop itself"),
+        (agent.pid, "is gputop itself"),
+    ] {
         host.change(|world| world.gpus[0].processes = vec![GpuProcess::new(pid, GIB)]);
         terminal.wait_for(&format!(" {pid} "));
         terminal.keys(F9);
@@ -273,7 +283,12 @@ fn in_its_own_pid_namespace_gputop_signals_nobody() {
     let pid = stranger.pid();
     host.add_process(0, GpuProcess::fictional(pid, GIB));
     let mut command = Command::new("unshare");
-    host.set_environment(&mut command).args(["--pid", "--fork", "--kill-child", env!("CARGO_BIN_EXE_gputop")]);
+    host.set_environment(&mut command).args([
+        "--pid",
+        "--fork",
+        "--kill-child",
+        env!("CARGO_BIN_EXE_gputop"),
+    ]);
     let mut terminal = Terminal::run(&mut command, 80, 24);
     terminal.wait_for(&format!(" {pid} "));
     terminal.keys(F9);
@@ -294,9 +309,13 @@ fn pid_one_is_refused() {
     terminal.keys(F9);
     terminal.wait_until("the refusal", |screen| {
         let text = screen.contents();
-        ["no process under the cursor", "is not a process to signal", "gputop runs inside 1"]
-            .iter()
-            .any(|words| text.contains(words))
+        [
+            "no process under the cursor",
+            "is not a process to signal",
+            "gputop runs inside 1",
+        ]
+        .iter()
+        .any(|words| text.contains(words))
     });
     terminal.keys(CTRL_C);
     terminal.wait_for_exit();
@@ -317,7 +336,11 @@ fn with_readonly_nobody_is_signalled() {
         terminal.keys(ESC);
         terminal.wait_until_gone("identity");
     }
-    assert!(!terminal.text().contains("End process"), "{}", terminal.text());
+    assert!(
+        !terminal.text().contains("End process"),
+        "{}",
+        terminal.text()
+    );
     terminal.quit();
     assert_eq!(process_state(pid), Some('S'));
 }
@@ -334,8 +357,13 @@ fn a_process_of_another_user_is_refused_with_a_suggestion() {
     let pid = host.start_sleep(0, GIB);
     let gputop = host.open_to_other_users();
     let mut command = Command::new("setpriv");
-    host.set_environment(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    command.args([gputop.to_str().expect("the path is UTF-8"), "--interval", "100ms"]);
+    host.set_environment(&mut command)
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args([
+        gputop.to_str().expect("the path is UTF-8"),
+        "--interval",
+        "100ms",
+    ]);
     let mut terminal = Terminal::run(&mut command, 110, 30);
     open_dialog(&terminal, pid);
     terminal.wait_for("no permission to signal");
@@ -404,14 +432,26 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     terminal.wait_until_gone("End process");
     terminal.keys(ESC);
     terminal.wait_for("HEALTH");
-    assert!(!terminal.text().contains("by user"), "the demo does not begin with the settings of a real run");
+    assert!(
+        !terminal.text().contains("by user"),
+        "the demo does not begin with the settings of a real run"
+    );
     terminal.keys("M");
     terminal.keys("b");
     terminal.wait_for("by GPU");
     terminal.quit();
     agent.wait_for_end();
-    let files: Vec<_> =
-        fs::read_dir(host.path("gputop")).expect("it exists").map(|file| file.unwrap().path()).collect();
-    assert_eq!(files, [last_run.as_path()], "the demo leaves no log of ended processes");
-    assert_eq!(fs::read_to_string(last_run).expect("it exists"), "group = \"user\"\n");
+    let files: Vec<_> = fs::read_dir(host.path("gputop"))
+        .expect("it exists")
+        .map(|file| file.unwrap().path())
+        .collect();
+    assert_eq!(
+        files,
+        [last_run.as_path()],
+        "the demo leaves no log of ended processes"
+    );
+    assert_eq!(
+        fs::read_to_string(last_run).expect("it exists"),
+        "group = \"user\"\n"
+    );
 }

@@ -15,11 +15,18 @@ use crate::{DEADLINE, print_note};
 /// A shell that runs `script` with gputop as `$0`.
 fn shell(host: &Host, script: &str) -> Command {
     let mut command = Command::new("bash");
-    host.set_environment(&mut command).args(["--norc", "--noprofile", "-c", script, env!("CARGO_BIN_EXE_gputop")]);
+    host.set_environment(&mut command).args([
+        "--norc",
+        "--noprofile",
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_gputop"),
+    ]);
     command
 }
 
-/// Hangs up, and checks that viewer and agent end. That takes some milliseconds, or half a second where no SIGHUP comes.
+/// Hangs up, and checks that viewer and agent end. That takes some milliseconds, or half a second
+/// where no SIGHUP comes.
 #[track_caller]
 fn check_end_with_terminal(mut terminal: Terminal) {
     terminal.wait_for("H100");
@@ -28,7 +35,10 @@ fn check_end_with_terminal(mut terminal: Terminal) {
     terminal.hang_up();
     terminal.wait_for_exit();
     agent.wait_for_end();
-    print_note(format_args!("ended {} ms after the terminal", hung_up.elapsed().as_millis()));
+    print_note(format_args!(
+        "ended {} ms after the terminal",
+        hung_up.elapsed().as_millis()
+    ));
 }
 
 #[test]
@@ -40,20 +50,29 @@ fn gputop_ends_with_its_terminal() {
 #[test]
 fn gputop_ends_with_its_terminal_though_sighup_is_ignored() {
     let host = Host::with_jitter(["H100"]);
-    check_end_with_terminal(Terminal::run(&mut shell(&host, "trap '' HUP; exec \"$0\""), 80, 24));
+    check_end_with_terminal(Terminal::run(
+        &mut shell(&host, "trap '' HUP; exec \"$0\""),
+        80,
+        24,
+    ));
 }
 
 #[test]
 fn gputop_ends_with_a_terminal_that_is_not_its_controlling_one() {
     let host = Host::with_jitter(["H100"]);
-    // In a session of its own, as under setsid(1), the terminal controls no process: no SIGHUP comes.
+    // In a session of its own, as under setsid(1), the terminal controls no process: no SIGHUP
+    // comes.
     check_end_with_terminal(Terminal::run_uncontrolled(&mut host.gputop([]), 80, 24));
 }
 
 #[test]
 fn gputop_ends_with_its_terminal_during_a_hung_call() {
     let mut host = Host::with_jitter(["H100", "H100"]);
-    host.change(|world| world.faults.push(fake_nvml::Fault::hang("nvmlDeviceGetPowerUsage").on(0)));
+    host.change(|world| {
+        world
+            .faults
+            .push(fake_nvml::Fault::hang("nvmlDeviceGetPowerUsage").on(0));
+    });
     let terminal = Terminal::start(&host, []);
     terminal.wait_for("hung");
     check_end_with_terminal(terminal);
@@ -62,8 +81,18 @@ fn gputop_ends_with_its_terminal_during_a_hung_call() {
 #[test]
 fn a_signal_ends_gputop_and_the_terminal_is_restored() {
     let host = Host::with_jitter(["H100"]);
-    let usual = [(Signal::TERM, 15), (Signal::INT, 2), (Signal::HUP, 1), (Signal::QUIT, 3)];
-    let of_schedulers = [(Signal::USR1, 10), (Signal::USR2, 12), (Signal::ALARM, 14), (Signal::XCPU, 24)];
+    let usual = [
+        (Signal::TERM, 15),
+        (Signal::INT, 2),
+        (Signal::HUP, 1),
+        (Signal::QUIT, 3),
+    ];
+    let of_schedulers = [
+        (Signal::USR1, 10),
+        (Signal::USR2, 12),
+        (Signal::ALARM, 14),
+        (Signal::XCPU, 24),
+    ];
     for (signal, number) in usual.into_iter().chain(of_schedulers) {
         let mut terminal = Terminal::start(&host, []);
         terminal.wait_for("H100");
@@ -98,7 +127,9 @@ fn a_viewer_that_was_stopped_redraws_the_whole_screen() {
     // Output from before the stop may be read only now.
     terminal.wait_for_bytes("a whole redraw", |bytes| {
         let new_output = String::from_utf8_lossy(&bytes[before..]);
-        new_output.rsplit_once("\x1b[2J").is_some_and(|(_, redraw)| redraw.contains("H100"))
+        new_output
+            .rsplit_once("\x1b[2J")
+            .is_some_and(|(_, redraw)| redraw.contains("H100"))
     });
     terminal.wait_for(&pid.to_string());
     terminal.quit();
@@ -117,7 +148,9 @@ fn control_z_returns_to_the_shell_and_fg_redraws_the_screen() {
     assert!(!text.contains("H100"), "{text}");
     terminal.keys("hello\r");
     terminal.wait_for("H100");
-    terminal.wait_until("the alternate screen", |screen| screen.alternate_screen() && screen.hide_cursor());
+    terminal.wait_until("the alternate screen", |screen| {
+        screen.alternate_screen() && screen.hide_cursor()
+    });
     assert_eq!(terminal.modes(), modes);
     // Head and footer did not change, and are drawn again all the same.
     terminal.wait_for("HEALTH");
@@ -156,7 +189,10 @@ fn gputop_quits_though_nobody_reads_the_terminal() {
     terminal.keys(CTRL_C);
     let typed = now();
     terminal.handle().wait_for_end();
-    print_note(format_args!("ended {} ms after Ctrl-C, in a terminal that nobody reads", typed.elapsed().as_millis()));
+    print_note(format_args!(
+        "ended {} ms after Ctrl-C, in a terminal that nobody reads",
+        typed.elapsed().as_millis()
+    ));
     assert_eq!(exit_code(terminal.wait_for_exit()), 0);
     assert_eq!(terminal.modes(), terminal.modes_before());
     terminal.resume_reading();
@@ -210,14 +246,30 @@ fn the_agent_of_a_killed_viewer_ends() {
 #[test]
 fn a_closed_output_is_no_error() {
     let host = Host::with_jitter(["H100"]);
-    for args in [["--once"].as_slice(), &["--json"], &["schema"], &["--json", "-l", "0.2"], &["--help"]] {
+    for args in [
+        ["--once"].as_slice(),
+        &["--json"],
+        &["schema"],
+        &["--json", "-l", "0.2"],
+        &["--help"],
+    ] {
         let mut command = host.gputop(args.iter().copied());
-        let mut gputop =
-            ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let mut gputop = ChildProcess::spawn(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped()),
+        );
         drop(gputop.child().stdout.take());
         let status = gputop.wait();
         let mut stderr = String::new();
-        gputop.child().stderr.take().expect("stderr is piped").read_to_string(&mut stderr).expect("stderr is UTF-8");
+        gputop
+            .child()
+            .stderr
+            .take()
+            .expect("stderr is piped")
+            .read_to_string(&mut stderr)
+            .expect("stderr is UTF-8");
         assert_eq!((exit_code(status), stderr.as_str()), (0, ""), "{args:?}");
     }
 }
@@ -245,15 +297,25 @@ fn a_panic_in_a_thread_of_the_agent_ends_it_with_one_line() {
         return thread.join().expect("the panic ends the process");
     }
     let program = std::env::current_exe().expect("the test runs from a file");
-    let output = Command::new(program).args([AGENT_PANIC, "--exact", "--nocapture"]).env(PANICS, "").output();
+    let output = Command::new(program)
+        .args([AGENT_PANIC, "--exact", "--nocapture"])
+        .env(PANICS, "")
+        .output();
     let output = output.expect("the test runs as a program");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    let message = stderr.lines().find(|line| line.starts_with("gputop agent: ")).expect("a message of the agent");
-    assert!(message.contains("spilled") && !stderr.contains('\x1b'), "{stderr:?}");
+    let message = stderr
+        .lines()
+        .find(|line| line.starts_with("gputop agent: "))
+        .expect("a message of the agent");
+    assert!(
+        message.contains("spilled") && !stderr.contains('\x1b'),
+        "{stderr:?}"
+    );
 }
 
-/// The test below, which a test runs as a program with this variable: then the test panics as a viewer does.
+/// The test below, which a test runs as a program with this variable: then the test panics as a
+/// viewer does.
 const VIEWER_PANIC: &str = "endings::a_panic_in_a_thread_restores_the_terminal_and_prints_one_line";
 const PANICS: &str = "GPUTOP_TEST_PANICS";
 
@@ -268,8 +330,13 @@ fn a_panic_in_a_thread_restores_the_terminal_and_prints_one_line() {
     }
     // Nothing makes the shipped binary panic, so the test runs itself as the viewer.
     let program = std::env::current_exe().expect("the test runs from a file");
-    let mut terminal =
-        Terminal::run(Command::new(program).args([VIEWER_PANIC, "--exact", "--nocapture"]).env(PANICS, ""), 80, 24);
+    let mut terminal = Terminal::run(
+        Command::new(program)
+            .args([VIEWER_PANIC, "--exact", "--nocapture"])
+            .env(PANICS, ""),
+        80,
+        24,
+    );
     assert_eq!(exit_code(terminal.wait_for_exit()), 101);
     terminal.wait_for("this is a bug in gputop");
     terminal.wait_for("spilled");
@@ -277,6 +344,9 @@ fn a_panic_in_a_thread_restores_the_terminal_and_prints_one_line() {
     assert!(!text.contains("drawn by the viewer"), "{text}");
     let bytes = terminal.bytes();
     let output = String::from_utf8_lossy(&bytes);
-    let after_screen = output.rsplit("\x1b[?1049l").next().expect("split yields a text");
+    let after_screen = output
+        .rsplit("\x1b[?1049l")
+        .next()
+        .expect("split yields a text");
     assert!(!after_screen.contains("\x1b[2J"), "{after_screen:?}");
 }

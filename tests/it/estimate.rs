@@ -1,5 +1,6 @@
-//! `gputop estimate`: runs the user's Python, and prints a table of the memory of a training step. The estimate itself needs PyTorch:
-//! `tests/pytorch` has no stand-in for that, so a shell script plays Python here, or PyTorch is a stand-in and the estimate fails before.
+//! `gputop estimate`: runs the user's Python, and prints a table of the memory of a training step.
+//! The estimate itself needs PyTorch: `tests/pytorch` has no stand-in for that, so a shell script
+//! plays Python here, or PyTorch is a stand-in and the estimate fails before.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -38,7 +39,8 @@ constant = 5
 fn host() -> Host {
     let host = Host::new(["H100", "H100", "GTX-970"]);
     fs::create_dir(host.path("cache")).expect("/tmp has room");
-    fs::set_permissions(host.path("cache"), Permissions::from_mode(0o700)).expect("the folder is ours");
+    fs::set_permissions(host.path("cache"), Permissions::from_mode(0o700))
+        .expect("the folder is ours");
     fs::write(host.path("model.py"), MODEL).expect("/tmp has room");
     host
 }
@@ -46,20 +48,33 @@ fn host() -> Host {
 /// A `gputop estimate` in the folder of the host, with the stand-in for PyTorch.
 fn estimate(host: &Host, arguments: &[&str]) -> Command {
     let mut command = host.gputop(["estimate"].iter().chain(arguments).copied());
-    command.env("XDG_CACHE_HOME", host.path("cache")).env_remove("XDG_RUNTIME_DIR").current_dir(host.path(""));
-    command.env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pytorch/stand_in"));
+    command
+        .env("XDG_CACHE_HOME", host.path("cache"))
+        .env_remove("XDG_RUNTIME_DIR")
+        .current_dir(host.path(""));
+    command.env(
+        "PYTHONPATH",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pytorch/stand_in"),
+    );
     command
 }
 
 /// Installs a program that prints an answer as Python would, and stores its last argument.
 fn fake_python(host: &Host, answer: &str) -> String {
     let script = format!("#!/bin/sh\nprintf %s \"$2\" > arguments\nprintf '%s\\n' '{answer}'\n");
-    host.install_script("fake-python", &script).display().to_string()
+    host.install_script("fake-python", &script)
+        .display()
+        .to_string()
 }
 
 #[track_caller]
 fn check_refusal(output: &Output, code: i32, words: &str) {
-    assert_eq!((output.code, output.text().as_str()), (code, ""), "{}", output.stderr);
+    assert_eq!(
+        (output.code, output.text().as_str()),
+        (code, ""),
+        "{}",
+        output.stderr
+    );
     let line = output.stderr.lines().find(|line| line.contains(words));
     assert!(line.is_some(), "{words} is not in {}", output.stderr);
 }
@@ -68,7 +83,10 @@ fn check_refusal(output: &Output, code: i32, words: &str) {
 fn the_table_has_the_parts_and_the_largest_batch_for_each_kind_of_gpu() {
     let host = host();
     let python = fake_python(&host, ANSWER);
-    let output = run(&mut estimate(&host, &["model.py:build", "--python", &python, "--optimizer", "sgd"]));
+    let output = run(&mut estimate(
+        &host,
+        &["model.py:build", "--python", &python, "--optimizer", "sgd"],
+    ));
     let text = output.text();
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     let lines: Vec<&str> = text.lines().collect();
@@ -89,13 +107,29 @@ fn the_table_has_the_parts_and_the_largest_batch_for_each_kind_of_gpu() {
         ],
         "{text}"
     );
-    assert!(lines[12].starts_with("2 × NVIDIA H100") && lines[12].ends_with(" 2500"), "{text}");
-    assert!(lines[13].contains("GTX 970") && lines[13].ends_with(" none fits"), "{text}");
-    assert_eq!(lines[15..], ["assumptions:", "  - one GPU", "  - no CUDA graphs"], "{text}");
+    assert!(
+        lines[12].starts_with("2 × NVIDIA H100") && lines[12].ends_with(" 2500"),
+        "{text}"
+    );
+    assert!(
+        lines[13].contains("GTX 970") && lines[13].ends_with(" none fits"),
+        "{text}"
+    );
+    assert_eq!(
+        lines[15..],
+        ["assumptions:", "  - one GPU", "  - no CUDA graphs"],
+        "{text}"
+    );
     let asked = fs::read_to_string(host.path("arguments")).expect("Python was asked");
     let asked: serde_json::Value = serde_json::from_str(&asked).expect("the arguments are JSON");
-    assert_eq!((&asked["file"], &asked["function"]), (&"model.py".into(), &"build".into()));
-    assert_eq!((&asked["optimizer"], &asked["measure"]), (&"sgd".into(), &false.into()));
+    assert_eq!(
+        (&asked["file"], &asked["function"]),
+        (&"model.py".into(), &"build".into())
+    );
+    assert_eq!(
+        (&asked["optimizer"], &asked["measure"]),
+        (&"sgd".into(), &false.into())
+    );
     assert_eq!(asked["gpus"].as_array().map(Vec::len), Some(2));
 }
 
@@ -103,7 +137,15 @@ fn the_table_has_the_parts_and_the_largest_batch_for_each_kind_of_gpu() {
 fn a_named_amount_of_memory_replaces_the_gpus_and_json_has_all_of_it() {
     let host = host();
     let python = fake_python(&host, &ANSWER.replace("[2500, 0]", "[700]"));
-    let arguments = ["model.py:build", "--python", &python, "--gpu-memory", "24G", "--measure", "--json"];
+    let arguments = [
+        "model.py:build",
+        "--python",
+        &python,
+        "--gpu-memory",
+        "24G",
+        "--measure",
+        "--json",
+    ];
     let line = json(&run(&mut estimate(&host, &arguments)));
     assert_eq!(
         line["gpus"],
@@ -111,19 +153,40 @@ fn a_named_amount_of_memory_replaces_the_gpus_and_json_has_all_of_it() {
             "name": "a GPU", "count": 1, "memory_bytes": 24_u64 << 30, "largest_batch": 700,
         }])
     );
-    assert_eq!((&line["peak_bytes"], &line["total_bytes"]), (&1_153_433_600.into(), &1_677_721_600.into()));
+    assert_eq!(
+        (&line["peak_bytes"], &line["total_bytes"]),
+        (&1_153_433_600.into(), &1_677_721_600.into())
+    );
     assert_eq!(line["fixed_bytes"], serde_json::Value::Null);
     let asked = fs::read_to_string(host.path("arguments")).expect("Python was asked");
-    assert!(asked.contains(r#""measure":true"#) && asked.contains(r#""gpus":[25769803776]"#), "{asked}");
+    assert!(
+        asked.contains(r#""measure":true"#) && asked.contains(r#""gpus":[25769803776]"#),
+        "{asked}"
+    );
 }
 
 #[test]
 fn a_host_without_a_gpu_says_how_to_name_one() {
     let host = host();
     let python = fake_python(&host, &ANSWER.replace("[2500, 0]", "[]"));
-    let output = run(&mut estimate(&host, &["model.py:build", "--python", &python, "--nvml-lib", "/nothing"]));
+    let output = run(&mut estimate(
+        &host,
+        &[
+            "model.py:build",
+            "--python",
+            &python,
+            "--nvml-lib",
+            "/nothing",
+        ],
+    ));
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
-    assert!(output.text().contains(": --gpu-memory 24GiB finds the largest batch"), "{}", output.text());
+    assert!(
+        output
+            .text()
+            .contains(": --gpu-memory 24GiB finds the largest batch"),
+        "{}",
+        output.text()
+    );
 }
 
 #[test]
@@ -143,21 +206,47 @@ fn bad_input_gets_a_sentence() {
             "model.py:number",
             "number() returned a value of type int instead of (model, inputs), (model, inputs, optimizer)",
         ),
-        ("model.py:no_model", "no_model() returned a value of type int as the model, which must be a torch.nn.Module"),
-        ("model.py:no_inputs", "no_inputs() returned a value of type int as the inputs, which must be a tensor"),
-        ("model.py:other_key", "returned a dict with the key batch_size: it may have model, inputs"),
-        ("model.py:nothing", "model.py has no function nothing; its functions: build, fails, ends, number"),
+        (
+            "model.py:no_model",
+            "no_model() returned a value of type int as the model, which must be a torch.nn.Module",
+        ),
+        (
+            "model.py:no_inputs",
+            "no_inputs() returned a value of type int as the inputs, which must be a tensor",
+        ),
+        (
+            "model.py:other_key",
+            "returned a dict with the key batch_size: it may have model, inputs",
+        ),
+        (
+            "model.py:nothing",
+            "model.py has no function nothing; its functions: build, fails, ends, number",
+        ),
         ("model.py:constant", "model.py has no function constant; "),
         ("wrong.py:build", "importing wrong.py failed: SyntaxError: "),
-        ("absent.py:build", "there is no file absent.py: name it as in `model.py:build`"),
+        (
+            "absent.py:build",
+            "there is no file absent.py: name it as in `model.py:build`",
+        ),
     ] {
-        let output = run(&mut estimate(&host, &[subject, "--gpu-memory", "24G", "--python", "python3"]));
+        let output = run(&mut estimate(
+            &host,
+            &[subject, "--gpu-memory", "24G", "--python", "python3"],
+        ));
         check_refusal(&output, 1, words);
-        let lines: Vec<&str> = output.stderr.lines().filter(|line| *line != "text of the program").collect();
+        let lines: Vec<&str> = output
+            .stderr
+            .lines()
+            .filter(|line| *line != "text of the program")
+            .collect();
         assert_eq!(lines.len(), 1, "{lines:?}");
     }
     let output = run(&mut estimate(&host, &["model.py", "--gpu-memory", "24G"]));
-    check_refusal(&output, 2, "must be a file and a function in it, such as `model.py:build`");
+    check_refusal(
+        &output,
+        2,
+        "must be a file and a function in it, such as `model.py:build`",
+    );
 }
 
 #[test]
@@ -165,7 +254,16 @@ fn a_python_without_a_suitable_torch_is_refused() {
     let host = host();
     let with_torch = |text: &str| {
         fs::write(host.path("torch.py"), text).expect("/tmp has room");
-        let mut command = estimate(&host, &["model.py:build", "--gpu-memory", "24G", "--python", "python3"]);
+        let mut command = estimate(
+            &host,
+            &[
+                "model.py:build",
+                "--gpu-memory",
+                "24G",
+                "--python",
+                "python3",
+            ],
+        );
         run(command.env("PYTHONPATH", host.path("")))
     };
     let way_out = "name the Python of your environment with --python, or activate it";
@@ -175,13 +273,26 @@ fn a_python_without_a_suitable_torch_is_refused() {
         1,
         &format!("cannot import torch: ModuleNotFoundError: No module named 'torch': {way_out}"),
     );
-    check_refusal(&with_torch("__version__ = '1.13.1'"), 1, "has PyTorch 1.13.1, and an estimate needs 2.0 or later");
+    check_refusal(
+        &with_torch("__version__ = '1.13.1'"),
+        1,
+        "has PyTorch 1.13.1, and an estimate needs 2.0 or later",
+    );
     check_refusal(&with_torch(""), 1, "torch.py is not PyTorch");
     for (python, words) in [
-        ("/no/python", "cannot run /no/python: No such file or directory"),
-        ("false", "false gave no estimate, and ended with exit status: 1"),
+        (
+            "/no/python",
+            "cannot run /no/python: No such file or directory",
+        ),
+        (
+            "false",
+            "false gave no estimate, and ended with exit status: 1",
+        ),
     ] {
-        let output = run(&mut estimate(&host, &["model.py:build", "--gpu-memory", "24G", "--python", python]));
+        let output = run(&mut estimate(
+            &host,
+            &["model.py:build", "--gpu-memory", "24G", "--python", python],
+        ));
         check_refusal(&output, 1, words);
     }
 }
@@ -194,5 +305,10 @@ fn the_python_of_the_virtual_environment_is_taken() {
     fs::rename(Path::new(&python), host.path("venv/bin/python")).expect("the folder is ours");
     let mut command = estimate(&host, &["model.py:build", "--gpu-memory", "24G"]);
     let output = run(command.env("VIRTUAL_ENV", host.path("venv")));
-    assert!(output.text().contains("a GPU  24.0 GiB            700"), "{}{}", output.text(), output.stderr);
+    assert!(
+        output.text().contains("a GPU  24.0 GiB            700"),
+        "{}{}",
+        output.text(),
+        output.stderr
+    );
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::host::Host;
 use crate::{DEADLINE, print_note};
 
-/// Releases a file system when the test is over, or takes too long: then the processes that wait for it go on, and the test
-/// fails instead of waiting for them for ever.
+/// Releases a file system when the test is over, or takes too long: then the processes that wait
+/// for it go on, and the test fails instead of waiting for them for ever.
 struct FileSystemGuard {
     /// Closed when the test is over.
     test: Option<Sender<()>>,
@@ -31,15 +31,25 @@ impl FileSystemGuard {
             release();
             is_late
         });
-        Self { test: Some(test), thread: Some(thread) }
+        Self {
+            test: Some(test),
+            thread: Some(thread),
+        }
     }
 }
 
 impl Drop for FileSystemGuard {
     fn drop(&mut self) {
         drop(self.test.take());
-        let is_late = self.thread.take().is_some_and(|thread| thread.join().unwrap_or(true));
-        assert!(!is_late || thread::panicking(), "a process waited for the file system for {:?}", Self::LIMIT);
+        let is_late = self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().unwrap_or(true));
+        assert!(
+            !is_late || thread::panicking(),
+            "a process waited for the file system for {:?}",
+            Self::LIMIT
+        );
     }
 }
 
@@ -72,9 +82,17 @@ impl FrozenFileSystem {
             succeeds(Command::new("umount").arg("-l").arg(&mounted));
         });
         let is_frozen = succeeds(Command::new("mkfs.ext4").arg("-q").arg(&image))
-            && succeeds(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&path))
+            && succeeds(
+                Command::new("mount")
+                    .args(["-o", "loop"])
+                    .arg(&image)
+                    .arg(&path),
+            )
             && succeeds(Command::new("fsfreeze").arg("-f").arg(&path));
-        is_frozen.then_some(Self { _guard: guard, host })
+        is_frozen.then_some(Self {
+            _guard: guard,
+            host,
+        })
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -88,16 +106,23 @@ impl FrozenFileSystem {
     /// Freezes the file system again.
     #[track_caller]
     pub(crate) fn freeze(&self) {
-        assert!(succeeds(Command::new("fsfreeze").arg("-f").arg(self.path())), "it was frozen before");
+        assert!(
+            succeeds(Command::new("fsfreeze").arg("-f").arg(self.path())),
+            "it was frozen before"
+        );
     }
 }
 
 fn succeeds(command: &mut Command) -> bool {
-    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
-/// A file system of FUSE whose server takes every request and answers none. A process that opens a file there hangs in the
-/// kernel, where no signal reaches it.
+/// A file system of FUSE whose server takes every request and answers none. A process that opens a
+/// file there hangs in the kernel, where no signal reaches it.
 pub(crate) struct HungFileSystem {
     _guard: FileSystemGuard,
 }
@@ -117,18 +142,37 @@ impl HungFileSystem {
 
     fn try_mount(path: &Path) -> Option<Self> {
         fs::create_dir_all(path).ok()?;
-        let mut server = File::options().read(true).write(true).open("/dev/fuse").ok()?;
+        let mut server = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")
+            .ok()?;
         let mut mount = Command::new("mount");
-        mount.args(["-i", "-t", "fuse", "-o", "fd=0,rootmode=40000,user_id=0,group_id=0", "gputop-test"]).arg(path);
+        mount
+            .args([
+                "-i",
+                "-t",
+                "fuse",
+                "-o",
+                "fd=0,rootmode=40000,user_id=0,group_id=0",
+                "gputop-test",
+            ])
+            .arg(path);
         succeeds(mount.stdin(server.try_clone().ok()?)).then_some(())?;
         let mounted = path.to_owned();
         let guard = FileSystemGuard::new(move || {
             // By force: the requests that wait fail, and the processes that wait for them go on.
-            succeeds(Command::new("umount").args(["-c", "-f", "-l"]).arg(&mounted));
+            succeeds(
+                Command::new("umount")
+                    .args(["-c", "-f", "-l"])
+                    .arg(&mounted),
+            );
         });
         let mut request = vec![0; Self::LONGEST_REQUEST];
         let length = server.read(&mut request).ok()?;
-        server.write_all(&Self::reply_to_init(&request[..length])).ok()?;
+        server
+            .write_all(&Self::reply_to_init(&request[..length]))
+            .ok()?;
         // Ends when the file system is unmounted.
         thread::spawn(move || while server.read(&mut request).is_ok() {});
         Some(Self { _guard: guard })
@@ -145,7 +189,8 @@ impl HungFileSystem {
         // The number of the request.
         reply.extend(&request[8..16]);
         reply.extend(VERSION.map(u32::to_ne_bytes).as_flattened());
-        // No read-ahead, no flags, the kernel's limits on background requests, and the shortest `max_write`.
+        // No read-ahead, no flags, the kernel's limits on background requests, and the shortest
+        // `max_write`.
         reply.extend([0, 0, 0, 4096].map(u32::to_ne_bytes).as_flattened());
         reply.resize(LENGTH as usize, 0);
         reply

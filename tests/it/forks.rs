@@ -4,7 +4,9 @@ use fake_nvml::GpuProcess;
 use gputop::protocol::snapshot::AllocatorUnreadable;
 
 use crate::agent::ReceivedLines;
-use crate::allocator_stats::{FakeTorch, MIB, has_amounts, host_with_gpus, start_agent, wait_for_stats};
+use crate::allocator_stats::{
+    FakeTorch, MIB, has_amounts, host_with_gpus, start_agent, wait_for_stats,
+};
 use crate::host::{GIB, Host};
 use crate::print_note;
 
@@ -32,16 +34,28 @@ fn a_forked_worker_has_no_allocator_stats_of_its_own() {
     host.add_process(0, GpuProcess::new(torch.pid(), 4 * GIB));
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
-    wait_for_stats(&agent, &mut received, torch.pid(), "stats", |stats| stats.devices.len() == 1);
+    wait_for_stats(&agent, &mut received, torch.pid(), "stats", |stats| {
+        stats.devices.len() == 1
+    });
     // The worker is a related process, which the driver does not list.
     let worker_process = |received: &ReceivedLines| {
-        received.snapshot.as_ref()?.processes.iter().find(|process| process.id.pid == worker).cloned()
+        received
+            .snapshot
+            .as_ref()?
+            .processes
+            .iter()
+            .find(|process| process.id.pid == worker)
+            .cloned()
     };
     while worker_process(&received).is_none() {
         received.apply(agent.next_line());
     }
-    assert_eq!(worker_process(&received).and_then(|process| process.allocator), None);
-    // Now the driver lists the worker, first with less memory than its copy of the stats, then with more.
+    assert_eq!(
+        worker_process(&received).and_then(|process| process.allocator),
+        None
+    );
+    // Now the driver lists the worker, first with less memory than its copy of the stats, then with
+    // more.
     host.add_process(0, GpuProcess::new(worker, 100 * MIB));
     wait_for_stats(&agent, &mut received, worker, "a copy", |stats| {
         stats.unreadable == Some(AllocatorUnreadable::Copied)
@@ -63,7 +77,13 @@ fn a_forked_worker_has_no_allocator_stats_of_its_own() {
     }
     torch.allocate(0);
     let expected = torch.expected_stats(0);
-    wait_for_stats(&agent, &mut received, torch.pid(), "the next stats", has_amounts(&expected));
+    wait_for_stats(
+        &agent,
+        &mut received,
+        torch.pid(),
+        "the next stats",
+        has_amounts(&expected),
+    );
     wait_for_stats(&agent, &mut received, worker, "a copy still", |stats| {
         stats.unreadable == Some(AllocatorUnreadable::Copied)
     });
@@ -75,9 +95,13 @@ fn a_forked_worker_whose_parent_is_not_listed_has_no_allocator_stats() {
     let mut torch = start_trainer(&host);
     let worker: u32 = torch.request("fork").parse().expect("a PID");
     host.add_process(0, GpuProcess::new(worker, 100 * MIB));
-    wait_for_stats(&start_agent(&host), &mut ReceivedLines::default(), worker, "a copy", |stats| {
-        stats.unreadable == Some(AllocatorUnreadable::Copied)
-    });
+    wait_for_stats(
+        &start_agent(&host),
+        &mut ReceivedLines::default(),
+        worker,
+        "a copy",
+        |stats| stats.unreadable == Some(AllocatorUnreadable::Copied),
+    );
 }
 
 #[test]
@@ -88,14 +112,19 @@ fn a_forked_child_that_initialised_cuda_itself_has_its_own_allocator_stats() {
         return print_note("skipped: kcmp is not permitted here");
     }
     let file = host.path("nvidia-uvm");
-    let sibling: u32 = torch.request(&format!("serve {}", file.display())).parse().expect("a PID");
+    let sibling: u32 = torch
+        .request(&format!("serve {}", file.display()))
+        .parse()
+        .expect("a PID");
     host.add_process(0, GpuProcess::new(torch.pid(), 4 * GIB));
     // The driver reports less memory than the stats: they are no copy, and the difference is shown.
     host.add_process(0, GpuProcess::new(sibling, 100 * MIB));
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
     for pid in [torch.pid(), sibling] {
-        wait_for_stats(&agent, &mut received, pid, "stats", |stats| stats.devices.len() == 1);
+        wait_for_stats(&agent, &mut received, pid, "stats", |stats| {
+            stats.devices.len() == 1
+        });
     }
 }
 
@@ -113,7 +142,13 @@ fn after_the_parent_died_a_forked_worker_has_no_stats_until_it_allocates() {
     });
     torch.allocate(0);
     let expected = torch.expected_stats(0);
-    wait_for_stats(&agent, &mut received, worker, "its own stats", has_amounts(&expected));
+    wait_for_stats(
+        &agent,
+        &mut received,
+        worker,
+        "its own stats",
+        has_amounts(&expected),
+    );
 }
 
 #[test]
@@ -130,12 +165,25 @@ fn a_worker_that_the_launcher_of_its_trainer_adopted_has_no_stats_until_it_alloc
     wait_for_stats(&agent, &mut received, worker, "perhaps a copy", |stats| {
         stats.unreadable == Some(AllocatorUnreadable::MaybeCopied)
     });
-    let processes = &received.snapshot.as_ref().expect("a line was read").processes;
-    let parent = processes.iter().find(|process| process.id.pid == worker).map(|process| process.facts.parent);
+    let processes = &received
+        .snapshot
+        .as_ref()
+        .expect("a line was read")
+        .processes;
+    let parent = processes
+        .iter()
+        .find(|process| process.id.pid == worker)
+        .map(|process| process.facts.parent);
     assert_eq!(parent, Some(Ok(launcher)));
     torch.allocate(0);
     let expected = torch.expected_stats(0);
-    wait_for_stats(&agent, &mut received, worker, "its own stats", has_amounts(&expected));
+    wait_for_stats(
+        &agent,
+        &mut received,
+        worker,
+        "its own stats",
+        has_amounts(&expected),
+    );
 }
 
 #[test]
@@ -146,5 +194,11 @@ fn after_the_parent_died_a_forked_server_with_a_thread_of_cuda_has_its_own_stats
     assert_eq!(torch.request("thread cuda-EvtHandlr"), "0");
     host.add_process(0, GpuProcess::new(server, 8 * GIB));
     let expected = torch.expected_stats(0);
-    wait_for_stats(&start_agent(&host), &mut ReceivedLines::default(), server, "its own", has_amounts(&expected));
+    wait_for_stats(
+        &start_agent(&host),
+        &mut ReceivedLines::default(),
+        server,
+        "its own",
+        has_amounts(&expected),
+    );
 }

@@ -1,4 +1,5 @@
-//! A process that is frozen with its control group, as `docker pause` does it. Only root can do that.
+//! A process that is frozen with its control group, as `docker pause` does it. Only root can do
+//! that.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,8 +57,8 @@ const FREEZERS: [Freezer; 3] = [
     },
 ];
 
-/// A program that handles SIGTERM. In a frozen group of version 2, SIGKILL works at once, and a handler runs only after
-/// the group is resumed.
+/// A program that handles SIGTERM. In a frozen group of version 2, SIGKILL works at once, and a
+/// handler runs only after the group is resumed.
 const SIGTERM_HANDLER: &str = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit()); print('ready', flush=True); \
     time.sleep(1000)";
 
@@ -77,14 +78,25 @@ impl FrozenGroup {
         let name = format!("gputop-test-{pid}");
         let group = top.join(&name);
         fs::create_dir(&group).ok()?;
-        let frozen = Self { freezer, switch: group.join(freezer.switch), group, pid };
+        let frozen = Self {
+            freezer,
+            switch: group.join(freezer.switch),
+            group,
+            pid,
+        };
         let write = |file: &Path, text: &str| file.exists() && fs::write(file, text).is_ok();
-        // When only a part of the hierarchy is mounted, the kernel names a path that does not exist in the mount.
+        // When only a part of the hierarchy is mounted, the kernel names a path that does not exist
+        // in the mount.
         let path_is_right = || {
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            groups.lines().any(|line| line.split(':').nth(2).is_some_and(|path| path == format!("/{name}")))
+            groups.lines().any(|line| {
+                line.split(':')
+                    .nth(2)
+                    .is_some_and(|path| path == format!("/{name}"))
+            })
         };
-        let is_member = write(&frozen.group.join("cgroup.procs"), &pid.to_string()) && path_is_right();
+        let is_member =
+            write(&frozen.group.join("cgroup.procs"), &pid.to_string()) && path_is_right();
         (is_member && write(&frozen.switch, freezer.frozen)).then_some(frozen)
     }
 
@@ -92,7 +104,8 @@ impl FrozenGroup {
     fn freeze(&self) {
         fs::write(&self.switch, self.freezer.frozen).expect("the group was frozen before");
         let state = self.group.join(self.freezer.state);
-        let is_frozen = || fs::read_to_string(&state).is_ok_and(|text| text.contains(self.freezer.is_frozen));
+        let is_frozen =
+            || fs::read_to_string(&state).is_ok_and(|text| text.contains(self.freezer.is_frozen));
         wait_until("the group is frozen", is_frozen);
     }
 
@@ -106,7 +119,10 @@ impl Drop for FrozenGroup {
     fn drop(&mut self) {
         self.thaw();
         // The process may have ended.
-        let _ended = fs::write(Path::new(self.freezer.top).join("cgroup.procs"), self.pid.to_string());
+        let _ended = fs::write(
+            Path::new(self.freezer.top).join("cgroup.procs"),
+            self.pid.to_string(),
+        );
         let _leftover = fs::remove_dir(&self.group);
     }
 }
@@ -122,7 +138,9 @@ fn a_process_that_freezes_while_gputop_runs_is_reported() {
         let pid = start_python(&mut host, 11 * GIB, BUSY);
         let mut terminal = Terminal::start_at(&host, 180, 40, ["--interval", "100ms"]);
         terminal.wait_for(&format!(" {pid} "));
-        let Some(frozen) = FrozenGroup::new(pid, freezer) else { continue };
+        let Some(frozen) = FrozenGroup::new(pid, freezer) else {
+            continue;
+        };
         tested += 1;
         terminal.wait_for("1 frozen process holds 11.0 GiB");
         frozen.thaw();
@@ -140,15 +158,23 @@ fn a_freeze_is_noticed_in_the_next_pass() {
     for freezer in FREEZERS {
         let mut host = Host::new(["H100"]);
         let pid = start_python(&mut host, 11 * GIB, SIGTERM_HANDLER);
-        let Some(frozen) = FrozenGroup::new(pid, freezer) else { continue };
+        let Some(frozen) = FrozenGroup::new(pid, freezer) else {
+            continue;
+        };
         tested += 1;
         frozen.thaw();
         let mut observed = ObservedHost::start(host.gputop(["agent", "--interval", "100ms"]));
         let frozen_by = |observed: &ObservedHost| {
-            let process = observed.model().latest()?.processes.iter().find(|process| process.id.pid == pid)?;
+            let process = observed
+                .model()
+                .latest()?
+                .processes
+                .iter()
+                .find(|process| process.id.pid == pid)?;
             Some(process.facts.frozen_by.clone())
         };
-        // Once the process is seen to sleep for long, nothing but the group's file shows the freeze.
+        // Once the process is seen to sleep for long, nothing but the group's file shows the
+        // freeze.
         for _ in 0..20 {
             observed.apply_next_line();
         }
@@ -158,8 +184,13 @@ fn a_freeze_is_noticed_in_the_next_pass() {
         observed.apply_next_line();
         observed.apply_next_line();
         observed.apply_next_line();
-        let file = frozen_by(&observed).expect("the process is listed").expect("the process is frozen");
-        assert_eq!(file.as_str(), frozen.switch.to_str().expect("the path is ASCII"));
+        let file = frozen_by(&observed)
+            .expect("the process is listed")
+            .expect("the process is frozen");
+        assert_eq!(
+            file.as_str(),
+            frozen.switch.to_str().expect("the path is ASCII")
+        );
     }
     if tested == 0 {
         print_note("skipped: no control group can be frozen here");
@@ -181,16 +212,28 @@ fn a_process_that_moves_to_a_frozen_group_is_noticed_within_four_seconds() {
         for _ in 0..20 {
             observed.apply_next_line();
         }
-        let Some(_frozen) = FrozenGroup::new(pid, freezer) else { continue };
+        let Some(_frozen) = FrozenGroup::new(pid, freezer) else {
+            continue;
+        };
         tested += 1;
         let moved = observed.model().now();
         let is_frozen = |observed: &ObservedHost| {
-            let processes = &observed.model().latest().expect("lines were read").processes;
-            processes.iter().any(|process| process.id.pid == pid && process.facts.frozen_by.is_ok())
+            let processes = &observed
+                .model()
+                .latest()
+                .expect("lines were read")
+                .processes;
+            processes
+                .iter()
+                .any(|process| process.id.pid == pid && process.facts.frozen_by.is_ok())
         };
         while !is_frozen(&observed) {
             let elapsed = observed.model().now().since(moved).as_secs();
-            assert!(elapsed < LATEST, "{}: not seen after {elapsed} s", freezer.top);
+            assert!(
+                elapsed < LATEST,
+                "{}: not seen after {elapsed} s",
+                freezer.top
+            );
             observed.apply_next_line();
         }
     }
@@ -205,9 +248,15 @@ fn a_frozen_process_is_reported_with_how_to_resume_it() {
     for freezer in FREEZERS {
         let mut host = Host::with_jitter(["H100"]);
         let pid = start_python(&mut host, 11 * GIB, SIGTERM_HANDLER);
-        let Some(frozen) = FrozenGroup::new(pid, freezer) else { continue };
+        let Some(frozen) = FrozenGroup::new(pid, freezer) else {
+            continue;
+        };
         tested += 1;
-        let suggestion = format!("write {} to {} to resume it", freezer.thawed, frozen.switch.display());
+        let suggestion = format!(
+            "write {} to {} to resume it",
+            freezer.thawed,
+            frozen.switch.display()
+        );
         let output = host.run(["orphans"]);
         assert!(output.text().contains(&suggestion), "{}", output.text());
         let mut terminal = Terminal::start_at(&host, 180, 40, ["--interval", "100ms"]);

@@ -19,7 +19,13 @@ fn open_page(host: &Host, width: u16, height: u16) -> Terminal {
 fn the_page_shows_every_reading_of_a_gpu() {
     let mut host = Host::with_jitter(["H100", "H100"]);
     host.start_sleep(0, GIB);
-    host.change(|world| world.gpus[0].nvlink.as_mut().expect("an H100 has NVLink").rate = 4 << 20);
+    host.change(|world| {
+        world.gpus[0]
+            .nvlink
+            .as_mut()
+            .expect("an H100 has NVLink")
+            .rate = 4 << 20;
+    });
     let mut terminal = open_page(&host, 120, 120);
     for words in [
         "tensor cores",
@@ -40,11 +46,16 @@ fn the_page_shows_every_reading_of_a_gpu() {
     }
     // A rate needs a second reading, which follows by itself.
     terminal.wait_until("the rate of NVLink", |screen| {
-        screen.contents().lines().any(|line| line.contains("NVLink receives") && line.contains("/s"))
+        screen
+            .contents()
+            .lines()
+            .any(|line| line.contains("NVLink receives") && line.contains("/s"))
     });
     terminal.wait_until("the missing fan", |screen| {
         let text = screen.contents();
-        text.split("Not reported by").nth(1).is_some_and(|list| list.contains("fan"))
+        text.split("Not reported by")
+            .nth(1)
+            .is_some_and(|list| list.contains("fan"))
     });
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
@@ -83,8 +94,12 @@ fn slow_readings_are_read_only_while_the_page_is_open() {
     let mut terminal = open_page(&host, 100, 30);
     let calls = || {
         let counts = host.call_counts();
-        ["nvmlDeviceGetPcieThroughput", "nvmlGpmSampleGet", "nvmlDeviceGetBAR1MemoryInfo"]
-            .map(|function| counts.get(function).copied().unwrap_or(0))
+        [
+            "nvmlDeviceGetPcieThroughput",
+            "nvmlGpmSampleGet",
+            "nvmlDeviceGetBAR1MemoryInfo",
+        ]
+        .map(|function| counts.get(function).copied().unwrap_or(0))
     };
     terminal.wait_for("Work");
     terminal.wait_until("a slow reading", |_| calls()[0] > 0);
@@ -103,7 +118,8 @@ fn slow_readings_are_read_only_while_the_page_is_open() {
     terminal.quit();
 }
 
-/// At the default interval of a second, and with the rare calls, that stays below 10 calls per second and GPU.
+/// At the default interval of a second, and with the rare calls, that stays below 10 calls per
+/// second and GPU.
 #[test]
 fn a_pass_makes_eight_calls_per_gpu_and_others_are_rare() {
     const PASSES: u64 = 30;
@@ -111,7 +127,8 @@ fn a_pass_makes_eight_calls_per_gpu_and_others_are_rare() {
     host.start_sleep(0, GIB);
     let mut terminal = Terminal::start_at(&host, 100, 30, ["--interval", "100ms"]);
     terminal.wait_for("80G");
-    // The second rare reading follows soon after the first, so that the GPUs are read in different seconds.
+    // The second rare reading follows soon after the first, so that the GPUs are read in different
+    // seconds.
     terminal.wait_until("both rare readings after the start", |_| {
         host.call_counts().get("nvmlDeviceGetPerformanceState") == Some(&2)
     });
@@ -121,7 +138,8 @@ fn a_pass_makes_eight_calls_per_gpu_and_others_are_rare() {
     });
     let after = host.call_counts();
     let calls = |name: &String| after[name] - before.get(name).copied().unwrap_or(0);
-    let (frequent, rare): (Vec<&String>, Vec<&String>) = after.keys().partition(|name| calls(name) >= PASSES / 2);
+    let (frequent, rare): (Vec<&String>, Vec<&String>) =
+        after.keys().partition(|name| calls(name) >= PASSES / 2);
     let expected = [
         "nvmlDeviceGetClockInfo",
         "nvmlDeviceGetComputeRunningProcesses_v3",
@@ -133,15 +151,25 @@ fn a_pass_makes_eight_calls_per_gpu_and_others_are_rare() {
         "nvmlDeviceGetUtilizationRates",
     ];
     assert_eq!(frequent, expected);
-    let rare: Vec<_> = rare.into_iter().filter(|name| name.starts_with("nvmlDevice") && calls(name) > 0).collect();
-    assert!(rare.iter().all(|name| calls(name) <= 2) && rare.len() <= 12, "{rare:?}");
+    let rare: Vec<_> = rare
+        .into_iter()
+        .filter(|name| name.starts_with("nvmlDevice") && calls(name) > 0)
+        .collect();
+    assert!(
+        rare.iter().all(|name| calls(name) <= 2) && rare.len() <= 12,
+        "{rare:?}"
+    );
     terminal.quit();
 }
 
 #[test]
 fn a_failed_call_of_the_page_is_shown_there_and_forgotten_with_it() {
     let mut host = Host::with_jitter(["H100"]);
-    host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetBAR1MemoryInfo", "UNKNOWN")));
+    host.change(|world| {
+        world
+            .faults
+            .push(Fault::error("nvmlDeviceGetBAR1MemoryInfo", "UNKNOWN"));
+    });
     let mut terminal = open_page(&host, 100, 30);
     terminal.wait_for("calls that fail");
     terminal.wait_for("nvmlDeviceGetBAR1MemoryInfo");
@@ -155,7 +183,11 @@ fn a_failed_call_of_the_page_is_shown_there_and_forgotten_with_it() {
 fn damaged_memory_is_reported_with_what_to_do() {
     let mut host = Host::with_jitter(["A100", "H100", "GTX-970"]);
     host.change(|world| {
-        world.gpus[0].remapped_rows.as_mut().expect("an A100 has remapped rows").pending = true;
+        world.gpus[0]
+            .remapped_rows
+            .as_mut()
+            .expect("an A100 has remapped rows")
+            .pending = true;
         world.gpus[1].recovery_action = Some(1);
     });
     let mut terminal = Terminal::start_at(&host, 200, 40, ["--interval", "100ms"]);

@@ -26,8 +26,14 @@ const ENDING: &str = ".jsonl.zst";
 
 /// The histories of a host.
 fn histories(host: &Host) -> Vec<PathBuf> {
-    let entries = fs::read_dir(host.path("gputop/history")).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(ENDING)).collect()
+    let entries = fs::read_dir(host.path("gputop/history"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().ends_with(ENDING))
+        .collect()
 }
 
 /// Waits until a host has this many histories: a process that the session left behind writes them.
@@ -62,9 +68,17 @@ fn forge_of(host: &Host, source: &str, snapshots: &[Snapshot]) {
     }
     let mut lines = Vec::new();
     let last = snapshots.last().expect("a snapshot").clone();
-    let name = format!("{}-{:08x}-00000000-1{ENDING}", last.host.facts.name, crc32fast::hash(source.as_bytes()));
-    Line::Full(Box::new(last)).write(&mut lines).expect("memory");
-    Line::Checkpoint(Box::new(model.checkpoint().expect("a snapshot"))).write(&mut lines).expect("memory");
+    let name = format!(
+        "{}-{:08x}-00000000-1{ENDING}",
+        last.host.facts.name,
+        crc32fast::hash(source.as_bytes())
+    );
+    Line::Full(Box::new(last))
+        .write(&mut lines)
+        .expect("memory");
+    Line::Checkpoint(Box::new(model.checkpoint().expect("a snapshot")))
+        .write(&mut lines)
+        .expect("memory");
     fs::create_dir_all(host.path("gputop/history")).expect("/tmp has room");
     fs::write(host.path("gputop/history").join(name), lines).expect("/tmp has room");
 }
@@ -72,14 +86,18 @@ fn forge_of(host: &Host, source: &str, snapshots: &[Snapshot]) {
 /// Adds a process that is gone when the viewer looks.
 fn add_gone_process(snapshot: &mut Snapshot) {
     let mut gpu_process = snapshot.gpus[0].processes[0].clone();
-    let mut process = snapshot.process(gpu_process.process).expect("the process is listed").clone();
+    let mut process = snapshot
+        .process(gpu_process.process)
+        .expect("the process is listed")
+        .clone();
     process.id.pid = GONE;
     (gpu_process.process, gpu_process.memory) = (process.id, Ok(Bytes(GIB)));
     snapshot.processes.push(process);
     snapshot.gpus[0].processes.push(gpu_process);
 }
 
-/// Writes a history in which [`GONE`] was on the GPU a second ago. A session that shows its end has read the history.
+/// Writes a history in which [`GONE`] was on the GPU a second ago. A session that shows its end has
+/// read the history.
 fn forge_gone_process(host: &Host, source: &str) {
     let mut snapshot = snapshot(host);
     snapshot.at = Moment(snapshot.at.0 - 1000);
@@ -104,7 +122,9 @@ fn a_session_begins_with_the_news_of_the_one_before() {
     host.process(pid).wait();
     let mut terminal = Terminal::start_at(&host, 120, 45, ["--interval", "100ms"]);
     terminal.wait_for(&began);
-    terminal.wait_for(&format!("▼ {pid} sleep (root) exited, held 3.0 GiB on GPU 0"));
+    terminal.wait_for(&format!(
+        "▼ {pid} sleep (root) exited, held 3.0 GiB on GPU 0"
+    ));
     terminal.quit();
     wait_for_histories(&host, 3);
 }
@@ -159,7 +179,10 @@ fn two_viewers_have_a_file_each_and_a_signal_ends_a_session_with_a_history() {
     let mut host = Host::new(["H100"]);
     host.start_sleep(0, GIB);
     forge_gone_process(&host, "this host");
-    let terminals = [Terminal::start_at(&host, 120, 45, []), Terminal::start_at(&host, 120, 45, [])];
+    let terminals = [
+        Terminal::start_at(&host, 120, 45, []),
+        Terminal::start_at(&host, 120, 45, []),
+    ];
     for terminal in &terminals {
         terminal.wait_for(&format!("▼ {GONE} sleep (root) exited"));
     }
@@ -199,7 +222,12 @@ fn a_link_or_a_folder_of_another_user_is_refused_in_a_sentence() {
         terminal.quit();
     };
     refused("gputop/history is no folder of its own");
-    assert_eq!(fs::read_dir(host.path("elsewhere")).expect("the folder").count(), 0);
+    assert_eq!(
+        fs::read_dir(host.path("elsewhere"))
+            .expect("the folder")
+            .count(),
+        0
+    );
     fs::remove_file(&folder).expect("the link is ours");
     fs::create_dir(&folder).expect("/tmp has room");
     let chown = Command::new("chown").arg("65534").arg(&folder).status();
@@ -219,7 +247,11 @@ fn the_history_of_a_host_goes_on_after_a_line_of_another_version() {
     forge_gone_process(&host, &format!("sh -c {script}"));
     let full = host.run(["--json"]).text();
     let via = format!("far=sh -c {}", shell_words::quote(&script));
-    fs::write(&lines, full.clone() + &full.replacen("\"schema\":1,", "\"schema\":2,", 1)).expect("/tmp has room");
+    fs::write(
+        &lines,
+        full.clone() + &full.replacen("\"schema\":1,", "\"schema\":2,", 1),
+    )
+    .expect("/tmp has room");
     let mut terminal = Terminal::run(&mut host.gputop(["--via", &via]), 120, 45);
     terminal.wait_for("far: the command: it writes version 2, this gputop reads version 1");
     // Only a session that has read the history writes one when it ends.
@@ -227,7 +259,9 @@ fn the_history_of_a_host_goes_on_after_a_line_of_another_version() {
     terminal.quit();
     wait_for_histories(&host, 2);
     // The next session knows the process of the one before.
-    let Ok(Some(Line::Full(mut later))) = Line::parse(full.trim_end().as_bytes()) else { panic!("{full}") };
+    let Ok(Some(Line::Full(mut later))) = Line::parse(full.trim_end().as_bytes()) else {
+        panic!("{full}")
+    };
     (later.at, later.unix_ms) = (Moment(later.at.0 + 1000), later.unix_ms + 1000);
     later.gpus[0].processes.clear();
     later.processes.retain(|process| process.id.pid != pid);
@@ -235,5 +269,7 @@ fn the_history_of_a_host_goes_on_after_a_line_of_another_version() {
     Line::Full(later).write(&mut line).expect("memory");
     fs::write(&lines, line).expect("/tmp has room");
     let terminal = Terminal::run(&mut host.gputop(["--via", &via]), 120, 45);
-    terminal.wait_for(&format!("▼ {pid} sleep (root) exited, held 1.0 GiB on GPU 0"));
+    terminal.wait_for(&format!(
+        "▼ {pid} sleep (root) exited, held 1.0 GiB on GPU 0"
+    ));
 }

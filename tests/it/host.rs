@@ -1,4 +1,5 @@
-//! The host of a test: GPUs described by a world file of the fake driver, and real processes on them.
+//! The host of a test: GPUs described by a world file of the fake driver, and real processes on
+//! them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -34,12 +35,20 @@ impl Host {
     pub(crate) fn new<'a>(personas: impl IntoIterator<Item = &'a str>) -> Self {
         let world = World::with_gpus(personas);
         let directory = tempfile::tempdir().expect("/tmp has room");
-        let names = (0..world.gpus.len()).map(|gpu| gpu.to_string()).chain(["ctl".to_owned(), "-uvm".to_owned()]);
+        let names = (0..world.gpus.len())
+            .map(|gpu| gpu.to_string())
+            .chain(["ctl".to_owned(), "-uvm".to_owned()]);
         for name in names {
             fs::write(directory.path().join(format!("nvidia{name}")), "").expect("/tmp has room");
         }
-        let file = WorldFile::create(directory.path().join("world.json"), world).expect("/tmp has room");
-        Self { directory, file, processes: Vec::new(), library: fake_nvml::library() }
+        let file =
+            WorldFile::create(directory.path().join("world.json"), world).expect("/tmp has room");
+        Self {
+            directory,
+            file,
+            processes: Vec::new(),
+            library: fake_nvml::library(),
+        }
     }
 
     /// Changes the world file. The driver sees the change within 5 ms of its next call.
@@ -47,14 +56,19 @@ impl Host {
         self.file.change(change).expect("/tmp has room");
     }
 
-    /// Opens the device file of a GPU. A process that has it open is trusted to be the one that NVML names, in a container
-    /// too.
+    /// Opens the device file of a GPU. A process that has it open is trusted to be the one that
+    /// NVML names, in a container too.
     pub(crate) fn open_device(&self, gpu: usize) -> File {
         File::open(self.path(&format!("nvidia{gpu}"))).expect("each GPU has a device file")
     }
 
     /// Starts a process on a GPU, with the GPU's device file as its input.
-    pub(crate) fn start(&mut self, gpu: usize, memory: u64, command: &mut Command) -> &mut ChildProcess {
+    pub(crate) fn start(
+        &mut self,
+        gpu: usize,
+        memory: u64,
+        command: &mut Command,
+    ) -> &mut ChildProcess {
         let process = ChildProcess::spawn(command.stdin(self.open_device(gpu)));
         self.add_process(gpu, GpuProcess::new(process.pid(), memory));
         self.processes.push(process);
@@ -63,7 +77,8 @@ impl Host {
 
     /// Starts `sleep 1000` on a GPU, and returns its PID.
     pub(crate) fn start_sleep(&mut self, gpu: usize, memory: u64) -> u32 {
-        self.start(gpu, memory, Command::new("sleep").arg("1000")).pid()
+        self.start(gpu, memory, Command::new("sleep").arg("1000"))
+            .pid()
     }
 
     /// Makes the driver list a process on a GPU.
@@ -73,7 +88,10 @@ impl Host {
 
     /// The process that [`Self::start`] started with this PID.
     pub(crate) fn process(&mut self, pid: u32) -> &mut ChildProcess {
-        self.processes.iter_mut().find(|process| process.pid() == pid).expect("the host started the process")
+        self.processes
+            .iter_mut()
+            .find(|process| process.pid() == pid)
+            .expect("the host started the process")
     }
 
     /// The number of calls of each function of the driver.
@@ -86,8 +104,9 @@ impl Host {
         self.directory.path().join(name)
     }
 
-    /// Installs a program that everyone may run, and returns its path. `install` writes the file: if the test wrote it, a
-    /// parallel test could fork while it is open, and a file that someone may write to cannot be run.
+    /// Installs a program that everyone may run, and returns its path. `install` writes the file:
+    /// if the test wrote it, a parallel test could fork while it is open, and a file that someone
+    /// may write to cannot be run.
     pub(crate) fn install(&self, from: &Path, name: &str) -> PathBuf {
         let to = self.path(name);
         let mut install = Command::new("install");
@@ -105,13 +124,15 @@ impl Host {
 
     /// Lets other users read this host's files. Returns the path of a gputop that they may run.
     pub(crate) fn open_to_other_users(&mut self) -> PathBuf {
-        fs::set_permissions(self.directory.path(), Permissions::from_mode(0o777)).expect("the directory is ours");
+        fs::set_permissions(self.directory.path(), Permissions::from_mode(0o777))
+            .expect("the directory is ours");
         // Other users may not be able to read the checkout.
         self.library = self.install(&self.library, "libnvidia-ml.so.1");
         self.install(Path::new(env!("CARGO_BIN_EXE_gputop")), "gputop")
     }
 
-    /// A command that runs gputop on this host. Nothing of the test's environment reaches it but `PATH`.
+    /// A command that runs gputop on this host. Nothing of the test's environment reaches it but
+    /// `PATH`.
     pub(crate) fn gputop<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gputop"));
         command.args(args);

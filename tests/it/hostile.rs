@@ -38,16 +38,36 @@ fn is_hostile(character: char) -> bool {
 fn hostile_host() -> Host {
     let mut host = Host::new(["H100", "H100"]);
     for argument in ARGUMENTS {
-        host.start(0, GIB, Command::new("sleep").arg("1000").env_clear().arg0(argument).env("EVIL", argument));
+        host.start(
+            0,
+            GIB,
+            Command::new("sleep")
+                .arg("1000")
+                .env_clear()
+                .arg0(argument)
+                .env("EVIL", argument),
+        );
     }
     // 4 KiB of combining marks.
-    host.start(0, GIB, Command::new("sleep").arg("1000").arg0(format!("zalgo{}", "\u{301}\u{489}".repeat(1024))));
+    host.start(
+        0,
+        GIB,
+        Command::new("sleep")
+            .arg("1000")
+            .arg0(format!("zalgo{}", "\u{301}\u{489}".repeat(1024))),
+    );
     // Invalid UTF-8.
     let bytes = OsStr::from_bytes(b"\xff\xfe\xc3\x28\xf0\x28\x8c\xbc bytes \x80\x9b31m");
     host.start(0, GIB, Command::new("sleep").arg("1000").arg0(bytes));
     // The comm, which a program can set itself.
     let program = "import ctypes, time\nctypes.CDLL(None).prctl(15, b'\\x1b[2J) \\n\\xe2\\x80\\xaex', 0, 0, 0)\nprint(flush=True)\ntime.sleep(1000)";
-    let named = host.start(1, GIB, Command::new("python3").args(["-c", program]).stdout(std::process::Stdio::piped()));
+    let named = host.start(
+        1,
+        GIB,
+        Command::new("python3")
+            .args(["-c", program])
+            .stdout(std::process::Stdio::piped()),
+    );
     let out = named.child().stdout.take().expect("stdout is piped");
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut String::new())
         .expect("the program prints a line");
@@ -55,9 +75,10 @@ fn hostile_host() -> Host {
         world.gpus[0].name = "NVIDIA \x1b[2JH100\u{202e}\u{200b}\x07 evil".into();
         world.gpus[1].uuid = "GPU-\x1b]0;owned\x07-\u{202e}".into();
         world.driver = "550\x1b[31m.54".into();
-        world.gpus[1]
-            .processes
-            .push(GpuProcess { name: Some("\x1b[2J".to_owned()), ..GpuProcess::fictional(4_000_001, GIB) });
+        world.gpus[1].processes.push(GpuProcess {
+            name: Some("\x1b[2J".to_owned()),
+            ..GpuProcess::fictional(4_000_001, GIB)
+        });
     });
     host
 }
@@ -65,12 +86,21 @@ fn hostile_host() -> Host {
 #[track_caller]
 fn check_text(bytes: &[u8]) {
     let text = std::str::from_utf8(bytes).expect("output is UTF-8");
-    let bad: Vec<char> =
-        text.chars().filter(|letter| is_hostile(*letter) || letter.is_control() && *letter != '\n').collect();
+    let bad: Vec<char> = text
+        .chars()
+        .filter(|letter| is_hostile(*letter) || letter.is_control() && *letter != '\n')
+        .collect();
     assert!(bad.is_empty(), "{bad:?} in\n{text:?}");
-    let are_marks = |letters: &[char]| letters.iter().all(|letter| matches!(letter, '\u{301}' | '\u{489}'));
+    let are_marks = |letters: &[char]| {
+        letters
+            .iter()
+            .all(|letter| matches!(letter, '\u{301}' | '\u{489}'))
+    };
     let characters: Vec<char> = text.chars().collect();
-    assert!(!characters.windows(5).any(are_marks), "five combining marks in a row in\n{text:?}");
+    assert!(
+        !characters.windows(5).any(are_marks),
+        "five combining marks in a row in\n{text:?}"
+    );
 }
 
 #[test]
@@ -81,7 +111,11 @@ fn the_table_and_json_contain_no_raw_text() {
         check_text(&output.stdout);
         check_text(output.stderr.as_bytes());
         for word in ["owned", "zalgo", "evil", "bytes"] {
-            assert!(output.text().contains(word), "no {word} in\n{}", output.text());
+            assert!(
+                output.text().contains(word),
+                "no {word} in\n{}",
+                output.text()
+            );
         }
     }
 }
@@ -92,7 +126,10 @@ fn a_user_name_is_sanitized() {
     host.start_sleep(0, GIB);
     let names = host.path("passwd");
     let uid = rustix::process::getuid().as_raw();
-    let entry = format!("boss\x1b[2J\x1b]0;owned\x07\u{202e}{}:x:{uid}:0::/:/bin/sh\n", "\u{301}".repeat(100));
+    let entry = format!(
+        "boss\x1b[2J\x1b]0;owned\x07\u{202e}{}:x:{uid}:0::/:/bin/sh\n",
+        "\u{301}".repeat(100)
+    );
     std::fs::write(&names, entry).expect("/tmp has room");
     // In its own mount namespace, where this file is the list of users.
     let script = "mount --bind \"$0\" /etc/passwd || exit 77; exec \"$@\"";
@@ -100,12 +137,21 @@ fn a_user_name_is_sanitized() {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(&names);
         let gputop = host.gputop(args);
-        let output = run(host.set_environment(command.arg(gputop.get_program()).args(gputop.get_args())));
+        let output =
+            run(host.set_environment(command.arg(gputop.get_program()).args(gputop.get_args())));
         if matches!(output.code, 1 | 77 | 127) {
-            return print_note(format_args!("skipped: only root can give users other names: {}", output.stderr));
+            return print_note(format_args!(
+                "skipped: only root can give users other names: {}",
+                output.stderr
+            ));
         }
         check_text(&output.stdout);
-        assert!(output.text().contains("boss"), "{}{}", output.text(), output.stderr);
+        assert!(
+            output.text().contains("boss"),
+            "{}{}",
+            output.text(),
+            output.stderr
+        );
     }
 }
 
@@ -114,7 +160,9 @@ fn strings(value: &serde_json::Value, found: &mut Vec<String>) {
     match value {
         serde_json::Value::String(text) => found.push(text.clone()),
         serde_json::Value::Array(values) => values.iter().for_each(|value| strings(value, found)),
-        serde_json::Value::Object(fields) => fields.values().for_each(|value| strings(value, found)),
+        serde_json::Value::Object(fields) => {
+            fields.values().for_each(|value| strings(value, found));
+        }
         _ => {}
     }
 }
@@ -133,11 +181,13 @@ fn json_contains_no_hostile_character_even_escaped() {
 /// Whether gputop itself sends this escape sequence.
 fn is_gputops_own(sequence: &str) -> bool {
     let modes = [
-        "?2026h", "?2026l", "?1049h", "?1049l", "?25h", "?25l", "?1000h", "?1000l", "?1006h", "?1006l", "?2004h",
-        "?2004l", "2J", "K", "J",
+        "?2026h", "?2026l", "?1049h", "?1049l", "?25h", "?25l", "?1000h", "?1000l", "?1006h",
+        "?1006l", "?2004h", "?2004l", "2J", "K", "J",
     ];
     let (parameters, end) = sequence.split_at(sequence.len() - 1);
-    let numbers = parameters.chars().all(|letter| letter.is_ascii_digit() || letter == ';');
+    let numbers = parameters
+        .chars()
+        .all(|letter| letter.is_ascii_digit() || letter == ';');
     modes.contains(&sequence) || (numbers && "mHCDABX".contains(end))
 }
 
@@ -180,16 +230,28 @@ fn every_escape_sequence_on_the_terminal_is_gputops_own() {
     assert!(
         !text.chars().any(is_hostile),
         "{:?}",
-        text.chars().filter(|letter| is_hostile(*letter)).collect::<Vec<_>>()
+        text.chars()
+            .filter(|letter| is_hostile(*letter))
+            .collect::<Vec<_>>()
     );
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('\x1b') {
-        let raw: Vec<char> =
-            before.chars().filter(|letter| letter.is_control() && !"\n\r\x08".contains(*letter)).collect();
+        let raw: Vec<char> = before
+            .chars()
+            .filter(|letter| letter.is_control() && !"\n\r\x08".contains(*letter))
+            .collect();
         assert!(raw.is_empty(), "{raw:?} in {before:?}");
-        let sequence = after.strip_prefix('[').expect("gputop sends CSI and nothing else");
-        let end = sequence.find(|letter: char| letter.is_ascii_alphabetic()).expect("a sequence ends");
-        assert!(is_gputops_own(&sequence[..=end]), "{:?} was sent", &sequence[..=end]);
+        let sequence = after
+            .strip_prefix('[')
+            .expect("gputop sends CSI and nothing else");
+        let end = sequence
+            .find(|letter: char| letter.is_ascii_alphabetic())
+            .expect("a sequence ends");
+        assert!(
+            is_gputops_own(&sequence[..=end]),
+            "{:?} was sent",
+            &sequence[..=end]
+        );
         rest = &sequence[end + 1..];
     }
 }

@@ -1,5 +1,6 @@
-//! Processes whose `/proc/PID/cmdline` hangs, because a thread that waits for a file system holds a lock of the process. A
-//! frozen file system stands for a dead NFS server. Only root can freeze one.
+//! Processes whose `/proc/PID/cmdline` hangs, because a thread that waits for a file system holds a
+//! lock of the process. A frozen file system stands for a dead NFS server. Only root can freeze
+//! one.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,7 +15,8 @@ use crate::host::GIB;
 use crate::process::wait_until;
 use crate::terminal::Terminal;
 
-/// In a session of its own, so that it concerns no other test. After SIGUSR1, one thread writes to a page of a file in memory, and waits in the kernel for the file system. Then another one
+/// In a session of its own, so that it concerns no other test. After SIGUSR1, one thread writes to
+/// a page of a file in memory, and waits in the kernel for the file system. Then another one
 /// changes the page's protection, and waits for the first one with the lock of the process.
 const PROGRAM: &str = "
 import ctypes, mmap, os, pathlib, signal, sys, threading
@@ -46,12 +48,13 @@ signal.pause()
 /// The number of threads of a process that wait in the kernel.
 fn waiting_threads(pid: u32) -> usize {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
-    let stats = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    let stats =
+        threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
     stats.filter(|stat| stat.contains(") D ")).count()
 }
 
-/// A host with processes whose arguments hang, before a process that sleeps. They hold more GPU memory, so they are read
-/// first.
+/// A host with processes whose arguments hang, before a process that sleeps. They hold more GPU
+/// memory, so they are read first.
 struct HungHost {
     frozen: FrozenFileSystem,
     hung: Vec<u32>,
@@ -68,11 +71,16 @@ impl HungHost {
             let file = frozen.path().join(number.to_string());
             fs::write(&file, [0; 4096]).expect("the file system has room");
             let mut command = Command::new("python3");
-            command.args(["-c", PROGRAM]).arg(file).stdout(Stdio::piped());
+            command
+                .args(["-c", PROGRAM])
+                .arg(file)
+                .stdout(Stdio::piped());
             let process = frozen.host.start(0, 9 * GIB, &mut command);
             let mut line = String::new();
             let output = process.child().stdout.take().expect("the output is piped");
-            BufReader::new(output).read_line(&mut line).expect("a pipe can be read");
+            BufReader::new(output)
+                .read_line(&mut line)
+                .expect("a pipe can be read");
             assert_eq!(line, "ready\n");
             hung.push(process.pid());
         }
@@ -80,15 +88,25 @@ impl HungHost {
         frozen.freeze();
         for pid in &hung {
             frozen.host.process(*pid).handle.signal(Signal::USR1);
-            wait_until("two threads of the process hang", || waiting_threads(*pid) == 2);
+            wait_until("two threads of the process hang", || {
+                waiting_threads(*pid) == 2
+            });
         }
-        Some(Self { frozen, hung, sleep })
+        Some(Self {
+            frozen,
+            hung,
+            sleep,
+        })
     }
 
     /// Runs `gputop orphans` on the GPU, and returns its exit code and report.
     fn orphans(&self, args: &[&str]) -> (i32, Value) {
-        let output =
-            self.frozen.host.run(["orphans", "-i", "0", "--json", "--timeout", "1h"].iter().chain(args).copied());
+        let output = self.frozen.host.run(
+            ["orphans", "-i", "0", "--json", "--timeout", "1h"]
+                .iter()
+                .chain(args)
+                .copied(),
+        );
         (output.code, json(&output))
     }
 }
@@ -98,42 +116,83 @@ const NOT_COMPLETE: i32 = 5;
 
 fn pids(list: &Value) -> Vec<u64> {
     let list = list.as_array().expect("a list");
-    list.iter().map(|process| process["pid"].as_u64().expect("a number")).collect()
+    list.iter()
+        .map(|process| process["pid"].as_u64().expect("a number"))
+        .collect()
 }
 
 /// The facts about a process in a line of JSON.
 fn facts(line: &Value, pid: u32) -> &Value {
     let processes = line["processes"].as_array().expect("a list");
-    &processes.iter().find(|process| process["pid"] == pid).expect("the process is listed")["facts"]
+    &processes
+        .iter()
+        .find(|process| process["pid"] == pid)
+        .expect("the process is listed")["facts"]
 }
 
 #[test]
 fn arguments_that_hang_cost_no_other_process_its_arguments() {
-    let Some(host) = HungHost::with_hung(1) else { return };
-    let [hung] = host.hung[..] else { panic!("one process hangs") };
+    let Some(host) = HungHost::with_hung(1) else {
+        return;
+    };
+    let [hung] = host.hung[..] else {
+        panic!("one process hangs")
+    };
     let row = |text: &str, pid: u32| {
-        let line = text.lines().find(|line| line.split_whitespace().nth(1) == Some(&pid.to_string()));
-        line.unwrap_or_else(|| panic!("no row of {pid} in\n{text}")).to_owned()
+        let line = text
+            .lines()
+            .find(|line| line.split_whitespace().nth(1) == Some(&pid.to_string()));
+        line.unwrap_or_else(|| panic!("no row of {pid} in\n{text}"))
+            .to_owned()
     };
     let output = host.frozen.host.run(["--once"]);
     let text = output.text();
     assert!(row(&text, host.sleep).ends_with("sleep 1000"), "{text}");
     assert!(row(&text, hung).ends_with("[python3] …"), "{text}");
-    assert!(text.contains("the arguments of 1 process are not read yet"), "{text}");
+    assert!(
+        text.contains("the arguments of 1 process are not read yet"),
+        "{text}"
+    );
     // With this timeout, the test fails if a report waits for the process that hangs.
     let output = host.frozen.host.run(["--json", "--timeout", "1h"]);
     let line = json(&output);
     assert_eq!(facts(&line, host.sleep)["argv"][0], "sleep");
     let facts = facts(&line, hung);
-    assert_eq!((&facts["missing"]["argv"], &facts["argv_delay"]), (&"failed".into(), &"hung".into()), "{facts:#}");
-    let output = host.frozen.host.run(["--query-compute-apps=pid,name", "--format=csv,noheader", "--timeout", "1h"]);
-    assert!(output.text().contains(&format!("{}, sleep", host.sleep)), "{}", output.text());
+    assert_eq!(
+        (&facts["missing"]["argv"], &facts["argv_delay"]),
+        (&"failed".into(), &"hung".into()),
+        "{facts:#}"
+    );
+    let output = host.frozen.host.run([
+        "--query-compute-apps=pid,name",
+        "--format=csv,noheader",
+        "--timeout",
+        "1h",
+    ]);
+    assert!(
+        output.text().contains(&format!("{}, sleep", host.sleep)),
+        "{}",
+        output.text()
+    );
     let (code, report) = host.orphans(&[]);
-    assert_eq!((code, &report["is_complete"]), (NOT_COMPLETE, &false.into()), "{report:#}");
+    assert_eq!(
+        (code, &report["is_complete"]),
+        (NOT_COMPLETE, &false.into()),
+        "{report:#}"
+    );
     assert_eq!(pids(&report["hung"]), [u64::from(hung)]);
-    assert!([&report["hidden"], &report["unreadable"]].iter().all(|list| pids(list).is_empty()), "{report:#}");
+    assert!(
+        [&report["hidden"], &report["unreadable"]]
+            .iter()
+            .all(|list| pids(list).is_empty()),
+        "{report:#}"
+    );
     let (code, report) = host.orphans(&["--user", "nobody"]);
-    assert_eq!((code, &report["is_complete"]), (0, &true.into()), "the process is not asked for: {report:#}");
+    assert_eq!(
+        (code, &report["is_complete"]),
+        (0, &true.into()),
+        "the process is not asked for: {report:#}"
+    );
     let mut terminal = Terminal::start_at(&host.frozen.host, 120, 24, []);
     terminal.wait_for("sleep 1000");
     terminal.wait_for("[python3] (arguments hang)");
@@ -144,10 +203,16 @@ fn arguments_that_hang_cost_no_other_process_its_arguments() {
 
 #[test]
 fn arguments_behind_eight_that_hang_are_not_read_yet() {
-    let Some(host) = HungHost::with_hung(8) else { return };
+    let Some(host) = HungHost::with_hung(8) else {
+        return;
+    };
     let output = host.frozen.host.run(["--json", "--timeout", "1h"]);
     let line = json(&output);
-    let delays: Vec<&Value> = host.hung.iter().map(|pid| &facts(&line, *pid)["argv_delay"]).collect();
+    let delays: Vec<&Value> = host
+        .hung
+        .iter()
+        .map(|pid| &facts(&line, *pid)["argv_delay"])
+        .collect();
     assert_eq!(delays, [&Value::from("hung"); 8]);
     let facts = facts(&line, host.sleep);
     assert_eq!(
@@ -156,7 +221,11 @@ fn arguments_behind_eight_that_hang_are_not_read_yet() {
         "{facts:#}"
     );
     let (code, report) = host.orphans(&[]);
-    assert_eq!((code, &report["is_complete"]), (NOT_COMPLETE, &false.into()), "{report:#}");
+    assert_eq!(
+        (code, &report["is_complete"]),
+        (NOT_COMPLETE, &false.into()),
+        "{report:#}"
+    );
     assert_eq!(pids(&report["unreadable"]), [u64::from(host.sleep)]);
     assert_eq!(pids(&report["hung"]).len(), 8);
     let mut terminal = Terminal::start_at(&host.frozen.host, 120, 24, []);

@@ -1,7 +1,9 @@
-//! JSON is frozen as version 1: every name in `tests/data/json-v1.txt` stays, with its type. New names may be added.
+//! JSON is frozen as version 1: every name in `tests/data/json-v1.txt` stays, with its type. New
+//! names may be added.
 //!
-//! Each line of the file is an output, a path in it and the types of the values there. The paths of lines and commands come
-//! from the types in the program; those of the other outputs from what the program prints in the cases below.
+//! Each line of the file is an output, a path in it and the types of the values there. The paths of
+//! lines and commands come from the types in the program; those of the other outputs from what the
+//! program prints in the cases below.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -26,10 +28,14 @@ type Paths = BTreeMap<String, BTreeSet<String>>;
 const FROZEN: &str = "tests/data/json-v1.txt";
 
 fn frozen() -> Paths {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(FROZEN)).expect("the file is checked in");
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(FROZEN))
+        .expect("the file is checked in");
     let line = |line: &str| {
         let (path, types) = line.rsplit_once(": ").expect("a path and its types");
-        (path.to_owned(), types.split(" or ").map(str::to_owned).collect())
+        (
+            path.to_owned(),
+            types.split(" or ").map(str::to_owned).collect(),
+        )
     };
     text.lines().map(line).collect()
 }
@@ -46,7 +52,10 @@ enum Source {
 /// Whether values have their frozen types, and no word that stands for a value is gone.
 fn is_kept(frozen: &BTreeSet<String>, now: &BTreeSet<String>, source: Source) -> bool {
     let types = |set: &BTreeSet<String>| -> BTreeSet<String> {
-        set.iter().filter(|name| !name.starts_with('`')).cloned().collect()
+        set.iter()
+            .filter(|name| !name.starts_with('`'))
+            .cloned()
+            .collect()
     };
     match source {
         Source::Types => frozen.is_subset(now) && types(frozen) == types(now),
@@ -58,14 +67,24 @@ fn is_kept(frozen: &BTreeSet<String>, now: &BTreeSet<String>, source: Source) ->
 #[track_caller]
 fn check(output: &str, current: &Paths, source: Source) {
     let name = format!("json-v1-{}.txt", output.replace(' ', "-"));
-    let lines: Vec<String> = current.iter().map(|(path, types)| format!("{path}: {}", words(types))).collect();
+    let lines: Vec<String> = current
+        .iter()
+        .map(|(path, types)| format!("{path}: {}", words(types)))
+        .collect();
     let list = lines.join("\n") + "\n";
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, list).expect("the target folder has room");
     let mut broken = Vec::new();
     let prefix = format!("{output} ");
-    let frozen: Paths = frozen().into_iter().filter(|(path, _)| path.starts_with(&prefix)).collect();
-    assert!(!frozen.is_empty(), "{FROZEN} has no line for `{output}`: add those of {}", path.display());
+    let frozen: Paths = frozen()
+        .into_iter()
+        .filter(|(path, _)| path.starts_with(&prefix))
+        .collect();
+    assert!(
+        !frozen.is_empty(),
+        "{FROZEN} has no line for `{output}`: add those of {}",
+        path.display()
+    );
     for (path, types) in frozen {
         match current.get(&path) {
             None => broken.push(format!("{path}: is gone")),
@@ -83,7 +102,11 @@ fn check(output: &str, current: &Paths, source: Source) {
 }
 
 fn words(types: &BTreeSet<String>) -> String {
-    types.iter().map(String::as_str).collect::<Vec<_>>().join(" or ")
+    types
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(" or ")
 }
 
 /// The paths of all values that a schema allows.
@@ -95,33 +118,61 @@ fn paths_of_type<T: JsonSchema>(output: &str) -> Paths {
 }
 
 fn walk_schema(path: &str, schema: &Value, root: &Value, paths: &mut Paths) {
-    if let Some(name) = schema["$ref"].as_str().and_then(|name| name.strip_prefix("#/$defs/")) {
+    if let Some(name) = schema["$ref"]
+        .as_str()
+        .and_then(|name| name.strip_prefix("#/$defs/"))
+    {
         walk_schema(path, &root["$defs"][name], root, paths);
     }
-    for alternative in ["oneOf", "anyOf", "allOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten() {
+    for alternative in ["oneOf", "anyOf", "allOf"]
+        .into_iter()
+        .filter_map(|key| schema[key].as_array())
+        .flatten()
+    {
         walk_schema(path, alternative, root, paths);
     }
     let types = match &schema["type"] {
         Value::String(one) => vec![one.clone()],
-        Value::Array(several) => several.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect(),
+        Value::Array(several) => several
+            .iter()
+            .filter_map(|one| one.as_str().map(str::to_owned))
+            .collect(),
         _ => Vec::new(),
     };
     let known = paths.entry(path.to_owned()).or_default();
     known.extend(types);
     // The words that stand for a value are as much a part of the format as names.
-    let values = schema["enum"].as_array().into_iter().flatten().chain(schema.get("const"));
-    known.extend(values.filter_map(Value::as_str).map(|word| format!("`{word}`")));
+    let values = schema["enum"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .chain(schema.get("const"));
+    known.extend(
+        values
+            .filter_map(Value::as_str)
+            .map(|word| format!("`{word}`")),
+    );
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         walk_schema(&format!("{path}.{name}"), property, root, paths);
     }
     if schema["items"].is_object() {
         walk_schema(&format!("{path}[]"), &schema["items"], root, paths);
     }
-    for (at, item) in schema["prefixItems"].as_array().into_iter().flatten().enumerate() {
+    for (at, item) in schema["prefixItems"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
         walk_schema(&format!("{path}[{at}]"), item, root, paths);
     }
     if schema["additionalProperties"].is_object() {
-        walk_schema(&format!("{path}.*"), &schema["additionalProperties"], root, paths);
+        walk_schema(
+            &format!("{path}.*"),
+            &schema["additionalProperties"],
+            root,
+            paths,
+        );
     }
 }
 
@@ -143,7 +194,10 @@ fn walk_value(path: &str, value: &Value, paths: &mut Paths) {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
-    paths.entry(path.to_owned()).or_default().insert(type_name.to_owned());
+    paths
+        .entry(path.to_owned())
+        .or_default()
+        .insert(type_name.to_owned());
     for (name, value) in value.as_object().into_iter().flatten() {
         walk_value(&format!("{path}.{name}"), value, paths);
     }
@@ -159,15 +213,29 @@ fn names_of_lines_stay() {
 
 #[test]
 fn names_of_commands_stay() {
-    check("command", &paths_of_type::<Command>("command"), Source::Types);
+    check(
+        "command",
+        &paths_of_type::<Command>("command"),
+        Source::Types,
+    );
 }
 
 #[test]
 fn names_of_orphans_stay() {
     let mut orphaned = HostWithOrphan::new();
-    orphaned.host.add_process(0, GpuProcess { kinds: Vec::new(), ..GpuProcess::fictional(4_000_001, 20 * GIB) });
+    orphaned.host.add_process(
+        0,
+        GpuProcess {
+            kinds: Vec::new(),
+            ..GpuProcess::fictional(4_000_001, 20 * GIB)
+        },
+    );
     let output = orphaned.host.run(["orphans", "--json", "--timeout", "20s"]);
-    check("orphans --json", &paths_of_values("orphans --json", &[json(&output)]), Source::Values);
+    check(
+        "orphans --json",
+        &paths_of_values("orphans --json", &[json(&output)]),
+        Source::Values,
+    );
 }
 
 /// A message of PyTorch that has every part, and whose amounts do not add up.
@@ -182,36 +250,63 @@ fn names_of_explain_stay() {
     let pid = host.start_sleep(0, 2 * GIB);
     let message = OUT_OF_MEMORY.replace("4711", &pid.to_string());
     let output = host.run(["explain", "--json", &message]);
-    check("explain --json", &paths_of_values("explain --json", &[json(&output)]), Source::Values);
+    check(
+        "explain --json",
+        &paths_of_values("explain --json", &[json(&output)]),
+        Source::Values,
+    );
 }
 
 #[test]
 fn names_of_analyze_stay() {
     let host = Host::new(["H100"]);
-    let logs = ["leak.csv", "twin.csv"].map(|log| format!("{}/tests/data/memory/{log}", env!("CARGO_MANIFEST_DIR")));
+    let logs = ["leak.csv", "twin.csv"]
+        .map(|log| format!("{}/tests/data/memory/{log}", env!("CARGO_MANIFEST_DIR")));
     let mut log = "time,gpu,pid,allocated_bytes,reserved_bytes\n".to_owned();
     for second in 0..600_u64 {
         // An epoch ends each 200 s, and each batch leaks.
         let allocated = ((10 + second % 200) << 24) + (second << 24);
-        writeln!(log, "{second},0,4711,{allocated},{}", allocated + GIB).expect("writing to a string succeeds");
+        writeln!(log, "{second},0,4711,{allocated},{}", allocated + GIB)
+            .expect("writing to a string succeeds");
     }
     let parts = host.path("parts.csv");
     fs::write(&parts, log).expect("/tmp has room");
-    let output = host.run(["analyze", "--json", &logs[0], &logs[1], &parts.display().to_string()]);
-    check("analyze --json", &paths_of_values("analyze --json", &[json(&output)]), Source::Values);
+    let output = host.run([
+        "analyze",
+        "--json",
+        &logs[0],
+        &logs[1],
+        &parts.display().to_string(),
+    ]);
+    check(
+        "analyze --json",
+        &paths_of_values("analyze --json", &[json(&output)]),
+        Source::Values,
+    );
 }
 
 #[test]
 fn names_of_diff_stay() {
     let recorder = Recorder::new();
-    let path = recorder.record("run.jsonl", 31, 10_000).display().to_string();
+    let path = recorder
+        .record("run.jsonl", 31, 10_000)
+        .display()
+        .to_string();
     let output = recorder.host.run(["diff", "--json", &path, &path]);
-    check("diff --json", &paths_of_values("diff --json", &[json(&output)]), Source::Values);
+    check(
+        "diff --json",
+        &paths_of_values("diff --json", &[json(&output)]),
+        Source::Values,
+    );
 }
 
 #[test]
 fn names_of_the_audit_log_stay() {
     let mut host = Host::new(["H100"]);
     end_a_process(&mut host);
-    check("audit log", &paths_of_values("audit log", &audit_lines(&host)), Source::Values);
+    check(
+        "audit log",
+        &paths_of_values("audit log", &audit_lines(&host)),
+        Source::Values,
+    );
 }

@@ -1,4 +1,5 @@
-//! Processes that outlive the programs that started them: what `gputop orphans` says at its first look.
+//! Processes that outlive the programs that started them: what `gputop orphans` says at its first
+//! look.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,18 +18,33 @@ use crate::record::{RunningRecorder, lines, play};
 use crate::stories::ObservedHost;
 
 /// Starts a program that starts others and is then killed. Returns those that reported a role.
-fn left_behind(host: &mut Host, files: &[(&str, &str)], words: &[&str], roles: usize) -> Vec<(String, ProcessHandle)> {
+fn left_behind(
+    host: &mut Host,
+    files: &[(&str, &str)],
+    words: &[&str],
+    roles: usize,
+) -> Vec<(String, ProcessHandle)> {
     let pipe = ReadyPipe::create(host);
     let mut first = ChildProcess::spawn(&mut pipe.command(host, 0, files.iter().copied(), words));
     let ready = (0..=roles).map(|_| pipe.next_within(DEADLINE).expect("each process is ready"));
-    let ready: Vec<(String, ProcessHandle)> =
-        ready.map(|process| (process.role, ProcessHandle::open(process.pid))).collect();
+    let ready: Vec<(String, ProcessHandle)> = ready
+        .map(|process| (process.role, ProcessHandle::open(process.pid)))
+        .collect();
     first.handle.kill();
     first.wait();
     for (_, process) in ready.iter().filter(|(role, _)| role != "starter") {
-        host.add_process(0, GpuProcess { sm: Some(50), ..GpuProcess::new(process.pid, GIB) });
+        host.add_process(
+            0,
+            GpuProcess {
+                sm: Some(50),
+                ..GpuProcess::new(process.pid, GIB)
+            },
+        );
     }
-    ready.into_iter().filter(|(role, _)| role != "starter").collect()
+    ready
+        .into_iter()
+        .filter(|(role, _)| role != "starter")
+        .collect()
 }
 
 /// The verdicts of `gputop orphans` on these processes: a role, and a word or nothing.
@@ -36,8 +52,15 @@ fn left_behind(host: &mut Host, files: &[(&str, &str)], words: &[&str], roles: u
 fn words_on(host: &Host, processes: &[(String, ProcessHandle)]) -> Vec<(String, String)> {
     let report = json(&host.run(["orphans", "--json", "--timeout", "20s"]));
     let entries = report["processes"].as_array().expect("a list of processes");
-    let word = |pid: u32| entries.iter().find(|entry| entry["pid"] == pid)?["verdict"].as_str().map(str::to_owned);
-    processes.iter().map(|(role, process)| (role.clone(), word(process.pid).unwrap_or_default())).collect()
+    let word = |pid: u32| {
+        entries.iter().find(|entry| entry["pid"] == pid)?["verdict"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    processes
+        .iter()
+        .map(|(role, process)| (role.clone(), word(process.pid).unwrap_or_default()))
+        .collect()
 }
 
 #[test]
@@ -61,19 +84,35 @@ sleep_as('starter')
         let mut words = words_on(host, &processes);
         words.sort_unstable();
         let expected = [("free", ""), ("ranked", ranked), ("worker", worker)];
-        assert_eq!(words, expected.map(|(role, word)| (role.to_owned(), word.to_owned())));
+        assert_eq!(
+            words,
+            expected.map(|(role, word)| (role.to_owned(), word.to_owned()))
+        );
     };
     // They compute, so they look like programs under nohup.
     check(&host, "", "");
     let recording = host.path("seen.jsonl");
-    let recorder = RunningRecorder::start(&host, &recording, &["-o", recording.to_str().expect("the path is UTF-8")]);
-    wait_until("the recording has ten lines", || lines(&recording).len() >= 10);
+    let recorder = RunningRecorder::start(
+        &host,
+        &recording,
+        &["-o", recording.to_str().expect("the path is UTF-8")],
+    );
+    wait_until("the recording has ten lines", || {
+        lines(&recording).len() >= 10
+    });
     recorder.end(Signal::TERM);
     // The verdicts in a checkpoint are those of the recorder, which did not know the launchers.
-    let without_checkpoints = lines(&recording).into_iter().filter(|line| line["kind"] != "checkpoint");
+    let without_checkpoints = lines(&recording)
+        .into_iter()
+        .filter(|line| line["kind"] != "checkpoint");
     let texts: Vec<String> = without_checkpoints.map(|line| line.to_string()).collect();
     fs::write(&recording, texts.join("\n") + "\n").expect("/tmp has room");
-    let outline = |host: &Host| run(host.gputop(["file-action", "outline", "--"]).arg(&recording)).text();
+    let outline = |host: &Host| {
+        run(host
+            .gputop(["file-action", "outline", "--"])
+            .arg(&recording))
+        .text()
+    };
     assert!(!outline(&host).contains("\"orphan "), "{}", outline(&host));
     fs::create_dir_all(host.path("config/gputop")).expect("/tmp has room");
     let config = "[[launchers]]\nname = 'fleet'\nprograms = ['fleetd']\nchildren = ['fleet-worker']\nplace = 'group'\n\n\
@@ -81,13 +120,24 @@ sleep_as('starter')
     fs::write(host.path("config/gputop/config.toml"), config).expect("/tmp has room");
     check(&host, "orphan", "orphan");
     // The recorder did not know that OURS_RANK counts, and recorded it of nobody.
-    assert!(outline(&host).matches("\"orphan ").count() == 1 && outline(&host).contains("fleet-worker"));
-    fs::write(host.path("config/gputop/config.toml"), "[[launchers]]\nname = 'x'\n").expect("/tmp has room");
+    assert!(
+        outline(&host).matches("\"orphan ").count() == 1 && outline(&host).contains("fleet-worker")
+    );
+    fs::write(
+        host.path("config/gputop/config.toml"),
+        "[[launchers]]\nname = 'x'\n",
+    )
+    .expect("/tmp has room");
     // The checkpoints of a clip have verdicts, too.
     for args in [&["orphans"][..], &["clip", "recording"]] {
         let output = host.run(args.iter().copied());
         let words = "`x` has neither children nor variables, so no child of it can be known";
-        assert!(output.code == 2 && output.stderr.contains(words), "{args:?}: {} {}", output.code, output.stderr);
+        assert!(
+            output.code == 2 && output.stderr.contains(words),
+            "{args:?}: {} {}",
+            output.code,
+            output.stderr
+        );
     }
 }
 
@@ -124,18 +174,35 @@ fn the_processes_of_a_demo_are_left_out() {
     let host = Host::new(["H100"]);
     let mut demo = ObservedHost::start(host.gputop(["agent", "--demo"]));
     let is_orphan = |verdict: &&Verdict| verdict.word() == "orphan";
-    while !demo.model().verdicts().iter().any(|verdict| is_orphan(&verdict)) {
+    while !demo
+        .model()
+        .verdicts()
+        .iter()
+        .any(|verdict| is_orphan(&verdict))
+    {
         demo.apply_next_line();
     }
-    let orphans: Vec<u32> =
-        demo.model().verdicts().iter().filter(is_orphan).map(|verdict| verdict.process.pid).collect();
+    let orphans: Vec<u32> = demo
+        .model()
+        .verdicts()
+        .iter()
+        .filter(is_orphan)
+        .map(|verdict| verdict.process.pid)
+        .collect();
     let report = json(&host.run(["orphans", "--json", "--timeout", "20s"]));
     // The demo has just begun: a report waits for the environment of those that it might accuse.
-    let lists = ["processes", "leftovers", "undecided"].map(|name| report[name].as_array().expect("a list").clone());
-    let accused: Vec<&Value> =
-        lists.iter().flatten().filter(|entry| orphans.iter().any(|pid| entry["pid"] == *pid)).collect();
+    let lists = ["processes", "leftovers", "undecided"]
+        .map(|name| report[name].as_array().expect("a list").clone());
+    let accused: Vec<&Value> = lists
+        .iter()
+        .flatten()
+        .filter(|entry| orphans.iter().any(|pid| entry["pid"] == *pid))
+        .collect();
     assert!(accused.is_empty(), "{accused:?}");
-    assert!(report["demo_processes"].as_u64() >= Some(orphans.len() as u64), "{report:#}");
+    assert!(
+        report["demo_processes"].as_u64() >= Some(orphans.len() as u64),
+        "{report:#}"
+    );
     let text = host.run(["orphans", "--timeout", "20s"]).text();
     assert!(text.contains("of gputop's demo are left out"), "{text}");
 }
@@ -145,15 +212,32 @@ fn a_look_knows_what_the_recorder_saw_before() {
     let mut host = Host::new(["H100"]);
     let pipe = ReadyPipe::create(&host);
     let files = [
-        ("accelerate", "start_python('train.py')\nsleep_as('launcher')\n"),
+        (
+            "accelerate",
+            "start_python('train.py')\nsleep_as('launcher')\n",
+        ),
         ("train.py", "open_device_files()\nsleep_as('trainer')\n"),
     ];
-    let mut launcher =
-        ChildProcess::spawn(&mut pipe.command(&host, 0, files, &["python3", "accelerate", "launch", "train.py"]));
+    let mut launcher = ChildProcess::spawn(&mut pipe.command(
+        &host,
+        0,
+        files,
+        &["python3", "accelerate", "launch", "train.py"],
+    ));
     let ready = [pipe.next_within(DEADLINE), pipe.next_within(DEADLINE)];
-    let trainer = ready.into_iter().flatten().find(|process| process.role == "trainer").expect("both are ready");
+    let trainer = ready
+        .into_iter()
+        .flatten()
+        .find(|process| process.role == "trainer")
+        .expect("both are ready");
     let trainer = ProcessHandle::open(trainer.pid);
-    host.add_process(0, GpuProcess { sm: Some(90), ..GpuProcess::new(trainer.pid, 6 * GIB) });
+    host.add_process(
+        0,
+        GpuProcess {
+            sm: Some(90),
+            ..GpuProcess::new(trainer.pid, 6 * GIB)
+        },
+    );
     fs::create_dir(host.path("recordings")).expect("/tmp has room");
     let file = host.path("recordings/night.jsonl.zst");
     let arguments = ["-o".to_owned(), file.display().to_string()];
@@ -169,17 +253,33 @@ fn a_look_knows_what_the_recorder_saw_before() {
     recorder.end(Signal::TERM);
     let word = |host: &Host| {
         let report = json(&host.run(["orphans", "--json", "--timeout", "20s"]));
-        let entries = report["processes"].as_array().expect("a list of processes").clone();
-        entries.into_iter().find(|entry| entry["pid"] == trainer.pid).map(|entry| entry["sentence"].to_string())
+        let entries = report["processes"]
+            .as_array()
+            .expect("a list of processes")
+            .clone();
+        entries
+            .into_iter()
+            .find(|entry| entry["pid"] == trainer.pid)
+            .map(|entry| entry["sentence"].to_string())
     };
-    assert_eq!(word(&host), None, "a program that computes under PID 1 may be under nohup");
+    assert_eq!(
+        word(&host),
+        None,
+        "a program that computes under PID 1 may be under nohup"
+    );
     let recorder = RunningRecorder::start(&host, &file, &arguments);
     let note = host.path("gputop/recorder.json");
-    let mode = fs::metadata(&note).expect("the recorder notes its file").permissions().mode();
+    let mode = fs::metadata(&note)
+        .expect("the recorder notes its file")
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
     let sentence = word(&host).expect("the recorder saw the launcher");
     let words = format!("its launcher ({pid}, python3 accelerate launch train.py) ended at ");
-    assert!(sentence.contains(&words) && sentence.contains("seen by the recorder"), "{sentence}");
+    assert!(
+        sentence.contains(&words) && sentence.contains("seen by the recorder"),
+        "{sentence}"
+    );
     recorder.end(Signal::TERM);
     assert!(!note.exists(), "the note goes with the recorder");
     assert_eq!(word(&host), None);

@@ -1,4 +1,5 @@
-//! The process list: groups, one GPU alone, badges, search, the sort menu, the mouse, and what the command line asks for.
+//! The process list: groups, one GPU alone, badges, search, the sort menu, the mouse, and what the
+//! command line asks for.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -10,18 +11,25 @@ use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
 const F3: &str = "\x1bOR";
 const F6: &str = "\x1b[17~";
 
-/// Two GPUs: `sleep 1000` and `sleep 2000` on the first, `sleep 3000` on the second. Returns their PIDs.
+/// Two GPUs: `sleep 1000` and `sleep 2000` on the first, `sleep 3000` on the second. Returns their
+/// PIDs.
 fn three_sleepers() -> (Host, [u32; 3]) {
     let mut host = Host::with_jitter(["H100"; 2]);
     let start = |host: &mut Host, gpu, gib: u64, seconds: &str| {
-        host.start(gpu, gib * GIB, Command::new("sleep").arg(seconds)).pid()
+        host.start(gpu, gib * GIB, Command::new("sleep").arg(seconds))
+            .pid()
     };
-    let pids = [start(&mut host, 0, 3, "1000"), start(&mut host, 0, 2, "2000"), start(&mut host, 1, 1, "3000")];
+    let pids = [
+        start(&mut host, 0, 3, "1000"),
+        start(&mut host, 0, 2, "2000"),
+        start(&mut host, 1, 1, "3000"),
+    ];
     (host, pids)
 }
 
 fn own_user() -> String {
-    let user = uzers::get_user_by_uid(rustix::process::getuid().as_raw()).expect("this user has a name");
+    let user =
+        uzers::get_user_by_uid(rustix::process::getuid().as_raw()).expect("this user has a name");
     user.name().to_string_lossy().into_owned()
 }
 
@@ -43,7 +51,9 @@ pub(crate) fn press_mouse(terminal: &Terminal, button: u8, text: &str) {
 fn is_before(first: &'static str, second: &'static str) -> impl Fn(&vt100::Screen) -> bool {
     move |screen| {
         let text = screen.contents();
-        text.find(first).zip(text.find(second)).is_some_and(|(first, second)| first < second)
+        text.find(first)
+            .zip(text.find(second))
+            .is_some_and(|(first, second)| first < second)
     }
 }
 
@@ -78,11 +88,18 @@ fn a_process_on_two_gpus_is_in_the_group_of_each_with_its_memory_there() {
         world.gpus[1].processes.push(second);
     });
     let mut terminal = Terminal::start_at(&host, 100, 30, ["--group", "gpu"]);
-    for (head, memory) in [("GPU 0 1 process, 3.0 GiB", "3.0G"), ("GPU 1 1 process, 2.0 GiB", "2.0G")] {
+    for (head, memory) in [
+        ("GPU 0 1 process, 3.0 GiB", "3.0G"),
+        ("GPU 1 1 process, 2.0 GiB", "2.0G"),
+    ] {
         terminal.wait_until(head, |screen| {
             let text = screen.contents();
-            let row = text.split_once(head).and_then(|(_, rest)| rest.lines().nth(1).map(str::to_owned));
-            row.is_some_and(|row| row.contains("0,1 ") && row.contains(&pid.to_string()) && row.contains(memory))
+            let row = text
+                .split_once(head)
+                .and_then(|(_, rest)| rest.lines().nth(1).map(str::to_owned));
+            row.is_some_and(|row| {
+                row.contains("0,1 ") && row.contains(&pid.to_string()) && row.contains(memory)
+            })
         });
     }
     terminal.quit();
@@ -102,9 +119,12 @@ fn enter_on_a_gpu_shows_its_processes_and_an_empty_gpu_says_who_was_there_last()
     // The names of users come later than the first rows.
     terminal.wait_until("the user", |screen| {
         let text = screen.contents();
-        text.lines().any(|row| row.contains(&last.to_string()) && row.contains(&own_user()))
+        text.lines()
+            .any(|row| row.contains(&last.to_string()) && row.contains(&own_user()))
     });
-    host.process(last).handle.signal(rustix::process::Signal::KILL);
+    host.process(last)
+        .handle
+        .signal(rustix::process::Signal::KILL);
     terminal.wait_for(&format!("GPU 1 is empty; last: {last} sleep ("));
     terminal.wait_for("), held 1.0 GiB, ended ");
     terminal.keys("gg");
@@ -130,7 +150,11 @@ fn escape_leaves_the_latest_badge_first_and_the_cursor_goes_to_the_top() {
     terminal.wait_for("filter: sleep  mine only  Esc leaves");
     terminal.keys("p");
     terminal.wait_for("PAUSED");
-    for (gone, left) in [("PAUSED", "mine only"), ("mine only", "filter: sleep"), ("filter: sleep", "? help")] {
+    for (gone, left) in [
+        ("PAUSED", "mine only"),
+        ("mine only", "filter: sleep"),
+        ("filter: sleep", "? help"),
+    ] {
         terminal.keys(ESC);
         terminal.wait_until_gone(gone);
         terminal.wait_for(left);
@@ -144,9 +168,13 @@ fn escape_leaves_the_latest_badge_first_and_the_cursor_goes_to_the_top() {
 #[test]
 fn q_quits_from_pages_and_panels_and_is_a_letter_in_a_filter() {
     let (host, _) = three_sleepers();
-    for (keys, sign) in
-        [(ENTER, "identity"), ("?", "In the lists"), ("g", "SINCE LAST"), ("\x1bOQ", "theme"), (F6, "Sort by")]
-    {
+    for (keys, sign) in [
+        (ENTER, "identity"),
+        ("?", "In the lists"),
+        ("g", "SINCE LAST"),
+        ("\x1bOQ", "theme"),
+        (F6, "Sort by"),
+    ] {
         let mut terminal = Terminal::start_at(&host, 120, 40, []);
         terminal.wait_for("sleep 3000");
         terminal.keys(keys);
@@ -170,7 +198,8 @@ fn the_command_line_filters_by_user_pid_and_text() {
         terminal.wait_until(&format!("{args:?}"), |screen| {
             let text = screen.contents();
             let is_ready = text.contains("COMMAND") && !text.contains("no process uses");
-            let shown = ["sleep 1000", "sleep 2000", "sleep 3000"].map(|command| text.contains(command));
+            let shown =
+                ["sleep 1000", "sleep 2000", "sleep 3000"].map(|command| text.contains(command));
             is_ready && shown == expected
         });
         terminal.quit();
@@ -179,7 +208,10 @@ fn the_command_line_filters_by_user_pid_and_text() {
     shows(&["--pid", &two], [true, false, true]);
     shows(&["--filter", "sleep 2000"], [false, true, false]);
     shows(&["-u", "no-such-user"], [false; 3]);
-    shows(&["-u", &own_user(), "--filter", "3000"], [false, false, true]);
+    shows(
+        &["-u", &own_user(), "--filter", "3000"],
+        [false, false, true],
+    );
 }
 
 #[test]
@@ -190,28 +222,61 @@ fn reports_show_the_processes_that_the_command_line_chooses() {
         assert_eq!(output.code, 0, "{args:?}: {}", output.stderr);
         let text = match args[0] {
             // A GPU names the processes that have it open.
-            "--json" => format!("{} {}", json(&output)["gpus"][0]["processes"], json(&output)["gpus"][1]["processes"]),
+            "--json" => format!(
+                "{} {}",
+                json(&output)["gpus"][0]["processes"],
+                json(&output)["gpus"][1]["processes"]
+            ),
             _ => output.text(),
         };
         [first, second, third].map(|pid| text.contains(&pid.to_string()))
     };
     let (two, one) = (format!("{first},{third}"), second.to_string());
     for report in ["--once", "--plain", "--json", "--csv=processes"] {
-        assert_eq!(shown(&[report, "--pid", &two]), [true, false, true], "{report}");
-        assert_eq!(shown(&[report, "--filter", "sleep 2000"]), [false, true, false], "{report}");
-        assert_eq!(shown(&[report, "-u", "no-such-user"]), [false; 3], "{report}");
+        assert_eq!(
+            shown(&[report, "--pid", &two]),
+            [true, false, true],
+            "{report}"
+        );
+        assert_eq!(
+            shown(&[report, "--filter", "sleep 2000"]),
+            [false, true, false],
+            "{report}"
+        );
+        assert_eq!(
+            shown(&[report, "-u", "no-such-user"]),
+            [false; 3],
+            "{report}"
+        );
         assert_eq!(shown(&[report, "--mine"]), [true; 3], "{report}");
     }
-    assert_eq!(shown(&["--query-compute-apps=pid", "--format=csv", "--pid", &one]), [false, true, false]);
+    assert_eq!(
+        shown(&["--query-compute-apps=pid", "--format=csv", "--pid", &one]),
+        [false, true, false]
+    );
     let empty = host.run(["--once", "-u", "no-such-user"]).text();
     assert!(empty.contains("no process matches the filter"), "{empty}");
     let report = json(&host.run(["--json", "--pid", &one]));
-    assert_eq!(report["processes"].as_array().map(Vec::len), Some(1), "{report:#}");
-    assert_eq!(report["gpus"].as_array().map(Vec::len), Some(2), "{report:#}");
+    assert_eq!(
+        report["processes"].as_array().map(Vec::len),
+        Some(1),
+        "{report:#}"
+    );
+    assert_eq!(
+        report["gpus"].as_array().map(Vec::len),
+        Some(2),
+        "{report:#}"
+    );
     for args in [["--csv", "-u"], ["-L", "-u"], ["--query-gpu=index", "-u"]] {
         let output = host.run(args.into_iter().chain(["alice"]));
         assert_eq!(output.code, 2, "{args:?}: {}", output.text());
-        assert!(output.stderr.contains("choose processes: they go with the screen, --once"), "{}", output.stderr);
+        assert!(
+            output
+                .stderr
+                .contains("choose processes: they go with the screen, --once"),
+            "{}",
+            output.stderr
+        );
     }
 }
 
@@ -228,7 +293,10 @@ fn an_interval_that_may_be_meant_in_milliseconds_is_questioned() {
     let host = Host::new(["H100"]);
     let sentence = "the interval is 1000 s, which is 16m40s: milliseconds need a unit, as in 500ms";
     let output = host.run(["--once", "--interval", "1000"]);
-    assert_eq!((output.code, output.stderr.as_str()), (0, &*format!("gputop: {sentence}\n")));
+    assert_eq!(
+        (output.code, output.stderr.as_str()),
+        (0, &*format!("gputop: {sentence}\n"))
+    );
     assert_eq!(host.run(["--once", "--interval", "1000ms"]).stderr, "");
     let mut terminal = Terminal::start(&host, ["--interval", "1000"]);
     terminal.wait_for(sentence);
@@ -250,7 +318,10 @@ fn a_menu_chooses_the_column_to_sort_by() {
     terminal.keys("r");
     terminal.wait_for("▼ command");
     terminal.keys(ESC);
-    terminal.wait_until("the last command first", is_before("sleep 3000", "sleep 1000"));
+    terminal.wait_until(
+        "the last command first",
+        is_before("sleep 3000", "sleep 1000"),
+    );
     terminal.quit();
 }
 
@@ -262,9 +333,12 @@ fn a_search_moves_the_cursor_and_hides_nothing() {
     let is_under_cursor = |pid: u32| {
         move |screen: &vt100::Screen| {
             let text = screen.contents();
-            let row = text.lines().position(|line| line.contains(&format!(" {pid} ")) && line.contains("sleep "));
+            let row = text
+                .lines()
+                .position(|line| line.contains(&format!(" {pid} ")) && line.contains("sleep "));
             let row = row.and_then(|row| row.try_into().ok());
-            row.and_then(|row| screen.cell(row, 10)).is_some_and(|cell| cell.bgcolor() != vt100::Color::Default)
+            row.and_then(|row| screen.cell(row, 10))
+                .is_some_and(|cell| cell.bgcolor() != vt100::Color::Default)
         }
     };
     terminal.keys(&format!("{F3}000"));
@@ -275,7 +349,11 @@ fn a_search_moves_the_cursor_and_hides_nothing() {
     terminal.wait_until("the third", is_under_cursor(third));
     terminal.keys("N");
     terminal.wait_until("the second again", is_under_cursor(second));
-    assert!(terminal.text().contains("sleep 1000"), "{}", terminal.text());
+    assert!(
+        terminal.text().contains("sleep 1000"),
+        "{}",
+        terminal.text()
+    );
     terminal.quit();
 }
 

@@ -1,5 +1,6 @@
-//! A host shows the same lists live, in a replay of its recording, and after a jump to a checkpoint: also where nothing was
-//! recorded for a while, a clock was set, or an agent or the host was restarted.
+//! A host shows the same lists live, in a replay of its recording, and after a jump to a
+//! checkpoint: also where nothing was recorded for a while, a clock was set, or an agent or the
+//! host was restarted.
 
 use std::fs;
 use std::io::Write;
@@ -30,7 +31,10 @@ const HOUR_MS: u64 = 3_600_000;
 
 /// The lists of GPUs and processes. The scale of the graph below depends on the screens before.
 fn lists(terminal: &Terminal) -> Vec<String> {
-    crate::replay::lists(terminal).into_iter().take_while(|line| !line.contains(" memory  now ")).collect()
+    crate::replay::lists(terminal)
+        .into_iter()
+        .take_while(|line| !line.contains(" memory  now "))
+        .collect()
 }
 
 /// A leaking process on some hosts, in the order in which its passes were recorded.
@@ -54,12 +58,19 @@ impl RecordedLines {
         for (number, pass) in passes.iter().enumerate() {
             let before = number.checked_sub(1).filter(|_| number % 3 != 0);
             let change = before.and_then(|before| Change::between(&passes[before], pass));
-            let line = change.map_or_else(|| Line::Full(Box::new(pass.clone())), |change| Line::Tick(Box::new(change)));
+            let line = change.map_or_else(
+                || Line::Full(Box::new(pass.clone())),
+                |change| Line::Tick(Box::new(change)),
+            );
             let mut bytes = Vec::new();
             line.write(&mut bytes).expect("writing to memory succeeds");
             lines.push(bytes);
         }
-        Self { name, passes, lines }
+        Self {
+            name,
+            passes,
+            lines,
+        }
     }
 }
 
@@ -67,7 +78,10 @@ impl Recorded {
     fn new(change: impl Fn(u64, &mut Snapshot)) -> Self {
         let recorder = Recorder::new();
         let passes = recorder.passes(LAST as u64 + 1, STEP_MS, change);
-        Self { recorder, hosts: vec![RecordedLines::new("host", passes)] }
+        Self {
+            recorder,
+            hosts: vec![RecordedLines::new("host", passes)],
+        }
     }
 
     /// Returns the lines up to a pass, with tags if there are several hosts.
@@ -75,9 +89,15 @@ impl Recorded {
         let mut bytes = Vec::new();
         for pass in 0..=last {
             for (host_key, host) in (0..).zip(&self.hosts) {
-                let Some(mut line) = host.lines.get(pass).cloned() else { continue };
+                let Some(mut line) = host.lines.get(pass).cloned() else {
+                    continue;
+                };
                 if self.hosts.len() > 1 {
-                    HostTag { host_key, name: Some(host.name.into()) }.append_to(&mut line);
+                    HostTag {
+                        host_key,
+                        name: Some(host.name.into()),
+                    }
+                    .append_to(&mut line);
                 }
                 bytes.append(&mut line);
             }
@@ -113,7 +133,10 @@ impl Recorded {
         let folder = self.recorder.host.path("private");
         let path = folder.join("night.jsonl.zst");
         let mut command = Host::new([]).gputop(["record", "--from-viewer", "-o"]);
-        command.arg(&path).stdin(Stdio::piped()).stdout(Stdio::null());
+        command
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
         let mut process = ChildProcess::spawn(&mut command);
         let mut stdin = process.child().stdin.take().expect("it is a pipe");
         let lines = [b"\n", &self.lines(LAST)[..]].concat();
@@ -135,7 +158,8 @@ impl Recorded {
         }
     }
 
-    /// Checks that a jump to each of these passes leads to the lists of playing up to there. Returns the recording.
+    /// Checks that a jump to each of these passes leads to the lists of playing up to there.
+    /// Returns the recording.
     #[track_caller]
     fn check_jumps(&self, passes: &[usize]) -> PathBuf {
         let path = self.compress();
@@ -144,13 +168,17 @@ impl Recorded {
         jumping.keys("p");
         jumping.wait_for("the recording is at its end");
         for pass in passes {
-            let played = terminal(&self.write("short.jsonl", &self.lines(*pass)), &["--speed", "max"]);
+            let played = terminal(
+                &self.write("short.jsonl", &self.lines(*pass)),
+                &["--speed", "max"],
+            );
             wait_for_end(&played);
             let time = self.time_of(*pass);
             jumping.keys(&format!("J{time}\r"));
             jumping.wait_until(&format!("pass {pass} at {time}"), |screen| {
                 let text = screen.contents();
-                text.contains("RECORDING paused") && text.contains(&format!("{}  nothing here acts", &time[11..]))
+                text.contains("RECORDING paused")
+                    && text.contains(&format!("{}  nothing here acts", &time[11..]))
             });
             assert_eq!(lists(&jumping), lists(&played), "pass {pass}");
         }
@@ -159,9 +187,17 @@ impl Recorded {
 
     /// The clock time of a pass of the host whose lines go on to the end, as the user types it.
     fn time_of(&self, pass: usize) -> String {
-        let host = self.hosts.iter().find(|host| host.lines.len() > LAST).expect("a host has all passes");
+        let host = self
+            .hosts
+            .iter()
+            .find(|host| host.lines.len() > LAST)
+            .expect("a host has all passes");
         let pass = &host.passes[pass];
-        let offset = pass.host.facts.utc_offset.expect("the agent knows the time zone");
+        let offset = pass
+            .host
+            .facts
+            .utc_offset
+            .expect("the agent knows the time zone");
         local_time(pass.unix_ms, offset)[..19].to_owned()
     }
 }
@@ -216,12 +252,14 @@ fn after_a_restart_of_the_agent_and_of_the_host() {
 fn two_hosts(clock_difference: impl Fn(u64) -> u64) -> Recorded {
     let mut recorded = Recorded::new(|_, _| {});
     recorded.hosts[0].name = "left";
-    let mut other = recorded.recorder.passes(LAST as u64 + 1, STEP_MS, |pass, snapshot| {
-        if pass == 0 {
-            snapshot.host.facts.boot_id = "the right one".into();
-            snapshot.unix_ms = clock_difference(snapshot.unix_ms);
-        }
-    });
+    let mut other = recorded
+        .recorder
+        .passes(LAST as u64 + 1, STEP_MS, |pass, snapshot| {
+            if pass == 0 {
+                snapshot.host.facts.boot_id = "the right one".into();
+                snapshot.unix_ms = clock_difference(snapshot.unix_ms);
+            }
+        });
     for gpu in other.iter_mut().map(|pass| &mut pass.gpus[0]) {
         let double = gpu.load.memory_used.map(|bytes| Bytes(bytes.0 * 2));
         gpu.processes[0].memory = double;
@@ -240,9 +278,16 @@ fn of_two_hosts() {
 fn of_two_hosts_whose_clocks_differ() {
     for difference in [HOUR_MS.cast_signed(), -HOUR_MS.cast_signed()] {
         let recorded = two_hosts(|unix_ms| unix_ms.saturating_add_signed(difference));
-        recorded.check(if difference < 0 { &[170, 30, 90, 150] } else { &[] });
+        recorded.check(if difference < 0 {
+            &[170, 30, 90, 150]
+        } else {
+            &[]
+        });
         let file = recorded.recorder.host.path("private/night.jsonl.zst");
-        let checkpoints = record::lines(&file).iter().filter(|line| line["kind"] == "checkpoint").count();
+        let checkpoints = record::lines(&file)
+            .iter()
+            .filter(|line| line["kind"] == "checkpoint")
+            .count();
         assert_eq!(checkpoints, 2 * 12 + 1);
     }
 }

@@ -1,4 +1,5 @@
-//! Tests of the shipped binary, with a fake NVML driver that answers from a world file, and with real processes.
+//! Tests of the shipped binary, with a fake NVML driver that answers from a world file, and with
+//! real processes.
 //!
 //! No test sleeps or retries: each waits for a condition, and fails at a deadline.
 
@@ -88,7 +89,10 @@ use std::time::Duration;
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Prints what a test measured, or why it was skipped.
-#[expect(clippy::print_stderr, reason = "libtest shows it with --nocapture, and when a test fails")]
+#[expect(
+    clippy::print_stderr,
+    reason = "libtest shows it with --nocapture, and when a test fails"
+)]
 fn print_note(note: impl std::fmt::Display) {
     eprintln!("{note}");
 }

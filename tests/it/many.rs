@@ -33,22 +33,35 @@ signal.pause()
 /// The number of read system calls of a process.
 fn read_calls(pid: u32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("the process is ours");
-    let reads = io.lines().find_map(|line| line.strip_prefix("syscr: ")).expect("Linux counts reads");
+    let reads = io
+        .lines()
+        .find_map(|line| line.strip_prefix("syscr: "))
+        .expect("Linux counts reads");
     reads.parse().expect("a number")
 }
 
 fn find(snapshot: &Snapshot, pid: u32) -> Option<&Process> {
-    snapshot.processes.iter().find(|process| process.id.pid == pid)
+    snapshot
+        .processes
+        .iter()
+        .find(|process| process.id.pid == pid)
 }
 
 #[test]
 fn of_hundreds_of_sleeping_processes_few_are_read_per_pass_and_changes_are_seen_soon() {
     let mut host = Host::new(["H100"; 8]);
     let mut command = Command::new("python3");
-    command.args(["-c", PROGRAM, &PROCESSES.to_string()]).stdin(host.open_device(0)).stdout(Stdio::piped());
+    command
+        .args(["-c", PROGRAM, &PROCESSES.to_string()])
+        .stdin(host.open_device(0))
+        .stdout(Stdio::piped());
     let mut parent = ChildProcess::spawn(&mut command);
     let out = BufReader::new(parent.child().stdout.take().expect("stdout is piped"));
-    let pids: Vec<u32> = out.lines().take(PROCESSES).map(|line| line.expect("UTF-8").parse().expect("a PID")).collect();
+    let pids: Vec<u32> = out
+        .lines()
+        .take(PROCESSES)
+        .map(|line| line.expect("UTF-8").parse().expect("a PID"))
+        .collect();
     host.change(|world| {
         for (pid, gpu) in pids.iter().zip((0..8).cycle()) {
             world.gpus[gpu].processes.push(GpuProcess::new(*pid, GIB));
@@ -56,7 +69,9 @@ fn of_hundreds_of_sleeping_processes_few_are_read_per_pass_and_changes_are_seen_
     });
     let agent = Agent::start(&host);
     let mut received = ReceivedLines::default();
-    received.read_until(&agent, "all processes", |snapshot| pids.iter().all(|pid| find(snapshot, *pid).is_some()));
+    received.read_until(&agent, "all processes", |snapshot| {
+        pids.iter().all(|pid| find(snapshot, *pid).is_some())
+    });
 
     // Once the agent knows that they sleep, it reads less than half of them per line.
     let mut rounds = 0..30;
@@ -74,8 +89,9 @@ fn of_hundreds_of_sleeping_processes_few_are_read_per_pass_and_changes_are_seen_
     }
 
     // A change of state is seen some lines later.
-    let state =
-        |received: &ReceivedLines, pid| find(received.snapshot.as_ref()?, pid).map(|process| process.load.state);
+    let state = |received: &ReceivedLines, pid| {
+        find(received.snapshot.as_ref()?, pid).map(|process| process.load.state)
+    };
     for pid in [pids[0], pids[1], pids[2], pids[3]] {
         ProcessHandle::open(pid).signal(Signal::STOP);
         let mut lines = 0;
@@ -88,7 +104,10 @@ fn of_hundreds_of_sleeping_processes_few_are_read_per_pass_and_changes_are_seen_
     }
     ProcessHandle::open(pids[4]).signal(Signal::KILL);
     received.read_until(&agent, "the end of a process", |snapshot| {
-        snapshot.gpus[4].processes.iter().all(|gpu_process| gpu_process.process.pid != pids[4])
+        snapshot.gpus[4]
+            .processes
+            .iter()
+            .all(|gpu_process| gpu_process.process.pid != pids[4])
     });
 }
 
@@ -99,21 +118,39 @@ fn of_thousands_of_processes_those_with_the_most_memory_are_listed_and_the_other
         for (at, gpu) in (0..).zip(&mut world.gpus) {
             // The second GPU has 3,000 processes of 2 MiB, the first as many of 1 MiB.
             let pids = 100_000 + at * 10_000..103_000 + at * 10_000;
-            gpu.processes = pids.map(|pid| GpuProcess::fictional(pid, u64::from(at + 1) << 20)).collect();
+            gpu.processes = pids
+                .map(|pid| GpuProcess::fictional(pid, u64::from(at + 1) << 20))
+                .collect();
         }
     });
     let output = host.run(["--once", "--timeout", "1m"]);
     assert!(
-        output.text().contains("3952 more GPU processes are not listed, those with the least memory"),
+        output
+            .text()
+            .contains("3952 more GPU processes are not listed, those with the least memory"),
         "{}",
         output.text()
     );
     let report = json(&host.run(["--json", "--timeout", "1m"]));
-    let count = |gpu: usize| report["gpus"][gpu]["processes"].as_array().expect("a list").len();
+    let count = |gpu: usize| {
+        report["gpus"][gpu]["processes"]
+            .as_array()
+            .expect("a list")
+            .len()
+    };
     assert_eq!((count(0), count(1)), (0, 2048));
     let health = |gpu: usize| &report["gpus"][gpu]["health"];
-    assert_eq!((&health(0)["omitted_processes"], &health(1)["omitted_processes"]), (&value!(3000), &value!(952)));
-    assert_eq!(health(1)["omitted_process_memory_bytes"], value!(952_u64 << 21));
+    assert_eq!(
+        (
+            &health(0)["omitted_processes"],
+            &health(1)["omitted_processes"]
+        ),
+        (&value!(3000), &value!(952))
+    );
+    assert_eq!(
+        health(1)["omitted_process_memory_bytes"],
+        value!(952_u64 << 21)
+    );
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "1s"]);
     terminal.wait_for("3952 more GPU processes are not listed");
     terminal.keys(DOWN);

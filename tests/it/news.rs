@@ -16,13 +16,17 @@ fn a_process_that_begins_and_ends_is_in_the_news_with_what_it_held() {
     terminal.wait_for(&format!("▲ {pid} sleep (root) began on GPU 0"));
     host.process(pid).handle.kill();
     host.process(pid).wait();
-    terminal.wait_for(&format!("▼ {pid} sleep (root) exited, held 3.0 GiB on GPU 0"));
+    terminal.wait_for(&format!(
+        "▼ {pid} sleep (root) exited, held 3.0 GiB on GPU 0"
+    ));
     terminal.keys("E");
     terminal.wait_until_gone("COMMAND");
     terminal.wait_for(&format!("▲ {pid} sleep (root) began on GPU 0"));
     terminal.keys("/exited\r");
     terminal.wait_until_gone("began on");
-    terminal.wait_for(&format!("▼ {pid} sleep (root) exited, held 3.0 GiB on GPU 0"));
+    terminal.wait_for(&format!(
+        "▼ {pid} sleep (root) exited, held 3.0 GiB on GPU 0"
+    ));
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
     terminal.quit();
@@ -91,6 +95,11 @@ fn alerts_about_what_is_watched_are_news() {
     terminal.keys("E");
     terminal.wait_for("ALERT GPU 0 is free");
     terminal.wait_for(&format!("ALERT {pid} sleep "));
-    assert_eq!(terminal.text().matches("exited, held 3.0 GiB").count(), 1, "{}", terminal.text());
+    assert_eq!(
+        terminal.text().matches("exited, held 3.0 GiB").count(),
+        1,
+        "{}",
+        terminal.text()
+    );
     terminal.quit();
 }

@@ -31,13 +31,29 @@ fn write_report(host: &Host, name: &str, time: u64, program: &str) {
 fn reports_are_listed_latest_first_and_damaged_ones_left_out() {
     let host = Host::new(["H100"]);
     write_report(&host, "oom-0001700000000-4711-1", 1_700_000_000, "old.py");
-    write_report(&host, "oom-0001800000000-4711-1", 1_800_000_000, "new\\u001b[2J.py");
+    write_report(
+        &host,
+        "oom-0001800000000-4711-1",
+        1_800_000_000,
+        "new\\u001b[2J.py",
+    );
     fs::write(host.path("gputop/ooms/oom-0001900000000-1-1.json"), "{").expect("/tmp has room");
     let text = host.run(["ooms"]).text();
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].starts_with("TIME (UTC)            PID  PROGRAM"), "{text}");
-    assert!(lines[1].starts_with("2027-01-15 08:00:00  4711  new\u{FFFD}[2J.py"), "{text}");
-    assert!(lines[2].contains("2.0 GiB  300 MiB   120  train.py:40 in step  memory leaks: outputs are kept"), "{text}");
+    assert!(
+        lines[0].starts_with("TIME (UTC)            PID  PROGRAM"),
+        "{text}"
+    );
+    assert!(
+        lines[1].starts_with("2027-01-15 08:00:00  4711  new\u{FFFD}[2J.py"),
+        "{text}"
+    );
+    assert!(
+        lines[2].contains(
+            "2.0 GiB  300 MiB   120  train.py:40 in step  memory leaks: outputs are kept"
+        ),
+        "{text}"
+    );
     assert_eq!(lines.len(), 4, "{text}");
     let all = json(&host.run(["ooms", "--json"]));
     assert_eq!(all[1]["report"]["program"], "old.py");
@@ -58,7 +74,9 @@ fn reports_are_listed_latest_first_and_damaged_ones_left_out() {
     }
     let one = json(&host.run(["explain", "--last", "--json"]));
     assert!(
-        one["snapshot_file"].as_str().is_some_and(|path| path.ends_with("oom-0001800000000-4711-1.pickle")),
+        one["snapshot_file"]
+            .as_str()
+            .is_some_and(|path| path.ends_with("oom-0001800000000-4711-1.pickle")),
         "{one}"
     );
 }
@@ -69,6 +87,12 @@ fn without_a_report_a_sentence_says_so() {
     for arguments in [["ooms"].as_slice(), &["explain", "--last"]] {
         let output = host.run(arguments.iter().copied());
         assert_eq!((output.code, output.text().as_str()), (NOTHING, ""));
-        assert!(output.stderr.contains("no program of `gputop run` has run out of GPU memory"), "{}", output.stderr);
+        assert!(
+            output
+                .stderr
+                .contains("no program of `gputop run` has run out of GPU memory"),
+            "{}",
+            output.stderr
+        );
     }
 }

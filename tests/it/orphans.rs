@@ -51,17 +51,30 @@ impl HostWithOrphan {
     fn on<'a>(gpus: impl IntoIterator<Item = &'a str>) -> Self {
         let mut host = Host::new(gpus);
         let pipe = ReadyPipe::create(&host);
-        let program =
-            "open_device_files()\nloader = DataLoader(Stuck(), 1)\nloader.request_items()\nsleep_as('trainer')\n";
+        let program = "open_device_files()\nloader = DataLoader(Stuck(), 1)\nloader.request_items()\nsleep_as('trainer')\n";
         let mut command = pipe.command(&host, 0, [("train.py", program)], &["python3", "train.py"]);
         let mut trainer = ChildProcess::spawn(&mut command);
         let ready = [pipe.next_within(DEADLINE), pipe.next_within(DEADLINE)];
-        let worker = ready.into_iter().flatten().find(|process| process.role == "worker0").expect("both are ready");
+        let worker = ready
+            .into_iter()
+            .flatten()
+            .find(|process| process.role == "worker0")
+            .expect("both are ready");
         let worker = ProcessHandle::open(worker.pid);
-        host.add_process(0, GpuProcess { holders: vec![worker.pid], ..GpuProcess::new(trainer.pid(), 11 * GIB) });
+        host.add_process(
+            0,
+            GpuProcess {
+                holders: vec![worker.pid],
+                ..GpuProcess::new(trainer.pid(), 11 * GIB)
+            },
+        );
         trainer.handle.kill();
         trainer.wait();
-        Self { host, trainer: trainer.pid(), worker }
+        Self {
+            host,
+            trainer: trainer.pid(),
+            worker,
+        }
     }
 }
 
@@ -79,14 +92,24 @@ fn an_orphan_is_listed_with_evidence_and_has_an_exit_code() {
     ] {
         assert!(text.contains(words), "no `{words}` in\n{text}");
     }
-    let lines = text.lines().filter(|line| line.contains("11.0") && !line.contains("keeps 11.0 GiB")).count();
-    assert_eq!(lines, 2, "in the summary and on the worker's line, and not again as unaccounted:\n{text}");
+    let lines = text
+        .lines()
+        .filter(|line| line.contains("11.0") && !line.contains("keeps 11.0 GiB"))
+        .count();
+    assert_eq!(
+        lines, 2,
+        "in the summary and on the worker's line, and not again as unaccounted:\n{text}"
+    );
     // The long timeout: parallel tests slow the second pass down.
     let output = orphaned.host.run(["orphans", "--json", "--timeout", "20s"]);
     assert_eq!(output.code, ORPHANS_FOUND, "{}", output.stderr);
     let report = json(&output);
     let entry = &report["processes"][0];
-    assert_eq!((&entry["pid"], &entry["verdict"]), (&worker.into(), &"orphan".into()), "{report:#}");
+    assert_eq!(
+        (&entry["pid"], &entry["verdict"]),
+        (&worker.into(), &"orphan".into()),
+        "{report:#}"
+    );
     assert_eq!(entry["memory_kept_bytes"], 11 * GIB);
     assert_eq!(
         (&report["memory_bytes"], &report["is_complete"]),
@@ -94,7 +117,10 @@ fn an_orphan_is_listed_with_evidence_and_has_an_exit_code() {
         "{}",
         output.stderr
     );
-    assert_eq!(report["unaccounted"][0]["device_file_holders"][0]["pid"], worker);
+    assert_eq!(
+        report["unaccounted"][0]["device_file_holders"][0]["pid"],
+        worker
+    );
     assert!(orphaned.worker.is_alive(), "a report sends no signal");
 }
 
@@ -157,8 +183,13 @@ fn the_row_of_unaccounted_memory_without_a_known_holder_leads_to_the_orphans() {
 fn a_user_filter_leaves_out_orphans_of_other_users() {
     let orphaned = HostWithOrphan::new();
     let count = |user: &str| {
-        let output = orphaned.host.run(["orphans", "--json", "--user", user, "--timeout", "20s"]);
-        (output.code, json(&output)["processes"].as_array().map(Vec::len))
+        let output = orphaned
+            .host
+            .run(["orphans", "--json", "--user", user, "--timeout", "20s"]);
+        (
+            output.code,
+            json(&output)["processes"].as_array().map(Vec::len),
+        )
     };
     assert_eq!(count("me"), (ORPHANS_FOUND, Some(1)));
     let report = json(&orphaned.host.run(["orphans", "--json", "--timeout", "20s"]));
@@ -170,13 +201,23 @@ fn a_user_filter_leaves_out_orphans_of_other_users() {
 #[test]
 fn an_id_limits_the_orphans_to_those_on_its_gpu() {
     let orphaned = HostWithOrphan::new();
-    let report = |ids: &str| orphaned.host.run(["orphans", "--json", "-i", ids, "--timeout", "20s"]);
+    let report = |ids: &str| {
+        orphaned
+            .host
+            .run(["orphans", "--json", "-i", ids, "--timeout", "20s"])
+    };
     let found = json(&report("0"));
-    assert_eq!(found["processes"][0]["pid"], orphaned.worker.pid, "{found:#}");
+    assert_eq!(
+        found["processes"][0]["pid"], orphaned.worker.pid,
+        "{found:#}"
+    );
     // Processes on no GPU are on none of these.
     assert_eq!(found["leftovers"], Value::Array(vec![]), "{found:#}");
     let unknown = report("9");
-    assert_eq!((unknown.code, unknown.stderr.as_str()), (NOTHING_FOUND, "gputop: no such GPU here: 9\n"));
+    assert_eq!(
+        (unknown.code, unknown.stderr.as_str()),
+        (NOTHING_FOUND, "gputop: no such GPU here: 9\n")
+    );
     assert_eq!(json(&unknown)["processes"], Value::Array(vec![]));
 }
 
@@ -186,9 +227,19 @@ fn without_orphans_the_report_says_so_and_succeeds() {
     host.start_sleep(0, GIB);
     // A user without processes: other tests leave orphans on this machine.
     let output = host.run(["orphans", "--user", "nobody", "--timeout", "20s"]);
-    assert_eq!((output.code, output.text().trim_end()), (0, "no orphans on these GPUs"), "{}", output.stderr);
+    assert_eq!(
+        (output.code, output.text().trim_end()),
+        (0, "no orphans on these GPUs"),
+        "{}",
+        output.stderr
+    );
     let output = host.run(["orphans", "--json", "--user", "nobody", "--timeout", "20s"]);
-    assert_eq!((output.code, &json(&output)["summary"]), (0, &Value::Null), "{}", output.stderr);
+    assert_eq!(
+        (output.code, &json(&output)["summary"]),
+        (0, &Value::Null),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]
@@ -198,8 +249,14 @@ fn three_keys_end_an_orphan() {
     // The first line of the screen reports the orphan, and names the key that selects it.
     terminal.wait_for("1 orphan holds 11.0 GiB");
     terminal.keys("o");
-    let row = |line: &str| ["orphan", "11.0G", &orphaned.worker.pid.to_string()].iter().all(|word| line.contains(word));
-    terminal.wait_until("the orphan with its memory", |screen| screen.contents().lines().any(row));
+    let row = |line: &str| {
+        ["orphan", "11.0G", &orphaned.worker.pid.to_string()]
+            .iter()
+            .all(|word| line.contains(word))
+    };
+    terminal.wait_until("the orphan with its memory", |screen| {
+        screen.contents().lines().any(row)
+    });
     terminal.keys(F9);
     terminal.wait_for(&format!("End process {}", orphaned.worker.pid));
     terminal.wait_for("Verified: only");
@@ -209,7 +266,9 @@ fn three_keys_end_an_orphan() {
     terminal.keys(ENTER);
     terminal.wait_until_gone("End process");
     // Only this orphan must be gone: other tests leave orphans on this machine.
-    terminal.wait_until("no row of the orphan", |screen| !screen.contents().lines().any(row));
+    terminal.wait_until("no row of the orphan", |screen| {
+        !screen.contents().lines().any(row)
+    });
     terminal.quit();
 }
 
@@ -226,7 +285,10 @@ fn keys_typed_before_the_end_dialog_is_drawn_send_nothing() {
     terminal.keys("x\r\r\r");
     terminal.wait_for("Verified: only");
     assert_eq!(process_state(pid), Some('S'));
-    assert!(!host.path("gputop/kills.jsonl").exists(), "no signal was sent, so the audit log does not exist");
+    assert!(
+        !host.path("gputop/kills.jsonl").exists(),
+        "no signal was sent, so the audit log does not exist"
+    );
     end(&terminal, &mut host, pid);
     terminal.quit();
 }
@@ -250,17 +312,28 @@ fn the_audit_log_records_signals_for_its_owner_only() {
     let mut host = Host::new(["H100"]);
     let text = end_a_process(&mut host);
     assert!(!text.contains("not recorded"), "{text}");
-    let mode = fs::metadata(host.path("gputop/kills.jsonl")).expect("the audit log exists").permissions().mode();
+    let mode = fs::metadata(host.path("gputop/kills.jsonl"))
+        .expect("the audit log exists")
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
     let lines = audit_lines(&host);
     let signal = &lines[0];
-    assert_eq!((&signal["signal"], &signal["comm"], &signal["mode"]), (&"TERM".into(), &"sleep".into(), &"one".into()));
+    assert_eq!(
+        (&signal["signal"], &signal["comm"], &signal["mode"]),
+        (&"TERM".into(), &"sleep".into(), &"one".into())
+    );
     assert!(
-        signal["start_ticks"].is_u64() && signal["boot_id"].is_string() && signal["unix_time_ms"].is_u64(),
+        signal["start_ticks"].is_u64()
+            && signal["boot_id"].is_string()
+            && signal["unix_time_ms"].is_u64(),
         "{signal:#}"
     );
-    let outcomes: Vec<&Value> =
-        lines.iter().filter(|line| line["id"] == signal["id"]).map(|line| &line["outcome"]).collect();
+    let outcomes: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line["id"] == signal["id"])
+        .map(|line| &line["outcome"])
+        .collect();
     assert!(outcomes.contains(&&"ended".into()), "{lines:#?}");
     // Lines of the next action are appended.
     end_a_process(&mut host);
@@ -275,8 +348,14 @@ fn the_audit_log_follows_no_symbolic_link() {
     fs::create_dir(host.path("gputop")).expect("/tmp has room");
     symlink(&elsewhere, host.path("gputop/kills.jsonl")).expect("/tmp has room");
     let text = end_a_process(&mut host);
-    assert!(text.contains("symbolic link"), "the screen gives the reason why nothing is logged:\n{text}");
-    assert_eq!(fs::read_to_string(&elsewhere).expect("the file exists"), "precious\n");
+    assert!(
+        text.contains("symbolic link"),
+        "the screen gives the reason why nothing is logged:\n{text}"
+    );
+    assert_eq!(
+        fs::read_to_string(&elsewhere).expect("the file exists"),
+        "precious\n"
+    );
 }
 
 #[test]
@@ -287,13 +366,19 @@ fn a_clean_host_with_many_workers_has_no_orphans() {
     let mut command = pipe.command(&host, 0, [("train.py", program)], &["python3", "train.py"]);
     let trainer = ChildProcess::spawn(&mut command);
     for _ in 0..7 {
-        pipe.next_within(DEADLINE).expect("trainer and workers are ready");
+        pipe.next_within(DEADLINE)
+            .expect("trainer and workers are ready");
     }
     host.add_process(0, GpuProcess::new(trainer.pid(), 11 * GIB));
-    // The workers' CPU use is known in the second pass. Waiting for their turn would take longer than this.
+    // The workers' CPU use is known in the second pass. Waiting for their turn would take longer
+    // than this.
     let report = json(&host.run(["orphans", "--json", "--timeout", "4s"]));
     // Other tests may leave orphans that hold no GPU.
-    assert_eq!((&report["is_complete"], &report["processes"]), (&true.into(), &Value::Array(vec![])), "{report}");
+    assert_eq!(
+        (&report["is_complete"], &report["processes"]),
+        (&true.into(), &Value::Array(vec![])),
+        "{report}"
+    );
 }
 
 /// A named pipe whose reader waits for a writer until it is dropped.
@@ -311,7 +396,8 @@ fn a_process_that_waits_in_the_kernel_is_judged_after_a_watch() {
     let mut host = Host::new(["H100"]);
     let pipe = ReadyPipe::create(&host);
     let fifo = Fifo(host.path("fifo"));
-    // The parent of `posix_spawn` waits in the kernel until its child runs, which waits for a writer of the pipe.
+    // The parent of `posix_spawn` waits in the kernel until its child runs, which waits for a
+    // writer of the pipe.
     let program = format!(
         "open_device_files()
 os.mkfifo('{0}')
@@ -320,13 +406,21 @@ os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 
 ",
         fifo.0.display()
     );
-    let mut command = pipe.command(&host, 0, [("train.py", program.as_str())], &["python3", "train.py"]);
+    let mut command = pipe.command(
+        &host,
+        0,
+        [("train.py", program.as_str())],
+        &["python3", "train.py"],
+    );
     let trainer = ChildProcess::spawn(&mut command);
     pipe.next_within(DEADLINE).expect("the trainer is ready");
     trainer.handle.wait_for_state('D');
     host.add_process(0, GpuProcess::new(trainer.pid(), 11 * GIB));
     let output = host.run(["orphans", "-i", "0"]);
-    let hint = format!("{} waits in the kernel: `--watch 12s` tells whether for long", trainer.pid());
+    let hint = format!(
+        "{} waits in the kernel: `--watch 12s` tells whether for long",
+        trainer.pid()
+    );
     assert!(output.text().contains(&hint), "{}", output.text());
     assert_eq!(output.code, NOT_COMPLETE, "{}", output.text());
     let report = json(&host.run(["orphans", "-i", "0", "--json"]));
@@ -337,7 +431,11 @@ os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 
     );
     let output = host.run(["orphans", "--watch", "12s"]);
     assert_eq!(output.code, ORPHANS_FOUND, "{}", output.text());
-    assert!(output.text().contains("waits in the kernel") && output.text().contains("blocked"), "{}", output.text());
+    assert!(
+        output.text().contains("waits in the kernel") && output.text().contains("blocked"),
+        "{}",
+        output.text()
+    );
 }
 
 #[test]
@@ -346,12 +444,21 @@ fn hidden_processes_are_not_taken_for_seen() {
     // A user without privileges, in a mount namespace whose /proc hides the processes of others.
     let script = "mount -t proc -o hidepid=2 proc /proc || exit 77; exec setpriv --reuid 12345 --regid 12345 --clear-groups \"$@\"";
     for (subcommand, words) in [
-        ("orphans", "processes of other users are hidden here (/proc has hidepid): run gputop as root"),
-        ("doctor", "the processes of other users are hidden: they may hold unaccounted memory"),
+        (
+            "orphans",
+            "processes of other users are hidden here (/proc has hidepid): run gputop as root",
+        ),
+        (
+            "doctor",
+            "the processes of other users are hidden: they may hold unaccounted memory",
+        ),
     ] {
         let gputop = host.gputop([subcommand]);
         let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", script, "sh"]).arg(gputop.get_program()).args(gputop.get_args());
+        command
+            .args(["--mount", "sh", "-c", script, "sh"])
+            .arg(gputop.get_program())
+            .args(gputop.get_args());
         let output = run(host.set_environment(&mut command));
         if matches!(output.code, 1 | 77 | 126 | 127) {
             return print_note(format_args!(
@@ -369,6 +476,10 @@ fn the_demo_has_an_orphan_wherever_its_option_stands() {
     for args in [["--demo", "orphans"], ["orphans", "--demo"]] {
         let output = host.run(args);
         assert_eq!(output.code, 10, "{args:?}: {}", output.stderr);
-        assert!(output.text().contains("finetune.py"), "{args:?}: {}", output.text());
+        assert!(
+            output.text().contains("finetune.py"),
+            "{args:?}: {}",
+            output.text()
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Reports of the probe in Python programs, which the shipped binary reads from memory files of real processes. A small Python
-//! program stands in for a training program with the probe.
+//! Reports of the probe in Python programs, which the shipped binary reads from memory files of
+//! real processes. A small Python program stands in for a training program with the probe.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -34,16 +34,25 @@ pub(crate) struct FakeProbe {
 }
 
 impl FakeProbe {
-    /// Starts the process on the first GPU, with these variables in its environment. `options` are for Python.
+    /// Starts the process on the first GPU, with these variables in its environment. `options` are
+    /// for Python.
     pub(crate) fn start(host: &mut Host, options: &[&str], environment: &[(&str, &str)]) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pytorch/fake_probe.py");
         let files = ["nvidia0", "nvidia-uvm"].map(|name| host.path(name));
         let mut command = Command::new("python3");
-        command.args(options).arg(script).args(files).envs(environment.iter().copied());
+        command
+            .args(options)
+            .arg(script)
+            .args(files)
+            .envs(environment.iter().copied());
         let mut process = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let stdin = process.child().stdin.take().expect("stdin is piped");
         let stdout = BufReader::new(process.child().stdout.take().expect("stdout is piped"));
-        let mut probe = Self { process, stdin, stdout };
+        let mut probe = Self {
+            process,
+            stdin,
+            stdout,
+        };
         // The program runs, and is no longer the test that called `fork`.
         probe.request("nothing");
         host.add_process(0, GpuProcess::new(probe.pid(), GIB));
@@ -58,7 +67,9 @@ impl FakeProbe {
     pub(crate) fn request(&mut self, line: &str) -> String {
         writeln!(self.stdin, "{line}").expect("the process reads its stdin");
         let mut answer = String::new();
-        self.stdout.read_line(&mut answer).expect("the process answers");
+        self.stdout
+            .read_line(&mut answer)
+            .expect("the process answers");
         answer.trim_end().to_owned()
     }
 
@@ -81,12 +92,22 @@ fn wait_for_reading(
     let started = now();
     loop {
         received.apply(agent.next_line());
-        let processes = &received.snapshot.as_ref().expect("a line was read").processes;
-        let probe = processes.iter().find(|process| process.id.pid == pid).and_then(|process| process.probe.as_deref());
+        let processes = &received
+            .snapshot
+            .as_ref()
+            .expect("a line was read")
+            .processes;
+        let probe = processes
+            .iter()
+            .find(|process| process.id.pid == pid)
+            .and_then(|process| process.probe.as_deref());
         if let Some(probe) = probe.filter(|probe| is_true(probe)) {
             return probe.clone();
         }
-        assert!(started.elapsed() < crate::DEADLINE, "never {description}: {probe:?}");
+        assert!(
+            started.elapsed() < crate::DEADLINE,
+            "never {description}: {probe:?}"
+        );
     }
 }
 
@@ -96,7 +117,12 @@ fn is_missing(why: ProbeMissing) -> impl Fn(&ProbeReading) -> bool {
 
 fn has_steps(count: u64) -> impl Fn(&ProbeReading) -> bool {
     move |probe| {
-        probe.report.as_ref().is_some_and(|report| report.steps.as_ref().is_some_and(|steps| steps.count == count))
+        probe.report.as_ref().is_some_and(|report| {
+            report
+                .steps
+                .as_ref()
+                .is_some_and(|steps| steps.count == count)
+        })
     }
 }
 
@@ -107,19 +133,49 @@ fn reports_are_read_and_followed_and_the_last_one_stays_while_others_are_damaged
     probe.publish(REPORT);
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
-    let reading = wait_for_reading(&agent, &mut received, probe.pid(), "the first report", has_steps(120));
+    let reading = wait_for_reading(
+        &agent,
+        &mut received,
+        probe.pid(),
+        "the first report",
+        has_steps(120),
+    );
     assert_eq!(reading.missing, None);
     let report = reading.report.expect("there is a report");
     let gpu = &received.snapshot.as_ref().expect("a line was read").gpus[0].uuid;
-    assert_eq!((report.devices[0].gpu.as_ref(), report.devices[0].reserved), (Some(gpu), Some(Bytes(1000))));
+    assert_eq!(
+        (report.devices[0].gpu.as_ref(), report.devices[0].reserved),
+        (Some(gpu), Some(Bytes(1000)))
+    );
     assert_eq!(report.groups[0].count_change, Some(7));
     probe.request(&format!("publish {}", REPORT.replace("120", "121")));
-    wait_for_reading(&agent, &mut received, probe.pid(), "the next report", has_steps(121));
-    probe.request(&format!("damage {}", REPORT.replace("120", "122").replace('2', "22")));
-    let reading = wait_for_reading(&agent, &mut received, probe.pid(), "damaged", is_missing(ProbeMissing::Damaged));
+    wait_for_reading(
+        &agent,
+        &mut received,
+        probe.pid(),
+        "the next report",
+        has_steps(121),
+    );
+    probe.request(&format!(
+        "damage {}",
+        REPORT.replace("120", "122").replace('2', "22")
+    ));
+    let reading = wait_for_reading(
+        &agent,
+        &mut received,
+        probe.pid(),
+        "damaged",
+        is_missing(ProbeMissing::Damaged),
+    );
     assert!(has_steps(121)(&reading));
     probe.request(&format!("publish {}", REPORT.replace("120", "123")));
-    let reading = wait_for_reading(&agent, &mut received, probe.pid(), "whole again", has_steps(123));
+    let reading = wait_for_reading(
+        &agent,
+        &mut received,
+        probe.pid(),
+        "whole again",
+        has_steps(123),
+    );
     assert_eq!(reading.missing, None);
 }
 
@@ -131,9 +187,15 @@ fn one_snapshot_as_json_has_the_report() {
     let output = run(&mut host.gputop(["--json"]));
     let line = json(&output);
     let processes = line["processes"].as_array().expect("a list");
-    let process = processes.iter().find(|process| process["pid"] == probe.pid()).expect("the process is listed");
+    let process = processes
+        .iter()
+        .find(|process| process["pid"] == probe.pid())
+        .expect("the process is listed");
     let report = &process["probe"]["report"];
-    assert_eq!(report["devices"][0]["category_bytes"]["parameters"], 400, "{process}");
+    assert_eq!(
+        report["devices"][0]["category_bytes"]["parameters"], 400,
+        "{process}"
+    );
     assert_eq!(report["devices"][0]["gpu_uuid"], line["gpus"][0]["uuid"]);
 }
 
@@ -146,9 +208,20 @@ fn a_forked_copy_of_the_parents_file_is_ignored() {
     host.add_process(0, GpuProcess::new(child, GIB));
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
-    wait_for_reading(&agent, &mut received, probe.pid(), "the report of the parent", has_steps(120));
-    let reading = wait_for_reading(&agent, &mut received, child, "a reason", |probe| probe.missing.is_some());
-    assert_eq!((reading.report, reading.missing), (None, Some(ProbeMissing::NotStarted)));
+    wait_for_reading(
+        &agent,
+        &mut received,
+        probe.pid(),
+        "the report of the parent",
+        has_steps(120),
+    );
+    let reading = wait_for_reading(&agent, &mut received, child, "a reason", |probe| {
+        probe.missing.is_some()
+    });
+    assert_eq!(
+        (reading.report, reading.missing),
+        (None, Some(ProbeMissing::NotStarted))
+    );
 }
 
 #[test]
@@ -158,7 +231,11 @@ fn the_reason_says_why_there_is_no_report() {
     check_reason(&[], &folder, ProbeMissing::NotYet);
     check_reason(&["-sE"], &folder, ProbeMissing::Isolated);
     check_reason(&[], &folder[..1], ProbeMissing::PathDropped);
-    check_reason(&[], &[folder[0], folder[1], ("GPUTOP_PROBE", "0")], ProbeMissing::TurnedOff);
+    check_reason(
+        &[],
+        &[folder[0], folder[1], ("GPUTOP_PROBE", "0")],
+        ProbeMissing::TurnedOff,
+    );
 }
 
 #[track_caller]
@@ -167,7 +244,13 @@ fn check_reason(options: &[&str], environment: &[(&str, &str)], why: ProbeMissin
     let probe = FakeProbe::start(&mut host, options, environment);
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
-    wait_for_reading(&agent, &mut received, probe.pid(), &format!("{why:?}"), is_missing(why));
+    wait_for_reading(
+        &agent,
+        &mut received,
+        probe.pid(),
+        &format!("{why:?}"),
+        is_missing(why),
+    );
 }
 
 #[test]
@@ -183,5 +266,11 @@ fn a_process_that_hides_is_named_with_its_reason() {
     probe.request("hide");
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
-    wait_for_reading(&agent, &mut received, probe.pid(), "refused", is_missing(ProbeMissing::Protected));
+    wait_for_reading(
+        &agent,
+        &mut received,
+        probe.pid(),
+        "refused",
+        is_missing(ProbeMissing::Protected),
+    );
 }

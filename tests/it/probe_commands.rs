@@ -20,7 +20,10 @@ fn tensors_are_listed_sorted_and_filtered() {
     let pid = probe.pid().to_string();
     let text = host.run(["tensors", &pid]).text();
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].starts_with(&pid) && lines[0].ends_with("step 120, 4.8 steps/s"), "{text}");
+    assert!(
+        lines[0].starts_with(&pid) && lines[0].ends_with("step 120, 4.8 steps/s"),
+        "{text}"
+    );
     assert_eq!(
         lines[1..4],
         [
@@ -32,14 +35,24 @@ fn tensors_are_listed_sorted_and_filtered() {
     );
     let last = "5 groups with 457 MiB; 12 smaller groups with 4.0 MiB are left out; CHANGE counts from step 119";
     assert_eq!(lines.last(), Some(&last), "{text}");
-    let text = host.run(["tensors", &pid, "--sort", "change", "FLOAT32"]).text();
-    assert!(text.lines().nth(2).is_some_and(|line| line.contains("+250 KiB  cuda:0  120 × (64, 1000)")), "{text}");
+    let text = host
+        .run(["tensors", &pid, "--sort", "change", "FLOAT32"])
+        .text();
+    assert!(
+        text.lines()
+            .nth(2)
+            .is_some_and(|line| line.contains("+250 KiB  cuda:0  120 × (64, 1000)")),
+        "{text}"
+    );
     assert!(!text.contains("libraries"), "{text}");
     let line = json(&host.run(["tensors", &pid, "--json", "exp_avg"]));
     assert_eq!(line["pid"], probe.pid());
     let groups = line["report"]["groups"].as_array().expect("a list");
     assert_eq!(groups.len(), 1, "{line}");
-    assert_eq!((&groups[0]["kind"], &groups[0]["count"]), (&Value::from("exp_avg"), &Value::from(7)));
+    assert_eq!(
+        (&groups[0]["kind"], &groups[0]["count"]),
+        (&Value::from("exp_avg"), &Value::from(7))
+    );
 }
 
 #[test]
@@ -48,56 +61,93 @@ fn a_process_without_a_report_gets_a_sentence() {
     let probe = FakeProbe::start(&mut host, &[], &[("GPUTOP_PROBE_FOLDER", "/probe")]);
     let sleep = host.start_sleep(0, 1 << 30).to_string();
     for (pid, words) in [
-        (probe.pid().to_string(), "has no report of gputop's probe: `gputop run` started it, but something changed"),
+        (
+            probe.pid().to_string(),
+            "has no report of gputop's probe: `gputop run` started it, but something changed",
+        ),
         (sleep, "does not run Python on a GPU, so it has no probe"),
-        ("999999999".to_owned(), "uses no GPU here, and is related to none that does"),
+        (
+            "999999999".to_owned(),
+            "uses no GPU here, and is related to none that does",
+        ),
     ] {
         let output = host.run(["tensors", &pid]);
-        assert_eq!((output.code, output.stderr.lines().count()), (NOTHING, 1), "{}", output.stderr);
+        assert_eq!(
+            (output.code, output.stderr.lines().count()),
+            (NOTHING, 1),
+            "{}",
+            output.stderr
+        );
         assert!(output.stderr.contains(words), "{}", output.stderr);
     }
 }
 
-/// Runs `gputop snapshot`, answers its request with these fields, and returns the exit code, the output and the request.
+/// Runs `gputop snapshot`, answers its request with these fields, and returns the exit code, the
+/// output and the request.
 fn answered(answer: &str) -> (i32, String, String, Value) {
     let mut host = host_with_gpus(1);
     let mut probe = FakeProbe::start(&mut host, &[], &[]);
     probe.publish(&report());
     let mut command = host.gputop(["snapshot", &probe.pid().to_string(), "-o", "new.pickle"]);
-    command.current_dir(host.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .current_dir(host.path(""))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut gputop = ChildProcess::spawn(&mut command);
     let mut request = Value::Null;
     wait_until("the probe is asked", || {
         request = serde_json::from_str(&probe.request("request")).expect("the answer is JSON");
         request != Value::Null
     });
-    let answer = format!(r#""answer": {{"id": {}, {answer}}}, "trouble": []}}"#, request["id"]);
+    let answer = format!(
+        r#""answer": {{"id": {}, {answer}}}, "trouble": []}}"#,
+        request["id"]
+    );
     let report = report();
     let report = report.strip_suffix('}').expect("a report is an object");
     probe.request(&format!("publish {report}, {answer}"));
     let code = exit_code(gputop.wait());
     let mut texts = [String::new(), String::new()];
     let child = gputop.child();
-    std::io::Read::read_to_string(&mut child.stdout.take().expect("stdout is piped"), &mut texts[0]).expect("text");
-    std::io::Read::read_to_string(&mut child.stderr.take().expect("stderr is piped"), &mut texts[1]).expect("text");
+    std::io::Read::read_to_string(
+        &mut child.stdout.take().expect("stdout is piped"),
+        &mut texts[0],
+    )
+    .expect("text");
+    std::io::Read::read_to_string(
+        &mut child.stderr.take().expect("stderr is piped"),
+        &mut texts[1],
+    )
+    .expect("text");
     let [stdout, stderr] = texts;
     (code, stdout, stderr, request)
 }
 
 #[test]
 fn the_probe_writes_a_snapshot_where_gputop_was_called() {
-    let (code, stdout, stderr, request) = answered(r#""ok": true, "path": "/x/new.pickle", "bytes": 2048"#);
+    let (code, stdout, stderr, request) =
+        answered(r#""ok": true, "path": "/x/new.pickle", "bytes": 2048"#);
     assert_eq!((code, stderr.as_str()), (0, ""));
-    assert!(stdout.starts_with("/x/new.pickle (2 KiB): open it"), "{stdout}");
+    assert!(
+        stdout.starts_with("/x/new.pickle (2 KiB): open it"),
+        "{stdout}"
+    );
     assert_eq!(request["request"], "snapshot");
     let path = request["path"].as_str().expect("a path");
-    assert!(path.starts_with('/') && path.ends_with("/new.pickle"), "{path}");
+    assert!(
+        path.starts_with('/') && path.ends_with("/new.pickle"),
+        "{path}"
+    );
 }
 
 #[test]
 fn a_snapshot_that_the_probe_cannot_write_fails_with_its_reason() {
-    let (code, stdout, stderr, _) = answered(r#""ok": false, "error": "FileExistsError: new.pickle""#);
-    assert_eq!((code, stdout.as_str(), stderr.as_str()), (1, "", "gputop: no snapshot: FileExistsError: new.pickle\n"));
+    let (code, stdout, stderr, _) =
+        answered(r#""ok": false, "error": "FileExistsError: new.pickle""#);
+    assert_eq!(
+        (code, stdout.as_str(), stderr.as_str()),
+        (1, "", "gputop: no snapshot: FileExistsError: new.pickle\n")
+    );
     let mut host = host_with_gpus(1);
     let pid = host.start_sleep(0, 1 << 30).to_string();
     let output = run(&mut host.gputop(["snapshot", &pid]));

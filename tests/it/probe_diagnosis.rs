@@ -1,4 +1,5 @@
-//! The logic of the probe's diagnosis, in Python and without PyTorch. `tests/pytorch/faults_check.py` has the rest.
+//! The logic of the probe's diagnosis, in Python and without PyTorch.
+//! `tests/pytorch/faults_check.py` has the rest.
 
 use std::process::Command;
 
@@ -9,5 +10,9 @@ fn the_diagnosis_of_the_probe_passes_its_own_tests() {
         .args(["-B", "-m", "unittest", "discover", "-s", folder])
         .output()
         .expect("python3 starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

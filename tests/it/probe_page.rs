@@ -10,7 +10,10 @@ use crate::terminal::{ENTER, ESC, Terminal};
 
 /// A report of a training program that keeps its outputs.
 pub(crate) fn report() -> String {
-    include_str!("../data/probe-report.json").lines().map(str::trim).collect()
+    include_str!("../data/probe-report.json")
+        .lines()
+        .map(str::trim)
+        .collect()
 }
 
 /// Starts gputop and opens the page of the only process.
@@ -55,7 +58,8 @@ fn the_page_shows_categories_steps_leaks_and_tensors() {
     terminal.quit();
 }
 
-/// Waits until the probe is asked for something else than before, answers with these fields, and returns the request.
+/// Waits until the probe is asked for something else than before, answers with these fields, and
+/// returns the request.
 fn answer(probe: &mut FakeProbe, before: &Value, fields: &str) -> Value {
     let mut request = Value::Null;
     wait_until("the probe is asked", || {
@@ -65,7 +69,10 @@ fn answer(probe: &mut FakeProbe, before: &Value, fields: &str) -> Value {
     });
     let report = report();
     let report = report.strip_suffix('}').expect("a report is an object");
-    let answer = format!(r#""answer": {{"id": {}, "request": {}, {fields}}}"#, request["id"], request["request"]);
+    let answer = format!(
+        r#""answer": {{"id": {}, "request": {}, {fields}}}"#,
+        request["id"], request["request"]
+    );
     probe.request(&format!("publish {report}, {answer}}}"));
     request
 }
@@ -83,7 +90,11 @@ fn the_peak_is_recorded_after_its_cost_was_confirmed() {
         terminal.wait_for("Enter start  Esc cancel");
         terminal.keys(ESC);
         terminal.wait_for("keys             p peak");
-        assert_eq!(probe.request("request"), "null", "nothing is asked before Enter");
+        assert_eq!(
+            probe.request("request"),
+            "null",
+            "nothing is asked before Enter"
+        );
     }
     terminal.keys("p");
     terminal.wait_for("2 ms in all");
@@ -95,7 +106,10 @@ fn the_peak_is_recorded_after_its_cost_was_confirmed() {
         "categories": {"gradients": 524288, "activations": 1572864}, "lines": [
         {"bytes": 1048576, "count": 4, "user": "train.py:40 in step", "inner": "model.py:12 in forward"}]}]"#;
     let request = answer(&mut probe, &Value::Null, &fields.replace('\n', " "));
-    assert_eq!((&request["request"], &request["steps"]), (&Value::from("peak"), &Value::from(2)));
+    assert_eq!(
+        (&request["request"], &request["steps"]),
+        (&Value::from("peak"), &Value::from(2))
+    );
     for words in [
         "peak             2.0 MiB of cuda:0 in 2 steps, made of:",
         "activations         1.5 MiB         1,572,864  75 %",
@@ -118,12 +132,37 @@ fn the_keys_of_the_page_ask_the_probe_and_the_page_shows_its_answer() {
     let mut request = Value::Null;
     let lines = r#""ok": true, "steps": 3, "lines": [{"bytes": 4096, "count": 3, "user": "train.py:7"}, {"bytes": 512, "user": "other lines"}]"#;
     for (keys, name, fields, words) in [
-        ("m", "mark", r#""ok": true"#, "set: the changes below count from it"),
-        ("u", "unmark", r#""ok": true"#, "ended: the changes below count from the reading before"),
+        (
+            "m",
+            "mark",
+            r#""ok": true"#,
+            "set: the changes below count from it",
+        ),
+        (
+            "u",
+            "unmark",
+            r#""ok": true"#,
+            "ended: the changes below count from the reading before",
+        ),
         ("t", "tensors", r#""ok": true"#, "all tensors were read"),
-        ("h", "holders", r#""ok": true"#, "looked for: see the leaks below"),
-        ("s", "snapshot", r#""ok": true, "path": "/x/new.pickle", "bytes": 2048"#, "/x/new.pickle (2 KiB): open it at"),
-        ("s", "snapshot", r#""ok": false, "error": "FileExistsError: there""#, "not done: FileExistsError: there"),
+        (
+            "h",
+            "holders",
+            r#""ok": true"#,
+            "looked for: see the leaks below",
+        ),
+        (
+            "s",
+            "snapshot",
+            r#""ok": true, "path": "/x/new.pickle", "bytes": 2048"#,
+            "/x/new.pickle (2 KiB): open it at",
+        ),
+        (
+            "s",
+            "snapshot",
+            r#""ok": false, "error": "FileExistsError: there""#,
+            "not done: FileExistsError: there",
+        ),
         ("r\r", "record", lines, "4 KiB            3 × train.py:7"),
     ] {
         terminal.keys(keys);
@@ -145,7 +184,9 @@ fn the_page_says_how_to_start_a_program_with_the_probe() {
     let folder = [("GPUTOP_PROBE_FOLDER", "/probe")];
     let probe = FakeProbe::start(&mut host, &[], &folder);
     let mut terminal = open_page(&host, &probe);
-    terminal.wait_for("inside PyTorch   `gputop run` started it, but something changed PYTHONPATH on the way");
+    terminal.wait_for(
+        "inside PyTorch   `gputop run` started it, but something changed PYTHONPATH on the way",
+    );
     terminal.quit();
 }
 
@@ -162,8 +203,13 @@ fn the_graph_stacks_the_categories() {
     probe.request(&format!("publish {}", report()));
     terminal.wait_until("the names and amounts of the categories", |screen| {
         let text = screen.contents();
-        let has = |name: &str, amount: &str| text.lines().any(|line| line.contains(name) && line.contains(amount));
-        has("optimizer state", "195 MiB") && has("activations", "319 MiB") && has("unallocated", "62.0 MiB")
+        let has = |name: &str, amount: &str| {
+            text.lines()
+                .any(|line| line.contains(name) && line.contains(amount))
+        };
+        has("optimizer state", "195 MiB")
+            && has("activations", "319 MiB")
+            && has("unallocated", "62.0 MiB")
     });
     terminal.quit();
 }
@@ -184,7 +230,10 @@ fn the_demo_shows_a_leak_with_its_line_and_holder() {
     ] {
         terminal.wait_for(words);
     }
-    assert!(!terminal.text().contains("memory alone cannot tell"), "the probe knows the cause");
+    assert!(
+        !terminal.text().contains("memory alone cannot tell"),
+        "the probe knows the cause"
+    );
     terminal.keys("h");
     terminal.wait_for("holders          not done: --demo simulates the report of this program");
     terminal.quit();

@@ -21,8 +21,13 @@ pub(crate) struct ProcessHandle {
 
 impl ProcessHandle {
     pub(crate) fn open(pid: u32) -> Self {
-        let number = pid.try_into().ok().and_then(Pid::from_raw).expect("a PID is positive");
-        let pidfd = rustix::process::pidfd_open(number, PidfdFlags::empty()).expect("the process exists");
+        let number = pid
+            .try_into()
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a PID is positive");
+        let pidfd =
+            rustix::process::pidfd_open(number, PidfdFlags::empty()).expect("the process exists");
         Self { pid, pidfd }
     }
 
@@ -37,7 +42,12 @@ impl ProcessHandle {
 
     #[track_caller]
     pub(crate) fn wait_for_end(&self) {
-        assert!(self.ends_within(DEADLINE), "process {} does not end: {}", self.pid, stat(self.pid));
+        assert!(
+            self.ends_within(DEADLINE),
+            "process {} does not end: {}",
+            self.pid,
+            stat(self.pid)
+        );
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -55,13 +65,23 @@ impl ProcessHandle {
         // The kernel reports no change of state, so the state is polled.
         let started = now();
         while process_state(self.pid) != Some(letter) {
-            assert!(started.elapsed() < DEADLINE, "process {} is never {letter}: {}", self.pid, stat(self.pid));
-            assert!(!self.ends_within(Duration::from_millis(2)) || letter == 'Z', "process {} has ended", self.pid);
+            assert!(
+                started.elapsed() < DEADLINE,
+                "process {} is never {letter}: {}",
+                self.pid,
+                stat(self.pid)
+            );
+            assert!(
+                !self.ends_within(Duration::from_millis(2)) || letter == 'Z',
+                "process {} has ended",
+                self.pid
+            );
         }
     }
 }
 
-/// Polls a condition of which no event reports the change. `description` completes "never: …" when it does not come true.
+/// Polls a condition of which no event reports the change. `description` completes "never: …" when
+/// it does not come true.
 #[track_caller]
 pub(crate) fn wait_until(description: &str, mut is_true: impl FnMut() -> bool) {
     let started = now();
@@ -74,20 +94,28 @@ pub(crate) fn wait_until(description: &str, mut is_true: impl FnMut() -> bool) {
 /// Whether a file descriptor becomes readable or hangs up within this time.
 fn is_readable_within(fd: &impl AsFd, time: Duration) -> bool {
     let seconds = time.as_secs().try_into().expect("deadlines are short");
-    let timeout = Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
+    let timeout = Timespec {
+        tv_sec: seconds,
+        tv_nsec: time.subsec_nanos().into(),
+    };
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&timeout)).expect("poll waits") > 0
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests have deadlines, and print how long things took")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests have deadlines, and print how long things took"
+)]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
 /// The content of `/proc/PID/stat`, or the error of reading it.
 fn stat(pid: u32) -> String {
-    fs::read(format!("/proc/{pid}/stat"))
-        .map_or_else(|error| error.to_string(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+    fs::read(format!("/proc/{pid}/stat")).map_or_else(
+        |error| error.to_string(),
+        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+    )
 }
 
 /// The fields of `/proc/PID/stat` from the state on; `None` when the process is gone.
@@ -111,41 +139,53 @@ pub(crate) fn living_members_of_group(group: u32) -> Vec<u32> {
     let is_member = |pid: &u32| {
         let stat = stat_fields(*pid).unwrap_or_default();
         let mut fields = stat.split(' ');
-        fields.next().is_some_and(|state| !["Z", "X"].contains(&state)) && fields.nth(1) == Some(&group.to_string())
+        fields
+            .next()
+            .is_some_and(|state| !["Z", "X"].contains(&state))
+            && fields.nth(1) == Some(&group.to_string())
     };
     all_pids().filter(is_member).collect()
 }
 
-/// Whether the test runs in a container, where gputop trusts a PID of NVML only if the process has a device file open.
-/// Prints that the test is skipped.
+/// Whether the test runs in a container, where gputop trusts a PID of NVML only if the process has
+/// a device file open. Prints that the test is skipped.
 pub(crate) fn is_skipped_in_container() -> bool {
     /// The link of the initial PID namespace.
     const INITIAL_NAMESPACE: &str = "pid:[4026531836]";
-    let is_contained = fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != INITIAL_NAMESPACE);
+    let is_contained =
+        fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != INITIAL_NAMESPACE);
     if is_contained {
-        crate::print_note("skipped: in a container, gputop trusts no PID of a process whose files it cannot see");
+        crate::print_note(
+            "skipped: in a container, gputop trusts no PID of a process whose files it cannot see",
+        );
     }
     is_contained
 }
 
 /// The children of a process that have this argument.
 pub(crate) fn children_with_argument(parent: u32, argument: &str) -> Vec<u32> {
-    let is_child =
-        |pid: &u32| stat_fields(*pid).and_then(|fields| fields.split(' ').nth(1)?.parse().ok()) == Some(parent);
+    let is_child = |pid: &u32| {
+        stat_fields(*pid).and_then(|fields| fields.split(' ').nth(1)?.parse().ok()) == Some(parent)
+    };
     let has_argument = |pid: &u32| {
-        fs::read(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+            line.split(|byte| *byte == 0)
+                .any(|word| word == argument.as_bytes())
+        })
     };
     all_pids().filter(is_child).filter(has_argument).collect()
 }
 
-/// Makes the kernel kill the started process when the test's thread ends, even if that panics or is killed. SIGINT ends the
-/// process, even if the shell that started the tests in the background made them ignore it.
+/// Makes the kernel kill the started process when the test's thread ends, even if that panics or is
+/// killed. SIGINT ends the process, even if the shell that started the tests in the background made
+/// them ignore it.
 fn kill_with_this_thread(command: &mut Command) -> &mut Command {
     let prepare = || {
         // SAFETY: the default action runs no code of this process.
         unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
-        Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+        Ok(rustix::process::set_parent_process_death_signal(Some(
+            Signal::KILL,
+        ))?)
     };
     // SAFETY: two system calls, which allocate nothing and take no lock.
     unsafe { command.pre_exec(prepare) }
@@ -159,8 +199,13 @@ pub(crate) struct ChildProcess {
 
 impl ChildProcess {
     pub(crate) fn spawn(command: &mut Command) -> Self {
-        let child = kill_with_this_thread(command).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        Self { handle: ProcessHandle::open(child.id()), child }
+        let child = kill_with_this_thread(command)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self {
+            handle: ProcessHandle::open(child.id()),
+            child,
+        }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -201,26 +246,54 @@ impl Output {
     }
 }
 
-/// Runs a program until it has ended and all writers of its output are gone. Fails after [`crate::DEADLINE`].
+/// Runs a program until it has ended and all writers of its output are gone. Fails after
+/// [`crate::DEADLINE`].
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Output {
-    let mut program = ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut program = ChildProcess::spawn(
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let read = |pipe: Option<Box<dyn Read + Send>>| {
         thread::spawn(move || {
             let mut bytes = Vec::new();
-            pipe.expect("the output is piped").read_to_end(&mut bytes).expect("a pipe can be read");
+            pipe.expect("the output is piped")
+                .read_to_end(&mut bytes)
+                .expect("a pipe can be read");
             bytes
         })
     };
-    let stdout = read(program.child().stdout.take().map(|pipe| Box::new(pipe) as _));
-    let stderr = read(program.child().stderr.take().map(|pipe| Box::new(pipe) as _));
+    let stdout = read(
+        program
+            .child()
+            .stdout
+            .take()
+            .map(|pipe| Box::new(pipe) as _),
+    );
+    let stderr = read(
+        program
+            .child()
+            .stderr
+            .take()
+            .map(|pipe| Box::new(pipe) as _),
+    );
     let status = program.wait();
-    let bytes = |reader: thread::JoinHandle<Vec<u8>>| reader.join().expect("reading does not panic");
+    let bytes =
+        |reader: thread::JoinHandle<Vec<u8>>| reader.join().expect("reading does not panic");
     let stderr = String::from_utf8_lossy(&bytes(stderr)).into_owned();
-    Output { code: exit_code(status), stdout: bytes(stdout), stderr }
+    Output {
+        code: exit_code(status),
+        stdout: bytes(stdout),
+        stderr,
+    }
 }
 
 /// The exit code as a shell gives it: 128 plus the number of the signal that ended the program.
 pub(crate) fn exit_code(status: ExitStatus) -> i32 {
-    status.code().or_else(|| status.signal().map(|number| 128 + number)).expect("the program has ended")
+    status
+        .code()
+        .or_else(|| status.signal().map(|number| 128 + number))
+        .expect("the program has ended")
 }

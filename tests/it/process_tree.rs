@@ -35,8 +35,9 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    /// Runs the first file, and waits until a process of each role is ready. A Python file gets a name that no other test has: the
-    /// roots of all tests have the same parent, and gputop would take one for the successor of another.
+    /// Runs the first file, and waits until a process of each role is ready. A Python file gets a
+    /// name that no other test has: the roots of all tests have the same parent, and gputop would
+    /// take one for the successor of another.
     #[track_caller]
     pub(crate) fn start(files: &[(&str, &str)], roles: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -44,10 +45,18 @@ impl Tree {
         let pipe = ReadyPipe::create(&host);
         let (first, others) = files.split_first().expect("a tree has a root");
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = first.0.strip_suffix(".py").map_or(first.0.to_owned(), |stem| format!("{stem}_{number}.py"));
+        let name = first
+            .0
+            .strip_suffix(".py")
+            .map_or(first.0.to_owned(), |stem| format!("{stem}_{number}.py"));
         let files = iter::once((name.as_str(), first.1)).chain(others.iter().copied());
         let root = ChildProcess::spawn(&mut pipe.command(&host, 0, files, &["python3", &name]));
-        let mut tree = Self { host, pipe, processes: BTreeMap::new(), root };
+        let mut tree = Self {
+            host,
+            pipe,
+            processes: BTreeMap::new(),
+            root,
+        };
         for _ in roles {
             tree.wait_for_process();
         }
@@ -59,8 +68,12 @@ impl Tree {
     /// Waits for the next process that is ready. Returns its PID.
     #[track_caller]
     pub(crate) fn wait_for_process(&mut self) -> u32 {
-        let process = self.pipe.next_within(DEADLINE).expect("another process becomes ready");
-        self.processes.insert(process.role, ProcessHandle::open(process.pid));
+        let process = self
+            .pipe
+            .next_within(DEADLINE)
+            .expect("another process becomes ready");
+        self.processes
+            .insert(process.role, ProcessHandle::open(process.pid));
         process.pid
     }
 
@@ -91,12 +104,19 @@ impl Tree {
     #[track_caller]
     pub(crate) fn wait_for_all_ends(&mut self) {
         self.root.wait();
-        self.processes.values().for_each(ProcessHandle::wait_for_end);
+        self.processes
+            .values()
+            .for_each(ProcessHandle::wait_for_end);
     }
 
     /// The PIDs that a signal was sent to, according to the audit log.
     pub(crate) fn signalled(&self) -> Vec<u32> {
-        let pid = |signal: Value| signal["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("a PID");
+        let pid = |signal: Value| {
+            signal["pid"]
+                .as_u64()
+                .and_then(|pid| pid.try_into().ok())
+                .expect("a PID")
+        };
         sent_signals(&self.host).into_iter().map(pid).collect()
     }
 }
@@ -104,14 +124,20 @@ impl Tree {
 /// The lines of the audit log.
 #[track_caller]
 pub(crate) fn audit_lines(host: &Host) -> Vec<Value> {
-    let text = fs::read_to_string(host.path("gputop/kills.jsonl")).expect("the audit log was written");
-    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+    let text =
+        fs::read_to_string(host.path("gputop/kills.jsonl")).expect("the audit log was written");
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("a line is JSON"))
+        .collect()
 }
 
 /// The lines of the audit log that record a signal.
 #[track_caller]
 pub(crate) fn sent_signals(host: &Host) -> Vec<Value> {
-    audit_lines(host).into_iter().filter(|line| line["signal"].is_string()).collect()
+    audit_lines(host)
+        .into_iter()
+        .filter(|line| line["signal"].is_string())
+        .collect()
 }
 
 /// Selects the mode "by force" in the dialog.

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use crate::process::run;
 
-/// The script runs each program twice, and finds out in which processes the probe is active. PyTorch is a stand-in.
+/// The script runs each program twice, and finds out in which processes the probe is active.
+/// PyTorch is a stand-in.
 #[test]
 fn programs_behave_the_same_with_the_probe_as_without_it() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pytorch/probe_matrix.py");

@@ -11,26 +11,35 @@ use crate::process::{ChildProcess, run, wait_until};
 use crate::terminal::{ENTER, ESC, Terminal};
 
 fn readme() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).expect("the README exists")
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"))
+        .expect("the README exists")
 }
 
 /// The section of the README with this heading.
 fn section(heading: &str) -> String {
     let text = readme();
-    let (_, rest) = text.split_once(&format!("\n## {heading}\n")).expect("the README has the section");
+    let (_, rest) = text
+        .split_once(&format!("\n## {heading}\n"))
+        .expect("the README has the section");
     rest.split("\n## ").next().unwrap_or_default().to_owned()
 }
 
 /// The commands of the section "A first walk", without their comments.
 fn first_walk() -> Vec<String> {
     let section = section("A first walk");
-    let (_, block) = section.split_once("```sh\n").expect("the section has commands");
+    let (_, block) = section
+        .split_once("```sh\n")
+        .expect("the section has commands");
     let (block, _) = block.split_once("\n```").expect("the block ends");
     block.lines().map(without_comment).collect()
 }
 
 fn without_comment(line: &str) -> String {
-    line.split("   #").next().unwrap_or_default().trim_end().to_owned()
+    line.split("   #")
+        .next()
+        .unwrap_or_default()
+        .trim_end()
+        .to_owned()
 }
 
 #[test]
@@ -38,7 +47,11 @@ fn each_command_of_the_first_walk_runs() {
     let mut host = Host::new(["H100", "H100"]);
     let pid = host.start_sleep(0, 3 * GIB);
     symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("/tmp has room");
-    let path = format!("{}:{}", host.path("").display(), std::env::var("PATH").unwrap_or_default());
+    let path = format!(
+        "{}:{}",
+        host.path("").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
     let commands = first_walk();
     let has_jq = Command::new("jq").arg("--version").output().is_ok();
     if !has_jq {
@@ -51,7 +64,8 @@ fn each_command_of_the_first_walk_runs() {
             continue;
         }
         let mut shell = Command::new("sh");
-        host.set_environment(shell.args(["-c", line])).env("PATH", &path);
+        host.set_environment(shell.args(["-c", line]))
+            .env("PATH", &path);
         if line == "gputop" {
             let mut terminal = Terminal::run(&mut shell, 100, 30);
             terminal.wait_for(&pid.to_string());
@@ -64,15 +78,25 @@ fn each_command_of_the_first_walk_runs() {
         outputs.push(output.text());
     }
     let output_of = |words: &str| {
-        &outputs[commands.iter().position(|command| command.contains(words)).expect("the README has the command")]
+        &outputs[commands
+            .iter()
+            .position(|command| command.contains(words))
+            .expect("the README has the command")]
     };
-    assert!(output_of("--once").contains(&pid.to_string()), "{outputs:?}");
+    assert!(
+        output_of("--once").contains(&pid.to_string()),
+        "{outputs:?}"
+    );
     if has_jq {
-        let used: Vec<u64> = output_of(".gpus[].load").lines().map(|line| line.parse().expect("a number")).collect();
+        let used: Vec<u64> = output_of(".gpus[].load")
+            .lines()
+            .map(|line| line.parse().expect("a number"))
+            .collect();
         assert!(used == [3 * GIB, 0], "{used:?}");
         let row = output_of("processes[]");
         assert!(
-            row.starts_with(&format!("[{pid},")) && row.contains(&format!("\"sleep 1000\",{}]", 3 * GIB)),
+            row.starts_with(&format!("[{pid},"))
+                && row.contains(&format!("\"sleep 1000\",{}]", 3 * GIB)),
             "{outputs:?}"
         );
     }
@@ -88,25 +112,41 @@ const OUT_OF_MEMORY: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried t
 /// All other commands of the README but those of cargo.
 fn other_commands() -> Vec<String> {
     let text = readme();
-    let blocks = text.split("```sh\n").skip(1).filter_map(|block| block.split("\n```").next());
+    let blocks = text
+        .split("```sh\n")
+        .skip(1)
+        .filter_map(|block| block.split("\n```").next());
     let first_walk = first_walk();
     let commands = blocks.flat_map(str::lines).map(without_comment);
-    commands.filter(|command| !command.starts_with("cargo ") && !first_walk.contains(command)).collect()
+    commands
+        .filter(|command| !command.starts_with("cargo ") && !first_walk.contains(command))
+        .collect()
 }
 
 #[test]
 fn every_other_command_of_the_readme_runs() {
     let mut host = Host::new(["H100", "H100"]);
-    host.change(|world| world.gpus.iter_mut().for_each(|gpu| gpu.utilization.gpu = Some(0)));
+    host.change(|world| {
+        world
+            .gpus
+            .iter_mut()
+            .for_each(|gpu| gpu.utilization.gpu = Some(0));
+    });
     symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("/tmp has room");
     let write = |name: &str, text: &str| fs::write(host.path(name), text).expect("/tmp has room");
     write("train.log", OUT_OF_MEMORY);
     write("train.py", &format!("print('''{OUT_OF_MEMORY}''')\n"));
     host.install_script("tell-me", "#!/bin/sh\n");
-    let path = format!("{}:{}", host.path("").display(), std::env::var("PATH").unwrap_or_default());
+    let path = format!(
+        "{}:{}",
+        host.path("").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
     let shell = |command: &str| {
         let mut shell = Command::new("sh");
-        host.set_environment(shell.args(["-c", command])).env("PATH", &path).current_dir(host.path(""));
+        host.set_environment(shell.args(["-c", command]))
+            .env("PATH", &path)
+            .current_dir(host.path(""));
         shell
     };
     let commands = other_commands();
@@ -122,18 +162,30 @@ fn every_other_command_of_the_readme_runs() {
             terminal.quit();
         } else if let Some((_, file)) = line.split_once(">> ") {
             let _gputop = ChildProcess::spawn(shell(&format!("exec {line}")).stdin(Stdio::null()));
-            wait_until("the first line", || fs::read_to_string(host.path(file)).is_ok_and(|text| text.contains('\n')));
+            wait_until("the first line", || {
+                fs::read_to_string(host.path(file)).is_ok_and(|text| text.contains('\n'))
+            });
         } else {
             let output = run(&mut shell(&line));
             // 10: other tests leave orphans on this host.
             let is_found = line.contains("orphans") && output.code == 10;
             // No process here has the PID of the README, and none has run out of memory.
-            let is_absent =
-                ["process 4711 uses no GPU", "no process 4194305", "no file model.py", "there is no report"]
-                    .iter()
-                    .any(|words| output.stderr.contains(words));
+            let is_absent = [
+                "process 4711 uses no GPU",
+                "no process 4194305",
+                "no file model.py",
+                "there is no report",
+            ]
+            .iter()
+            .any(|words| output.stderr.contains(words));
             let succeeds = output.code == 0 || is_found || is_absent;
-            assert!(succeeds, "{line}: {} {}{}", output.code, output.text(), output.stderr);
+            assert!(
+                succeeds,
+                "{line}: {} {}{}",
+                output.code,
+                output.text(),
+                output.stderr
+            );
         }
     }
 }
@@ -142,7 +194,9 @@ fn every_other_command_of_the_readme_runs() {
 fn the_keys_of_the_first_walk_work_as_described() {
     let mut host = Host::with_jitter(["H100"]);
     let mut train = Command::new("tail");
-    train.args(["-f", "/dev/null", "--pid=1", "train.py"]).stderr(Stdio::null());
+    train
+        .args(["-f", "/dev/null", "--pid=1", "train.py"])
+        .stderr(Stdio::null());
     let trainer = host.start(0, 3 * GIB, &mut train).pid().to_string();
     let other = host.start_sleep(0, GIB).to_string();
     // 18 lines: too low for a graph until `g` opens it.
@@ -177,7 +231,10 @@ fn the_keys_of_the_first_walk_work_as_described() {
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
     terminal.quit();
-    assert!(section("A first walk").contains("`F9` opens the dialog"), "the README names other keys");
+    assert!(
+        section("A first walk").contains("`F9` opens the dialog"),
+        "the README names other keys"
+    );
 }
 
 #[test]
@@ -187,7 +244,10 @@ fn every_flag_and_subcommand_that_the_readme_names_exists() {
     let text = readme();
     let subcommands = ["orphans", "explain", "free", "doctor", "schema", "analyze"];
     for name in subcommands {
-        assert!(help.contains(name) && text.contains(&format!("gputop {name}")), "{name}");
+        assert!(
+            help.contains(name) && text.contains(&format!("gputop {name}")),
+            "{name}"
+        );
     }
     let flags = [
         "--plain",
@@ -201,7 +261,13 @@ fn every_flag_and_subcommand_that_the_readme_names_exists() {
         "--gpu-columns",
         "--group",
     ];
-    for flag in flags.into_iter().chain(["--config", "--readonly", "--demo", "--query-gpu", "--query-compute-apps"]) {
+    for flag in flags.into_iter().chain([
+        "--config",
+        "--readonly",
+        "--demo",
+        "--query-gpu",
+        "--query-compute-apps",
+    ]) {
         assert!(help.contains(flag), "{flag} is not in --help");
         assert!(text.contains(flag), "{flag} is not in the README");
     }
@@ -210,7 +276,9 @@ fn every_flag_and_subcommand_that_the_readme_names_exists() {
 #[test]
 fn the_readme_s_example_settings_are_the_defaults() {
     let section = section("Settings");
-    let (_, block) = section.split_once("```toml\n").expect("the section has an example");
+    let (_, block) = section
+        .split_once("```toml\n")
+        .expect("the section has an example");
     let (example, _) = block.split_once("```").expect("the block ends");
     let mut host = Host::new(["H100"]);
     host.start_sleep(0, GIB);
@@ -218,7 +286,12 @@ fn the_readme_s_example_settings_are_the_defaults() {
         let mut terminal = Terminal::start_at(host, 100, 24, []);
         terminal.wait_for("sleep 1000");
         terminal.wait_for("every 1s");
-        let header = terminal.text().lines().find(|line| line.contains("COMMAND")).unwrap_or_default().to_owned();
+        let header = terminal
+            .text()
+            .lines()
+            .find(|line| line.contains("COMMAND"))
+            .unwrap_or_default()
+            .to_owned();
         terminal.quit();
         header
     };
@@ -227,7 +300,10 @@ fn the_readme_s_example_settings_are_the_defaults() {
     fs::write(host.path("config/gputop/config.toml"), example).expect("/tmp has room");
     assert_eq!(header(&host), before);
     // The lines that are commented out change the columns.
-    let columns: Vec<&str> = example.lines().filter_map(|line| line.strip_prefix("# ")).collect();
+    let columns: Vec<&str> = example
+        .lines()
+        .filter_map(|line| line.strip_prefix("# "))
+        .collect();
     assert_eq!(columns.len(), 2);
     fs::write(host.path("config/gputop/config.toml"), columns.join("\n")).expect("/tmp has room");
     assert!(!header(&host).contains("CPU"));

@@ -1,5 +1,5 @@
-//! Python programs that take roles in a test, such as `trainer` or `worker0`. They use `stories/prelude.py`, and report
-//! through a named pipe when they are ready.
+//! Python programs that take roles in a test, such as `trainer` or `worker0`. They use
+//! `stories/prelude.py`, and report through a named pipe when they are ready.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -34,10 +34,14 @@ impl ReadyPipe {
         let path = host.path("ready");
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("/tmp has room");
         // Opened for writing too: otherwise the pipe ends when the first writer closes it.
-        let pipe = rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("the pipe exists");
+        let pipe = rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .expect("the pipe exists");
         let (send, lines) = mpsc::channel();
         thread::spawn(move || {
-            BufReader::new(File::from(pipe)).lines().map_while(Result::ok).try_for_each(|line| send.send(line))
+            BufReader::new(File::from(pipe))
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| send.send(line))
         });
         Self { path, lines }
     }
@@ -46,13 +50,19 @@ impl ReadyPipe {
     pub(crate) fn next_within(&self, time: Duration) -> Option<ReadyProcess> {
         let line = self.lines.recv_timeout(time).ok()?;
         let words: Vec<&str> = line.split(' ').collect();
-        let [gpu, role, pid] = words.as_slice() else { panic!("{line:?} is not `GPU ROLE PID`") };
+        let [gpu, role, pid] = words.as_slice() else {
+            panic!("{line:?} is not `GPU ROLE PID`")
+        };
         let (gpu, pid) = (gpu.parse().expect("an index"), pid.parse().expect("a PID"));
-        Some(ReadyProcess { gpu, role: (*role).to_owned(), pid })
+        Some(ReadyProcess {
+            gpu,
+            role: (*role).to_owned(),
+            pid,
+        })
     }
 
-    /// Writes the files into a folder, and returns a command that runs there, for this GPU, in a process group of its own,
-    /// as an interactive shell runs a command.
+    /// Writes the files into a folder, and returns a command that runs there, for this GPU, in a
+    /// process group of its own, as an interactive shell runs a command.
     pub(crate) fn command<'a>(
         &self,
         host: &Host,
@@ -63,9 +73,14 @@ impl ReadyPipe {
         let folder = host.path(&format!("programs{gpu}"));
         for (name, text) in files {
             let path = folder.join(name);
-            fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("/tmp has room");
+            fs::create_dir_all(path.parent().expect("a file is in a folder"))
+                .expect("/tmp has room");
             let is_python = path.extension().is_none_or(|extension| extension == "py");
-            let head = if is_python { "from prelude import *\n" } else { "" };
+            let head = if is_python {
+                "from prelude import *\n"
+            } else {
+                ""
+            };
             fs::write(path, format!("{head}{text}")).expect("/tmp has room");
         }
         let mut command = Command::new(words[0]);
@@ -73,7 +88,10 @@ impl ReadyPipe {
             .process_group(0)
             .args(&words[1..])
             .current_dir(&folder)
-            .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stories"))
+            .env(
+                "PYTHONPATH",
+                concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stories"),
+            )
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("STORY_GPU", gpu.to_string())
             .env("STORY_PIPE", &self.path)

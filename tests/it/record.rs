@@ -26,10 +26,18 @@ impl RunningRecorder {
         let length = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
         let messages = host.path("messages");
         let mut command = host.gputop(["record", "--interval", "100ms"]);
-        command.args(args).stdin(Stdio::null()).stderr(File::create(&messages).expect("/tmp has room"));
-        let recorder = Self { process: ChildProcess::spawn(&mut command), messages };
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stderr(File::create(&messages).expect("/tmp has room"));
+        let recorder = Self {
+            process: ChildProcess::spawn(&mut command),
+            messages,
+        };
         // The end of the file is repaired before that.
-        wait_until("the recorder is ready", || recorder.messages().contains("gputop: recording to "));
+        wait_until("the recorder is ready", || {
+            recorder.messages().contains("gputop: recording to ")
+        });
         let before = length(file);
         wait_until("the recording has lines", || length(file) > before);
         recorder
@@ -39,7 +47,10 @@ impl RunningRecorder {
     pub(crate) fn end(mut self, signal: Signal) -> (i32, String) {
         self.process.handle.signal(signal);
         let code = exit_code(self.process.wait());
-        (code, fs::read_to_string(&self.messages).expect("the file exists"))
+        (
+            code,
+            fs::read_to_string(&self.messages).expect("the file exists"),
+        )
     }
 
     fn messages(&self) -> String {
@@ -55,7 +66,9 @@ fn private_folder(host: &Host) -> PathBuf {
 
 /// Prints the lines of a recording as the viewer reads them.
 pub(crate) fn play(file: &Path) -> Output {
-    run(Host::new([]).gputop(["file-action", "play", "--"]).arg(file))
+    run(Host::new([])
+        .gputop(["file-action", "play", "--"])
+        .arg(file))
 }
 
 /// Returns the lines of a recording without a problem.
@@ -63,14 +76,23 @@ pub(crate) fn play(file: &Path) -> Output {
 pub(crate) fn lines(file: &Path) -> Vec<Value> {
     let played = play(file);
     assert_eq!((played.code, played.stderr.as_str()), (0, ""));
-    played.text().lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+    played
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("each line is JSON"))
+        .collect()
 }
 
 /// Returns the table of `gputop replay --once`.
 #[track_caller]
 pub(crate) fn replayed(file: &Path) -> String {
     let table = run(Host::new([]).gputop(["replay", "--once"]).arg(file));
-    assert_eq!((table.code, table.stderr.as_str()), (0, ""), "{}", table.text());
+    assert_eq!(
+        (table.code, table.stderr.as_str()),
+        (0, ""),
+        "{}",
+        table.text()
+    );
     table.text()
 }
 
@@ -82,24 +104,49 @@ fn every_signal_that_ends_programs_closes_the_recording() {
         let file = host.path(&format!("recordings/{}.jsonl.zst", signal.as_raw()));
         let recorder = RunningRecorder::start(&host, &file, &["-o", &file.display().to_string()]);
         let (code, messages) = recorder.end(signal);
-        assert_eq!((code, messages), (0, format!("gputop: recording to {}; Ctrl-C ends it\n", file.display())));
+        assert_eq!(
+            (code, messages),
+            (
+                0,
+                format!("gputop: recording to {}; Ctrl-C ends it\n", file.display())
+            )
+        );
         let table = replayed(&file);
         assert!(table.contains(&pid) && table.contains("3.0G"), "{table}");
-        let kinds: Vec<String> = lines(&file).iter().map(|line| line["kind"].to_string()).collect();
+        let kinds: Vec<String> = lines(&file)
+            .iter()
+            .map(|line| line["kind"].to_string())
+            .collect();
         assert_eq!(kinds[..2], ["\"full\"", "\"checkpoint\""]);
-        let sequence: Vec<u64> = lines(&file).iter().filter_map(|line| line["sequence"].as_u64()).collect();
-        assert!(sequence.iter().copied().eq(1..=sequence.len() as u64), "{sequence:?}");
-        let mode = |path: &Path| fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
-        assert_eq!((mode(&file), mode(&host.path("recordings"))), (0o600, 0o700));
+        let sequence: Vec<u64> = lines(&file)
+            .iter()
+            .filter_map(|line| line["sequence"].as_u64())
+            .collect();
+        assert!(
+            sequence.iter().copied().eq(1..=sequence.len() as u64),
+            "{sequence:?}"
+        );
+        let mode =
+            |path: &Path| fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
+        assert_eq!(
+            (mode(&file), mode(&host.path("recordings"))),
+            (0o600, 0o700)
+        );
     }
 }
 
 #[test]
 fn without_a_file_the_recording_is_in_the_state_directory() {
     let host = Host::new(["H100"]);
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
     let file = host.path(&format!("gputop/recordings/{name}.jsonl.zst"));
-    assert_eq!(RunningRecorder::start(&host, &file, &[]).end(Signal::INT).0, 0);
+    assert_eq!(
+        RunningRecorder::start(&host, &file, &[]).end(Signal::INT).0,
+        0
+    );
     assert!(replayed(&file).contains("H100"));
 }
 
@@ -114,7 +161,10 @@ fn a_recorder_that_was_killed_can_be_started_again() {
     let before = lines(&file);
     let (code, messages) = RunningRecorder::start(&host, &file, &args).end(Signal::TERM);
     assert_eq!(code, 0);
-    assert!(messages.contains("the end of ") && messages.contains("; the lines before are kept\n"), "{messages}");
+    assert!(
+        messages.contains("the end of ") && messages.contains("; the lines before are kept\n"),
+        "{messages}"
+    );
     let after = lines(&file);
     assert_eq!(after[..before.len()], before[..]);
     assert!(after.len() > before.len() && replayed(&file).contains("3.0G"));
@@ -127,9 +177,14 @@ fn only_one_recorder_writes_a_file() {
     let args = ["-o", &file.display().to_string()];
     let first = RunningRecorder::start(&host, &file, &args);
     let second = run(host.gputop(["record"]).args(args));
-    let sentence =
-        format!("cannot record to {}: another gputop records to it: choose another file with -o", file.display());
-    assert_eq!((second.code, second.stderr), (1, format!("gputop: {sentence}\n")));
+    let sentence = format!(
+        "cannot record to {}: another gputop records to it: choose another file with -o",
+        file.display()
+    );
+    assert_eq!(
+        (second.code, second.stderr),
+        (1, format!("gputop: {sentence}\n"))
+    );
     assert_eq!(first.end(Signal::INT).0, 0);
 }
 
@@ -139,16 +194,32 @@ fn several_hosts_are_in_one_recording() {
     left.start_sleep(0, 3 * GIB);
     right.start_sleep(0, 5 * GIB);
     let file = private_folder(&left).join("two.jsonl.zst");
-    let via = [format!("left={}", agent_of(&left)), format!("right={}", agent_of(&right))];
-    let args = ["-o", &file.display().to_string(), "--via", &via[0], "--via", &via[1]];
+    let via = [
+        format!("left={}", agent_of(&left)),
+        format!("right={}", agent_of(&right)),
+    ];
+    let args = [
+        "-o",
+        &file.display().to_string(),
+        "--via",
+        &via[0],
+        "--via",
+        &via[1],
+    ];
     let recorder = RunningRecorder::start(&left, &file, &args);
     wait_until("both hosts", || {
         let text = play(&file).text();
-        ["left", "right"].iter().all(|name| text.contains(&format!("\"name\":\"{name}\"}}}}")))
+        ["left", "right"]
+            .iter()
+            .all(|name| text.contains(&format!("\"name\":\"{name}\"}}}}")))
     });
     assert_eq!(recorder.end(Signal::INT).0, 0);
     let table = replayed(&file);
-    let has = |name: &str, memory: &str| table.lines().any(|line| line.contains(name) && line.contains(memory));
+    let has = |name: &str, memory: &str| {
+        table
+            .lines()
+            .any(|line| line.contains(name) && line.contains(memory))
+    };
     assert!(has("left", "3.0G") && has("right", "5.0G"), "{table}");
 }
 
@@ -160,8 +231,13 @@ impl SmallFileSystem {
     pub(crate) fn mount(folder: &Path) -> Option<Self> {
         fs::create_dir(folder).expect("/tmp has room");
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs"]).arg(folder);
-        mount.output().is_ok_and(|output| output.status.success()).then(|| Self(folder.to_owned()))
+        mount
+            .args(["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs"])
+            .arg(folder);
+        mount
+            .output()
+            .is_ok_and(|output| output.status.success())
+            .then(|| Self(folder.to_owned()))
     }
 }
 
@@ -183,11 +259,14 @@ fn a_full_disk_pauses_the_recording_until_there_is_room() {
     let ballast = disk.0.join("ballast");
     // The last bytes of the disk are taken, too.
     let _full = fs::write(&ballast, vec![7; 256 << 10]);
-    let paused =
-        "recording is paused: No space left on device (os error 28); it continues when writing succeeds again\n";
+    let paused = "recording is paused: No space left on device (os error 28); it continues when writing succeeds again\n";
     wait_until("the pause", || recorder.messages().contains(paused));
     fs::remove_file(&ballast).expect("the file exists");
-    wait_until("the end of the pause", || recorder.messages().contains("recording continues; it was paused for "));
+    wait_until("the end of the pause", || {
+        recorder
+            .messages()
+            .contains("recording continues; it was paused for ")
+    });
     let (code, messages) = recorder.end(Signal::INT);
     assert_eq!((code, messages.lines().count()), (0, 3), "{messages}");
     assert!(replayed(&file).contains("3.0G"));
@@ -200,9 +279,17 @@ fn a_clip_is_a_recording_of_the_time_between_two_moments() {
     let folder = private_folder(&host);
     let file = folder.join("night.jsonl.zst");
     let recorder = RunningRecorder::start(&host, &file, &["-o", &file.display().to_string()]);
-    wait_until("two seconds of lines", || play(&file).text().lines().count() > 20);
+    wait_until("two seconds of lines", || {
+        play(&file).text().lines().count() > 20
+    });
     assert_eq!(recorder.end(Signal::INT).0, 0);
-    let clip = |args: &[&str]| run(host.gputop(["clip"]).arg(&file).args(args).current_dir(&folder));
+    let clip = |args: &[&str]| {
+        run(host
+            .gputop(["clip"])
+            .arg(&file)
+            .args(args)
+            .current_dir(&folder))
+    };
     let made = clip(&["--from", "-1s", "--to", "-0.3"]);
     assert_eq!((made.code, made.stderr.as_str()), (0, ""));
     assert!(
@@ -211,25 +298,49 @@ fn a_clip_is_a_recording_of_the_time_between_two_moments() {
         made.text()
     );
     let found = lines(&folder.join("night-clip.jsonl.zst"));
-    assert_eq!((&found[0]["kind"], &found[1]["kind"]), (&"full".into(), &"checkpoint".into()));
+    assert_eq!(
+        (&found[0]["kind"], &found[1]["kind"]),
+        (&"full".into(), &"checkpoint".into())
+    );
     let times = |lines: &[Value]| -> Vec<u64> {
-        lines.iter().filter(|line| line["kind"] == "tick").filter_map(|line| line["unix_time_ms"].as_u64()).collect()
+        lines
+            .iter()
+            .filter(|line| line["kind"] == "tick")
+            .filter_map(|line| line["unix_time_ms"].as_u64())
+            .collect()
     };
     let (all, found) = (times(&lines(&file)), times(&found));
     let end = all[all.len() - 1];
-    let expected: Vec<u64> = all.into_iter().filter(|time| (end - 1000..=end - 300).contains(time)).collect();
+    let expected: Vec<u64> = all
+        .into_iter()
+        .filter(|time| (end - 1000..=end - 300).contains(time))
+        .collect();
     assert_eq!(found, expected);
     assert!(replayed(&folder.join("night-clip.jsonl.zst")).contains("3.0G"));
     for (args, sentence) in [
-        (&["--from", "-1s"][..], "night-clip.jsonl.zst exists: choose another file with -o"),
         (
-            &["--from", "2001-01-01 00:00", "--to", "2001-01-01 00:01", "-o", "x"],
+            &["--from", "-1s"][..],
+            "night-clip.jsonl.zst exists: choose another file with -o",
+        ),
+        (
+            &[
+                "--from",
+                "2001-01-01 00:00",
+                "--to",
+                "2001-01-01 00:01",
+                "-o",
+                "x",
+            ],
             " has no lines between 2001-01-01 00:00:",
         ),
         (&["--from", "-1s", "--to", "-2s"], " is after --to "),
         (&["--from", "noon"], "noon is no time: try 03:10"),
     ] {
         let refused = clip(args);
-        assert!(refused.code == 1 && refused.stderr.contains(sentence), "{}", refused.stderr);
+        assert!(
+            refused.code == 1 && refused.stderr.contains(sentence),
+            "{}",
+            refused.stderr
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A replay can be paused, stepped, sped up, and moved to another time. The screens are those of playing up to there.
+//! A replay can be paused, stepped, sped up, and moved to another time. The screens are those of
+//! playing up to there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,14 +19,21 @@ const PASSES: u64 = 181;
 
 /// Returns the clock time of a pass, as the user types it.
 fn time_of(first: &Snapshot, pass: u64) -> String {
-    let offset = first.host.facts.utc_offset.expect("the agent knows the time zone");
+    let offset = first
+        .host
+        .facts
+        .utc_offset
+        .expect("the agent knows the time zone");
     local_time(first.unix_ms + pass * STEP_MS, offset)[..19].to_owned()
 }
 
 /// Returns a recording that ends with this pass of another one.
 fn up_to(path: &Path, pass: u64) -> PathBuf {
     let text = fs::read_to_string(path).expect("the recording exists");
-    let lines: Vec<&str> = text.lines().take(usize::try_from(pass).expect("few passes") + 1).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .take(usize::try_from(pass).expect("few passes") + 1)
+        .collect();
     let shorter = path.with_extension(format!("{pass}.jsonl"));
     fs::write(&shorter, lines.join("\n") + "\n").expect("/tmp has room");
     shorter
@@ -71,8 +79,12 @@ fn a_replay_goes_to_the_next_event_and_its_timeline_says_where_it_is() {
     let replay = terminal(&path, &[]);
     let begin = &time_of(&recorder.snapshot, 0)[11..];
     let end = &time_of(&recorder.snapshot, PASSES - 1)[11..16];
-    replay.wait_for(&format!(" {end}  {begin}  nothing here acts on the machine"));
-    replay.wait_until("the leak on the timeline", |screen| screen.contents().contains("─!─"));
+    replay.wait_for(&format!(
+        " {end}  {begin}  nothing here acts on the machine"
+    ));
+    replay.wait_until("the leak on the timeline", |screen| {
+        screen.contents().contains("─!─")
+    });
     // The leak is serious, so both keys lead to it.
     let leak = format!("LEAK {} sleep", recorder.pid);
     replay.keys(" }");
@@ -83,7 +95,11 @@ fn a_replay_goes_to_the_next_event_and_its_timeline_says_where_it_is() {
     replay.wait_for("there is no event after this moment");
     replay.keys("J-1h\r");
     replay.wait_until_gone(" LEAK: ");
-    assert!(!replay.text().contains("was a LEAK"), "a jump ends nothing: {}", replay.text());
+    assert!(
+        !replay.text().contains("was a LEAK"),
+        "a jump ends nothing: {}",
+        replay.text()
+    );
     replay.keys("!");
     replay.wait_for(" LEAK: ");
     assert_eq!(lists(&replay), found);
@@ -129,7 +145,13 @@ fn the_keys_of_a_replay_lead_a_screenshot_to_another_moment() {
     let recorder = Recorder::new();
     let path = recorder.record("long.jsonl", PASSES, STEP_MS);
     let has_pass = |picture: &str, pass: u64| picture.contains(memory(pass).trim());
-    for (keys, pass) in [(". .", 2), (". . . ,", 2), ("J + 4 m Enter", 12), ("J + 4 m Enter . -", 13), (") (", 0)] {
+    for (keys, pass) in [
+        (". .", 2),
+        (". . . ,", 2),
+        ("J + 4 m Enter", 12),
+        ("J + 4 m Enter . -", 13),
+        (") (", 0),
+    ] {
         let found = picture(&path, &["--after", "0s", "--keys", keys]);
         assert!(has_pass(&found, pass), "{keys}: {found}");
     }
@@ -139,6 +161,9 @@ fn the_keys_of_a_replay_lead_a_screenshot_to_another_moment() {
     let leak = format!("LEAK {} sleep", recorder.pid);
     for keys in ["}", "!", "J + 5 0 m Enter {"] {
         let found = picture(&path, &["--after", "0s", "--keys", keys]);
-        assert!(found.contains(&leak) && found.contains(" LEAK: "), "{keys}: {found}");
+        assert!(
+            found.contains(&leak) && found.contains(" LEAK: "),
+            "{keys}: {found}"
+        );
     }
 }

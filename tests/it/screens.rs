@@ -18,7 +18,11 @@ fn host_with_ten_processes() -> Host {
 
 /// The number of lines that contain this text.
 fn lines_with(screen: &vt100::Screen, text: &str) -> usize {
-    screen.contents().lines().filter(|line| line.contains(text)).count()
+    screen
+        .contents()
+        .lines()
+        .filter(|line| line.contains(text))
+        .count()
 }
 
 #[test]
@@ -37,7 +41,10 @@ fn larger_screens_show_a_graph_too() {
     for (width, height) in [(120, 40), (200, 60)] {
         let mut terminal = Terminal::start_at(&host, width, height, []);
         terminal.wait_until("all GPUs, all processes and a graph", |screen| {
-            let is_full = screen.contents().lines().any(|line| line.chars().count() > usize::from(width) - 10);
+            let is_full = screen
+                .contents()
+                .lines()
+                .any(|line| line.chars().count() > usize::from(width) - 10);
             lines_with(screen, "H100") >= 8 && lines_with(screen, "sleep 1000") >= 10 && is_full
         });
         terminal.wait_for("GiB");
@@ -51,10 +58,16 @@ fn gpus_are_tiles_where_there_is_room_and_rows_where_there_is_none() {
     for (width, height, tiles) in [(120, 40, 8), (80, 24, 0)] {
         let mut terminal = Terminal::start_at(&host, width, height, ["--gpu-view", "auto"]);
         terminal.wait_until("the GPUs, and who is on them", |screen| {
-            lines_with(screen, "sleep 1000") == 10 && screen.contents().matches("╭─ ").count() >= tiles
+            lines_with(screen, "sleep 1000") == 10
+                && screen.contents().matches("╭─ ").count() >= tiles
         });
         let is_tile = |number: usize| terminal.text().contains(&format!("╭─ {number} H100"));
-        assert_eq!((0..8).filter(|number| is_tile(*number)).count(), tiles, "{}", terminal.text());
+        assert_eq!(
+            (0..8).filter(|number| is_tile(*number)).count(),
+            tiles,
+            "{}",
+            terminal.text()
+        );
         terminal.quit();
     }
 }
@@ -64,8 +77,12 @@ fn sixteen_gpus_are_on_a_screen_of_eighty_by_twenty_four() {
     let host = Host::with_jitter(["H100"; 16]);
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
     terminal.wait_until("all GPUs", |screen| {
-        let is_shown =
-            |gpu: usize| screen.contents().lines().any(|line| line.trim_start().starts_with(&format!("{gpu} H100")));
+        let is_shown = |gpu: usize| {
+            screen
+                .contents()
+                .lines()
+                .any(|line| line.trim_start().starts_with(&format!("{gpu} H100")))
+        };
         (0..16).all(is_shown)
     });
     assert!(!terminal.text().contains("Tab: "), "{}", terminal.text());
@@ -79,7 +96,12 @@ fn more_gpus_than_fit_can_be_scrolled_to() {
     terminal.wait_for("Tab: ");
     terminal.keys(TAB);
     terminal.keys(&DOWN.repeat(31));
-    terminal.wait_until("GPU 31", |screen| screen.contents().lines().any(|line| line.starts_with("31 ")));
+    terminal.wait_until("GPU 31", |screen| {
+        screen
+            .contents()
+            .lines()
+            .any(|line| line.starts_with("31 "))
+    });
     terminal.quit();
 }
 
@@ -88,21 +110,37 @@ fn every_size_from_one_by_one_is_drawn() {
     let host = host_with_ten_processes();
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("H100");
-    let sizes = (1..=60).step_by(3).flat_map(|width| (1..=20).step_by(3).map(move |height| (width, height)));
+    let sizes = (1..=60)
+        .step_by(3)
+        .flat_map(|width| (1..=20).step_by(3).map(move |height| (width, height)));
     for (width, height) in sizes {
         terminal.resize(width, height);
     }
     terminal.resize(100, 30);
     terminal.wait_for("H100");
     // Help, page and end dialog are drawn in every size too.
-    for (keys, sign) in [("?", "In the lists"), (ENTER, "identity"), (F9, "End process")] {
+    for (keys, sign) in [
+        ("?", "In the lists"),
+        (ENTER, "identity"),
+        (F9, "End process"),
+    ] {
         terminal.keys(keys);
-        for (width, height) in [(1, 1), (39, 9), (40, 10), (41, 11), (60, 20), (9, 60), (60, 3)] {
+        for (width, height) in [
+            (1, 1),
+            (39, 9),
+            (40, 10),
+            (41, 11),
+            (60, 20),
+            (9, 60),
+            (60, 3),
+        ] {
             terminal.resize(width, height);
         }
         terminal.resize(100, 30);
         terminal.wait_for(sign);
-        terminal.wait_until("a whole screen", |screen| screen.contents().starts_with("gputop"));
+        terminal.wait_until("a whole screen", |screen| {
+            screen.contents().starts_with("gputop")
+        });
         terminal.keys(ESC);
         terminal.wait_until_gone(sign);
     }
@@ -158,13 +196,20 @@ fn the_sort_order_reverses_and_the_cursor_follows_its_process() {
     let mut terminal = Terminal::start(&host, []);
     let order = |screen: &vt100::Screen| {
         let text = screen.contents();
-        let at = |pid: u32| text.lines().position(|line| line.contains(&format!(" {pid} ")) && line.contains("sleep"));
+        let at = |pid: u32| {
+            text.lines()
+                .position(|line| line.contains(&format!(" {pid} ")) && line.contains("sleep"))
+        };
         Some((at(large)?, at(small)?))
     };
-    terminal.wait_until("the larger first", |screen| order(screen).is_some_and(|(large, small)| large < small));
+    terminal.wait_until("the larger first", |screen| {
+        order(screen).is_some_and(|(large, small)| large < small)
+    });
     let is_marked = |screen: &vt100::Screen, row: usize| {
         let row = row.try_into().expect("a row");
-        screen.cell(row, 10).is_some_and(|cell| cell.bgcolor() != vt100::Color::Default)
+        screen
+            .cell(row, 10)
+            .is_some_and(|cell| cell.bgcolor() != vt100::Color::Default)
     };
     terminal.keys(DOWN);
     terminal.wait_until("the cursor on the second", |screen| {
@@ -180,7 +225,14 @@ fn the_sort_order_reverses_and_the_cursor_follows_its_process() {
 #[test]
 fn keys_open_the_page_the_graph_and_the_help() {
     let mut host = Host::with_jitter(["H100"]);
-    host.start(0, GIB, Command::new("sleep").arg("1000").env_clear().env("CUDA_VISIBLE_DEVICES", "7"));
+    host.start(
+        0,
+        GIB,
+        Command::new("sleep")
+            .arg("1000")
+            .env_clear()
+            .env("CUDA_VISIBLE_DEVICES", "7"),
+    );
     let mut terminal = Terminal::start_at(&host, 100, 40, []);
     terminal.wait_for("sleep 1000");
     terminal.keys("?");
@@ -224,10 +276,9 @@ fn the_graph_is_zoomed_from_a_minute_to_a_week() {
     let shows = |span: &'static str| {
         let header = header.clone();
         move |screen: &vt100::Screen| {
-            screen
-                .contents()
-                .lines()
-                .any(|line| line.contains(&header) && line.trim_end_matches([' ', '╮', '─']).ends_with(span))
+            screen.contents().lines().any(|line| {
+                line.contains(&header) && line.trim_end_matches([' ', '╮', '─']).ends_with(span)
+            })
         }
     };
     // The graph grows with the history, up to the chosen span.
@@ -240,7 +291,9 @@ fn the_graph_is_zoomed_from_a_minute_to_a_week() {
     terminal.wait_until("a minute", shows(" of 1m"));
     terminal.wait_until("fifteen seconds", shows(" 15s of 1m"));
     terminal.keys("z");
-    terminal.wait_until("a scale near the amounts", |screen| screen.contents().contains("zoomed: "));
+    terminal.wait_until("a scale near the amounts", |screen| {
+        screen.contents().contains("zoomed: ")
+    });
     terminal.quit();
 }
 
@@ -253,7 +306,9 @@ fn the_graph_scrolls_into_the_past_and_returns_to_now() {
     terminal.keys("\x1b[D");
     terminal.wait_for("s ago  Esc leaves");
     let is_back = |seconds: u32| {
-        move |screen: &vt100::Screen| number_after(&screen.contents(), "at -").is_some_and(|shown| shown >= seconds)
+        move |screen: &vt100::Screen| {
+            number_after(&screen.contents(), "at -").is_some_and(|shown| shown >= seconds)
+        }
     };
     terminal.wait_until("a second ago", is_back(1));
     // The position stays constant, so its age grows.
@@ -294,13 +349,16 @@ fn memory_is_compared_between_marks() {
     // One key shows what the time since the mark cost.
     terminal.keys("m");
     terminal.wait_until("the change", |screen| {
+        screen.contents().lines().any(|line| {
+            line.contains("mark 2, ") && line.contains(" sleep: memory ") && line.contains("(+")
+        })
+    });
+    terminal.wait_until("both marks", |screen| {
         screen
             .contents()
             .lines()
-            .any(|line| line.contains("mark 2, ") && line.contains(" sleep: memory ") && line.contains("(+"))
-    });
-    terminal.wait_until("both marks", |screen| {
-        screen.contents().lines().any(|line| line.starts_with("epoch 3")) && lines_with(screen, "mark 2") >= 1
+            .any(|line| line.starts_with("epoch 3"))
+            && lines_with(screen, "mark 2") >= 1
     });
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
@@ -314,7 +372,9 @@ fn the_graph_of_an_ended_process_stays_visible() {
     terminal.wait_for("sleep memory  now");
     terminal.keys("g");
     terminal.wait_for("SINCE LAST");
-    host.process(pid).handle.signal(rustix::process::Signal::KILL);
+    host.process(pid)
+        .handle
+        .signal(rustix::process::Signal::KILL);
     terminal.wait_for(&format!("{pid} sleep ended, held"));
     terminal.wait_for(&format!("{pid} sleep memory  ended"));
     terminal.keys(ESC);
@@ -326,7 +386,9 @@ fn the_graph_of_an_ended_process_stays_visible() {
 fn sequences(bytes: &[u8], end: u8) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let parts = text.split("\x1b[").skip(1);
-    let ends = parts.filter_map(|part| part.split_at_checked(part.find(|letter: char| letter.is_ascii_alphabetic())?));
+    let ends = parts.filter_map(|part| {
+        part.split_at_checked(part.find(|letter: char| letter.is_ascii_alphabetic())?)
+    });
     ends.filter(|(_, rest)| rest.as_bytes().first() == Some(&end))
         .map(|(parameters, _)| parameters.to_owned())
         .collect()
@@ -345,11 +407,26 @@ fn no_color_removes_colours_and_keeps_the_cursor_visible() {
     terminal.wait_for("sleep 1000");
     terminal.quit();
     let attributes: Vec<String> = sequences(&terminal.bytes(), b'm');
-    let numbers = attributes.iter().flat_map(|parameters| parameters.split(';')).filter(|number| !number.is_empty());
-    let colours: Vec<&str> =
-        numbers.filter(|number| number.parse::<u8>().is_ok_and(|number| (30..=107).contains(&number))).collect();
-    assert!(colours.iter().all(|number| ["39", "49", "59"].contains(number)), "not default colours: {colours:?}");
-    let has_reverse = attributes.iter().any(|parameters| parameters.split(';').any(|number| number == "7"));
+    let numbers = attributes
+        .iter()
+        .flat_map(|parameters| parameters.split(';'))
+        .filter(|number| !number.is_empty());
+    let colours: Vec<&str> = numbers
+        .filter(|number| {
+            number
+                .parse::<u8>()
+                .is_ok_and(|number| (30..=107).contains(&number))
+        })
+        .collect();
+    assert!(
+        colours
+            .iter()
+            .all(|number| ["39", "49", "59"].contains(number)),
+        "not default colours: {colours:?}"
+    );
+    let has_reverse = attributes
+        .iter()
+        .any(|parameters| parameters.split(';').any(|number| number == "7"));
     assert!(has_reverse, "nothing is reversed: {attributes:?}");
 }
 
@@ -377,7 +454,11 @@ fn a_limited_terminal_gets_ascii_only() {
         terminal.keys(ESC);
         terminal.wait_for("COMMAND");
         terminal.quit();
-        let raw: Vec<u8> = terminal.bytes().into_iter().filter(|byte| !byte.is_ascii()).collect();
+        let raw: Vec<u8> = terminal
+            .bytes()
+            .into_iter()
+            .filter(|byte| !byte.is_ascii())
+            .collect();
         assert!(raw.is_empty(), "{}", String::from_utf8_lossy(&raw));
     }
 }
@@ -385,7 +466,11 @@ fn a_limited_terminal_gets_ascii_only() {
 #[test]
 fn the_mouse_selects_a_process_and_can_be_disabled() {
     let mut host = Host::with_jitter(["H100"]);
-    let pids = [host.start_sleep(0, 3 * GIB), host.start_sleep(0, 2 * GIB), host.start_sleep(0, GIB)];
+    let pids = [
+        host.start_sleep(0, 3 * GIB),
+        host.start_sleep(0, 2 * GIB),
+        host.start_sleep(0, GIB),
+    ];
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for(&pids[2].to_string());
     let row = terminal
@@ -430,13 +515,31 @@ fn only_changed_cells_are_written() {
 fn the_demo_shows_a_leak_a_forecast_orphans_and_a_job_of_four_ranks() {
     let mut terminal = Terminal::start_at(&Host::new([]), 160, 60, ["--demo"]);
     let lines_with = |screen: &vt100::Screen, words: [&str; 2]| {
-        screen.contents().lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+        screen
+            .contents()
+            .lines()
+            .filter(|line| words.iter().all(|word| line.contains(word)))
+            .count()
     };
-    for words in ["SIMULATED MACHINE", "LEAK", "full in", "2 orphans hold", "OOM ", "alice", "bob", "carol", "dave"] {
+    for words in [
+        "SIMULATED MACHINE",
+        "LEAK",
+        "full in",
+        "2 orphans hold",
+        "OOM ",
+        "alice",
+        "bob",
+        "carol",
+        "dave",
+    ] {
         terminal.wait_for(words);
     }
-    terminal.wait_until("four ranks", |screen| lines_with(screen, ["bob", "python -u pretrain.py"]) == 4);
+    terminal.wait_until("four ranks", |screen| {
+        lines_with(screen, ["bob", "python -u pretrain.py"]) == 4
+    });
     terminal.keys("t");
-    terminal.wait_until("eight workers", |screen| lines_with(screen, ["bob", "pt_data_worker"]) == 8);
+    terminal.wait_until("eight workers", |screen| {
+        lines_with(screen, ["bob", "pt_data_worker"]) == 8
+    });
     terminal.quit();
 }

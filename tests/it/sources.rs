@@ -16,7 +16,14 @@ use crate::agent::{Agent, ReceivedLines};
 use crate::host::{GIB, Host};
 
 /// Values that a hostile agent may send in place of any number.
-const EXTREMES: [&str; 6] = ["0", "1", "4294967295", "18446744073709551615", "-1", "1e300"];
+const EXTREMES: [&str; 6] = [
+    "0",
+    "1",
+    "4294967295",
+    "18446744073709551615",
+    "-1",
+    "1e300",
+];
 
 /// The pointers to all numbers below a value.
 fn numbers(value: &Value, pointer: &str, found: &mut Vec<String>) {
@@ -44,14 +51,20 @@ fn snapshot() -> Snapshot {
     let agent = Agent::start(&host);
     let mut received = ReceivedLines::default();
     received.read_until(&agent, "the process", |snapshot| {
-        snapshot.host.scan.at != Moment(0) && snapshot.processes.iter().any(|process| process.facts.argv.is_ok())
+        snapshot.host.scan.at != Moment(0)
+            && snapshot
+                .processes
+                .iter()
+                .any(|process| process.facts.argv.is_ok())
     });
     received.snapshot.expect("lines were read")
 }
 
 fn line(snapshot: &Snapshot) -> Value {
     let mut bytes = Vec::new();
-    Line::Full(Box::new(snapshot.clone())).write(&mut bytes).expect("writing to memory succeeds");
+    Line::Full(Box::new(snapshot.clone()))
+        .write(&mut bytes)
+        .expect("writing to memory succeeds");
     serde_json::from_slice(&bytes).expect("the output is JSON")
 }
 
@@ -60,7 +73,9 @@ fn show(lines: &[&Value]) {
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(120, 40));
     for line in lines {
-        let Ok(Some(line)) = Line::parse(line.to_string().as_bytes()) else { continue };
+        let Ok(Some(line)) = Line::parse(line.to_string().as_bytes()) else {
+            continue;
+        };
         app.update(Event::Line(HostKey::FIRST, Box::new(line)));
         let mut buffer = Buffer::empty(Rect::new(0, 0, 120, 40));
         view::draw(&mut buffer, &Theme::new(false, ColourDepth::Sixteen), &app);

@@ -1,5 +1,5 @@
-//! The user's other sessions of ssh go on when gputop quits or connects again, though a command of `--via` has become their
-//! control master.
+//! The user's other sessions of ssh go on when gputop quits or connects again, though a command of
+//! `--via` has become their control master.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -13,24 +13,36 @@ use crate::process::{ChildProcess, ProcessHandle, all_pids, run, wait_until};
 use crate::terminal::Terminal;
 use crate::two_hosts::agent_of;
 
-const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/ssh_sessions/stand_in.py");
+const STAND_IN: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/it/ssh_sessions/stand_in.py"
+);
 
 /// A session of the user. Its far command returns each line.
 struct UserSession(ChildProcess);
 
 impl UserSession {
     fn start(command: &mut Command) -> Self {
-        Self(ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())))
+        Self(ChildProcess::spawn(
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()),
+        ))
     }
 
     /// Checks that a line comes back.
     #[track_caller]
     fn check_works(&mut self) {
         let child = self.0.child();
-        child.stdin.as_mut().expect("the input is piped").write_all(b"hello\n").expect("the session lives");
+        child
+            .stdin
+            .as_mut()
+            .expect("the input is piped")
+            .write_all(b"hello\n")
+            .expect("the session lives");
         let mut line = String::new();
         let output = child.stdout.as_mut().expect("the output is piped");
-        BufReader::with_capacity(1, output).read_line(&mut line).expect("a pipe can be read");
+        BufReader::with_capacity(1, output)
+            .read_line(&mut line)
+            .expect("a pipe can be read");
         assert_eq!(line, "hello\n", "the session has ended");
     }
 }
@@ -39,12 +51,19 @@ impl UserSession {
 #[track_caller]
 fn wait_until_commands_are_left(host: &Host) {
     let folder = host.path("").into_os_string().into_encoded_bytes();
-    let contains =
-        |path: String, words: &[u8]| fs::read(path).unwrap_or_default().windows(words.len()).any(|part| part == words);
-    let lets_commands_end = |pid: u32| {
-        contains(format!("/proc/{pid}/cmdline"), b"close-commands") && contains(format!("/proc/{pid}/environ"), &folder)
+    let contains = |path: String, words: &[u8]| {
+        fs::read(path)
+            .unwrap_or_default()
+            .windows(words.len())
+            .any(|part| part == words)
     };
-    wait_until("the process `close-commands` ends", || !all_pids().any(lets_commands_end));
+    let lets_commands_end = |pid: u32| {
+        contains(format!("/proc/{pid}/cmdline"), b"close-commands")
+            && contains(format!("/proc/{pid}/environ"), &folder)
+    };
+    wait_until("the process `close-commands` ends", || {
+        !all_pids().any(lets_commands_end)
+    });
 }
 
 /// Quits a viewer whose `--via` is this command, and checks that a session of the user still works.
@@ -69,7 +88,12 @@ fn stand_in(mode: &str, socket: &Path) -> Command {
 
 /// Returns a value of `--via`: the agent of this host, through the stand-in for ssh.
 fn through_stand_in(mode: &str, socket: &Path, host: &Host) -> String {
-    format!("python3 {} {mode} {} {}", shell_words::quote(STAND_IN), socket.display(), agent_of(host))
+    format!(
+        "python3 {} {mode} {} {}",
+        shell_words::quote(STAND_IN),
+        socket.display(),
+        agent_of(host)
+    )
 }
 
 #[test]
@@ -102,8 +126,12 @@ fn a_master_goes_on_when_gputop_closes_its_connection_for_another_reason() {
     let host = Host::with_jitter(["H100"]);
     let (socket, pipe) = (host.path("socket"), host.path("pipe"));
     assert_eq!(run(Command::new("mkfifo").arg(&pipe)).code, 0);
-    let command =
-        format!("python3 {} foreground {} cat {}", shell_words::quote(STAND_IN), socket.display(), pipe.display());
+    let command = format!(
+        "python3 {} foreground {} cat {}",
+        shell_words::quote(STAND_IN),
+        socket.display(),
+        pipe.display()
+    );
     let mut terminal = Terminal::start(&host, ["--via", &format!("far={command}")]);
     wait_until("the master listens", || socket.exists());
     let mut session = UserSession::start(stand_in("session", &socket).arg("cat"));
@@ -116,7 +144,8 @@ fn a_master_goes_on_when_gputop_closes_its_connection_for_another_reason() {
     session.check_works();
 }
 
-/// Returns a command that ignores the end of its input, and that writes its PID to this file and then performs this action.
+/// Returns a command that ignores the end of its input, and that writes its PID to this file and
+/// then performs this action.
 fn stuck_command(file: &Path, action: &str) -> String {
     let script = format!("echo $$ > {}; {action}; exec sleep 1000", file.display());
     format!("far=sh -c {}", shell_words::quote(&script))
@@ -124,7 +153,13 @@ fn stuck_command(file: &Path, action: &str) -> String {
 
 /// Waits until the stuck command has written its PID to this file.
 fn stuck_process(file: &Path) -> ProcessHandle {
-    let pid = || fs::read_to_string(file).ok()?.strip_suffix('\n')?.parse().ok();
+    let pid = || {
+        fs::read_to_string(file)
+            .ok()?
+            .strip_suffix('\n')?
+            .parse()
+            .ok()
+    };
     wait_until("the command starts", || pid().is_some());
     ProcessHandle::open(pid().expect("the file was written"))
 }
@@ -137,7 +172,10 @@ fn quitting_does_not_wait_for_a_stuck_command_which_ends_later() {
     let stuck = stuck_process(&file);
     terminal.wait_for("starting");
     let took = terminal.quit();
-    assert!(stuck.is_alive() || took > Duration::from_secs(1), "gputop waited {took:?} for the command");
+    assert!(
+        stuck.is_alive() || took > Duration::from_secs(1),
+        "gputop waited {took:?} for the command"
+    );
     stuck.wait_for_end();
 }
 
@@ -157,7 +195,9 @@ struct SshServer<'a>(&'a Host);
 impl<'a> SshServer<'a> {
     /// Returns `None`, and prints why, if there is no ssh or it does not work here.
     fn new(host: &'a Host) -> Option<Self> {
-        let sshd = ["/usr/sbin/sshd", "/usr/bin/sshd"].into_iter().find(|path| Path::new(path).exists());
+        let sshd = ["/usr/sbin/sshd", "/usr/bin/sshd"]
+            .into_iter()
+            .find(|path| Path::new(path).exists());
         let Some(sshd) = sshd else {
             print_note("skipped: there is no sshd");
             return None;
@@ -165,7 +205,10 @@ impl<'a> SshServer<'a> {
         let path = |name: &str| host.path(name).display().to_string();
         for key in ["host-key", "user-key"] {
             let mut command = Command::new("ssh-keygen");
-            assert_eq!(run(command.args(["-q", "-t", "ed25519", "-N", "", "-f", &path(key)])).code, 0);
+            assert_eq!(
+                run(command.args(["-q", "-t", "ed25519", "-N", "", "-f", &path(key)])).code,
+                0
+            );
         }
         let server = [
             ("HostKey", path("host-key")),
@@ -174,7 +217,10 @@ impl<'a> SshServer<'a> {
             ("PidFile", "none".to_owned()),
         ];
         let client = [
-            ("ProxyCommand", format!("{sshd} -i -f {}", path("sshd_config"))),
+            (
+                "ProxyCommand",
+                format!("{sshd} -i -f {}", path("sshd_config")),
+            ),
             ("IdentityFile", path("user-key")),
             ("IdentitiesOnly", "yes".to_owned()),
             ("UserKnownHostsFile", path("known_hosts")),
@@ -183,13 +229,19 @@ impl<'a> SshServer<'a> {
             ("ControlPath", path("%C")),
         ];
         for (file, settings) in [("sshd_config", &server[..]), ("ssh_config", &client[..])] {
-            let lines: Vec<String> = settings.iter().map(|(name, value)| format!("{name} {value}\n")).collect();
+            let lines: Vec<String> = settings
+                .iter()
+                .map(|(name, value)| format!("{name} {value}\n"))
+                .collect();
             fs::write(host.path(file), lines.concat()).expect("/tmp has room");
         }
         let server = Self(host);
         let output = run(server.ssh().args(["far", "true"]));
         if output.code != 0 {
-            print_note(format_args!("skipped: ssh does not work here: {}", output.stderr));
+            print_note(format_args!(
+                "skipped: ssh does not work here: {}",
+                output.stderr
+            ));
             return None;
         }
         Some(server)
@@ -205,7 +257,11 @@ impl<'a> SshServer<'a> {
     fn check_master_survives(&self, options: &str) {
         let agent = agent_of(self.0);
         let config = self.0.path("ssh_config");
-        let via = format!("ssh -F {} {options} far {}", config.display(), shell_words::quote(&agent));
+        let via = format!(
+            "ssh -F {} {options} far {}",
+            config.display(),
+            shell_words::quote(&agent)
+        );
         let mut session = self.ssh();
         check_session_survives(self.0, &via, session.args(["far", "cat"]));
         // A master in the foreground may have ended with its last session.
@@ -216,9 +272,18 @@ impl<'a> SshServer<'a> {
 #[test]
 fn sessions_of_the_real_ssh_go_on() {
     let host = Host::with_jitter(["H100"]);
-    let Some(server) = SshServer::new(&host) else { return };
+    let Some(server) = SshServer::new(&host) else {
+        return;
+    };
     server.check_master_survives("-o ControlMaster=auto");
     server.check_master_survives("-o ControlMaster=auto -o ControlPersist=60");
-    run(server.ssh().args(["-o", "ControlMaster=yes", "-o", "ControlPersist=60", "far", "true"]));
+    run(server.ssh().args([
+        "-o",
+        "ControlMaster=yes",
+        "-o",
+        "ControlPersist=60",
+        "far",
+        "true",
+    ]));
     server.check_master_survives("");
 }

@@ -25,7 +25,10 @@ fn the_largest_process_on_gpu_3_is_ended_with_three_keys() {
     terminal.wait_for(&format!("End process {largest}"));
     terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
-    assert_eq!(host.process(largest).wait().signal(), Some(Signal::TERM.as_raw()));
+    assert_eq!(
+        host.process(largest).wait().signal(),
+        Some(Signal::TERM.as_raw())
+    );
     terminal.wait_for("returned 2.0 GiB of 2.0 GiB");
     terminal.quit();
 }
@@ -67,8 +70,12 @@ fn whether_training_runs_out_of_memory_is_seen_without_a_key() {
         let text = screen.contents();
         text.lines().next().is_some_and(|header| {
             (header.contains("LEAK: ") || header.contains(" full ")) && header.contains("train.py")
-        }) && text.lines().any(|line| line.contains("alice") && line.contains("LEAK"))
-            && text.lines().any(|line| line.contains("H100") && line.contains(" full "))
+        }) && text
+            .lines()
+            .any(|line| line.contains("alice") && line.contains("LEAK"))
+            && text
+                .lines()
+                .any(|line| line.contains("H100") && line.contains(" full "))
     });
     terminal.quit();
 }
@@ -104,7 +111,10 @@ fn several_orphans_are_ended_with_four_keys() {
     let mut orphaned = HostWithOrphan::new();
     let second = orphaned.host.start_sleep(0, GIB);
     orphaned.host.process(second).handle.signal(Signal::STOP);
-    let other = orphaned.host.start(0, GIB, Command::new("sleep").arg("3000")).pid();
+    let other = orphaned
+        .host
+        .start(0, GIB, Command::new("sleep").arg("3000"))
+        .pid();
     let worker = ProcessHandle::open(orphaned.worker_pid());
     // The list of orphans has those of other tests too.
     let pids = format!("{},{second},{other}", worker.pid);

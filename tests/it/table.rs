@@ -1,4 +1,5 @@
-//! Columns, sort order and filters of the lists, the settings file, and the state that is kept for the next run.
+//! Columns, sort order and filters of the lists, the settings file, and the state that is kept for
+//! the next run.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -14,7 +15,11 @@ const DOWN: &str = "\x1b[B";
 /// The header of the process list.
 fn header(screen: &vt100::Screen) -> String {
     let text = screen.contents();
-    text.lines().find(|line| line.contains("COMMAND")).unwrap_or_default().trim_end().to_owned()
+    text.lines()
+        .find(|line| line.contains("COMMAND"))
+        .unwrap_or_default()
+        .trim_end()
+        .to_owned()
 }
 
 fn write_config(host: &Host, text: &str) {
@@ -26,17 +31,30 @@ fn write_config(host: &Host, text: &str) {
 fn columns_come_from_the_flag_then_the_environment_then_the_file() {
     let mut host = Host::with_jitter(["H100"]);
     host.start_sleep(0, GIB);
-    write_config(&host, "columns = ['user', 'command']\nsort = 'user'\nhost = false\n");
+    write_config(
+        &host,
+        "columns = ['user', 'command']\nsort = 'user'\nhost = false\n",
+    );
     let shows = |command: &mut Command, expected: &str| {
         let mut terminal = Terminal::run(command, 80, 24);
         terminal.wait_until(expected, |screen| header(screen) == expected);
-        assert!(!terminal.text().contains("gputop "), "the host's line is hidden: {}", terminal.text());
+        assert!(
+            !terminal.text().contains("gputop "),
+            "the host's line is hidden: {}",
+            terminal.text()
+        );
         terminal.quit();
     };
     shows(&mut host.gputop([]), "USER▲    COMMAND");
-    shows(host.gputop([]).env("GPUTOP_COLUMNS", "pid,user,command"), "    PID USER▲    COMMAND");
+    shows(
+        host.gputop([]).env("GPUTOP_COLUMNS", "pid,user,command"),
+        "    PID USER▲    COMMAND",
+    );
     let mut flagged = host.gputop(["--columns", "command,user,gpu", "--sort", "gpu"]);
-    shows(flagged.env("GPUTOP_COLUMNS", "pid,command"), "USER     GP▲ COMMAND");
+    shows(
+        flagged.env("GPUTOP_COLUMNS", "pid,command"),
+        "USER     GP▲ COMMAND",
+    );
 }
 
 #[test]
@@ -57,8 +75,12 @@ fn a_column_hidden_in_the_settings_panel_stays_hidden_once_saved() {
     terminal.wait_for("COMMAND");
     terminal.wait_until_gone("PID");
     terminal.quit();
-    let text = fs::read_to_string(host.path("config/gputop/config.toml")).expect("the settings were saved");
-    assert!(text.contains(r#"columns = ["gpu", "user", "memory""#), "{text}");
+    let text = fs::read_to_string(host.path("config/gputop/config.toml"))
+        .expect("the settings were saved");
+    assert!(
+        text.contains(r#"columns = ["gpu", "user", "memory""#),
+        "{text}"
+    );
     let mut terminal = Terminal::start_at(&host, 120, 30, []);
     terminal.wait_for("sleep 1000");
     assert!(!terminal.text().contains("PID"), "{}", terminal.text());
@@ -72,7 +94,11 @@ fn gpu_columns_are_chosen_ordered_and_hidden_like_process_columns() {
     write_config(&host, "gpu_columns = ['health', 'index', 'temp']\n");
     let header = |screen: &vt100::Screen| {
         let text = screen.contents();
-        text.lines().find(|line| line.contains('#')).unwrap_or_default().trim_end().to_owned()
+        text.lines()
+            .find(|line| line.contains('#'))
+            .unwrap_or_default()
+            .trim_end()
+            .to_owned()
     };
     let shows = |command: &mut Command, expected: &str| {
         let terminal = Terminal::run(command, 80, 24);
@@ -80,28 +106,47 @@ fn gpu_columns_are_chosen_ordered_and_hidden_like_process_columns() {
         terminal
     };
     shows(&mut host.gputop([]), " #  TEMP HEALTH").quit();
-    shows(host.gputop([]).env("GPUTOP_GPU_COLUMNS", "index,fan,health"), " #  FAN HEALTH").quit();
-    let mut terminal = shows(&mut host.gputop(["--gpu-columns", "fan,index,pstate"]), " FAN  #   P");
+    shows(
+        host.gputop([])
+            .env("GPUTOP_GPU_COLUMNS", "index,fan,health"),
+        " #  FAN HEALTH",
+    )
+    .quit();
+    let mut terminal = shows(
+        &mut host.gputop(["--gpu-columns", "fan,index,pstate"]),
+        " FAN  #   P",
+    );
     // A lost GPU says so, whichever columns are chosen.
     host.change(|world| world.gpus[1].falls_off_the_bus());
     terminal.wait_for("lost");
     terminal.keys(F2);
     terminal.wait_for("theme");
-    let are_shown =
-        |screen: &vt100::Screen, first: &str| screen.contents().contains(first) && screen.contents().contains(" of 36");
-    terminal.wait_until("the first lines of the panel", |screen| are_shown(screen, " 1-"));
+    let are_shown = |screen: &vt100::Screen, first: &str| {
+        screen.contents().contains(first) && screen.contents().contains(" of 36")
+    };
+    terminal.wait_until("the first lines of the panel", |screen| {
+        are_shown(screen, " 1-")
+    });
     terminal.keys("G");
     terminal.wait_for("[ ] GPU health");
-    terminal.wait_until("the last lines of the panel", |screen| are_shown(screen, "-36"));
+    terminal.wait_until("the last lines of the panel", |screen| {
+        are_shown(screen, "-36")
+    });
     terminal.keys(" ");
     terminal.wait_for("[x] GPU health");
     terminal.keys("W");
     terminal.wait_for("written to");
     terminal.keys(ESC);
-    terminal.wait_until("the new column", |screen| header(screen) == " FAN  #   P HEALTH");
+    terminal.wait_until("the new column", |screen| {
+        header(screen) == " FAN  #   P HEALTH"
+    });
     terminal.quit();
-    let text = fs::read_to_string(host.path("config/gputop/config.toml")).expect("the settings were saved");
-    assert!(text.contains(r#"gpu_columns = ["fan", "index", "pstate", "health"]"#), "{text}");
+    let text = fs::read_to_string(host.path("config/gputop/config.toml"))
+        .expect("the settings were saved");
+    assert!(
+        text.contains(r#"gpu_columns = ["fan", "index", "pstate", "health"]"#),
+        "{text}"
+    );
 }
 
 #[test]
@@ -114,14 +159,21 @@ fn changed_settings_but_no_filter_are_kept_for_the_next_run() {
     terminal.wait_for("mine only");
     terminal.quit();
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
-    terminal
-        .wait_until("sorted as before", |screen| header(screen).contains("SM▼") && header(screen).contains("MEMORY▾"));
-    assert!(!terminal.text().contains("filter:") && !terminal.text().contains("mine only"), "{}", terminal.text());
+    terminal.wait_until("sorted as before", |screen| {
+        header(screen).contains("SM▼") && header(screen).contains("MEMORY▾")
+    });
+    assert!(
+        !terminal.text().contains("filter:") && !terminal.text().contains("mine only"),
+        "{}",
+        terminal.text()
+    );
     terminal.quit();
     // The settings file overrides what was kept.
     write_config(&host, "sort = ['pid']\n");
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
-    terminal.wait_until("sorted as it is written", |screen| header(screen).contains("PID▲"));
+    terminal.wait_until("sorted as it is written", |screen| {
+        header(screen).contains("PID▲")
+    });
     terminal.quit();
 }
 
@@ -130,13 +182,20 @@ fn an_invalid_setting_is_an_error_with_its_line_and_an_unknown_key_is_a_warning(
     let host = Host::with_jitter(["H100"]);
     write_config(&host, "# mine\ntheme = 'dark'\n");
     let mut terminal = Terminal::run(&mut host.gputop([]), 120, 24);
-    terminal.wait_for("config.toml:2: theme: `dark` is no theme; there are terminal, safe, light, mono");
+    terminal.wait_for(
+        "config.toml:2: theme: `dark` is no theme; there are terminal, safe, light, mono",
+    );
     assert_eq!(terminal.wait_for_exit().code(), Some(2));
     write_config(&host, "theme = \"\\u001b[2Jowned\"\n");
     let mut terminal = Terminal::run(&mut host.gputop([]), 120, 24);
     terminal.wait_for("[2Jowned` is no theme");
     terminal.wait_for_exit();
-    assert!(!terminal.bytes().windows(4).any(|window| window == b"\x1b[2J"));
+    assert!(
+        !terminal
+            .bytes()
+            .windows(4)
+            .any(|window| window == b"\x1b[2J")
+    );
     write_config(&host, "theme = 'safe'\nthme = 'dark'\n");
     let mut terminal = Terminal::start_at(&host, 160, 24, []);
     terminal.wait_for("config.toml: unknown keys: `thme` (line 2)");
@@ -156,23 +215,34 @@ fn ties_are_sorted_by_the_previous_column() {
     let mut terminal = Terminal::start_at(&host, 100, 24, ["--sort", "memory,-pid"]);
     let is_before = |screen: &vt100::Screen, first: &str, second: &str| {
         let text = screen.contents();
-        text.find(first).zip(text.find(second)).is_some_and(|(first, second)| first < second)
+        text.find(first)
+            .zip(text.find(second))
+            .is_some_and(|(first, second)| first < second)
     };
-    terminal.wait_until("the higher PID first", |screen| is_before(screen, &high, &low));
+    terminal.wait_until("the higher PID first", |screen| {
+        is_before(screen, &high, &low)
+    });
     terminal.keys("SS");
-    terminal.wait_until("by PID", |screen| header(screen).contains("PID▲") && is_before(screen, &low, &high));
+    terminal.wait_until("by PID", |screen| {
+        header(screen).contains("PID▲") && is_before(screen, &low, &high)
+    });
     terminal.quit();
 }
 
 #[test]
 fn the_report_is_sorted_as_the_flag_says() {
     let mut host = Host::new(["H100", "H100"]);
-    let pids = [(0, 2), (1, 3), (0, 1)].map(|(gpu, gib)| host.start_sleep(gpu, gib * GIB).to_string());
+    let pids =
+        [(0, 2), (1, 3), (0, 1)].map(|(gpu, gib)| host.start_sleep(gpu, gib * GIB).to_string());
     let order = |args: &[&str]| -> Vec<usize> {
         let text = host.run(args.iter().copied()).text();
         let rows = text.lines().filter(|line| line.contains("sleep 1000"));
-        let pid = |row: &str| pids.iter().position(|pid| row.split_whitespace().nth(1) == Some(pid));
-        rows.map(|row| pid(row).unwrap_or_else(|| panic!("{text}"))).collect()
+        let pid = |row: &str| {
+            pids.iter()
+                .position(|pid| row.split_whitespace().nth(1) == Some(pid))
+        };
+        rows.map(|row| pid(row).unwrap_or_else(|| panic!("{text}")))
+            .collect()
     };
     assert_eq!(order(&["--once"]), [0, 2, 1], "by GPU, then by memory");
     assert_eq!(order(&["--once", "--sort", "memory"]), [1, 0, 2]);
@@ -187,7 +257,10 @@ fn the_list_can_show_own_processes_only_and_scroll_long_commands() {
     }
     let mut host = Host::with_jitter(["H100"]);
     let mine = host.start_sleep(0, GIB).to_string();
-    let other = host.start(0, GIB, Command::new("sleep").arg("1000").uid(65534)).pid().to_string();
+    let other = host
+        .start(0, GIB, Command::new("sleep").arg("1000").uid(65534))
+        .pid()
+        .to_string();
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
     terminal.wait_for(&other);
     terminal.keys("u");
@@ -198,7 +271,8 @@ fn the_list_can_show_own_processes_only_and_scroll_long_commands() {
     let argument = format!("{}-the-end", "x".repeat(70));
     let mut tail = Command::new("tail");
     // tail complains about its last argument on stderr.
-    tail.args(["-f", "/dev/null", "--pid=1", &argument]).stderr(Stdio::null());
+    tail.args(["-f", "/dev/null", "--pid=1", &argument])
+        .stderr(Stdio::null());
     let long = host.start(0, GIB, &mut tail).pid();
     terminal.wait_for(&long.to_string());
     assert!(!terminal.text().contains("the-end"));
@@ -247,7 +321,12 @@ fn pid_and_command_are_copied_to_the_clipboard() {
     terminal.keys("Y");
     terminal.wait_for(&format!("copied the command of {pid}"));
     // `sleep 1000`, as base64.
-    let has = |sequence: &[u8]| terminal.bytes().windows(sequence.len()).any(|window| window == sequence);
+    let has = |sequence: &[u8]| {
+        terminal
+            .bytes()
+            .windows(sequence.len())
+            .any(|window| window == sequence)
+    };
     assert!(has(b"\x1b]52;c;c2xlZXAgMTAwMA==\x07"));
     terminal.keys("y");
     terminal.wait_for(&format!("copied {pid}"));
@@ -264,15 +343,28 @@ fn themes_differ_in_colours_only() {
         let bytes = String::from_utf8_lossy(&terminal.bytes()).into_owned();
         terminal.quit();
         // The parameters of styles; those of cursor movements look alike.
-        let sequences = bytes.split("\x1b[").filter_map(|rest| Some(rest.split_once('m')?.0));
-        let is_style = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b';');
+        let sequences = bytes
+            .split("\x1b[")
+            .filter_map(|rest| Some(rest.split_once('m')?.0));
+        let is_style = |text: &&str| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_digit() || byte == b';')
+        };
         sequences.filter(is_style).collect::<Vec<_>>().join("\n;")
     };
     assert!(colours("terminal").contains(";2\n") && !colours("terminal").contains(";5;32"));
-    assert!(colours("safe").contains("5;32"), "the bars have the blue of Okabe and Ito");
+    assert!(
+        colours("safe").contains("5;32"),
+        "the bars have the blue of Okabe and Ito"
+    );
     assert!(colours("light").contains("5;26"), "the bars are dark");
     let mono = colours("mono");
-    assert!(!["38;5", "48;5", ";32", ";36"].iter().any(|colour| mono.contains(colour)), "{mono:?}");
+    assert!(
+        !["38;5", "48;5", ";32", ";36"]
+            .iter()
+            .any(|colour| mono.contains(colour)),
+        "{mono:?}"
+    );
 }
 
 #[test]
@@ -282,14 +374,34 @@ fn the_plain_report_has_neither_columns_nor_colours() {
     let output = host.run(["--plain"]);
     let text = output.text();
     assert_eq!(output.code, 0, "{text}{}", output.stderr);
-    assert!(text.contains(&format!("Process {pid} of ")) && text.contains("memory 2.0 GiB"), "{text}");
-    assert!(text.contains("GPU 1, NVIDIA GeForce GTX 970:") && text.contains("power not reported"), "{text}");
-    assert!(text.chars().all(|letter| letter.is_ascii_graphic() || letter == ' ' || letter == '\n'), "{text}");
-    assert!(!text.lines().any(|line| line.contains("  ")), "no columns: {text}");
+    assert!(
+        text.contains(&format!("Process {pid} of ")) && text.contains("memory 2.0 GiB"),
+        "{text}"
+    );
+    assert!(
+        text.contains("GPU 1, NVIDIA GeForce GTX 970:") && text.contains("power not reported"),
+        "{text}"
+    );
+    assert!(
+        text.chars()
+            .all(|letter| letter.is_ascii_graphic() || letter == ' ' || letter == '\n'),
+        "{text}"
+    );
+    assert!(
+        !text.lines().any(|line| line.contains("  ")),
+        "no columns: {text}"
+    );
     // On a terminal, `--plain` prints and ends too.
     let mut terminal = Terminal::run(&mut host.gputop(["--plain"]), 80, 24);
     assert!(terminal.wait_for_exit().success());
     let bytes = terminal.bytes();
-    assert!(!bytes.contains(&0x1b), "{}", String::from_utf8_lossy(&bytes));
-    assert_eq!(json(&host.run(["--json"]))["gpus"][1]["load"]["power_watts"], serde_json::Value::Null);
+    assert!(
+        !bytes.contains(&0x1b),
+        "{}",
+        String::from_utf8_lossy(&bytes)
+    );
+    assert_eq!(
+        json(&host.run(["--json"]))["gpus"][1]["load"]["power_watts"],
+        serde_json::Value::Null
+    );
 }

@@ -13,7 +13,9 @@ use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
 use crate::DEADLINE;
 use crate::host::Host;
-use crate::process::{ChildProcess, ProcessHandle, children_with_argument, exit_code, now, process_state};
+use crate::process::{
+    ChildProcess, ProcessHandle, children_with_argument, exit_code, now, process_state,
+};
 
 pub(crate) const ENTER: &str = "\r";
 pub(crate) const ESC: &str = "\x1b";
@@ -42,7 +44,8 @@ const EXIT: u8 = b'x';
 struct Emulation {
     emulator: vt100::Parser,
     bytes: Vec<u8>,
-    /// The number of bytes that the emulator has drawn: it draws a synchronized update only when it is complete.
+    /// The number of bytes that the emulator has drawn: it draws a synchronized update only when it
+    /// is complete.
     drawn: usize,
 }
 
@@ -50,11 +53,17 @@ impl Emulation {
     fn write(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         let new = &self.bytes[self.drawn..];
-        let complete = match (last_position(new, BEGIN_UPDATE), last_position(new, END_UPDATE)) {
+        let complete = match (
+            last_position(new, BEGIN_UPDATE),
+            last_position(new, END_UPDATE),
+        ) {
             (Some(begin), end) if end.is_none_or(|end| end < begin) => begin,
             // The sequence that begins an update may be cut in two.
             _ => {
-                new.len() - (1..BEGIN_UPDATE.len()).rfind(|length| new.ends_with(&BEGIN_UPDATE[..*length])).unwrap_or(0)
+                new.len()
+                    - (1..BEGIN_UPDATE.len())
+                        .rfind(|length| new.ends_with(&BEGIN_UPDATE[..*length]))
+                        .unwrap_or(0)
             }
         };
         self.emulator.process(&new[..complete]);
@@ -68,7 +77,11 @@ fn no_frame_is_drawn_in_part_wherever_its_bytes_are_cut() {
     let (rows, columns) = rows_and_columns(20, 1);
     for cut in 1..frame.len() {
         let emulator = vt100::Parser::new(rows, columns, 0);
-        let mut emulation = Emulation { emulator, bytes: Vec::new(), drawn: 0 };
+        let mut emulation = Emulation {
+            emulator,
+            bytes: Vec::new(),
+            drawn: 0,
+        };
         emulation.write(&frame[..cut]);
         assert_eq!(emulation.emulator.screen().contents(), "", "{cut}");
         emulation.write(&frame[cut..]);
@@ -84,12 +97,16 @@ struct SharedEmulation {
 
 impl SharedEmulation {
     fn lock(&self) -> MutexGuard<'_, Emulation> {
-        self.emulation.lock().unwrap_or_else(PoisonError::into_inner)
+        self.emulation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a condition comes true within this time.
     fn becomes_true_within(&self, time: Duration, is_true: impl Fn(&Emulation) -> bool) -> bool {
-        let waited = self.changed.wait_timeout_while(self.lock(), time, |emulation| !is_true(emulation));
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), time, |emulation| !is_true(emulation));
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
@@ -123,7 +140,12 @@ impl Terminal {
     }
 
     /// Runs gputop on a host, in a terminal of this size.
-    pub(crate) fn start_at<'a>(host: &Host, width: u16, height: u16, args: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn start_at<'a>(
+        host: &Host,
+        width: u16,
+        height: u16,
+        args: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         Self::run(&mut host.gputop(args), width, height)
     }
 
@@ -139,7 +161,8 @@ impl Terminal {
         Self::spawn(command, width, height)
     }
 
-    /// Runs a command in a session without a controlling terminal: this terminal is open, but sends no signals.
+    /// Runs a command in a session without a controlling terminal: this terminal is open, but sends
+    /// no signals.
     pub(crate) fn run_uncontrolled(command: &mut Command, width: u16, height: u16) -> Self {
         // SAFETY: one system call, which allocates nothing and takes no lock.
         unsafe { command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?)) };
@@ -149,24 +172,43 @@ impl Terminal {
     fn spawn(command: &mut Command, width: u16, height: u16) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = rustix::pty::openpt(flags).expect("a pty is available");
-        rustix::pty::grantpt(&master).and_then(|()| rustix::pty::unlockpt(&master)).expect("the pty is ours");
+        rustix::pty::grantpt(&master)
+            .and_then(|()| rustix::pty::unlockpt(&master))
+            .expect("the pty is ours");
         let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).expect("the pty is unlocked");
         tcsetwinsize(&slave, winsize(width, height)).expect("a pty has a size");
         let (rows, columns) = rows_and_columns(width, height);
         let mut emulator = vt100::Parser::new(rows, columns, 0);
         emulator.process(TEXT_BEFORE);
         let state_before = TerminalState::read(&slave, emulator.screen());
-        let emulation = Mutex::new(Emulation { emulator, bytes: Vec::new(), drawn: 0 });
-        let shared = Arc::new(SharedEmulation { emulation, changed: Condvar::new() });
+        let emulation = Mutex::new(Emulation {
+            emulator,
+            bytes: Vec::new(),
+            drawn: 0,
+        });
+        let shared = Arc::new(SharedEmulation {
+            emulation,
+            changed: Condvar::new(),
+        });
         let stream = || slave.try_clone().expect("a descriptor is available");
-        let program = ChildProcess::spawn(command.stdin(stream()).stdout(stream()).stderr(stream()));
+        let program =
+            ChildProcess::spawn(command.stdin(stream()).stdout(stream()).stderr(stream()));
         let master = Arc::new(master);
-        let (commands, control) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
+        let (commands, control) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
         let reader = thread::spawn({
             let (shared, master) = (Arc::clone(&shared), Arc::clone(&master));
             move || read_pty(&shared, &master, &commands)
         });
-        Self { program, shared, slave, master: Some(master), control, reader: Some(reader), state_before }
+        Self {
+            program,
+            shared,
+            slave,
+            master: Some(master),
+            control,
+            reader: Some(reader),
+            state_before,
+        }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -195,7 +237,11 @@ impl Terminal {
 
     pub(crate) fn resize(&self, width: u16, height: u16) {
         let (rows, columns) = rows_and_columns(width, height);
-        self.shared.lock().emulator.screen_mut().set_size(rows, columns);
+        self.shared
+            .lock()
+            .emulator
+            .screen_mut()
+            .set_size(rows, columns);
         tcsetwinsize(&self.slave, winsize(width, height)).expect("a pty has a size");
     }
 
@@ -206,7 +252,10 @@ impl Terminal {
 
     /// The first line on the screen that begins with this text; empty when none does.
     pub(crate) fn line_starting_with(&self, beginning: &str) -> String {
-        lines_in_frames(&self.text()).find(|line| line.starts_with(beginning)).unwrap_or_default().to_owned()
+        lines_in_frames(&self.text())
+            .find(|line| line.starts_with(beginning))
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// Every byte that was written to the terminal.
@@ -217,21 +266,33 @@ impl Terminal {
     /// Waits until this text is on the screen.
     #[track_caller]
     pub(crate) fn wait_for(&self, text: &str) {
-        self.wait_until(&format!("`{text}`"), |screen| screen.contents().contains(text));
+        self.wait_until(&format!("`{text}`"), |screen| {
+            screen.contents().contains(text)
+        });
     }
 
     /// Waits until this text is not on the screen.
     #[track_caller]
     pub(crate) fn wait_until_gone(&self, text: &str) {
-        self.wait_until(&format!("no `{text}`"), |screen| !screen.contents().contains(text));
+        self.wait_until(&format!("no `{text}`"), |screen| {
+            !screen.contents().contains(text)
+        });
     }
 
-    /// Waits until a condition holds for the screen. `description` completes "never …" when it does not come true.
+    /// Waits until a condition holds for the screen. `description` completes "never …" when it does
+    /// not come true.
     #[track_caller]
     pub(crate) fn wait_until(&self, description: &str, is_true: impl Fn(&vt100::Screen) -> bool) {
-        if !self.shared.becomes_true_within(DEADLINE, |emulation| is_true(emulation.emulator.screen())) {
-            let state = process_state(self.pid()).map_or("gone".to_owned(), |letter| format!("in state {letter}"));
-            panic!("never {description}; the program is {state}; the screen is\n{}\n", self.text());
+        if !self
+            .shared
+            .becomes_true_within(DEADLINE, |emulation| is_true(emulation.emulator.screen()))
+        {
+            let state = process_state(self.pid())
+                .map_or("gone".to_owned(), |letter| format!("in state {letter}"));
+            panic!(
+                "never {description}; the program is {state}; the screen is\n{}\n",
+                self.text()
+            );
         }
     }
 
@@ -239,13 +300,17 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn wait_for_frames(&self, count: usize) {
         let goal = count_frames(&self.bytes()) + count;
-        self.wait_for_bytes(&format!("{count} more frames"), |bytes| count_frames(bytes) >= goal);
+        self.wait_for_bytes(&format!("{count} more frames"), |bytes| {
+            count_frames(bytes) >= goal
+        });
     }
 
     /// Waits until a condition holds for all bytes that were written to the terminal.
     #[track_caller]
     pub(crate) fn wait_for_bytes(&self, description: &str, is_true: impl Fn(&[u8]) -> bool) {
-        let came_true = self.shared.becomes_true_within(DEADLINE, |emulation| is_true(&emulation.bytes));
+        let came_true = self
+            .shared
+            .becomes_true_within(DEADLINE, |emulation| is_true(&emulation.bytes));
         assert!(came_true, "never {description}");
     }
 
@@ -274,29 +339,36 @@ impl Terminal {
     /// Waits for the end of the program.
     #[track_caller]
     pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
-        assert!(self.handle().ends_within(DEADLINE), "gputop does not end; the screen is\n{}\n", self.text());
+        assert!(
+            self.handle().ends_within(DEADLINE),
+            "gputop does not end; the screen is\n{}\n",
+            self.text()
+        );
         self.program.wait()
     }
 
     /// Waits until text, cursor and modes are as they were before the program started.
     #[track_caller]
     pub(crate) fn wait_until_restored(&self) {
-        let state = |emulation: &Emulation| TerminalState::read(&self.slave, emulation.emulator.screen());
-        self.shared.becomes_true_within(DEADLINE, |emulation| state(emulation) == self.state_before);
+        let state =
+            |emulation: &Emulation| TerminalState::read(&self.slave, emulation.emulator.screen());
+        self.shared
+            .becomes_true_within(DEADLINE, |emulation| state(emulation) == self.state_before);
         assert_eq!(state(&self.shared.lock()), self.state_before);
         let bytes = self.bytes();
         let is_ended = last_position(&bytes, BEGIN_UPDATE) <= last_position(&bytes, END_UPDATE);
         assert!(is_ended, "a synchronized update was begun and not ended");
     }
 
-    /// Waits until gputop has left the alternate screen and restored cursor, mouse and modes. Returns the text on the
-    /// main screen, which may have gputop's last words.
+    /// Waits until gputop has left the alternate screen and restored cursor, mouse and modes.
+    /// Returns the text on the main screen, which may have gputop's last words.
     #[track_caller]
     pub(crate) fn wait_for_main_screen(&self) -> String {
         self.wait_until("the main screen", |screen| !screen.alternate_screen());
         self.wait_until("a visible cursor", |screen| !screen.hide_cursor());
         self.wait_until("mouse and pastes as before", |screen| {
-            screen.mouse_protocol_mode() == vt100::MouseProtocolMode::None && !screen.bracketed_paste()
+            screen.mouse_protocol_mode() == vt100::MouseProtocolMode::None
+                && !screen.bracketed_paste()
         });
         assert_eq!(self.modes(), self.state_before.modes);
         self.text()
@@ -312,7 +384,8 @@ impl Terminal {
         &self.state_before.modes
     }
 
-    /// Types `q`, and checks that gputop exits with 0 and restores the terminal. Returns the time until the exit.
+    /// Types `q`, and checks that gputop exits with 0 and restores the terminal. Returns the time
+    /// until the exit.
     #[track_caller]
     pub(crate) fn quit(&mut self) -> Duration {
         let typed = now();
@@ -333,24 +406,35 @@ impl Drop for Terminal {
 
 impl TerminalState {
     fn read(slave: &OwnedFd, screen: &vt100::Screen) -> Self {
-        Self { modes: modes(slave), screen: screen.state_formatted() }
+        Self {
+            modes: modes(slave),
+            screen: screen.state_formatted(),
+        }
     }
 }
 
 /// The number that follows these words.
 pub(crate) fn number_after(text: &str, words: &str) -> Option<u32> {
     let (_, rest) = text.split_once(words)?;
-    rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+    rest.split(|letter: char| !letter.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// The number of complete frames.
 pub(crate) fn count_frames(bytes: &[u8]) -> usize {
-    bytes.windows(END_UPDATE.len()).filter(|window| *window == END_UPDATE).count()
+    bytes
+        .windows(END_UPDATE.len())
+        .filter(|window| *window == END_UPDATE)
+        .count()
 }
 
 /// The position of the last occurrence of a sequence.
 fn last_position(bytes: &[u8], sequence: &[u8]) -> Option<usize> {
-    bytes.windows(sequence.len()).rposition(|window| window == sequence)
+    bytes
+        .windows(sequence.len())
+        .rposition(|window| window == sequence)
 }
 
 fn modes(slave: &OwnedFd) -> String {
@@ -358,11 +442,19 @@ fn modes(slave: &OwnedFd) -> String {
 }
 
 fn rows_and_columns(width: u16, height: u16) -> (std::num::NonZeroU16, std::num::NonZeroU16) {
-    (height.try_into().expect("at least one row"), width.try_into().expect("at least one column"))
+    (
+        height.try_into().expect("at least one row"),
+        width.try_into().expect("at least one column"),
+    )
 }
 
 fn winsize(width: u16, height: u16) -> Winsize {
-    Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 }
+    Winsize {
+        ws_row: height,
+        ws_col: width,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    }
 }
 
 /// Passes what is written to the terminal to the emulator, until the command to exit.
@@ -399,5 +491,9 @@ fn read_pty(shared: &SharedEmulation, master: &OwnedFd, commands: &OwnedFd) {
 
 /// The lines of a screen, without the frames at their ends and the blank column after each.
 pub(crate) fn lines_in_frames(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().map(|line| line.strip_prefix("│ ").unwrap_or(line).trim_end_matches('│'))
+    text.lines().map(|line| {
+        line.strip_prefix("│ ")
+            .unwrap_or(line)
+            .trim_end_matches('│')
+    })
 }

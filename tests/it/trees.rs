@@ -1,5 +1,5 @@
-//! The end dialog on jobs of several processes, with real process trees: all processes of the job end, no other does, and the
-//! screen names every outcome.
+//! The end dialog on jobs of several processes, with real process trees: all processes of the job
+//! end, no other does, and the screen names every outcome.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -16,12 +16,15 @@ use crate::process_tree::{Tree, close_and_quit, select_force, sent_signals};
 use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
 
 const SUPERVISOR: [(&str, &str); 2] = [
-    ("supervisor.py", "report_ready('supervisor')\nwhile True:\n    start_python('child.py').wait()\n"),
+    (
+        "supervisor.py",
+        "report_ready('supervisor')\nwhile True:\n    start_python('child.py').wait()\n",
+    ),
     ("child.py", "open_device_files()\nsleep_as('child')\n"),
 ];
 
-/// Ends only the child of a supervisor, and checks that the dialog names the child's successor. `after_restart` runs once
-/// the successor is ready.
+/// Ends only the child of a supervisor, and checks that the dialog names the child's successor.
+/// `after_restart` runs once the successor is ready.
 #[track_caller]
 fn check_restart_is_reported(tree: &mut Tree, after_restart: impl FnOnce(&mut Tree)) {
     tree.put_on_gpu("child", 2 * GIB);
@@ -32,7 +35,9 @@ fn check_restart_is_reported(tree: &mut Tree, after_restart: impl FnOnce(&mut Tr
     terminal.keys(ENTER);
     let successor = tree.wait_for_process();
     after_restart(tree);
-    terminal.wait_for(&format!("{child} was started again, as {successor} by {supervisor}: end that one first"));
+    terminal.wait_for(&format!(
+        "{child} was started again, as {successor} by {supervisor}: end that one first"
+    ));
     close_and_quit(terminal);
 }
 
@@ -47,18 +52,24 @@ fn a_restarted_child_is_reported_and_the_whole_job_can_be_ended() {
     tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
     terminal.wait_for("returned 2.0 GiB of 2.0 GiB");
-    assert!(!terminal.text().contains("started again"), "{}", terminal.text());
+    assert!(
+        !terminal.text().contains("started again"),
+        "{}",
+        terminal.text()
+    );
     close_and_quit(terminal);
 }
 
 #[test]
 fn the_successor_of_an_ended_process_is_named_before_it_uses_a_gpu() {
-    // The successor is in a session of its own, as under a service manager, and has not opened its GPU yet.
-    let supervisor =
-        "report_ready('supervisor')\nwhile True:\n    start_python('child.py', start_new_session=True).wait()\n";
-    let child =
-        "if not os.path.exists('first'):\n    open('first', 'w').close()\n    open_device_files()\nsleep_as('child')\n";
-    let mut tree = Tree::start(&[("supervisor.py", supervisor), ("child.py", child)], &["supervisor", "child"]);
+    // The successor is in a session of its own, as under a service manager, and has not opened its
+    // GPU yet.
+    let supervisor = "report_ready('supervisor')\nwhile True:\n    start_python('child.py', start_new_session=True).wait()\n";
+    let child = "if not os.path.exists('first'):\n    open('first', 'w').close()\n    open_device_files()\nsleep_as('child')\n";
+    let mut tree = Tree::start(
+        &[("supervisor.py", supervisor), ("child.py", child)],
+        &["supervisor", "child"],
+    );
     check_restart_is_reported(&mut tree, |_| {});
 }
 
@@ -70,7 +81,8 @@ fn enter_does_nothing_when_the_drawn_dialog_shows_another_target() {
     let terminal = tree.open_dialog_on_job("child", "supervisor");
     terminal.keys(TAB);
     terminal.wait_for(&format!("End process {child}"));
-    // One write, like a slip of the finger: Enter arrives while the screen still shows one process as the target.
+    // One write, like a slip of the finger: Enter arrives while the screen still shows one process
+    // as the target.
     terminal.keys(&format!("{TAB}{ENTER}"));
     terminal.wait_for(&format!("End the job of {supervisor}"));
     terminal.keys(TAB);
@@ -81,8 +93,14 @@ fn enter_does_nothing_when_the_drawn_dialog_shows_another_target() {
     terminal.wait_for("Verified: only");
     let audit_log = tree.host.path("gputop/kills.jsonl");
     close_and_quit(terminal);
-    assert!(!audit_log.exists(), "no signal was sent, so the audit log does not exist");
-    assert_eq!((process_state(supervisor), process_state(child)), (Some('S'), Some('S')));
+    assert!(
+        !audit_log.exists(),
+        "no signal was sent, so the audit log does not exist"
+    );
+    assert_eq!(
+        (process_state(supervisor), process_state(child)),
+        (Some('S'), Some('S'))
+    );
 }
 
 const TORCHRUN: [(&str, &str); 2] = [
@@ -107,18 +125,25 @@ sleep_as('rank' + os.environ['RANK'])
 
 #[test]
 fn a_job_of_several_sessions_ends_completely_and_its_neighbours_live() {
-    let mut tree = Tree::start(&TORCHRUN, &["agent", "rank0", "rank1", "worker0", "worker1"]);
-    // Neighbours: in the process group and session of the agent, with the next PIDs, but with another parent.
+    let mut tree = Tree::start(
+        &TORCHRUN,
+        &["agent", "rank0", "rank1", "worker0", "worker1"],
+    );
+    // Neighbours: in the process group and session of the agent, with the next PIDs, but with
+    // another parent.
     let group = i32::try_from(tree.pid("agent")).expect("a PID");
     let mut neighbours: Vec<ChildProcess> = Vec::new();
     for _ in 0..3 {
         let mut command = Command::new("sleep");
         std::os::unix::process::CommandExt::process_group(&mut command, group);
-        neighbours.push(ChildProcess::spawn(command.arg("1000").stdin(tree.host.open_device(0))));
+        neighbours.push(ChildProcess::spawn(
+            command.arg("1000").stdin(tree.host.open_device(0)),
+        ));
     }
     tree.put_on_gpu("rank0", 20 * GIB);
     tree.put_on_gpu("rank1", 10 * GIB);
-    tree.host.add_process(0, GpuProcess::new(neighbours[0].pid(), GIB));
+    tree.host
+        .add_process(0, GpuProcess::new(neighbours[0].pid(), GIB));
     let terminal = tree.open_dialog_on_job("rank0", "agent");
     terminal.wait_for("5 processes, 30.0 GiB expected back");
     for process in tree.processes.values() {
@@ -182,14 +207,22 @@ sleep_as('root')
     tree.put_on_gpu("root", 4 * GIB);
     let (root, child) = (tree.pid("root"), tree.pid("child"));
     let terminal = tree.open_dialog_on_job("root", "root");
-    terminal.wait_for(&format!("● gently    SIGINT to {root}, after 10 s SIGTERM to all that are left"));
+    terminal.wait_for(&format!(
+        "● gently    SIGINT to {root}, after 10 s SIGTERM to all that are left"
+    ));
     terminal.wait_for(&format!("Enter sends SIGINT to {root}"));
     terminal.keys(ENTER);
     terminal.wait_for("SIGTERM follows in");
     terminal.wait_for("SIGTERM sent");
     terminal.wait_for("it has not ended yet");
-    assert!(!terminal.text().contains("follows in"), "{}", terminal.text());
-    wait_until("three signals in the audit log", || tree.signalled() == [root, root, child]);
+    assert!(
+        !terminal.text().contains("follows in"),
+        "{}",
+        terminal.text()
+    );
+    wait_until("three signals in the audit log", || {
+        tree.signalled() == [root, root, child]
+    });
     select_force(&terminal);
     terminal.keys(ENTER);
     tree.wait_for_all_ends();
@@ -217,25 +250,36 @@ sleep_as('root')
     terminal.wait_for("● gently    SIGINT to the 2 left, after 10 s SIGTERM to all that are left");
     terminal.wait_for("Enter sends SIGINT to the 2 left");
     terminal.keys(ENTER);
-    wait_until("three signals in the audit log", || tree.signalled() == [root, one, two]);
+    wait_until("three signals in the audit log", || {
+        tree.signalled() == [root, one, two]
+    });
     terminal.wait_for("SIGTERM follows in");
     tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
-    wait_until("five signals in the audit log", || tree.signalled() == [root, one, two, one, two]);
+    wait_until("five signals in the audit log", || {
+        tree.signalled() == [root, one, two, one, two]
+    });
     close_and_quit(terminal);
 }
 
 /// The number of processes that the dialog names.
 fn shown_count(terminal: &Terminal) -> usize {
     let text = terminal.text();
-    let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
-    let head = text.lines().find_map(|line| digits(line.split_once(" processes")?.0).parse().ok());
+    let digits = |text: &str| {
+        text.chars()
+            .filter(char::is_ascii_digit)
+            .collect::<String>()
+    };
+    let head = text
+        .lines()
+        .find_map(|line| digits(line.split_once(" processes")?.0).parse().ok());
     head.unwrap_or_else(|| panic!("no number of processes in\n{text}"))
 }
 
 #[test]
 fn a_job_that_forks_without_end_is_ended_completely() {
-    // The process starts 24 children. On SIGUSR1 it starts more without end, each of which forks once.
+    // The process starts 24 children. On SIGUSR1 it starts more without end, each of which forks
+    // once.
     let program = "open_device_files()
 signal.signal(signal.SIGUSR1, lambda *_: None)
 for _ in range(24):
@@ -250,8 +294,13 @@ while True:
             signal.pause()
     time.sleep(0.005)
 ";
-    let mut tree =
-        Tree::start(&[("storm.py", program)], &vec!["drop"; 24].into_iter().chain(["storm"]).collect::<Vec<_>>());
+    let mut tree = Tree::start(
+        &[("storm.py", program)],
+        &vec!["drop"; 24]
+            .into_iter()
+            .chain(["storm"])
+            .collect::<Vec<_>>(),
+    );
     tree.put_on_gpu("storm", GIB);
     let storm = tree.pid("storm");
     let terminal = tree.open_dialog_on_job("storm", "storm");
@@ -276,8 +325,14 @@ while True:
     terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
     let ended = shown_count(&terminal);
     assert!(ended > 40, "{ended} ended");
-    assert_eq!(living_members_of_group(storm), Vec::<u32>::new(), "all {ended} ended");
-    print_note(format_args!("{ended} processes ended; the job had 25 when the dialog opened"));
+    assert_eq!(
+        living_members_of_group(storm),
+        Vec::<u32>::new(),
+        "all {ended} ended"
+    );
+    print_note(format_args!(
+        "{ended} processes ended; the job had 25 when the dialog opened"
+    ));
     close_and_quit(terminal);
 }
 
@@ -298,7 +353,9 @@ sleep_as('parent')
     terminal.keys(ESC);
     terminal.wait_until_gone("╭ End");
     terminal.keys("  ");
-    terminal.wait_until("two tags", |screen| screen.contents().matches(" tagged python3").count() == 2);
+    terminal.wait_until("two tags", |screen| {
+        screen.contents().matches(" tagged python3").count() == 2
+    });
     terminal.keys(F9);
     terminal.wait_for("End the tagged processes");
     terminal.wait_for("2 processes, 3.0 GiB expected back");
@@ -309,9 +366,22 @@ sleep_as('parent')
     terminal.resize(100, 40);
     terminal.wait_for("2 processes, 3.0 GiB expected back");
     terminal.keys(ENTER);
-    terminal.wait_until("two zombies", |screen| screen.contents().matches(&format!("zombie of {parent}")).count() == 2);
+    terminal.wait_until("two zombies", |screen| {
+        screen
+            .contents()
+            .matches(&format!("zombie of {parent}"))
+            .count()
+            == 2
+    });
     terminal.wait_for("returned 3.0 GiB of 3.0 GiB");
-    assert_eq!((process_state(one), process_state(two), process_state(parent)), (Some('Z'), Some('Z'), Some('S')));
+    assert_eq!(
+        (
+            process_state(one),
+            process_state(two),
+            process_state(parent)
+        ),
+        (Some('Z'), Some('Z'), Some('S'))
+    );
     close_and_quit(terminal);
 }
 
@@ -322,7 +392,13 @@ fn root_ends_another_user_s_process_only_after_typing_its_pid() {
     }
     let mut host = Host::new(["H100"]);
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "1000"]);
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "sleep",
+        "1000",
+    ]);
     let pid = host.start(0, GIB, &mut command).pid();
     let terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for("sleep 1000");
@@ -345,14 +421,26 @@ fn root_ends_another_user_s_process_only_after_typing_its_pid() {
     close_and_quit(terminal);
     let signals = sent_signals(&host);
     assert_eq!(signals.len(), 1, "{signals:?}");
-    assert_eq!((&signals[0]["owner"], &signals[0]["signal"]), (&"nobody".into(), &"TERM".into()));
+    assert_eq!(
+        (&signals[0]["owner"], &signals[0]["signal"]),
+        (&"nobody".into(), &"TERM".into())
+    );
 }
 
 #[test]
 fn a_process_that_hangs_in_the_kernel_is_reported_and_ends_later() {
-    let Some(mut frozen) = FrozenFileSystem::new() else { return };
+    let Some(mut frozen) = FrozenFileSystem::new() else {
+        return;
+    };
     let file = frozen.path().join("file");
-    let pid = frozen.host.start(0, 3 * GIB, Command::new("sh").args(["-c", "echo x > $0"]).arg(&file)).pid();
+    let pid = frozen
+        .host
+        .start(
+            0,
+            3 * GIB,
+            Command::new("sh").args(["-c", "echo x > $0"]).arg(&file),
+        )
+        .pid();
     frozen.host.process(pid).handle.wait_for_state('D');
     let terminal = Terminal::start(&frozen.host, ["--interval", "100ms"]);
     terminal.wait_for(&pid.to_string());
@@ -374,8 +462,8 @@ fn a_process_that_hangs_in_the_kernel_is_reported_and_ends_later() {
 
 #[test]
 fn a_job_goes_on_when_the_agent_is_killed_in_the_middle_of_a_forced_end() {
-    // After vfork, the root hangs in the kernel until its child ends. A forced end waits a moment for it, while the others are
-    // stopped.
+    // After vfork, the root hangs in the kernel until its child ends. A forced end waits a moment
+    // for it, while the others are stopped.
     let program = "import ctypes
 open_device_files()
 for role in 'one', 'two':
@@ -390,7 +478,11 @@ if not ctypes.CDLL(None).vfork():
     let terminal = tree.open_dialog_on_job("one", "root");
     select_force(&terminal);
     let agent = terminal.agent();
-    let are_all = |state| ["one", "two", "three"].iter().all(|role| process_state(tree.pid(role)) == Some(state));
+    let are_all = |state| {
+        ["one", "two", "three"]
+            .iter()
+            .all(|role| process_state(tree.pid(role)) == Some(state))
+    };
     terminal.keys(ENTER);
     wait_until("all are stopped", || are_all('T'));
     agent.kill();

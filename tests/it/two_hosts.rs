@@ -1,4 +1,5 @@
-//! Two hosts at once: agents with drivers of their own, the same PIDs and GPU UUIDs on both, connected by `--via`.
+//! Two hosts at once: agents with drivers of their own, the same PIDs and GPU UUIDs on both,
+//! connected by `--via`.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -19,16 +20,27 @@ const RIGHT_GIB: u64 = 5;
 /// Returns a command line that runs an agent of this host: a value of `--via`.
 pub(crate) fn agent_of(host: &Host) -> String {
     let command = host.gputop(["agent", "--interval", "100ms"]);
-    let variables = command.get_envs().filter_map(|(name, value)| Some((name.to_str()?, value?.to_str()?)));
+    let variables = command
+        .get_envs()
+        .filter_map(|(name, value)| Some((name.to_str()?, value?.to_str()?)));
     let variables = variables.map(|(name, value)| format!("{name}={value}"));
-    let words = ["env".to_owned(), "-i".to_owned()].into_iter().chain(variables);
-    let program = command.get_program().to_str().expect("the path is UTF-8").to_owned();
-    let arguments = command.get_args().map(|argument| argument.to_str().expect("arguments are UTF-8").to_owned());
+    let words = ["env".to_owned(), "-i".to_owned()]
+        .into_iter()
+        .chain(variables);
+    let program = command
+        .get_program()
+        .to_str()
+        .expect("the path is UTF-8")
+        .to_owned();
+    let arguments = command
+        .get_args()
+        .map(|argument| argument.to_str().expect("arguments are UTF-8").to_owned());
     let words: Vec<String> = words.chain([program]).chain(arguments).collect();
     shell_words::join(words)
 }
 
-/// Two hosts that share one process, which is on the first GPU of both. Both GPUs have the same UUID.
+/// Two hosts that share one process, which is on the first GPU of both. Both GPUs have the same
+/// UUID.
 struct Pair {
     left: Host,
     right: Host,
@@ -43,7 +55,10 @@ impl Pair {
         right.change(|world| world.gpus[0].uuid = "GPU-the-same".into());
         // Both device files are open: in a container, gputop trusts a PID only then.
         let mut command = Command::new("sleep");
-        command.arg("1000").stdout(right.open_device(0)).stderr(Stdio::null());
+        command
+            .arg("1000")
+            .stdout(right.open_device(0))
+            .stderr(Stdio::null());
         let pid = left.start(0, LEFT_GIB * GIB, &mut command).pid();
         right.add_process(0, GpuProcess::new(pid, RIGHT_GIB * GIB));
         Self { left, right, pid }
@@ -54,7 +69,12 @@ impl Pair {
         let viewer = Host::new([]);
         let mut command = viewer.gputop([]);
         let via = |name: &str, host: &Host| format!("{name}={}", agent_of(host));
-        command.args(["--via", &via("left", &self.left), "--via", &via("right", &self.right)]);
+        command.args([
+            "--via",
+            &via("left", &self.left),
+            "--via",
+            &via("right", &self.right),
+        ]);
         command.args(args);
         command
     }
@@ -62,13 +82,19 @@ impl Pair {
 
 /// The lines of a table, each as its words.
 fn rows(text: &str) -> Vec<Vec<&str>> {
-    text.lines().map(|line| line.split_whitespace().collect()).collect()
+    text.lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect()
 }
 
 #[track_caller]
 fn check_row(text: &str, words: &[&str]) {
     let has_words = |row: &Vec<&str>| words.iter().all(|word| row.contains(word));
-    assert_eq!(rows(text).into_iter().filter(has_words).count(), 1, "{words:?} in\n{text}");
+    assert_eq!(
+        rows(text).into_iter().filter(has_words).count(),
+        1,
+        "{words:?} in\n{text}"
+    );
 }
 
 #[test]
@@ -88,7 +114,11 @@ fn a_table_has_a_host_column_and_each_gpu_its_model() {
 fn json_has_one_line_per_host_with_its_key_and_name() {
     let pair = Pair::new();
     let output = run(&mut pair.gputop(["--json"]));
-    let lines: Vec<Value> = output.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines: Vec<Value> = output
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
     let seen: Vec<(&Value, &Value, &Value, &Value)> = lines
         .iter()
         .map(|line| {
@@ -103,13 +133,24 @@ fn json_has_one_line_per_host_with_its_key_and_name() {
         .collect();
     let uuid = Value::from("GPU-the-same");
     let expected = [
-        (&Value::from(0), &Value::from("left"), &uuid, &Value::from(LEFT_GIB * GIB)),
-        (&Value::from(1), &Value::from("right"), &uuid, &Value::from(RIGHT_GIB * GIB)),
+        (
+            &Value::from(0),
+            &Value::from("left"),
+            &uuid,
+            &Value::from(LEFT_GIB * GIB),
+        ),
+        (
+            &Value::from(1),
+            &Value::from("right"),
+            &uuid,
+            &Value::from(RIGHT_GIB * GIB),
+        ),
     ];
     assert_eq!(seen, expected, "{}", output.stderr);
 }
 
-/// Returns a command that connects to the agent of a host as `ssh HOST` does, with a stand-in for ssh.
+/// Returns a command that connects to the agent of a host as `ssh HOST` does, with a stand-in for
+/// ssh.
 fn ssh_to(name: &str, host: &Host) -> String {
     let ssh = host.install_script("ssh", "#!/bin/sh\nshift\nexec \"$@\"\n");
     format!("{} {name} {}", ssh.display(), agent_of(host))
@@ -125,13 +166,26 @@ fn own_name() -> String {
 fn a_host_without_a_name_has_that_of_its_destination_and_a_number_where_another_has_it_too() {
     let pair = Pair::new();
     let mut command = Host::new([]).gputop(["--json"]);
-    command.args(["--via", &ssh_to("alice@gpu-01", &pair.left), "--via", &ssh_to("gpu-01", &pair.right)]);
+    command.args([
+        "--via",
+        &ssh_to("alice@gpu-01", &pair.left),
+        "--via",
+        &ssh_to("gpu-01", &pair.right),
+    ]);
     let output = run(&mut command);
-    let lines: Vec<Value> = output.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let names: Vec<&str> = lines.iter().filter_map(|line| line["source"]["name"].as_str()).collect();
+    let lines: Vec<Value> = output
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let names: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["source"]["name"].as_str())
+        .collect();
     assert_eq!(names, ["gpu-01", "gpu-01#2"], "{}", output.stderr);
     // The host's own name is where it was.
-    let Ok(Some(Line::Full(snapshot))) = Line::parse(output.text().lines().next().expect("two lines").as_bytes())
+    let Ok(Some(Line::Full(snapshot))) =
+        Line::parse(output.text().lines().next().expect("two lines").as_bytes())
     else {
         panic!("{}", output.text());
     };
@@ -160,7 +214,8 @@ fn the_row_of_a_gpu_names_its_host_as_the_user_did_with_the_own_name_beside_it()
         let text = screen.contents();
         let is_row = |name: &str| {
             let names = format!("{name} ({own})");
-            text.lines().any(|line| line.contains(&names) && line.contains("/79.6G"))
+            text.lines()
+                .any(|line| line.contains(&names) && line.contains("/79.6G"))
         };
         is_row("left") && is_row("right")
     });
@@ -179,7 +234,12 @@ fn a_line_of_another_version_is_refused_with_both_versions_and_the_name_of_the_h
     let via = |files: &str| format!("far=sh -c {}", shell_words::quote(&script(files)));
     let output = host.run(["--once", "--via", &via("second")]);
     assert_eq!(output.code, 1, "{}", output.text());
-    assert!(output.stderr.contains(sentence), "{}{}", output.text(), output.stderr);
+    assert!(
+        output.stderr.contains(sentence),
+        "{}{}",
+        output.text(),
+        output.stderr
+    );
     let terminal = Terminal::run(&mut host.gputop(["--via", &via("first second")]), 80, 24);
     terminal.wait_for(sentence);
     // The figures from before stay.
@@ -194,7 +254,15 @@ fn the_local_host_is_there_only_with_local() {
         let mut command = pair.left.gputop(args.iter().copied());
         let output = run(command.args(["--via", &via]));
         assert_eq!(output.text().lines().count(), hosts, "{}", output.stderr);
-        assert!(output.text().lines().last().is_some_and(|line| line.contains("\"right\"")), "{}", output.text());
+        assert!(
+            output
+                .text()
+                .lines()
+                .last()
+                .is_some_and(|line| line.contains("\"right\"")),
+            "{}",
+            output.text()
+        );
     }
 }
 
@@ -203,14 +271,23 @@ fn a_host_that_cannot_be_reached_is_named_with_the_reason_and_the_other_is_repor
     let pair = Pair::new();
     let good = format!("left={}", agent_of(&pair.left));
     let cases = [
-        ("gone=/does/not/exist", "gone: cannot start /does/not/exist: No such file or directory"),
+        (
+            "gone=/does/not/exist",
+            "gone: cannot start /does/not/exist: No such file or directory",
+        ),
         ("silent=true", "silent: the command ended without a word"),
         (
             "refused=sh -c 'echo \"ssh: connect to host x port 22: Connection refused\" >&2; exit 255'",
             "refused: the command ended: ssh: connect to host x port 22: Connection refused",
         ),
-        ("talks=echo 'Welcome to gpu-02!'", "talks: the command: its line is not understood"),
-        ("tty=sh -c 'read password < /dev/tty'", "/dev/tty: No such device or address"),
+        (
+            "talks=echo 'Welcome to gpu-02!'",
+            "talks: the command: its line is not understood",
+        ),
+        (
+            "tty=sh -c 'read password < /dev/tty'",
+            "/dev/tty: No such device or address",
+        ),
         (
             "endless=sh -c 'tr \"\\\\0\" x < /dev/zero'",
             "endless: cannot read from the command: its line is longer than 64 MiB",
@@ -220,7 +297,12 @@ fn a_host_that_cannot_be_reached_is_named_with_the_reason_and_the_other_is_repor
         let mut command = Host::new([]).gputop(["--once"]);
         let output = run(command.args(["--via", bad, "--via", &good]));
         assert_eq!(output.code, 5, "{bad}: {}{}", output.text(), output.stderr);
-        assert!(output.text().contains(reason), "{bad}: {}{}", output.text(), output.stderr);
+        assert!(
+            output.text().contains(reason),
+            "{bad}: {}{}",
+            output.text(),
+            output.stderr
+        );
         check_row(&output.text(), &["left", &pair.pid.to_string(), "3.0G"]);
     }
 }
@@ -242,7 +324,10 @@ fn agent_process(viewer: &Terminal, host: &Host) -> ProcessHandle {
         environment.windows(folder.len()).any(|part| part == folder)
     };
     ProcessHandle::open(
-        children_with_argument(viewer.pid(), "agent").into_iter().find(is_of_host).expect("each host has an agent"),
+        children_with_argument(viewer.pid(), "agent")
+            .into_iter()
+            .find(is_of_host)
+            .expect("each host has an agent"),
     )
 }
 
@@ -261,7 +346,10 @@ fn a_signal_goes_through_the_agent_of_its_host() {
     terminal.wait_for("It ended after");
     let signals = sent_signals(&pair.right);
     assert_eq!(signals.len(), 1, "{signals:?}");
-    assert!(!pair.left.path("gputop/kills.jsonl").exists(), "the left agent was asked too");
+    assert!(
+        !pair.left.path("gputop/kills.jsonl").exists(),
+        "the left agent was asked too"
+    );
 }
 
 #[test]
@@ -272,7 +360,8 @@ fn a_lost_host_is_named_with_the_reason_and_the_other_continues() {
     terminal.wait_for("5.0G");
     agent_process(&terminal, &pair.left).kill();
     terminal.wait_for("left: the command ended");
-    pair.right.change(|world| world.gpus[0].processes[0].memory = Some(9 * GIB));
+    pair.right
+        .change(|world| world.gpus[0].processes[0].memory = Some(9 * GIB));
     terminal.wait_for("9.0G");
 }
 
@@ -292,26 +381,56 @@ fn orphans_of_each_host_are_listed_below_its_name() {
     // Other tests may leave orphans that are on no GPU.
     let output = run_subcommand(&pair, ["orphans", "-i", "0", "--timeout", "20s"]);
     assert_eq!(output.code, 0, "{}{}", output.text(), output.stderr);
-    assert_eq!(output.text(), "left:\nno orphans on these GPUs\nright:\nno orphans on these GPUs\n");
+    assert_eq!(
+        output.text(),
+        "left:\nno orphans on these GPUs\nright:\nno orphans on these GPUs\n"
+    );
     let output = run_subcommand(&pair, ["orphans", "--json", "--timeout", "20s"]);
-    let lines: Vec<Value> = output.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(lines.iter().map(|line| &line["host"]).collect::<Vec<_>>(), ["left", "right"]);
+    let lines: Vec<Value> = output
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(
+        lines.iter().map(|line| &line["host"]).collect::<Vec<_>>(),
+        ["left", "right"]
+    );
 }
 
 #[test]
 fn free_gpus_are_those_of_the_first_host_that_has_enough() {
     let mut pair = Pair::new();
     let output = run_subcommand(&pair, ["free"]);
-    assert_eq!((output.code, output.text().as_str()), (11, "CUDA_VISIBLE_DEVICES=\n"), "{}", output.stderr);
-    assert!(output.stderr.contains("left: no GPU is free: GPU 0 has 1 process"), "{}", output.stderr);
-    assert!(output.stderr.contains("; right: no GPU is free"), "{}", output.stderr);
+    assert_eq!(
+        (output.code, output.text().as_str()),
+        (11, "CUDA_VISIBLE_DEVICES=\n"),
+        "{}",
+        output.stderr
+    );
+    assert!(
+        output
+            .stderr
+            .contains("left: no GPU is free: GPU 0 has 1 process"),
+        "{}",
+        output.stderr
+    );
+    assert!(
+        output.stderr.contains("; right: no GPU is free"),
+        "{}",
+        output.stderr
+    );
     pair.right.change(|world| world.gpus[0].processes.clear());
     let output = run_subcommand(&pair, ["free"]);
     let line = "HOST=right CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0\n";
     assert_eq!((output.code, output.text().as_str()), (0, line));
     // An id alone would not say on which host.
     let output = run_subcommand(&pair, ["free", "--ids"]);
-    assert_eq!((output.code, output.text().as_str()), (2, ""), "{}", output.stderr);
+    assert_eq!(
+        (output.code, output.text().as_str()),
+        (2, ""),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]
@@ -319,6 +438,10 @@ fn the_other_subcommands_refuse_other_hosts() {
     for subcommand in ["doctor", "explain", "analyze"] {
         let output = Host::new([]).run([subcommand, "--via", "true"]);
         assert_eq!(output.code, 2, "{subcommand}");
-        assert!(output.stderr.contains("unexpected argument '--via'"), "{}", output.stderr);
+        assert!(
+            output.stderr.contains("unexpected argument '--via'"),
+            "{}",
+            output.stderr
+        );
     }
 }

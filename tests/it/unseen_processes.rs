@@ -20,12 +20,21 @@ fn a_hidden_process_on_a_gpu_makes_the_report_incomplete_unless_only_mine_are_as
     let pid = host.start_sleep(0, GIB);
     // A user without privileges, in a mount namespace whose /proc hides the processes of others.
     let script = "mount -t proc -o hidepid=2 proc /proc || exit 77; exec setpriv --reuid 12345 --regid 12345 --clear-groups \"$@\"";
-    for (args, code) in [(&["orphans", "--json"][..], NOT_COMPLETE), (&["orphans", "--json", "--user", "me"], 0)] {
+    for (args, code) in [
+        (&["orphans", "--json"][..], NOT_COMPLETE),
+        (&["orphans", "--json", "--user", "me"], 0),
+    ] {
         let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", script, "sh"]).arg(&gputop).args(args);
+        command
+            .args(["--mount", "sh", "-c", script, "sh"])
+            .arg(&gputop)
+            .args(args);
         let output = run(host.set_environment(&mut command));
         if matches!(output.code, 1 | 77 | 126 | 127) {
-            return print_note(format_args!("skipped: only root can mount: {}", output.stderr));
+            return print_note(format_args!(
+                "skipped: only root can mount: {}",
+                output.stderr
+            ));
         }
         let report = json(&output);
         assert_eq!(output.code, code, "{report:#}{}", output.stderr);
@@ -33,7 +42,11 @@ fn a_hidden_process_on_a_gpu_makes_the_report_incomplete_unless_only_mine_are_as
         if code == 0 {
             assert!(hidden.is_empty(), "{report:#}");
         } else {
-            assert_eq!((&hidden[0]["pid"], hidden.len()), (&pid.into(), 1), "{report:#}");
+            assert_eq!(
+                (&hidden[0]["pid"], hidden.len()),
+                (&pid.into(), 1),
+                "{report:#}"
+            );
             assert_eq!(hidden[0]["memory_used_bytes"], GIB);
         }
     }
@@ -43,15 +56,26 @@ fn a_hidden_process_on_a_gpu_makes_the_report_incomplete_unless_only_mine_are_as
 fn twenty_reports_on_a_busy_host_where_all_is_well_find_nothing_and_miss_nothing() {
     let mut host = Host::with_jitter(["H100"; 2]);
     // Some compute, some wait for a disk, and some sleep.
-    for program in ["while True: sum(range(10000))", WRITER, "import time; time.sleep(1000)"] {
+    for program in [
+        "while True: sum(range(10000))",
+        WRITER,
+        "import time; time.sleep(1000)",
+    ] {
         for gpu in 0..2 {
             let file = host.path(&format!("file{gpu}"));
-            host.start(gpu, 11 * GIB, Command::new("python3").args(["-c", program]).arg(file));
+            host.start(
+                gpu,
+                11 * GIB,
+                Command::new("python3").args(["-c", program]).arg(file),
+            );
         }
     }
     // Others end one after the other.
     let mut shell = Command::new("sh");
-    shell.args(["-c", "for time in $(seq 0.25 0.25 20); do sleep $time & echo $!; done; wait"]);
+    shell.args([
+        "-c",
+        "for time in $(seq 0.25 0.25 20); do sleep $time & echo $!; done; wait",
+    ]);
     let mut shell = ChildProcess::spawn(shell.stdin(host.open_device(0)).stdout(Stdio::piped()));
     let output = BufReader::new(shell.child().stdout.take().expect("the output is piped"));
     for line in output.lines().take(80) {

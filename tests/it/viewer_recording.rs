@@ -14,11 +14,19 @@ use crate::terminal::Terminal;
 use crate::two_hosts::agent_of;
 
 /// The columns whose cells do not change from second to second.
-const STEADY: [&str; 4] = ["--interval", "100ms", "--columns", "pid,user,memory,command"];
+const STEADY: [&str; 4] = [
+    "--interval",
+    "100ms",
+    "--columns",
+    "pid,user,memory,command",
+];
 
 /// The recordings in the state directory of a host.
 fn recordings(host: &Host) -> Vec<PathBuf> {
-    let entries = fs::read_dir(host.path("gputop/recordings")).into_iter().flatten().flatten();
+    let entries = fs::read_dir(host.path("gputop/recordings"))
+        .into_iter()
+        .flatten()
+        .flatten();
     entries.map(|entry| entry.path()).collect()
 }
 
@@ -55,23 +63,46 @@ fn the_replay_of_a_recording_of_the_viewer_shows_what_the_viewer_showed() {
     start_recording(&viewer, &before);
     let during = host.start_sleep(0, 5 * GIB).to_string();
     let is_listed = |line: &str| line.contains(&during) && line.contains("sleep 1000");
-    viewer.wait_until("the second process", |screen| screen.contents().lines().any(is_listed));
+    viewer.wait_until("the second process", |screen| {
+        screen.contents().lines().any(is_listed)
+    });
     stop_recording(&viewer);
     let file = only_recording(&host);
     let mode = |path: &Path| fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
-    assert_eq!((mode(&file), mode(&host.path("gputop/recordings"))), (0o600, 0o700));
+    assert_eq!(
+        (mode(&file), mode(&host.path("gputop/recordings"))),
+        (0o600, 0o700)
+    );
     let lines = lines(&file);
-    let kinds: Vec<&str> = lines.iter().filter_map(|line| line["kind"].as_str()).collect();
-    assert_eq!((&kinds[..2], kinds[2..].contains(&"full")), (&["full", "checkpoint"][..], true), "{kinds:?}");
+    let kinds: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["kind"].as_str())
+        .collect();
+    assert_eq!(
+        (&kinds[..2], kinds[2..].contains(&"full")),
+        (&["full", "checkpoint"][..], true),
+        "{kinds:?}"
+    );
     // After the state at the begin, each line is the one after the line before.
-    let sequence: Vec<u64> = lines[2..].iter().filter_map(|line| line["sequence"].as_u64()).collect();
-    assert!(sequence.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{sequence:?}");
+    let sequence: Vec<u64> = lines[2..]
+        .iter()
+        .filter_map(|line| line["sequence"].as_u64())
+        .collect();
+    assert!(
+        sequence.windows(2).all(|pair| pair[0] + 1 == pair[1]),
+        "{sequence:?}"
+    );
     let replay = terminal(&file, &["--speed", "max", "--columns", STEADY[3]]);
     replay.wait_for("RECORDING (ended)");
     // The time of the viewer has gone on, so the graph below the lists has moved.
-    let rows = |terminal: &Terminal| -> Vec<String> { lists(terminal).into_iter().take(5).collect() };
+    let rows =
+        |terminal: &Terminal| -> Vec<String> { lists(terminal).into_iter().take(5).collect() };
     assert_eq!(rows(&replay), rows(&viewer));
-    assert!(rows(&replay)[4].contains("sleep 1000"), "{:?}", rows(&replay));
+    assert!(
+        rows(&replay)[4].contains("sleep 1000"),
+        "{:?}",
+        rows(&replay)
+    );
 }
 
 #[test]
@@ -82,16 +113,26 @@ fn a_second_recording_has_a_file_of_its_own_and_quitting_closes_it() {
     start_recording(&viewer, "sleep 1000");
     stop_recording(&viewer);
     let first = only_recording(&host);
-    let name = |file: &Path| file.file_name().expect("it has a name").to_string_lossy().into_owned();
+    let name = |file: &Path| {
+        file.file_name()
+            .expect("it has a name")
+            .to_string_lossy()
+            .into_owned()
+    };
     // The name has the second.
     let second_of = name(&first)[name(&first).len() - "23T034112.jsonl.zst".len()..].to_owned();
-    viewer.wait_until("the next second", |screen| !screen.contents().contains(&clock_of(&second_of)));
+    viewer.wait_until("the next second", |screen| {
+        !screen.contents().contains(&clock_of(&second_of))
+    });
     start_recording(&viewer, "sleep 1000");
     wait_until("the second recording", || recordings(&host).len() == 2);
     viewer.keys("q");
     viewer.wait_for_exit();
     let files = recordings(&host);
-    let second = files.iter().find(|file| **file != first).expect("there are two files");
+    let second = files
+        .iter()
+        .find(|file| **file != first)
+        .expect("there are two files");
     wait_until("the end of the recording", || {
         let played = play(second);
         (played.code, played.stderr.as_str()) == (0, "") && played.text().lines().count() > 2
@@ -137,7 +178,10 @@ fn a_file_that_cannot_be_written_is_named_in_one_sentence() {
     let refused = |reason: &str| {
         viewer.keys("R");
         viewer.wait_until(reason, |screen| {
-            screen.contents().lines().any(|line| line.starts_with("cannot record to /") && line.contains(reason))
+            screen
+                .contents()
+                .lines()
+                .any(|line| line.starts_with("cannot record to /") && line.contains(reason))
         });
         viewer.wait_until_gone("gputop REC ");
     };
@@ -154,7 +198,10 @@ fn the_recordings_of_several_hosts_are_one() {
     let [mut left, mut right] = [Host::new(["H100"]), Host::new(["H100"])];
     left.start_sleep(0, 3 * GIB);
     right.start_sleep(0, 5 * GIB);
-    let via = [format!("left={}", agent_of(&left)), format!("right={}", agent_of(&right))];
+    let via = [
+        format!("left={}", agent_of(&left)),
+        format!("right={}", agent_of(&right)),
+    ];
     let viewer = Terminal::start_at(&left, 120, 24, ["--via", &via[0], "--via", &via[1]]);
     viewer.wait_for("3.0G");
     start_recording(&viewer, "5.0G");
@@ -162,7 +209,11 @@ fn the_recordings_of_several_hosts_are_one() {
     let file = only_recording(&left);
     assert!(file.to_string_lossy().contains("/hosts-20"), "{file:?}");
     let table = replayed(&file);
-    let has = |name: &str, memory: &str| table.lines().any(|line| line.contains(name) && line.contains(memory));
+    let has = |name: &str, memory: &str| {
+        table
+            .lines()
+            .any(|line| line.contains(name) && line.contains(memory))
+    };
     assert!(has("left", "3.0G") && has("right", "5.0G"), "{table}");
 }
 
@@ -190,7 +241,9 @@ fn a_full_disk_pauses_the_recording_of_the_viewer_until_there_is_room() {
 
 #[test]
 fn a_disk_that_hangs_delays_neither_the_screen_nor_the_end_of_the_viewer() {
-    let Some(mut frozen) = FrozenFileSystem::new() else { return };
+    let Some(mut frozen) = FrozenFileSystem::new() else {
+        return;
+    };
     frozen.host.start_sleep(0, 3 * GIB);
     let mut command = frozen.host.gputop(STEADY);
     command.env("XDG_STATE_HOME", frozen.path());

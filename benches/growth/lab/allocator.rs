@@ -1,8 +1,10 @@
-//! A model of PyTorch's caching allocator: the memory that it takes from the driver is the figure of `nvidia-smi`.
+//! A model of PyTorch's caching allocator: the memory that it takes from the driver is the figure
+//! of `nvidia-smi`.
 //!
-//! Requests are rounded up to 512 B. Requests up to 1 MiB share segments of 2 MiB, those up to 10 MiB segments of 20
-//! MiB; a larger request has a segment of its own, rounded up to 2 MiB. Freed blocks stay cached, are merged with free
-//! neighbours, and are reused by best fit. Only segments that are free as a whole can be returned.
+//! Requests are rounded up to 512 B. Requests up to 1 MiB share segments of 2 MiB, those up to 10
+//! MiB segments of 20 MiB; a larger request has a segment of its own, rounded up to 2 MiB. Freed
+//! blocks stay cached, are merged with free neighbours, and are reused by best fit. Only segments
+//! that are free as a whole can be returned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +39,10 @@ pub(crate) struct DeviceAllocator {
 
 impl DeviceAllocator {
     pub(crate) fn new(expandable: bool) -> Self {
-        Self { expandable, ..Self::default() }
+        Self {
+            expandable,
+            ..Self::default()
+        }
     }
 
     /// The memory taken from the driver.
@@ -54,7 +59,11 @@ impl DeviceAllocator {
     pub(crate) fn allocate(&mut self, bytes: u64, limit: u64) -> Option<Block> {
         let size = bytes.max(1).next_multiple_of(512);
         let small = size <= MIB;
-        let best = self.free.range((small, size, 0, 0)..(small, u64::MAX, 0, 0)).next().copied();
+        let best = self
+            .free
+            .range((small, size, 0, 0)..(small, u64::MAX, 0, 0))
+            .next()
+            .copied();
         if let Some((_, whole, segment, offset)) = best {
             return Some(self.cut(segment, offset, whole, size));
         }
@@ -62,7 +71,11 @@ impl DeviceAllocator {
         if self.expandable {
             return self.expand(size, small, page, limit);
         }
-        let whole = if small || size < 10 * MIB { page } else { size.next_multiple_of(2 * MIB) };
+        let whole = if small || size < 10 * MIB {
+            page
+        } else {
+            size.next_multiple_of(2 * MIB)
+        };
         if self.reserved + whole > limit {
             return None;
         }
@@ -71,20 +84,33 @@ impl DeviceAllocator {
             self.segments.push(Segment::default());
             self.segments.len() - 1
         });
-        self.segments[segment] = Segment { small, size: whole, blocks: BTreeMap::from([(0, (whole, true))]) };
+        self.segments[segment] = Segment {
+            small,
+            size: whole,
+            blocks: BTreeMap::from([(0, (whole, true))]),
+        };
         self.free.insert((small, whole, segment, 0));
         Some(self.cut(segment, 0, whole, size))
     }
 
     /// Extends the only segment of a pool so that the tensor fits at its end.
     fn expand(&mut self, size: u64, small: bool, page: u64, limit: u64) -> Option<Block> {
-        let at =
-            self.segments.iter().position(|segment| segment.small == small && segment.size > 0).unwrap_or_else(|| {
-                self.segments.push(Segment { small, ..Segment::default() });
+        let at = self
+            .segments
+            .iter()
+            .position(|segment| segment.small == small && segment.size > 0)
+            .unwrap_or_else(|| {
+                self.segments.push(Segment {
+                    small,
+                    ..Segment::default()
+                });
                 self.segments.len() - 1
             });
         let end = self.segments[at].size;
-        let last = self.segments[at].blocks.last_key_value().map(|(offset, length)| (*offset, *length));
+        let last = self.segments[at]
+            .blocks
+            .last_key_value()
+            .map(|(offset, length)| (*offset, *length));
         let (offset, had) = match last {
             Some((offset, (had, true))) => (offset, had),
             _ => (end, 0),
@@ -121,7 +147,9 @@ impl DeviceAllocator {
     pub(crate) fn free(&mut self, block: Block) {
         let segment = &mut self.segments[block.segment];
         let (mut offset, small) = (block.offset, segment.small);
-        let Some((mut size, _)) = segment.blocks.remove(&offset) else { return };
+        let Some((mut size, _)) = segment.blocks.remove(&offset) else {
+            return;
+        };
         self.allocated -= size;
         if let Some((&next, &(more, true))) = segment.blocks.range(offset..).next() {
             segment.blocks.remove(&next);
@@ -139,8 +167,15 @@ impl DeviceAllocator {
 
     /// Returns all free segments to the driver.
     pub(crate) fn empty_cache(&mut self) {
-        for (at, segment) in self.segments.iter_mut().enumerate().filter(|(_, segment)| segment.size > 0) {
-            let Some((&offset, &(size, true))) = segment.blocks.last_key_value() else { continue };
+        for (at, segment) in self
+            .segments
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, segment)| segment.size > 0)
+        {
+            let Some((&offset, &(size, true))) = segment.blocks.last_key_value() else {
+                continue;
+            };
             if size == segment.size {
                 self.free.remove(&(segment.small, size, at, offset));
                 self.reserved -= size;

@@ -53,7 +53,9 @@ impl Plan {
         let context = random.whole(250, 800) * MIB;
         let rest = (held - context as f64).max(300e6);
         let share = random.uniform(0.2, 0.8);
-        let mut shares: Vec<f64> = (0..random.whole(4, 7)).map(|_| random.log_uniform(0.02, 1.0)).collect();
+        let mut shares: Vec<f64> = (0..random.whole(4, 7))
+            .map(|_| random.log_uniform(0.02, 1.0))
+            .collect();
         let sum: f64 = shares.iter().sum();
         for share in &mut shares {
             *share /= sum;
@@ -123,7 +125,10 @@ impl Job {
         }
         // Autotuning tries kernels with workspaces of many sizes.
         for _ in 0..self.random.whole(0, 6) {
-            let size = self.random.log_uniform(MIB as f64, 0.03 * self.plan.capacity as f64) as u64;
+            let size = self
+                .random
+                .log_uniform(MIB as f64, 0.03 * self.plan.capacity as f64)
+                as u64;
             if let Some(block) = self.allocate(size) {
                 self.step();
                 self.memory.free(block);
@@ -143,7 +148,10 @@ impl Job {
 
     /// Logs the memory of tensors at that many seconds from now.
     fn record_tensors(&mut self, later: f64) {
-        self.tensors.push((self.now + later, self.plan.context + self.memory.allocated()));
+        self.tensors.push((
+            self.now + later,
+            self.plan.context + self.memory.allocated(),
+        ));
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -205,7 +213,8 @@ impl Job {
         self.batch_with(length, |_| ());
     }
 
-    /// Runs one batch of a length, and calls the closure between forward and backward, while all activations are held.
+    /// Runs one batch of a length, and calls the closure between forward and backward, while all
+    /// activations are held.
     pub(crate) fn batch_with(&mut self, length: f64, between: impl FnOnce(&mut Self)) {
         let whole = self.plan.activations as f64 * length;
         let mut held = Vec::with_capacity(self.plan.shares.len());

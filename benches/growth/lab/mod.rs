@@ -1,4 +1,5 @@
-//! The labelled set: memory of simulated jobs that are known to leak or not, and when they run out of memory.
+//! The labelled set: memory of simulated jobs that are known to leak or not, and when they run out
+//! of memory.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -42,7 +43,8 @@ pub(crate) struct Case {
     pub(crate) end: f64,
     /// The beginning of the leak.
     pub(crate) onset: Option<f64>,
-    /// The time from which a leak can be detected: its beginning, or its sixth step. The delay counts from here.
+    /// The time from which a leak can be detected: its beginning, or its sixth step. The delay
+    /// counts from here.
     pub(crate) detectable_from: f64,
     /// The time at which memory ran out.
     pub(crate) out_of_memory_at: Option<f64>,
@@ -68,7 +70,9 @@ impl Case {
     /// Drops the changes before a time.
     fn drop_before(&mut self, from: f64) {
         for log in [&mut self.log, &mut self.tensors] {
-            let first = log.partition_point(|entry| entry.0 <= from).saturating_sub(1);
+            let first = log
+                .partition_point(|entry| entry.0 <= from)
+                .saturating_sub(1);
             log.drain(..first);
             for (time, _) in log {
                 *time = (*time - from).max(0.0);
@@ -76,13 +80,21 @@ impl Case {
         }
         self.end -= from;
         self.detectable_from -= from;
-        for time in [&mut self.onset, &mut self.out_of_memory_at, &mut self.plateau].into_iter().flatten() {
+        for time in [
+            &mut self.onset,
+            &mut self.out_of_memory_at,
+            &mut self.plateau,
+        ]
+        .into_iter()
+        .flatten()
+        {
             *time -= from;
         }
     }
 
     /// The time from which a leak can be detected; infinite without a leak.
     pub(crate) fn detectable_from(&self) -> f64 {
-        self.onset.map_or(f64::INFINITY, |onset| onset.max(self.detectable_from))
+        self.onset
+            .map_or(f64::INFINITY, |onset| onset.max(self.detectable_from))
     }
 }

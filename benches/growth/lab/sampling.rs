@@ -19,7 +19,11 @@ pub(crate) struct Sampling {
 
 impl Sampling {
     pub(crate) fn every(interval: f64) -> Self {
-        Self { interval, jitter: 0.05, gaps_per_hour: 0.1 }
+        Self {
+            interval,
+            jitter: 0.05,
+            gaps_per_hour: 0.1,
+        }
     }
 
     /// Samples a case, in whole MiB like `nvidia-smi`.
@@ -28,7 +32,12 @@ impl Sampling {
     }
 
     /// Samples one of its logs.
-    pub(crate) fn read_log(self, case: &Case, log: &[(f64, u64)], random: &mut Random) -> Vec<Sample> {
+    pub(crate) fn read_log(
+        self,
+        case: &Case,
+        log: &[(f64, u64)],
+        random: &mut Random,
+    ) -> Vec<Sample> {
         let mut samples = Vec::with_capacity((case.end / self.interval) as usize + 1);
         let (mut at, mut held) = (0, 0);
         let mut due = 0.0;
@@ -50,6 +59,10 @@ impl Sampling {
     }
 
     fn until_gap(self, random: &mut Random) -> f64 {
-        if self.gaps_per_hour > 0.0 { 3600.0 / self.gaps_per_hour * random.exponential() } else { f64::INFINITY }
+        if self.gaps_per_hour > 0.0 {
+            3600.0 / self.gaps_per_hour * random.exponential()
+        } else {
+            f64::INFINITY
+        }
     }
 }

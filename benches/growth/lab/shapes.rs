@@ -1,4 +1,5 @@
-//! The shapes of memory over time, healthy and leaking, each simulated by a job on the model allocator.
+//! The shapes of memory over time, healthy and leaking, each simulated by a job on the model
+//! allocator.
 //!
 //! Sizes, rates, lengths of epochs and noise are drawn anew for each seed, over wide ranges.
 
@@ -88,7 +89,9 @@ impl Shape {
             let case = self.draw(&mut random);
             let is_some = match case.onset {
                 None => case.out_of_memory_at.is_none() && case.end > 1800.0,
-                Some(_) => case.out_of_memory_at.is_some() && case.end - case.detectable_from() > 600.0,
+                Some(_) => {
+                    case.out_of_memory_at.is_some() && case.end - case.detectable_from() > 600.0
+                }
             };
             if is_some {
                 return case;
@@ -162,6 +165,9 @@ fn varied(random: &mut Random) -> Lengths {
 }
 
 fn random_job(random: &mut Random, low: f64, high: f64, lengths: Lengths) -> Job {
-    let plan = Plan { lengths, ..Plan::random(random, low, high) };
+    let plan = Plan {
+        lengths,
+        ..Plan::random(random, low, high)
+    };
     Job::start(plan, random.clone())
 }

@@ -1,7 +1,8 @@
 //! The audit log: one line of JSON for each signal, and one for each of its effects.
 //!
-//! The file is `$XDG_STATE_HOME/gputop/kills.jsonl`, readable by its owner only. A thread of its own writes it: a home
-//! directory on the network may hang, and no signal waits for it. A failure to write is reported once.
+//! The file is `$XDG_STATE_HOME/gputop/kills.jsonl`, readable by its owner only. A thread of its
+//! own writes it: a home directory on the network may hang, and no signal waits for it. A failure
+//! to write is reported once.
 
 mod log_file;
 #[cfg(test)]
@@ -77,7 +78,8 @@ enum AuditEvent {
     Signal {
         /// The user who sent the signal.
         uid: u32,
-        /// Start ticks count from boot, so boot, PID and start ticks together identify a process for ever.
+        /// Start ticks count from boot, so boot, PID and start ticks together identify a process
+        /// for ever.
         boot_id: Option<String>,
         #[serde(flatten)]
         record: SignalRecord,
@@ -107,12 +109,16 @@ pub(super) struct Audit {
 type AuditWriter = (SyncSender<AuditLine>, Receiver<()>);
 
 impl Audit {
-    /// The most lines that wait while the file system does not answer. Further lines are lost, and the loss is reported.
+    /// The most lines that wait while the file system does not answer. Further lines are lost, and
+    /// the loss is reported.
     const MOST_WAITING: usize = 1 << 14;
 
     /// Returns the audit log in this folder. No file is touched before the first signal.
     pub(super) fn new(folder: Option<PathBuf>, replies: ReplySender) -> Self {
-        let failure = FailureReport { replies, is_sent: AtomicBool::new(false) };
+        let failure = FailureReport {
+            replies,
+            is_sent: AtomicBool::new(false),
+        };
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
         Self {
             folder,
@@ -132,10 +138,19 @@ impl Audit {
         let process = record.process;
         self.signals.insert(process, (id.clone(), ""));
         let (uid, boot_id) = (getuid().as_raw(), self.boot_id.clone());
-        self.write(id, process, AuditEvent::Signal { uid, boot_id, record });
+        self.write(
+            id,
+            process,
+            AuditEvent::Signal {
+                uid,
+                boot_id,
+                record,
+            },
+        );
     }
 
-    /// Records the effect on a process that was signalled, unless it is the same as the last effect.
+    /// Records the effect on a process that was signalled, unless it is the same as the last
+    /// effect.
     pub(super) fn effect(&mut self, process: ProcessId, outcome: &Outcome) {
         let (word, reason) = match outcome {
             Outcome::Ended { .. } => ("ended", None),
@@ -145,22 +160,44 @@ impl Audit {
             Outcome::Refused { reason } => ("refused", Some(reason.clone())),
             _ => return,
         };
-        let Some((id, last)) = self.signals.get_mut(&process).filter(|(_, last)| *last != word) else { return };
+        let Some((id, last)) = self
+            .signals
+            .get_mut(&process)
+            .filter(|(_, last)| *last != word)
+        else {
+            return;
+        };
         *last = word;
         let id = id.clone();
         // No later effect is recorded after these.
         if matches!(outcome, Outcome::Ended { .. } | Outcome::Resumed { .. }) {
             self.signals.remove(&process);
         }
-        self.write(id, process, AuditEvent::Effect { outcome: word, reason });
+        self.write(
+            id,
+            process,
+            AuditEvent::Effect {
+                outcome: word,
+                reason,
+            },
+        );
     }
 
     fn write(&mut self, id: String, process: ProcessId, event: AuditEvent) {
-        let line = AuditLine { id, unix_time_ms: clock::unix_ms(), event, process };
+        let line = AuditLine {
+            id,
+            unix_time_ms: clock::unix_ms(),
+            event,
+            process,
+        };
         if self.writer.is_none() {
             match start(self.folder.take(), self.failure.clone()) {
                 Ok(writer) => self.writer = Some(writer),
-                Err(error) => return self.failure.send(process, &format!("cannot start a thread: {error}")),
+                Err(error) => {
+                    return self
+                        .failure
+                        .send(process, &format!("cannot start a thread: {error}"));
+                }
             }
         }
         if let Some((lines, _)) = &self.writer
@@ -181,10 +218,12 @@ impl Audit {
 fn start(folder: Option<PathBuf>, failure: Arc<FailureReport>) -> io::Result<AuditWriter> {
     let (lines, received) = mpsc::sync_channel(Audit::MOST_WAITING);
     let (running, done) = mpsc::channel();
-    thread::Builder::new().name("audit".to_owned()).spawn(move || {
-        write_all(folder.as_deref(), &received, &failure);
-        drop(running);
-    })?;
+    thread::Builder::new()
+        .name("audit".to_owned())
+        .spawn(move || {
+            write_all(folder.as_deref(), &received, &failure);
+            drop(running);
+        })?;
     Ok((lines, done))
 }
 
@@ -192,7 +231,8 @@ fn write_all(folder: Option<&Path>, received: &Receiver<AuditLine>, failure: &Fa
     while let Ok(first) = received.recv() {
         let process = first.process;
         let mut text = Vec::new();
-        // The file is opened once for all waiting lines, and not kept open: the user may move it away.
+        // The file is opened once for all waiting lines, and not kept open: the user may move it
+        // away.
         for line in iter::once(first).chain(received.try_iter()) {
             // Writing to memory cannot fail, and each line can be serialized.
             let _written = serde_json::to_writer(&mut text, &line);
@@ -215,7 +255,10 @@ impl FailureReport {
         if !self.is_sent.swap(true, Ordering::Relaxed) {
             let reason = Text::new(format!("signals are not recorded: {why}"));
             print_error(reason.as_str());
-            (self.replies)(Reply { process, outcome: Outcome::NotRecorded { reason } });
+            (self.replies)(Reply {
+                process,
+                outcome: Outcome::NotRecorded { reason },
+            });
         }
     }
 }

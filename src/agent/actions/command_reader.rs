@@ -18,18 +18,25 @@ pub(super) struct CommandReader<'a> {
 }
 
 impl<'a> CommandReader<'a> {
-    /// The most bytes of a line. The longest command names every process of a job: 4,096 of them, 64 bytes each.
+    /// The most bytes of a line. The longest command names every process of a job: 4,096 of them,
+    /// 64 bytes each.
     const LONGEST: usize = 256 << 10;
 
-    /// The most errors that are printed. The standard error may be a pipe that nobody reads: when it is full, printing would
-    /// block this thread.
+    /// The most errors that are printed. The standard error may be a pipe that nobody reads: when
+    /// it is full, printing would block this thread.
     const MOST_ERRORS: u32 = 64;
 
     pub(super) fn new(input: &'a impl AsFd) -> Self {
-        Self { input: input.as_fd(), line: Vec::new(), is_overlong: false, errors_left: Self::MOST_ERRORS }
+        Self {
+            input: input.as_fd(),
+            line: Vec::new(),
+            is_overlong: false,
+            errors_left: Self::MOST_ERRORS,
+        }
     }
 
-    /// Reads once, and returns the complete commands. A line that is no command is reported and ignored.
+    /// Reads once, and returns the complete commands. A line that is no command is reported and
+    /// ignored.
     ///
     /// # Errors
     ///
@@ -59,11 +66,15 @@ impl<'a> CommandReader<'a> {
         Ok(commands)
     }
 
-    /// Prints that a line was no command. The reason is cut to 200 bytes, since the parser may quote the line.
+    /// Prints that a line was no command. The reason is cut to 200 bytes, since the parser may
+    /// quote the line.
     fn report(&mut self, why: &str) {
         if self.errors_left > 0 {
             self.errors_left -= 1;
-            print_error(&format!("ignored a line that is no command: {}", why.get(..200).unwrap_or(why)));
+            print_error(&format!(
+                "ignored a line that is no command: {}",
+                why.get(..200).unwrap_or(why)
+            ));
         }
     }
 }
@@ -95,13 +106,21 @@ mod tests {
     #[test]
     fn a_line_may_come_in_pieces() {
         check(&[br#"{"command":"#, b"\"scan\"}\n"], &[Command::Scan]);
-        check(&[b"{\"command\":\"scan\"}\n{\"command\":\"scan\"}\n{"], &[Command::Scan, Command::Scan]);
+        check(
+            &[b"{\"command\":\"scan\"}\n{\"command\":\"scan\"}\n{"],
+            &[Command::Scan, Command::Scan],
+        );
     }
 
     #[test]
     fn a_job_may_be_as_large_as_can_be_held() {
-        let process = ProcessId { pid: 4_194_304, start_ticks: Some(u64::MAX) };
-        let force = Command::Force { processes: vec![process; CommandHandler::MOST_HELD] };
+        let process = ProcessId {
+            pid: 4_194_304,
+            start_ticks: Some(u64::MAX),
+        };
+        let force = Command::Force {
+            processes: vec![process; CommandHandler::MOST_HELD],
+        };
         let mut line = Vec::new();
         force.write(&mut line).expect("a line");
         check(&[&line], &[force]);
@@ -110,7 +129,16 @@ mod tests {
     #[test]
     fn a_line_that_is_no_command_is_ignored() {
         let scan = b"{\"command\":\"scan\"}\n".as_slice();
-        check(&[b"\n", b"\xff\x1b[2J\n", br#"{"command":"reboot"}"#, b"\n", scan], &[Command::Scan]);
+        check(
+            &[
+                b"\n",
+                b"\xff\x1b[2J\n",
+                br#"{"command":"reboot"}"#,
+                b"\n",
+                scan,
+            ],
+            &[Command::Scan],
+        );
         let long = [b"x".repeat(1_000_000).as_slice(), b"\n"].concat();
         check(&[&long, scan], &[Command::Scan]);
         // The end of an overlong line is no command.

@@ -1,8 +1,8 @@
-//! A held process: verified to be the one that the user saw, signalled only through its pidfd, and watched until it has
-//! ended.
+//! A held process: verified to be the one that the user saw, signalled only through its pidfd, and
+//! watched until it has ended.
 //!
-//! A PID alone is never signalled. The pidfd polls readable when the last thread of the process has ended, and its `fdinfo`
-//! shows the PID -1 once the parent has reaped the process.
+//! A PID alone is never signalled. The pidfd polls readable when the last thread of the process has
+//! ended, and its `fdinfo` shows the PID -1 once the parent has reaped the process.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_signal, test_kill_process};
+use rustix::process::{
+    Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_signal, test_kill_process,
+};
 
 use super::audit::{SignalMode, SignalRecord, UserName};
 use super::refusal::Refusal;
@@ -29,10 +31,12 @@ pub(super) struct HeldProcess {
     pub(super) comm: Text,
     /// The real user ID that was last seen. `None` when it could not be read.
     uid: Option<u32>,
-    /// The arguments. `None` until the slow-files thread has read them: reading them in this thread could hang.
+    /// The arguments. `None` until the slow-files thread has read them: reading them in this thread
+    /// could hang.
     pub(super) argv: Option<Argv>,
     pidfd: OwnedFd,
-    /// When the process was last signalled. `None` before the first signal, and after the end of the process.
+    /// When the process was last signalled. `None` before the first signal, and after the end of
+    /// the process.
     signalled: Option<Moment>,
     /// When the process was first seen to have ended. `None` while it lives.
     ended: Option<Moment>,
@@ -45,8 +49,8 @@ impl HeldProcess {
     /// How long a parent may take to reap its child before the child is reported as a zombie.
     const REAP_TIME: Duration = Duration::from_millis(200);
 
-    /// The shortest and the longest time between two checks whether an ended process was reaped. The pidfd stays readable,
-    /// so waiting for it would spin.
+    /// The shortest and the longest time between two checks whether an ended process was reaped.
+    /// The pidfd stays readable, so waiting for it would spin.
     const REAP_CHECK: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
     /// How often the owner of a process that was not signalled is looked at: it may call `setuid`.
@@ -55,25 +59,30 @@ impl HeldProcess {
     /// Opens a pidfd of a process, or returns why the process must not be signalled.
     ///
     /// 1. The pidfd comes first: from here on, it refers to one process only.
-    /// 2. The start ticks prove that this is the process the user saw. The caller ensures that no later process has the
-    ///    same: it holds only a process that was read at least one clock tick after its start.
+    /// 2. The start ticks prove that this is the process the user saw. The caller ensures that no
+    ///    later process has the same: it holds only a process that was read at least one clock tick
+    ///    after its start.
     /// 3. The `fdinfo` proves that `/proc` described the same process, in the same PID namespace.
     /// 4. The kernel permits signals to the process.
     pub(super) fn open(process: ProcessId) -> Result<Self, Refusal> {
         let number = process.pid;
         // To `kill`, 0 and negative numbers mean process groups.
-        let pid = i32::try_from(number).ok().and_then(Pid::from_raw).ok_or(Refusal::NoProcess(number))?;
+        let pid = i32::try_from(number)
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or(Refusal::NoProcess(number))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
             Errno::SRCH => Refusal::Ended(number),
             Errno::NOSYS | Errno::PERM => Refusal::NoPidfd(number),
             other => Refusal::Failed(number, other),
         })?;
         let mut line = Vec::new();
-        let stat = stat::of(number, &mut line).map_err(|error| match Errno::from_io_error(&error) {
-            Some(Errno::NOENT | Errno::SRCH) | None => Refusal::Ended(number),
-            // For example, no descriptor is free.
-            Some(other) => Refusal::Failed(number, other),
-        })?;
+        let stat =
+            stat::of(number, &mut line).map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::NOENT | Errno::SRCH) | None => Refusal::Ended(number),
+                // For example, no descriptor is free.
+                Some(other) => Refusal::Failed(number, other),
+            })?;
         if process.start_ticks != Some(stat.start_ticks) {
             return Err(Refusal::Ended(number));
         }
@@ -96,8 +105,8 @@ impl HeldProcess {
             is_zombie_reported: false,
             due: Some(clock::now()),
         };
-        // This checks the permission by PID, and sends no signal. If the process is not reaped afterwards, it had the PID
-        // all the time, so the result is about this process.
+        // This checks the permission by PID, and sends no signal. If the process is not reaped
+        // afterwards, it had the PID all the time, so the result is about this process.
         match test_kill_process(pid) {
             Ok(()) => Ok(held),
             Err(_) if held.is_reaped() => Err(Refusal::Ended(number)),
@@ -123,15 +132,26 @@ impl HeldProcess {
 
     /// Returns the real user ID of the process. `None` when the process has been reaped.
     pub(super) fn owner(&self) -> Option<u32> {
-        files::real_uid(self.process.pid).ok().filter(|_| !self.is_reaped())
+        files::real_uid(self.process.pid)
+            .ok()
+            .filter(|_| !self.is_reaped())
     }
 
     pub(super) fn record(&self, signal: Signal, mode: SignalMode) -> SignalRecord {
         let (comm, argv, owner) = (self.comm.clone(), self.argv.clone(), self.owner());
-        SignalRecord { process: self.process, comm, argv, owner_uid: owner, owner: owner.map(UserName), signal, mode }
+        SignalRecord {
+            process: self.process,
+            comm,
+            argv,
+            owner_uid: owner,
+            owner: owner.map(UserName),
+            signal,
+            mode,
+        }
     }
 
-    /// Reads the state of the process and the PID of its parent. `None` when the process has been reaped.
+    /// Reads the state of the process and the PID of its parent. `None` when the process has been
+    /// reaped.
     pub(super) fn state_and_parent(&self) -> Option<(State, u32)> {
         let mut line = Vec::new();
         let stat = stat::of(self.process.pid, &mut line).ok()?;
@@ -147,7 +167,8 @@ impl HeldProcess {
         }
     }
 
-    /// Returns the pidfd, which polls readable when the process ends. `None` once the process was seen to have ended.
+    /// Returns the pidfd, which polls readable when the process ends. `None` once the process was
+    /// seen to have ended.
     pub(super) fn running_pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.ended.is_none().then(|| self.pidfd.as_fd())
     }
@@ -180,8 +201,8 @@ impl HeldProcess {
         }
     }
 
-    /// Checks whether the process has ended, and else whether its state is due to be reported. Returns `None` when there is
-    /// nothing new.
+    /// Checks whether the process has ended, and else whether its state is due to be reported.
+    /// Returns `None` when there is nothing new.
     pub(super) fn check(&mut self, now: Moment) -> Option<Outcome> {
         if self.has_ended() {
             let outcome = self.end(now);
@@ -216,15 +237,24 @@ impl HeldProcess {
     fn end(&mut self, now: Moment) -> Outcome {
         let at = *self.ended.get_or_insert(now);
         self.signalled = None;
-        self.due = Some(now.after(now.since(at).clamp(Self::REAP_CHECK[0], Self::REAP_CHECK[1])));
+        self.due = Some(
+            now.after(
+                now.since(at)
+                    .clamp(Self::REAP_CHECK[0], Self::REAP_CHECK[1]),
+            ),
+        );
         match stat::of(self.process.pid, &mut Vec::new()) {
-            // Linux before 5.5 does not show -1 for a reaped process, hence the other two conditions.
+            // Linux before 5.5 does not show -1 for a reaped process, hence the other two
+            // conditions.
             Ok(stat)
                 if !self.is_reaped()
                     && stat.state == State::Zombie
                     && self.process.start_ticks == Some(stat.start_ticks) =>
             {
-                Outcome::Zombie { at, parent: stat.parent }
+                Outcome::Zombie {
+                    at,
+                    parent: stat.parent,
+                }
             }
             _ => Outcome::Ended { at },
         }
@@ -238,13 +268,20 @@ impl HeldProcess {
         let pid = self.process.pid;
         let state = stat::of(pid, &mut Vec::new()).map_or(State::Other, |stat| stat.state);
         // If only the main thread has ended, the state of a living thread is reported.
-        let thread = (state == State::Zombie).then(|| living_thread(pid)).flatten();
+        let thread = (state == State::Zombie)
+            .then(|| living_thread(pid))
+            .flatten();
         let (directory, state) = thread.unwrap_or_else(|| (format!("/proc/{pid}").into(), state));
-        Outcome::Alive { state, wchan: files::wchan(&directory).ok(), seconds: elapsed.as_secs() }
+        Outcome::Alive {
+            state,
+            wchan: files::wchan(&directory).ok(),
+            seconds: elapsed.as_secs(),
+        }
     }
 }
 
-/// Returns when the viewer learns next that a signalled process is alive: after 2, 5 and 10 seconds, then every 10.
+/// Returns when the viewer learns next that a signalled process is alive: after 2, 5 and 10
+/// seconds, then every 10.
 fn next_report(signalled: Moment, now: Moment) -> Moment {
     let seconds = match now.since(signalled).as_secs() {
         0..2 => 2,
@@ -254,10 +291,15 @@ fn next_report(signalled: Moment, now: Moment) -> Moment {
     signalled.after(Duration::from_secs(seconds))
 }
 
-/// Returns the PID of a pidfd's process in `/proc`; -1 when the process was reaped. `None` when it cannot be read.
+/// Returns the PID of a pidfd's process in `/proc`; -1 when the process was reaped. `None` when it
+/// cannot be read.
 fn pid_in_proc(pidfd: BorrowedFd<'_>) -> Option<i64> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
-    info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
+    info.lines()
+        .find_map(|line| line.strip_prefix("Pid:"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -267,7 +309,8 @@ mod tests {
     #[test]
     fn reports_come_after_2_5_and_10_seconds_and_then_every_10() {
         let seconds = |count| Moment(1234).after(Duration::from_secs(count));
-        let reports = std::iter::successors(Some(seconds(0)), |&now| Some(next_report(seconds(0), now)));
+        let reports =
+            std::iter::successors(Some(seconds(0)), |&now| Some(next_report(seconds(0), now)));
         assert!(reports.take(6).eq([0, 2, 5, 10, 20, 30].map(seconds)));
         // An agent that was stopped for a while does not catch up on the reports that it missed.
         assert_eq!(next_report(seconds(0), seconds(61)), seconds(70));

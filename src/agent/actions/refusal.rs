@@ -6,7 +6,8 @@ use crate::agent::procfs::read_cut;
 use crate::base::text::Text;
 use crate::protocol::reply::Outcome;
 
-/// Why nothing was done to a process. Most variants hold its PID. `Display` writes one sentence for the user.
+/// Why nothing was done to a process. Most variants hold its PID. `Display` writes one sentence for
+/// the user.
 #[derive(Debug, Clone, PartialEq, Eq, strum::Display)]
 pub(super) enum Refusal {
     #[strum(to_string = "gputop was started with --readonly: start it without to signal processes")]
@@ -16,17 +17,23 @@ pub(super) enum Refusal {
     NoProcess(u32),
     #[strum(to_string = "{0} is gputop itself: press q to leave it")]
     Ourselves(u32),
-    #[strum(to_string = "gputop runs inside {0} and would end with it: signal it from another terminal")]
+    #[strum(
+        to_string = "gputop runs inside {0} and would end with it: signal it from another terminal"
+    )]
     Ancestor(u32),
     #[strum(to_string = "{0} is a thread of the kernel: no signal ends it")]
     Kernel(u32),
     /// The process is [`Identity::Unverified`](crate::protocol::snapshot::Identity::Unverified).
-    #[strum(to_string = "NVML may mean a process of another PID namespace, and {0} here may be a stranger: \
-                         run gputop on the host instead of in the container")]
+    #[strum(
+        to_string = "NVML may mean a process of another PID namespace, and {0} here may be a stranger: \
+                         run gputop on the host instead of in the container"
+    )]
     Unverified(u32),
     /// NVML lists the PID, and `/proc` does not.
-    #[strum(to_string = "no process {0} is seen here: it has ended, or it belongs to another PID namespace, \
-                         a container's or the host's: look there")]
+    #[strum(
+        to_string = "no process {0} is seen here: it has ended, or it belongs to another PID namespace, \
+                         a container's or the host's: look there"
+    )]
     Absent(u32),
     /// A later process with the same PID could have the same start ticks.
     #[strum(to_string = "{0} started within the last clock tick: try again in a second")]
@@ -35,13 +42,20 @@ pub(super) enum Refusal {
     Unknown(u32),
     #[strum(to_string = "{0} has already ended")]
     Ended(u32),
-    #[strum(to_string = "/proc shows another PID namespace than gputop's own, so {0} may be a stranger: \
-                         run gputop where /proc is its own")]
+    #[strum(
+        to_string = "/proc shows another PID namespace than gputop's own, so {0} may be a stranger: \
+                         run gputop where /proc is its own"
+    )]
     ForeignProc(u32),
     #[strum(
         to_string = "no permission to signal {pid} ({comm}, owned by {owner}): run gputop as {user} (`sudo gputop`)"
     )]
-    Denied { pid: u32, comm: Text, owner: Text, user: Text },
+    Denied {
+        pid: u32,
+        comm: Text,
+        owner: Text,
+        user: Text,
+    },
     #[strum(to_string = "{0} is not held: open the panel again")]
     NotHeld(u32),
     /// The second process was to end together with the first, and is not held.
@@ -64,14 +78,25 @@ impl Refusal {
     /// `uid` is the owner of the process.
     pub(super) fn denied(pid: u32, comm: Text, uid: u32) -> Self {
         let owner = user_name(uid);
-        let user = if uid == 0 { "root".into() } else { format!("{owner} or root").into() };
-        Self::Denied { pid, comm, owner, user }
+        let user = if uid == 0 {
+            "root".into()
+        } else {
+            format!("{owner} or root").into()
+        };
+        Self::Denied {
+            pid,
+            comm,
+            owner,
+            user,
+        }
     }
 }
 
 impl From<Refusal> for Outcome {
     fn from(refusal: Refusal) -> Self {
-        Self::Refused { reason: refusal.to_string().into() }
+        Self::Refused {
+            reason: refusal.to_string().into(),
+        }
     }
 }
 
@@ -81,10 +106,12 @@ impl From<Refusal> for String {
     }
 }
 
-/// Returns the name of a user, or `uid 1000` if there is none. Reads only `/etc/passwd`: a user directory on the network may
-/// hang, and the next command may be urgent.
+/// Returns the name of a user, or `uid 1000` if there is none. Reads only `/etc/passwd`: a user
+/// directory on the network may hang, and the next command may be urgent.
 pub(super) fn user_name(uid: u32) -> Text {
-    let name = read_cut("/etc/passwd").ok().and_then(|users| name_in(&users, uid));
+    let name = read_cut("/etc/passwd")
+        .ok()
+        .and_then(|users| name_in(&users, uid));
     name.unwrap_or_else(|| format!("uid {uid}").into())
 }
 

@@ -1,4 +1,5 @@
-//! Computes the detail of a simulated GPU: fixed values of an H100 board, and activity that follows the GPU's load.
+//! Computes the detail of a simulated GPU: fixed values of an H100 board, and activity that follows
+//! the GPU's load.
 
 use super::scene::{FIRST_RANK, GPUS, percent, whole};
 use crate::agent::GpuReadings;
@@ -6,11 +7,18 @@ use crate::base::units::{Bytes, Celsius, Hertz, Percent};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Route};
 
 pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
-    let (Ok(sm), Ok(temperature), Ok(clock)) = (gpu.load.sm, gpu.load.temperature, gpu.load.sm_clock) else {
+    let (Ok(sm), Ok(temperature), Ok(clock)) =
+        (gpu.load.sm, gpu.load.temperature, gpu.load.sm_clock)
+    else {
         return gpu;
     };
     let (index, sm) = (gpu.facts.index, f64::from(sm.value()));
-    let clean = || EccCounts { dram: Ok(0), sram: Ok(0), total: Ok(0), ..EccCounts::missing(Missing::Unsupported) };
+    let clean = || EccCounts {
+        dram: Ok(0),
+        sram: Ok(0),
+        total: Ok(0),
+        ..EccCounts::missing(Missing::Unsupported)
+    };
     let share = |factor: f64| Ok(Percent::new(percent((sm * factor).round())));
     let mib = |mib: f64| Ok(Bytes::from_mib(u64::from(whole(mib))));
     // The ranks of the distributed job communicate over NVLink.
@@ -18,7 +26,11 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
     let nvlink = mib(if uses_nvlink { sm * 310.0 } else { 0.0 });
     let routes = (0..GPUS).filter(|to| *to != index).map(|to| Route {
         to,
-        level: if numa_node(to) == numa_node(index) { 40 } else { 50 },
+        level: if numa_node(to) == numa_node(index) {
+            40
+        } else {
+            50
+        },
         nvlink: Some(true),
     });
     let milliwatts = |watts: u32| Ok(watts * 1000);
@@ -59,7 +71,12 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
         nvlinks: Ok(18),
         nvlinks_up: Ok(18),
         nvlink_speed: Ok(Bytes(26_562_000_000)),
-        cpus: Ok(if numa_node(index) == 0 { "0-23" } else { "24-47" }.into()),
+        cpus: Ok(if numa_node(index) == 0 {
+            "0-23"
+        } else {
+            "24-47"
+        }
+        .into()),
         numa_nodes: Ok(numa_node(index).to_string().into()),
         pcie_sent: mib(sm * 3.0),
         pcie_received: mib(sm * 9.0),
@@ -70,13 +87,21 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
         tensor_active: share(0.62),
         dram_active: share(0.45),
         routes: Ok(routes.collect()),
-        ..GpuDetail::missing(gpu.load.at, clean(), clean(), clean(), clean(), Missing::Unsupported)
+        ..GpuDetail::missing(
+            gpu.load.at,
+            clean(),
+            clean(),
+            clean(),
+            clean(),
+            Missing::Unsupported,
+        )
     };
     gpu.detail = Some(Box::new(detail));
     gpu
 }
 
-/// Returns the NUMA node of a GPU. The simulated host has two processors, each with 24 cores and four GPUs.
+/// Returns the NUMA node of a GPU. The simulated host has two processors, each with 24 cores and
+/// four GPUs.
 fn numa_node(index: u32) -> u32 {
     index / 4
 }

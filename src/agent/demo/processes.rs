@@ -1,7 +1,7 @@
 //! The processes of the simulated machine: this program, started again under other names.
 //!
-//! Each process ends when its standard input closes, which happens however the agent ends. No process ignores a signal or
-//! uses more than 1 % of a CPU.
+//! Each process ends when its standard input closes, which happens however the agent ends. No
+//! process ignores a signal or uses more than 1 % of a CPU.
 
 use std::ffi::CStr;
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,7 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::agent::{clock, leave};
 use crate::protocol::launchers;
 
-/// The environment variable that makes gputop run as a process of the simulated machine. Its value is the role.
+/// The environment variable that makes gputop run as a process of the simulated machine. Its value
+/// is the role.
 pub const ROLE_VARIABLE: &str = launchers::DEMO_VARIABLE;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +52,14 @@ const WORKERS: usize = 2;
 
 impl DemoRole {
     /// The roles that the agent starts itself. These start the others.
-    const STARTED: [Self; 6] =
-        [Self::Growing, Self::Launcher, Self::Server, Self::Notebook, Self::Trainer, Self::Forker];
+    const STARTED: [Self; 6] = [
+        Self::Growing,
+        Self::Launcher,
+        Self::Server,
+        Self::Notebook,
+        Self::Trainer,
+        Self::Forker,
+    ];
 
     /// The roles that a process of this role starts.
     fn children(self) -> Vec<Self> {
@@ -67,7 +74,9 @@ impl DemoRole {
 
     /// This role and those of its descendants.
     fn with_descendants(self) -> Vec<Self> {
-        std::iter::once(self).chain(self.children().into_iter().flat_map(Self::with_descendants)).collect()
+        std::iter::once(self)
+            .chain(self.children().into_iter().flat_map(Self::with_descendants))
+            .collect()
     }
 
     /// Parses the `Debug` text of a role.
@@ -99,7 +108,9 @@ impl DemoRole {
     fn arguments(self) -> &'static str {
         match self {
             Self::Growing => "train.py --model gpt2-xl --epochs 300",
-            Self::Launcher => "-m torch.distributed.run --nproc-per-node 4 pretrain.py --config llama-3b.yaml",
+            Self::Launcher => {
+                "-m torch.distributed.run --nproc-per-node 4 pretrain.py --config llama-3b.yaml"
+            }
             Self::Rank(_) | Self::DataWorker(_) => "-u pretrain.py --config llama-3b.yaml",
             Self::Server => "serve.py --model llama-8b --port 8000",
             Self::Notebook => "-m ipykernel_launcher -f kernel-5f2c.json",
@@ -116,7 +127,8 @@ impl DemoRole {
         }
     }
 
-    /// Returns the CPU time to use in each quarter of a second, so that the CPU column of trainers is not 0.
+    /// Returns the CPU time to use in each quarter of a second, so that the CPU column of trainers
+    /// is not 0.
     fn cpu_time(self) -> Duration {
         match self {
             Self::Growing => Duration::from_millis(2),
@@ -127,11 +139,15 @@ impl DemoRole {
 
     fn command(self) -> Command {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("python").args(self.arguments().split(' ')).arg("(gputop demo)");
+        command
+            .arg0("python")
+            .args(self.arguments().split(' '))
+            .arg("(gputop demo)");
         command.env(ROLE_VARIABLE, format!("{self:?}"));
         if let Self::Rank(rank) = self {
             command.envs(
-                [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", RANKS)].map(|(name, at)| (name, at.to_string())),
+                [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", RANKS)]
+                    .map(|(name, at)| (name, at.to_string())),
             );
         }
         // An inherited standard error would keep an ssh connection open.
@@ -151,7 +167,8 @@ pub(super) struct Actor {
 #[derive(Debug)]
 pub(super) struct Actors {
     list: Vec<Actor>,
-    /// The standard inputs of the processes. When the agent ends, they close, which ends the processes.
+    /// The standard inputs of the processes. When the agent ends, they close, which ends the
+    /// processes.
     _inputs: Vec<ChildStdin>,
 }
 
@@ -159,18 +176,28 @@ impl Actors {
     pub(super) fn start() -> io::Result<Self> {
         let start = |role: DemoRole| {
             let mut command = role.command();
-            // Like a shell, give each process its own group: the worker is an orphan because its group leader has ended.
-            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+            // Like a shell, give each process its own group: the worker is an orphan because its
+            // group leader has ended.
+            command
+                .process_group(0)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped());
             Ok((role, command.spawn()?))
         };
         // Start all processes before waiting for the first.
-        let children = DemoRole::STARTED.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
+        let children = DemoRole::STARTED
+            .into_iter()
+            .map(start)
+            .collect::<io::Result<Vec<_>>>()?;
         let (mut list, mut inputs) = (Vec::new(), Vec::new());
         for (role, mut child) in children {
             inputs.extend(child.stdin.take());
             list.extend(actors(role, child)?);
         }
-        Ok(Self { list, _inputs: inputs })
+        Ok(Self {
+            list,
+            _inputs: inputs,
+        })
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Actor> {
@@ -185,7 +212,8 @@ impl Actors {
     }
 }
 
-/// Waits until a process and its descendants have written their PIDs, unless they are to end at once.
+/// Waits until a process and its descendants have written their PIDs, unless they are to end at
+/// once.
 fn actors(role: DemoRole, mut child: Child) -> io::Result<Vec<Actor>> {
     let gone = || io::Error::other("a process of the simulated machine did not start");
     let mut lines = BufReader::new(child.stdout.take().ok_or_else(gone)?).lines();
@@ -194,15 +222,30 @@ fn actors(role: DemoRole, mut child: Child) -> io::Result<Vec<Actor>> {
         let line = lines.next().ok_or_else(gone)??;
         let (role, pid) = line.split_once(' ').ok_or_else(gone)?;
         let pid: Pid = pid.parse().ok().and_then(Pid::from_raw).ok_or_else(gone)?;
-        let (role, pidfd) = (DemoRole::parse(role).ok_or_else(gone)?, pidfd_open(pid, PidfdFlags::empty())?);
-        Ok(Actor { role, pid: pid.as_raw_nonzero().get().unsigned_abs(), pidfd })
+        let (role, pidfd) = (
+            DemoRole::parse(role).ok_or_else(gone)?,
+            pidfd_open(pid, PidfdFlags::empty())?,
+        );
+        Ok(Actor {
+            role,
+            pid: pid.as_raw_nonzero().get().unsigned_abs(),
+            pidfd,
+        })
     };
-    role.with_descendants().iter().filter(|role| !role.leaves_children()).map(actor).collect()
+    role.with_descendants()
+        .iter()
+        .filter(|role| !role.leaves_children())
+        .map(actor)
+        .collect()
 }
 
-/// Waits for the end of a child on a thread of its own. The child would otherwise stay a zombie after its end.
+/// Waits for the end of a child on a thread of its own. The child would otherwise stay a zombie
+/// after its end.
 fn reap(mut child: Child) -> io::Result<()> {
-    thread::Builder::new().name("reaper".to_owned()).spawn(move || child.wait()).map(drop)
+    thread::Builder::new()
+        .name("reaper".to_owned())
+        .spawn(move || child.wait())
+        .map(drop)
 }
 
 /// Runs as a process of the simulated machine until the agent ends.
@@ -211,7 +254,9 @@ fn reap(mut child: Child) -> io::Result<()> {
 ///
 /// When the role is unknown, or the process cannot be set up.
 pub fn be(role: &str) -> anyhow::Result<ExitCode> {
-    let Some(role) = DemoRole::parse(role) else { anyhow::bail!("no such role: {role}") };
+    let Some(role) = DemoRole::parse(role) else {
+        anyhow::bail!("no such role: {role}")
+    };
     rustix::thread::set_name(role.comm())?;
     // These roles must outlive their parents.
     if !matches!(role, DemoRole::Orphan | DemoRole::Hidden) {
@@ -229,7 +274,9 @@ pub fn be(role: &str) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if role == DemoRole::Notebook {
-        thread::Builder::new().name("shutdown".to_owned()).spawn(end_slowly)?;
+        thread::Builder::new()
+            .name("shutdown".to_owned())
+            .spawn(end_slowly)?;
     }
     // One write, since its relatives write into the same pipe.
     io::stdout().write_all(format!("{role:?} {}\n", std::process::id()).as_bytes())?;
@@ -237,7 +284,10 @@ pub fn be(role: &str) -> anyhow::Result<ExitCode> {
 }
 
 fn live(role: DemoRole) -> ! {
-    let quarter = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+    let quarter = Timespec {
+        tv_sec: 0,
+        tv_nsec: 250_000_000,
+    };
     let timeout = (!role.cpu_time().is_zero()).then_some(&quarter);
     loop {
         let stdin = io::stdin();
@@ -259,7 +309,9 @@ fn use_cpu(span: Duration) {
 }
 
 fn end_slowly() -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         signal(SignalKind::terminate())?.recv().await;
         tokio::time::sleep(Duration::from_secs(3)).await;

@@ -1,5 +1,5 @@
-//! The report of a probe that the simulated training program would have: a list keeps its outputs, with all that was saved for their
-//! backward pass.
+//! The report of a probe that the simulated training program would have: a list keeps its outputs,
+//! with all that was saved for their backward pass.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::processes::DemoRole;
 use super::scene;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{
-    AllocationLines, ChangesSince, ProbeDevice, ProbeReport, StackRecording, TensorCategory, TensorGroup, TensorLeak,
-    TrainingSteps,
+    AllocationLines, ChangesSince, ProbeDevice, ProbeReport, StackRecording, TensorCategory,
+    TensorGroup, TensorLeak, TrainingSteps,
 };
 
 const MIB: u64 = 1 << 20;
@@ -17,8 +17,13 @@ const OUTPUT: [u64; 3] = [8, 1024, 1600];
 const OUTPUT_BYTES: u64 = 8 * 1024 * 1600 * 4;
 const SECONDS_PER_STEP: f64 = 50.0 / scene::LEAK_MIB_PER_SECOND;
 /// The matrices of a model like GPT-2 XL: their number and shape.
-const MATRICES: [(u64, [u64; 2]); 5] =
-    [(48, [1600, 6400]), (48, [6400, 1600]), (48, [1600, 4800]), (48, [1600, 1600]), (1, [50_257, 1600])];
+const MATRICES: [(u64, [u64; 2]); 5] = [
+    (48, [1600, 6400]),
+    (48, [6400, 1600]),
+    (48, [1600, 4800]),
+    (48, [1600, 1600]),
+    (1, [50_257, 1600]),
+];
 const LIBRARIES: u64 = 24 * MIB;
 const BATCH: u64 = 64 * MIB;
 
@@ -49,8 +54,12 @@ pub(super) fn report(role: DemoRole, now: Moment, seconds: f64) -> Option<ProbeR
         moment: Some("any".into()),
         allocated: Some(Bytes(allocated)),
         reserved: Some(Bytes(parts.whole)),
-        categories: categories.map(|(category, bytes)| (category, Bytes(bytes))).into(),
-        optimizer_state: BTreeMap::from(["exp_avg", "exp_avg_sq"].map(|name| (name.into(), Bytes(weights)))),
+        categories: categories
+            .map(|(category, bytes)| (category, Bytes(bytes)))
+            .into(),
+        optimizer_state: BTreeMap::from(
+            ["exp_avg", "exp_avg_sq"].map(|name| (name.into(), Bytes(weights))),
+        ),
         floor: Some(Bytes(fixed + kept * OUTPUT_BYTES)),
         peak: Some(Bytes(allocated)),
         peak_step: Some(steps),
@@ -61,12 +70,23 @@ pub(super) fn report(role: DemoRole, now: Moment, seconds: f64) -> Option<ProbeR
         at: now,
         torch: Some("2.5.1".into()),
         python: Some("3.11.9".into()),
-        steps: Some(TrainingSteps { count: steps, seconds: Some(SECONDS_PER_STEP), source: Some("optimizer".into()) }),
+        steps: Some(TrainingSteps {
+            count: steps,
+            seconds: Some(SECONDS_PER_STEP),
+            source: Some("optimizer".into()),
+        }),
         devices: vec![device],
         groups: groups(steps, kept),
-        changes_since: Some(ChangesSince { step: Some(steps.saturating_sub(1)), mark: None }),
+        changes_since: Some(ChangesSince {
+            step: Some(steps.saturating_sub(1)),
+            mark: None,
+        }),
         leaks: vec![leak(steps, kept)],
-        recording: Some(StackRecording { state: "off".into(), cost_percent: Some(1.8), steps_left: None }),
+        recording: Some(StackRecording {
+            state: "off".into(),
+            cost_percent: Some(1.8),
+            steps_left: None,
+        }),
         ..ProbeReport::default()
     })
 }
@@ -93,7 +113,9 @@ fn groups(steps: u64, kept: u64) -> Vec<TensorGroup> {
         (TensorCategory::OptimizerState, Some("exp_avg")),
         (TensorCategory::OptimizerState, Some("exp_avg_sq")),
     ];
-    let matrices = MATRICES.into_iter().flat_map(|matrix| kinds.map(|(category, kind)| (matrix, category, kind)));
+    let matrices = MATRICES
+        .into_iter()
+        .flat_map(|matrix| kinds.map(|(category, kind)| (matrix, category, kind)));
     let weights = matrices.map(|(matrix, category, kind)| TensorGroup {
         category,
         shape: Some(matrix.1.to_vec()),
@@ -143,16 +165,33 @@ mod tests {
 
     #[test]
     fn the_categories_are_the_reserved_memory_and_a_step_keeps_one_more_output() {
-        let at = |seconds: u32| report(DemoRole::Growing, Moment(0), seconds.into()).expect("it has a probe");
+        let at = |seconds: u32| {
+            report(DemoRole::Growing, Moment(0), seconds.into()).expect("it has a probe")
+        };
         for seconds in (0..86_400).step_by(17) {
             let report = at(seconds);
-            let [device] = report.devices.as_slice() else { panic!("{report:?}") };
+            let [device] = report.devices.as_slice() else {
+                panic!("{report:?}")
+            };
             let sum: Bytes = device.categories.values().copied().sum();
             assert_eq!(Some(sum), device.reserved, "after {seconds} s");
-            assert!(device.floor < device.peak && device.peak < device.reserved, "after {seconds} s");
+            assert!(
+                device.floor < device.peak && device.peak < device.reserved,
+                "after {seconds} s"
+            );
         }
-        let outputs = |seconds| at(seconds).groups.iter().map(|group| group.count).sum::<u64>();
-        assert_eq!(outputs(900 + 125) - outputs(900), 64, "64 steps of nearly two seconds");
+        let outputs = |seconds| {
+            at(seconds)
+                .groups
+                .iter()
+                .map(|group| group.count)
+                .sum::<u64>()
+        };
+        assert_eq!(
+            outputs(900 + 125) - outputs(900),
+            64,
+            "64 steps of nearly two seconds"
+        );
         assert!(report(DemoRole::Server, Moment(0), 900.0).is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! Computes the load and memory of the simulated GPUs from the time since the start. Every run shows the same curves.
+//! Computes the load and memory of the simulated GPUs from the time since the start. Every run
+//! shows the same curves.
 
 use std::f64::consts::TAU;
 
@@ -34,16 +35,22 @@ pub(super) fn gpu_of(role: DemoRole) -> Option<u32> {
 /// `None` for a role that uses no memory of a GPU.
 pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> Option<NvmlProcess> {
     let (mib, sm) = match role {
-        DemoRole::Growing => (grown_mib(seconds), 90.0 + 7.0 * wave(seconds, 13.0) - 70.0 * pause(seconds, 45.0)),
+        DemoRole::Growing => (
+            grown_mib(seconds),
+            90.0 + 7.0 * wave(seconds, 13.0) - 70.0 * pause(seconds, 45.0),
+        ),
         // The ranks wait for each other, so their curves rise and fall together.
-        DemoRole::Rank(rank) => {
-            (62_464.0 - 124.0 * f64::from(rank), 86.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0))
-        }
+        DemoRole::Rank(rank) => (
+            62_464.0 - 124.0 * f64::from(rank),
+            86.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0),
+        ),
         DemoRole::Server => (21_504.0, 8.0 * wave(seconds, 30.0).powi(12)),
         DemoRole::Notebook => (6144.0, 0.0),
         DemoRole::Orphan => (11_264.0, 0.0),
         DemoRole::Hidden => (9318.0, 0.0),
-        DemoRole::Launcher | DemoRole::DataWorker(_) | DemoRole::Trainer | DemoRole::Forker => return None,
+        DemoRole::Launcher | DemoRole::DataWorker(_) | DemoRole::Trainer | DemoRole::Forker => {
+            return None;
+        }
     };
     let memory = Ok(Bytes::from_mib(u64::from(whole(mib))));
     Some(NvmlProcess {
@@ -66,7 +73,11 @@ pub(super) struct Reserved {
 
 /// `None` for a role without allocator stats.
 pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<DeviceStats> {
-    let Reserved { whole, cache, fragmented } = reserved(role, seconds)?;
+    let Reserved {
+        whole,
+        cache,
+        fragmented,
+    } = reserved(role, seconds)?;
     Some(DeviceStats::of_parts(whole, cache, fragmented))
 }
 
@@ -75,18 +86,29 @@ pub(super) fn reserved(role: DemoRole, seconds: f64) -> Option<Reserved> {
     const MIB: u64 = 1 << 20;
     /// Memory outside of PyTorch's allocator: context, kernels and libraries.
     const BESIDE: u64 = 468 * MIB;
-    let reserved = process(role, 0, Moment(0), seconds)?.memory.ok()?.0.saturating_sub(BESIDE);
+    let reserved = process(role, 0, Moment(0), seconds)?
+        .memory
+        .ok()?
+        .0
+        .saturating_sub(BESIDE);
     let share = |share: f64| reserved / 1000 * u64::from(whole(share * 1000.0));
     let (cache, fragmented) = match role {
         // Memory that a training step frees stays in the cache until the next step.
-        DemoRole::Growing => (u64::from(whole(1536.0 - 768.0 * (seconds / 7.0).fract())) * MIB, share(0.03)),
+        DemoRole::Growing => (
+            u64::from(whole(1536.0 - 768.0 * (seconds / 7.0).fract())) * MIB,
+            share(0.03),
+        ),
         DemoRole::Rank(_) => (share(0.06 + 0.12 * wave(seconds, 31.0)), share(0.04)),
         DemoRole::Server => (share(0.35), share(0.05)),
         // The memory of a cell that ran long ago is still cached.
         DemoRole::Notebook => (share(0.72), share(0.02)),
         _ => return None,
     };
-    Some(Reserved { whole: reserved, cache, fragmented })
+    Some(Reserved {
+        whole: reserved,
+        cache,
+        fragmented,
+    })
 }
 
 /// The growth of the job that leaks: 1.5 GiB per minute.
@@ -108,7 +130,8 @@ pub(super) fn uuid(gpu: u32) -> GpuUuid {
     GpuUuid(format!("GPU-demo-{gpu}").into())
 }
 
-/// Returns the readings of a GPU with its living processes. The driver does not list those in `hidden`.
+/// Returns the readings of a GPU with its living processes. The driver does not list those in
+/// `hidden`.
 pub(super) fn gpu(
     index: u32,
     now: Moment,
@@ -118,16 +141,27 @@ pub(super) fn gpu(
 ) -> GpuReadings {
     let uuid = uuid(index);
     // The sum of no floats is -0, so the fold starts at 0.
-    let sm = processes.iter().filter_map(|process| process.sm.ok()).fold(0.0, |sum, sm| sum + sm.value());
+    let sm = processes
+        .iter()
+        .filter_map(|process| process.sm.ok())
+        .fold(0.0, |sum, sm| sum + sm.value());
     let sm = f64::from(sm.min(100.0));
-    let used: Bytes = processes.iter().chain(hidden).filter_map(|process| process.memory.ok()).sum();
+    let used: Bytes = processes
+        .iter()
+        .chain(hidden)
+        .filter_map(|process| process.memory.ok())
+        .sum();
     let (total, reserved) = (Bytes::from_mib(MEMORY_MIB.0), Bytes::from_mib(MEMORY_MIB.1));
 
     let limit: f64 = if index == CAPPED { 450.0 } else { 700.0 };
     // An idle board draws 72 W, and 540 W more at full load. Each GPU differs a little.
     let wanted = 72.0 + 5.4 * sm + f64::from(index) * 3.0 + 4.0 * wave(seconds, 11.0);
     let is_capped = wanted > limit;
-    let power = if is_capped { limit - 2.0 * wave(seconds, 5.0) } else { wanted };
+    let power = if is_capped {
+        limit - 2.0 * wave(seconds, 5.0)
+    } else {
+        wanted
+    };
     let clock = match () {
         () if sm < 1.0 => 345.0,
         // The further the wanted power exceeds the limit, the lower the clock.
@@ -158,7 +192,11 @@ pub(super) fn gpu(
             temperature: Ok(celsius(27.0 + power / 16.0 + 1.5 * wave(seconds, 90.0))),
             power: Ok(Watts::from_milliwatts(whole(power * 1000.0))),
             sm_clock: Ok(Hertz::from_mhz(whole(clock))),
-            throttle: Ok(if is_capped { vec![Throttle::PowerCap] } else { Vec::new() }),
+            throttle: Ok(if is_capped {
+                vec![Throttle::PowerCap]
+            } else {
+                Vec::new()
+            }),
         },
         health: GpuHealth {
             at: now,
@@ -199,10 +237,18 @@ fn wave(seconds: f64, period: f64) -> f64 {
 
 /// Returns 1 in the last 7 % of each period, as when a job evaluates or saves; 0 otherwise.
 fn pause(seconds: f64, period: f64) -> f64 {
-    if (seconds / period).fract() > 0.93 { 1.0 } else { 0.0 }
+    if (seconds / period).fract() > 0.93 {
+        1.0
+    } else {
+        0.0
+    }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the curves stay small and above 0")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the curves stay small and above 0"
+)]
 pub(super) fn whole(value: f64) -> u32 {
     value.round() as u32
 }
@@ -212,7 +258,10 @@ fn celsius(value: f64) -> Celsius {
     Celsius(value.round() as i32)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a percentage needs no more digits than an f32 has")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a percentage needs no more digits than an f32 has"
+)]
 pub(super) fn percent(value: f64) -> f32 {
     value.clamp(0.0, 100.0) as f32
 }
@@ -223,20 +272,33 @@ mod tests {
 
     fn readings_at(index: u32, seconds: u32) -> GpuReadings {
         let seconds = f64::from(seconds);
-        let roles = [DemoRole::Growing, DemoRole::Server, DemoRole::Notebook, DemoRole::Orphan];
+        let roles = [
+            DemoRole::Growing,
+            DemoRole::Server,
+            DemoRole::Notebook,
+            DemoRole::Orphan,
+        ];
         let roles = roles.into_iter().chain((0..RANKS).map(DemoRole::Rank));
         let roles = roles.filter(|role| gpu_of(*role) == Some(index));
-        let processes = roles.filter_map(|role| process(role, 7, Moment(0), seconds)).collect();
+        let processes = roles
+            .filter_map(|role| process(role, 7, Moment(0), seconds))
+            .collect();
         gpu(index, Moment(0), seconds, processes, &[])
     }
 
     #[test]
     fn values_stay_plausible_for_a_day() {
-        for (index, seconds) in (0..GPUS).flat_map(|index| (0..86_400).step_by(17).map(move |at| (index, at))) {
+        for (index, seconds) in
+            (0..GPUS).flat_map(|index| (0..86_400).step_by(17).map(move |at| (index, at)))
+        {
             let GpuReadings { load, health, .. } = readings_at(index, seconds);
-            let memory =
-                [load.memory_used, load.memory_free, load.memory_reserved].map(|part| part.expect("it is there"));
-            assert_eq!(Ok(memory.into_iter().sum()), load.memory_total, "GPU {index} after {seconds} s");
+            let memory = [load.memory_used, load.memory_free, load.memory_reserved]
+                .map(|part| part.expect("it is there"));
+            assert_eq!(
+                Ok(memory.into_iter().sum()),
+                load.memory_total,
+                "GPU {index} after {seconds} s"
+            );
             assert!(load.power.expect("it is there") <= health.power_limit.expect("it is there"));
             assert!((20..85).contains(&load.temperature.expect("it is there").0));
         }
@@ -245,18 +307,34 @@ mod tests {
     #[test]
     fn a_leak_of_a_gigabyte_shows_within_a_minute() {
         let growth = |from: u32, to: u32| {
-            let used = |seconds| readings_at(0, seconds).load.memory_used.expect("it is there");
+            let used = |seconds| {
+                readings_at(0, seconds)
+                    .load
+                    .memory_used
+                    .expect("it is there")
+            };
             used(to).saturating_sub(used(from))
         };
         assert!(growth(0, 63) > Bytes::from_gib(1));
         // The memory of the other GPUs stays the same.
-        assert_eq!(readings_at(1, 0).load.memory_used, readings_at(1, 3600).load.memory_used);
+        assert_eq!(
+            readings_at(1, 0).load.memory_used,
+            readings_at(1, 3600).load.memory_used
+        );
     }
 
     #[test]
     fn one_gpu_is_power_capped_and_one_is_idle() {
-        assert_eq!(readings_at(CAPPED, 30).load.throttle, Ok(vec![Throttle::PowerCap]));
+        assert_eq!(
+            readings_at(CAPPED, 30).load.throttle,
+            Ok(vec![Throttle::PowerCap])
+        );
         assert_eq!(readings_at(2, 30).load.sm, Ok(Percent::new(0.0)));
-        assert!(readings_at(2, 30).load.memory_used.is_ok_and(|used| used > Bytes::from_gib(16)));
+        assert!(
+            readings_at(2, 30)
+                .load
+                .memory_used
+                .is_ok_and(|used| used > Bytes::from_gib(16))
+        );
     }
 }

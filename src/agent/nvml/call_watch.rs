@@ -1,6 +1,8 @@
-//! Announces each call into the driver, so that another thread can notice a hang, and remembers which calls fail.
+//! Announces each call into the driver, so that another thread can notice a hang, and remembers
+//! which calls fail.
 //!
-//! A hung call cannot be cancelled. Its thread is abandoned: if the call returns later, the thread makes no more calls.
+//! A hung call cannot be cancelled. Its thread is abandoned: if the call returns later, the thread
+//! makes no more calls.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -53,7 +55,11 @@ pub(in crate::agent) struct CallWatch {
 
 impl CallWatch {
     pub(in crate::agent) fn new(progress: Arc<Progress<Call>>) -> Self {
-        Self { progress, failed: RefCell::default(), is_on_demand: Cell::new(false) }
+        Self {
+            progress,
+            failed: RefCell::default(),
+            is_on_demand: Cell::new(false),
+        }
     }
 
     /// Sets whether the following calls are made only because a person looks at the GPU.
@@ -61,9 +67,12 @@ impl CallWatch {
         self.is_on_demand.set(is_on_demand);
     }
 
-    /// Forgets the failures of calls that were made because a person looked at the GPU at this index.
+    /// Forgets the failures of calls that were made because a person looked at the GPU at this
+    /// index.
     pub(super) fn forget_on_demand(&self, index: u32) {
-        let is_kept = |failed: &FailedCall| failed.call.subject != CallSubject::Gpu(index) || !failed.is_on_demand;
+        let is_kept = |failed: &FailedCall| {
+            failed.call.subject != CallSubject::Gpu(index) || !failed.is_on_demand
+        };
         self.failed.borrow_mut().retain(is_kept);
     }
 
@@ -90,8 +99,16 @@ impl CallWatch {
         let since = before.map(|at| all.swap_remove(at).failure.since);
         if let Some(error) = error.filter(|error| errors::is_partial(error)) {
             let since = since.unwrap_or_else(clock::now);
-            let failure = Failure { call: call.function.into(), error: error.to_string().into(), since };
-            all.push(FailedCall { call, failure, is_on_demand: self.is_on_demand.get() });
+            let failure = Failure {
+                call: call.function.into(),
+                error: error.to_string().into(),
+                since,
+            };
+            all.push(FailedCall {
+                call,
+                failure,
+                is_on_demand: self.is_on_demand.get(),
+            });
         }
     }
 

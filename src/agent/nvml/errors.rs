@@ -1,4 +1,5 @@
-//! Classifies errors of NVML, and describes the trouble of a GPU or of the driver in a sentence for the user.
+//! Classifies errors of NVML, and describes the trouble of a GPU or of the driver in a sentence for
+//! the user.
 
 use nvml_wrapper::error::NvmlError;
 
@@ -14,13 +15,20 @@ pub(super) fn is_fatal(error: &NvmlError) -> bool {
 
 /// Whether an error concerns the driver: then no call to any GPU can succeed.
 pub(super) fn concerns_driver(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
+    matches!(
+        error,
+        NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch
+    )
 }
 
-/// Whether an error is an unexpected failure of one call. Normal answers, missing support and missing permission are not.
+/// Whether an error is an unexpected failure of one call. Normal answers, missing support and
+/// missing permission are not.
 pub(super) fn is_partial(error: &NvmlError) -> bool {
     // These three are answers: no event came, no process was active, the buffer was too small.
-    let is_answer = matches!(error, NvmlError::Timeout | NvmlError::NotFound | NvmlError::InsufficientSize(_));
+    let is_answer = matches!(
+        error,
+        NvmlError::Timeout | NvmlError::NotFound | NvmlError::InsufficientSize(_)
+    );
     !is_answer && !is_fatal(error) && missing(error) == Missing::Failed
 }
 
@@ -52,28 +60,47 @@ pub(super) fn gpu_name(facts: &GpuFacts) -> String {
     }
 }
 
-pub(super) fn gpu_trouble(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
+pub(super) fn gpu_trouble(
+    function: &'static str,
+    error: &NvmlError,
+    facts: &GpuFacts,
+    now: Moment,
+) -> Trouble {
     let gpu = gpu_name(facts);
     let (cause, sentence) = match error {
         NvmlError::GpuLost => (
             Cause::Lost,
-            format!("{gpu} fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot"),
+            format!(
+                "{gpu} fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot"
+            ),
         ),
         // Querying a GPU through NVML counts as using it; that includes gputop.
         NvmlError::ResetRequired => (
             Cause::Reset,
-            format!("{gpu} needs a reset: end its processes, leave gputop, then `nvidia-smi --gpu-reset`"),
+            format!(
+                "{gpu} needs a reset: end its processes, leave gputop, then `nvidia-smi --gpu-reset`"
+            ),
         ),
         NvmlError::NoPermission | NvmlError::OperatingSystem => (
             Cause::Denied,
-            format!("{gpu} refused {function}: may this user, or this container, open its /dev/nvidia file?"),
+            format!(
+                "{gpu} refused {function}: may this user, or this container, open its /dev/nvidia file?"
+            ),
         ),
         error => {
             let reason = Text::from(error.to_string());
-            (Cause::Failed, format!("{gpu} failed at {function}: {reason}; `dmesg | grep -i nvrm` may say why"))
+            (
+                Cause::Failed,
+                format!("{gpu} failed at {function}: {reason}; `dmesg | grep -i nvrm` may say why"),
+            )
         }
     };
-    Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
+    Trouble {
+        cause,
+        sentence: sentence.into(),
+        call: Some(function.into()),
+        since: now,
+    }
 }
 
 pub(super) fn driver_trouble(function: &'static str, error: &NvmlError, now: Moment) -> Trouble {
@@ -98,12 +125,19 @@ pub(super) fn driver_trouble(function: &'static str, error: &NvmlError, now: Mom
             (Cause::Failed, format!("{sentence} {function}: {reason}; `dmesg | grep -i nvrm` may say why"))
         }
     };
-    Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
+    Trouble {
+        cause,
+        sentence: sentence.into(),
+        call: Some(function.into()),
+        since: now,
+    }
 }
 
 /// Returns the trouble `new`, with the start time of `before` if both have the same cause.
 pub(super) fn continued(new: Trouble, before: Option<&Trouble>) -> Trouble {
-    let since = before.filter(|before| before.cause == new.cause).map_or(new.since, |before| before.since);
+    let since = before
+        .filter(|before| before.cause == new.cause)
+        .map_or(new.since, |before| before.since);
     Trouble { since, ..new }
 }
 

@@ -1,4 +1,5 @@
-//! Reads many values of a GPU in one call of `nvmlDeviceGetFieldValues`. Each value has its own type and its own error.
+//! Reads many values of a GPU in one call of `nvmlDeviceGetFieldValues`. Each value has its own
+//! type and its own error.
 
 use std::mem;
 
@@ -26,7 +27,8 @@ const ALL_LINKS: u32 = u32::MAX;
 const DETAIL: [u32; 8] = [29, 30, 74, 76, 82, 185, 186, 230];
 /// The fields of the GPU that [`GpuCalls::read_damage`] reads, in its order.
 const DAMAGE: [u32; 6] = [3, 4, 31, 144, 145, 230];
-/// Milliwatts of the module: average and instant power; lowest, highest, default, enforced and requested limit.
+/// Milliwatts of the module: average and instant power; lowest, highest, default, enforced and
+/// requested limit.
 const MODULE_POWER: [u32; 7] = [185, 186, 187, 188, 189, 190, 192];
 /// The number of NVLink connections.
 const LINKS: u32 = 91;
@@ -34,26 +36,28 @@ const LINKS: u32 = 91;
 const LINK: [u32; 2] = [165, 164];
 /// KiB sent and received over NVLink since the driver was loaded.
 const TRANSFERRED: [u32; 2] = [138, 139];
-/// The EDPP multiplier, in an undocumented unit; gputop assumes percent. This and the power-smoothing fields exist since
-/// driver 590.
+/// The EDPP multiplier, in an undocumented unit; gputop assumes percent. This and the
+/// power-smoothing fields exist since driver 590.
 const EDPP: u32 = 274;
 /// Power smoothing of the board, in the order of [`GpuDetail::power_smoothing`].
 const SMOOTHING: [u32; 6] = [280, 275, 276, 277, 278, 279];
-/// The number of the active power-smoothing profile. This number is the scope of [`PROFILE_FIELDS`].
+/// The number of the active power-smoothing profile. This number is the scope of
+/// [`PROFILE_FIELDS`].
 const PROFILE: u32 = 264;
 const PROFILE_FIELDS: [u32; 4] = [281, 282, 283, 284];
 const ADMINISTRATOR_FIELDS: [u32; 4] = [285, 286, 287, 288];
-/// Power smoothing of the board, then of the profile, in the order of [`GpuDetail::power_smoothing_settings`]. 251 to 268 are the
-/// fields of nvml.h from `NVML_FI_PWR_SMOOTHING_ENABLED` on, of which the active profile is the 14th: 264.
+/// Power smoothing of the board, then of the profile, in the order of
+/// [`GpuDetail::power_smoothing_settings`]. 251 to 268 are the fields of nvml.h from
+/// `NVML_FI_PWR_SMOOTHING_ENABLED` on, of which the active profile is the 14th: 264.
 const SETTINGS: [u32; 10] = [251, 252, 253, 254, 255, 256, 257, 258, 259, PROFILE];
 const PROFILE_SETTINGS: [u32; 4] = [260, 261, 262, 263];
 const ADMINISTRATOR_SETTINGS: [u32; 4] = [265, 266, 267, 268];
-/// The number of remapped rows whose remapping is not in effect, after corrected and after uncorrected errors. Since
-/// driver 595.
+/// The number of remapped rows whose remapping is not in effect, after corrected and after
+/// uncorrected errors. Since driver 595.
 const INACTIVE_ROWS: [u32; 2] = [301, 302];
 
-/// The states of a link that is up: `NVML_NVLINK_STATE_ACTIVE`, and since driver 575 `NVML_NVLINK_STATE_SLEEP`. An unused
-/// link sleeps, and wakes by itself.
+/// The states of a link that is up: `NVML_NVLINK_STATE_ACTIVE`, and since driver 575
+/// `NVML_NVLINK_STATE_SLEEP`. An unused link sleeps, and wakes by itself.
 const UP: [u64; 2] = [1, 2];
 const MOST_LINKS: u32 = 36;
 const MOST_EDPP: u32 = 1000;
@@ -88,11 +92,28 @@ fn number(value: &nvmlFieldValue_t) -> Reading<u64> {
     if value.valueType == 0 {
         // SAFETY: the type says that NVML wrote this member.
         let double = unsafe { member.dVal };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the value is in range")]
-        return if (0.0..MOST_DOUBLE).contains(&double) { Ok(double.round() as u64) } else { Err(Missing::Failed) };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the value is in range"
+        )]
+        return if (0.0..MOST_DOUBLE).contains(&double) {
+            Ok(double.round() as u64)
+        } else {
+            Err(Missing::Failed)
+        };
     }
     // SAFETY: every bit pattern is a number, whichever member NVML wrote.
-    match unsafe { (value.valueType, member.uiVal, member.ullVal, member.sllVal, member.siVal, member.usVal) } {
+    match unsafe {
+        (
+            value.valueType,
+            member.uiVal,
+            member.ullVal,
+            member.sllVal,
+            member.siVal,
+            member.usVal,
+        )
+    } {
         (1, number, ..) => Ok(number.into()),
         (2 | 3, _, number, ..) => Ok(number),
         (4, _, _, number, ..) => u64::try_from(number).map_err(|_| Missing::Failed),
@@ -108,9 +129,11 @@ impl GpuCalls {
         values.unwrap_or_else(|why| [Err(why); N])
     }
 
-    /// Reads memory errors, pending repairs and the recovery action that the driver recommends, in one call.
+    /// Reads memory errors, pending repairs and the recovery action that the driver recommends, in
+    /// one call.
     pub(super) fn read_damage(&mut self, health: &mut GpuHealth) {
-        let [corrected, uncorrected, retired, pending, failed, action] = self.field_values(GPU, DAMAGE);
+        let [corrected, uncorrected, retired, pending, failed, action] =
+            self.field_values(GPU, DAMAGE);
         (health.ecc_corrected, health.ecc_uncorrected) = (corrected, uncorrected);
         health.retired_pending = retired.map(|count| count != 0);
         health.remap_pending = pending.map(|count| count != 0);
@@ -124,8 +147,11 @@ impl GpuCalls {
         }
         let [links] = self.field_values(GPU, [LINKS]);
         detail.nvlinks = links.and_then(|links| at_most(MOST_LINKS, links));
-        (detail.nvlinks_up, detail.nvlink_speed) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
-        let Ok(count @ 1..) = detail.nvlinks else { return };
+        (detail.nvlinks_up, detail.nvlink_speed) =
+            (Err(Missing::Unsupported), Err(Missing::Unsupported));
+        let Ok(count @ 1..) = detail.nvlinks else {
+            return;
+        };
         let mut up = Ok(0);
         for link in 0..count {
             let [state, speed] = self.field_values(link, LINK);
@@ -144,7 +170,8 @@ impl GpuCalls {
         detail.nvlinks_up = up;
     }
 
-    /// Reads power and power limits of the module, on boards that join GPU and processor in one module.
+    /// Reads power and power limits of the module, on boards that join GPU and processor in one
+    /// module.
     pub(super) fn read_module_power(&mut self, detail: &mut GpuDetail) {
         if !self.only.has("detail.module_power") {
             return;
@@ -157,11 +184,22 @@ impl GpuCalls {
             detail.module_power_limit_default,
             detail.module_power_limit_enforced,
             detail.module_power_limit,
-        ] = self.field_values(MODULE, MODULE_POWER).map(|value| value.and_then(small).and_then(milliwatts));
+        ] = self
+            .field_values(MODULE, MODULE_POWER)
+            .map(|value| value.and_then(small).and_then(milliwatts));
     }
 
     pub(super) fn read_fields(&mut self, detail: &mut GpuDetail, driver: &str) {
-        let [single, double, power_cap, sync_boost, memory, average, instant, action] = self.field_values(GPU, DETAIL);
+        let [
+            single,
+            double,
+            power_cap,
+            sync_boost,
+            memory,
+            average,
+            instant,
+            action,
+        ] = self.field_values(GPU, DETAIL);
         (detail.retired_single, detail.retired_double) = (single, double);
         (detail.held_power_cap, detail.held_sync_boost) = (power_cap, sync_boost);
         // Boards without a sensor answer 0.
@@ -172,16 +210,26 @@ impl GpuCalls {
         detail.power_average = average.and_then(small).and_then(milliwatts);
         detail.power_instant = instant.and_then(small).and_then(milliwatts);
         detail.recovery_action = action.and_then(small);
-        [detail.held_thermal, detail.held_hardware_thermal, detail.held_power_brake] = throttle_time_fields(driver)
-            .map_or([Err(Missing::Unsupported); 3], |fields| self.field_values(GPU, fields));
+        [
+            detail.held_thermal,
+            detail.held_hardware_thermal,
+            detail.held_power_brake,
+        ] = throttle_time_fields(driver).map_or([Err(Missing::Unsupported); 3], |fields| {
+            self.field_values(GPU, fields)
+        });
     }
 
     /// Reads inactive row remappings, EDPP and power smoothing, which only new drivers have.
     pub(super) fn read_rare(&mut self, detail: &mut GpuDetail, driver: &str) {
-        let major = driver.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        let major = driver
+            .split('.')
+            .next()
+            .and_then(|major| major.parse::<u32>().ok());
         if major >= Some(595) {
-            [detail.remapped_correctable_inactive, detail.remapped_uncorrectable_inactive] =
-                self.field_values(GPU, INACTIVE_ROWS);
+            [
+                detail.remapped_correctable_inactive,
+                detail.remapped_uncorrectable_inactive,
+            ] = self.field_values(GPU, INACTIVE_ROWS);
         }
         if major < Some(590) {
             return;
@@ -195,10 +243,17 @@ impl GpuCalls {
             return;
         }
         let [profile] = self.field_values(GPU, [PROFILE]);
-        let profile = profile.and_then(small).map(|profile| self.field_values(profile, PROFILE_FIELDS));
+        let profile = profile
+            .and_then(small)
+            .map(|profile| self.field_values(profile, PROFILE_FIELDS));
         let profile = profile.unwrap_or_else(|why| [Err(why); PROFILE_FIELDS.len()]);
         let administrator = self.field_values(GPU, ADMINISTRATOR_FIELDS);
-        detail.power_smoothing = board.into_iter().chain(profile).chain(administrator).map(or_not_set).collect();
+        detail.power_smoothing = board
+            .into_iter()
+            .chain(profile)
+            .chain(administrator)
+            .map(or_not_set)
+            .collect();
     }
 
     fn read_power_smoothing_settings(&mut self, detail: &mut GpuDetail) {
@@ -214,21 +269,27 @@ impl GpuCalls {
         let profile = profile.map(|profile| self.field_values(profile, PROFILE_SETTINGS));
         let profile = profile.unwrap_or_else(|why| [Err(why); PROFILE_SETTINGS.len()]);
         let administrator = self.field_values(GPU, ADMINISTRATOR_SETTINGS);
-        detail.power_smoothing_settings =
-            board.into_iter().chain(profile).chain(administrator).map(or_not_set).collect();
+        detail.power_smoothing_settings = board
+            .into_iter()
+            .chain(profile)
+            .chain(administrator)
+            .map(or_not_set)
+            .collect();
     }
 
     pub(super) fn transferred(&mut self) -> [Reading<Bytes>; 2] {
-        self.field_values(ALL_LINKS, TRANSFERRED).map(|value| value.map(Bytes::from_kib))
+        self.field_values(ALL_LINKS, TRANSFERRED)
+            .map(|value| value.map(Bytes::from_kib))
     }
 }
 
-/// Returns the IDs of three fields: how long the software thermal slowdown, the hardware thermal slowdown and the power brake
-/// reduced the clocks. `None` when the driver lacks these fields, or their IDs in this driver are unknown.
+/// Returns the IDs of three fields: how long the software thermal slowdown, the hardware thermal
+/// slowdown and the power brake reduced the clocks. `None` when the driver lacks these fields, or
+/// their IDs in this driver are unknown.
 ///
-/// The IDs in nvml.h are 251 to 253 in CUDA 12.9 and 13.0, and 269 to 271 since 13.0 update 1. There, 251 to 253 are settings
-/// of power smoothing again, as in 12.8. nvml-wrapper changes the IDs at driver 580.82. The IDs between 580.65, the driver of
-/// 13.0, and 580.82 are unknown.
+/// The IDs in nvml.h are 251 to 253 in CUDA 12.9 and 13.0, and 269 to 271 since 13.0 update 1.
+/// There, 251 to 253 are settings of power smoothing again, as in 12.8. nvml-wrapper changes the
+/// IDs at driver 580.82. The IDs between 580.65, the driver of 13.0, and 580.82 are unknown.
 fn throttle_time_fields(driver: &str) -> Option<[u32; 3]> {
     let mut numbers = driver.split('.').map(str::parse::<u32>);
     let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
@@ -254,7 +315,13 @@ fn small(value: u64) -> Reading<u32> {
 }
 
 fn at_most(limit: u32, value: u64) -> Reading<u32> {
-    small(value).and_then(|value| if value <= limit { Ok(value) } else { Err(Missing::Failed) })
+    small(value).and_then(|value| {
+        if value <= limit {
+            Ok(value)
+        } else {
+            Err(Missing::Failed)
+        }
+    })
 }
 
 #[cfg(test)]
@@ -265,7 +332,11 @@ mod tests {
     fn the_numbers_of_the_throttle_times_depend_on_the_driver() {
         let first = |driver| throttle_time_fields(driver).map(|fields| fields[0]);
         assert_eq!(first("535.183.01"), None);
-        assert_eq!(first("570.86.16"), None, "251 is whether power smoothing is on");
+        assert_eq!(
+            first("570.86.16"),
+            None,
+            "251 is whether power smoothing is on"
+        );
         assert_eq!(first("575.51.03"), Some(251));
         assert_eq!(first("580.65.06"), Some(251));
         assert_eq!(first("580.76.05"), None);

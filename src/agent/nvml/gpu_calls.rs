@@ -1,4 +1,5 @@
-//! Makes calls about one GPU. Remembers which calls the GPU does not support, and which call failed in this pass.
+//! Makes calls about one GPU. Remembers which calls the GPU does not support, and which call failed
+//! in this pass.
 
 use std::rc::Rc;
 
@@ -20,26 +21,47 @@ pub(super) struct GpuCalls {
     /// The index of the GPU; for a MIG instance, that of its parent.
     pub(super) index: u32,
     pub(super) watch: Rc<CallWatch>,
-    /// The readings to take. A function that none of them needs is treated as one that the GPU does not support.
+    /// The readings to take. A function that none of them needs is treated as one that the GPU does
+    /// not support.
     pub(super) only: Rc<Wanted>,
-    /// Functions, each with its arguments, that this GPU does not support. They are not called again.
+    /// Functions, each with its arguments, that this GPU does not support. They are not called
+    /// again.
     pub(super) unsupported: Vec<(&'static str, Box<[u32]>)>,
     /// Whether the GPU answered a call in this pass, if only that it does not support the call.
     pub(super) has_answered: bool,
-    /// The first call that failed in this pass, or the first that reported that the GPU needs a reset.
+    /// The first call that failed in this pass, or the first that reported that the GPU needs a
+    /// reset.
     pub(super) failed: Option<CallError>,
-    /// The call that failed because the GPU or the driver is lost. No more calls are made in this pass.
+    /// The call that failed because the GPU or the driver is lost. No more calls are made in this
+    /// pass.
     pub(super) fatal: Option<CallError>,
 }
 
 impl GpuCalls {
-    pub(super) fn new(device: Device<'static>, index: u32, watch: Rc<CallWatch>, only: Rc<Wanted>) -> Self {
-        Self { device, index, watch, only, unsupported: vec![], has_answered: false, failed: None, fatal: None }
+    pub(super) fn new(
+        device: Device<'static>,
+        index: u32,
+        watch: Rc<CallWatch>,
+        only: Rc<Wanted>,
+    ) -> Self {
+        Self {
+            device,
+            index,
+            watch,
+            only,
+            unsupported: vec![],
+            has_answered: false,
+            failed: None,
+            fatal: None,
+        }
     }
 
     fn is_unsupported(&self, function: &'static str, arguments: &[u32]) -> bool {
         !self.only.needs(function)
-            || self.unsupported.iter().any(|(name, known)| *name == function && **known == *arguments)
+            || self
+                .unsupported
+                .iter()
+                .any(|(name, known)| *name == function && **known == *arguments)
     }
 
     pub(super) fn is_callable(&self, function: &'static str) -> bool {
@@ -52,7 +74,8 @@ impl GpuCalls {
         function: &'static str,
         call: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Result<T, NvmlError> {
-        self.watch.call(CallSubject::Gpu(self.index), function, call)
+        self.watch
+            .call(CallSubject::Gpu(self.index), function, call)
     }
 
     pub(super) fn read<T>(
@@ -81,7 +104,12 @@ impl GpuCalls {
         result.map_err(|error| self.note_error(function, arguments, error))
     }
 
-    pub(super) fn note_error(&mut self, function: &'static str, arguments: &[u32], error: NvmlError) -> Missing {
+    pub(super) fn note_error(
+        &mut self,
+        function: &'static str,
+        arguments: &[u32],
+        error: NvmlError,
+    ) -> Missing {
         let why = missing(&error);
         if is_fatal(&error) {
             self.fatal = Some((function, error));
@@ -91,15 +119,17 @@ impl GpuCalls {
         } else {
             // A needed reset is more important than an earlier failure.
             let needs_reset = |error: &NvmlError| matches!(error, NvmlError::ResetRequired);
-            self.failed.take_if(|(_, before)| needs_reset(&error) && !needs_reset(before));
+            self.failed
+                .take_if(|(_, before)| needs_reset(&error) && !needs_reset(before));
             self.failed.get_or_insert((function, error));
         }
         why
     }
 }
 
-/// Reads a number or structure with an NVML function that takes the handle of a GPU, arguments, and a pointer to the value.
-/// `=> [a, b]`: reads an array with a function that takes a pointer to each element.
+/// Reads a number or structure with an NVML function that takes the handle of a GPU, arguments, and
+/// a pointer to the value. `=> [a, b]`: reads an array with a function that takes a pointer to each
+/// element.
 macro_rules! read {
     ($calls:expr, $function:ident $(($($argument:expr),+))?) => {
         read!($calls, $function $(($($argument),+))? => [value]).map(|[value]| value)
@@ -107,7 +137,8 @@ macro_rules! read {
     ($calls:expr, $function:ident $(($($argument:expr),+))? => [$($part:ident),+]) => {
         $calls.read_with(stringify!($function), &[$($($argument),+)?], |gpu| {
             let function = nvml_wrapper::error::nvml_sym(gpu.nvml().lib().$function.as_ref())?;
-            // SAFETY: each part is a number or a structure of numbers, for all of which zero is valid.
+            // SAFETY: each part is a number or a structure of numbers, for all of which zero is
+            // valid.
             $( let mut $part = unsafe { std::mem::zeroed() }; )+
             let handle = $crate::agent::nvml::raw::handle(gpu);
             // SAFETY: NVML writes one value of its type behind each pointer.
@@ -133,7 +164,8 @@ macro_rules! read_structure {
     };
 }
 
-/// Reads a string with a function that takes the handle of a GPU, arguments, a buffer and the length of the buffer.
+/// Reads a string with a function that takes the handle of a GPU, arguments, a buffer and the
+/// length of the buffer.
 macro_rules! read_text {
     ($calls:expr, $function:ident $(($($argument:expr),+))?) => {
         $calls.read_with(stringify!($function), &[$($($argument),+)?], |gpu| {

@@ -1,4 +1,5 @@
-//! Merges NVML's process lists of one GPU. The compute and graphics lists overlap: a PID is counted once.
+//! Merges NVML's process lists of one GPU. The compute and graphics lists overlap: a PID is counted
+//! once.
 
 use super::errors::{self, gpu_name};
 use super::gpu_calls::GpuCalls;
@@ -9,10 +10,11 @@ use crate::protocol::snapshot::{Cause, GpuFacts, Missing, Reading, Trouble, Use}
 
 #[derive(Debug, Default)]
 pub(super) struct GpuProcessLists {
-    /// The entries of each list, in the order of [`LISTS`]. A list that is not read in a pass, or fails, keeps its entries.
+    /// The entries of each list, in the order of [`LISTS`]. A list that is not read in a pass, or
+    /// fails, keeps its entries.
     lists: [Vec<NvmlProcess>; 3],
-    /// Why each list is unknown, in the same order; `None` for a list that was read, and for one that this GPU lacks beside
-    /// the list of compute processes.
+    /// Why each list is unknown, in the same order; `None` for a list that was read, and for one
+    /// that this GPU lacks beside the list of compute processes.
     missing: [Option<Missing>; 3],
     /// The trouble that keeps each list from being read, in the same order.
     troubles: [Option<Trouble>; 3],
@@ -23,7 +25,8 @@ pub(super) struct GpuProcessLists {
 pub(super) struct ListedProcesses {
     /// Each process once, sorted by PID.
     pub(super) processes: Vec<NvmlProcess>,
-    /// Why the processes are unknown, or only some of them are known; `None` when all lists were read.
+    /// Why the processes are unknown, or only some of them are known; `None` when all lists were
+    /// read.
     pub(super) missing: Option<Missing>,
     /// The trouble of the first list that cannot be read.
     pub(super) trouble: Option<Trouble>,
@@ -32,7 +35,11 @@ pub(super) struct ListedProcesses {
 impl ListedProcesses {
     /// The processes on a GPU that is split: its instances list them.
     pub(super) fn of_split_gpu() -> Self {
-        Self { processes: vec![], missing: None, trouble: None }
+        Self {
+            processes: vec![],
+            missing: None,
+            trouble: None,
+        }
     }
 }
 
@@ -67,14 +74,21 @@ impl GpuProcessLists {
                          last seen"
                     );
                     let call = Some(function.into());
-                    let trouble = Trouble { cause: Cause::Failed, sentence: sentence.into(), call, since: now };
-                    (self.missing[list], self.troubles[list]) = (Some(Missing::Failed), Some(trouble));
+                    let trouble = Trouble {
+                        cause: Cause::Failed,
+                        sentence: sentence.into(),
+                        call,
+                        since: now,
+                    };
+                    (self.missing[list], self.troubles[list]) =
+                        (Some(Missing::Failed), Some(trouble));
                 }
                 Err(ListError::Call(error)) => {
                     let trouble = errors::gpu_trouble(function, &error, facts, now);
                     let why = calls.note_error(function, &[], error);
                     self.missing[list] = missing(list, why);
-                    self.troubles[list] = (why != Missing::Unsupported && calls.fatal.is_none()).then_some(trouble);
+                    self.troubles[list] =
+                        (why != Missing::Unsupported && calls.fatal.is_none()).then_some(trouble);
                 }
             }
         }
@@ -93,7 +107,8 @@ impl GpuProcessLists {
             if same {
                 first.usage = both(first.usage, later.usage);
                 first.listed = first.listed.max(later.listed);
-                // Each list gives the memory of the whole process, so the two values must not be added.
+                // Each list gives the memory of the whole process, so the two values must not be
+                // added.
                 first.memory = larger(first.memory, later.memory);
             }
             same
@@ -102,8 +117,8 @@ impl GpuProcessLists {
     }
 }
 
-/// Returns why a list is unknown that could not be read. A GPU that cannot list graphics processes or MPS clients has none: the
-/// driver of a data centre, and a MIG instance, lack these lists.
+/// Returns why a list is unknown that could not be read. A GPU that cannot list graphics processes
+/// or MPS clients has none: the driver of a data centre, and a MIG instance, lack these lists.
 fn missing(list: usize, why: Missing) -> Option<Missing> {
     (list == COMPUTE || why != Missing::Unsupported).then_some(why)
 }
@@ -129,28 +144,54 @@ mod tests {
 
     fn process(pid: u32, usage: Use, gib: u64, listed: u64) -> NvmlProcess {
         let (listed, memory) = (Moment(listed), Ok(Bytes::from_gib(gib)));
-        NvmlProcess { pid, listed, usage, memory, sm: Err(Missing::NotYet), engines: None }
+        NvmlProcess {
+            pid,
+            listed,
+            usage,
+            memory,
+            sm: Err(Missing::NotYet),
+            engines: None,
+        }
     }
 
     fn merged(lists: [Vec<NvmlProcess>; 3]) -> Vec<NvmlProcess> {
-        GpuProcessLists { lists, ..GpuProcessLists::default() }.merged()
+        GpuProcessLists {
+            lists,
+            ..GpuProcessLists::default()
+        }
+        .merged()
     }
 
     #[test]
     fn a_process_in_two_lists_is_counted_once() {
         let merged = merged([
-            vec![process(9, Use::Compute, 2, 0), process(7, Use::Compute, 1, 0)],
+            vec![
+                process(9, Use::Compute, 2, 0),
+                process(7, Use::Compute, 1, 0),
+            ],
             vec![process(7, Use::Graphics, 3, 0)],
             vec![process(9, Use::Mps, 2, 0)],
         ]);
-        assert_eq!(merged, [process(7, Use::ComputeAndGraphics, 3, 0), process(9, Use::Mps, 2, 0)]);
+        assert_eq!(
+            merged,
+            [
+                process(7, Use::ComputeAndGraphics, 3, 0),
+                process(9, Use::Mps, 2, 0)
+            ]
+        );
     }
 
     #[test]
     fn a_process_is_as_old_as_the_list_that_named_it() {
-        let graphics = vec![process(7, Use::Graphics, 3, 100), process(8, Use::Graphics, 1, 100)];
+        let graphics = vec![
+            process(7, Use::Graphics, 3, 100),
+            process(8, Use::Graphics, 1, 100),
+        ];
         let merged = merged([vec![process(7, Use::Compute, 3, 900)], graphics, vec![]]);
-        let listed: Vec<_> = merged.iter().map(|process| (process.pid, process.listed)).collect();
+        let listed: Vec<_> = merged
+            .iter()
+            .map(|process| (process.pid, process.listed))
+            .collect();
         assert_eq!(listed, [(7, Moment(900)), (8, Moment(100))]);
     }
 }

@@ -25,12 +25,22 @@ pub(super) struct GpuSlot {
 impl GpuSlot {
     /// Creates the slot of a GPU that does not answer.
     pub(super) fn silent(last: GpuReadings) -> Self {
-        Self { index: last.facts.index, gpu: None, instances: vec![], last: vec![last], unresponsive: None }
+        Self {
+            index: last.facts.index,
+            gpu: None,
+            instances: vec![],
+            last: vec![last],
+            unresponsive: None,
+        }
     }
 
     /// Returns the newest readings of the GPU, then of its instances.
     pub(super) fn all_readings(&self) -> impl Iterator<Item = &GpuReadings> {
-        let newer = self.gpu.iter().chain(&self.instances).filter(|_| self.last.is_empty());
+        let newer = self
+            .gpu
+            .iter()
+            .chain(&self.instances)
+            .filter(|_| self.last.is_empty());
         self.last.iter().chain(newer.map(|gpu| &gpu.readings))
     }
 
@@ -52,8 +62,13 @@ impl GpuSlot {
 
     pub(super) fn set_index(&mut self, index: u32) {
         self.index = index;
-        self.last.iter_mut().for_each(|readings| readings.facts.index = index);
-        self.gpu.iter_mut().chain(&mut self.instances).for_each(|gpu| gpu.set_index(index));
+        self.last
+            .iter_mut()
+            .for_each(|readings| readings.facts.index = index);
+        self.gpu
+            .iter_mut()
+            .chain(&mut self.instances)
+            .for_each(|gpu| gpu.set_index(index));
     }
 
     /// Adds an Xid error, also when the GPU no longer answers.
@@ -64,8 +79,13 @@ impl GpuSlot {
             let xids = &mut readings.health.xids;
             xids.push(xid);
             if xids.len() > MOST {
-                // A hardware error ends many processes, each with an Xid of its own. These must not push out the cause.
-                let is_repeated = |at: &usize| xids[at + 1..].iter().any(|later| later.code == xids[*at].code);
+                // A hardware error ends many processes, each with an Xid of its own. These must not
+                // push out the cause.
+                let is_repeated = |at: &usize| {
+                    xids[at + 1..]
+                        .iter()
+                        .any(|later| later.code == xids[*at].code)
+                };
                 let oldest_repeated = (0..MOST).find(is_repeated);
                 drop(xids.drain(oldest_repeated.map_or(0..1, |at| at..at + 1)));
             }
@@ -74,19 +94,31 @@ impl GpuSlot {
 
     /// Sets the trouble of the GPU and its instances, which keep their last readings.
     pub(super) fn set_trouble(&mut self, trouble: &Trouble) {
-        let gpus = self.gpu.take().into_iter().chain(std::mem::take(&mut self.instances));
+        let gpus = self
+            .gpu
+            .take()
+            .into_iter()
+            .chain(std::mem::take(&mut self.instances));
         if self.last.is_empty() {
             self.last = gpus.map(|gpu| gpu.readings).collect();
         }
         for readings in &mut self.last {
             let is_denied = trouble.cause == Cause::Denied;
-            readings.processes_missing = Some(if is_denied { Missing::Denied } else { Missing::Failed });
-            readings.trouble = Some(errors::continued(trouble.clone(), readings.trouble.as_ref()));
+            readings.processes_missing = Some(if is_denied {
+                Missing::Denied
+            } else {
+                Missing::Failed
+            });
+            readings.trouble = Some(errors::continued(
+                trouble.clone(),
+                readings.trouble.as_ref(),
+            ));
         }
     }
 }
 
-/// Creates slots with the readings of an abandoned thread. Also returns the hung calls that concern the whole driver.
+/// Creates slots with the readings of an abandoned thread. Also returns the hung calls that concern
+/// the whole driver.
 pub(super) fn from_readings(
     gpus: Vec<GpuReadings>,
     unresponsive: Vec<Unresponsive>,
@@ -98,13 +130,15 @@ pub(super) fn from_readings(
             _ => slots.push(GpuSlot::silent(readings)),
         }
     }
-    let (of_driver, of_gpus): (Vec<_>, Vec<_>) =
-        unresponsive.into_iter().partition(|hung| hung.call.subject == CallSubject::Driver);
+    let (of_driver, of_gpus): (Vec<_>, Vec<_>) = unresponsive
+        .into_iter()
+        .partition(|hung| hung.call.subject == CallSubject::Driver);
     for hung in of_gpus {
         // The index alone is not enough: the slot of a lost GPU may have the same index.
         let is_hung = |slot: &&mut GpuSlot| {
             let trouble = slot.readings().trouble.as_ref();
-            CallSubject::Gpu(slot.index) == hung.call.subject && trouble.is_some_and(Trouble::is_silence)
+            CallSubject::Gpu(slot.index) == hung.call.subject
+                && trouble.is_some_and(Trouble::is_silence)
         };
         if let Some(slot) = slots.iter_mut().find(is_hung) {
             slot.unresponsive = Some(hung);
@@ -114,16 +148,34 @@ pub(super) fn from_readings(
 }
 
 /// Sets the trouble of GPUs that failed, and of those that the driver no longer lists.
-pub(super) fn set_missing(slots: &mut Vec<GpuSlot>, present: &[GpuUuid], failed: Vec<(u32, CallError)>, now: Moment) {
-    // Remove the placeholder of a GPU whose UUID could not be read when a GPU is found at its index.
+pub(super) fn set_missing(
+    slots: &mut Vec<GpuSlot>,
+    present: &[GpuUuid],
+    failed: Vec<(u32, CallError)>,
+    now: Moment,
+) {
+    // Remove the placeholder of a GPU whose UUID could not be read when a GPU is found at its
+    // index.
     let found = |slot: &GpuSlot| present.iter().any(|uuid| slot.is(uuid));
-    let taken: Vec<u32> = slots.iter().filter(|slot| found(slot)).map(|slot| slot.index).collect();
-    slots.retain(|slot| !(slot.is(&GpuReadings::unknown_uuid(slot.index)) && taken.contains(&slot.index)));
+    let taken: Vec<u32> = slots
+        .iter()
+        .filter(|slot| found(slot))
+        .map(|slot| slot.index)
+        .collect();
+    slots.retain(|slot| {
+        !(slot.is(&GpuReadings::unknown_uuid(slot.index)) && taken.contains(&slot.index))
+    });
     let mut explained = vec![];
     for (index, (function, error)) in failed {
-        let at = slots.iter().position(|slot| slot.index == index && !found(slot));
+        let at = slots
+            .iter()
+            .position(|slot| slot.index == index && !found(slot));
         let at = at.unwrap_or_else(|| {
-            slots.push(GpuSlot::silent(GpuReadings::unknown(index, now, Missing::Failed)));
+            slots.push(GpuSlot::silent(GpuReadings::unknown(
+                index,
+                now,
+                Missing::Failed,
+            )));
             slots.len() - 1
         });
         let trouble = errors::gpu_trouble(function, &error, &slots[at].readings().facts, now);
@@ -131,13 +183,20 @@ pub(super) fn set_missing(slots: &mut Vec<GpuSlot>, present: &[GpuUuid], failed:
         explained.push(slots[at].readings().uuid.clone());
     }
     for slot in slots.iter_mut() {
-        if slot.unresponsive.is_none() && !present.iter().chain(&explained).any(|uuid| slot.is(uuid)) {
+        if slot.unresponsive.is_none()
+            && !present.iter().chain(&explained).any(|uuid| slot.is(uuid))
+        {
             let sentence = format!(
                 "{} is not listed by the driver any more; `dmesg | grep -i xid` may say why",
                 gpu_name(&slot.readings().facts)
             );
             let call = Some(COUNT_CALL.into());
-            slot.set_trouble(&Trouble { cause: Cause::Lost, sentence: sentence.into(), call, since: now });
+            slot.set_trouble(&Trouble {
+                cause: Cause::Lost,
+                sentence: sentence.into(),
+                call,
+                since: now,
+            });
         }
     }
     slots.sort_by_key(|slot| slot.index);
@@ -150,14 +209,36 @@ mod tests {
     #[test]
     fn many_errors_alike_do_not_push_out_the_one_that_came_before_them() {
         let mut slot = GpuSlot::silent(GpuReadings::unknown(0, Moment(0), Missing::NotYet));
-        let codes = |slot: &GpuSlot| slot.last[0].health.xids.iter().map(|xid| xid.code).collect::<Vec<_>>();
+        let codes = |slot: &GpuSlot| {
+            slot.last[0]
+                .health
+                .xids
+                .iter()
+                .map(|xid| xid.code)
+                .collect::<Vec<_>>()
+        };
         for (code, at) in [48].into_iter().chain([45; 30]).chain([31]).zip(0..) {
-            slot.note_xid(Xid { code, at: Moment(at) });
+            slot.note_xid(Xid {
+                code,
+                at: Moment(at),
+            });
         }
         assert_eq!(codes(&slot), [&[48][..], &[45; 14], &[31]].concat());
         let times = slot.last[0].health.xids.iter().map(|xid| xid.at);
-        assert!(times.is_sorted() && slot.last[0].health.xids[1].at == Moment(17), "the latest of them stay");
-        (100..116).for_each(|code| slot.note_xid(Xid { code, at: Moment(code) }));
-        assert_eq!(codes(&slot), (100..116).collect::<Vec<_>>(), "of those that are all different, the latest");
+        assert!(
+            times.is_sorted() && slot.last[0].health.xids[1].at == Moment(17),
+            "the latest of them stay"
+        );
+        (100..116).for_each(|code| {
+            slot.note_xid(Xid {
+                code,
+                at: Moment(code),
+            });
+        });
+        assert_eq!(
+            codes(&slot),
+            (100..116).collect::<Vec<_>>(),
+            "of those that are all different, the latest"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Reads a GPU and the instances that MIG splits it into. Each instance is a GPU with memory and processes of its own.
+//! Reads a GPU and the instances that MIG splits it into. Each instance is a GPU with memory and
+//! processes of its own.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::struct_wrappers::device::DeviceAttributes;
@@ -9,8 +10,13 @@ use super::raw;
 use crate::base::text::Text;
 use crate::protocol::snapshot::{GpuUuid, Reading};
 
-/// Reads a GPU, then its instances. Looks for new instances in slow passes, and when an instance does not answer.
-pub(super) fn read(gpu: &mut NvmlGpu, instances: &mut Vec<NvmlGpu>, pass: &mut GpuPass<'_>) -> Result<(), CallError> {
+/// Reads a GPU, then its instances. Looks for new instances in slow passes, and when an instance
+/// does not answer.
+pub(super) fn read(
+    gpu: &mut NvmlGpu,
+    instances: &mut Vec<NvmlGpu>,
+    pass: &mut GpuPass<'_>,
+) -> Result<(), CallError> {
     let slow = gpu.read(pass)?;
     if gpu.readings.health.mig != Ok(true) {
         instances.clear();
@@ -19,9 +25,14 @@ pub(super) fn read(gpu: &mut NvmlGpu, instances: &mut Vec<NvmlGpu>, pass: &mut G
     if slow || instances.is_empty() {
         find_instances(gpu, instances);
     }
-    // An instance that was destroyed does not answer. The search finds the instances that replace it.
-    let working =
-        |instances: &[NvmlGpu]| instances.iter().filter(|instance| instance.readings.trouble.is_none()).count();
+    // An instance that was destroyed does not answer. The search finds the instances that replace
+    // it.
+    let working = |instances: &[NvmlGpu]| {
+        instances
+            .iter()
+            .filter(|instance| instance.readings.trouble.is_none())
+            .count()
+    };
     let before = working(instances);
     instances.retain_mut(|instance| {
         // A process that uses an instance opens the device file of the parent.
@@ -40,13 +51,19 @@ fn find_instances(gpu: &mut NvmlGpu, instances: &mut Vec<NvmlGpu>) {
     let mut old = std::mem::take(instances);
     for index in 0..count.unwrap_or(0) {
         // Most indices are unused on most GPUs, so an error here is no failure of the GPU.
-        let device = calls.call("nvmlDeviceGetMigDeviceHandleByIndex", || calls.device.mig_device_by_index(index));
+        let device = calls.call("nvmlDeviceGetMigDeviceHandleByIndex", || {
+            calls.device.mig_device_by_index(index)
+        });
         let Ok(device) = device else { continue };
-        let uuid = calls.call("nvmlDeviceGetUUID", || device.uuid()).map(|uuid| GpuUuid(uuid.into()));
+        let uuid = calls
+            .call("nvmlDeviceGetUUID", || device.uuid())
+            .map(|uuid| GpuUuid(uuid.into()));
         // "Handles may be reused and their properties can change in the process" (nvml.h at
-        // nvmlDeviceGetMigDeviceHandleByIndex). An instance whose UUID cannot be read counts as unchanged.
+        // nvmlDeviceGetMigDeviceHandleByIndex). An instance whose UUID cannot be read counts as
+        // unchanged.
         let is_same = |instance: &NvmlGpu| {
-            uuid.as_ref().map_or(true, |uuid| instance.readings.uuid == *uuid)
+            uuid.as_ref()
+                .map_or(true, |uuid| instance.readings.uuid == *uuid)
                 && raw::handle_of(&instance.calls.device) == raw::handle_of(&device)
         };
         if let Some(at) = old.iter().position(is_same) {
@@ -56,16 +73,29 @@ fn find_instances(gpu: &mut NvmlGpu, instances: &mut Vec<NvmlGpu>) {
         let parent = &gpu.readings.uuid;
         let uuid = uuid.unwrap_or_else(|_| GpuUuid(format!("{parent}/{index}").into()));
         let parent = Some(parent.clone());
-        instances.push(NvmlGpu::new(device, uuid, calls.index, parent, &calls.watch, &calls.only));
+        instances.push(NvmlGpu::new(
+            device,
+            uuid,
+            calls.index,
+            parent,
+            &calls.watch,
+            &calls.only,
+        ));
     }
-    for instance in instances.iter_mut().filter(|instance| instance.readings.facts.name.is_err()) {
+    for instance in instances
+        .iter_mut()
+        .filter(|instance| instance.readings.facts.name.is_err())
+    {
         instance.readings.facts.name = instance_name(&mut instance.calls);
     }
 }
 
-/// Whether the handle still belongs to this instance. An instance whose UUID cannot be read counts as unchanged.
+/// Whether the handle still belongs to this instance. An instance whose UUID cannot be read counts
+/// as unchanged.
 fn is_same_instance(instance: &NvmlGpu) -> bool {
-    let uuid = instance.calls.call("nvmlDeviceGetUUID", || instance.calls.device.uuid());
+    let uuid = instance
+        .calls
+        .call("nvmlDeviceGetUUID", || instance.calls.device.uuid());
     uuid.map_or(true, |uuid| instance.readings.uuid == GpuUuid(uuid.into()))
 }
 
@@ -77,15 +107,22 @@ fn instance_name(calls: &mut GpuCalls) -> Reading<Text> {
         return Ok(name[at..].into());
     }
     // Older drivers give an instance its parent's name, or none.
-    calls.read("nvmlDeviceGetAttributes_v2", Device::attributes).map(|attributes| profile(&attributes).into())
+    calls
+        .read("nvmlDeviceGetAttributes_v2", Device::attributes)
+        .map(|attributes| profile(&attributes).into())
 }
 
-/// Returns the name of the profile with these slices and this memory, which is rounded up to whole GiB.
+/// Returns the name of the profile with these slices and this memory, which is rounded up to whole
+/// GiB.
 fn profile(attributes: &DeviceAttributes) -> String {
     let gpu = attributes.gpu_instance_slice_count;
     let compute = attributes.compute_instance_slice_count;
     let gib = attributes.memory_size_mb.div_ceil(1024);
-    if compute == gpu { format!("MIG {gpu}g.{gib}gb") } else { format!("MIG {compute}c.{gpu}g.{gib}gb") }
+    if compute == gpu {
+        format!("MIG {gpu}g.{gib}gb")
+    } else {
+        format!("MIG {compute}c.{gpu}g.{gib}gb")
+    }
 }
 
 #[cfg(test)]

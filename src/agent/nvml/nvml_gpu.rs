@@ -1,7 +1,8 @@
 //! Reads one GPU, or one MIG instance, that answers: its facts, load, health, detail and processes.
 //!
-//! A function that the GPU does not support is called again only in a scan, or after MIG was switched on or off. A GPU that
-//! is lost during a pass keeps the readings of its last complete pass.
+//! A function that the GPU does not support is called again only in a scan, or after MIG was
+//! switched on or off. A GPU that is lost during a pass keeps the readings of its last complete
+//! pass.
 
 use std::rc::Rc;
 
@@ -9,8 +10,9 @@ use nvml_wrapper::Device;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::{
-    nvmlClockType_enum_NVML_CLOCK_MEM as MEMORY_CLOCK, nvmlClockType_enum_NVML_CLOCK_SM as SM_CLOCK, nvmlDevice_t,
-    nvmlProcessUtilizationSample_t, nvmlTemperature_v1_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as CORE,
+    nvmlClockType_enum_NVML_CLOCK_MEM as MEMORY_CLOCK,
+    nvmlClockType_enum_NVML_CLOCK_SM as SM_CLOCK, nvmlDevice_t, nvmlProcessUtilizationSample_t,
+    nvmlTemperature_v1_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as CORE,
     nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN as SLOWDOWN,
 };
 
@@ -35,7 +37,8 @@ pub(super) struct GpuPass<'a> {
     pub(super) samples: &'a mut Vec<nvmlProcessUtilizationSample_t>,
     /// The driver's version; empty when it is not known.
     pub(super) driver: &'a str,
-    /// Whether to read also the readings that are due only every 10 seconds, and to retry unsupported calls.
+    /// Whether to read also the readings that are due only every 10 seconds, and to retry
+    /// unsupported calls.
     pub(super) scan: bool,
     /// Whether to read only names, memory and compute processes, which the first line needs.
     pub(super) is_first_stage: bool,
@@ -47,8 +50,8 @@ pub(super) enum DetailLevel<'a> {
     No,
     /// The fixed part and the state, in each pass.
     Once,
-    /// The page of this GPU is open: also rates, which take long or need two readings. Holds the index and handle of every
-    /// GPU that answers.
+    /// The page of this GPU is open: also rates, which take long or need two readings. Holds the
+    /// index and handle of every GPU that answers.
     Live(&'a [(u32, nvmlDevice_t)]),
 }
 
@@ -64,9 +67,11 @@ pub(super) struct NvmlGpu {
     on_demand: Option<OnDemand>,
 }
 
-/// Milliseconds between two slow passes, which also read facts, health, and the graphics and MPS process lists.
+/// Milliseconds between two slow passes, which also read facts, health, and the graphics and MPS
+/// process lists.
 const SLOW_MS: u64 = 10_000;
-/// Milliseconds until the second slow pass. One second per GPU index is added, so that the GPUs take turns.
+/// Milliseconds until the second slow pass. One second per GPU index is added, so that the GPUs
+/// take turns.
 const SECOND_SLOW_MS: u64 = 1500;
 
 impl NvmlGpu {
@@ -97,29 +102,39 @@ impl NvmlGpu {
     }
 
     fn read_facts(&mut self) {
-        let Self { calls, readings: GpuReadings { facts, .. }, .. } = self;
+        let Self {
+            calls,
+            readings: GpuReadings { facts, .. },
+            ..
+        } = self;
         let missing = [
             facts.name.as_ref().err(),
             facts.bus_id.as_ref().err(),
             facts.slowdown_temperature.as_ref().err(),
             facts.minor.as_ref().err(),
         ];
-        if !missing.contains(&Some(&Missing::NotYet)) && !missing.contains(&Some(&Missing::Failed)) {
+        if !missing.contains(&Some(&Missing::NotYet)) && !missing.contains(&Some(&Missing::Failed))
+        {
             return;
         }
-        facts.bus_id = calls.read("nvmlDeviceGetPciInfo_v3", Device::pci_info).map(|pci| pci.bus_id.into());
+        facts.bus_id = calls
+            .read("nvmlDeviceGetPciInfo_v3", Device::pci_info)
+            .map(|pci| pci.bus_id.into());
         if facts.parent.is_some() {
             facts.slowdown_temperature = Err(Missing::Unsupported);
             facts.gpu_instance = read!(calls, nvmlDeviceGetGpuInstanceId);
             facts.compute_instance = read!(calls, nvmlDeviceGetComputeInstanceId);
         } else {
-            facts.slowdown_temperature = read!(calls, nvmlDeviceGetTemperatureThreshold(SLOWDOWN)).and_then(celsius);
+            facts.slowdown_temperature =
+                read!(calls, nvmlDeviceGetTemperatureThreshold(SLOWDOWN)).and_then(celsius);
             facts.minor = read!(calls, nvmlDeviceGetMinorNumber);
-            (facts.gpu_instance, facts.compute_instance) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
+            (facts.gpu_instance, facts.compute_instance) =
+                (Err(Missing::Unsupported), Err(Missing::Unsupported));
         }
     }
 
-    /// Reads everything that is due. On failure, the readings stay as they were. Returns whether this was a slow pass.
+    /// Reads everything that is due. On failure, the readings stay as they were. Returns whether
+    /// this was a slow pass.
     pub(super) fn read(&mut self, pass: &mut GpuPass<'_>) -> Result<bool, CallError> {
         (self.calls.has_answered, self.calls.failed) = (false, None);
         let now = clock::now();
@@ -145,7 +160,11 @@ impl NvmlGpu {
             self.calls.unsupported.clear();
         }
         let is_split = mig == Ok(true);
-        let listed = if is_split { ListedProcesses::of_split_gpu() } else { self.read_processes(pass, slow, now) };
+        let listed = if is_split {
+            ListedProcesses::of_split_gpu()
+        } else {
+            self.read_processes(pass, slow, now)
+        };
         if let Some(fatal) = self.calls.fatal.take() {
             return Err(fatal);
         }
@@ -153,14 +172,28 @@ impl NvmlGpu {
         if let Some(health) = health {
             self.readings.health = health;
         }
-        (self.readings.processes, self.readings.processes_missing) = (listed.processes, listed.missing);
+        (self.readings.processes, self.readings.processes_missing) =
+            (listed.processes, listed.missing);
         let trouble = match self.calls.failed.take() {
-            Some((function, error)) if !self.calls.has_answered || matches!(error, NvmlError::ResetRequired) => {
-                Some(errors::gpu_trouble(function, &error, &self.readings.facts, now))
+            Some((function, error))
+                if !self.calls.has_answered || matches!(error, NvmlError::ResetRequired) =>
+            {
+                Some(errors::gpu_trouble(
+                    function,
+                    &error,
+                    &self.readings.facts,
+                    now,
+                ))
             }
-            // The calls of a fast pass may not show that the GPU needs a reset, so this trouble stays until the next
-            // slow pass.
-            _ if !slow && self.readings.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Reset) => {
+            // The calls of a fast pass may not show that the GPU needs a reset, so this trouble
+            // stays until the next slow pass.
+            _ if !slow
+                && self
+                    .readings
+                    .trouble
+                    .as_ref()
+                    .is_some_and(|trouble| trouble.cause == Cause::Reset) =>
+            {
                 self.readings.trouble.clone()
             }
             _ => listed.trouble,
@@ -170,16 +203,34 @@ impl NvmlGpu {
         if slow && !first {
             let own_second = u64::from(self.readings.facts.index) * 1000 % SLOW_MS;
             let is_second_next = self.slow_due == Moment(0);
-            self.slow_due = Moment(now.0 + if is_second_next { SECOND_SLOW_MS + own_second } else { SLOW_MS });
+            self.slow_due = Moment(
+                now.0
+                    + if is_second_next {
+                        SECOND_SLOW_MS + own_second
+                    } else {
+                        SLOW_MS
+                    },
+            );
         }
         Ok(slow)
     }
 
-    fn read_processes(&mut self, pass: &mut GpuPass<'_>, slow: bool, now: Moment) -> ListedProcesses {
+    fn read_processes(
+        &mut self,
+        pass: &mut GpuPass<'_>,
+        slow: bool,
+        now: Moment,
+    ) -> ListedProcesses {
         // The first stage reads only the list of compute processes.
         let slow = slow && !pass.is_first_stage;
         let is_instance = self.is_instance();
-        let Self { calls, lists, utilization, readings, .. } = self;
+        let Self {
+            calls,
+            lists,
+            utilization,
+            readings,
+            ..
+        } = self;
         let mut listed = lists.read(calls, pass.lists, &readings.facts, slow, now);
         let processes = &mut listed.processes;
         if is_instance {
@@ -187,15 +238,30 @@ impl NvmlGpu {
             for process in processes {
                 process.sm = Err(Missing::Unsupported);
             }
-        } else if !pass.is_first_stage && !processes.is_empty() && calls.only.has("process_utilization") {
-            utilization.read(calls, pass.samples, processes, pass.lists.is_contained, slow, now);
+        } else if !pass.is_first_stage
+            && !processes.is_empty()
+            && calls.only.has("process_utilization")
+        {
+            utilization.read(
+                calls,
+                pass.samples,
+                processes,
+                pass.lists.is_contained,
+                slow,
+                now,
+            );
         }
         listed
     }
 
     /// While the page of the GPU is open, its state is read every few seconds only.
     fn read_detail(&mut self, pass: &GpuPass<'_>, now: Moment) {
-        let Self { calls, on_demand, readings, .. } = self;
+        let Self {
+            calls,
+            on_demand,
+            readings,
+            ..
+        } = self;
         let is_due = match pass.detail {
             DetailLevel::No => {
                 if on_demand.take().is_some() {
@@ -213,11 +279,14 @@ impl NvmlGpu {
         };
         if is_due {
             calls.read_state(&mut detail, pass.driver);
-            // The time of the detail is that of its oldest part: the rates are read more often than the state.
+            // The time of the detail is that of its oldest part: the rates are read more often than
+            // the state.
             detail.at = now;
         }
         if let DetailLevel::Live(gpus) = pass.detail {
-            on_demand.get_or_insert_default().read(calls, &mut detail, gpus, now);
+            on_demand
+                .get_or_insert_default()
+                .read(calls, &mut detail, gpus, now);
         }
         calls.watch.set_on_demand(false);
         readings.detail = Some(detail);
@@ -227,7 +296,14 @@ impl NvmlGpu {
         // An instance has its own memory. NVML reports the other values only for the parent.
         let has_memory_only = self.is_instance();
         let is_rest_due = is_first_stage && !has_memory_only;
-        let mut load = GpuLoad::missing(now, if is_rest_due { Missing::NotYet } else { Missing::Unsupported });
+        let mut load = GpuLoad::missing(
+            now,
+            if is_rest_due {
+                Missing::NotYet
+            } else {
+                Missing::Unsupported
+            },
+        );
         self.read_memory(&mut load);
         if has_memory_only || is_first_stage {
             return load;
@@ -239,33 +315,60 @@ impl NvmlGpu {
         load.temperature = core_temperature(calls).and_then(celsius);
         load.power = read!(calls, nvmlDeviceGetPowerUsage).and_then(watts);
         load.sm_clock = read!(calls, nvmlDeviceGetClockInfo(SM_CLOCK)).and_then(hertz);
-        load.throttle = calls.clock_reasons().map(|bits| throttles(ThrottleReasons::from_bits_truncate(bits)));
+        load.throttle = calls
+            .clock_reasons()
+            .map(|bits| throttles(ThrottleReasons::from_bits_truncate(bits)));
         load
     }
 
-    /// Reads memory. As in nvidia-smi, memory that the driver reserves does not count as used, except before driver 510.
+    /// Reads memory. As in nvidia-smi, memory that the driver reserves does not count as used,
+    /// except before driver 510.
     fn read_memory(&mut self, load: &mut GpuLoad) {
         let mut memory = self
             .calls
             .read("nvmlDeviceGetMemoryInfo_v2", Device::memory_info)
-            .map(|memory| (memory.total, memory.used, memory.free, Ok(Bytes(memory.reserved))));
+            .map(|memory| {
+                (
+                    memory.total,
+                    memory.used,
+                    memory.free,
+                    Ok(Bytes(memory.reserved)),
+                )
+            });
         if let Err(Missing::Unsupported) = memory {
-            memory = read!(self.calls, nvmlDeviceGetMemoryInfo)
-                .map(|memory| (memory.total, memory.used, memory.free, Err(Missing::Unsupported)));
+            memory = read!(self.calls, nvmlDeviceGetMemoryInfo).map(|memory| {
+                (
+                    memory.total,
+                    memory.used,
+                    memory.free,
+                    Err(Missing::Unsupported),
+                )
+            });
         }
         // A GPU without memory of its own reports a total of 0 (nvtop treats it in the same way).
-        let memory = memory.and_then(|memory| if memory.0 == 0 { Err(Missing::Unsupported) } else { Ok(memory) });
+        let memory = memory.and_then(|memory| {
+            if memory.0 == 0 {
+                Err(Missing::Unsupported)
+            } else {
+                Ok(memory)
+            }
+        });
         // Used memory cannot exceed the total.
-        let plausible = memory
-            .and_then(|(total, used, free, _)| if used <= total { Ok((used, free)) } else { Err(Missing::Failed) });
+        let plausible = memory.and_then(|(total, used, free, _)| {
+            if used <= total {
+                Ok((used, free))
+            } else {
+                Err(Missing::Failed)
+            }
+        });
         load.memory_used = plausible.map(|(used, _)| Bytes(used));
         load.memory_free = plausible.map(|(_, free)| Bytes(free));
         load.memory_reserved = memory.and_then(|(.., reserved)| reserved);
         load.memory_total = memory.map(|(total, ..)| Bytes(total));
     }
 
-    /// Whether the GPU has no memory of its own, and uses that of the host: it reports none, and finds addresses in the page tables
-    /// of the CPUs (ATS).
+    /// Whether the GPU has no memory of its own, and uses that of the host: it reports none, and
+    /// finds addresses in the page tables of the CPUs (ATS).
     fn shares_memory(&mut self, load: &GpuLoad) -> bool {
         /// `NVML_DEVICE_ADDRESSING_MODE_ATS`.
         const ATS: u32 = 2;
@@ -278,10 +381,15 @@ impl NvmlGpu {
         if self.is_instance() {
             return GpuHealth::missing(now, xids, Missing::Unsupported);
         }
-        let why = if is_first_stage { Missing::NotYet } else { Missing::Unsupported };
+        let why = if is_first_stage {
+            Missing::NotYet
+        } else {
+            Missing::Unsupported
+        };
         let mut health = GpuHealth::missing(now, xids, why);
         let calls = &mut self.calls;
-        health.mig = read!(calls, nvmlDeviceGetMigMode => [current, pending]).map(|[current, _]| current == 1);
+        health.mig = read!(calls, nvmlDeviceGetMigMode => [current, pending])
+            .map(|[current, _]| current == 1);
         if is_first_stage {
             return health;
         }
@@ -289,8 +397,13 @@ impl NvmlGpu {
         health.memory_clock = read!(calls, nvmlDeviceGetClockInfo(MEMORY_CLOCK)).and_then(hertz);
         // The states are 0 to 15. NVML reports an unknown state as 32.
         let state = read!(calls, nvmlDeviceGetPerformanceState);
-        health.performance_state =
-            state.and_then(|state| if state < 16 { Ok(state) } else { Err(Missing::Unsupported) });
+        health.performance_state = state.and_then(|state| {
+            if state < 16 {
+                Ok(state)
+            } else {
+                Err(Missing::Unsupported)
+            }
+        });
         health.fan = calls.fan(0);
         calls.read_damage(&mut health);
         health.pcie_generation = read!(calls, nvmlDeviceGetCurrPcieLinkGeneration);
@@ -301,12 +414,14 @@ impl NvmlGpu {
     }
 }
 
-/// Reads the temperature of the core. Old drivers have only the first function, which newer drivers deprecate.
+/// Reads the temperature of the core. Old drivers have only the first function, which newer drivers
+/// deprecate.
 fn core_temperature(calls: &mut GpuCalls) -> Reading<u32> {
     match read!(calls, nvmlDeviceGetTemperature(CORE)) {
         Err(Missing::Unsupported) => {
             // Sensor 0 is that of the core.
-            let temperature = read_structure!(calls, nvmlDeviceGetTemperatureV, nvmlTemperature_v1_t, version 1)?;
+            let temperature =
+                read_structure!(calls, nvmlDeviceGetTemperatureV, nvmlTemperature_v1_t, version 1)?;
             u32::try_from(temperature.temperature).map_err(|_| Missing::Unsupported)
         }
         temperature => temperature,
@@ -317,8 +432,14 @@ fn throttles(reasons: ThrottleReasons) -> Vec<Throttle> {
     [
         (ThrottleReasons::SW_POWER_CAP, Throttle::PowerCap),
         (ThrottleReasons::SW_THERMAL_SLOWDOWN, Throttle::Thermal),
-        (ThrottleReasons::HW_THERMAL_SLOWDOWN, Throttle::HardwareThermal),
-        (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, Throttle::PowerBrake),
+        (
+            ThrottleReasons::HW_THERMAL_SLOWDOWN,
+            Throttle::HardwareThermal,
+        ),
+        (
+            ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN,
+            Throttle::PowerBrake,
+        ),
         (ThrottleReasons::HW_SLOWDOWN, Throttle::Hardware),
         (ThrottleReasons::SYNC_BOOST, Throttle::SyncBoost),
     ]

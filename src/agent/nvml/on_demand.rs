@@ -1,5 +1,5 @@
-//! Reads the rates of a GPU and its routes to other GPUs, only while a person looks at it: rates take long to read, or need
-//! two readings.
+//! Reads the rates of a GPU and its routes to other GPUs, only while a person looks at it: rates
+//! take long to read, or need two readings.
 
 use std::time::Duration;
 
@@ -22,8 +22,12 @@ const STATE_INTERVAL: Duration = Duration::from_secs(8);
 const RATE_INTERVAL: Duration = Duration::from_millis(1900);
 
 /// GPM metrics, in the order of `sm_active`, `sm_occupancy`, `tensor_active` and `dram_active`.
-const METRICS: [GpmMetricId; 4] =
-    [GpmMetricId::SmUtil, GpmMetricId::SmOccupancy, GpmMetricId::AnyTensorUtil, GpmMetricId::DramBwUtil];
+const METRICS: [GpmMetricId; 4] = [
+    GpmMetricId::SmUtil,
+    GpmMetricId::SmOccupancy,
+    GpmMetricId::AnyTensorUtil,
+    GpmMetricId::DramBwUtil,
+];
 
 /// When to read next, and the previous counters, while the page of a GPU is open.
 #[derive(Debug, Default)]
@@ -37,7 +41,8 @@ pub(super) struct OnDemand {
 }
 
 impl OnDemand {
-    /// Returns whether to read the state of the GPU now. If so, the next reading is due after [`STATE_INTERVAL`].
+    /// Returns whether to read the state of the GPU now. If so, the next reading is due after
+    /// [`STATE_INTERVAL`].
     pub(super) fn is_state_due(&mut self, now: Moment) -> bool {
         let is_due = now >= self.state_due;
         if is_due {
@@ -60,10 +65,17 @@ impl OnDemand {
         self.rates_due = now.after(RATE_INTERVAL);
         let kilobytes = |rate: u32| Bytes(u64::from(rate) * 1000);
         detail.pcie_sent = read!(calls, nvmlDeviceGetPcieThroughput(PCIE_SENT)).map(kilobytes);
-        detail.pcie_received = read!(calls, nvmlDeviceGetPcieThroughput(PCIE_RECEIVED)).map(kilobytes);
+        detail.pcie_received =
+            read!(calls, nvmlDeviceGetPcieThroughput(PCIE_RECEIVED)).map(kilobytes);
         self.read_nvlink(calls, detail, now);
-        [detail.sm_active, detail.sm_occupancy, detail.tensor_active, detail.dram_active] =
-            self.activities(calls).unwrap_or_else(|why| [Err(why); METRICS.len()]);
+        [
+            detail.sm_active,
+            detail.sm_occupancy,
+            detail.tensor_active,
+            detail.dram_active,
+        ] = self
+            .activities(calls)
+            .unwrap_or_else(|why| [Err(why); METRICS.len()]);
         if detail.routes.is_err() {
             detail.routes = routes(calls, gpus);
         }
@@ -71,7 +83,8 @@ impl OnDemand {
 
     fn read_nvlink(&mut self, calls: &mut GpuCalls, detail: &mut GpuDetail, now: Moment) {
         if !matches!(detail.nvlinks, Ok(1..)) {
-            (detail.nvlink_sent, detail.nvlink_received) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
+            (detail.nvlink_sent, detail.nvlink_received) =
+                (Err(Missing::Unsupported), Err(Missing::Unsupported));
             return;
         }
         let after = calls.transferred();
@@ -80,7 +93,8 @@ impl OnDemand {
             let (since, before) = before.as_ref().ok_or(Missing::NotYet)?;
             // After a reset, the counter is lower than before, and the rate counts as 0.
             let moved = after[direction]?.saturating_sub(before[direction]?);
-            let millis = u64::try_from(now.since(*since).as_millis()).map_err(|_| Missing::Failed)?;
+            let millis =
+                u64::try_from(now.since(*since).as_millis()).map_err(|_| Missing::Failed)?;
             Ok(Bytes(moved.0.saturating_mul(1000) / millis.max(1)))
         };
         (detail.nvlink_sent, detail.nvlink_received) = (rate(0), rate(1));
@@ -93,9 +107,9 @@ impl OnDemand {
         }
         let sample = calls.read("nvmlGpmSampleGet", Device::gpm_sample)?;
         let metrics = match &self.sample {
-            Some(before) => {
-                calls.read("nvmlGpmMetricsGet", |gpu| gpm_metrics_get(gpu.nvml(), before, &sample, &METRICS))
-            }
+            Some(before) => calls.read("nvmlGpmMetricsGet", |gpu| {
+                gpm_metrics_get(gpu.nvml(), before, &sample, &METRICS)
+            }),
             None => Err(Missing::NotYet),
         };
         self.sample = Some(sample);
@@ -112,15 +126,28 @@ fn routes(calls: &mut GpuCalls, gpus: &[(u32, nvmlDevice_t)]) -> Reading<Vec<Rou
     let others = gpus.iter().filter(|(index, _)| *index != own);
     others
         .map(|(to, other)| {
-            let level = calls.read("nvmlDeviceGetTopologyCommonAncestor", |gpu| topology_level(gpu, *other))?;
-            let nvlink = calls.read("nvmlDeviceGetP2PStatus", |gpu| p2p_by_nvlink(gpu, *other)).ok();
-            Ok(Route { to: *to, level, nvlink })
+            let level = calls.read("nvmlDeviceGetTopologyCommonAncestor", |gpu| {
+                topology_level(gpu, *other)
+            })?;
+            let nvlink = calls
+                .read("nvmlDeviceGetP2PStatus", |gpu| p2p_by_nvlink(gpu, *other))
+                .ok();
+            Ok(Route {
+                to: *to,
+                level,
+                nvlink,
+            })
         })
         .collect()
 }
 
 fn topology_level(gpu: &Device<'static>, other: nvmlDevice_t) -> Result<u32, NvmlError> {
-    let function = nvml_sym(gpu.nvml().lib().nvmlDeviceGetTopologyCommonAncestor.as_ref())?;
+    let function = nvml_sym(
+        gpu.nvml()
+            .lib()
+            .nvmlDeviceGetTopologyCommonAncestor
+            .as_ref(),
+    )?;
     let mut level = 0;
     // SAFETY: both handles came from NVML, which writes one number.
     nvml_try(unsafe { function(handle(gpu), other, &raw mut level) })?;
@@ -137,6 +164,13 @@ fn p2p_by_nvlink(gpu: &Device<'static>, other: nvmlDevice_t) -> Result<bool, Nvm
 
 /// Converts a percentage. Values up to 100.5 count as 100, because of rounding.
 fn share(value: f64) -> Reading<Percent> {
-    #[expect(clippy::cast_possible_truncation, reason = "a percentage needs no more digits than an f32 has")]
-    if (0.0..=100.5).contains(&value) { Ok(Percent::new(value.min(100.0) as f32)) } else { Err(Missing::Failed) }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a percentage needs no more digits than an f32 has"
+    )]
+    if (0.0..=100.5).contains(&value) {
+        Ok(Percent::new(value.min(100.0) as f32))
+    } else {
+        Err(Missing::Failed)
+    }
 }

@@ -1,4 +1,5 @@
-//! Rejects impossible values, which a broken driver returns. Each limit is far above real values, except 100 %.
+//! Rejects impossible values, which a broken driver returns. Each limit is far above real values,
+//! except 100 %.
 
 use crate::base::units::{Celsius, Hertz, Percent, Watts};
 use crate::protocol::snapshot::{Missing, Reading};
@@ -20,7 +21,11 @@ pub(super) fn celsius(value: u32) -> Reading<Celsius> {
 }
 
 pub(super) fn milliwatts(value: u32) -> Reading<u32> {
-    if value < MOST_MILLIWATTS { Ok(value) } else { Err(Missing::Failed) }
+    if value < MOST_MILLIWATTS {
+        Ok(value)
+    } else {
+        Err(Missing::Failed)
+    }
 }
 
 pub(super) fn watts(value: u32) -> Reading<Watts> {
@@ -28,5 +33,9 @@ pub(super) fn watts(value: u32) -> Reading<Watts> {
 }
 
 pub(super) fn hertz(megahertz: u32) -> Reading<Hertz> {
-    if megahertz < MOST_MEGAHERTZ { Ok(Hertz::from_mhz(megahertz)) } else { Err(Missing::Failed) }
+    if megahertz < MOST_MEGAHERTZ {
+        Ok(Hertz::from_mhz(megahertz))
+    } else {
+        Err(Missing::Failed)
+    }
 }

@@ -1,12 +1,14 @@
 //! Reads NVML's lists of the processes on a GPU into its own buffer, without nvml-wrapper's types.
 //!
-//! Some drivers write entries of another size than nvml.h declares. Therefore the first reading of each list makes two calls,
-//! with the buffer filled with a different pattern (poison) each time: bytes that still hold the poison were not
-//! written, which shows the size of an entry. A PID that no process can have rejects the whole list.
+//! Some drivers write entries of another size than nvml.h declares. Therefore the first reading of
+//! each list makes two calls, with the buffer filled with a different pattern (poison) each time:
+//! bytes that still hold the poison were not written, which shows the size of an entry. A PID that
+//! no process can have rejects the whole list.
 //!
-//! In a container, drivers since about 515 list PIDs of the container's namespace (`_gpuConvertPid` in NVIDIA's open kernel
-//! modules) and leave out other processes. The trainer itself may then be PID 1. Its memory may be reported as 0, since the
-//! driver looks the memory up by the host's PID (pull request 614 there; 560.35 in Project-HAMi/HAMi-core#112).
+//! In a container, drivers since about 515 list PIDs of the container's namespace (`_gpuConvertPid`
+//! in NVIDIA's open kernel modules) and leave out other processes. The trainer itself may then be
+//! PID 1. Its memory may be reported as 0, since the driver looks the memory up by the host's PID
+//! (pull request 614 there; 560.35 in Project-HAMi/HAMi-core#112).
 
 use std::ffi::c_uint;
 use std::ops::RangeInclusive;
@@ -21,18 +23,24 @@ use crate::agent::procfs::is_initial_pid_namespace;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Missing, Use};
 
-/// The name of a function that reads a list, and its call. The call takes the GPU's handle, the number of entries that fit
-/// into the buffer, and the buffer. It changes the number to that of the entries it has written.
-type ListFunction = (&'static str, unsafe fn(&NvmlLib, nvmlDevice_t, &mut c_uint, *mut u64) -> Result<(), NvmlError>);
+/// The name of a function that reads a list, and its call. The call takes the GPU's handle, the
+/// number of entries that fit into the buffer, and the buffer. It changes the number to that of the
+/// entries it has written.
+type ListFunction = (
+    &'static str,
+    unsafe fn(&NvmlLib, nvmlDevice_t, &mut c_uint, *mut u64) -> Result<(), NvmlError>,
+);
 
 pub(super) const COMPUTE: usize = 0;
 
-/// The use that each list stands for, and the functions that read the list, the newest version first.
+/// The use that each list stands for, and the functions that read the list, the newest version
+/// first.
 pub(super) const LISTS: [(Use, [ListFunction; 3]); 3] = {
     macro_rules! functions {
         ($($function:ident)+) => {
             [$((stringify!($function), |library, gpu, count, entries| {
-                // SAFETY: the caller's buffer has room for `count` entries of the largest size that drivers write.
+                // SAFETY: the caller's buffer has room for `count` entries of the largest size that
+                // drivers write.
                 nvml_try(unsafe { nvml_sym(library.$function.as_ref())?(gpu, count, entries.cast()) })
             })),+]
         };
@@ -82,8 +90,9 @@ const MOST_ROOM: usize = 1 << 16;
 
 const POISONS: [u64; 2] = [0xAAAA_AAAA_AAAA_AAAA, 0x5555_5555_5555_5555];
 
-/// The PIDs that a GPU process can have. 0 is the kernel; 1 is init, except in a container. The upper bound is the limit of
-/// Linux itself, since the host may have PIDs above the limit of a container.
+/// The PIDs that a GPU process can have. 0 is the kernel; 1 is init, except in a container. The
+/// upper bound is the limit of Linux itself, since the host may have PIDs above the limit of a
+/// container.
 const PIDS: RangeInclusive<u32> = 2..=1 << 22;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -124,11 +133,24 @@ impl ProcessListReader {
         listed: Moment,
     ) -> Result<Vec<NvmlProcess>, ListError> {
         let missing = Missing::NotYet;
-        let template =
-            NvmlProcess { pid: 0, listed, usage: LISTS[list].0, memory: Err(missing), sm: Err(missing), engines: None };
-        let count = self.fill(calls, list, POISONS[0]).map_err(ListError::Call)?;
+        let template = NvmlProcess {
+            pid: 0,
+            listed,
+            usage: LISTS[list].0,
+            memory: Err(missing),
+            sm: Err(missing),
+            engines: None,
+        };
+        let count = self
+            .fill(calls, list, POISONS[0])
+            .map_err(ListError::Call)?;
         if let Some(stride) = self.formats[list].stride {
-            if let Ok(processes) = decode(&self.buffer[..count * stride], stride, self.is_contained, &template) {
+            if let Ok(processes) = decode(
+                &self.buffer[..count * stride],
+                stride,
+                self.is_contained,
+                &template,
+            ) {
                 return Ok(processes);
             }
             // A stride that was measured with one entry can be wrong for two.
@@ -138,16 +160,25 @@ impl ProcessListReader {
             return Ok(vec![]);
         }
         let first = self.buffer.clone();
-        let again = self.fill(calls, list, POISONS[1]).map_err(ListError::Call)?;
-        // The number of processes may have changed between the two calls: the longer list shows how much was written.
+        let again = self
+            .fill(calls, list, POISONS[1])
+            .map_err(ListError::Call)?;
+        // The number of processes may have changed between the two calls: the longer list shows how
+        // much was written.
         let stride = stride_of(&first, &self.buffer, count.max(again));
-        let processes = decode(&self.buffer[..again * stride], stride, self.is_contained, &template)
-            .map_err(ListError::ImpossiblePid)?;
+        let processes = decode(
+            &self.buffer[..again * stride],
+            stride,
+            self.is_contained,
+            &template,
+        )
+        .map_err(ListError::ImpossiblePid)?;
         self.formats[list].stride = Some(stride);
         Ok(processes)
     }
 
-    /// Fills the buffer with `poison`, has the driver write into it, and returns the number of entries that it wrote.
+    /// Fills the buffer with `poison`, has the driver write into it, and returns the number of
+    /// entries that it wrote.
     fn fill(&mut self, calls: &GpuCalls, list: usize, poison: u64) -> Result<usize, NvmlError> {
         let versions = &LISTS[list].1;
         loop {
@@ -156,9 +187,15 @@ impl ProcessListReader {
             let (name, function) = versions[format.version];
             let room = self.buffer.len() / LARGEST;
             let mut count = c_uint::try_from(room).unwrap_or(c_uint::MAX);
-            let (library, gpu, entries) = (calls.device.nvml().lib(), handle(&calls.device), self.buffer.as_mut_ptr());
+            let (library, gpu, entries) = (
+                calls.device.nvml().lib(),
+                handle(&calls.device),
+                self.buffer.as_mut_ptr(),
+            );
             // SAFETY: the buffer is aligned, and has room for `count` entries of the largest size.
-            match calls.call(name, || unsafe { function(library, gpu, &mut count, entries) }) {
+            match calls.call(name, || unsafe {
+                function(library, gpu, &mut count, entries)
+            }) {
                 Ok(()) => return Ok((count as usize).min(room)),
                 Err(NvmlError::InsufficientSize(_)) if room < MOST_ROOM => {
                     // More processes may start until the next call.
@@ -168,7 +205,10 @@ impl ProcessListReader {
                 Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound)
                     if format.version + 1 < versions.len() =>
                 {
-                    *format = ListFormat { version: format.version + 1, stride: None };
+                    *format = ListFormat {
+                        version: format.version + 1,
+                        stride: None,
+                    };
                 }
                 Err(error) => return Err(error),
             }
@@ -176,15 +216,28 @@ impl ProcessListReader {
     }
 }
 
-/// Returns the size of an entry in words, from two readings over different poisons. The longer list had `longest` entries.
+/// Returns the size of an entry in words, from two readings over different poisons. The longer list
+/// had `longest` entries.
 fn stride_of(first: &[u64], second: &[u64], longest: usize) -> usize {
-    let written = first.iter().zip(second).rposition(|words| words != (&POISONS[0], &POISONS[1]));
+    let written = first
+        .iter()
+        .zip(second)
+        .rposition(|words| words != (&POISONS[0], &POISONS[1]));
     let written = written.map_or(0, |last| last + 1);
-    STRIDES.into_iter().find(|stride| stride * longest >= written).unwrap_or(LARGEST)
+    STRIDES
+        .into_iter()
+        .find(|stride| stride * longest >= written)
+        .unwrap_or(LARGEST)
 }
 
-/// Decodes the entries that the driver wrote. Time and use are those of `template`. The error is an impossible PID.
-fn decode(words: &[u64], stride: usize, is_contained: bool, template: &NvmlProcess) -> Result<Vec<NvmlProcess>, u32> {
+/// Decodes the entries that the driver wrote. Time and use are those of `template`. The error is an
+/// impossible PID.
+fn decode(
+    words: &[u64],
+    stride: usize,
+    is_contained: bool,
+    template: &NvmlProcess,
+) -> Result<Vec<NvmlProcess>, u32> {
     let process = |entry: &[u64]| {
         // The PID is the first four bytes; the next four are padding.
         let [a, b, c, d, ..] = entry[0].to_ne_bytes();
@@ -198,7 +251,11 @@ fn decode(words: &[u64], stride: usize, is_contained: bool, template: &NvmlProce
             0 if is_contained => Err(Missing::Unsupported),
             bytes => Ok(Bytes(bytes)),
         };
-        Ok(NvmlProcess { pid, memory, ..template.clone() })
+        Ok(NvmlProcess {
+            pid,
+            memory,
+            ..template.clone()
+        })
     };
     words.chunks_exact(stride).map(process).collect()
 }
@@ -243,7 +300,10 @@ mod tests {
     #[test]
     fn a_pid_that_cannot_be_rejects_the_list() {
         for pid in [0, 1, u32::MAX, (1 << 22) + 1] {
-            assert_eq!(decode(&written(&[4242, pid], 3, 0)[..6], 3, false, &template()), Err(pid));
+            assert_eq!(
+                decode(&written(&[4242, pid], 3, 0)[..6], 3, false, &template()),
+                Err(pid)
+            );
         }
     }
 
@@ -252,8 +312,14 @@ mod tests {
         let mut words = written(&[1, 7], 3, 0);
         words[4] = 0;
         let processes = decode(&words[..6], 3, true, &template()).unwrap();
-        let memory: Vec<_> = processes.iter().map(|process| (process.pid, process.memory)).collect();
-        assert_eq!(memory, [(1, Ok(Bytes::from_gib(1))), (7, Err(Missing::Unsupported))]);
+        let memory: Vec<_> = processes
+            .iter()
+            .map(|process| (process.pid, process.memory))
+            .collect();
+        assert_eq!(
+            memory,
+            [(1, Ok(Bytes::from_gib(1))), (7, Err(Missing::Unsupported))]
+        );
         assert_eq!(decode(&words[..3], 3, false, &template()), Err(1));
     }
 }

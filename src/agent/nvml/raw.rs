@@ -1,5 +1,5 @@
-//! NVML calls that nvml-wrapper lacks or makes in another way: the start in separate steps, process utilization in one call,
-//! Xid events.
+//! NVML calls that nvml-wrapper lacks or makes in another way: the start in separate steps, process
+//! utilization in one call, Xid events.
 //!
 //! A function that the library lacks is an error, never a panic.
 
@@ -23,7 +23,8 @@ pub(super) fn handle(device: &Device<'static>) -> nvmlDevice_t {
 }
 
 pub(super) fn load(file: &OsStr) -> Result<NvmlLib, NvmlError> {
-    // SAFETY: loading runs code of the library, which is the driver's own or one that the user named.
+    // SAFETY: loading runs code of the library, which is the driver's own or one that the user
+    // named.
     Ok(unsafe { NvmlLib::new(file) }?)
 }
 
@@ -53,8 +54,14 @@ pub(super) fn process_utilization(
     samples: &mut Vec<nvmlProcessUtilizationSample_t>,
     after: u64,
 ) -> Result<(), NvmlError> {
-    const NONE: nvmlProcessUtilizationSample_t =
-        nvmlProcessUtilizationSample_t { pid: 0, timeStamp: 0, smUtil: 0, memUtil: 0, encUtil: 0, decUtil: 0 };
+    const NONE: nvmlProcessUtilizationSample_t = nvmlProcessUtilizationSample_t {
+        pid: 0,
+        timeStamp: 0,
+        smUtil: 0,
+        memUtil: 0,
+        encUtil: 0,
+        decUtil: 0,
+    };
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetProcessUtilization.as_ref())?;
     // This room mostly suffices. To query the size first would take one more call in each pass.
     let room = samples.capacity().max(FIRST_SAMPLES);
@@ -62,7 +69,8 @@ pub(super) fn process_utilization(
     samples.resize(room, NONE);
     let mut count = c_uint::try_from(room).unwrap_or(c_uint::MAX);
     // SAFETY: `samples` has room for `count` of them.
-    let result = nvml_try(unsafe { function(handle(device), samples.as_mut_ptr(), &raw mut count, after) });
+    let result =
+        nvml_try(unsafe { function(handle(device), samples.as_mut_ptr(), &raw mut count, after) });
     if let Err(NvmlError::InsufficientSize(_)) = result {
         samples.reserve((count as usize).clamp(room, MOST_SAMPLES));
     }
@@ -100,7 +108,8 @@ impl EventSet {
         nvml_try(unsafe { function(handle(device), XID, self.set) })
     }
 
-    /// Returns the GPU and code of the next Xid error (`nvmlEventSetWait_v2`). Does not wait: the error is then a timeout.
+    /// Returns the GPU and code of the next Xid error (`nvmlEventSetWait_v2`). Does not wait: the
+    /// error is then a timeout.
     pub(super) fn next(&self) -> Result<(Handle, u64), NvmlError> {
         let function = nvml_sym(self.library.lib().nvmlEventSetWait_v2.as_ref())?;
         // SAFETY: the structure is plain numbers and a pointer, for all of which zero is valid.

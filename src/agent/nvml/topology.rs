@@ -1,5 +1,5 @@
-//! Reads where a GPU is: nearby processors and memory of the host, PCIe port, NVLink fabric and rack. Also reads its fans and
-//! vGPU capabilities.
+//! Reads where a GPU is: nearby processors and memory of the host, PCIe port, NVLink fabric and
+//! rack. Also reads its fans and vGPU capabilities.
 
 use std::ffi::c_ulong;
 use std::path::Path;
@@ -7,7 +7,9 @@ use std::{fs, mem};
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
-use nvml_wrapper_sys::bindings::{nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlPlatformInfo_v2_t};
+use nvml_wrapper_sys::bindings::{
+    nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlPlatformInfo_v2_t,
+};
 
 use super::gpu_calls::{GpuCalls, read, read_structure};
 use super::raw::{handle, structure_version, until_nul};
@@ -25,27 +27,38 @@ const SCOPE_NODE: u32 = 0;
 const BARE: u32 = 0;
 /// `NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU`.
 const SHARED: u32 = 3;
-/// `NVML_DEVICE_VGPU_CAP_…`: fractional vGPUs, time slices of several profiles and sizes, placements, MIG support, MIG
-/// in use.
+/// `NVML_DEVICE_VGPU_CAP_…`: fractional vGPUs, time slices of several profiles and sizes,
+/// placements, MIG support, MIG in use.
 const VGPU: [u32; 6] = [0, 1, 2, 9, 10, 11];
 const MOST_FANS: u32 = 16;
 
 impl GpuCalls {
     /// Reads the place of the GPU, which does not change while the driver runs.
     pub(super) fn read_place(&mut self, detail: &mut GpuDetail, bus_id: &Reading<Text>) {
-        let cpus = self.read("nvmlDeviceGetCpuAffinity", |gpu| gpu.cpu_affinity(CPU_WORDS));
+        let cpus = self.read("nvmlDeviceGetCpuAffinity", |gpu| {
+            gpu.cpu_affinity(CPU_WORDS)
+        });
         detail.cpus = cpus.and_then(|set| members(&set));
-        let nodes = self.read("nvmlDeviceGetMemoryAffinity", |gpu| gpu.memory_affinity(NODE_WORDS, SCOPE_NODE));
+        let nodes = self.read("nvmlDeviceGetMemoryAffinity", |gpu| {
+            gpu.memory_affinity(NODE_WORDS, SCOPE_NODE)
+        });
         detail.numa_nodes = nodes.and_then(|set| members(&set));
         detail.numa_node = read!(self, nvmlDeviceGetNumaNodeId);
         let virtualization = read!(self, nvmlDeviceGetVirtualizationMode);
         detail.pcie_generation_host_max = match (virtualization, bus_id) {
-            (Ok(BARE), Ok(bus_id)) => generation_of_port(Path::new("/sys/bus/pci/devices"), bus_id.as_str()),
+            (Ok(BARE), Ok(bus_id)) => {
+                generation_of_port(Path::new("/sys/bus/pci/devices"), bus_id.as_str())
+            }
             // The PCI bridges of a virtual machine are not those of the host.
             _ => Err(Missing::Unsupported),
         };
-        detail.vgpu = if virtualization == Ok(SHARED) { Ok(self.vgpu()) } else { Err(Missing::Unsupported) };
-        let platform = read_structure!(self, nvmlDeviceGetPlatformInfo, nvmlPlatformInfo_v2_t, version 2);
+        detail.vgpu = if virtualization == Ok(SHARED) {
+            Ok(self.vgpu())
+        } else {
+            Err(Missing::Unsupported)
+        };
+        let platform =
+            read_structure!(self, nvmlDeviceGetPlatformInfo, nvmlPlatformInfo_v2_t, version 2);
         detail.chassis = platform.map(|info| until_nul(&info.chassisSerialNumber));
         detail.slot = platform.map(|info| info.slotNumber.into());
         detail.tray = platform.map(|info| info.trayIndex.into());
@@ -57,18 +70,40 @@ impl GpuCalls {
 
     pub(super) fn read_fabric_and_fans(&mut self, detail: &mut GpuDetail) {
         let fabric = self.read("nvmlDeviceGetGpuFabricInfoV", fabric);
-        let fabric = fabric.and_then(|fabric| if fabric.state == 0 { Err(Missing::Unsupported) } else { Ok(fabric) });
+        let fabric = fabric.and_then(|fabric| {
+            if fabric.state == 0 {
+                Err(Missing::Unsupported)
+            } else {
+                Ok(fabric)
+            }
+        });
         detail.fabric = fabric.map(|fabric| {
-            [u32::from(fabric.state), fabric.status, fabric.cliqueId, fabric.healthMask, fabric.healthSummary.into()]
+            [
+                u32::from(fabric.state),
+                fabric.status,
+                fabric.cliqueId,
+                fabric.healthMask,
+                fabric.healthSummary.into(),
+            ]
         });
         detail.fabric_cluster = fabric.map(|fabric| uuid(fabric.clusterUuid).into());
         detail.fans = self.fans();
     }
 
-    /// Reads the capabilities of driver and GPU for virtual machines that share the GPU, in nvidia-smi's order.
+    /// Reads the capabilities of driver and GPU for virtual machines that share the GPU, in
+    /// nvidia-smi's order.
     fn vgpu(&mut self) -> Vec<Option<bool>> {
-        let driver = self.read("nvmlGetVgpuDriverCapabilities", driver_supports_heterogeneous_vgpu).ok();
-        let mut gpu = |capability: u32| read!(self, nvmlDeviceGetVgpuCapabilities(capability)).ok().map(|has| has != 0);
+        let driver = self
+            .read(
+                "nvmlGetVgpuDriverCapabilities",
+                driver_supports_heterogeneous_vgpu,
+            )
+            .ok();
+        let mut gpu = |capability: u32| {
+            read!(self, nvmlDeviceGetVgpuCapabilities(capability))
+                .ok()
+                .map(|has| has != 0)
+        };
         std::iter::once(driver).chain(VGPU.map(&mut gpu)).collect()
     }
 
@@ -81,12 +116,16 @@ impl GpuCalls {
     }
 
     pub(super) fn fan(&mut self, fan: u32) -> Reading<Percent> {
-        let percent = self.read_with("nvmlDeviceGetFanSpeed_v2", &[fan], |gpu| match gpu.fan_speed(fan) {
-            // A board without fans may return this error instead.
-            Err(NvmlError::InvalidArg) if fan == 0 => Err(NvmlError::NotSupported),
-            other => other,
+        let percent = self.read_with("nvmlDeviceGetFanSpeed_v2", &[fan], |gpu| {
+            match gpu.fan_speed(fan) {
+                // A board without fans may return this error instead.
+                Err(NvmlError::InvalidArg) if fan == 0 => Err(NvmlError::NotSupported),
+                other => other,
+            }
         });
-        u16::try_from(percent?).map(|percent| Percent::new(percent.into())).map_err(|_| Missing::Failed)
+        u16::try_from(percent?)
+            .map(|percent| Percent::new(percent.into()))
+            .map_err(|_| Missing::Failed)
     }
 }
 
@@ -118,15 +157,23 @@ fn driver_supports_heterogeneous_vgpu(gpu: &Device<'static>) -> Result<bool, Nvm
     Ok(has != 0)
 }
 
-/// Returns the highest PCIe generation of the host's root port, which is above the GPU and its PCIe switches.
+/// Returns the highest PCIe generation of the host's root port, which is above the GPU and its PCIe
+/// switches.
 fn generation_of_port(devices: &Path, bus_id: &str) -> Reading<u32> {
-    // NVML writes the PCI domain with eight digits; the kernel writes four, and more only where needed.
+    // NVML writes the PCI domain with eight digits; the kernel writes four, and more only where
+    // needed.
     let (domain, place) = bus_id.split_once(':').ok_or(Missing::Failed)?;
     let name = format!("{}:{place}", domain.strip_prefix("0000").unwrap_or(domain)).to_lowercase();
     let path = fs::canonicalize(devices.join(&name)).map_err(|_| Missing::Unsupported)?;
-    let is_root = |path: &&Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pci"));
+    let is_root = |path: &&Path| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("pci"))
+    };
     let root = path.ancestors().find(is_root).ok_or(Missing::Unsupported)?;
-    let port = path.ancestors().find(|ancestor| ancestor.parent() == Some(root)).filter(|port| *port != path);
+    let port = path
+        .ancestors()
+        .find(|ancestor| ancestor.parent() == Some(root))
+        .filter(|port| *port != path);
     let speed = fs::read_to_string(port.ok_or(Missing::Unsupported)?.join("max_link_speed"));
     let speed = speed.map_err(|_| Missing::Unsupported)?;
     match speed.split_whitespace().next() {
@@ -141,18 +188,31 @@ fn generation_of_port(devices: &Path, bus_id: &str) -> Reading<u32> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+    bytes
+        .iter()
+        .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
 fn uuid(bytes: [u8; 16]) -> String {
     let hex = hex(&bytes);
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ]
+    .join("-")
 }
 
-/// Formats the members of a bit set as ranges: `0-15,32-47`. An empty set means that NVML does not know the members.
+/// Formats the members of a bit set as ranges: `0-15,32-47`. An empty set means that NVML does not
+/// know the members.
 fn members(set: &[c_ulong]) -> Reading<Text> {
-    let has = |at: usize| set[at / c_ulong::BITS as usize] >> (at % c_ulong::BITS as usize) & 1 == 1;
-    let all: Vec<usize> = (0..set.len() * c_ulong::BITS as usize).filter(|at| has(*at)).collect();
+    let has =
+        |at: usize| set[at / c_ulong::BITS as usize] >> (at % c_ulong::BITS as usize) & 1 == 1;
+    let all: Vec<usize> = (0..set.len() * c_ulong::BITS as usize)
+        .filter(|at| has(*at))
+        .collect();
     let ranges: Vec<String> = all
         .chunk_by(|one, next| one + 1 == *next)
         .filter_map(|range| match (range.first()?, range.last()?) {
@@ -160,7 +220,11 @@ fn members(set: &[c_ulong]) -> Reading<Text> {
             (first, last) => Some(format!("{first}-{last}")),
         })
         .collect();
-    if ranges.is_empty() { Err(Missing::Unsupported) } else { Ok(ranges.join(",").into()) }
+    if ranges.is_empty() {
+        Err(Missing::Unsupported)
+    } else {
+        Ok(ranges.join(",").into())
+    }
 }
 
 #[cfg(test)]
@@ -183,19 +247,35 @@ mod tests {
         let switch = port.join("0000:01:00.0");
         let gpu = switch.join("0000:0a:00.0");
         let alone = home.path().join("devices/pci0000:00/0000:00:09.0");
-        for (place, speed) in [(&port, "32.0 GT/s PCIe\n"), (&switch, "16.0 GT/s PCIe\n"), (&gpu, "8.0 GT/s PCIe\n")] {
+        for (place, speed) in [
+            (&port, "32.0 GT/s PCIe\n"),
+            (&switch, "16.0 GT/s PCIe\n"),
+            (&gpu, "8.0 GT/s PCIe\n"),
+        ] {
             fs::create_dir_all(place).unwrap();
             fs::write(place.join("max_link_speed"), speed).unwrap();
         }
         fs::create_dir_all(home.path().join("bus")).unwrap();
         fs::create_dir_all(&alone).unwrap();
         for place in [&gpu, &alone] {
-            std::os::unix::fs::symlink(place, home.path().join("bus").join(place.file_name().unwrap())).unwrap();
+            std::os::unix::fs::symlink(
+                place,
+                home.path().join("bus").join(place.file_name().unwrap()),
+            )
+            .unwrap();
         }
         assert_eq!(generation("00000000:0A:00.0"), Ok(5));
-        assert_eq!(generation("00000000:00:09.0"), Err(Missing::Unsupported), "it hangs on no port");
+        assert_eq!(
+            generation("00000000:00:09.0"),
+            Err(Missing::Unsupported),
+            "it hangs on no port"
+        );
         assert_eq!(generation("00000000:FF:00.0"), Err(Missing::Unsupported));
-        assert_eq!(generation("00010000:0A:00.0"), Err(Missing::Unsupported), "one of another domain");
+        assert_eq!(
+            generation("00010000:0A:00.0"),
+            Err(Missing::Unsupported),
+            "one of another domain"
+        );
         assert_eq!(generation("GPU"), Err(Missing::Failed));
     }
 

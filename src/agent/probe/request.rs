@@ -20,7 +20,8 @@ struct NumberedRequest<'a> {
     request: &'a ProbeRequest,
 }
 
-/// Sends a request to the probe in a process whose identity is sure. Returns the number of the request, or why it was refused.
+/// Sends a request to the probe in a process whose identity is sure. Returns the number of the
+/// request, or why it was refused.
 pub(in crate::agent) fn ask(process: ProcessId, request: &ProbeRequest) -> Outcome {
     // Two requests within a millisecond are one too many: the probe would see only the later one.
     let id = clock::unix_ms();
@@ -31,15 +32,21 @@ pub(in crate::agent) fn ask(process: ProcessId, request: &ProbeRequest) -> Outco
     let pid = process.pid;
     match MemoryFiles::new().and_then(|files| files.request(process, &text)) {
         Ok(true) => Outcome::ProbeAsked { id },
-        Ok(false) => refused(format!("process {pid} has no probe: start it as `gputop run -- python train.py`")),
-        Err(Errno::ACCESS | Errno::PERM) => {
-            refused(format!("the kernel does not let this user ask the probe in process {pid}: run gputop as its user"))
-        }
+        Ok(false) => refused(format!(
+            "process {pid} has no probe: start it as `gputop run -- python train.py`"
+        )),
+        Err(Errno::ACCESS | Errno::PERM) => refused(format!(
+            "the kernel does not let this user ask the probe in process {pid}: run gputop as its user"
+        )),
         Err(Errno::NOENT | Errno::SRCH) => refused(format!("process {pid} has ended")),
-        Err(error) => refused(format!("the probe in process {pid} cannot be asked: {error}")),
+        Err(error) => refused(format!(
+            "the probe in process {pid} cannot be asked: {error}"
+        )),
     }
 }
 
 fn refused(reason: String) -> Outcome {
-    Outcome::Refused { reason: reason.into() }
+    Outcome::Refused {
+        reason: reason.into(),
+    }
 }

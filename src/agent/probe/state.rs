@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{
-    LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReport, StepEnd, TensorCategory,
-    TensorGroup, TensorLeak,
+    LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReport,
+    StepEnd, TensorCategory, TensorGroup, TensorLeak,
 };
 
 pub(super) const HEADER_SIZE: usize = 64;
@@ -24,13 +24,20 @@ pub(super) struct FileKind {
 }
 
 /// The probe publishes here.
-pub(super) const REPORTS: FileKind =
-    FileKind { link: "/memfd:gputop-probe (deleted)", size: 1 << 20, magic: b"gputopP1" };
+pub(super) const REPORTS: FileKind = FileKind {
+    link: "/memfd:gputop-probe (deleted)",
+    size: 1 << 20,
+    magic: b"gputopP1",
+};
 /// The probe reads requests here.
-pub(super) const REQUESTS: FileKind =
-    FileKind { link: "/memfd:gputop-probe-requests (deleted)", size: 4 << 10, magic: b"gputopR1" };
+pub(super) const REQUESTS: FileKind = FileKind {
+    link: "/memfd:gputop-probe-requests (deleted)",
+    size: 4 << 10,
+    magic: b"gputopR1",
+};
 
-/// The process that wrote a report. A forked process has the file of its parent, with the parent's identity.
+/// The process that wrote a report. A forked process has the file of its parent, with the parent's
+/// identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReportWriter {
     /// The PID in the PID namespace of the writer.
@@ -71,7 +78,10 @@ impl Header {
             return None;
         }
         Some(Self {
-            writer: ReportWriter { pid: short(12)?, start_ticks: long(16)? },
+            writer: ReportWriter {
+                pid: short(12)?,
+                start_ticks: long(16)?,
+            },
             sequence: long(24)?,
             length: short(32)?.try_into().ok()?,
             checksum: short(36)?,
@@ -80,7 +90,12 @@ impl Header {
 }
 
 /// Returns the header of a file with this content.
-pub(super) fn header(kind: FileKind, writer: ReportWriter, sequence: u64, content: &[u8]) -> Vec<u8> {
+pub(super) fn header(
+    kind: FileKind,
+    writer: ReportWriter,
+    sequence: u64,
+    content: &[u8],
+) -> Vec<u8> {
     let length = u32::try_from(content.len()).unwrap_or(u32::MAX);
     let mut bytes = kind.magic.to_vec();
     bytes.extend(kind.size.to_le_bytes());
@@ -101,8 +116,9 @@ pub(super) fn may_be_of(kind: FileKind, header: &[u8; HEADER_SIZE], writer: Repo
     }
 }
 
-/// Reads a report by `read_at`, which fills its buffer from an offset and returns whether it could. Returns the report, if its
-/// sequence number is not the known one, and the sequence number. Fails if the report is damaged, or being written.
+/// Reads a report by `read_at`, which fills its buffer from an offset and returns whether it could.
+/// Returns the report, if its sequence number is not the known one, and the sequence number. Fails
+/// if the report is damaged, or being written.
 pub(super) fn read(
     writer: ReportWriter,
     known: Option<u64>,
@@ -112,7 +128,11 @@ pub(super) fn read(
     let read_header = || {
         let mut bytes = [0; HEADER_SIZE];
         let is_read = read_at(&mut bytes, 0);
-        if is_read { Header::parse(REPORTS, &bytes) } else { Err(ProbeMissing::Damaged) }
+        if is_read {
+            Header::parse(REPORTS, &bytes)
+        } else {
+            Err(ProbeMissing::Damaged)
+        }
     };
     let header = read_header()?;
     if header.sequence == 0 && header.writer == writer {
@@ -145,7 +165,8 @@ pub(super) fn read(
 /// The most bytes that the buffer keeps between two reports.
 const MOST_KEPT: usize = 64 << 10;
 
-/// Whether every amount, count and time of a report is one that a program may have. Others would overflow sums.
+/// Whether every amount, count and time of a report is one that a program may have. Others would
+/// overflow sums.
 fn is_plausible(report: &ProbeReport) -> bool {
     /// A PiB, or as many tensors or steps.
     const MOST: u64 = 1 << 50;
@@ -154,9 +175,13 @@ fn is_plausible(report: &ProbeReport) -> bool {
     let bytes = |amounts: &[Option<Bytes>]| amounts.iter().flatten().all(|bytes| bytes.0 <= MOST);
     let count = |count: Option<u64>| count.is_none_or(|count| count <= MOST);
     let change = |change: Option<i64>| count(change.map(i64::unsigned_abs));
-    let number = |number: Option<f64>| number.is_none_or(|number| (0.0..=MOST_SECONDS).contains(&number));
+    let number =
+        |number: Option<f64>| number.is_none_or(|number| (0.0..=MOST_SECONDS).contains(&number));
     let parts = |categories: &BTreeMap<TensorCategory, Bytes>, states: &BTreeMap<Text, Bytes>| {
-        categories.values().chain(states.values()).all(|bytes| bytes.0 <= MOST)
+        categories
+            .values()
+            .chain(states.values())
+            .all(|bytes| bytes.0 <= MOST)
     };
     let step_end = |end: &StepEnd| {
         bytes(&[end.allocated, end.reserved, end.requested])
@@ -164,8 +189,13 @@ fn is_plausible(report: &ProbeReport) -> bool {
             && parts(&end.categories, &end.optimizer_state)
     };
     let device = |device: &ProbeDevice| {
-        bytes(&[device.allocated, device.reserved, device.requested, device.floor, device.peak])
-            && count(device.peak_step)
+        bytes(&[
+            device.allocated,
+            device.reserved,
+            device.requested,
+            device.floor,
+            device.peak,
+        ]) && count(device.peak_step)
             && number(device.unix_time)
             && parts(&device.categories, &device.optimizer_state)
             && device.step_end.as_ref().is_none_or(step_end)
@@ -173,18 +203,28 @@ fn is_plausible(report: &ProbeReport) -> bool {
     let group = |group: &TensorGroup| {
         bytes(&[Some(group.bytes), group.block])
             && [Some(group.count), group.age_steps].into_iter().all(count)
-            && [group.count_change, group.bytes_change].into_iter().all(change)
+            && [group.count_change, group.bytes_change]
+                .into_iter()
+                .all(change)
     };
     let leak = |leak: &TensorLeak| {
         bytes(&[leak.bytes_per_step, leak.bytes_per_second, leak.bytes])
             && number(leak.count_per_step)
             && count(leak.steps)
     };
-    let lines = |lines: &[LineMemory]| lines.iter().all(|line| bytes(&[Some(line.bytes)]) && count(line.count));
-    let peak =
-        |peak: &PeakParts| bytes(&[Some(peak.peak)]) && parts(&peak.categories, &BTreeMap::new()) && lines(&peak.lines);
+    let lines = |lines: &[LineMemory]| {
+        lines
+            .iter()
+            .all(|line| bytes(&[Some(line.bytes)]) && count(line.count))
+    };
+    let peak = |peak: &PeakParts| {
+        bytes(&[Some(peak.peak)]) && parts(&peak.categories, &BTreeMap::new()) && lines(&peak.lines)
+    };
     let answer = |answer: &ProbeAnswer| {
-        bytes(&[answer.bytes]) && count(answer.steps) && lines(&answer.lines) && answer.peak.iter().all(peak)
+        bytes(&[answer.bytes])
+            && count(answer.steps)
+            && lines(&answer.lines)
+            && answer.peak.iter().all(peak)
     };
     let left_out = report.groups_left_out.as_ref();
     let steps = report.steps.as_ref();
@@ -196,8 +236,10 @@ fn is_plausible(report: &ProbeReport) -> bool {
         && report.groups.iter().all(group)
         && report.leaks.iter().all(leak)
         && report.answer.as_ref().is_none_or(answer)
-        && left_out.is_none_or(|left_out| count(Some(left_out.count)) && bytes(&[Some(left_out.bytes)]))
-        && recording.is_none_or(|recording| number(recording.cost_percent) && count(recording.steps_left))
+        && left_out
+            .is_none_or(|left_out| count(Some(left_out.count)) && bytes(&[Some(left_out.bytes)]))
+        && recording
+            .is_none_or(|recording| number(recording.cost_percent) && count(recording.steps_left))
 }
 
 /// Cuts the lists of a report to lengths that a viewer can show.
@@ -211,7 +253,10 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
     const MOST_LINES: usize = 24;
     report.devices.truncate(MOST_DEVICES);
     for device in &mut report.devices {
-        let step_end = device.step_end.as_mut().map(|step_end| &mut step_end.optimizer_state);
+        let step_end = device
+            .step_end
+            .as_mut()
+            .map(|step_end| &mut step_end.optimizer_state);
         for states in step_end.into_iter().chain([&mut device.optimizer_state]) {
             while states.len() > MOST_STATES {
                 states.pop_last();
@@ -221,7 +266,9 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
     report.leaks.truncate(MOST_LEAKS);
     for leak in &mut report.leaks {
         leak.held_by.truncate(MOST_HOLDERS);
-        leak.shape.iter_mut().for_each(|shape| shape.truncate(MOST_DIMENSIONS));
+        leak.shape
+            .iter_mut()
+            .for_each(|shape| shape.truncate(MOST_DIMENSIONS));
     }
     report.trouble.truncate(MOST_TROUBLE);
     if let Some(answer) = &mut report.answer {
@@ -239,7 +286,13 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
         order.sort_by_key(|at| std::cmp::Reverse(growth(at)));
         order[most_groups / 3..].sort_by_key(|at| std::cmp::Reverse(report.groups[*at].bytes));
         order.truncate(most_groups);
-        let (mut at, mut left_out) = (0.., report.groups_left_out.clone().unwrap_or(OmittedGroups::NONE));
+        let (mut at, mut left_out) = (
+            0..,
+            report
+                .groups_left_out
+                .clone()
+                .unwrap_or(OmittedGroups::NONE),
+        );
         report.groups.retain(|group| {
             let is_kept = at.next().is_some_and(|at| order.contains(&at));
             if !is_kept {
@@ -250,12 +303,17 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
         report.groups_left_out = Some(left_out);
     }
     for group in &mut report.groups {
-        group.shape.iter_mut().for_each(|shape| shape.truncate(MOST_DIMENSIONS));
+        group
+            .shape
+            .iter_mut()
+            .for_each(|shape| shape.truncate(MOST_DIMENSIONS));
     }
     // A forged report may have had tens of thousands of items.
     report.devices.shrink_to_fit();
     report.groups.shrink_to_fit();
     report.leaks.shrink_to_fit();
     report.trouble.shrink_to_fit();
-    report.groups.sort_by_key(|group| std::cmp::Reverse(group.bytes));
+    report
+        .groups
+        .sort_by_key(|group| std::cmp::Reverse(group.bytes));
 }

@@ -14,7 +14,10 @@ use crate::protocol::snapshot::{ProbeMissing, ProbeReport, ProcessId, TensorCate
 
 const SIZE: u64 = REPORTS.size as u64;
 
-const WRITER: ReportWriter = ReportWriter { pid: 42, start_ticks: 4711 };
+const WRITER: ReportWriter = ReportWriter {
+    pid: 42,
+    start_ticks: 4711,
+};
 
 /// A report as the probe writes it.
 const REPORT: &str = r#"{"version": 1, "torch": "2.5.1", "python": "3.11.7", "time": 1700000000.0,
@@ -43,7 +46,9 @@ fn read_bytes(bytes: &[u8], known: Option<u64>) -> Result<(ReportState, u64), Pr
     read(WRITER, known, &mut Vec::new(), |buffer, offset| {
         let at = usize::try_from(offset).unwrap();
         let found = bytes.get(at..at + buffer.len());
-        found.inspect(|found| buffer.copy_from_slice(found)).is_some()
+        found
+            .inspect(|found| buffer.copy_from_slice(found))
+            .is_some()
     })
 }
 
@@ -59,12 +64,24 @@ fn a_whole_report_is_read() {
     let bytes = file(WRITER, 8, REPORT.as_bytes());
     let report = report(&bytes);
     let device = &report.devices[0];
-    assert_eq!((device.device, device.reserved, device.peak), (0, Some(Bytes(1000)), Some(Bytes(900))));
+    assert_eq!(
+        (device.device, device.reserved, device.peak),
+        (0, Some(Bytes(1000)), Some(Bytes(900)))
+    );
     assert_eq!(device.categories[&TensorCategory::Other], Bytes(100));
-    assert_eq!((report.groups[0].count, report.groups[0].bytes_change), (7, Some(-5)));
+    assert_eq!(
+        (report.groups[0].count, report.groups[0].bytes_change),
+        (7, Some(-5))
+    );
     let answer = report.answer.as_ref().unwrap();
-    assert_eq!((answer.lines[0].count, answer.peak[0].lines[0].bytes), (Some(2), Bytes(9)));
-    assert_eq!(report.leaks[0].held_by[0].as_str(), "list outputs, train.py:40 in main");
+    assert_eq!(
+        (answer.lines[0].count, answer.peak[0].lines[0].bytes),
+        (Some(2), Bytes(9))
+    );
+    assert_eq!(
+        report.leaks[0].held_by[0].as_str(),
+        "list outputs, train.py:40 in main"
+    );
     assert_eq!(report.trouble[0].as_str(), "a\u{FFFD}[2Jb");
     assert_eq!(read_bytes(&bytes, Some(8)), Ok((ReportState::Same, 8)));
 }
@@ -75,21 +92,34 @@ fn an_item_in_an_unknown_form_is_left_out() {
         {"device": 0, "category": "fragmentation", "bytes": 12.5, "bytes_per_second": 3},
         {"device": "cuda", "category": "activations"}, 7]}"#;
     let report = report(&file(WRITER, 8, leaks.as_bytes()));
-    let [leak] = report.leaks.as_slice() else { panic!("{report:?}") };
-    assert_eq!((leak.bytes_per_step, leak.bytes_per_second, leak.bytes), (None, Some(Bytes(3)), Some(Bytes(12))));
+    let [leak] = report.leaks.as_slice() else {
+        panic!("{report:?}")
+    };
+    assert_eq!(
+        (leak.bytes_per_step, leak.bytes_per_second, leak.bytes),
+        (None, Some(Bytes(3)), Some(Bytes(12)))
+    );
 }
 
 #[test]
 fn a_report_that_was_cut_is_damaged() {
     let bytes = file(WRITER, 8, REPORT.as_bytes());
     for length in 0..bytes.len() {
-        assert_eq!(read_bytes(&bytes[..length], None), Err(ProbeMissing::Damaged), "{length}");
+        assert_eq!(
+            read_bytes(&bytes[..length], None),
+            Err(ProbeMissing::Damaged),
+            "{length}"
+        );
     }
     // The header is whole, and the rest of the file is zero.
     for length in HEADER_SIZE..bytes.len() {
         let mut cut = bytes[..length].to_vec();
         cut.resize(bytes.len(), 0);
-        assert_eq!(read_bytes(&cut, None), Err(ProbeMissing::Damaged), "{length}");
+        assert_eq!(
+            read_bytes(&cut, None),
+            Err(ProbeMissing::Damaged),
+            "{length}"
+        );
     }
 }
 
@@ -102,7 +132,10 @@ fn no_flipped_bit_gives_another_report() {
         flipped[bit / 8] ^= 1 << (bit % 8);
         if let Ok((ReportState::New(report), _)) = read_bytes(&flipped, None) {
             // The sequence number, and the rest of the header, which is not used.
-            assert!((24..32).contains(&(bit / 8)) || (40..64).contains(&(bit / 8)), "bit {bit}");
+            assert!(
+                (24..32).contains(&(bit / 8)) || (40..64).contains(&(bit / 8)),
+                "bit {bit}"
+            );
             assert_eq!(*report, whole, "bit {bit}");
         }
     }
@@ -111,10 +144,26 @@ fn no_flipped_bit_gives_another_report() {
 #[test]
 fn a_report_of_another_process_or_version_or_that_is_being_written_is_refused() {
     let check = |bytes: &[u8], why| assert_eq!(read_bytes(bytes, None), Err(why));
-    check(&file(ReportWriter { pid: 43, ..WRITER }, 8, REPORT.as_bytes()), ProbeMissing::Damaged);
-    check(&file(ReportWriter { start_ticks: 1, ..WRITER }, 8, REPORT.as_bytes()), ProbeMissing::Damaged);
+    check(
+        &file(ReportWriter { pid: 43, ..WRITER }, 8, REPORT.as_bytes()),
+        ProbeMissing::Damaged,
+    );
+    check(
+        &file(
+            ReportWriter {
+                start_ticks: 1,
+                ..WRITER
+            },
+            8,
+            REPORT.as_bytes(),
+        ),
+        ProbeMissing::Damaged,
+    );
     check(&file(WRITER, 7, REPORT.as_bytes()), ProbeMissing::Damaged);
-    check(&file(WRITER, 8, br#"{"version": 2}"#), ProbeMissing::OtherVersion);
+    check(
+        &file(WRITER, 8, br#"{"version": 2}"#),
+        ProbeMissing::OtherVersion,
+    );
     check(&file(WRITER, 8, b""), ProbeMissing::Damaged);
     check(&[0; 4096], ProbeMissing::NotYet);
     check(&file(WRITER, 0, b""), ProbeMissing::NotYet);
@@ -135,20 +184,39 @@ fn a_report_with_an_amount_that_no_program_has_is_refused() {
         (r#""exp_avg": 3"#, format!(r#""exp_avg": {huge}"#)),
         (r#""parameters": 1000"#, format!(r#""parameters": {huge}"#)),
         (r#""count": 7"#, format!(r#""count": {huge}"#)),
-        (r#""bytes_change": -5"#, format!(r#""bytes_change": {}"#, i64::MIN)),
-        (r#""bytes_per_step": 8"#, r#""bytes_per_step": 1e300"#.to_owned()),
-        (r#""count_per_step": 1"#, r#""count_per_step": 1e300"#.to_owned()),
+        (
+            r#""bytes_change": -5"#,
+            format!(r#""bytes_change": {}"#, i64::MIN),
+        ),
+        (
+            r#""bytes_per_step": 8"#,
+            r#""bytes_per_step": 1e300"#.to_owned(),
+        ),
+        (
+            r#""count_per_step": 1"#,
+            r#""count_per_step": 1e300"#.to_owned(),
+        ),
         (r#""seconds": 0.21"#, r#""seconds": -1"#.to_owned()),
-        (r#""bytes": 8, "count": 2"#, format!(r#""bytes": {huge}, "count": 2"#)),
+        (
+            r#""bytes": 8, "count": 2"#,
+            format!(r#""bytes": {huge}, "count": 2"#),
+        ),
         (r#""bytes": 9"#, format!(r#""bytes": {huge}"#)),
         (r#""peak": 90"#, format!(r#""peak": {huge}"#)),
         (r#""gradients": 9"#, format!(r#""gradients": {huge}"#)),
-        (r#""cost_percent": 0.4"#, r#""cost_percent": 1e300"#.to_owned()),
+        (
+            r#""cost_percent": 0.4"#,
+            r#""cost_percent": 1e300"#.to_owned(),
+        ),
     ];
     for (whole, forged) in forged {
         let text = REPORT.replace(whole, &forged);
         assert_ne!(text, REPORT, "{whole}");
-        assert_eq!(read_bytes(&file(WRITER, 8, text.as_bytes()), None), Err(ProbeMissing::Damaged), "{forged}");
+        assert_eq!(
+            read_bytes(&file(WRITER, 8, text.as_bytes()), None),
+            Err(ProbeMissing::Damaged),
+            "{forged}"
+        );
     }
 }
 
@@ -163,7 +231,9 @@ fn lists_are_cut() {
     };
     let groups: Vec<String> = (0..500).map(group).collect();
     let holders = vec!["\"h\""; 1000].join(",");
-    let leak = format!(r#"{{"device": 0, "category": "cache", "bytes_per_step": 1, "held_by": [{holders}]}}"#);
+    let leak = format!(
+        r#"{{"device": 0, "category": "cache", "bytes_per_step": 1, "held_by": [{holders}]}}"#
+    );
     let text = format!(
         r#"{{"version": 1, "groups": [{}], "leaks": [{}], "trouble": [{holders}]}}"#,
         groups.join(","),
@@ -174,8 +244,20 @@ fn lists_are_cut() {
     let bytes: Vec<u64> = report.groups.iter().map(|group| group.bytes.0).collect();
     let expected: Vec<u64> = (480..500).rev().chain((0..10).rev()).collect();
     assert_eq!(bytes, expected);
-    assert!(report.groups.iter().all(|group| group.shape.as_ref().is_some_and(|shape| shape.len() == 16)));
-    assert_eq!((report.leaks.len(), report.leaks[0].held_by.len(), report.trouble.len()), (8, 8, 8));
+    assert!(
+        report
+            .groups
+            .iter()
+            .all(|group| group.shape.as_ref().is_some_and(|shape| shape.len() == 16))
+    );
+    assert_eq!(
+        (
+            report.leaks.len(),
+            report.leaks[0].held_by.len(),
+            report.trouble.len()
+        ),
+        (8, 8, 8)
+    );
 }
 
 proptest! {
@@ -199,17 +281,27 @@ proptest! {
 
 fn own_id() -> ProcessId {
     let pid = std::process::id();
-    ProcessId { pid, start_ticks: stat::start_ticks(pid) }
+    ProcessId {
+        pid,
+        start_ticks: stat::start_ticks(pid),
+    }
 }
 
 fn own_writer() -> ReportWriter {
     let id = own_id();
-    ReportWriter { pid: id.pid, start_ticks: id.start_ticks.unwrap() }
+    ReportWriter {
+        pid: id.pid,
+        start_ticks: id.start_ticks.unwrap(),
+    }
 }
 
 /// Makes a memory file of this process.
 fn memory_file(size: u64, seals: SealFlags, bytes: &[u8]) -> OwnedFd {
-    let file = memfd_create("gputop-probe", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let file = memfd_create(
+        "gputop-probe",
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )
+    .unwrap();
     ftruncate(&file, size).unwrap();
     assert_eq!(pwrite(&file, bytes, 0), Ok(bytes.len()));
     fcntl_add_seals(&file, seals).unwrap();
@@ -228,7 +320,18 @@ fn only_a_sealed_file_of_the_process_itself_is_found() {
         memory_file(SIZE, SealFlags::empty(), &bytes),
         memory_file(SIZE * 2, seals, &bytes),
         memory_file(4096, seals, &bytes),
-        memory_file(SIZE, seals, &file(ReportWriter { pid: 1, ..own_writer() }, 8, REPORT.as_bytes())),
+        memory_file(
+            SIZE,
+            seals,
+            &file(
+                ReportWriter {
+                    pid: 1,
+                    ..own_writer()
+                },
+                8,
+                REPORT.as_bytes(),
+            ),
+        ),
         memory_file(SIZE, seals, b"gputopP2"),
     ];
     assert!(find().is_none());
@@ -238,7 +341,9 @@ fn only_a_sealed_file_of_the_process_itself_is_found() {
     assert!(matches!(found.read(&mut buffer), Ok(ReportState::New(_))));
     assert_eq!(found.read(&mut buffer), Ok(ReportState::Same));
     pwrite(&own, &file(own_writer(), 10, br#"{"version": 1}"#), 0).unwrap();
-    assert!(matches!(found.read(&mut buffer), Ok(ReportState::New(report)) if report.devices.is_empty()));
+    assert!(
+        matches!(found.read(&mut buffer), Ok(ReportState::New(report)) if report.devices.is_empty())
+    );
     assert!(found.is_open_in(own_id().pid));
     drop(own);
     assert!(!found.is_open_in(own_id().pid));

@@ -1,10 +1,11 @@
 //! The GPUs' device files, and which of them a process has open.
 //!
-//! CUDA allocates through `/dev/nvidia-uvm`: it cannot start without that file, and a forked child inherits it.
-//! A monitor (`nvidia-smi -l`, nvtop, DCGM, another gputop) opens a GPU's own file through NVML, but not
-//! `/dev/nvidia-uvm`, and so allocates nothing.
+//! CUDA allocates through `/dev/nvidia-uvm`: it cannot start without that file, and a forked child
+//! inherits it. A monitor (`nvidia-smi -l`, nvtop, DCGM, another gputop) opens a GPU's own file
+//! through NVML, but not `/dev/nvidia-uvm`, and so allocates nothing.
 //!
-//! Links in `/proc/PID/fd` are never followed, since that could hang. Device files have the same names in a container.
+//! Links in `/proc/PID/fd` are never followed, since that could hang. Device files have the same
+//! names in a container.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -17,7 +18,8 @@ use rustix::io::Errno;
 use super::files::open_directory;
 use super::stat::living_thread;
 
-/// For tests: a prefix of paths that replaces `/dev/nvidia`, so that plain files can stand in for GPUs.
+/// For tests: a prefix of paths that replaces `/dev/nvidia`, so that plain files can stand in for
+/// GPUs.
 const PREFIX_VARIABLE: &str = "GPUTOP_DEVICES";
 
 /// The most files of one process that are read: reading 4,096 links takes about 4 ms.
@@ -27,7 +29,8 @@ const MOST_FILES: usize = 4096;
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct DeviceFiles(Vec<u8>);
 
-/// For tests: the path with this ending that stands in for a file about the driver; `None` on a real host.
+/// For tests: the path with this ending that stands in for a file about the driver; `None` on a
+/// real host.
 pub(in crate::agent) fn stand_in(ending: &str) -> Option<PathBuf> {
     let mut path = std::env::var_os(PREFIX_VARIABLE)?;
     path.push(ending);
@@ -64,21 +67,26 @@ impl DeviceFiles {
         self.open_in(format!("/proc/{pid}").as_ref())
     }
 
-    /// Returns the device files of a process whose main thread has ended: only living threads still list them.
+    /// Returns the device files of a process whose main thread has ended: only living threads still
+    /// list them.
     pub(in crate::agent) fn open_by_threads(&self, pid: u32) -> Result<OpenDeviceFiles, Errno> {
         let (directory, _) = living_thread(pid).ok_or(Errno::SRCH)?;
         self.open_in(&directory)
     }
 
-    /// Returns the descriptors by which a process has `/dev/nvidia-uvm` open. An error if it has more than
-    /// [`MOST_FILES`] files.
+    /// Returns the descriptors by which a process has `/dev/nvidia-uvm` open. An error if it has
+    /// more than [`MOST_FILES`] files.
     pub(in crate::agent) fn uvm_descriptors(&self, pid: u32) -> Result<Vec<RawFd>, Errno> {
         let mut found = Vec::new();
         let is_complete = for_each_file(format!("/proc/{pid}").as_ref(), |name, target| {
             let mut open = OpenDeviceFiles::default();
             self.add(target, &mut open);
             if open.uvm {
-                found.extend(name.to_str().ok().and_then(|name| name.parse::<RawFd>().ok()));
+                found.extend(
+                    name.to_str()
+                        .ok()
+                        .and_then(|name| name.parse::<RawFd>().ok()),
+                );
             }
         })?;
         is_complete.then_some(found).ok_or(Errno::TOOBIG)
@@ -95,15 +103,24 @@ impl DeviceFiles {
     fn add(&self, target: &[u8], open: &mut OpenDeviceFiles) {
         match target.strip_prefix(self.0.as_slice()) {
             Some(b"-uvm") => open.uvm = true,
-            // `ctl`, `-modeset`, `-caps/…` and the others say nothing about memory, and are no numbers.
-            Some(name) => open.minors.extend(str::from_utf8(name).ok().and_then(|name| name.parse::<u32>().ok())),
+            // `ctl`, `-modeset`, `-caps/…` and the others say nothing about memory, and are no
+            // numbers.
+            Some(name) => open.minors.extend(
+                str::from_utf8(name)
+                    .ok()
+                    .and_then(|name| name.parse::<u32>().ok()),
+            ),
             None => (),
         }
     }
 }
 
-/// Calls `visit` with the name and target of each link in `fd`. Returns false if there are more than [`MOST_FILES`].
-pub(in crate::agent) fn for_each_file(directory: &Path, mut visit: impl FnMut(&CStr, &[u8])) -> Result<bool, Errno> {
+/// Calls `visit` with the name and target of each link in `fd`. Returns false if there are more
+/// than [`MOST_FILES`].
+pub(in crate::agent) fn for_each_file(
+    directory: &Path,
+    mut visit: impl FnMut(&CStr, &[u8]),
+) -> Result<bool, Errno> {
     let files = open_directory(&directory.join("fd"))?;
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut target = [MaybeUninit::<u8>::uninit(); 256];
@@ -116,7 +133,9 @@ pub(in crate::agent) fn for_each_file(directory: &Path, mut visit: impl FnMut(&C
         }
         let entry = entry?;
         // Fails if the file has been closed meanwhile, and for `.` and `..`, which are not links.
-        let Ok((target, _)) = readlinkat_raw(&files, entry.file_name(), &mut target[..]) else { continue };
+        let Ok((target, _)) = readlinkat_raw(&files, entry.file_name(), &mut target[..]) else {
+            continue;
+        };
         visit(entry.file_name(), target);
     }
     Ok(true)
@@ -133,23 +152,60 @@ mod tests {
         for target in targets {
             devices.add(target.as_bytes(), &mut open);
         }
-        assert_eq!(open, OpenDeviceFiles { minors: minors.to_vec(), uvm });
+        assert_eq!(
+            open,
+            OpenDeviceFiles {
+                minors: minors.to_vec(),
+                uvm
+            }
+        );
     }
 
     #[test]
     fn only_files_of_gpus_and_of_cuda_count() {
-        check(&["/dev/nvidia0", "/dev/nvidia13", "/dev/nvidiactl"], &[0, 13], false);
+        check(
+            &["/dev/nvidia0", "/dev/nvidia13", "/dev/nvidiactl"],
+            &[0, 13],
+            false,
+        );
         check(&["/dev/nvidia-uvm", "/dev/nvidia3"], &[3], true);
-        check(&["/dev/nvidia-modeset", "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-uvm-tools"], &[], false);
-        check(&["/dev/null", "socket:[1]", "/dev/nvidia", "/dev/nvidia0x"], &[], false);
+        check(
+            &[
+                "/dev/nvidia-modeset",
+                "/dev/nvidia-caps/nvidia-cap1",
+                "/dev/nvidia-uvm-tools",
+            ],
+            &[],
+            false,
+        );
+        check(
+            &["/dev/null", "socket:[1]", "/dev/nvidia", "/dev/nvidia0x"],
+            &[],
+            false,
+        );
     }
 
     #[test]
     fn a_process_without_nvidia_uvm_open_is_only_a_monitor() {
-        let trainer = OpenDeviceFiles { minors: vec![1], uvm: true };
+        let trainer = OpenDeviceFiles {
+            minors: vec![1],
+            uvm: true,
+        };
         assert!(trainer.may_hold_memory_of(1) && !trainer.may_hold_memory_of(0));
-        assert!(OpenDeviceFiles { minors: vec![], uvm: true }.may_hold_memory_of(0));
-        assert!(!OpenDeviceFiles { minors: vec![0, 1], uvm: false }.may_hold_memory_of(0));
+        assert!(
+            OpenDeviceFiles {
+                minors: vec![],
+                uvm: true
+            }
+            .may_hold_memory_of(0)
+        );
+        assert!(
+            !OpenDeviceFiles {
+                minors: vec![0, 1],
+                uvm: false
+            }
+            .may_hold_memory_of(0)
+        );
         assert!(!OpenDeviceFiles::default().may_hold_memory_of(0));
     }
 }

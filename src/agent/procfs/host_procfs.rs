@@ -1,4 +1,5 @@
-//! The properties of this host's `/proc`: whether its PIDs are NVML's, why a process is missing, and the units of values.
+//! The properties of this host's `/proc`: whether its PIDs are NVML's, why a process is missing,
+//! and the units of values.
 
 use std::cell::LazyCell;
 use std::fs;
@@ -47,24 +48,34 @@ impl HostProcfs {
     /// A `/proc` of another PID namespace than NVML's.
     #[cfg(test)]
     pub(super) fn foreign() -> Self {
-        Self { pids_are_local: false, hides_processes: false, ..Self::new(true, DeviceFiles::of_host()) }
+        Self {
+            pids_are_local: false,
+            hides_processes: false,
+            ..Self::new(true, DeviceFiles::of_host())
+        }
     }
 
     /// Whether a PID that NVML lists is certainly that of the process with this PID in `/proc`.
     pub(super) fn is_nvml_pid_certain(&self, pid: u32) -> bool {
-        let is_any = |open: Result<OpenDeviceFiles, Errno>| open.is_ok_and(|open| open != OpenDeviceFiles::default());
+        let is_any = |open: Result<OpenDeviceFiles, Errno>| {
+            open.is_ok_and(|open| open != OpenDeviceFiles::default())
+        };
         // If the main thread has ended, only the other threads list the open files.
-        self.pids_are_local || is_any(self.devices.open_by(pid)) || is_any(self.devices.open_by_threads(pid))
+        self.pids_are_local
+            || is_any(self.devices.open_by(pid))
+            || is_any(self.devices.open_by_threads(pid))
     }
 
     /// Returns the descriptor if it may stay open. `None` when descriptors are about to run out.
     pub(super) fn keep_open(&self, file: OwnedFd) -> Option<OwnedFd> {
         // The number of descriptors left for files that are open briefly, and for those of NVML.
         const SPARE: u64 = 64;
-        (u64::try_from(file.as_raw_fd()).unwrap_or(0) + SPARE < self.descriptor_limit).then_some(file)
+        (u64::try_from(file.as_raw_fd()).unwrap_or(0) + SPARE < self.descriptor_limit)
+            .then_some(file)
     }
 
-    /// Returns why a process that NVML lists cannot be read. `None` as the error means that its `stat` was malformed.
+    /// Returns why a process that NVML lists cannot be read. `None` as the error means that its
+    /// `stat` was malformed.
     pub(super) fn why_absent(&self, error: Option<Errno>) -> Missing {
         match error {
             Some(Errno::ACCESS | Errno::PERM) => Missing::Denied,
@@ -78,7 +89,10 @@ impl HostProcfs {
     }
 
     /// Converts CPU time in ticks over a span to percent of one core.
-    #[expect(clippy::cast_precision_loss, reason = "ticks between two passes are few")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "ticks between two passes are few"
+    )]
     pub(super) fn cpu_percent(&self, ticks: u64, span: Duration) -> Percent {
         let seconds = ticks as f32 / self.ticks_per_second as f32;
         Percent::new(100.0 * seconds / span.as_secs_f32())

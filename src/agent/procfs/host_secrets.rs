@@ -1,5 +1,5 @@
-//! Finds the secrets in the arguments of every process of this host, for `gputop doctor --secrets`. Passes on where they are, never
-//! the secrets.
+//! Finds the secrets in the arguments of every process of this host, for `gputop doctor --secrets`.
+//! Passes on where they are, never the secrets.
 
 use std::fs;
 use std::sync::mpsc;
@@ -34,8 +34,13 @@ impl HostSecrets {
     /// Reads the arguments of every process.
     pub fn read() -> Self {
         let (sender, answers) = mpsc::channel();
-        let mut pool = ReadPool::new("arguments", PATIENCE, secrets_of, move |answer| sender.send(answer).is_ok());
-        let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        let mut pool = ReadPool::new("arguments", PATIENCE, secrets_of, move |answer| {
+            sender.send(answer).is_ok()
+        });
+        let entries = fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .filter_map(Result::ok);
         let mut waiting = 0;
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             pool.push(pid, Priority::Normal, clock::now());
@@ -64,9 +69,12 @@ impl HostSecrets {
             Ok(None) => {}
             Ok(Some(found)) => {
                 self.processes += 1;
-                self.found.extend(found.into_iter().map(|secret| (pid, secret)));
+                self.found
+                    .extend(found.into_iter().map(|secret| (pid, secret)));
             }
-            Err(why) => self.unreadable += usize::from(why == crate::protocol::snapshot::Missing::Denied),
+            Err(why) => {
+                self.unreadable += usize::from(why == crate::protocol::snapshot::Missing::Denied);
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Reads what may hang in the kernel, on a few threads.
 //!
-//! A read that hangs cannot be cancelled. As long as each read is quick, one thread does them all. When a read takes longer than
-//! the pool's patience, more threads start, [`MOST_READERS`] at most, and read what waits behind it. A late answer counts like
-//! any other: a key whose read hangs is not read a second time meanwhile, since that would cost another thread.
+//! A read that hangs cannot be cancelled. As long as each read is quick, one thread does them all.
+//! When a read takes longer than the pool's patience, more threads start, [`MOST_READERS`] at most,
+//! and read what waits behind it. A late answer counts like any other: a key whose read hangs is
+//! not read a second time meanwhile, since that would cost another thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +16,8 @@ use crate::base::units::Moment;
 
 /// The most threads of one pool. When all of them hang, what waits is not read.
 const MOST_READERS: usize = 8;
-/// The most threads that may hang at keys of normal priority: the others are left for those of high priority.
+/// The most threads that may hang at keys of normal priority: the others are left for those of high
+/// priority.
 const MOST_NORMAL: usize = 6;
 
 /// A value that a thread has read.
@@ -55,7 +57,8 @@ pub(super) struct ReadPool<Key, Value> {
 struct ReaderThread<Key> {
     number: u64,
     requests: SyncSender<Key>,
-    /// The key that the thread reads, since when, and its priority. `None` while the thread is idle.
+    /// The key that the thread reads, since when, and its priority. `None` while the thread is
+    /// idle.
     reading: Option<(Key, Moment, Priority)>,
 }
 
@@ -67,10 +70,20 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
         deliver: impl Fn(Answer<Key, Value>) -> bool + Send + Sync + 'static,
     ) -> Self {
         let (readers, waiting) = (Vec::new(), VecDeque::new());
-        Self { name, patience, read, deliver: Arc::new(deliver), readers, started: 0, waiting, high: 0 }
+        Self {
+            name,
+            patience,
+            read,
+            deliver: Arc::new(deliver),
+            readers,
+            started: 0,
+            waiting,
+            high: 0,
+        }
     }
 
-    /// Reads a key as soon as possible. If the key is being read now, it is read once more after that.
+    /// Reads a key as soon as possible. If the key is being read now, it is read once more after
+    /// that.
     pub(super) fn push(&mut self, key: Key, priority: Priority, now: Moment) {
         match priority {
             _ if self.waiting.contains(&key) => {}
@@ -99,7 +112,11 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
         });
     }
 
-    pub(super) fn receive(&mut self, Answer { reader, key, value }: Answer<Key, Value>, now: Moment) -> (Key, Value) {
+    pub(super) fn receive(
+        &mut self,
+        Answer { reader, key, value }: Answer<Key, Value>,
+        now: Moment,
+    ) -> (Key, Value) {
         if let Some(reader) = self.readers.iter_mut().find(|known| known.number == reader) {
             reader.reading = None;
         }
@@ -113,20 +130,37 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
         (key, value)
     }
 
-    /// Gives the waiting keys to idle threads. Starts more threads if there is none, or one has read for too long.
+    /// Gives the waiting keys to idle threads. Starts more threads if there is none, or one has
+    /// read for too long.
     pub(super) fn read_waiting(&mut self, now: Moment) {
         loop {
-            let is_read =
-                |key: &Key| self.readers.iter().any(|reader| reader.reading.is_some_and(|(read, ..)| read == *key));
-            let Some(at) = self.waiting.iter().position(|key| !is_read(key)) else { return };
-            let priority = if at < self.high { Priority::High } else { Priority::Normal };
+            let is_read = |key: &Key| {
+                self.readers
+                    .iter()
+                    .any(|reader| reader.reading.is_some_and(|(read, ..)| read == *key))
+            };
+            let Some(at) = self.waiting.iter().position(|key| !is_read(key)) else {
+                return;
+            };
+            let priority = if at < self.high {
+                Priority::High
+            } else {
+                Priority::Normal
+            };
             if priority == Priority::Normal && self.are_normal_stuck(self.patience, now) {
                 return;
             }
-            let idle = self.readers.iter().position(|reader| reader.reading.is_none());
+            let idle = self
+                .readers
+                .iter()
+                .position(|reader| reader.reading.is_none());
             // Without a thread, the key waits until the next call.
-            let Some(reader) = idle.or_else(|| self.start_reader(now)) else { return };
-            let Some(key) = self.waiting.remove(at) else { return };
+            let Some(reader) = idle.or_else(|| self.start_reader(now)) else {
+                return;
+            };
+            let Some(key) = self.waiting.remove(at) else {
+                return;
+            };
             self.high -= usize::from(at < self.high);
             if self.readers[reader].requests.try_send(key).is_ok() {
                 self.readers[reader].reading = Some((key, now, priority));
@@ -139,7 +173,8 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
 
     /// Starts a thread where another one is needed. Returns its place.
     fn start_reader(&mut self, now: Moment) -> Option<usize> {
-        let is_needed = self.readers.is_empty() || self.slower_than(self.patience, now).next().is_some();
+        let is_needed =
+            self.readers.is_empty() || self.slower_than(self.patience, now).next().is_some();
         if !is_needed || self.readers.len() >= MOST_READERS {
             return None;
         }
@@ -150,16 +185,24 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
         let run = move || read_all(number, &received, read, &deliver);
         let started: io::Result<_> = thread::Builder::new().name(self.name.to_owned()).spawn(run);
         started.ok()?;
-        self.readers.push(ReaderThread { number, requests, reading: None });
+        self.readers.push(ReaderThread {
+            number,
+            requests,
+            reading: None,
+        });
         Some(self.readers.len() - 1)
     }
 
-    /// When a read will have taken too long for a key that waits. `None` if no key waits, or no more threads may start.
+    /// When a read will have taken too long for a key that waits. `None` if no key waits, or no
+    /// more threads may start.
     pub(super) fn deadline(&self, now: Moment) -> Option<Moment> {
         if self.waiting.is_empty() || self.readers.len() >= MOST_READERS {
             return None;
         }
-        let deadlines = self.readers.iter().filter_map(|reader| Some(reader.reading?.1.after(self.patience)));
+        let deadlines = self
+            .readers
+            .iter()
+            .filter_map(|reader| Some(reader.reading?.1.after(self.patience)));
         deadlines.filter(|deadline| *deadline > now).min()
     }
 
@@ -170,15 +213,21 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
 
     fn slow_reads(&self, time: Duration, now: Moment) -> impl Iterator<Item = (Key, Priority)> {
         let reading = self.readers.iter().filter_map(|reader| reader.reading);
-        reading.filter(move |(_, since, _)| now.since(*since) >= time).map(|(key, _, priority)| (key, priority))
+        reading
+            .filter(move |(_, since, _)| now.since(*since) >= time)
+            .map(|(key, _, priority)| (key, priority))
     }
 
     /// Whether as many reads of normal priority as may do so have taken at least this time.
     fn are_normal_stuck(&self, time: Duration, now: Moment) -> bool {
-        self.slow_reads(time, now).filter(|(_, priority)| *priority == Priority::Normal).count() >= MOST_NORMAL
+        self.slow_reads(time, now)
+            .filter(|(_, priority)| *priority == Priority::Normal)
+            .count()
+            >= MOST_NORMAL
     }
 
-    /// Returns the waiting keys that are not read, because the reads before them have taken at least this time.
+    /// Returns the waiting keys that are not read, because the reads before them have taken at
+    /// least this time.
     pub(super) fn stuck(&self, time: Duration, now: Moment) -> Vec<Key> {
         let from = match () {
             () if self.slow_reads(time, now).count() >= MOST_READERS => 0,
@@ -196,7 +245,11 @@ fn read_all<Key: Copy, Value>(
     deliver: &DeliverAnswer<Key, Value>,
 ) {
     while let Ok(key) = requests.recv() {
-        if !deliver(Answer { reader, key, value: read(key) }) {
+        if !deliver(Answer {
+            reader,
+            key,
+            value: read(key),
+        }) {
             return;
         }
     }
@@ -216,7 +269,11 @@ mod tests {
     fn double(key: u32) -> u32 {
         let (is_released, changed) = &IS_RELEASED;
         if key >= 1000 {
-            drop(changed.wait_while(is_released.lock().unwrap(), |is_released| !*is_released).unwrap());
+            drop(
+                changed
+                    .wait_while(is_released.lock().unwrap(), |is_released| !*is_released)
+                    .unwrap(),
+            );
         }
         key * 2
     }
@@ -231,8 +288,14 @@ mod tests {
     impl HangingPool {
         fn new() -> Self {
             let (sender, answers) = mpsc::channel();
-            let pool = ReadPool::new("test", PATIENCE, double, move |answer| sender.send(answer).is_ok());
-            Self { pool, answers, now: Moment(1000) }
+            let pool = ReadPool::new("test", PATIENCE, double, move |answer| {
+                sender.send(answer).is_ok()
+            });
+            Self {
+                pool,
+                answers,
+                now: Moment(1000),
+            }
         }
 
         fn push(&mut self, key: u32, priority: Priority) {
@@ -270,7 +333,10 @@ mod tests {
         // Six reads of normal priority may hang.
         (1000..1006).for_each(|key| hanging.push(key, Priority::Normal));
         hanging.push(1, Priority::Normal);
-        assert_eq!(hanging.pool.deadline(hanging.now), Some(hanging.now.after(PATIENCE)));
+        assert_eq!(
+            hanging.pool.deadline(hanging.now),
+            Some(hanging.now.after(PATIENCE))
+        );
         assert_eq!(hanging.pool.started, 1, "the first read may be quick");
         hanging.wait();
         assert_eq!(hanging.receive(), (1, 2));
@@ -280,13 +346,19 @@ mod tests {
         hanging.push(3, Priority::High);
         assert_eq!(hanging.receive(), (3, 6));
         assert_eq!(hanging.pool.stuck(PATIENCE, hanging.now), [2]);
-        // A key whose read hangs does not cost a second thread. Two more of high priority leave none.
-        (1000..1001).chain(1006..1008).for_each(|key| hanging.push(key, Priority::High));
+        // A key whose read hangs does not cost a second thread. Two more of high priority leave
+        // none.
+        (1000..1001)
+            .chain(1006..1008)
+            .for_each(|key| hanging.push(key, Priority::High));
         hanging.wait();
         hanging.wait();
         hanging.push(4, Priority::High);
         assert_eq!(hanging.pool.stuck(PATIENCE, hanging.now), [1000, 4, 2]);
-        assert_eq!((hanging.pool.deadline(hanging.now), hanging.pool.started), (None, 8));
+        assert_eq!(
+            (hanging.pool.deadline(hanging.now), hanging.pool.started),
+            (None, 8)
+        );
         assert!(hanging.answers.try_recv().is_err(), "4 is not read");
         hanging.push(5, Priority::Normal);
         hanging.pool.retain(|key| *key != 5);
@@ -294,7 +366,14 @@ mod tests {
         IS_RELEASED.1.notify_all();
         let mut answers: Vec<u32> = (0..11).map(|_| hanging.receive().0).collect();
         answers.sort_unstable();
-        assert_eq!(answers, [2, 4, 1000, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007]);
-        assert_eq!((hanging.pool.readers.len(), hanging.pool.high), (1, 0), "the other threads end");
+        assert_eq!(
+            answers,
+            [2, 4, 1000, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007]
+        );
+        assert_eq!(
+            (hanging.pool.readers.len(), hanging.pool.high),
+            (1, 0),
+            "the other threads end"
+        );
     }
 }

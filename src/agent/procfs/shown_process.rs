@@ -15,36 +15,43 @@ use super::slow_files::{SlowFacts, SlowFiles};
 use super::stat::{self, ProcStat, living_thread};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
-use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
+use crate::protocol::snapshot::{
+    Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State,
+};
 
-/// How often the device files of an unverified process are checked: the process may have opened one since.
+/// How often the device files of an unverified process are checked: the process may have opened one
+/// since.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(5);
-/// The shortest time over which CPU use is computed. The kernel counts CPU time in ticks, 100 a second.
+/// The shortest time over which CPU use is computed. The kernel counts CPU time in ticks, 100 a
+/// second.
 const SHORTEST_CPU_SPAN: Duration = Duration::from_millis(150);
-/// The time between the start of a thread and the reading of thread names: a thread names itself after its start.
+/// The time between the start of a thread and the reading of thread names: a thread names itself
+/// after its start.
 const THREAD_NAME_DELAY: Duration = Duration::from_secs(5);
 /// A sleeping process is at rest after this number of readings in a row without CPU time.
 const RESTING_READINGS: u8 = 4;
-/// A process grows if its GPU memory is this much more than so many passes before. Loading is faster, and memory that goes up and down a
-/// little is no growth.
+/// A process grows if its GPU memory is this much more than so many passes before. Loading is
+/// faster, and memory that goes up and down a little is no growth.
 const CLEAR_GROWTH: Bytes = Bytes(64 << 20);
 const GROWS_WITHIN: u64 = 8;
 /// The number of passes after that for which the process counts as growing.
 const GROWS_FOR: u64 = 16;
 /// How often it is checked whether the process that a process serves has ended, in milliseconds.
 const SERVED_INTERVAL_MS: u64 = 5000;
-/// How often the control group of a sleeping or blocked GPU process is read, in milliseconds: the process may have moved to a group
-/// that was then frozen, which only this shows.
+/// How often the control group of a sleeping or blocked GPU process is read, in milliseconds: the
+/// process may have moved to a group that was then frozen, which only this shows.
 const CGROUP_INTERVAL_MS: u64 = 2500;
 
 #[derive(Debug)]
 pub(super) struct ShownProcess {
     pub(super) process: Process,
-    /// The open `stat` file. `None` when descriptors are about to run out: the file is then opened for each reading.
+    /// The open `stat` file. `None` when descriptors are about to run out: the file is then opened
+    /// for each reading.
     pub(super) stat: Option<OwnedFd>,
     /// The time of the last reading.
     pub(super) read: Moment,
-    /// The time and CPU ticks of the reading from which the next CPU use is computed. `None` before the first.
+    /// The time and CPU ticks of the reading from which the next CPU use is computed. `None` before
+    /// the first.
     pub(super) cpu: Option<(Moment, u64)>,
     /// The last pass in which NVML listed the process; 0 for never.
     pub(super) listed_pass: u64,
@@ -57,13 +64,15 @@ pub(super) struct ShownProcess {
     pub(super) virtual_size: u64,
     /// The last pass in which the process was named as a device-file holder; 0 for never.
     pub(super) holder_pass: u64,
-    /// The last pass that named the process. A process that the current pass does not name is no longer shown.
+    /// The last pass that named the process. A process that the current pass does not name is no
+    /// longer shown.
     pub(super) wanted_pass: u64,
     /// Whether NVML's PID certainly means this process, and not a process of another PID namespace.
     is_verified: bool,
     verify_due: Moment,
     group_origin: Option<Origin>,
-    /// The open `cgroup` file of a GPU process, which is read often. `None` before, and when descriptors are about to run out.
+    /// The open `cgroup` file of a GPU process, which is read often. `None` before, and when
+    /// descriptors are about to run out.
     cgroup_file: Option<OwnedFd>,
     /// The contents of that file; empty before it is read.
     cgroup: Box<[u8]>,
@@ -102,14 +111,19 @@ pub(in crate::agent) struct NvmlMemory {
 
 impl Default for NvmlMemory {
     fn default() -> Self {
-        Self { gpus: 0, memory: Ok(Bytes(0)) }
+        Self {
+            gpus: 0,
+            memory: Ok(Bytes(0)),
+        }
     }
 }
 
 impl NvmlMemory {
     pub(super) fn add(&mut self, memory: Reading<Bytes>) {
         self.gpus += 1;
-        self.memory = self.memory.and_then(|sum| Ok(Bytes(sum.0.saturating_add(memory?.0))));
+        self.memory = self
+            .memory
+            .and_then(|sum| Ok(Bytes(sum.0.saturating_add(memory?.0))));
     }
 }
 
@@ -127,7 +141,10 @@ impl ShownProcess {
     pub(super) fn unread(pid: u32) -> Self {
         Self {
             process: Process {
-                id: ProcessId { pid, start_ticks: None },
+                id: ProcessId {
+                    pid,
+                    start_ticks: None,
+                },
                 facts: ProcessFacts::missing(Identity::Unverified, Missing::NotYet).into(),
                 load: ProcessLoad::missing(Missing::NotYet),
                 allocator: None,
@@ -159,8 +176,8 @@ impl ShownProcess {
         }
     }
 
-    /// Whether the identity is certain and the process was asleep, without CPU time, in the last [`RESTING_READINGS`]
-    /// readings or more.
+    /// Whether the identity is certain and the process was asleep, without CPU time, in the last
+    /// [`RESTING_READINGS`] readings or more.
     pub(super) fn is_resting(&self) -> bool {
         self.asleep >= RESTING_READINGS && self.process.facts.identity == Identity::Sure
     }
@@ -169,7 +186,8 @@ impl ShownProcess {
         self.process.id.start_ticks.is_none() && self.process.facts.comm == Err(Missing::NotYet)
     }
 
-    /// Reads a process for the first time. `listed` is when NVML listed it; `None` if it was found in `/proc`.
+    /// Reads a process for the first time. `listed` is when NVML listed it; `None` if it was found
+    /// in `/proc`.
     pub(super) fn open(pid: u32, context: &mut ReadContext<'_>, listed: Option<Moment>) -> Self {
         let mut shown = Self::unread(pid);
         if let Err(error) = shown.read_stat(context, listed) {
@@ -181,29 +199,47 @@ impl ShownProcess {
     }
 
     /// Reads the process again. Returns false when the process has ended.
-    pub(super) fn refresh(&mut self, context: &mut ReadContext<'_>, listed: Option<Moment>) -> bool {
+    pub(super) fn refresh(
+        &mut self,
+        context: &mut ReadContext<'_>,
+        listed: Option<Moment>,
+    ) -> bool {
         self.process.id.start_ticks.is_some() && self.read_stat(context, listed).is_ok()
     }
 
-    /// Reads `stat`, for the first time or again. `None` as the error: the file was malformed, or is that of another process.
-    fn read_stat(&mut self, context: &mut ReadContext<'_>, listed: Option<Moment>) -> Result<(), Option<Errno>> {
+    /// Reads `stat`, for the first time or again. `None` as the error: the file was malformed, or
+    /// is that of another process.
+    fn read_stat(
+        &mut self,
+        context: &mut ReadContext<'_>,
+        listed: Option<Moment>,
+    ) -> Result<(), Option<Errno>> {
         let id = self.process.id;
         let file = match self.stat.take() {
             Some(file) => file,
             None => files::open(id.pid, "stat")?,
         };
         let stat = stat::parse(files::read(&file, context.buffer)?).ok_or(None)?;
-        if id.start_ticks.is_some_and(|known| known != stat.start_ticks) {
+        if id
+            .start_ticks
+            .is_some_and(|known| known != stat.start_ticks)
+        {
             return Err(None);
         }
         self.stat = context.procfs.keep_open(file);
         self.process.id.start_ticks = Some(stat.start_ticks);
-        self.update(&stat, context.procfs, (context.slow_files, context.priority), context.now);
+        self.update(
+            &stat,
+            context.procfs,
+            (context.slow_files, context.priority),
+            context.now,
+        );
         self.identify(context.procfs, context.now, listed);
         Ok(())
     }
 
-    /// Copies the values of `stat`. Facts are written only when they differ, since earlier snapshots share them.
+    /// Copies the values of `stat`. Facts are written only when they differ, since earlier
+    /// snapshots share them.
     fn update(
         &mut self,
         stat: &ProcStat<'_>,
@@ -226,7 +262,8 @@ impl ShownProcess {
         if self.process.facts.forked != stat.is_forked() {
             self.process.facts_mut().forked = stat.is_forked();
         }
-        let is_same_name = |comm: &Text| comm.as_str().as_bytes() == stat.comm || *comm == Text::new(stat.comm);
+        let is_same_name =
+            |comm: &Text| comm.as_str().as_bytes() == stat.comm || *comm == Text::new(stat.comm);
         if !self.process.facts.comm.as_ref().is_ok_and(is_same_name) {
             let facts = self.process.facts_mut();
             facts.comm = Ok(Text::new(stat.comm));
@@ -236,14 +273,17 @@ impl ShownProcess {
         }
         let load = &mut self.process.load;
         let (state, thread) = match stat.state {
-            State::Zombie if stat.threads > 1 => {
-                living_thread(id.pid).map_or((State::Zombie, None), |(directory, state)| (state, Some(directory)))
-            }
+            State::Zombie if stat.threads > 1 => living_thread(id.pid)
+                .map_or((State::Zombie, None), |(directory, state)| {
+                    (state, Some(directory))
+                }),
             state => (state, None),
         };
         load.state = Ok(state);
         load.wchan = match state {
-            State::DiskSleep => files::wchan(&thread.unwrap_or_else(|| format!("/proc/{}", id.pid).into())),
+            State::DiskSleep => {
+                files::wchan(&thread.unwrap_or_else(|| format!("/proc/{}", id.pid).into()))
+            }
             _ => Err(Missing::Unsupported),
         };
         if load.threads != Ok(stat.threads) && self.process.facts.trainer_threads != Ok(true) {
@@ -260,8 +300,13 @@ impl ShownProcess {
             Some((at, _)) if now.since(at) < SHORTEST_CPU_SPAN => {}
             Some((at, ticks)) => {
                 let slept = state == State::Sleeping && ticks == stat.cpu_ticks;
-                self.asleep = if slept { self.asleep.saturating_add(1) } else { 0 };
-                load.cpu = Ok(procfs.cpu_percent(stat.cpu_ticks.saturating_sub(ticks), now.since(at)));
+                self.asleep = if slept {
+                    self.asleep.saturating_add(1)
+                } else {
+                    0
+                };
+                load.cpu =
+                    Ok(procfs.cpu_percent(stat.cpu_ticks.saturating_sub(ticks), now.since(at)));
                 self.cpu = Some((now, stat.cpu_ticks));
             }
             None => {
@@ -277,7 +322,9 @@ impl ShownProcess {
 
     /// Reads the user and the control group, which `stat` lacks. Either may change.
     pub(super) fn read_rarely(&mut self, procfs: &HostProcfs, slow_files: &mut SlowFiles) {
-        let Some(_) = self.process.id.start_ticks else { return };
+        let Some(_) = self.process.id.start_ticks else {
+            return;
+        };
         let uid = files::real_uid(self.process.id.pid);
         let known = self.process.facts.uid;
         // A process that has ended meanwhile keeps the user that was read before.
@@ -297,10 +344,17 @@ impl ShownProcess {
     /// The control group shows where the process was started, and whether it is frozen.
     fn read_cgroup(&mut self, procfs: &HostProcfs) {
         let mut buffer = [0; 4096];
-        let file = self.cgroup_file.take().map_or_else(|| files::open(self.process.id.pid, "cgroup"), Ok);
+        let file = self
+            .cgroup_file
+            .take()
+            .map_or_else(|| files::open(self.process.id.pid, "cgroup"), Ok);
         let Ok(file) = file else { return };
-        let Ok(group) = files::read(&file, &mut buffer) else { return };
-        self.cgroup_file = Some(file).filter(|_| self.is_on_gpu()).and_then(|file| procfs.keep_open(file));
+        let Ok(group) = files::read(&file, &mut buffer) else {
+            return;
+        };
+        self.cgroup_file = Some(file)
+            .filter(|_| self.is_on_gpu())
+            .and_then(|file| procfs.keep_open(file));
         if *self.cgroup == *group {
             return;
         }
@@ -312,13 +366,24 @@ impl ShownProcess {
     }
 
     fn update_frozen(&mut self, now: Moment) {
-        let frozen_by = self.control_groups.iter().find_map(|group| group.frozen_by(now)).ok_or(Missing::Unsupported);
+        let frozen_by = self
+            .control_groups
+            .iter()
+            .find_map(|group| group.frozen_by(now))
+            .ok_or(Missing::Unsupported);
         if self.process.facts.frozen_by != frozen_by {
             self.process.facts_mut().frozen_by = frozen_by;
         }
     }
 
-    pub(super) fn set_slow_facts(&mut self, SlowFacts { argv, environment, served }: SlowFacts) {
+    pub(super) fn set_slow_facts(
+        &mut self,
+        SlowFacts {
+            argv,
+            environment,
+            served,
+        }: SlowFacts,
+    ) {
         let facts = self.process.facts_mut();
         (facts.argv, facts.argv_delay) = (argv, None);
         let value = |get: fn(&Environment) -> &Option<Text>| match &environment {
@@ -328,7 +393,9 @@ impl ShownProcess {
         facts.elastic_run = value(|environment| &environment.elastic_run);
         facts.launcher = value(|environment| &environment.launcher);
         facts.rank = value(|environment| &environment.rank);
-        self.probe_setup = environment.as_ref().map_or_else(|why| Err(*why), |environment| Ok(environment.probe));
+        self.probe_setup = environment
+            .as_ref()
+            .map_or_else(|why| Err(*why), |environment| Ok(environment.probe));
         self.environment_origin = environment.map(|environment| {
             self.cuda = environment.cuda;
             environment.origin
@@ -341,28 +408,42 @@ impl ShownProcess {
     /// Updates whether the process that this one was started to serve has ended.
     fn update_served(&mut self) {
         let start_ticks = self.process.id.start_ticks.unwrap_or(u64::MAX);
-        let ended = self
-            .served
-            .and_then(|served| stat::has_ended(served, start_ticks).then_some(served).ok_or(Missing::Unsupported));
+        let ended = self.served.and_then(|served| {
+            stat::has_ended(served, start_ticks)
+                .then_some(served)
+                .ok_or(Missing::Unsupported)
+        });
         if self.process.facts.ended_served != ended {
             self.process.facts_mut().ended_served = ended;
         }
     }
 
     fn update_origin(&mut self) {
-        let environment = self.environment_origin.as_ref().ok().and_then(Option::as_ref);
-        self.cuda.is_confined = self.group_origin.iter().chain(environment).any(Origin::is_confined);
+        let environment = self
+            .environment_origin
+            .as_ref()
+            .ok()
+            .and_then(Option::as_ref);
+        self.cuda.is_confined = self
+            .group_origin
+            .iter()
+            .chain(environment)
+            .any(Origin::is_confined);
         let origin = origin::origin(self.group_origin.as_ref(), &self.environment_origin);
         if self.process.facts.origin != origin {
             self.process.facts_mut().origin = origin;
         }
     }
 
-    /// Whether the GPU memory of the process grows. Then the bytes that it reads from files show whether it loads a model.
+    /// Whether the GPU memory of the process grows. Then the bytes that it reads from files show
+    /// whether it loads a model.
     pub(super) fn grows(&mut self, pass: u64) -> bool {
         if pass.is_multiple_of(GROWS_WITHIN) {
             let memory = self.nvml_memory.memory.ok();
-            let grown = self.memory_before.zip(memory).map(|(before, now)| now.saturating_sub(before));
+            let grown = self
+                .memory_before
+                .zip(memory)
+                .map(|(before, now)| now.saturating_sub(before));
             if grown.is_some_and(|grown| grown >= CLEAR_GROWTH) {
                 self.grown_pass = pass;
             }
@@ -380,7 +461,8 @@ impl ShownProcess {
         self.process.bytes_read = bytes.filter(|_| self.has_grown(pass));
     }
 
-    /// Marks that thread names are not read: they identify trainers, and NVML lists a trainer, but not this process.
+    /// Marks that thread names are not read: they identify trainers, and NVML lists a trainer, but
+    /// not this process.
     pub(super) fn skip_thread_names(&mut self) {
         if matches!(self.process.facts.trainer_threads, Err(why) if why != Missing::Unsupported) {
             self.process.facts_mut().trainer_threads = Err(Missing::Unsupported);
@@ -394,12 +476,14 @@ impl ShownProcess {
     pub(super) fn read_threads(&mut self) {
         self.threads_due = None;
         if self.process.id.start_ticks.is_some() {
-            self.process.facts_mut().trainer_threads = files::has_trainer_threads(self.process.id.pid);
+            self.process.facts_mut().trainer_threads =
+                files::has_trainer_threads(self.process.id.pid);
         }
     }
 
-    /// Decides how certain it is that this is the process that NVML means. See [`Identity`]. The identity of a process
-    /// that was found in `/proc` (`listed` is `None`) is uncertain only while the process is too young.
+    /// Decides how certain it is that this is the process that NVML means. See [`Identity`]. The
+    /// identity of a process that was found in `/proc` (`listed` is `None`) is uncertain only while
+    /// the process is too young.
     pub(super) fn identify(&mut self, procfs: &HostProcfs, now: Moment, listed: Option<Moment>) {
         /// The fewest clock ticks from start to reading: then one tick has passed in full.
         const WHOLE_TICK: u64 = 2;
@@ -410,7 +494,11 @@ impl ShownProcess {
             self.verify_due = now.after(VERIFY_INTERVAL);
             self.is_verified = procfs.is_nvml_pid_certain(self.process.id.pid);
         }
-        let start = self.process.id.start_ticks.map_or(now, |ticks| procfs.moment(ticks));
+        let start = self
+            .process
+            .id
+            .start_ticks
+            .map_or(now, |ticks| procfs.moment(ticks));
         let whole_tick = procfs.moment(WHOLE_TICK).since(Moment(0));
         // A process that started after the list was read is not the listed one.
         let identity = if listed.is_some() && !self.is_verified {

@@ -1,5 +1,6 @@
-//! Reads, on separate threads, what can hang: arguments and environment, which need the mmap lock of the process, and names
-//! of users, which may come from a server; and the bytes that a process has read, which need the lock that an exec holds.
+//! Reads, on separate threads, what can hang: arguments and environment, which need the mmap lock
+//! of the process, and names of users, which may come from a server; and the bytes that a process
+//! has read, which need the lock that an exec holds.
 //!
 //! A [`ReadPool`] of threads reads each kind, so that a read that hangs delays no other.
 
@@ -21,13 +22,15 @@ use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Missing, ProcessId, Reading};
 
-/// How long the other processes wait for a read. A read takes less than a millisecond when nothing is wrong.
+/// How long the other processes wait for a read. A read takes less than a millisecond when nothing
+/// is wrong.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The same for user names, which may come from a server.
 const USER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The most of an environment that is read, in bytes. Before Linux 2.6.23 no environment was longer.
+/// The most of an environment that is read, in bytes. Before Linux 2.6.23 no environment was
+/// longer.
 const MOST_ENVIRONMENT: u64 = 128 << 10;
 
 /// The facts about one process that are read together.
@@ -36,13 +39,18 @@ pub(in crate::agent) struct SlowFacts {
     pub(super) argv: Reading<Argv>,
     /// The variables of the environment that gputop uses.
     pub(super) environment: Reading<Environment>,
-    /// The PID that the process was started to serve. Missing when none is named, or in another PID namespace.
+    /// The PID that the process was started to serve. Missing when none is named, or in another PID
+    /// namespace.
     pub(super) served: Reading<u32>,
 }
 
 impl SlowFacts {
     pub(super) fn missing(why: Missing) -> Self {
-        Self { argv: Err(why), environment: Err(why), served: Err(why) }
+        Self {
+            argv: Err(why),
+            environment: Err(why),
+            served: Err(why),
+        }
     }
 }
 
@@ -64,10 +72,20 @@ pub(super) struct SlowFiles {
 impl SlowFiles {
     pub(super) fn new(events: mpsc::Sender<AgentEvent>) -> Self {
         let (wake, wake_for_bytes) = (events.clone(), events.clone());
-        let deliver = move |answer| wake.send(AgentEvent::SlowFile(SlowFilesMessage::Process(answer))).is_ok();
-        let deliver_bytes =
-            move |answer| wake_for_bytes.send(AgentEvent::SlowFile(SlowFilesMessage::BytesRead(answer))).is_ok();
-        let deliver_user = move |answer| events.send(AgentEvent::SlowFile(SlowFilesMessage::User(answer))).is_ok();
+        let deliver = move |answer| {
+            wake.send(AgentEvent::SlowFile(SlowFilesMessage::Process(answer)))
+                .is_ok()
+        };
+        let deliver_bytes = move |answer| {
+            wake_for_bytes
+                .send(AgentEvent::SlowFile(SlowFilesMessage::BytesRead(answer)))
+                .is_ok()
+        };
+        let deliver_user = move |answer| {
+            events
+                .send(AgentEvent::SlowFile(SlowFilesMessage::User(answer)))
+                .is_ok()
+        };
         Self {
             processes: ReadPool::new("argv", PATIENCE, read_process, deliver),
             users: ReadPool::new("users", USER_PATIENCE, user_name, deliver_user),
@@ -93,9 +111,14 @@ impl SlowFiles {
         (uid, name)
     }
 
-    /// When to call [`Self::read_waiting`] although nothing else happens. `None` if nothing waits behind a slow read.
+    /// When to call [`Self::read_waiting`] although nothing else happens. `None` if nothing waits
+    /// behind a slow read.
     pub(super) fn deadline(&self, now: Moment) -> Option<Moment> {
-        let deadlines = [self.processes.deadline(now), self.users.deadline(now), self.bytes_read.deadline(now)];
+        let deadlines = [
+            self.processes.deadline(now),
+            self.users.deadline(now),
+            self.bytes_read.deadline(now),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
@@ -113,40 +136,59 @@ impl SlowFiles {
 
 fn user_name(uid: u32) -> Text {
     let user = get_user_by_uid(uid);
-    user.map_or_else(|| uid.to_string().into(), |user| Text::new(user.name().as_encoded_bytes()))
+    user.map_or_else(
+        || uid.to_string().into(),
+        |user| Text::new(user.name().as_encoded_bytes()),
+    )
 }
 
-/// Reads how much a process has read, and makes sure that it is not a later process with the same PID.
+/// Reads how much a process has read, and makes sure that it is not a later process with the same
+/// PID.
 fn read_bytes(id: ProcessId) -> Option<Bytes> {
     files::bytes_read(id.pid).filter(|_| stat::start_ticks(id.pid) == id.start_ticks)
 }
 
-/// Reads the arguments and environment, and makes sure that they are not those of a later process with the same PID.
+/// Reads the arguments and environment, and makes sure that they are not those of a later process
+/// with the same PID.
 fn read_process(id: ProcessId) -> SlowFacts {
     let (argv, environment) = (argv(id.pid), environment(id.pid));
-    let served = argv.as_ref().map_err(|why| *why).and_then(|argv| served(id.pid, argv, &environment));
+    let served = argv
+        .as_ref()
+        .map_err(|why| *why)
+        .and_then(|argv| served(id.pid, argv, &environment));
     if stat::start_ticks(id.pid) == id.start_ticks {
-        SlowFacts { argv, environment, served }
+        SlowFacts {
+            argv,
+            environment,
+            served,
+        }
     } else {
         // The process has ended meanwhile.
         SlowFacts::missing(Missing::NotYet)
     }
 }
 
-/// Returns the PID that a compile worker of PyTorch or the kernel of a notebook was started to serve. The same words in the
-/// arguments or environment of another program may mean anything.
+/// Returns the PID that a compile worker of PyTorch or the kernel of a notebook was started to
+/// serve. The same words in the arguments or environment of another program may mean anything.
 fn served(pid: u32, argv: &Argv, environment: &Reading<Environment>) -> Reading<u32> {
     let has_word = |part: &str| argv.iter().any(|word| word.contains(part));
     let served = if has_word("torch/_inductor/compile_worker") {
-        argv.iter().find_map(|word| word.strip_prefix("--parent=")?.parse().ok())
+        argv.iter()
+            .find_map(|word| word.strip_prefix("--parent=")?.parse().ok())
     } else if has_word("ipykernel") {
         environment.as_ref().map_err(|why| *why)?.notebook_server
     } else {
         None
     };
     let served = served.ok_or(Missing::Unsupported)?;
-    let namespace = |directory: &str| fs::read_link(format!("/proc/{directory}/ns/pid")).map_err(|_| Missing::Denied);
-    if namespace(&pid.to_string())? == namespace("self")? { Ok(served) } else { Err(Missing::Unsupported) }
+    let namespace = |directory: &str| {
+        fs::read_link(format!("/proc/{directory}/ns/pid")).map_err(|_| Missing::Denied)
+    };
+    if namespace(&pid.to_string())? == namespace("self")? {
+        Ok(served)
+    } else {
+        Err(Missing::Unsupported)
+    }
 }
 
 /// Reads the arguments, and masks the secrets in them.
@@ -157,17 +199,25 @@ fn argv(pid: u32) -> Reading<Argv> {
 /// Reads the arguments with their secrets, up to [`Text::LIMIT`] bytes.
 pub(super) fn arguments(pid: u32) -> Reading<Vec<Text>> {
     let mut buffer = [0; Text::LIMIT];
-    let line = files::open(pid, "cmdline").and_then(|file| files::read(file, &mut buffer)).map_err(files::missing)?;
+    let line = files::open(pid, "cmdline")
+        .and_then(|file| files::read(file, &mut buffer))
+        .map_err(files::missing)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
     // A kernel thread and a zombie have no arguments.
-    Ok(if argv.is_empty() { Vec::new() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
+    Ok(if argv.is_empty() {
+        Vec::new()
+    } else {
+        argv.split(|byte| *byte == 0).map(Text::new).collect()
+    })
 }
 
 fn environment(pid: u32) -> Reading<Environment> {
     let mut environ = Vec::new();
     let read = files::open(pid, "environ").and_then(|file| {
         // One read returns at most a page.
-        let read = File::from(file).take(MOST_ENVIRONMENT).read_to_end(&mut environ);
+        let read = File::from(file)
+            .take(MOST_ENVIRONMENT)
+            .read_to_end(&mut environ);
         read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     });
     match read {

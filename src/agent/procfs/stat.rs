@@ -1,5 +1,5 @@
-//! Reads and parses the `stat` file of a process or thread, and searches for a living thread of a process whose main thread
-//! has ended. See `proc_pid_stat(5)`.
+//! Reads and parses the `stat` file of a process or thread, and searches for a living thread of a
+//! process whose main thread has ended. See `proc_pid_stat(5)`.
 
 use std::fs;
 use std::io;
@@ -37,10 +37,14 @@ impl ProcStat<'_> {
     /// `PF_FORKNOEXEC`: the flag of a process that was forked and has not called `exec` since.
     const FORKED: u32 = 0x40;
 
-    /// Whether the memory of the process began as a copy of its parent's: no `exec` followed the fork. Unsupported on a
-    /// kernel that shows no flags at all, such as gVisor's.
+    /// Whether the memory of the process began as a copy of its parent's: no `exec` followed the
+    /// fork. Unsupported on a kernel that shows no flags at all, such as gVisor's.
     pub(in crate::agent) fn is_forked(&self) -> Reading<bool> {
-        if self.flags == 0 { Err(Missing::Unsupported) } else { Ok(self.flags & Self::FORKED != 0) }
+        if self.flags == 0 {
+            Err(Missing::Unsupported)
+        } else {
+            Ok(self.flags & Self::FORKED != 0)
+        }
     }
 
     pub(in crate::agent) fn is_kernel_thread(&self) -> bool {
@@ -53,7 +57,10 @@ pub(in crate::agent) fn of(pid: u32, buffer: &mut Vec<u8>) -> io::Result<ProcSta
 }
 
 /// Reads and parses the `stat` file in the directory of a process or thread.
-pub(in crate::agent) fn read<'a>(directory: &Path, buffer: &'a mut Vec<u8>) -> io::Result<ProcStat<'a>> {
+pub(in crate::agent) fn read<'a>(
+    directory: &Path,
+    buffer: &'a mut Vec<u8>,
+) -> io::Result<ProcStat<'a>> {
     *buffer = fs::read(directory.join("stat"))?;
     parse(buffer).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
@@ -66,14 +73,18 @@ pub(in crate::agent) fn start_ticks(pid: u32) -> Option<u64> {
 /// Whether no process lives that has this PID and started no later than at `start_ticks`.
 pub(in crate::agent) fn has_ended(pid: u32, start_ticks: u64) -> bool {
     match of(pid, &mut Vec::new()) {
-        Ok(stat) => stat.start_ticks > start_ticks || stat.state == State::Zombie && stat.threads <= 1,
+        Ok(stat) => {
+            stat.start_ticks > start_ticks || stat.state == State::Zombie && stat.threads <= 1
+        }
         // A process of another user may be hidden.
-        Err(_) => Pid::from_raw(pid.cast_signed()).is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH)),
+        Err(_) => Pid::from_raw(pid.cast_signed())
+            .is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH)),
     }
 }
 
-/// Finds a living thread of a process whose main thread has ended: the thread's directory and state. Prefers a thread
-/// in uninterruptible sleep. `None` when all threads that were looked at have ended.
+/// Finds a living thread of a process whose main thread has ended: the thread's directory and
+/// state. Prefers a thread in uninterruptible sleep. `None` when all threads that were looked at
+/// have ended.
 pub(in crate::agent) fn living_thread(pid: u32) -> Option<(PathBuf, State)> {
     // Reading hundreds of threads would take long.
     const MOST_THREADS: usize = 16;
@@ -107,15 +118,18 @@ pub(in crate::agent) fn parse(line: &[u8]) -> Option<ProcStat<'_>> {
     })
 }
 
-/// Whether the line is of a thread other than the main thread: `/proc` has a directory for each thread, though it does
-/// not list them. The exit signal (field 38) of such a thread is -1.
+/// Whether the line is of a thread other than the main thread: `/proc` has a directory for each
+/// thread, though it does not list them. The exit signal (field 38) of such a thread is -1.
 pub(in crate::agent) fn is_thread(line: &[u8]) -> bool {
     const EXIT_SIGNAL: usize = 38 - FIRST_FIELD;
-    fields_after_comm(line).and_then(|mut fields| fields.nth(EXIT_SIGNAL)).is_some_and(|field| field == b"-1")
+    fields_after_comm(line)
+        .and_then(|mut fields| fields.nth(EXIT_SIGNAL))
+        .is_some_and(|field| field == b"-1")
 }
 
-/// Returns the address where the stack began, which a forked process has in common with its parent, and hardly ever with
-/// another process: `exec` chooses it by chance. `None` when the kernel does not show it to this user.
+/// Returns the address where the stack began, which a forked process has in common with its parent,
+/// and hardly ever with another process: `exec` chooses it by chance. `None` when the kernel does
+/// not show it to this user.
 pub(in crate::agent) fn stack_start(pid: u32) -> Option<u64> {
     const STACK_START: usize = 28 - FIRST_FIELD;
     let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -125,10 +139,15 @@ pub(in crate::agent) fn stack_start(pid: u32) -> Option<u64> {
 /// The number of the first field after the name, counted as `proc_pid_stat(5)` does.
 const FIRST_FIELD: usize = 3;
 
-/// Splits the fields after the name. The name may contain spaces and parentheses, so they start after the last `)`.
+/// Splits the fields after the name. The name may contain spaces and parentheses, so they start
+/// after the last `)`.
 fn fields_after_comm(line: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let close = line.iter().rposition(|byte| *byte == b')')?;
-    Some(line[close + 1..].split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()))
+    Some(
+        line[close + 1..]
+            .split(u8::is_ascii_whitespace)
+            .filter(|field| !field.is_empty()),
+    )
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -148,7 +167,8 @@ mod tests {
 
     use super::*;
 
-    const REST: &str = "S 1 7 7 0 -1 4194560 1 2 3 4 50 6 0 0 20 0 3 0 12345 1000000 99 18446744073709551615";
+    const REST: &str =
+        "S 1 7 7 0 -1 4194560 1 2 3 4 50 6 0 0 20 0 3 0 12345 1000000 99 18446744073709551615";
 
     #[track_caller]
     fn check_comm(comm: &str) {
@@ -180,7 +200,15 @@ mod tests {
 
     #[test]
     fn a_truncated_line_is_rejected() {
-        for line in ["", "7", "7 (a", "7 (a)", "7 )a(", "7 (a) S", "7 (a) S 1 7 7 0 -1 0 0 0"] {
+        for line in [
+            "",
+            "7",
+            "7 (a",
+            "7 (a)",
+            "7 )a(",
+            "7 (a) S",
+            "7 (a) S 1 7 7 0 -1 0 0 0",
+        ] {
             assert_eq!(parse(line.as_bytes()), None, "{line}");
         }
     }

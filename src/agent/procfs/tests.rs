@@ -24,10 +24,13 @@ fn an_identity_is_certain_when_a_tick_passed_between_start_and_list() {
     let me = read(&mut processes, std::process::id(), Moment(start.0 + 19));
     assert_eq!(me.facts.identity, Identity::Fresh);
     // A certain identity stays certain: the descriptor belongs to this process.
-    processes
-        .shown
-        .values_mut()
-        .for_each(|me| me.identify(&processes.procfs, Moment(start.0 + 20), Some(Moment(u64::MAX))));
+    processes.shown.values_mut().for_each(|me| {
+        me.identify(
+            &processes.procfs,
+            Moment(start.0 + 20),
+            Some(Moment(u64::MAX)),
+        );
+    });
     let me = read(&mut processes, std::process::id(), Moment(0));
     assert_eq!(me.facts.identity, Identity::Sure);
 }
@@ -36,7 +39,10 @@ fn an_identity_is_certain_when_a_tick_passed_between_start_and_list() {
 fn rates_need_a_second_reading() {
     let mut processes = no_processes();
     let first = read(&mut processes, std::process::id(), Moment(0));
-    assert_eq!((first.load.cpu, first.facts.parent.is_ok()), (Err(Missing::NotYet), true));
+    assert_eq!(
+        (first.load.cpu, first.facts.parent.is_ok()),
+        (Err(Missing::NotYet), true)
+    );
     assert!(first.load.rss.is_ok_and(|rss| rss > Bytes::from_mib(1)));
     let me = processes.shown.get_mut(&std::process::id()).unwrap();
     me.cpu = me.cpu.map(|(at, ticks)| (Moment(at.0 - 1000), ticks));
@@ -49,11 +55,17 @@ fn an_ended_process_is_only_a_pid() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let mut processes = no_processes();
     let alive = read(&mut processes, child.id(), Moment(0));
-    assert_eq!(alive.id.start_ticks, processes.shown[&child.id()].process.id.start_ticks);
+    assert_eq!(
+        alive.id.start_ticks,
+        processes.shown[&child.id()].process.id.start_ticks
+    );
     child.kill().unwrap();
     child.wait().unwrap();
     let gone = read(&mut processes, child.id(), Moment(0));
-    assert_eq!((gone.id.start_ticks, gone.facts.identity), (None, Identity::Unverified));
+    assert_eq!(
+        (gone.id.start_ticks, gone.facts.identity),
+        (None, Identity::Unverified)
+    );
     assert_eq!(gone.load.state, Err(Missing::Gone));
     processes.begin_pass();
     assert_eq!(processes.end_pass().count(), 0);
@@ -68,7 +80,10 @@ fn a_process_that_ends_while_being_read_is_no_failure() {
     child.kill().unwrap();
     child.wait().unwrap();
     let ended = processes.end_pass().next().cloned().unwrap();
-    assert_eq!((ended.facts.uid, ended.facts.user.clone()), (Err(Missing::NotYet), Err(Missing::NotYet)));
+    assert_eq!(
+        (ended.facts.uid, ended.facts.user.clone()),
+        (Err(Missing::NotYet), Err(Missing::NotYet))
+    );
 }
 
 #[test]
@@ -76,12 +91,21 @@ fn a_postponed_process_is_not_shown_until_it_is_read() {
     let (mut processes, me) = (no_processes(), std::process::id());
     processes.begin_first_pass();
     processes.reads_left = Some(0);
-    assert_eq!(processes.read_listed(me, Moment(0), Err(Missing::NotYet)), ProcessId { pid: me, start_ticks: None });
+    assert_eq!(
+        processes.read_listed(me, Moment(0), Err(Missing::NotYet)),
+        ProcessId {
+            pid: me,
+            start_ticks: None
+        }
+    );
     assert_eq!(processes.end_pass().next(), None);
     processes.read_postponed();
     assert!(processes.shown[&me].cpu.is_some());
     let seen = read(&mut processes, me, Moment(0));
-    assert!(seen.id.start_ticks.is_some() && seen.facts.uid.is_ok(), "{seen:?}");
+    assert!(
+        seen.id.start_ticks.is_some() && seen.facts.uid.is_ok(),
+        "{seen:?}"
+    );
 }
 
 #[test]
@@ -99,10 +123,19 @@ fn a_process_is_read_without_an_open_descriptor() {
     let mut processes = no_processes();
     let first = read(&mut processes, std::process::id(), Moment(0));
     processes.shown.values_mut().for_each(|me| me.stat = None);
-    assert_eq!(read(&mut processes, std::process::id(), Moment(0)).id, first.id);
+    assert_eq!(
+        read(&mut processes, std::process::id(), Moment(0)).id,
+        first.id
+    );
     // As if another process had the PID now.
-    processes.shown.values_mut().for_each(|me| me.process.id.start_ticks = Some(1));
-    assert_eq!(read(&mut processes, std::process::id(), Moment(0)).id, first.id);
+    processes
+        .shown
+        .values_mut()
+        .for_each(|me| me.process.id.start_ticks = Some(1));
+    assert_eq!(
+        read(&mut processes, std::process::id(), Moment(0)).id,
+        first.id
+    );
 }
 
 /// Runs a pass in which NVML lists some processes and the scan finds related ones.
@@ -116,8 +149,13 @@ fn pass(processes: &mut Processes, listed: &[u32], related: &[ProcessId]) -> Vec
 }
 
 fn me() -> ProcessId {
-    let start_ticks = stat::of(std::process::id(), &mut Vec::new()).unwrap().start_ticks;
-    ProcessId { pid: std::process::id(), start_ticks: Some(start_ticks) }
+    let start_ticks = stat::of(std::process::id(), &mut Vec::new())
+        .unwrap()
+        .start_ticks;
+    ProcessId {
+        pid: std::process::id(),
+        start_ticks: Some(start_ticks),
+    }
 }
 
 #[test]
@@ -135,10 +173,16 @@ fn a_related_process_is_certain_in_any_namespace_and_its_successor_is_not_relate
             break shown;
         }
     };
-    assert_eq!((shown[0].id, shown[0].facts.identity), (me(), Identity::Sure));
+    assert_eq!(
+        (shown[0].id, shown[0].facts.identity),
+        (me(), Identity::Sure)
+    );
     let shown = pass(&mut processes, &[me().pid], &[me()]);
     assert_eq!(shown[0].facts.identity, Identity::Unverified);
-    let other = ProcessId { start_ticks: Some(1), ..me() };
+    let other = ProcessId {
+        start_ticks: Some(1),
+        ..me()
+    };
     assert_eq!(pass(&mut processes, &[], &[other]), []);
 }
 
@@ -159,7 +203,8 @@ fn a_related_process_has_parent_group_and_session_and_is_no_trainer() {
     let mut processes = no_processes();
     let shown = pass(&mut processes, &[], &[me()]);
     let facts = &shown[0].facts;
-    // SAFETY: the call takes no pointer. rustix cannot return 0, a session outside of the PID namespace.
+    // SAFETY: the call takes no pointer. rustix cannot return 0, a session outside of the PID
+    // namespace.
     let session = unsafe { libc::getsid(0) };
     assert_eq!(facts.session.map(i64::from), Ok(i64::from(session)));
     assert_eq!(facts.trainer_threads, Err(Missing::Unsupported));
@@ -173,7 +218,11 @@ fn a_trainer_is_recognized_by_its_threads() {
     let thread = std::thread::Builder::new().name("pt_autograd_0".to_owned());
     let thread = thread.spawn(move || stopped.recv().is_err()).unwrap();
     // A thread names itself after it started.
-    while !pass(&mut processes, &[me().pid], &[])[0].facts.trainer_threads.is_ok_and(|is_trainer| is_trainer) {
+    while !pass(&mut processes, &[me().pid], &[])[0]
+        .facts
+        .trainer_threads
+        .is_ok_and(|is_trainer| is_trainer)
+    {
         processes.shown.clear();
     }
     drop(stop);
@@ -183,26 +232,50 @@ fn a_trainer_is_recognized_by_its_threads() {
 #[test]
 fn a_candidate_is_accepted_by_its_arguments() {
     let mut processes = no_processes();
-    let candidates = [ProcessId { pid: 7, start_ticks: Some(7) }, ProcessId { pid: 8, start_ticks: Some(8) }];
+    let candidates = [
+        ProcessId {
+            pid: 7,
+            start_ticks: Some(7),
+        },
+        ProcessId {
+            pid: 8,
+            start_ticks: Some(8),
+        },
+    ];
     processes.examine(&candidates);
     let spawned = "from multiprocessing.spawn import spawn_main; spawn_main()";
     for (id, argument) in candidates.into_iter().zip([spawned, "train.py"]) {
-        let argv = ["python", "-c", argument].map(Text::from).into_iter().collect();
-        processes.set_slow_facts(id, SlowFacts { argv: Ok(argv), ..SlowFacts::missing(Missing::Denied) });
+        let argv = ["python", "-c", argument]
+            .map(Text::from)
+            .into_iter()
+            .collect();
+        processes.set_slow_facts(
+            id,
+            SlowFacts {
+                argv: Ok(argv),
+                ..SlowFacts::missing(Missing::Denied)
+            },
+        );
     }
     assert_eq!(std::mem::take(&mut processes.accepted), [candidates[0]]);
     assert_eq!(std::mem::take(&mut processes.accepted), []);
 }
 
-/// The processes with the identity of this one, which a list of the driver proves, and their events.
+/// The processes with the identity of this one, which a list of the driver proves, and their
+/// events.
 fn with_certain_identity() -> (Processes, mpsc::Receiver<AgentEvent>) {
     let (events, received) = mpsc::channel();
     let mut processes = Processes::new(true, DeviceFiles::of_host(), events);
-    while read(&mut processes, std::process::id(), clock::now()).facts.identity != Identity::Sure {}
+    while read(&mut processes, std::process::id(), clock::now())
+        .facts
+        .identity
+        != Identity::Sure
+    {}
     (processes, received)
 }
 
-/// Lets passes go by in which this process holds so many MiB, and returns it as the last one shows it.
+/// Lets passes go by in which this process holds so many MiB, and returns it as the last one shows
+/// it.
 fn hold(processes: &mut Processes, amounts: impl IntoIterator<Item = u64>) -> Process {
     let mut shown = None;
     for mib in amounts {
@@ -230,7 +303,11 @@ fn the_bytes_read_are_asked_for_only_while_gpu_memory_clearly_grows() {
         _ => None,
     });
     processes.receive(message.expect("the thread answers"));
-    assert!(hold(&mut processes, [5100]).bytes_read.is_some_and(|bytes| bytes > Bytes(0)));
+    assert!(
+        hold(&mut processes, [5100])
+            .bytes_read
+            .is_some_and(|bytes| bytes > Bytes(0))
+    );
     // An answer that comes after the end of the growth does not count.
     assert_eq!(hold(&mut processes, [5100; 40]).bytes_read, None);
     while let Some(AgentEvent::SlowFile(message)) = received.try_iter().next() {

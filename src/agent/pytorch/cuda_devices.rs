@@ -1,22 +1,25 @@
 //! Assigns a GPU to each CUDA device of a process.
 //!
-//! CUDA numbers the devices of a process from 0, in an order that the environment may change, and that the program may
-//! change after its start. NVML reports which GPUs the process uses, and how much memory of each. The first rule that
-//! applies counts:
+//! CUDA numbers the devices of a process from 0, in an order that the environment may change, and
+//! that the program may change after its start. NVML reports which GPUs the process uses, and how
+//! much memory of each. The first rule that applies counts:
 //!
 //! 1. The process has used one device, and NVML lists it on one GPU.
-//! 2. The order of `CUDA_VISIBLE_DEVICES`, or of all GPUs if it is not set. It must have as many devices as PyTorch sees,
-//!    and NVML must list the process on the GPU of each used device. CUDA's own order starts with the fastest GPU: it is
-//!    the bus order if all GPUs are alike, and unknown otherwise.
-//! 3. The only assignment in which the reserved memory of each device fits the memory that NVML reports.
-//! 4. The process sees as many devices as NVML lists GPUs, and runs in a container or job that may show it only these.
-//!    Their order counts, and `CUDA_VISIBLE_DEVICES` numbers them. Elsewhere, a program that sees so many devices chose
-//!    them itself after its start, in an unknown order.
+//! 2. The order of `CUDA_VISIBLE_DEVICES`, or of all GPUs if it is not set. It must have as many
+//!    devices as PyTorch sees, and NVML must list the process on the GPU of each used device. CUDA's
+//!    own order starts with the fastest GPU: it is the bus order if all GPUs are alike, and unknown
+//!    otherwise.
+//! 3. The only assignment in which the reserved memory of each device fits the memory that NVML
+//!    reports.
+//! 4. The process sees as many devices as NVML lists GPUs, and runs in a container or job that may
+//!    show it only these. Their order counts, and `CUDA_VISIBLE_DEVICES` numbers them. Elsewhere, a
+//!    program that sees so many devices chose them itself after its start, in an unknown order.
 //!
-//! Rules 2 and 4 do not hold if one device has much more reserved than another, and its GPU much less memory: the program may
-//! have set another `CUDA_VISIBLE_DEVICES` after its start.
+//! Rules 2 and 4 do not hold if one device has much more reserved than another, and its GPU much
+//! less memory: the program may have set another `CUDA_VISIBLE_DEVICES` after its start.
 //!
-//! Rules 2 to 4 give way to what later changes of memory prove: [`device_proof`](super::device_proof).
+//! Rules 2 to 4 give way to what later changes of memory prove:
+//! [`device_proof`](super::device_proof).
 //!
 //! Otherwise the GPU is unknown, and is shown so.
 
@@ -35,10 +38,11 @@ use crate::protocol::visible_gpus::{CudaVariables, are_alike};
 const NVML_DELAY: u64 = 1 << 30;
 /// The most bytes that a process has besides PyTorch's: the context, kernels, NCCL buffers.
 const MOST_OVERHEAD: u64 = 4 << 30;
-/// By how many bytes amounts of two devices differ at least to contradict their order. GPUs that are alike have contexts of
-/// almost the same size.
+/// By how many bytes amounts of two devices differ at least to contradict their order. GPUs that
+/// are alike have contexts of almost the same size.
 const CONTRADICTION: u64 = 512 << 20;
-/// The most assignments of the first devices that are kept while the only assignment of all devices is searched for.
+/// The most assignments of the first devices that are kept while the only assignment of all devices
+/// is searched for.
 const MOST_ASSIGNMENTS: usize = 1000;
 
 /// The memory of a process on one GPU, as NVML reports it.
@@ -51,18 +55,22 @@ struct GpuMemory {
 impl GpuMemory {
     /// Whether the reserved memory of a device can be a part of this memory.
     fn has_room(&self, stats: &DeviceStats) -> bool {
-        self.memory.map_or(true, |memory| stats.reserved.current <= memory.0.saturating_add(NVML_DELAY))
+        self.memory.map_or(true, |memory| {
+            stats.reserved.current <= memory.0.saturating_add(NVML_DELAY)
+        })
     }
 
     /// Whether the reserved memory of a device can be all of this memory but the overhead.
     fn fits(&self, stats: &DeviceStats) -> bool {
         self.has_room(stats)
-            && self.memory.is_ok_and(|memory| memory.0.saturating_sub(stats.reserved.current) < MOST_OVERHEAD)
+            && self
+                .memory
+                .is_ok_and(|memory| memory.0.saturating_sub(stats.reserved.current) < MOST_OVERHEAD)
     }
 }
 
-/// Converts the result of reading a process to the protocol's type, with the GPU of each device. `proof` is kept for the
-/// next pass; `None` while the process uses one GPU.
+/// Converts the result of reading a process to the protocol's type, with the GPU of each device.
+/// `proof` is kept for the next pass; `None` while the process uses one GPU.
 pub(in crate::agent) fn allocator_stats(
     result: &ReadOutcome,
     process: ProcessId,
@@ -70,7 +78,10 @@ pub(in crate::agent) fn allocator_stats(
     cuda: &CudaEnvironment,
     proof: &mut Option<DeviceProof>,
 ) -> AllocatorStats {
-    let AllocatorReading { devices: stats, owner } = match result {
+    let AllocatorReading {
+        devices: stats,
+        owner,
+    } = match result {
         Ok(reading) => reading,
         Err(AllocatorUnreadable::NoPytorch) => {
             // The process runs another program now, or never ran PyTorch.
@@ -83,15 +94,25 @@ pub(in crate::agent) fn allocator_stats(
         Err(why) => return AllocatorStats::unreadable(*why),
     };
     let on_gpu = |(index, gpu): (usize, &Gpu)| {
-        let gpu_process = gpu.processes.iter().find(|gpu_process| gpu_process.process == process)?;
-        Some(GpuMemory { gpu: index, memory: gpu_process.memory })
+        let gpu_process = gpu
+            .processes
+            .iter()
+            .find(|gpu_process| gpu_process.process == process)?;
+        Some(GpuMemory {
+            gpu: index,
+            memory: gpu_process.memory,
+        })
     };
     let mut used_gpus: Vec<GpuMemory> = gpus.iter().enumerate().filter_map(on_gpu).collect();
     let total: Reading<Vec<Bytes>> = used_gpus.iter().map(|used| used.memory).collect();
     let total = total.map(|memory| memory.into_iter().sum::<Bytes>());
-    let reserved: Bytes = stats.iter().map(|device| Bytes(device.reserved.current)).sum();
-    // A copy may claim more memory than NVML reports. So may the process's own stats: some containers hide a part from
-    // NVML, and NVML's figure is from a moment before. Then the difference is shown.
+    let reserved: Bytes = stats
+        .iter()
+        .map(|device| Bytes(device.reserved.current))
+        .sum();
+    // A copy may claim more memory than NVML reports. So may the process's own stats: some
+    // containers hide a part from NVML, and NVML's figure is from a moment before. Then the
+    // difference is shown.
     let is_copy = match owner {
         StatsOwner::Own => false,
         StatsOwner::Inherited => true,
@@ -114,14 +135,21 @@ pub(in crate::agent) fn allocator_stats(
         let proof = proof.get_or_insert_default();
         let amount = |used: &GpuMemory| {
             let gpu = &gpus[used.gpu];
-            used.memory.map(|memory| GpuAmount { gpu: gpu.uuid.clone(), bytes: memory.0, at: gpu.load.at })
+            used.memory.map(|memory| GpuAmount {
+                gpu: gpu.uuid.clone(),
+                bytes: memory.0,
+                at: gpu.load.at,
+            })
         };
         if let Ok(amounts) = used_gpus.iter().map(amount).collect() {
             proof.observe(stats, amounts);
         }
         assigned = proof.correct(assigned, gpus);
     }
-    let used = (0..).zip(stats.iter()).zip(assigned).filter(|((_, device), _)| device.is_used());
+    let used = (0..)
+        .zip(stats.iter())
+        .zip(assigned)
+        .filter(|((_, device), _)| device.is_used());
     let allocators = used.map(|((number, device), gpu)| {
         let bytes = |amount| Ok(Bytes(amount));
         DeviceAllocator {
@@ -139,10 +167,17 @@ pub(in crate::agent) fn allocator_stats(
             segments: Ok(device.segments.current),
             retries: Ok(device.retries),
             ooms: Ok(device.ooms),
-            ..DeviceAllocator::missing(number, gpu.map(|index| gpus[index].uuid.clone()), Missing::NotYet)
+            ..DeviceAllocator::missing(
+                number,
+                gpu.map(|index| gpus[index].uuid.clone()),
+                Missing::NotYet,
+            )
         }
     });
-    AllocatorStats { devices: allocators.collect(), unreadable: None }
+    AllocatorStats {
+        devices: allocators.collect(),
+        unreadable: None,
+    }
 }
 
 /// Returns the index of the GPU of each device. `None` where the GPU is unknown.
@@ -152,15 +187,21 @@ fn assign_gpus(
     gpus: &[Gpu],
     cuda: &CudaEnvironment,
 ) -> Vec<Option<usize>> {
-    let used: Vec<usize> = (0..stats.len()).filter(|device| stats[*device].is_used()).collect();
+    let used: Vec<usize> = (0..stats.len())
+        .filter(|device| stats[*device].is_used())
+        .collect();
     let mut assigned = vec![None; stats.len()];
     if let ([device], [only]) = (used.as_slice(), used_gpus) {
         assigned[*device] = Some(only.gpu);
         return assigned;
     }
-    let has_room =
-        |device: usize, gpu: usize| used_gpus.iter().any(|used| used.gpu == gpu && used.has_room(&stats[device]));
-    let is_possible = |order: &Vec<usize>| used.iter().all(|device| has_room(*device, order[*device]));
+    let has_room = |device: usize, gpu: usize| {
+        used_gpus
+            .iter()
+            .any(|used| used.gpu == gpu && used.has_room(&stats[device]))
+    };
+    let is_possible =
+        |order: &Vec<usize>| used.iter().all(|device| has_room(*device, order[*device]));
     let memory = |gpu: usize| used_gpus.iter().find(|used| used.gpu == gpu)?.memory.ok();
     let is_contradicted = |order: &[usize]| {
         let amounts: Vec<(u64, u64)> = used
@@ -169,12 +210,19 @@ fn assign_gpus(
             .collect();
         let exceeds = |more: u64, less: u64| more.saturating_sub(less) > CONTRADICTION;
         let is_reverse = |a: &(u64, u64), b: &(u64, u64)| exceeds(a.0, b.0) && exceeds(b.1, a.1);
-        amounts.iter().any(|a| amounts.iter().any(|b| is_reverse(a, b)))
+        amounts
+            .iter()
+            .any(|a| amounts.iter().any(|b| is_reverse(a, b)))
     };
     let by_environment = visible_gpus(gpus, cuda).filter(|order| order.len() == stats.len());
     if let Some(order) = by_environment.filter(is_possible) {
-        // Memory of other libraries may be the reason as well, so the reverse order is no more certain.
-        return if is_contradicted(&order) { assigned } else { order.into_iter().map(Some).collect() };
+        // Memory of other libraries may be the reason as well, so the reverse order is no more
+        // certain.
+        return if is_contradicted(&order) {
+            assigned
+        } else {
+            order.into_iter().map(Some).collect()
+        };
     }
     if let Some(order) = by_memory(&used, stats, used_gpus) {
         for (device, gpu) in used.iter().zip(order) {
@@ -185,18 +233,25 @@ fn assign_gpus(
     let own: Vec<usize> = used_gpus.iter().map(|used| used.gpu).collect();
     let confined: Option<Vec<usize>> = match &cuda.visible {
         None => Some(own.clone()),
-        Some(visible) => {
-            visible.as_str().split(',').map(|index| own.get(index.trim().parse::<usize>().ok()?).copied()).collect()
-        }
+        Some(visible) => visible
+            .as_str()
+            .split(',')
+            .map(|index| own.get(index.trim().parse::<usize>().ok()?).copied())
+            .collect(),
     };
-    let confined = confined.filter(|order| cuda.is_confined && order.len() == stats.len() && are_alike(gpus, &own));
-    match confined.filter(is_possible).filter(|order| !is_contradicted(order)) {
+    let confined = confined
+        .filter(|order| cuda.is_confined && order.len() == stats.len() && are_alike(gpus, &own));
+    match confined
+        .filter(is_possible)
+        .filter(|order| !is_contradicted(order))
+    {
         Some(order) => order.into_iter().map(Some).collect(),
         None => assigned,
     }
 }
 
-/// Returns the indices of the GPUs that the environment makes visible, in CUDA's order. `None` when the order is unknown.
+/// Returns the indices of the GPUs that the environment makes visible, in CUDA's order. `None` when
+/// the order is unknown.
 fn visible_gpus(gpus: &[Gpu], cuda: &CudaEnvironment) -> Option<Vec<usize>> {
     let visible = cuda.visible.as_ref().map(Text::as_str);
     let order = cuda.order.as_ref().map(Text::as_str);
@@ -204,11 +259,17 @@ fn visible_gpus(gpus: &[Gpu], cuda: &CudaEnvironment) -> Option<Vec<usize>> {
     (!order.is_empty() && order.len() <= MOST_DEVICES).then_some(order)
 }
 
-/// Returns the only assignment in which each device fits the memory of its GPU. `None` when there is none, or more than one.
+/// Returns the only assignment in which each device fits the memory of its GPU. `None` when there
+/// is none, or more than one.
 fn by_memory(used: &[usize], stats: &[DeviceStats], used_gpus: &[GpuMemory]) -> Option<Vec<usize>> {
     let mut assignments: Vec<Vec<usize>> = vec![vec![]];
     for device in used {
-        let fitting = || used_gpus.iter().filter(|used| used.fits(&stats[*device])).map(|used| used.gpu);
+        let fitting = || {
+            used_gpus
+                .iter()
+                .filter(|used| used.fits(&stats[*device]))
+                .map(|used| used.gpu)
+        };
         let longer = assignments.iter().flat_map(|assigned| {
             let free = fitting().filter(|gpu| !assigned.contains(gpu));
             free.map(|gpu| [assigned.as_slice(), &[gpu]].concat())
@@ -229,27 +290,51 @@ mod tests {
     use crate::protocol::snapshot::example::host;
     use crate::protocol::snapshot::{GpuUuid, Snapshot};
 
-    /// Returns the statistics of devices with these amounts reserved, in GiB. A device with 0 is unused.
+    /// Returns the statistics of devices with these amounts reserved, in GiB. A device with 0 is
+    /// unused.
     fn devices(reserved: &[u64]) -> Vec<DeviceStats> {
-        let stat = |gib: u64| CurrentAndPeak { current: gib << 30, peak: gib << 30 };
-        let device = |gib: &u64| DeviceStats { reserved: stat(*gib), ..DeviceStats::default() };
+        let stat = |gib: u64| CurrentAndPeak {
+            current: gib << 30,
+            peak: gib << 30,
+        };
+        let device = |gib: &u64| DeviceStats {
+            reserved: stat(*gib),
+            ..DeviceStats::default()
+        };
         reserved.iter().map(device).collect()
     }
 
     /// Checks the GPUs of the used devices, where NVML reports `held` GiB of each GPU.
     #[track_caller]
     fn check(reserved: &[u64], held: &[u64], visible: Option<&str>, expected: &[Option<u32>]) {
-        check_on(host(u32::try_from(held.len()).unwrap()), reserved, held, (visible, None, false), expected);
+        check_on(
+            host(u32::try_from(held.len()).unwrap()),
+            reserved,
+            held,
+            (visible, None, false),
+            expected,
+        );
     }
 
     /// As `check`, for a process in a container.
     #[track_caller]
-    fn check_confined(reserved: &[u64], held: &[u64], visible: Option<&str>, expected: &[Option<u32>]) {
-        check_on(host(u32::try_from(held.len()).unwrap()), reserved, held, (visible, None, true), expected);
+    fn check_confined(
+        reserved: &[u64],
+        held: &[u64],
+        visible: Option<&str>,
+        expected: &[Option<u32>],
+    ) {
+        check_on(
+            host(u32::try_from(held.len()).unwrap()),
+            reserved,
+            held,
+            (visible, None, true),
+            expected,
+        );
     }
 
-    /// As `check`, on the GPUs of this snapshot, with `CUDA_VISIBLE_DEVICES`, `CUDA_DEVICE_ORDER`, and whether the process
-    /// is confined.
+    /// As `check`, on the GPUs of this snapshot, with `CUDA_VISIBLE_DEVICES`, `CUDA_DEVICE_ORDER`,
+    /// and whether the process is confined.
     #[track_caller]
     fn check_on(
         mut snapshot: Snapshot,
@@ -267,10 +352,22 @@ mod tests {
             is_confined,
             is_uncached: false,
         };
-        let result = Ok(AllocatorReading { devices: devices(reserved).into(), owner: StatsOwner::Own });
-        let allocator = allocator_stats(&result, snapshot.processes[0].id, &snapshot.gpus, &cuda, &mut None);
+        let result = Ok(AllocatorReading {
+            devices: devices(reserved).into(),
+            owner: StatsOwner::Own,
+        });
+        let allocator = allocator_stats(
+            &result,
+            snapshot.processes[0].id,
+            &snapshot.gpus,
+            &cuda,
+            &mut None,
+        );
         let index = |device: &DeviceAllocator| {
-            let index = snapshot.gpus.iter().position(|gpu| Some(&gpu.uuid) == device.gpu.as_ref());
+            let index = snapshot
+                .gpus
+                .iter()
+                .position(|gpu| Some(&gpu.uuid) == device.gpu.as_ref());
             index.map(|index| u32::try_from(index).unwrap())
         };
         assert_eq!(
@@ -291,18 +388,33 @@ mod tests {
     fn the_environment_decides_the_order() {
         check(&[10, 10, 0], &[11, 11, 0], None, &[Some(0), Some(1)]);
         check(&[10, 10], &[11, 0, 11], Some("2,0"), &[Some(2), Some(0)]);
-        check(&[10, 10], &[11, 0, 11], Some("GPU-2, GPU-0"), &[Some(2), Some(0)]);
+        check(
+            &[10, 10],
+            &[11, 0, 11],
+            Some("GPU-2, GPU-0"),
+            &[Some(2), Some(0)],
+        );
         // CUDA ignores all devices after one that does not exist.
-        check(&[10, 10], &[11, 0, 11], Some("2,0,-1,1"), &[Some(2), Some(0)]);
+        check(
+            &[10, 10],
+            &[11, 0, 11],
+            Some("2,0,-1,1"),
+            &[Some(2), Some(0)],
+        );
     }
 
     #[test]
     fn each_process_of_a_job_has_its_own_gpu_of_eight() {
-        let one = |at: usize, gib| (0..8).map(|gpu| if gpu == at { gib } else { 0 }).collect::<Vec<_>>();
+        let one = |at: usize, gib| {
+            (0..8)
+                .map(|gpu| if gpu == at { gib } else { 0 })
+                .collect::<Vec<_>>()
+        };
         for rank in 0..8 {
             let gpu = Some(u32::try_from(rank).unwrap());
             check(&one(rank, 10), &one(rank, 11), None, &[gpu]);
-            // Each process has a context on the first GPU too, as large as its memory on its own GPU.
+            // Each process has a context on the first GPU too, as large as its memory on its own
+            // GPU.
             let mut held = one(rank, 11);
             held[0] = 11;
             check(&one(rank, 10), &held, None, &[gpu]);
@@ -319,14 +431,50 @@ mod tests {
             host
         };
         let held = [11, 11, 11];
-        check_on(differ(), &[10, 10], &held, (Some("2,0"), Some("PCI_BUS_ID"), false), &[Some(2), Some(0)]);
-        check_on(differ(), &[10, 10, 10], &held, (None, Some("PCI_BUS_ID"), false), &[Some(0), Some(1), Some(2)]);
+        check_on(
+            differ(),
+            &[10, 10],
+            &held,
+            (Some("2,0"), Some("PCI_BUS_ID"), false),
+            &[Some(2), Some(0)],
+        );
+        check_on(
+            differ(),
+            &[10, 10, 10],
+            &held,
+            (None, Some("PCI_BUS_ID"), false),
+            &[Some(0), Some(1), Some(2)],
+        );
         // The fastest GPU comes first, and which one that is cannot be known.
-        check_on(differ(), &[10, 10], &held, (Some("2,0"), None, false), &[None, None]);
-        check_on(differ(), &[10, 10], &held, (Some("2,0"), Some("FASTEST_FIRST"), false), &[None, None]);
-        check_on(differ(), &[10, 10, 10], &held, (None, None, false), &[None, None, None]);
+        check_on(
+            differ(),
+            &[10, 10],
+            &held,
+            (Some("2,0"), None, false),
+            &[None, None],
+        );
+        check_on(
+            differ(),
+            &[10, 10],
+            &held,
+            (Some("2,0"), Some("FASTEST_FIRST"), false),
+            &[None, None],
+        );
+        check_on(
+            differ(),
+            &[10, 10, 10],
+            &held,
+            (None, None, false),
+            &[None, None, None],
+        );
         // A UUID names one GPU in any order.
-        check_on(differ(), &[10, 10], &held, (Some("GPU-2,GPU-1"), None, false), &[Some(2), Some(1)]);
+        check_on(
+            differ(),
+            &[10, 10],
+            &held,
+            (Some("GPU-2,GPU-1"), None, false),
+            &[Some(2), Some(1)],
+        );
     }
 
     #[test]
@@ -342,7 +490,13 @@ mod tests {
         };
         let held = [11, 0, 11, 11];
         let check = |visible, expected: &[Option<u32>]| {
-            check_on(split(), &vec![10; expected.len()], &held, (Some(visible), None, false), expected);
+            check_on(
+                split(),
+                &vec![10; expected.len()],
+                &held,
+                (Some(visible), None, false),
+                expected,
+            );
         };
         check("MIG-77b1-2,MIG-5f0a-1", &[Some(3), Some(2)]);
         // CUDA shows instances or whole GPUs.
@@ -362,7 +516,8 @@ mod tests {
 
     #[test]
     fn outside_of_a_container_a_program_that_sees_fewer_gpus_chose_an_unknown_order() {
-        // The program sets `os.environ["CUDA_VISIBLE_DEVICES"] = "2,1"` after it was started with another value, or none.
+        // The program sets `os.environ["CUDA_VISIBLE_DEVICES"] = "2,1"` after it was started with
+        // another value, or none.
         for started_with in [Some("1,0"), Some("0,1"), None] {
             check(&[10, 10], &[0, 11, 11], started_with, &[None, None]);
         }
@@ -370,7 +525,8 @@ mod tests {
 
     #[test]
     fn an_environment_that_contradicts_nvml_is_ignored() {
-        // The variable names one device and PyTorch sees two; or it names GPUs on which NVML does not list the process.
+        // The variable names one device and PyTorch sees two; or it names GPUs on which NVML does
+        // not list the process.
         check(&[10, 20], &[21, 0, 11], Some("1"), &[Some(2), Some(0)]);
         check(&[10, 20], &[21, 0, 11], Some("1,2"), &[Some(2), Some(0)]);
     }
@@ -379,36 +535,76 @@ mod tests {
     fn memory_decides_if_only_one_assignment_fits() {
         check(&[30, 10], &[11, 0, 31, 0], None, &[Some(2), Some(0)]);
         // Both assignments fit, and no other rule applies.
-        check(&[10, 10, 0, 0, 0], &[0, 11, 11, 11], Some("9"), &[None, None]);
+        check(
+            &[10, 10, 0, 0, 0],
+            &[0, 11, 11, 11],
+            Some("9"),
+            &[None, None],
+        );
     }
 
     #[test]
     fn more_memory_than_nvml_reports_is_a_copy_or_is_shown() {
-        let snapshot = host(2).with(7, "python train.py", 0, Bytes::from_gib(2)).with(7, "", 1, Bytes(0));
+        let snapshot = host(2)
+            .with(7, "python train.py", 0, Bytes::from_gib(2))
+            .with(7, "", 1, Bytes(0));
         let read = |reserved: &[u64], owner| {
-            let result = Ok(AllocatorReading { devices: devices(reserved).into(), owner });
+            let result = Ok(AllocatorReading {
+                devices: devices(reserved).into(),
+                owner,
+            });
             let environment = CudaEnvironment::default();
-            allocator_stats(&result, snapshot.processes[0].id, &snapshot.gpus, &environment, &mut None)
+            allocator_stats(
+                &result,
+                snapshot.processes[0].id,
+                &snapshot.gpus,
+                &environment,
+                &mut None,
+            )
         };
-        assert_eq!(read(&[0, 20], StatsOwner::Unknown), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
+        assert_eq!(
+            read(&[0, 20], StatsOwner::Unknown),
+            AllocatorStats::unreadable(AllocatorUnreadable::Copied)
+        );
         // The process's own stats are shown, and the environment still decides the order.
         let gpus = |allocator: AllocatorStats| {
-            allocator.devices.into_iter().map(|device| device.gpu.unwrap().0).collect::<Vec<_>>()
+            allocator
+                .devices
+                .into_iter()
+                .map(|device| device.gpu.unwrap().0)
+                .collect::<Vec<_>>()
         };
         assert_eq!(gpus(read(&[0, 20], StatsOwner::Own)), ["GPU-1".into()]);
-        assert_eq!(gpus(read(&[10, 20], StatsOwner::Own)), ["GPU-0".into(), "GPU-1".into()]);
+        assert_eq!(
+            gpus(read(&[10, 20], StatsOwner::Own)),
+            ["GPU-0".into(), "GPU-1".into()]
+        );
         // NVML's figure is from a moment before.
-        assert_eq!(gpus(read(&[2, 1], StatsOwner::Own)), ["GPU-0".into(), "GPU-1".into()]);
+        assert_eq!(
+            gpus(read(&[2, 1], StatsOwner::Own)),
+            ["GPU-0".into(), "GPU-1".into()]
+        );
         // Inherited stats are never shown, however much memory the worker has for other uses.
-        assert_eq!(read(&[0, 20], StatsOwner::Inherited), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
-        assert_eq!(read(&[1, 1], StatsOwner::Inherited), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
-        // Stats that fit may be the process's own: a forked server has the addresses of its parent without a copy.
-        assert_eq!(gpus(read(&[1, 1], StatsOwner::Unknown)), ["GPU-0".into(), "GPU-1".into()]);
+        assert_eq!(
+            read(&[0, 20], StatsOwner::Inherited),
+            AllocatorStats::unreadable(AllocatorUnreadable::Copied)
+        );
+        assert_eq!(
+            read(&[1, 1], StatsOwner::Inherited),
+            AllocatorStats::unreadable(AllocatorUnreadable::Copied)
+        );
+        // Stats that fit may be the process's own: a forked server has the addresses of its parent
+        // without a copy.
+        assert_eq!(
+            gpus(read(&[1, 1], StatsOwner::Unknown)),
+            ["GPU-0".into(), "GPU-1".into()]
+        );
     }
 
     #[test]
     fn an_order_in_which_more_reserved_memory_is_on_the_gpu_with_less_is_unknown() {
-        // The program set `os.environ["CUDA_VISIBLE_DEVICES"] = "1,0"` after its start, and NVML's figure may be late.
+        // The program set `os.environ["CUDA_VISIBLE_DEVICES"] = "1,0"` after its start, and NVML's
+        // figure may be late.
         check(&[5, 3], &[4, 6], None, &[None, None]);
         check(&[5, 3], &[6, 4], None, &[Some(0), Some(1)]);
         check(&[5, 5], &[4, 6], None, &[Some(0), Some(1)]);

@@ -1,12 +1,13 @@
 //! Proves on which GPU a CUDA device of a process is, by how amounts of memory change.
 //!
-//! A program may set `CUDA_VISIBLE_DEVICES` after its start, which nobody can see from outside. But when the allocator
-//! reserves memory of a device, NVML's figure of one GPU grows by as much. So the amounts of two moments are compared. If
-//! the changes of all devices equal those of all GPUs, in whatever order, then a device whose change differs from that of
-//! all others is on the GPU with that change.
+//! A program may set `CUDA_VISIBLE_DEVICES` after its start, which nobody can see from outside. But
+//! when the allocator reserves memory of a device, NVML's figure of one GPU grows by as much. So
+//! the amounts of two moments are compared. If the changes of all devices equal those of all GPUs,
+//! in whatever order, then a device whose change differs from that of all others is on the GPU with
+//! that change.
 //!
-//! The allocator and the driver are read at different moments. So amounts count only once they have not changed for longer
-//! than a read may take: then there was a moment at which both were true.
+//! The allocator and the driver are read at different moments. So amounts count only once they have
+//! not changed for longer than a read may take: then there was a moment at which both were true.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +16,11 @@ use super::device_stats::DeviceStats;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Gpu, GpuUuid};
 
-/// By how many bytes the change of a GPU may differ from that of its device: CUDA may load some kernels at the same time.
+/// By how many bytes the change of a GPU may differ from that of its device: CUDA may load some
+/// kernels at the same time.
 const TOLERANCE: u64 = 16 << 20;
-/// By how many bytes the change of a device differs from that of each other device, if it proves something.
+/// By how many bytes the change of a device differs from that of each other device, if it proves
+/// something.
 const LEAST_DIFFERENCE: u64 = 64 << 20;
 
 /// The memory of a process on one GPU, as NVML reports it.
@@ -53,10 +56,17 @@ impl DeviceProof {
     /// Takes the amounts of a pass.
     pub(super) fn observe(&mut self, stats: &[DeviceStats], gpus: Vec<GpuAmount>) {
         let times = || gpus.iter().map(|gpu| gpu.at);
-        let (Some(first), Some(last)) = (times().min(), times().max()) else { return };
-        let used = stats.iter().enumerate().filter(|(_, stats)| stats.is_used());
+        let (Some(first), Some(last)) = (times().min(), times().max()) else {
+            return;
+        };
+        let used = stats
+            .iter()
+            .enumerate()
+            .filter(|(_, stats)| stats.is_used());
         let amounts = Amounts {
-            devices: used.map(|(device, stats)| (device, stats.reserved.current)).collect(),
+            devices: used
+                .map(|(device, stats)| (device, stats.reserved.current))
+                .collect(),
             gpus: gpus.into_iter().map(|gpu| (gpu.gpu, gpu.bytes)).collect(),
         };
         match &self.last {
@@ -72,16 +82,20 @@ impl DeviceProof {
 
     /// Adds what the changes since the settled amounts `before` prove.
     fn compare(&mut self, before: Option<&Amounts>) {
-        let (Some(before), Some(now)) = (before, &self.settled) else { return };
+        let (Some(before), Some(now)) = (before, &self.settled) else {
+            return;
+        };
         for (device, gpu) in now.proven_since(before) {
             let is_known = self.proven.get(&device) == Some(&gpu);
-            let is_taken = self.proven.contains_key(&device) || self.proven.values().any(|other| *other == gpu);
+            let is_taken = self.proven.contains_key(&device)
+                || self.proven.values().any(|other| *other == gpu);
             self.is_contradictory |= is_taken && !is_known;
             self.proven.insert(device, gpu);
         }
     }
 
-    /// Returns the index of the GPU of each device: as assigned by other rules, unless that is proven to be wrong.
+    /// Returns the index of the GPU of each device: as assigned by other rules, unless that is
+    /// proven to be wrong.
     pub(super) fn correct(&self, assigned: Vec<Option<usize>>, gpus: &[Gpu]) -> Vec<Option<usize>> {
         let index = |device: &usize| {
             let uuid = self.proven.get(device).filter(|_| !self.is_contradictory)?;
@@ -89,13 +103,19 @@ impl DeviceProof {
         };
         let proven: Vec<Option<usize>> = (0..assigned.len()).map(|device| index(&device)).collect();
         let is_wrong = |(assigned, proven): (&Option<usize>, &Option<usize>)| {
-            assigned.zip(*proven).is_some_and(|(assigned, proven)| assigned != proven)
+            assigned
+                .zip(*proven)
+                .is_some_and(|(assigned, proven)| assigned != proven)
         };
         if self.is_contradictory || assigned.iter().zip(&proven).any(is_wrong) {
             // If one device is elsewhere, so may be all.
             return proven;
         }
-        assigned.into_iter().zip(proven).map(|(assigned, proven)| proven.or(assigned)).collect()
+        assigned
+            .into_iter()
+            .zip(proven)
+            .map(|(assigned, proven)| proven.or(assigned))
+            .collect()
     }
 }
 
@@ -103,11 +123,16 @@ impl Amounts {
     /// Returns the devices whose GPU the changes since `before` prove, and that GPU.
     fn proven_since(&self, before: &Self) -> Vec<(usize, GpuUuid)> {
         let devices = changes(&before.devices, &self.devices);
-        let Some((devices, mut gpus)) = devices.zip(changes(&before.gpus, &self.gpus)) else { return vec![] };
+        let Some((devices, mut gpus)) = devices.zip(changes(&before.gpus, &self.gpus)) else {
+            return vec![];
+        };
         if devices.len() > gpus.len() {
             return vec![];
         }
-        let mut devices: Vec<_> = devices.into_iter().map(|(device, change)| (Some(device), change)).collect();
+        let mut devices: Vec<_> = devices
+            .into_iter()
+            .map(|(device, change)| (Some(device), change))
+            .collect();
         // The process has a context on the other GPUs, and PyTorch nothing.
         devices.resize(gpus.len(), (None, 0));
         devices.sort_by_key(|(_, change)| *change);
@@ -118,17 +143,30 @@ impl Amounts {
             return vec![];
         }
         let differs = |at: usize, other: usize| {
-            devices.get(other).is_none_or(|other| other.1.abs_diff(devices[at].1) >= LEAST_DIFFERENCE)
+            devices
+                .get(other)
+                .is_none_or(|other| other.1.abs_diff(devices[at].1) >= LEAST_DIFFERENCE)
         };
-        let is_unique = |at: &usize| at.checked_sub(1).is_none_or(|below| differs(*at, below)) && differs(*at, at + 1);
+        let is_unique = |at: &usize| {
+            at.checked_sub(1).is_none_or(|below| differs(*at, below)) && differs(*at, at + 1)
+        };
         let unique = (0..devices.len()).filter(is_unique);
-        unique.filter_map(|at| Some((devices[at].0?, gpus[at].0.clone()))).collect()
+        unique
+            .filter_map(|at| Some((devices[at].0?, gpus[at].0.clone())))
+            .collect()
     }
 }
 
-/// Returns by how many bytes each amount has changed. `None` when the amounts are of other things than before.
-fn changes<Key: Clone + PartialEq>(before: &[(Key, u64)], now: &[(Key, u64)]) -> Option<Vec<(Key, i64)>> {
-    let is_same = before.iter().map(|(key, _)| key).eq(now.iter().map(|(key, _)| key));
+/// Returns by how many bytes each amount has changed. `None` when the amounts are of other things
+/// than before.
+fn changes<Key: Clone + PartialEq>(
+    before: &[(Key, u64)],
+    now: &[(Key, u64)],
+) -> Option<Vec<(Key, i64)>> {
+    let is_same = before
+        .iter()
+        .map(|(key, _)| key)
+        .eq(now.iter().map(|(key, _)| key));
     let change = |((_, before), (key, now)): (&(Key, u64), &(Key, u64))| {
         let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
         (key.clone(), signed(*now) - signed(*before))
@@ -153,8 +191,14 @@ mod tests {
         /// One pass with these amounts in MiB. A device with 0 is unused.
         fn pass(&mut self, reserved: &[u64], held: &[u64]) {
             self.at = self.at.after(2 * DEADLINE);
-            let stat = |mib: u64| CurrentAndPeak { current: mib << 20, peak: mib << 20 };
-            let device = |mib: &u64| DeviceStats { reserved: stat(*mib), ..DeviceStats::default() };
+            let stat = |mib: u64| CurrentAndPeak {
+                current: mib << 20,
+                peak: mib << 20,
+            };
+            let device = |mib: &u64| DeviceStats {
+                reserved: stat(*mib),
+                ..DeviceStats::default()
+            };
             let devices: Vec<DeviceStats> = reserved.iter().map(device).collect();
             let gpus = held.iter().enumerate().map(|(gpu, mib)| GpuAmount {
                 gpu: GpuUuid(format!("GPU-{gpu}").into()),
@@ -174,7 +218,12 @@ mod tests {
         fn check(&self, expected: &[Option<usize>]) {
             let gpus = host(4).gpus;
             let assigned = (0..expected.len()).map(Some).collect();
-            assert_eq!(self.proof.correct(assigned, &gpus), expected, "{:?}", self.proof);
+            assert_eq!(
+                self.proof.correct(assigned, &gpus),
+                expected,
+                "{:?}",
+                self.proof
+            );
         }
     }
 
@@ -190,7 +239,10 @@ mod tests {
         permuted.settle(&[600, 500], &[902, 1000]);
         // The other device did not change, nor did the other GPU.
         permuted.check(&[Some(1), Some(0)]);
-        assert_eq!(permuted.proof.correct(vec![None, None], &host(4).gpus), [Some(1), Some(0)]);
+        assert_eq!(
+            permuted.proof.correct(vec![None, None], &host(4).gpus),
+            [Some(1), Some(0)]
+        );
         permuted.settle(&[600, 800], &[1202, 1000]);
         permuted.check(&[Some(1), Some(0)]);
     }

@@ -13,27 +13,34 @@
 //!                                   288+ num_alloc_retries, num_ooms
 //! ```
 //!
-//! Since torch 2.1 the layout has changed only by that map. No file tells which layout a process has, so `locate.rs` tries
-//! each: only the right one keeps the rules that [`decode`] checks.
+//! Since torch 2.1 the layout has changed only by that map. No file tells which layout a process
+//! has, so `locate.rs` tries each: only the right one keeps the rules that [`decode`] checks.
 
 use super::memory::word;
 
 /// The bytes of a `DeviceCachingAllocator` that are read.
 pub(super) const SIZE: usize = MUTEX + SECOND[1] + 3 * ARRAY + 16;
 
-/// The offset of the peak of reserved memory, which tells whether a device is used: [`DeviceStats::is_used`]. The peak is
-/// 0 before the first use, and again after a reset once all memory is freed.
+/// The offset of the peak of reserved memory, which tells whether a device is used:
+/// [`DeviceStats::is_used`]. The peak is 0 before the first use, and again after a reset once all
+/// memory is freed.
 pub(super) const RESERVED_PEAK: u64 = (MUTEX + 5 * ARRAY + 8) as u64;
 
 /// The size of glibc's `pthread_mutex_t`.
-const MUTEX: usize = if cfg!(target_arch = "aarch64") { 48 } else { 40 };
+const MUTEX: usize = if cfg!(target_arch = "aarch64") {
+    48
+} else {
+    40
+};
 const STAT: usize = 32;
 const ARRAY: usize = 3 * STAT;
-/// The possible offsets of the second run of arrays: directly after the first run, or after the map.
+/// The possible offsets of the second run of arrays: directly after the first run, or after the
+/// map.
 const SECOND: [usize; 2] = [6 * ARRAY, 6 * ARRAY + 32];
 /// PyTorch's `kMinBlockSize`, a power of two: sizes of blocks and segments are multiples of it.
 const BLOCK: u64 = 512;
-/// No device has so many bytes, so this or a larger number is no figure of an allocator. A power of two.
+/// No device has so many bytes, so this or a larger number is no figure of an allocator. A power of
+/// two.
 const MOST: u64 = 1 << 56;
 
 /// A number, and its highest value since the peak was reset.
@@ -71,8 +78,8 @@ pub(in crate::agent) struct DeviceStats {
 /// The rules that the numbers of an allocator must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckLevel {
-    /// All rules. Each current value is the total added less the total removed, which holds until the program calls
-    /// `reset_accumulated_memory_stats`.
+    /// All rules. Each current value is the total added less the total removed, which holds until
+    /// the program calls `reset_accumulated_memory_stats`.
     WithTotals,
     /// All rules but that of the totals.
     WithoutTotals,
@@ -83,7 +90,8 @@ pub(super) enum CheckLevel {
 pub(super) struct StatsLayout(usize);
 
 impl StatsLayout {
-    /// All known layouts. Only one fits an allocator that was used: the map, read as arrays, breaks the rules.
+    /// All known layouts. Only one fits an allocator that was used: the map, read as arrays, breaks
+    /// the rules.
     pub(super) const ALL: [Self; 2] = [Self(SECOND[0]), Self(SECOND[1])];
 }
 
@@ -92,15 +100,17 @@ pub(super) fn is_locked(bytes: &[u8]) -> bool {
     bytes.first_chunk::<4>().is_none_or(|lock| *lock != [0; 4])
 }
 
-/// Returns the bytes after the mutex. As long as these are the same, the statistics have not changed.
+/// Returns the bytes after the mutex. As long as these are the same, the statistics have not
+/// changed.
 pub(super) fn after_mutex(bytes: &[u8]) -> &[u8] {
     &bytes[MUTEX.min(bytes.len())..]
 }
 
-/// Decodes one `StatArray`. The current value and the totals of the whole must be the sums over its two pools.
+/// Decodes one `StatArray`. The current value and the totals of the whole must be the sums over its
+/// two pools.
 ///
-/// Each word has a name instead of a loop: built for size, loops take four times as long, and this is most of the
-/// computing of a read.
+/// Each word has a name instead of a loop: built for size, loops take four times as long, and this
+/// is most of the computing of a read.
 fn array(bytes: &[u8], at: usize, level: CheckLevel) -> Option<CurrentAndPeak> {
     let words: &[[u8; 8]; 12] = bytes.get(at..)?.as_chunks().0.first_chunk()?;
     let word = |at: usize| u64::from_ne_bytes(words[at]);
@@ -109,7 +119,14 @@ fn array(bytes: &[u8], at: usize, level: CheckLevel) -> Option<CurrentAndPeak> {
     let (large, large_peak, large_added, large_removed) = (word(8), word(9), word(10), word(11));
     // `MOST` is a power of two, so the bits of many numbers are compared at once.
     let all = current | peak | added | removed;
-    let pools = small | small_peak | small_added | small_removed | large | large_peak | large_added | large_removed;
+    let pools = small
+        | small_peak
+        | small_added
+        | small_removed
+        | large
+        | large_peak
+        | large_added
+        | large_removed;
     let is_array = (all | pools) < MOST
         && (current <= peak && small <= small_peak && large <= large_peak)
         && (current == small + large && added == small_added + large_added && removed == small_removed + large_removed)
@@ -121,16 +138,24 @@ fn array(bytes: &[u8], at: usize, level: CheckLevel) -> Option<CurrentAndPeak> {
             && is_right(small, small_added, small_removed)
             && is_right(large, large_added, large_removed)
     };
-    (is_array && (level == CheckLevel::WithoutTotals || are_totals_right())).then_some(CurrentAndPeak { current, peak })
+    (is_array && (level == CheckLevel::WithoutTotals || are_totals_right()))
+        .then_some(CurrentAndPeak { current, peak })
 }
 
-/// Decodes the bytes of a `DeviceCachingAllocator` with this layout. Returns `None` when the bytes are no allocator, or were
-/// read while they changed. In every result, no amount is above its peak, amounts are multiples of [`BLOCK`], requested ≤
-/// active, allocated ≤ active, and active + inactive split ≤ reserved.
-pub(super) fn decode(bytes: &[u8], StatsLayout(second): StatsLayout, level: CheckLevel) -> Option<DeviceStats> {
+/// Decodes the bytes of a `DeviceCachingAllocator` with this layout. Returns `None` when the bytes
+/// are no allocator, or were read while they changed. In every result, no amount is above its peak,
+/// amounts are multiples of [`BLOCK`], requested ≤ active, allocated ≤ active, and active +
+/// inactive split ≤ reserved.
+pub(super) fn decode(
+    bytes: &[u8],
+    StatsLayout(second): StatsLayout,
+    level: CheckLevel,
+) -> Option<DeviceStats> {
     let first = |index: usize| array(bytes, MUTEX + index * ARRAY, level);
     let after = |index: usize| array(bytes, MUTEX + second + index * ARRAY, level);
-    let counter = |index: usize| word(bytes, MUTEX + second + 3 * ARRAY + index * 8).filter(|count| *count < MOST);
+    let counter = |index: usize| {
+        word(bytes, MUTEX + second + 3 * ARRAY + index * 8).filter(|count| *count < MOST)
+    };
     // These two are not in the result, but must be arrays too.
     let (active_blocks, _split_blocks) = (first(2)?, first(3)?);
     let stats = DeviceStats {
@@ -145,9 +170,18 @@ pub(super) fn decode(bytes: &[u8], StatsLayout(second): StatsLayout, level: Chec
         retries: counter(0)?,
         ooms: counter(1)?,
     };
-    let DeviceStats { allocated, reserved, active, inactive_split, requested, .. } = stats;
+    let DeviceStats {
+        allocated,
+        reserved,
+        active,
+        inactive_split,
+        requested,
+        ..
+    } = stats;
     let amounts = [allocated, reserved, active, inactive_split];
-    let are_blocks = amounts.iter().all(|amount| (amount.current | amount.peak).is_multiple_of(BLOCK));
+    let are_blocks = amounts
+        .iter()
+        .all(|amount| (amount.current | amount.peak).is_multiple_of(BLOCK));
     let is_ordered = stats.allocations.current <= active_blocks.current
         && allocated.current <= active.current
         && requested.current <= active.current
@@ -156,21 +190,36 @@ pub(super) fn decode(bytes: &[u8], StatsLayout(second): StatsLayout, level: Chec
 }
 
 impl DeviceStats {
-    /// Returns the statistics of an allocator with this much reserved memory, of which some is cached in free segments
-    /// and some is free in segments that are partly in use. For the simulated machine.
+    /// Returns the statistics of an allocator with this much reserved memory, of which some is
+    /// cached in free segments and some is free in segments that are partly in use. For the
+    /// simulated machine.
     pub(in crate::agent) fn of_parts(reserved: u64, cache: u64, fragmented: u64) -> Self {
         let whole = |bytes: u64| bytes / BLOCK * BLOCK;
-        let stat = |bytes: u64| CurrentAndPeak { current: whole(bytes), peak: whole(reserved) };
-        let allocated = whole(reserved).saturating_sub(whole(cache)).saturating_sub(whole(fragmented));
+        let stat = |bytes: u64| CurrentAndPeak {
+            current: whole(bytes),
+            peak: whole(reserved),
+        };
+        let allocated = whole(reserved)
+            .saturating_sub(whole(cache))
+            .saturating_sub(whole(fragmented));
         Self {
-            allocations: CurrentAndPeak { current: 1000, peak: 1200 },
+            allocations: CurrentAndPeak {
+                current: 1000,
+                peak: 1200,
+            },
             total_allocations: 1_000_000,
-            segments: CurrentAndPeak { current: 100, peak: 100 },
+            segments: CurrentAndPeak {
+                current: 100,
+                peak: 100,
+            },
             allocated: stat(allocated),
             reserved: stat(reserved),
             active: stat(allocated),
             inactive_split: stat(fragmented),
-            requested: CurrentAndPeak { current: allocated / 100 * 99, peak: whole(reserved) },
+            requested: CurrentAndPeak {
+                current: allocated / 100 * 99,
+                peak: whole(reserved),
+            },
             retries: 0,
             ooms: 0,
         }
@@ -181,10 +230,11 @@ impl DeviceStats {
         self.reserved.peak > 0
     }
 
-    /// Whether the numbers suffice to recognize an allocator. Before its first use they are zeros, as in much other memory.
+    /// Whether the numbers suffice to recognize an allocator. Before its first use they are zeros,
+    /// as in much other memory.
     pub(super) fn is_recognizable(&self) -> bool {
-        // After a reset of the peaks, either peak may be 0: all tensors may be freed, and expandable segments are not
-        // counted.
+        // After a reset of the peaks, either peak may be 0: all tensors may be freed, and
+        // expandable segments are not counted.
         self.is_used() && (self.allocations.peak > 0 || self.segments.peak > 0)
     }
 }

@@ -1,9 +1,10 @@
 //! Finds a symbol of a library in the memory of the process that loaded it.
 //!
-//! Uses what the dynamic linker needs: program headers, the dynamic section, and the hash table of names. So the file of the
-//! library is not opened: it may be in a container, deleted, or on a server that hangs. About ten reads suffice for a
-//! library of any size; a crate that parses ELF files would need the whole file. Tables are read in pieces, since every
-//! library of a process may be searched.
+//! Uses what the dynamic linker needs: program headers, the dynamic section, and the hash table of
+//! names. So the file of the library is not opened: it may be in a container, deleted, or on a
+//! server that hangs. About ten reads suffice for a library of any size; a crate that parses ELF
+//! files would need the whole file. Tables are read in pieces, since every library of a process may
+//! be searched.
 
 use super::memory::{Memory, PAGE, word};
 
@@ -34,8 +35,8 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Returns the address of an eight-byte object that the library at `base` exports under this name. `None` when there is
-/// none, or the memory is no such library.
+/// Returns the address of an eight-byte object that the library at `base` exports under this name.
+/// `None` when there is none, or the memory is no such library.
 pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64> {
     let header = memory.bytes::<64>(base)?;
     // ELFCLASS64, and the byte order of this machine.
@@ -43,10 +44,16 @@ pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64
     if !header.starts_with(b"\x7fELF") || header[4..6] != [2, order] {
         return None;
     }
-    let (headers, size, count) = (word(&header, 0x20)?, half(&header, 0x36)?, half(&header, 0x38)?);
+    let (headers, size, count) = (
+        word(&header, 0x20)?,
+        half(&header, 0x36)?,
+        half(&header, 0x38)?,
+    );
     let (mut first, mut dynamic) = (None, None);
     let mut table = [0; HEADER * MOST_HEADERS];
-    let table = table.get_mut(..HEADER * usize::from(count)).filter(|_| usize::from(size) == HEADER)?;
+    let table = table
+        .get_mut(..HEADER * usize::from(count))
+        .filter(|_| usize::from(size) == HEADER)?;
     memory.read(base.checked_add(headers)?, table)?;
     for header in table.as_chunks::<HEADER>().0 {
         match number(header, 0)? {
@@ -69,7 +76,13 @@ pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64
         for entry in piece.as_chunks::<ENTRY>().0 {
             let value = word(entry, 8)?;
             // Some dynamic linkers replace the file's addresses by real ones.
-            let address = || if value >= base { Some(value) } else { shift.checked_add(value) };
+            let address = || {
+                if value >= base {
+                    Some(value)
+                } else {
+                    shift.checked_add(value)
+                }
+            };
             match word(entry, 0)? {
                 0 => break 'section,
                 DT_STRTAB => tables[0] = Some(address()?),
@@ -79,12 +92,18 @@ pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64
             }
         }
     }
-    let [Some(names), Some(symbols), Some(hashes)] = tables else { return None };
+    let [Some(names), Some(symbols), Some(hashes)] = tables else {
+        return None;
+    };
 
-    // The table has a header, a Bloom filter, buckets, then one word for each symbol: its hash, with the last bit set at
-    // the end of a bucket.
+    // The table has a header, a Bloom filter, buckets, then one word for each symbol: its hash,
+    // with the last bit set at the end of a bucket.
     let header = memory.bytes::<16>(hashes)?;
-    let (buckets, skipped, filter) = (number(&header, 0)?, number(&header, 4)?, number(&header, 8)?);
+    let (buckets, skipped, filter) = (
+        number(&header, 0)?,
+        number(&header, 4)?,
+        number(&header, 8)?,
+    );
     let buckets_at = hashes.checked_add(16 + 8 * u64::from(filter))?;
     let chains_at = buckets_at.checked_add(4 * u64::from(buckets))?;
     let hash = hash(name);
@@ -97,7 +116,11 @@ pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64
             let symbol = memory.bytes::<24>(symbols.checked_add(24 * u64::from(at))?)?;
             if memory.has_text(names.checked_add(number(&symbol, 0)?.into())?, name) {
                 let is_object = symbol[4] == GLOBAL_OBJECT && word(&symbol, 16)? == 8;
-                return if is_object { shift.checked_add(word(&symbol, 8)?) } else { None };
+                return if is_object {
+                    shift.checked_add(word(&symbol, 8)?)
+                } else {
+                    None
+                };
             }
         }
         if known & 1 == 1 {
@@ -110,5 +133,7 @@ pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64
 
 /// The hash function of `DT_GNU_HASH` tables, by D. J. Bernstein.
 fn hash(name: &str) -> u32 {
-    name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
+    name.bytes().fold(5381, |hash: u32, byte| {
+        hash.wrapping_mul(33).wrapping_add(byte.into())
+    })
 }

@@ -1,10 +1,13 @@
-//! Tells whether a process has `/dev/nvidia-uvm` open only because it inherited the descriptors in a fork.
+//! Tells whether a process has `/dev/nvidia-uvm` open only because it inherited the descriptors in
+//! a fork.
 //!
-//! CUDA opens `/dev/nvidia-uvm` where it is initialized, and cannot be used in a process that was forked after that: every
-//! call fails. If all `/dev/nvidia-uvm` descriptors of a process are inherited, its allocator stats are a stale copy of its
-//! parent's. The kernel compares descriptors of two processes (`kcmp`) for a caller who may trace both.
+//! CUDA opens `/dev/nvidia-uvm` where it is initialized, and cannot be used in a process that was
+//! forked after that: every call fails. If all `/dev/nvidia-uvm` descriptors of a process are
+//! inherited, its allocator stats are a stale copy of its parent's. The kernel compares descriptors
+//! of two processes (`kcmp`) for a caller who may trace both.
 //!
-//! Threads prove the opposite: CUDA starts some where it is initialized, and a fork copies none of them.
+//! Threads prove the opposite: CUDA starts some where it is initialized, and a fork copies none of
+//! them.
 
 use std::fs::File;
 use std::os::fd::RawFd;
@@ -28,9 +31,11 @@ pub(in crate::agent) enum StatsOwner {
     Own,
     /// An older process that forked this one: a stale copy.
     Inherited,
-    /// The process itself or an older one: the process was forked, and has not been seen to allocate.
+    /// The process itself or an older one: the process was forked, and has not been seen to
+    /// allocate.
     Unknown,
-    /// As `Unknown`, but the process that forked this one has ended, or has no such stats: nothing is left to compare with.
+    /// As `Unknown`, but the process that forked this one has ended, or has no such stats: nothing
+    /// is left to compare with.
     Orphaned,
 }
 
@@ -40,8 +45,9 @@ pub(super) fn has_cuda_thread(pid: u32) -> bool {
     has_threads_named(pid, &[b"cuda-"]) == Ok(true)
 }
 
-/// Whether the parent of a forked process may be the process from which it has its stats: both are of one program, and the
-/// parent has the allocator at the same location. A launcher that adopts the workers of its forked trainer has none.
+/// Whether the parent of a forked process may be the process from which it has its stats: both are
+/// of one program, and the parent has the allocator at the same location. A launcher that adopts
+/// the workers of its forked trainer has none.
 pub(super) fn is_below_its_creator(pid: u32, parent: Reading<u32>, reader: &StatsReader) -> bool {
     let Ok(parent) = parent else { return false };
     let start = stat::stack_start(parent);
@@ -52,8 +58,9 @@ pub(super) fn is_below_its_creator(pid: u32, parent: Reading<u32>, reader: &Stat
     start.is_some() && start == stat::stack_start(pid) && has_allocator()
 }
 
-/// Returns the owner of the stats of a process that `older` may have forked, by their `/dev/nvidia-uvm` descriptors. A
-/// process without such descriptors counts as `Inherited`: it may have closed them.
+/// Returns the owner of the stats of a process that `older` may have forked, by their
+/// `/dev/nvidia-uvm` descriptors. A process without such descriptors counts as `Inherited`: it may
+/// have closed them.
 pub(super) fn owner(older: ProcessId, id: ProcessId) -> StatsOwner {
     match count_inherited(older, id) {
         Some((inherited, all)) if inherited == all => StatsOwner::Inherited,
@@ -62,30 +69,58 @@ pub(super) fn owner(older: ProcessId, id: ProcessId) -> StatsOwner {
     }
 }
 
-/// Counts the `/dev/nvidia-uvm` descriptors of a process: those inherited from `older`, and all. `None` when a process has
-/// ended, or the kernel does not compare.
+/// Counts the `/dev/nvidia-uvm` descriptors of a process: those inherited from `older`, and all.
+/// `None` when a process has ended, or the kernel does not compare.
 fn count_inherited(older: ProcessId, id: ProcessId) -> Option<(usize, usize)> {
     let devices = DeviceFiles::of_host();
-    let descriptors = |id: ProcessId| devices.uvm_descriptors(id.pid).ok().filter(|all| all.len() <= MOST_DESCRIPTORS);
+    let descriptors = |id: ProcessId| {
+        devices
+            .uvm_descriptors(id.pid)
+            .ok()
+            .filter(|all| all.len() <= MOST_DESCRIPTORS)
+    };
     let (theirs, ours) = (descriptors(older)?, descriptors(id)?);
     if theirs.is_empty() {
         return None;
     }
     let mut inherited = 0;
     for our in &ours {
-        let is_same = theirs.iter().map(|their| is_same_file(older.pid, *their, id.pid, *our));
+        let is_same = theirs
+            .iter()
+            .map(|their| is_same_file(older.pid, *their, id.pid, *our));
         inherited += usize::from(is_same.collect::<Option<Vec<bool>>>()?.contains(&true));
     }
-    // While both processes are alive, the descriptors are theirs, and not those of later processes with the same PIDs.
-    let are_alive = [older, id].iter().all(|id| stat::start_ticks(id.pid) == id.start_ticks);
+    // While both processes are alive, the descriptors are theirs, and not those of later processes
+    // with the same PIDs.
+    let are_alive = [older, id]
+        .iter()
+        .all(|id| stat::start_ticks(id.pid) == id.start_ticks);
     are_alive.then_some((inherited, ours.len()))
 }
 
-/// Whether descriptors of two processes refer to one open file. `None` when the kernel does not compare them.
-fn is_same_file(pid: u32, descriptor: RawFd, other_pid: u32, other_descriptor: RawFd) -> Option<bool> {
-    let (pid, other_pid) = (libc::pid_t::try_from(pid).ok()?, libc::pid_t::try_from(other_pid).ok()?);
+/// Whether descriptors of two processes refer to one open file. `None` when the kernel does not
+/// compare them.
+fn is_same_file(
+    pid: u32,
+    descriptor: RawFd,
+    other_pid: u32,
+    other_descriptor: RawFd,
+) -> Option<bool> {
+    let (pid, other_pid) = (
+        libc::pid_t::try_from(pid).ok()?,
+        libc::pid_t::try_from(other_pid).ok()?,
+    );
     // SAFETY: the call takes numbers, and touches no memory.
-    match unsafe { libc::syscall(libc::SYS_kcmp, pid, other_pid, KCMP_FILE, descriptor, other_descriptor) } {
+    match unsafe {
+        libc::syscall(
+            libc::SYS_kcmp,
+            pid,
+            other_pid,
+            KCMP_FILE,
+            descriptor,
+            other_descriptor,
+        )
+    } {
         0 => Some(true),
         1..=3 => Some(false),
         _ => None,

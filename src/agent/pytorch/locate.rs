@@ -1,4 +1,5 @@
-//! Finds PyTorch's caching allocator in a process: from the library that it loaded to the statistics of each device.
+//! Finds PyTorch's caching allocator in a process: from the library that it loaded to the
+//! statistics of each device.
 //!
 //! ```text
 //! libc10_cuda.so   …::allocator ──► NativeCachingAllocator        (recognized by the name of its type)
@@ -6,8 +7,9 @@
 //!                                                     device 1 ──► …
 //! ```
 //!
-//! The offset of the vector in the object differs between versions, so the whole object is searched. The result remembers
-//! every pointer on the way; later reads check them, see `stats_reader.rs`.
+//! The offset of the vector in the object differs between versions, so the whole object is
+//! searched. The result remembers every pointer on the way; later reads check them, see
+//! `stats_reader.rs`.
 
 use super::device_stats::{self, CheckLevel, DeviceStats, StatsLayout};
 use super::elf;
@@ -22,11 +24,15 @@ const FOREIGN_TYPES: [(&str, AllocatorUnreadable); 2] = [
         "N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE",
         AllocatorUnreadable::CudaMallocAsync,
     ),
-    ("N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE", AllocatorUnreadable::Pluggable),
+    (
+        "N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE",
+        AllocatorUnreadable::Pluggable,
+    ),
 ];
 /// PyTorch's `C10_COMPILE_TIME_MAX_GPUS`.
 pub(super) const MOST_DEVICES: usize = 128;
-/// The bytes of the object that are searched. The vector is at 80 in torch 2.1, and at 22,584 in 2.5 to 2.15.
+/// The bytes of the object that are searched. The vector is at 80 in torch 2.1, and at 22,584 in
+/// 2.5 to 2.15.
 const OBJECT: usize = 32 << 10;
 /// The end of the addresses of user space.
 const USER_SPACE_END: u64 = 1 << 56;
@@ -61,12 +67,18 @@ pub(super) fn exports_allocator(memory: &mut Memory<'_>, base: u64) -> bool {
     elf::find(memory, base, SYMBOL).is_some()
 }
 
-/// Finds the allocator of the process that loaded the library at `base`. The error is `NotYet` when no bytes keep the rules
-/// of an allocator: nothing was allocated yet, or the layout is unknown.
-pub(super) fn locate(memory: &mut Memory<'_>, base: u64) -> Result<AllocatorLocation, AllocatorUnreadable> {
+/// Finds the allocator of the process that loaded the library at `base`. The error is `NotYet` when
+/// no bytes keep the rules of an allocator: nothing was allocated yet, or the layout is unknown.
+pub(super) fn locate(
+    memory: &mut Memory<'_>,
+    base: u64,
+) -> Result<AllocatorLocation, AllocatorUnreadable> {
     // Libraries older than torch 2.0 do not export the symbol.
     let symbol = elf::find(memory, base, SYMBOL).ok_or(AllocatorUnreadable::OldPytorch)?;
-    let object = memory.word(symbol).filter(|address| *address >= PAGE as u64).ok_or(AllocatorUnreadable::NotYet)?;
+    let object = memory
+        .word(symbol)
+        .filter(|address| *address >= PAGE as u64)
+        .ok_or(AllocatorUnreadable::NotYet)?;
     if let Some(why) = foreign_allocator(memory, object) {
         return Err(why);
     }
@@ -77,13 +89,17 @@ pub(super) fn locate(memory: &mut Memory<'_>, base: u64) -> Result<AllocatorLoca
         .ok_or(AllocatorUnreadable::NotYet)
 }
 
-/// Returns why an allocator of a foreign type cannot be read, by the name of its type; `None` for other types. The word
-/// before the object's table of virtual functions points to the type, and the second word of the type to the name.
+/// Returns why an allocator of a foreign type cannot be read, by the name of its type; `None` for
+/// other types. The word before the object's table of virtual functions points to the type, and the
+/// second word of the type to the name.
 fn foreign_allocator(memory: &mut Memory<'_>, object: u64) -> Option<AllocatorUnreadable> {
     let table = memory.word(object)?;
     let type_info = memory.word(table.checked_sub(8)?)?;
     let name = memory.word(type_info.checked_add(8)?)?;
-    FOREIGN_TYPES.into_iter().find(|(text, _)| memory.has_text(name, text)).map(|(_, why)| why)
+    FOREIGN_TYPES
+        .into_iter()
+        .find(|(text, _)| memory.has_text(name, text))
+        .map(|(_, why)| why)
 }
 
 /// Reads the object, up to the first page that is not mapped.
@@ -103,22 +119,42 @@ fn read_mapped(memory: &mut Memory<'_>, object: u64) -> Vec<u8> {
     body
 }
 
-/// Finds the first vector in the object whose elements all point to allocators, at least one of which was used.
-fn search(memory: &mut Memory<'_>, symbol: [u64; 2], body: &[u8], level: CheckLevel) -> Option<AllocatorLocation> {
+/// Finds the first vector in the object whose elements all point to allocators, at least one of
+/// which was used.
+fn search(
+    memory: &mut Memory<'_>,
+    symbol: [u64; 2],
+    body: &[u8],
+    level: CheckLevel,
+) -> Option<AllocatorLocation> {
     for at in (0..body.len()).step_by(8) {
         let words = [word(body, at)?, word(body, at + 8)?, word(body, at + 16)?];
-        let Some(count) = vector_length(words) else { continue };
-        let Some(devices) = pointers(memory, words[0], count) else { continue };
-        let allocators: Option<Vec<[u8; device_stats::SIZE]>> = devices.iter().map(|at| memory.bytes(*at)).collect();
-        let Some(allocators) = allocators else { continue };
+        let Some(count) = vector_length(words) else {
+            continue;
+        };
+        let Some(devices) = pointers(memory, words[0], count) else {
+            continue;
+        };
+        let allocators: Option<Vec<[u8; device_stats::SIZE]>> =
+            devices.iter().map(|at| memory.bytes(*at)).collect();
+        let Some(allocators) = allocators else {
+            continue;
+        };
         let fits = |layout: &StatsLayout| {
-            let stats: Option<Vec<DeviceStats>> =
-                allocators.iter().map(|bytes| device_stats::decode(bytes, *layout, level)).collect();
+            let stats: Option<Vec<DeviceStats>> = allocators
+                .iter()
+                .map(|bytes| device_stats::decode(bytes, *layout, level))
+                .collect();
             stats.is_some_and(|stats| stats.iter().any(DeviceStats::is_recognizable))
         };
         if let Some(layout) = StatsLayout::ALL.into_iter().find(fits) {
             let vector = [symbol[1] + at as u64, words[0], words[1]];
-            return Some(AllocatorLocation { symbol, vector, devices, layout });
+            return Some(AllocatorLocation {
+                symbol,
+                vector,
+                devices,
+                layout,
+            });
         }
     }
     None
@@ -128,8 +164,13 @@ fn search(memory: &mut Memory<'_>, symbol: [u64; 2], body: &[u8], level: CheckLe
 fn pointers(memory: &mut Memory<'_>, begin: u64, count: u64) -> Option<Vec<u64>> {
     let mut bytes = vec![0; 8 * usize::try_from(count).ok()?];
     memory.read(begin, &mut bytes)?;
-    let pointers: Vec<u64> = bytes.chunks_exact(8).filter_map(|bytes| word(bytes, 0)).collect();
-    let is_pointer = |address: &u64| address.is_multiple_of(8) && (PAGE as u64..USER_SPACE_END).contains(address);
+    let pointers: Vec<u64> = bytes
+        .chunks_exact(8)
+        .filter_map(|bytes| word(bytes, 0))
+        .collect();
+    let is_pointer = |address: &u64| {
+        address.is_multiple_of(8) && (PAGE as u64..USER_SPACE_END).contains(address)
+    };
     let mut sorted = pointers.clone();
     sorted.sort_unstable();
     sorted.dedup();

@@ -1,22 +1,26 @@
-//! Reads the statistics of the devices of one process again and again, with as few bytes as prove them correct.
+//! Reads the statistics of the devices of one process again and again, with as few bytes as prove
+//! them correct.
 //!
-//! Reading a page that was not read for a second costs about a microsecond, whether for eight bytes or a thousand. So one
-//! sample is one call, with mostly one range for each device that is used.
+//! Reading a page that was not read for a second costs about a microsecond, whether for eight bytes
+//! or a thousand. So one sample is one call, with mostly one range for each device that is used.
 //!
-//! A sample counts when the bytes did not change for a while. Some of the bytes are totals that grow with each change, so
-//! the same bytes are the same state:
+//! A sample counts when the bytes did not change for a while. Some of the bytes are totals that
+//! grow with each change, so the same bytes are the same state:
 //!
-//! - A device that did not change between the last two samples is read once. Unchanged bytes are the state that was
-//!   proven before.
-//! - A device that changed is read twice in one call, which copies the ranges one after the other. If both copies are the
-//!   same and the mutex, which is part of them, is free, nothing changed in between and no change was under way.
-//! - In all other cases the device is read again, in calls of its own, until two copies are the same.
+//! - A device that did not change between the last two samples is read once. Unchanged bytes are
+//!   the state that was proven before.
+//! - A device that changed is read twice in one call, which copies the ranges one after the other.
+//!   If both copies are the same and the mutex, which is part of them, is free, nothing changed in
+//!   between and no change was under way.
+//! - In all other cases the device is read again, in calls of its own, until two copies are the
+//!   same.
 //!
-//! While the mutex is held, two equal copies are not enough: the lock holder may be preempted mid-update. Then the bytes
-//! have to be the same in two samples.
+//! While the mutex is held, two equal copies are not enough: the lock holder may be preempted
+//! mid-update. Then the bytes have to be the same in two samples.
 //!
-//! The first sample verifies the whole pointer chain, later samples one part of it in turn. A change of the chain also
-//! shows at its end: unchanged bytes are still the allocator's, and changed bytes have to keep the allocator's rules.
+//! The first sample verifies the whole pointer chain, later samples one part of it in turn. A
+//! change of the chain also shows at its end: unchanged bytes are still the allocator's, and
+//! changed bytes have to keep the allocator's rules.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,13 +39,14 @@ const CHAIN_INTERVAL: usize = 12;
 
 const MOST_LOCATIONS: usize = 4096;
 
-/// State that the thread keeps for all processes: buffers, so that no read allocates, and the owners of allocator locations.
+/// State that the thread keeps for all processes: buffers, so that no read allocates, and the
+/// owners of allocator locations.
 #[derive(Debug, Default)]
 pub(super) struct ThreadState {
     bytes: Vec<u8>,
     ranges: Vec<MemoryRange>,
-    /// The oldest process with its allocator at a location, by the hash of all addresses. Two programs never have the same
-    /// addresses by chance; a forked process has those of its parent.
+    /// The oldest process with its allocator at a location, by the hash of all addresses. Two
+    /// programs never have the same addresses by chance; a forked process has those of its parent.
     oldest: BTreeMap<u64, ProcessId>,
 }
 
@@ -61,9 +66,13 @@ impl ThreadState {
         hash
     }
 
-    /// Returns the oldest process with its allocator at that location. `None` when that is the process itself.
+    /// Returns the oldest process with its allocator at that location. `None` when that is the
+    /// process itself.
     pub(super) fn older(&self, location: u64, id: ProcessId) -> Option<ProcessId> {
-        self.oldest.get(&location).copied().filter(|oldest| *oldest != id)
+        self.oldest
+            .get(&location)
+            .copied()
+            .filter(|oldest| *oldest != id)
     }
 }
 
@@ -75,8 +84,8 @@ pub(super) enum SampleOutcome {
     },
     /// Some devices changed while they were read, and keep their last statistics.
     Torn,
-    /// The mutex of a device was held, and its bytes have changed since the last sample. The device keeps its last
-    /// statistics.
+    /// The mutex of a device was held, and its bytes have changed since the last sample. The device
+    /// keeps its last statistics.
     Locked,
     /// The allocator is no longer at its address.
     Gone,
@@ -122,7 +131,10 @@ impl StatsReader {
 
     /// Whether a device has allocated blocks since it had the statistics `before`.
     pub(super) fn has_allocated_since(&self, before: &[DeviceStats]) -> bool {
-        self.stats.iter().zip(before).any(|(now, before)| now.total_allocations > before.total_allocations)
+        self.stats
+            .iter()
+            .zip(before)
+            .any(|(now, before)| now.total_allocations > before.total_allocations)
     }
 
     /// Whether the memory of another process has the allocator at the same location.
@@ -133,9 +145,10 @@ impl StatsReader {
         })
     }
 
-    /// Reads the statistics of each device that is in use; the first time, of all. Checks one unused device for first use, in
-    /// turn, or all of them with `check_all`. A process on a large host sees all GPUs and uses one, so checking all each time
-    /// would be most of the cost of a sample.
+    /// Reads the statistics of each device that is in use; the first time, of all. Checks one
+    /// unused device for first use, in turn, or all of them with `check_all`. A process on a large
+    /// host sees all GPUs and uses one, so checking all each time would be most of the cost of a
+    /// sample.
     pub(super) fn sample(
         &mut self,
         memory: &mut Memory<'_>,
@@ -158,7 +171,9 @@ impl StatsReader {
         let chain_parts = ranges.len();
         for (device, (at, mode)) in self.location.devices.iter().zip(&self.modes).enumerate() {
             match mode {
-                ReadMode::Unused if is_checked(device) => ranges.push((at + device_stats::RESERVED_PEAK, 8)),
+                ReadMode::Unused if is_checked(device) => {
+                    ranges.push((at + device_stats::RESERVED_PEAK, 8));
+                }
                 ReadMode::Unused => (),
                 ReadMode::Steady => ranges.push((*at, SIZE)),
                 ReadMode::Changing => ranges.extend([(*at, SIZE); 2]),
@@ -230,7 +245,9 @@ impl StatsReader {
             }
             return failure;
         }
-        SampleOutcome::Complete { has_moved: std::mem::take(&mut self.has_moved) }
+        SampleOutcome::Complete {
+            has_moved: std::mem::take(&mut self.has_moved),
+        }
     }
 }
 
@@ -241,21 +258,32 @@ fn is_still(bytes: &[u8], others: &[u8]) -> bool {
 
 impl AllocatorLocation {
     fn decode(&self, bytes: &[u8]) -> Result<DeviceStats, SampleOutcome> {
-        device_stats::decode(bytes, self.layout, CheckLevel::WithoutTotals).ok_or(SampleOutcome::Torn)
+        device_stats::decode(bytes, self.layout, CheckLevel::WithoutTotals)
+            .ok_or(SampleOutcome::Torn)
     }
 
-    /// Reads a device until two copies are the same while the mutex is free. A mutex that stays held belongs to a thread
-    /// that is stopped, or that waits for the driver or a processor. Then the copy counts if it is the same as in the last
-    /// sample, `known`. Puts the copy into `known`.
-    fn read_still(&self, memory: &mut Memory<'_>, at: u64, known: &mut [u8]) -> Result<DeviceStats, SampleOutcome> {
+    /// Reads a device until two copies are the same while the mutex is free. A mutex that stays
+    /// held belongs to a thread that is stopped, or that waits for the driver or a processor. Then
+    /// the copy counts if it is the same as in the last sample, `known`. Puts the copy into
+    /// `known`.
+    fn read_still(
+        &self,
+        memory: &mut Memory<'_>,
+        at: u64,
+        known: &mut [u8],
+    ) -> Result<DeviceStats, SampleOutcome> {
         let (mut bytes, mut locked) = ([0; 2 * SIZE], None);
         for _ in 0..TRIES {
-            memory.read_all(&[(at, SIZE); 2], &mut bytes).ok_or(SampleOutcome::Gone)?;
+            memory
+                .read_all(&[(at, SIZE); 2], &mut bytes)
+                .ok_or(SampleOutcome::Gone)?;
             let (first, second) = bytes.split_at(SIZE);
             if first != second {
                 continue;
             }
-            if !device_stats::is_locked(first) || device_stats::after_mutex(first) == device_stats::after_mutex(known) {
+            if !device_stats::is_locked(first)
+                || device_stats::after_mutex(first) == device_stats::after_mutex(known)
+            {
                 known.copy_from_slice(first);
                 return self.decode(first);
             }
@@ -263,23 +291,33 @@ impl AllocatorLocation {
             // The lock holder may be waiting for this processor.
             thread::yield_now();
         }
-        let Some(locked) = locked else { return Err(SampleOutcome::Torn) };
+        let Some(locked) = locked else {
+            return Err(SampleOutcome::Torn);
+        };
         known.copy_from_slice(&locked);
         Err(SampleOutcome::Locked)
     }
 
     /// Returns the memory ranges of the pointer chain to the devices: symbol, vector, elements.
     fn chain(&self) -> [MemoryRange; 3] {
-        [(self.symbol[0], 8), (self.vector[0], 16), (self.vector[1], 8 * self.devices.len())]
+        [
+            (self.symbol[0], 8),
+            (self.vector[0], 16),
+            (self.vector[1], 8 * self.devices.len()),
+        ]
     }
 
-    /// Whether the pointers at `at`, a part of the chain, are the same as when the allocator was found.
+    /// Whether the pointers at `at`, a part of the chain, are the same as when the allocator was
+    /// found.
     fn is_unchanged(&self, at: u64, pointers: &[u8]) -> bool {
         let expected = match at {
             _ if at == self.symbol[0] => &self.symbol[1..],
             _ if at == self.vector[0] => &self.vector[1..],
             _ => &self.devices,
         };
-        pointers.chunks_exact(8).map(|bytes| word(bytes, 0)).eq(expected.iter().map(|pointer| Some(*pointer)))
+        pointers
+            .chunks_exact(8)
+            .map(|bytes| word(bytes, 0))
+            .eq(expected.iter().map(|pointer| Some(*pointer)))
     }
 }

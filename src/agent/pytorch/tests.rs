@@ -24,14 +24,22 @@ const DEVICE: u64 = HEAP + 0x1_0000;
 const STRIDE: u64 = 0x1000;
 const NAME: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
 /// The size of the mutex before the statistics of a device.
-const MUTEX: u64 = if cfg!(target_arch = "aarch64") { 48 } else { 40 };
+const MUTEX: u64 = if cfg!(target_arch = "aarch64") {
+    48
+} else {
+    40
+};
 
 fn sample(
     reader: &mut StatsReader,
     check_all: bool,
     read: &dyn Fn(u64, &mut [u8]) -> bool,
 ) -> Result<Vec<DeviceStats>, SampleOutcome> {
-    match reader.sample(&mut Memory::new(&one_by_one(read)), check_all, &mut ThreadState::default()) {
+    match reader.sample(
+        &mut Memory::new(&one_by_one(read)),
+        check_all,
+        &mut ThreadState::default(),
+    ) {
         SampleOutcome::Complete { .. } => Ok(reader.stats.clone()),
         sample => Err(sample),
     }
@@ -51,7 +59,11 @@ impl MemoryImage {
     }
 
     fn put(&mut self, at: u64, bytes: &[u8]) {
-        let (start, piece) = self.0.range_mut(..=at).next_back().expect("the address is mapped");
+        let (start, piece) = self
+            .0
+            .range_mut(..=at)
+            .next_back()
+            .expect("the address is mapped");
         let from = usize::try_from(at - start).unwrap();
         piece[from..from + bytes.len()].copy_from_slice(bytes);
     }
@@ -61,8 +73,8 @@ impl MemoryImage {
         self.put(at, &bytes);
     }
 
-    /// Returns the image of a library that exports the allocator, of its object with the vector at offset `vector`, and of
-    /// devices of zeros.
+    /// Returns the image of a library that exports the allocator, of its object with the vector at
+    /// offset `vector`, and of devices of zeros.
     fn new(vector: u64, devices: u64) -> Self {
         let mut image = Self::default();
         image.0.insert(BASE, vec![0; 0x4000]);
@@ -75,17 +87,26 @@ impl MemoryImage {
         image.put(BASE + 64, &[1]);
         image.put(BASE + 120, &[2]);
         image.words(BASE + 120 + 16, &[0x400]);
-        // One name, one symbol, one bucket. The table of names has its real address, as glibc leaves it.
-        image.words(BASE + 0x400, &[5, BASE + 0x800, 6, 0x900, 0x6fff_fef5, 0xa00, 0, 0]);
+        // One name, one symbol, one bucket. The table of names has its real address, as glibc
+        // leaves it.
+        image.words(
+            BASE + 0x400,
+            &[5, BASE + 0x800, 6, 0x900, 0x6fff_fef5, 0xa00, 0, 0],
+        );
         image.put(BASE + 0x801, NAME.as_bytes());
         image.put(BASE + 0x918, &[1, 0, 0, 0, 0x11, 0, 24, 0]);
         image.words(BASE + 0x920, &[SYMBOL - BASE, 8]);
-        let hash = NAME.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(byte.into()));
+        let hash = NAME.bytes().fold(5381_u32, |hash, byte| {
+            hash.wrapping_mul(33).wrapping_add(byte.into())
+        });
         for (at, word) in [1, 1, 1, 0, 0, 0, 1, hash | 1].into_iter().enumerate() {
             image.put(BASE + 0xa00 + 4 * at as u64, &u32::to_ne_bytes(word));
         }
         image.words(SYMBOL, &[OBJECT]);
-        image.words(OBJECT + vector, &[HEAP, HEAP + 8 * devices, HEAP + 8 * devices]);
+        image.words(
+            OBJECT + vector,
+            &[HEAP, HEAP + 8 * devices, HEAP + 8 * devices],
+        );
         let pointers: Vec<u64> = (0..devices).map(|at| DEVICE + at * STRIDE).collect();
         image.words(HEAP, &pointers);
         image
@@ -94,7 +115,9 @@ impl MemoryImage {
     /// Writes the counters of a device.
     fn device(&mut self, device: u64, second: u64, counters: &Counters) {
         let at = DEVICE + device * STRIDE + MUTEX;
-        let places = (0..6).map(|index| index * 96).chain((0..3).map(|index| second + index * 96));
+        let places = (0..6)
+            .map(|index| index * 96)
+            .chain((0..3).map(|index| second + index * 96));
         if second > 576 {
             // A hash map: its first entry, a mask, a policy, a load factor, a count.
             self.words(at + 576, &[HEAP + 0x3_0000, 3, 0x3f00_0000_0004, 0]);
@@ -114,20 +137,27 @@ impl MemoryImage {
     }
 
     fn locate(&self) -> Result<AllocatorLocation, AllocatorUnreadable> {
-        locate(&mut Memory::new(&one_by_one(|at, buffer| self.read(at, buffer))), BASE)
+        locate(
+            &mut Memory::new(&one_by_one(|at, buffer| self.read(at, buffer))),
+            BASE,
+        )
     }
 
     fn sample(&self, location: &AllocatorLocation) -> Result<Vec<DeviceStats>, SampleOutcome> {
         self.resample(&mut StatsReader::new(location.clone()), false)
     }
 
-    fn resample(&self, reader: &mut StatsReader, check_all: bool) -> Result<Vec<DeviceStats>, SampleOutcome> {
+    fn resample(
+        &self,
+        reader: &mut StatsReader,
+        check_all: bool,
+    ) -> Result<Vec<DeviceStats>, SampleOutcome> {
         sample(reader, check_all, &|at, buffer| self.read(at, buffer))
     }
 }
 
-/// The counters of an allocator, updated as PyTorch does: nine arrays of whole, small pool and large pool, each with
-/// current, peak, allocated, freed.
+/// The counters of an allocator, updated as PyTorch does: nine arrays of whole, small pool and
+/// large pool, each with current, peak, allocated, freed.
 #[derive(Debug, Clone, Default)]
 struct Counters([[[u64; 4]; 3]; 9]);
 
@@ -182,8 +212,8 @@ impl Counters {
         }
     }
 
-    /// Reserves a segment of this many blocks of 512 bytes, and allocates the requested bytes from it. The bits tell what is
-    /// freed again.
+    /// Reserves a segment of this many blocks of 512 bytes, and allocates the requested bytes from
+    /// it. The bits tell what is freed again.
     fn work(&mut self, pool: usize, blocks: u64, asked: u64, bits: u8) {
         let size = blocks * 512;
         let used = asked.min(size).div_ceil(512) * 512;
@@ -223,7 +253,11 @@ impl Counters {
 }
 
 fn any_counters() -> impl Strategy<Value = Counters> {
-    proptest::collection::vec((0..2usize, 1..1_000_000u64, 1..600_000_000u64, any::<u8>()), 1..20).prop_map(|works| {
+    proptest::collection::vec(
+        (0..2usize, 1..1_000_000u64, 1..600_000_000u64, any::<u8>()),
+        1..20,
+    )
+    .prop_map(|works| {
         let mut counters = Counters::default();
         for (pool, blocks, asked, bits) in works {
             counters.work(pool, blocks, asked, bits);
@@ -281,7 +315,10 @@ fn devices_may_be_in_any_order_and_far_apart() {
     image.words(HEAP, &[device(3), HEAP + (1 << 30), device(1), device(0)]);
     let location = image.locate().unwrap();
     let none = DeviceStats::default();
-    assert_eq!(image.sample(&location), Ok(vec![none, none, counters.stats(), none]));
+    assert_eq!(
+        image.sample(&location),
+        Ok(vec![none, none, counters.stats(), none])
+    );
 }
 
 #[test]
@@ -307,7 +344,10 @@ fn pointers_in_a_circle_are_rejected() {
 
 #[test]
 fn an_unused_allocator_is_not_found_yet() {
-    assert_eq!(valid_image(1, 2, 0, &Counters::default()).locate(), Err(AllocatorUnreadable::NotYet));
+    assert_eq!(
+        valid_image(1, 2, 0, &Counters::default()).locate(),
+        Err(AllocatorUnreadable::NotYet)
+    );
 }
 
 #[test]
@@ -348,7 +388,9 @@ fn a_device_with_only_cached_memory_is_in_use() {
     counters.work(1, 40_960, 1_000_000, 3 | 8);
     assert_eq!(counters.stat(CounterKind::Allocations).peak, 0);
     let image = valid_image(1, 1, 0, &counters);
-    let stats = image.sample(&image.locate().unwrap()).expect("the image does not change");
+    let stats = image
+        .sample(&image.locate().unwrap())
+        .expect("the image does not change");
     assert!(stats[0].is_used() && stats == [counters.stats()]);
 }
 
@@ -356,7 +398,11 @@ fn a_device_with_only_cached_memory_is_in_use() {
 struct ChangingImage(RefCell<(MemoryImage, Counters, u64)>);
 
 impl ChangingImage {
-    fn sample(&self, location: &AllocatorLocation, after: u64) -> Result<Vec<DeviceStats>, SampleOutcome> {
+    fn sample(
+        &self,
+        location: &AllocatorLocation,
+        after: u64,
+    ) -> Result<Vec<DeviceStats>, SampleOutcome> {
         let read = |at: u64, buffer: &mut [u8]| {
             let (image, counters, reads) = &mut *self.0.borrow_mut();
             if (DEVICE..DEVICE + STRIDE).contains(&at) {
@@ -378,7 +424,9 @@ fn a_sample_is_repeated_until_nothing_changes() {
     let image = valid_image(1, 1, 0, &counters);
     let location = image.locate().unwrap();
     let changing = ChangingImage(RefCell::new((image, counters, 0)));
-    let stats = changing.sample(&location, 4).expect("the image stops changing");
+    let stats = changing
+        .sample(&location, 4)
+        .expect("the image stops changing");
     assert_eq!(stats, [changing.0.borrow().1.stats()]);
     changing.0.borrow_mut().2 = 0;
     assert_eq!(changing.sample(&location, 1000), Err(SampleOutcome::Torn));
@@ -405,13 +453,31 @@ fn an_allocator_with_other_pointers_is_gone() {
         let (mut image, mut reader) = (image.clone(), StatsReader::new(location.clone()));
         image.resample(&mut reader, false).unwrap();
         change(&mut image);
-        assert_eq!(image.sample(&location).is_ok(), image.0 == valid_image(1, 2, 0, &used_counters()).0);
+        assert_eq!(
+            image.sample(&location).is_ok(),
+            image.0 == valid_image(1, 2, 0, &used_counters()).0
+        );
         // Within 12 samples, each part of the pointer chain has its turn.
-        [0; 12].map(|_| image.resample(&mut reader, false)).into_iter().find_map(Result::err)
+        [0; 12]
+            .map(|_| image.resample(&mut reader, false))
+            .into_iter()
+            .find_map(Result::err)
     };
     assert_eq!(after(&|_| ()), None);
-    assert_eq!(after(&|image| image.words(SYMBOL, &[OBJECT + 8])), Some(SampleOutcome::Gone));
-    assert_eq!(after(&|image| image.words(OBJECT + 22_592, &[HEAP + 8])), Some(SampleOutcome::Gone));
-    assert_eq!(after(&|image| image.words(HEAP, &[DEVICE + STRIDE, DEVICE])), Some(SampleOutcome::Gone));
-    assert_eq!(after(&|image| _ = image.0.remove(&HEAP)), Some(SampleOutcome::Gone));
+    assert_eq!(
+        after(&|image| image.words(SYMBOL, &[OBJECT + 8])),
+        Some(SampleOutcome::Gone)
+    );
+    assert_eq!(
+        after(&|image| image.words(OBJECT + 22_592, &[HEAP + 8])),
+        Some(SampleOutcome::Gone)
+    );
+    assert_eq!(
+        after(&|image| image.words(HEAP, &[DEVICE + STRIDE, DEVICE])),
+        Some(SampleOutcome::Gone)
+    );
+    assert_eq!(
+        after(&|image| _ = image.0.remove(&HEAP)),
+        Some(SampleOutcome::Gone)
+    );
 }

@@ -1,7 +1,9 @@
-//! The table of all processes of the host: one row each with identity, parent, group, session and device files.
+//! The table of all processes of the host: one row each with identity, parent, group, session and
+//! device files.
 //!
-//! The directory `/proc` stays open, and each read continues where the last one ended, so that reads can be as short as
-//! needed. Processes that have just started are found by the last PID that the kernel assigned.
+//! The directory `/proc` stays open, and each read continues where the last one ended, so that
+//! reads can be as short as needed. Processes that have just started are found by the last PID that
+//! the kernel assigned.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -60,13 +62,19 @@ pub(super) enum RowChange {
 
 impl ProcessRow {
     pub(super) fn comm(&self) -> &[u8] {
-        let length = self.comm.iter().position(|byte| *byte == 0).unwrap_or(self.comm.len());
+        let length = self
+            .comm
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(self.comm.len());
         &self.comm[..length]
     }
 
     fn new(stat: &stat::ProcStat<'_>, round: u32) -> Self {
         let mut comm = [0; 16];
-        comm.iter_mut().zip(stat.comm).for_each(|(to, from)| *to = *from);
+        comm.iter_mut()
+            .zip(stat.comm)
+            .for_each(|(to, from)| *to = *from);
         Self {
             start_ticks: stat.start_ticks,
             parent: stat.parent,
@@ -89,9 +97,13 @@ impl ProcessRow {
         (self.files, self.files_due) = (old.files, old.files_due);
         // A new name usually means an exec, and so other arguments.
         self.is_examined = old.is_examined && self.comm == old.comm;
-        let is_same =
-            (self.parent, self.group, self.session, self.comm) == (old.parent, old.group, old.session, old.comm);
-        if is_same { RowChange::Nothing } else { RowChange::Changed }
+        let is_same = (self.parent, self.group, self.session, self.comm)
+            == (old.parent, old.group, old.session, old.comm);
+        if is_same {
+            RowChange::Nothing
+        } else {
+            RowChange::Changed
+        }
     }
 }
 
@@ -127,11 +139,16 @@ impl Default for ProcessTable {
 impl ProcessTable {
     /// Returns the row of a process. `None` when it has ended.
     pub(super) fn get(&self, id: ProcessId) -> Option<&ProcessRow> {
-        self.rows.get(&id.pid).filter(|row| Some(row.start_ticks) == id.start_ticks)
+        self.rows
+            .get(&id.pid)
+            .filter(|row| Some(row.start_ticks) == id.start_ticks)
     }
 
     pub(super) fn id(&self, pid: u32) -> Option<ProcessId> {
-        self.rows.get(&pid).map(|row| ProcessId { pid, start_ticks: Some(row.start_ticks) })
+        self.rows.get(&pid).map(|row| ProcessId {
+            pid,
+            start_ticks: Some(row.start_ticks),
+        })
     }
 
     pub(super) fn read(&mut self, pid: u32) -> RowChange {
@@ -149,7 +166,11 @@ impl ProcessTable {
             return RowChange::Nothing;
         }
         let Some(stat) = line.ok().and_then(stat::parse) else {
-            return if self.rows.remove(&pid).is_some() { RowChange::Gone } else { RowChange::Nothing };
+            return if self.rows.remove(&pid).is_some() {
+                RowChange::Gone
+            } else {
+                RowChange::Nothing
+            };
         };
         let new = ProcessRow::new(&stat, self.round);
         match self.rows.get_mut(&pid) {
@@ -173,7 +194,10 @@ impl ProcessTable {
         let round = self.round;
         // Collected anew: a `BTreeMap` that grew in ascending order is half empty.
         let rows = std::mem::take(&mut self.rows);
-        self.rows = rows.into_iter().filter(|(_, row)| row.round == round).collect();
+        self.rows = rows
+            .into_iter()
+            .filter(|(_, row)| row.round == round)
+            .collect();
         self.begin_round();
         None
     }
@@ -181,18 +205,28 @@ impl ProcessTable {
     pub(super) fn begin_round(&mut self) {
         self.listed.clear();
         self.round = self.round.wrapping_add(1);
-        let Some(directory) = &self.directory else { return };
+        let Some(directory) = &self.directory else {
+            return;
+        };
         // Seeking to the start of `/proc` cannot fail.
         let _start = seek(directory, SeekFrom::Start(0));
     }
 
     fn list_more(&mut self) {
-        let Some(directory) = &self.directory else { return };
+        let Some(directory) = &self.directory else {
+            return;
+        };
         // Room for about forty names. The kernel takes about a microsecond for each.
         let mut buffer = [MaybeUninit::uninit(); 1024];
         let mut entries = RawDir::new(directory, &mut buffer);
         while let Some(Ok(entry)) = entries.next() {
-            self.listed.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok()));
+            self.listed.extend(
+                entry
+                    .file_name()
+                    .to_str()
+                    .ok()
+                    .and_then(|name| name.parse::<u32>().ok()),
+            );
             // The first entries may all be files that do not belong to a process.
             if entries.is_buffer_empty() && !self.listed.is_empty() {
                 return;
@@ -202,22 +236,34 @@ impl ProcessTable {
 
     /// Returns the PIDs that were assigned since the last call, at most the last `most`.
     pub(super) fn new_pids(&mut self, most: u32) -> Range<u32> {
-        let last = std::fs::read("/proc/loadavg").ok().and_then(|line| last_pid(&line));
+        let last = std::fs::read("/proc/loadavg")
+            .ok()
+            .and_then(|line| last_pid(&line));
         let before = last.and_then(|last| self.last_pid.replace(last));
-        let (Some(last), Some(before)) = (last, before) else { return 0..0 };
-        // After the largest PID, the kernel starts again at small PIDs. The round finds large PIDs that are missed here.
+        let (Some(last), Some(before)) = (last, before) else {
+            return 0..0;
+        };
+        // After the largest PID, the kernel starts again at small PIDs. The round finds large PIDs
+        // that are missed here.
         let first = if before <= last { before + 1 } else { 2 };
         self.has_skipped_pids = before > last || first < last.saturating_sub(most);
         first.max(last.saturating_sub(most))..last.saturating_add(1)
     }
 
-    /// Returns the children of a main thread that have no row yet, the latest first. Some kernels list no children.
+    /// Returns the children of a main thread that have no row yet, the latest first. Some kernels
+    /// list no children.
     pub(super) fn new_children(&self, pid: u32) -> Vec<u32> {
         let mut line = String::new();
         // If the process ends while being read, the part that was read counts.
-        let _ended = files::open(pid, &format!("task/{pid}/children"))
-            .map(|file| File::from(file).take(MOST_CHILDREN).read_to_string(&mut line));
-        children(&line).rev().filter(|child| !self.rows.contains_key(child)).collect()
+        let _ended = files::open(pid, &format!("task/{pid}/children")).map(|file| {
+            File::from(file)
+                .take(MOST_CHILDREN)
+                .read_to_string(&mut line)
+        });
+        children(&line)
+            .rev()
+            .filter(|child| !self.rows.contains_key(child))
+            .collect()
     }
 }
 
@@ -229,7 +275,12 @@ fn children(line: &str) -> impl DoubleEndedIterator<Item = u32> {
 
 /// Parses the last field of `/proc/loadavg`: the PID or thread ID that was assigned last.
 fn last_pid(line: &[u8]) -> Option<u32> {
-    str::from_utf8(line).ok()?.split_ascii_whitespace().last()?.parse().ok()
+    str::from_utf8(line)
+        .ok()?
+        .split_ascii_whitespace()
+        .last()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -241,7 +292,10 @@ mod tests {
     impl ProcessTable {
         /// A table without processes that never reads `/proc`.
         pub(in crate::agent::scan) fn empty() -> Self {
-            Self { directory: None, ..Self::default() }
+            Self {
+                directory: None,
+                ..Self::default()
+            }
         }
 
         /// Adds a process, as reading its `stat` would.
@@ -253,17 +307,24 @@ mod tests {
             group: u32,
             session: u32,
         ) -> ProcessId {
-            let line =
-                format!("{pid} ({comm}) S {parent} {group} {session} 0 -1 0 1 2 3 4 0 0 0 0 20 0 1 0 {pid} 1 9 0");
+            let line = format!(
+                "{pid} ({comm}) S {parent} {group} {session} 0 -1 0 1 2 3 4 0 0 0 0 20 0 1 0 {pid} 1 9 0"
+            );
             let row = ProcessRow::new(&stat::parse(line.as_bytes()).unwrap(), self.round);
             self.rows.insert(pid, row);
-            ProcessId { pid, start_ticks: Some(u64::from(pid)) }
+            ProcessId {
+                pid,
+                start_ticks: Some(u64::from(pid)),
+            }
         }
 
         /// Removes a process, as its end would; its children get another parent.
         pub(in crate::agent::scan) fn end(&mut self, pid: u32, parent: u32) {
             self.rows.remove(&pid);
-            self.rows.values_mut().filter(|row| row.parent == pid).for_each(|row| row.parent = parent);
+            self.rows
+                .values_mut()
+                .filter(|row| row.parent == pid)
+                .for_each(|row| row.parent = parent);
         }
     }
 
@@ -278,7 +339,10 @@ mod tests {
         let mut table = ProcessTable::default();
         round(&mut table);
         let me = &table.rows[&std::process::id()];
-        assert!(me.threads > 1 && !me.is_zombie && !me.is_kernel_thread, "{me:?}");
+        assert!(
+            me.threads > 1 && !me.is_zombie && !me.is_kernel_thread,
+            "{me:?}"
+        );
         assert_eq!(table.rows[&child.id()].parent, std::process::id());
         assert!(table.rows.contains_key(&1));
         child.kill().unwrap();
@@ -290,8 +354,8 @@ mod tests {
     #[test]
     fn a_new_process_is_found_without_a_round() {
         let mut table = ProcessTable::default();
-        // Tries again if the PIDs wrapped around, which happens at most once. Others start processes, too, maybe many between the
-        // two calls.
+        // Tries again if the PIDs wrapped around, which happens at most once. Others start
+        // processes, too, maybe many between the two calls.
         let mut child = loop {
             table.new_pids(64);
             let before = table.last_pid;
@@ -305,8 +369,16 @@ mod tests {
             child.wait().unwrap();
         };
         assert_eq!(table.read_new_pid(child.id()), RowChange::Changed);
-        let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
-        assert_eq!(table.read_new_pid(thread.join().unwrap()), RowChange::Nothing);
+        let thread = std::thread::spawn(|| {
+            rustix::thread::gettid()
+                .as_raw_nonzero()
+                .get()
+                .unsigned_abs()
+        });
+        assert_eq!(
+            table.read_new_pid(thread.join().unwrap()),
+            RowChange::Nothing
+        );
         std::thread::spawn(|| ()).join().unwrap();
         table.new_pids(0);
         assert!(table.has_skipped_pids);

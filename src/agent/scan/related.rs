@@ -1,8 +1,9 @@
 //! Finds the processes that are related to those that use a GPU, in the table of all processes.
 //!
-//! A process is related if it is an ancestor or descendant of one that uses a GPU, in the same group or session, a helper of
-//! PyTorch by its name, or accepted by its arguments. It stays related while it lives, so the processes that a dead job leaves
-//! behind are still recognized; only where there are too many, those of an ended group or session are dropped.
+//! A process is related if it is an ancestor or descendant of one that uses a GPU, in the same
+//! group or session, a helper of PyTorch by its name, or accepted by its arguments. It stays
+//! related while it lives, so the processes that a dead job leaves behind are still recognized;
+//! only where there are too many, those of an ended group or session are dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,15 +12,18 @@ use super::process_table::{ProcessRow, ProcessTable, RowChange};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::ProcessId;
 
-/// The most related processes in all. Each is read every few seconds, and nobody reads a longer list.
+/// The most related processes in all. Each is read every few seconds, and nobody reads a longer
+/// list.
 const MOST: usize = 512;
 /// The most related processes of one process that uses a GPU. Ancestors and descendants come first.
 const MOST_EACH: usize = 128;
 
-/// The most ancestors of a process that are followed: parents that change while they are read could form a circle.
+/// The most ancestors of a process that are followed: parents that change while they are read could
+/// form a circle.
 const MOST_ANCESTORS: usize = 64;
 
-/// How long after the end of a process that used a GPU its group and session still count as related.
+/// How long after the end of a process that used a GPU its group and session still count as
+/// related.
 const REMEMBERED: Duration = Duration::from_mins(1);
 
 /// The names of PyTorch's helper processes, which are related whatever their parent is.
@@ -31,7 +35,8 @@ struct GpuUser {
     id: ProcessId,
     group: u32,
     session: u32,
-    /// When the scan noticed that the process had ended or no longer used a GPU. `None` while the process uses one.
+    /// When the scan noticed that the process had ended or no longer used a GPU. `None` while the
+    /// process uses one.
     ended: Option<Moment>,
 }
 
@@ -39,8 +44,8 @@ struct GpuUser {
 #[derive(Debug, Clone, Copy)]
 struct RelatedProcess {
     id: ProcessId,
-    /// The PID of the GPU user to which this process is related; that user may have ended. The own PID of a process that used
-    /// a GPU itself, or that was found by its name or arguments.
+    /// The PID of the GPU user to which this process is related; that user may have ended. The own
+    /// PID of a process that used a GPU itself, or that was found by its name or arguments.
     user: u32,
     /// Whether this process counts as a descendant: its children are then related too.
     is_descendant: bool,
@@ -59,7 +64,8 @@ pub(super) struct RelatedSet {
     accepted: BTreeSet<ProcessId>,
     /// The PIDs of the agent and its viewer, which are never related.
     own_pids: BTreeSet<u32>,
-    /// Whether processes with the name of a PyTorch helper are related. False on the simulated machine.
+    /// Whether processes with the name of a PyTorch helper are related. False on the simulated
+    /// machine.
     accepts_helpers: bool,
 }
 
@@ -73,12 +79,19 @@ fn pids_by_key(table: &ProcessTable, key: fn(&ProcessRow) -> u32) -> Vec<(u32, u
 
 fn pids_with_key(pairs: &[(u32, u32)], key: u32) -> impl Iterator<Item = u32> {
     let first = pairs.partition_point(|pair| pair.0 < key);
-    pairs[first..].iter().take_while(move |pair| pair.0 == key).map(|pair| pair.1)
+    pairs[first..]
+        .iter()
+        .take_while(move |pair| pair.0 == key)
+        .map(|pair| pair.1)
 }
 
 impl RelatedSet {
     pub(super) fn new(own_pids: impl IntoIterator<Item = u32>, accepts_helpers: bool) -> Self {
-        Self { own_pids: own_pids.into_iter().collect(), accepts_helpers, ..Self::default() }
+        Self {
+            own_pids: own_pids.into_iter().collect(),
+            accepts_helpers,
+            ..Self::default()
+        }
     }
 
     fn is_helper(&self, row: &ProcessRow) -> bool {
@@ -86,24 +99,47 @@ impl RelatedSet {
     }
 
     fn is_gpu_user(&self, pid: u32) -> bool {
-        self.users.get(&pid).is_some_and(|user| user.ended.is_none())
+        self.users
+            .get(&pid)
+            .is_some_and(|user| user.ended.is_none())
     }
 
-    /// Sets the processes that use a GPU now. A process that no longer uses a GPU becomes related. Returns whether `ids`
-    /// contains a new process.
-    pub(super) fn set_gpu_users(&mut self, ids: &BTreeSet<ProcessId>, table: &ProcessTable, now: Moment) -> bool {
-        for user in self.users.values_mut().filter(|user| user.ended.is_none() && !ids.contains(&user.id)) {
+    /// Sets the processes that use a GPU now. A process that no longer uses a GPU becomes related.
+    /// Returns whether `ids` contains a new process.
+    pub(super) fn set_gpu_users(
+        &mut self,
+        ids: &BTreeSet<ProcessId>,
+        table: &ProcessTable,
+        now: Moment,
+    ) -> bool {
+        for user in self
+            .users
+            .values_mut()
+            .filter(|user| user.ended.is_none() && !ids.contains(&user.id))
+        {
             user.ended = Some(now);
             let (id, pid) = (user.id, user.id.pid);
             if table.get(id).is_some() {
-                self.related.insert(pid, RelatedProcess { id, user: pid, is_descendant: true });
+                self.related.insert(
+                    pid,
+                    RelatedProcess {
+                        id,
+                        user: pid,
+                        is_descendant: true,
+                    },
+                );
                 *self.counts.entry(pid).or_default() += 1;
             }
         }
         let mut is_any_new = false;
         for id in ids.iter().filter(|id| !self.own_pids.contains(&id.pid)) {
             let Some(row) = table.get(*id) else { continue };
-            let user = GpuUser { id: *id, group: row.group, session: row.session, ended: None };
+            let user = GpuUser {
+                id: *id,
+                group: row.group,
+                session: row.session,
+                ended: None,
+            };
             let before = self.users.insert(id.pid, user);
             is_any_new |= before.is_none_or(|before| before.id != *id || before.ended.is_some());
         }
@@ -114,7 +150,8 @@ impl RelatedSet {
         is_any_new
     }
 
-    /// Treats a process as related from the next [`RelatedSet::collect`] on, although the table alone does not show it.
+    /// Treats a process as related from the next [`RelatedSet::collect`] on, although the table
+    /// alone does not show it.
     pub(super) fn accept(&mut self, id: ProcessId) {
         self.accepted.insert(id);
     }
@@ -131,22 +168,39 @@ impl RelatedSet {
 
     /// Returns the processes that use a GPU and those related to them, sorted by PID.
     pub(super) fn ids(&self) -> Vec<ProcessId> {
-        let users = self.users.values().filter(|user| user.ended.is_none()).map(|user| user.id);
-        let ids: BTreeSet<_> = self.related.values().map(|related| related.id).chain(users).collect();
+        let users = self
+            .users
+            .values()
+            .filter(|user| user.ended.is_none())
+            .map(|user| user.id);
+        let ids: BTreeSet<_> = self
+            .related
+            .values()
+            .map(|related| related.id)
+            .chain(users)
+            .collect();
         ids.into_iter().collect()
     }
 
     pub(super) fn forget_ended(&mut self, table: &ProcessTable, now: Moment) {
-        self.related.retain(|_, related| table.get(related.id).is_some());
+        self.related
+            .retain(|_, related| table.get(related.id).is_some());
         self.accepted.retain(|id| table.get(*id).is_some());
-        for user in self.users.values_mut().filter(|user| user.ended.is_none() && table.get(user.id).is_none()) {
+        for user in self
+            .users
+            .values_mut()
+            .filter(|user| user.ended.is_none() && table.get(user.id).is_none())
+        {
             user.ended = Some(now);
         }
-        self.users.retain(|_, user| user.ended.is_none_or(|ended| now.since(ended) < REMEMBERED));
+        self.users
+            .retain(|_, user| user.ended.is_none_or(|ended| now.since(ended) < REMEMBERED));
         if self.related.len() >= MOST {
-            // To make room, drop processes that only shared the group or session of a process that has ended.
+            // To make room, drop processes that only shared the group or session of a process that
+            // has ended.
             let users = &self.users;
-            self.related.retain(|_, related| related.is_descendant || users.contains_key(&related.user));
+            self.related
+                .retain(|_, related| related.is_descendant || users.contains_key(&related.user));
         }
         self.counts.clear();
         for related in self.related.values() {
@@ -161,7 +215,9 @@ impl RelatedSet {
         for user in &living {
             let mut next = table.rows.get(&user.id.pid).map_or(0, |row| row.parent);
             for _ in 0..MOST_ANCESTORS {
-                let Some(row) = table.rows.get(&next) else { break };
+                let Some(row) = table.rows.get(&next) else {
+                    break;
+                };
                 if self.own_pids.contains(&next) {
                     break;
                 }
@@ -169,11 +225,19 @@ impl RelatedSet {
                 next = row.parent;
             }
         }
-        // Children of related descendants count too, such as those of workers that a dead launcher left behind.
+        // Children of related descendants count too, such as those of workers that a dead launcher
+        // left behind.
         let children = pids_by_key(table, |row| row.parent);
-        let related = self.related.values().filter(|related| related.is_descendant);
+        let related = self
+            .related
+            .values()
+            .filter(|related| related.is_descendant);
         let related = related.map(|related| (related.id.pid, related.user));
-        let mut parents: Vec<_> = living.iter().map(|user| (user.id.pid, user.id.pid)).chain(related).collect();
+        let mut parents: Vec<_> = living
+            .iter()
+            .map(|user| (user.id.pid, user.id.pid))
+            .chain(related)
+            .collect();
         let mut visited = BTreeSet::new();
         while let Some((pid, user)) = parents.pop() {
             if visited.insert(pid) {
@@ -205,24 +269,43 @@ impl RelatedSet {
         let pids = pids_by_key(table, key);
         let mut visited = BTreeSet::new();
         for user in users.iter().filter(|user| visited.insert(key_of(user))) {
-            pids_with_key(&pids, key_of(user)).for_each(|pid| self.add(table, pid, user.id.pid, false));
+            pids_with_key(&pids, key_of(user))
+                .for_each(|pid| self.add(table, pid, user.id.pid, false));
         }
     }
 
-    /// Adds a new or changed process if it is related, without reading the rest of the table. Does not notice that a process
-    /// has become an ancestor. Returns whether the process was added.
+    /// Adds a new or changed process if it is related, without reading the rest of the table. Does
+    /// not notice that a process has become an ancestor. Returns whether the process was added.
     pub(super) fn update(&mut self, table: &ProcessTable, pid: u32, change: RowChange) -> bool {
-        let Some(row) = table.rows.get(&pid).filter(|_| change != RowChange::Nothing && !self.contains(pid)) else {
+        let Some(row) = table
+            .rows
+            .get(&pid)
+            .filter(|_| change != RowChange::Nothing && !self.contains(pid))
+        else {
             return false;
         };
-        let parent = self.related.get(&row.parent).filter(|parent| parent.is_descendant).map(|parent| parent.user);
-        let parent = if self.is_gpu_user(row.parent) { Some(row.parent) } else { parent };
-        let shares_group_or_session = |user: &&GpuUser| user.group == row.group || user.session == row.session;
+        let parent = self
+            .related
+            .get(&row.parent)
+            .filter(|parent| parent.is_descendant)
+            .map(|parent| parent.user);
+        let parent = if self.is_gpu_user(row.parent) {
+            Some(row.parent)
+        } else {
+            parent
+        };
+        let shares_group_or_session =
+            |user: &&GpuUser| user.group == row.group || user.session == row.session;
         if let Some(user) = parent {
             self.add(table, pid, user, true);
         } else if self.is_helper(row) {
             self.add(table, pid, pid, true);
-        } else if let Some(user) = self.users.values().find(shares_group_or_session).map(|user| user.id.pid) {
+        } else if let Some(user) = self
+            .users
+            .values()
+            .find(shares_group_or_session)
+            .map(|user| user.id.pid)
+        {
             self.add(table, pid, user, false);
         }
         self.related.contains_key(&pid)
@@ -232,18 +315,31 @@ impl RelatedSet {
         if self.is_gpu_user(pid) || self.own_pids.contains(&pid) {
             return;
         }
-        let (Some(id), Some(row)) = (table.id(pid), table.rows.get(&pid)) else { return };
+        let (Some(id), Some(row)) = (table.id(pid), table.rows.get(&pid)) else {
+            return;
+        };
         if row.is_kernel_thread {
             return;
         }
-        if let Some(related) = self.related.get_mut(&pid).filter(|related| related.id == id) {
+        if let Some(related) = self
+            .related
+            .get_mut(&pid)
+            .filter(|related| related.id == id)
+        {
             related.is_descendant |= is_descendant;
             return;
         }
         let count = self.counts.entry(user).or_default();
         if self.related.len() < MOST && *count < MOST_EACH {
             *count += 1;
-            self.related.insert(pid, RelatedProcess { id, user, is_descendant });
+            self.related.insert(
+                pid,
+                RelatedProcess {
+                    id,
+                    user,
+                    is_descendant,
+                },
+            );
         }
     }
 }
@@ -252,8 +348,8 @@ impl RelatedSet {
 mod tests {
     use super::*;
 
-    /// A launcher (20) in a terminal (its shell is 10), two ranks (30, 40) in their own sessions, and one worker of
-    /// each rank.
+    /// A launcher (20) in a terminal (its shell is 10), two ranks (30, 40) in their own sessions,
+    /// and one worker of each rank.
     fn torchrun() -> (ProcessTable, RelatedSet) {
         let mut table = ProcessTable::empty();
         table.add(1, "systemd", 0, 1, 1);

@@ -20,7 +20,8 @@ struct Fixture(PathBuf);
 
 impl Fixture {
     fn new(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("gputop-scan-{}-{name}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("gputop-scan-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         for file in ["nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm"] {
             File::create(directory.join(file)).unwrap();
@@ -51,10 +52,16 @@ impl Family {
     /// Starts a script, and waits until it prints the PIDs of `children`.
     fn start(script: &str, children: usize) -> (Self, Vec<u32>) {
         let mut command = Command::new("setsid");
-        command.args(["sh", "-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+            .args(["sh", "-c", script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let pids = lines.take(children).map(|line| line.unwrap().parse().unwrap()).collect();
+        let pids = lines
+            .take(children)
+            .map(|line| line.unwrap().parse().unwrap())
+            .collect();
         (Self(child), pids)
     }
 
@@ -79,7 +86,10 @@ impl Drop for Family {
 }
 
 fn id(pid: u32) -> ProcessId {
-    ProcessId { pid, start_ticks: Some(stat::of(pid, &mut Vec::new()).unwrap().start_ticks) }
+    ProcessId {
+        pid,
+        start_ticks: Some(stat::of(pid, &mut Vec::new()).unwrap().start_ticks),
+    }
 }
 
 struct TestScan {
@@ -90,12 +100,18 @@ struct TestScan {
 impl TestScan {
     fn new(fixture: &Fixture) -> Self {
         let (sender, events) = mpsc::channel();
-        Self { requests: spawn(Some(fixture.devices()), sender).unwrap(), events }
+        Self {
+            requests: spawn(Some(fixture.devices()), sender).unwrap(),
+            events,
+        }
     }
 
     fn scan(&self, gpu_users: &[ProcessId]) {
-        let request =
-            ScanRequest { gpu_users: Some(gpu_users.to_vec()), scope: ScanScope::AllFiles, ..ScanRequest::default() };
+        let request = ScanRequest {
+            gpu_users: Some(gpu_users.to_vec()),
+            scope: ScanScope::AllFiles,
+            ..ScanRequest::default()
+        };
         self.requests.send(request).unwrap();
     }
 
@@ -105,9 +121,15 @@ impl TestScan {
         self.until_at(Duration::from_millis(5), || (), matches)
     }
 
-    /// Like [`TestScan::until`], with a request every `interval`. Calls `meanwhile` before each request.
+    /// Like [`TestScan::until`], with a request every `interval`. Calls `meanwhile` before each
+    /// request.
     #[track_caller]
-    fn until_at(&self, interval: Duration, meanwhile: impl Fn(), matches: impl Fn(&ScanResult) -> bool) -> ScanResult {
+    fn until_at(
+        &self,
+        interval: Duration,
+        meanwhile: impl Fn(),
+        matches: impl Fn(&ScanResult) -> bool,
+    ) -> ScanResult {
         let end = clock::now().after(DEADLINE);
         let mut last = None;
         while clock::now() < end {
@@ -125,7 +147,11 @@ impl TestScan {
 }
 
 fn holds(result: &ScanResult, pid: u32) -> Option<&OpenDeviceFiles> {
-    result.device_file_holders.iter().find(|(id, _)| id.pid == pid).map(|(_, open)| open)
+    result
+        .device_file_holders
+        .iter()
+        .find(|(id, _)| id.pid == pid)
+        .map(|(_, open)| open)
 }
 
 fn is_related(result: &ScanResult, pid: u32) -> bool {
@@ -135,8 +161,8 @@ fn is_related(result: &ScanResult, pid: u32) -> bool {
 #[test]
 fn an_unlisted_worker_is_found_by_its_open_device_file() {
     let fixture = Fixture::new("holder");
-    // The worker prints its PID once its files are open. If the scan read the files before that, it would not read them
-    // again for a long time.
+    // The worker prints its PID once its files are open. If the scan read the files before that, it
+    // would not read them again for a long time.
     let script = format!(
         "sh -c 'echo $$; exec sleep 1000' <{} 3<{} & wait",
         fixture.path("nvidia3"),
@@ -146,7 +172,13 @@ fn an_unlisted_worker_is_found_by_its_open_device_file() {
     let scan = TestScan::new(&fixture);
     scan.scan(&[]);
     let result = scan.until(|result| holds(result, workers[0]).is_some());
-    assert_eq!(holds(&result, workers[0]), Some(&OpenDeviceFiles { minors: vec![3], uvm: true }));
+    assert_eq!(
+        holds(&result, workers[0]),
+        Some(&OpenDeviceFiles {
+            minors: vec![3],
+            uvm: true
+        })
+    );
     // The parent is related, but has no device file open.
     assert!(is_related(&result, family.0.id()) && holds(&result, family.0.id()).is_none());
     assert!(result.counts.processes > 2);
@@ -155,7 +187,8 @@ fn an_unlisted_worker_is_found_by_its_open_device_file() {
 #[test]
 fn workers_of_a_killed_trainer_stay_related() {
     let fixture = Fixture::new("orphan");
-    let (mut trainer, workers) = Family::start("sleep 1000 & echo $!; sleep 1000 & echo $!; wait", 2);
+    let (mut trainer, workers) =
+        Family::start("sleep 1000 & echo $!; sleep 1000 & echo $!; wait", 2);
     let scan = TestScan::new(&fixture);
     scan.scan(&[trainer.id()]);
     scan.until(|result| workers.iter().all(|pid| is_related(result, *pid)));
@@ -163,7 +196,10 @@ fn workers_of_a_killed_trainer_stay_related() {
     trainer.kill();
     scan.scan(&[]);
     let result = scan.until(|result| !is_related(result, gone));
-    assert!(workers.iter().all(|pid| is_related(&result, *pid)), "{result:?}");
+    assert!(
+        workers.iter().all(|pid| is_related(&result, *pid)),
+        "{result:?}"
+    );
 }
 
 /// Waits for a file that a process creates.
@@ -179,8 +215,8 @@ fn wait_for_file(path: &str) {
 #[test]
 fn a_later_worker_is_found_without_a_full_scan() {
     let fixture = Fixture::new("later");
-    // The worker creates `ready` once its files are open. If the scan read the files before that, it would not read them
-    // again for a long time.
+    // The worker creates `ready` once its files are open. If the scan read the files before that,
+    // it would not read them again for a long time.
     let script = format!(
         "echo $$; while [ ! -e {0} ]; do sleep 0.02; done; sh -c '>{2}; exec sleep 1000' <{0} 3<{1} & wait",
         fixture.path("nvidia9"),
@@ -193,7 +229,12 @@ fn a_later_worker_is_found_without_a_full_scan() {
     scan.until(|result| result.is_full);
     File::create(fixture.path("nvidia9")).unwrap();
     wait_for_file(&fixture.path("ready"));
-    scan.until(|result| result.device_file_holders.iter().any(|(_, open)| open.minors == [9]));
+    scan.until(|result| {
+        result
+            .device_file_holders
+            .iter()
+            .any(|(_, open)| open.minors == [9])
+    });
 }
 
 #[test]
@@ -250,14 +291,20 @@ ctypes.CDLL(None).pthread_exit(None)'",
 #[test]
 fn a_python_that_lost_its_parent_is_a_candidate_and_can_be_accepted() {
     let fixture = Fixture::new("lost");
-    // The parent of the process is a shell, not Python, so the process seems to have lost its Python parent.
+    // The parent of the process is a shell, not Python, so the process seems to have lost its
+    // Python parent.
     let script = "setsid sh -c 'python3 -c \"import time; print(__import__(\\\"os\\\").getpid(), flush=True); time.sleep(1000)\" --multiprocessing-fork & wait' & sleep 1000";
     let (_family, lost) = Family::start(script, 1);
     let scan = TestScan::new(&fixture);
     scan.scan(&[]);
     let result = scan.until(|result| result.candidates.iter().any(|id| id.pid == lost[0]));
     assert!(!is_related(&result, lost[0]));
-    scan.requests.send(ScanRequest { accepted: vec![id(lost[0])], ..ScanRequest::default() }).unwrap();
+    scan.requests
+        .send(ScanRequest {
+            accepted: vec![id(lost[0])],
+            ..ScanRequest::default()
+        })
+        .unwrap();
     scan.until(|result| is_related(result, lost[0]));
     let lost = rustix::process::Pid::from_raw(i32::try_from(lost[0]).unwrap()).unwrap();
     rustix::process::kill_process(lost, rustix::process::Signal::KILL).unwrap();

@@ -1,4 +1,5 @@
-//! Notices when unaccounted memory of a GPU grows: an unlisted process has allocated memory, or holds that of an ended one.
+//! Notices when unaccounted memory of a GPU grows: an unlisted process has allocated memory, or
+//! holds that of an ended one.
 
 use std::collections::HashMap;
 
@@ -14,14 +15,21 @@ const GROWTH: Bytes = Bytes(256 << 20);
 pub(in crate::agent) struct UnaccountedBaseline(HashMap<GpuUuid, Bytes>);
 
 impl UnaccountedBaseline {
-    /// Returns whether unaccounted memory of a GPU is more than [`GROWTH`] above its baseline, and updates the
-    /// baselines. Slow growth adds up.
+    /// Returns whether unaccounted memory of a GPU is more than [`GROWTH`] above its baseline, and
+    /// updates the baselines. Slow growth adds up.
     pub(in crate::agent) fn has_grown(&mut self, gpus: &[GpuReadings]) -> bool {
         let mut is_any = false;
         for gpu in gpus {
-            let Ok(used) = gpu.load.memory_used else { continue };
-            // A process with unknown memory only makes the difference larger, which does not count as growth.
-            let listed: Bytes = gpu.processes.iter().filter_map(|process| process.memory.ok()).sum();
+            let Ok(used) = gpu.load.memory_used else {
+                continue;
+            };
+            // A process with unknown memory only makes the difference larger, which does not count
+            // as growth.
+            let listed: Bytes = gpu
+                .processes
+                .iter()
+                .filter_map(|process| process.memory.ok())
+                .sum();
             let unaccounted = used.saturating_sub(listed);
             let baseline = self.0.entry(gpu.uuid.clone()).or_insert(unaccounted);
             if unaccounted.saturating_sub(*baseline) > GROWTH {

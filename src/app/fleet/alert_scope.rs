@@ -1,13 +1,13 @@
-//! The users whose memory growth raises alerts: on a shared host, the growth of another user's job on another GPU is not the
-//! user's trouble.
+//! The users whose memory growth raises alerts: on a shared host, the growth of another user's job
+//! on another GPU is not the user's trouble.
 
 use std::collections::HashSet;
 
 use crate::model::{GpuOrProcess, HostModel};
 use crate::protocol::snapshot::{Gpu, Process, Snapshot};
 
-/// The users whose memory growth raises alerts. Growth on a GPU that the user's own processes share always does, since it can
-/// end them.
+/// The users whose memory growth raises alerts. Growth on a GPU that the user's own processes share
+/// always does, since it can end them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AlertScope {
     /// The user's growth, and everyone's where all GPU processes belong to one user.
@@ -21,7 +21,12 @@ pub enum AlertScope {
 
 impl AlertScope {
     /// Whether growth of the subject raises alerts. Growth of an unknown user does.
-    pub(in crate::app) fn includes(&self, model: &HostModel, snapshot: &Snapshot, subject: &GpuOrProcess) -> bool {
+    pub(in crate::app) fn includes(
+        &self,
+        model: &HostModel,
+        snapshot: &Snapshot,
+        subject: &GpuOrProcess,
+    ) -> bool {
         /// The UID of root, who answers for the processes of everyone.
         const ROOT: u32 = 0;
         if !matches!(self, Self::User(_)) && snapshot.host.facts.uid == ROOT {
@@ -29,18 +34,24 @@ impl AlertScope {
         }
         let gpus: Vec<&Gpu> = match subject {
             GpuOrProcess::Process(id) => {
-                let places = model.process_total(*id).map(|total| total.gpus.as_slice()).unwrap_or_default();
+                let places = model
+                    .process_total(*id)
+                    .map(|total| total.gpus.as_slice())
+                    .unwrap_or_default();
                 places.iter().map(|place| &snapshot.gpus[*place]).collect()
             }
             GpuOrProcess::Gpu(uuid) => snapshot.gpu(uuid).into_iter().collect(),
         };
-        let owners: Vec<Option<bool>> =
-            processes(snapshot, &gpus).map(|process| self.owns(snapshot, process)).collect();
+        let owners: Vec<Option<bool>> = processes(snapshot, &gpus)
+            .map(|process| self.owns(snapshot, process))
+            .collect();
         let is_of_others = match subject {
-            GpuOrProcess::Process(id) => {
-                snapshot.process(*id).is_some_and(|process| self.owns(snapshot, process) == Some(false))
+            GpuOrProcess::Process(id) => snapshot
+                .process(*id)
+                .is_some_and(|process| self.owns(snapshot, process) == Some(false)),
+            GpuOrProcess::Gpu(_) => {
+                !owners.is_empty() && owners.iter().all(|is_own| *is_own == Some(false))
             }
-            GpuOrProcess::Gpu(_) => !owners.is_empty() && owners.iter().all(|is_own| *is_own == Some(false)),
         };
         let has_own = owners.contains(&Some(true));
         !is_of_others || has_own || *self == Self::Shared && !has_several_users(snapshot)
@@ -49,21 +60,34 @@ impl AlertScope {
     /// Whether the process belongs to the user of the scope; `None` if its user is unknown.
     fn owns(&self, snapshot: &Snapshot, process: &Process) -> Option<bool> {
         match self {
-            Self::User(name) => process.facts.user.as_ref().ok().map(|user| user.as_str().eq_ignore_ascii_case(name)),
-            Self::Shared | Self::Mine => process.facts.uid.ok().map(|uid| uid == snapshot.host.facts.uid),
+            Self::User(name) => process
+                .facts
+                .user
+                .as_ref()
+                .ok()
+                .map(|user| user.as_str().eq_ignore_ascii_case(name)),
+            Self::Shared | Self::Mine => process
+                .facts
+                .uid
+                .ok()
+                .map(|uid| uid == snapshot.host.facts.uid),
         }
     }
 }
 
 /// Returns the listed processes on these GPUs.
 fn processes<'a>(snapshot: &'a Snapshot, gpus: &[&'a Gpu]) -> impl Iterator<Item = &'a Process> {
-    gpus.iter().flat_map(|gpu| &gpu.processes).filter_map(|gpu_process| snapshot.process(gpu_process.process))
+    gpus.iter()
+        .flat_map(|gpu| &gpu.processes)
+        .filter_map(|gpu_process| snapshot.process(gpu_process.process))
 }
 
 /// Whether processes of more than one user hold GPU memory.
 fn has_several_users(snapshot: &Snapshot) -> bool {
     let gpus: Vec<&Gpu> = snapshot.gpus.iter().collect();
-    let users: HashSet<u32> = processes(snapshot, &gpus).filter_map(|process| process.facts.uid.ok()).collect();
+    let users: HashSet<u32> = processes(snapshot, &gpus)
+        .filter_map(|process| process.facts.uid.ok())
+        .collect();
     users.len() > 1
 }
 
@@ -128,7 +152,10 @@ mod tests {
 
     #[test]
     fn growth_of_another_user_beside_my_process_raises_an_alert() {
-        let mut both = host([(ALICE, "alice"), (BOB, "bob")]).latest().unwrap().clone();
+        let mut both = host([(ALICE, "alice"), (BOB, "bob")])
+            .latest()
+            .unwrap()
+            .clone();
         let mine = both.gpus[0].processes[0].clone();
         both.gpus[1].processes.push(mine);
         let both = model(both);
@@ -141,8 +168,14 @@ mod tests {
 
     /// Returns how many alerts an app of alice raises while the process of bob leaks for two hours.
     fn alerts_on_leak_of_bob(alert_scope: AlertScope) -> usize {
-        let mut app = App::new(AppOptions { alert_scope, ..AppOptions::default() });
-        let mut snapshot = host([(ALICE, "alice"), (BOB, "bob")]).latest().unwrap().clone();
+        let mut app = App::new(AppOptions {
+            alert_scope,
+            ..AppOptions::default()
+        });
+        let mut snapshot = host([(ALICE, "alice"), (BOB, "bob")])
+            .latest()
+            .unwrap()
+            .clone();
         let mut alerts = 0;
         for _ in 0..720 {
             snapshot = snapshot.later(10);
@@ -150,7 +183,9 @@ mod tests {
             memory.0 += 80 << 20;
             snapshot.gpus[1].load.memory_used = Ok(*memory);
             let line = Line::Full(Box::new(snapshot.clone()));
-            if let Some(Effect::Alert(raised)) = app.update(Event::Line(HostKey::FIRST, Box::new(line))) {
+            if let Some(Effect::Alert(raised)) =
+                app.update(Event::Line(HostKey::FIRST, Box::new(line)))
+            {
                 alerts += raised.len();
             }
         }
@@ -166,12 +201,18 @@ mod tests {
 
     #[test]
     fn everything_concerns_root_and_an_unknown_user_may_be_me() {
-        let mut snapshot = host([(ALICE, "alice"), (BOB, "bob")]).latest().unwrap().clone();
+        let mut snapshot = host([(ALICE, "alice"), (BOB, "bob")])
+            .latest()
+            .unwrap()
+            .clone();
         let as_alice = snapshot.clone();
         snapshot.host.facts.uid = 0;
         let as_root = model(snapshot);
         assert_eq!(included(&AlertScope::Mine, &as_root), [true, true]);
-        assert_eq!(included(&AlertScope::User("bob".to_owned()), &as_root), [false, true]);
+        assert_eq!(
+            included(&AlertScope::User("bob".to_owned()), &as_root),
+            [false, true]
+        );
         let mut unknown = as_alice;
         let facts = unknown.processes[1].facts_mut();
         (facts.uid, facts.user) = (Err(Missing::Denied), Err(Missing::Denied));

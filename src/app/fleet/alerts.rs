@@ -1,5 +1,5 @@
-//! Alerts: a leak, memory that runs out soon whatever the verdict, a watched GPU that becomes free, a watched process that ends. Each is raised
-//! once.
+//! Alerts: a leak, memory that runs out soon whatever the verdict, a watched GPU that becomes free,
+//! a watched process that ends. Each is raised once.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,15 +12,16 @@ use crate::output::labels;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Gpu, Identity, ProcessId, Snapshot, State, Use};
 
-/// Growth that stops and starts again within this time is the same growth, and raises no second alert.
+/// Growth that stops and starts again within this time is the same growth, and raises no second
+/// alert.
 const SAME: Duration = Duration::from_mins(10);
 
-/// After memory was about to run out, the forecast must exceed the warning time by this factor before it raises another
-/// alert.
+/// After memory was about to run out, the forecast must exceed the warning time by this factor
+/// before it raises another alert.
 const FARTHER: u32 = 2;
 
-/// How many consecutive snapshots must show that a process has ended or a GPU is free: a single list of the driver may
-/// lack a process.
+/// How many consecutive snapshots must show that a process has ended or a GPU is free: a single
+/// list of the driver may lack a process.
 const SURE: u8 = 2;
 
 /// The least time that an alert stays on the screen; then it stays until a key is pressed.
@@ -30,7 +31,8 @@ const READ: Duration = Duration::from_secs(5);
 struct AlertedGrowth {
     /// Whether an alert said that memory runs out soon.
     is_soon: bool,
-    /// Whether an alert said that it is a leak, or that it runs out of memory soon while it was one.
+    /// Whether an alert said that it is a leak, or that it runs out of memory soon while it was
+    /// one.
     is_leak: bool,
     /// The moment when the growth stopped; `None` while it continues.
     calm: Option<Moment>,
@@ -60,19 +62,26 @@ pub(crate) struct Alerts {
 }
 
 impl Alerts {
-    /// Watches a process until it ends, or a GPU until it is free; or stops watching it. Returns a notice; `None` if the
-    /// subject is gone.
+    /// Watches a process until it ends, or a GPU until it is free; or stops watching it. Returns a
+    /// notice; `None` if the subject is gone.
     pub(in crate::app) fn watch(&mut self, subject: HostSubject, fleet: &Fleet) -> Option<String> {
         let model = fleet.host(subject.host)?;
         let snapshot = model.latest()?;
         let name = subject_name(&subject.subject, snapshot);
-        if self.watched.extract_if(.., |watched| watched.subject == subject).count() > 0 {
+        if self
+            .watched
+            .extract_if(.., |watched| watched.subject == subject)
+            .count()
+            > 0
+        {
             return Some(format!("{name} is no longer watched"));
         }
         let (command, aim) = match &subject.subject {
             GpuOrProcess::Process(id) => {
                 let process = snapshot.process(*id)?;
-                if process.facts.identity == Identity::Unverified || process.load.state == Ok(State::Zombie) {
+                if process.facts.identity == Identity::Unverified
+                    || process.load.state == Ok(State::Zombie)
+                {
                     return Some(format!("the end of {name} cannot be seen from here"));
                 }
                 (command(snapshot, *id), "it ends")
@@ -82,21 +91,32 @@ impl Alerts {
             }
             GpuOrProcess::Gpu(_) => (String::new(), "nobody is on it"),
         };
-        self.watched.push(Watched { subject, command, agreeing: 0 });
+        self.watched.push(Watched {
+            subject,
+            command,
+            agreeing: 0,
+        });
         Some(format!("{name} is watched: gputop says when {aim}"))
     }
 
     pub(crate) fn is_watched(&self, subject: &HostSubject) -> bool {
-        self.watched.iter().any(|watched| watched.subject == *subject)
+        self.watched
+            .iter()
+            .any(|watched| watched.subject == *subject)
     }
 
     pub(crate) fn news(&self) -> Option<&str> {
         self.news.as_ref().map(|news| news.sentence.as_str())
     }
 
-    /// Forgets the news after a key press, if it was on the screen long enough: the user is there and has read it.
+    /// Forgets the news after a key press, if it was on the screen long enough: the user is there
+    /// and has read it.
     pub(in crate::app) fn read(&mut self, fleet: &Fleet) {
-        self.news.take_if(|news| fleet.host(news.host).is_none_or(|model| model.now().since(news.at) >= READ));
+        self.news.take_if(|news| {
+            fleet
+                .host(news.host)
+                .is_none_or(|model| model.now().since(news.at) >= READ)
+        });
     }
 
     /// Begins anew after a jump of a recording. Leaks that are known there raise no alert.
@@ -110,12 +130,22 @@ impl Alerts {
         self.watched = watched;
     }
 
-    pub(in crate::app) fn update(&mut self, host: HostKey, fleet: &mut Fleet, options: &AppOptions) -> Vec<Alert> {
-        let Some(model) = fleet.host(host) else { return Vec::new() };
-        let Some(snapshot) = model.latest() else { return Vec::new() };
+    pub(in crate::app) fn update(
+        &mut self,
+        host: HostKey,
+        fleet: &mut Fleet,
+        options: &AppOptions,
+    ) -> Vec<Alert> {
+        let Some(model) = fleet.host(host) else {
+            return Vec::new();
+        };
+        let Some(snapshot) = model.latest() else {
+            return Vec::new();
+        };
         let mut alerts = self.growths(host, model, snapshot, options);
         let leaks = alerts.len();
-        let (subjects, watched): (Vec<HostSubject>, Vec<Alert>) = self.ended_and_free(host, model, snapshot).unzip();
+        let (subjects, watched): (Vec<HostSubject>, Vec<Alert>) =
+            self.ended_and_free(host, model, snapshot).unzip();
         let sentences: Vec<String> = watched.iter().map(|alert| alert.sentence.clone()).collect();
         alerts.extend(watched);
         let now = model.now();
@@ -127,7 +157,11 @@ impl Alerts {
         }
         // A leak is no news: the header names it for as long as it lasts.
         if let Some(alert) = alerts[leaks..].last() {
-            self.news = Some(News { sentence: alert.sentence.clone(), host, at: now });
+            self.news = Some(News {
+                sentence: alert.sentence.clone(),
+                host,
+                at: now,
+            });
         }
         for (subject, sentence) in subjects.into_iter().zip(sentences) {
             fleet.add_alert(subject, &sentence);
@@ -135,56 +169,88 @@ impl Alerts {
         alerts
     }
 
-    /// Returns an alert for each watched process of a host that has ended, and each watched GPU that is free. Stops
-    /// watching these.
+    /// Returns an alert for each watched process of a host that has ended, and each watched GPU
+    /// that is free. Stops watching these.
     fn ended_and_free(
         &mut self,
         host: HostKey,
         model: &HostModel,
         snapshot: &Snapshot,
     ) -> impl Iterator<Item = (HostSubject, Alert)> {
-        for watched in self.watched.iter_mut().filter(|watched| watched.subject.host == host) {
+        for watched in self
+            .watched
+            .iter_mut()
+            .filter(|watched| watched.subject.host == host)
+        {
             let is_over = match &watched.subject.subject {
                 // The first snapshots of a new agent lack processes.
                 GpuOrProcess::Process(id) => !snapshot.lives(*id) && model.is_complete(),
-                GpuOrProcess::Gpu(uuid) => snapshot.gpu(uuid).is_some_and(|gpu| is_free(model, gpu)),
+                GpuOrProcess::Gpu(uuid) => {
+                    snapshot.gpu(uuid).is_some_and(|gpu| is_free(model, gpu))
+                }
             };
             watched.agreeing = if is_over { watched.agreeing + 1 } else { 0 };
         }
-        let over = self.watched.extract_if(.., |watched| watched.agreeing >= SURE);
-        over.map(|Watched { subject, command, .. }| {
-            let alert = match &subject.subject {
-                GpuOrProcess::Process(id) => Alert {
-                    kind: AlertKind::ProcessEnded,
-                    sentence: format!("{} ({command}) has ended", id.pid),
-                    facts: vec![("PID", id.pid.to_string()), ("COMMAND", command)],
-                },
-                GpuOrProcess::Gpu(uuid) => Alert {
-                    kind: AlertKind::GpuFree,
-                    sentence: format!("{} is free", subject_name(&subject.subject, snapshot)),
-                    facts: snapshot.gpu(uuid).map(gpu_facts).unwrap_or_default(),
-                },
-            };
-            (subject, alert)
-        })
+        let over = self
+            .watched
+            .extract_if(.., |watched| watched.agreeing >= SURE);
+        over.map(
+            |Watched {
+                 subject, command, ..
+             }| {
+                let alert = match &subject.subject {
+                    GpuOrProcess::Process(id) => Alert {
+                        kind: AlertKind::ProcessEnded,
+                        sentence: format!("{} ({command}) has ended", id.pid),
+                        facts: vec![("PID", id.pid.to_string()), ("COMMAND", command)],
+                    },
+                    GpuOrProcess::Gpu(uuid) => Alert {
+                        kind: AlertKind::GpuFree,
+                        sentence: format!("{} is free", subject_name(&subject.subject, snapshot)),
+                        facts: snapshot.gpu(uuid).map(gpu_facts).unwrap_or_default(),
+                    },
+                };
+                (subject, alert)
+            },
+        )
     }
 
-    fn growths(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot, options: &AppOptions) -> Vec<Alert> {
-        let AppOptions { warn_before, alert_scope, .. } = options;
+    fn growths(
+        &mut self,
+        host: HostKey,
+        model: &HostModel,
+        snapshot: &Snapshot,
+        options: &AppOptions,
+    ) -> Vec<Alert> {
+        let AppOptions {
+            warn_before,
+            alert_scope,
+            ..
+        } = options;
         let now = snapshot.at;
-        let is_calm = |growth: &AlertedGrowth| growth.calm.is_some_and(|calm| now.since(calm) >= SAME);
-        self.growths.retain(|subject, growth| subject.host != host || !is_calm(growth));
-        for (_, growth) in self.growths.iter_mut().filter(|(subject, _)| subject.host == host) {
+        let is_calm =
+            |growth: &AlertedGrowth| growth.calm.is_some_and(|calm| now.since(calm) >= SAME);
+        self.growths
+            .retain(|subject, growth| subject.host != host || !is_calm(growth));
+        for (_, growth) in self
+            .growths
+            .iter_mut()
+            .filter(|(subject, _)| subject.host == host)
+        {
             growth.calm.get_or_insert(now);
         }
         let mut alerts = Vec::new();
         for growing in model.growing().iter().filter(|growing| {
-            (growing.is_leak() || growing.is_urgent()) && alert_scope.includes(model, snapshot, &growing.subject)
+            (growing.is_leak() || growing.is_urgent())
+                && alert_scope.includes(model, snapshot, &growing.subject)
         }) {
             // Growth that is no leak counts once it is urgent.
             let left = growing.left().filter(|_| growing.is_leak());
             let is_soon = growing.is_urgent() || left.is_some_and(|left| left <= *warn_before);
-            let key = HostSubject { host, subject: growing.subject.clone() };
+            let key = HostSubject {
+                host,
+                subject: growing.subject.clone(),
+            };
             let growth = self.growths.entry(key.clone()).or_default();
             growth.calm = None;
             if left.is_some_and(|left| left > warn_before.saturating_mul(FARTHER)) {
@@ -195,8 +261,18 @@ impl Alerts {
             growth.is_soon |= is_soon;
             growth.is_leak |= growing.is_leak();
             if is_new_leak || is_sooner {
-                let kind = if is_sooner { AlertKind::OutOfMemorySoon } else { AlertKind::Leak };
-                alerts.push(about_growth(model, snapshot, &key.subject, &growing.evidence, kind));
+                let kind = if is_sooner {
+                    AlertKind::OutOfMemorySoon
+                } else {
+                    AlertKind::Leak
+                };
+                alerts.push(about_growth(
+                    model,
+                    snapshot,
+                    &key.subject,
+                    &growing.evidence,
+                    kind,
+                ));
             }
         }
         alerts
@@ -217,7 +293,10 @@ fn about_growth(
             if let Some(Ok(user)) = snapshot.process(*id).map(|process| &process.facts.user) {
                 facts.push(("USER", user.to_string()));
             }
-            let places = model.process_total(*id).map(|total| total.gpus.as_slice()).unwrap_or_default();
+            let places = model
+                .process_total(*id)
+                .map(|total| total.gpus.as_slice())
+                .unwrap_or_default();
             match places {
                 [one] => facts.extend(gpu_facts(&snapshot.gpus[*one])),
                 more => facts.push(("GPU", labels::gpu_labels(snapshot, more))),
@@ -226,41 +305,70 @@ fn about_growth(
         }
         GpuOrProcess::Gpu(uuid) => {
             let facts = snapshot.gpu(uuid).map(gpu_facts).unwrap_or_default();
-            (format!("what is on {}", subject_name(subject, snapshot)), facts)
+            (
+                format!("what is on {}", subject_name(subject, snapshot)),
+                facts,
+            )
         }
     };
     facts.push(("RATE_BYTES_PER_S", format!("{:.0}", evidence.rate.0)));
     if let Some(forecast) = evidence.forecast {
         facts.push(("OOM_IN_S", forecast.likely.as_secs().to_string()));
     }
-    let does = if kind == AlertKind::Leak { "leaks" } else { "runs out of memory soon" };
-    Alert { kind, sentence: format!("{who} {does}: {evidence}"), facts }
+    let does = if kind == AlertKind::Leak {
+        "leaks"
+    } else {
+        "runs out of memory soon"
+    };
+    Alert {
+        kind,
+        sentence: format!("{who} {does}: {evidence}"),
+        facts,
+    }
 }
 
 fn gpu_facts(gpu: &Gpu) -> Vec<(&'static str, String)> {
-    vec![("GPU", labels::gpu_label(gpu)), ("GPU_UUID", gpu.uuid.0.to_string())]
+    vec![
+        ("GPU", labels::gpu_label(gpu)),
+        ("GPU_UUID", gpu.uuid.0.to_string()),
+    ]
 }
 
 /// The name of a subject in a sentence: `4711`, or `GPU 0`.
 fn subject_name(subject: &GpuOrProcess, snapshot: &Snapshot) -> String {
     match subject {
         GpuOrProcess::Process(id) => id.pid.to_string(),
-        GpuOrProcess::Gpu(uuid) => format!("GPU {}", snapshot.gpu(uuid).map(labels::gpu_label).unwrap_or_default()),
+        GpuOrProcess::Gpu(uuid) => format!(
+            "GPU {}",
+            snapshot
+                .gpu(uuid)
+                .map(labels::gpu_label)
+                .unwrap_or_default()
+        ),
     }
 }
 
 fn command(snapshot: &Snapshot, id: ProcessId) -> String {
-    snapshot.process(id).and_then(|process| labels::command(process).ok()).unwrap_or_else(|| "?".to_owned())
+    snapshot
+        .process(id)
+        .and_then(|process| labels::command(process).ok())
+        .unwrap_or_else(|| "?".to_owned())
 }
 
-/// Whether no process computes on a GPU and no unaccounted memory is left there. A GPU that does not answer is not free. A GPU
-/// without memory of its own is judged by its processes.
+/// Whether no process computes on a GPU and no unaccounted memory is left there. A GPU that does
+/// not answer is not free. A GPU without memory of its own is judged by its processes.
 fn is_free(model: &HostModel, gpu: &Gpu) -> bool {
     gpu.trouble.is_none()
         && gpu.missing.processes.is_none()
         && (gpu.load.memory_used.is_ok() || gpu.shared_memory.is_some())
-        && gpu.processes.iter().all(|process| process.usage == Use::Graphics)
-        && model.unaccounted().iter().all(|unaccounted| unaccounted.gpu != gpu.uuid)
+        && gpu
+            .processes
+            .iter()
+            .all(|process| process.usage == Use::Graphics)
+        && model
+            .unaccounted()
+            .iter()
+            .all(|unaccounted| unaccounted.gpu != gpu.uuid)
 }
 
 #[cfg(test)]
@@ -276,7 +384,10 @@ mod tests {
     use crate::protocol::snapshot::example::host;
 
     fn see(app: &mut App, host: &Snapshot) -> Vec<Alert> {
-        match app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone()))))) {
+        match app.update(Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(host.clone()))),
+        )) {
             Some(Effect::Alert(alerts)) => alerts,
             None => Vec::new(),
             other => panic!("{other:?}"),
@@ -301,7 +412,9 @@ mod tests {
         for _ in 0..800 {
             host = host.later(10);
             let gpu_processes = host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes);
-            gpu_processes.filter_map(|process| process.memory.as_mut().ok()).for_each(|memory| memory.0 += 80 << 20);
+            gpu_processes
+                .filter_map(|process| process.memory.as_mut().ok())
+                .for_each(|memory| memory.0 += 80 << 20);
             host.gpus[0].load.memory_used = host.gpus[0].processes[0].memory;
             alerts.extend(see(&mut app, &host));
         }
@@ -312,11 +425,19 @@ mod tests {
         );
         let sentence = &alerts[0].sentence;
         assert!(
-            ["+4", "+50"].iter().any(|rate| sentence.starts_with(&format!("101 (python train.py) leaks: {rate}")))
+            ["+4", "+50"]
+                .iter()
+                .any(|rate| sentence.starts_with(&format!("101 (python train.py) leaks: {rate}")))
                 && sentence.contains(" MiB/min "),
             "{sentence}"
         );
-        let fact = |name| alerts[1].facts.iter().find(|fact| fact.0 == name).map(|fact| fact.1.as_str());
+        let fact = |name| {
+            alerts[1]
+                .facts
+                .iter()
+                .find(|fact| fact.0 == name)
+                .map(|fact| fact.1.as_str())
+        };
         assert_eq!(
             (fact("PID"), fact("USER"), fact("GPU"), fact("GPU_UUID")),
             (Some("101"), Some("alice"), Some("0"), Some("GPU-0"))
@@ -324,7 +445,12 @@ mod tests {
         let left: u64 = fact("OOM_IN_S").unwrap().parse().unwrap();
         assert!((3000..=3600).contains(&left), "{left}");
         let named = app.named_trouble();
-        assert!(named.as_ref().is_some_and(|named| named.text == "LEAK: 101 train.py"), "{named:?}");
+        assert!(
+            named
+                .as_ref()
+                .is_some_and(|named| named.text == "LEAK: 101 train.py"),
+            "{named:?}"
+        );
     }
 
     #[test]
@@ -333,18 +459,33 @@ mod tests {
         let host = host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
         see(&mut app, &host);
         key(&mut app, KeyCode::Char('w'));
-        assert!(app.notice.text().is_some_and(|notice| notice.contains("101 is watched")));
+        assert!(
+            app.notice
+                .text()
+                .is_some_and(|notice| notice.contains("101 is watched"))
+        );
         assert_eq!(see(&mut app, &host.later(1)), []);
         let without = host.clone().without(101);
-        assert_eq!(see(&mut app, &without.later(2)), [], "a list may have a hole");
+        assert_eq!(
+            see(&mut app, &without.later(2)),
+            [],
+            "a list may have a hole"
+        );
         let alerts = see(&mut app, &without.later(3));
         assert_eq!(
-            alerts.iter().map(|alert| alert.sentence.as_str()).collect::<Vec<_>>(),
+            alerts
+                .iter()
+                .map(|alert| alert.sentence.as_str())
+                .collect::<Vec<_>>(),
             ["101 (python train.py) has ended"]
         );
         assert_eq!(see(&mut app, &without.later(4)), []);
         key(&mut app, KeyCode::Right);
-        assert_eq!(app.alerts.news(), Some("101 (python train.py) has ended"), "nobody reads that fast");
+        assert_eq!(
+            app.alerts.news(),
+            Some("101 (python train.py) has ended"),
+            "nobody reads that fast"
+        );
         see(&mut app, &without.later(20));
         key(&mut app, KeyCode::Right);
         assert_eq!(app.alerts.news(), None);
@@ -358,22 +499,34 @@ mod tests {
         key(&mut app, KeyCode::Tab);
         key(&mut app, KeyCode::Char('w'));
         assert!(
-            app.notice.text().is_some_and(|notice| notice.contains("GPU 0 is free now")),
+            app.notice
+                .text()
+                .is_some_and(|notice| notice.contains("GPU 0 is free now")),
             "{:?}",
             app.notice.text()
         );
         key(&mut app, KeyCode::Right);
         key(&mut app, KeyCode::Char('w'));
         let without = host.clone().without(101);
-        let alerts: Vec<_> = (1..5).flat_map(|second| see(&mut app, &without.later(second))).collect();
+        let alerts: Vec<_> = (1..5)
+            .flat_map(|second| see(&mut app, &without.later(second)))
+            .collect();
         assert_eq!(
-            alerts.iter().map(|alert| (alert.kind, alert.sentence.as_str())).collect::<Vec<_>>(),
+            alerts
+                .iter()
+                .map(|alert| (alert.kind, alert.sentence.as_str()))
+                .collect::<Vec<_>>(),
             [(AlertKind::GpuFree, "GPU 1 is free")]
         );
         // Nothing is reported about a GPU that is no longer watched.
         see(&mut app, &host.later(10));
         key(&mut app, KeyCode::Char('w'));
         key(&mut app, KeyCode::Char('w'));
-        assert_eq!((11..14).flat_map(|second| see(&mut app, &without.later(second))).count(), 0);
+        assert_eq!(
+            (11..14)
+                .flat_map(|second| see(&mut app, &without.later(second)))
+                .count(),
+            0
+        );
     }
 }

@@ -36,34 +36,47 @@ impl fmt::Display for HostTrouble<'_> {
 pub struct WaitingHost {
     /// The name of the host.
     pub name: String,
-    /// The facts about it, as in `no answer for 34s: ssh: connect to host gpu-02 port 22: Connection timed out`.
+    /// The facts about it, as in `no answer for 34s: ssh: connect to host gpu-02 port 22:
+    /// Connection timed out`.
     pub words: String,
     /// Whether its first line is overdue, or will not come.
     pub is_in_trouble: bool,
 }
 
 impl App {
-    /// The hosts from which no line has come. One host alone is not among them before its first line is overdue.
+    /// The hosts from which no line has come. One host alone is not among them before its first
+    /// line is overdue.
     pub(crate) fn waiting_hosts(&self) -> Vec<WaitingHost> {
         let fleet = self.fleet();
-        let waiting = fleet.hosts().filter(|(_, model)| model.latest().is_none()).map(|(host, _)| {
-            let (trouble, said) = (self.trouble(host), self.said.get(&host));
-            let words = match (trouble, said) {
-                // The reason has the last words of the command.
-                (Some(HostTrouble::Lost(reason)), _) => reason.to_string(),
-                (Some(trouble), Some(said)) => format!("{trouble}: {said}"),
-                (Some(trouble), None) => trouble.to_string(),
-                (None, Some(said)) => format!("starting… {said}"),
-                (None, None) => "starting…".to_owned(),
-            };
-            WaitingHost { name: fleet.name(host).to_owned(), words, is_in_trouble: trouble.is_some() }
-        });
-        waiting.filter(|waiting| waiting.is_in_trouble || fleet.has_many()).collect()
+        let waiting = fleet
+            .hosts()
+            .filter(|(_, model)| model.latest().is_none())
+            .map(|(host, _)| {
+                let (trouble, said) = (self.trouble(host), self.said.get(&host));
+                let words = match (trouble, said) {
+                    // The reason has the last words of the command.
+                    (Some(HostTrouble::Lost(reason)), _) => reason.to_string(),
+                    (Some(trouble), Some(said)) => format!("{trouble}: {said}"),
+                    (Some(trouble), None) => trouble.to_string(),
+                    (None, Some(said)) => format!("starting… {said}"),
+                    (None, None) => "starting…".to_owned(),
+                };
+                WaitingHost {
+                    name: fleet.name(host).to_owned(),
+                    words,
+                    is_in_trouble: trouble.is_some(),
+                }
+            });
+        waiting
+            .filter(|waiting| waiting.is_in_trouble || fleet.has_many())
+            .collect()
     }
 
-    /// Remembers the last line that the command of a host wrote to its standard error, and shows it for a while.
+    /// Remembers the last line that the command of a host wrote to its standard error, and shows it
+    /// for a while.
     pub(in crate::app) fn hear(&mut self, host: HostKey, said: Text) -> Option<Effect> {
-        self.notice.set(format!("{}: {said}", self.data.live().name(host)));
+        self.notice
+            .set(format!("{}: {said}", self.data.live().name(host)));
         self.said.insert(host, said);
         None
     }
@@ -71,31 +84,43 @@ impl App {
     pub(crate) fn trouble(&self, host: HostKey) -> Option<HostTrouble<'_>> {
         let silence = || {
             let model = self.data.live().host(host)?;
-            let trouble = if model.latest().is_some() { HostTrouble::Silent } else { HostTrouble::NeverAnswered };
+            let trouble = if model.latest().is_some() {
+                HostTrouble::Silent
+            } else {
+                HostTrouble::NeverAnswered
+            };
             model.silence().map(trouble)
         };
         self.lost.get(&host).map(HostTrouble::Lost).or_else(silence)
     }
 
     pub(crate) fn troubles(&self) -> impl Iterator<Item = (HostKey, HostTrouble<'_>)> {
-        self.data.live().hosts().filter_map(|(host, _)| Some((host, self.trouble(host)?)))
+        self.data
+            .live()
+            .hosts()
+            .filter_map(|(host, _)| Some((host, self.trouble(host)?)))
     }
 
-    /// Tells the user that a host calls itself otherwise than before: another machine may have answered.
+    /// Tells the user that a host calls itself otherwise than before: another machine may have
+    /// answered.
     pub(in crate::app) fn note_new_name(&mut self, host: HostKey, before: Option<String>) {
         let fleet = self.data.live();
         if let (Some(before), Some(now)) = (before, fleet.own_name(host))
             && before != now
         {
-            self.notice.set(format!("{} called itself {before} and now calls itself {now}", fleet.name(host)));
+            self.notice.set(format!(
+                "{} called itself {before} and now calls itself {now}",
+                fleet.name(host)
+            ));
         }
     }
 
-    /// Whether the host line is shown: if the user wants it, in a replay, during a recording, for simulated GPUs, and whenever a
-    /// host is in trouble.
+    /// Whether the host line is shown: if the user wants it, in a replay, during a recording, for
+    /// simulated GPUs, and whenever a host is in trouble.
     pub(in crate::app) fn shows_host(&self) -> bool {
         let is_fine = self.fleet().hosts().all(|(host, model)| {
-            let is_real = |snapshot: &Snapshot| snapshot.gpus.iter().all(|gpu| !gpu.facts.simulated);
+            let is_real =
+                |snapshot: &Snapshot| snapshot.gpus.iter().all(|gpu| !gpu.facts.simulated);
             self.trouble(host).is_none() && model.latest().is_some_and(is_real)
         });
         let is_recorded = self.options.is_recording || self.active_recording.is_some();

@@ -29,23 +29,37 @@ pub(crate) struct NewsLine<'a> {
 }
 
 impl NewsLine<'_> {
-    /// Returns the clock time as in `03:58`, or how long ago the news were where the time zone is not known.
+    /// Returns the clock time as in `03:58`, or how long ago the news were where the time zone is
+    /// not known.
     pub(crate) fn time(&self, fleet: &Fleet) -> String {
-        let clock = fleet.host(self.host).and_then(|model| Some((model.wall_clock()?, model.now())));
-        clock.map_or_else(|| format!("-{}", Elapsed(self.age)), |(clock, now)| clock.near(self.item.at, now))
+        let clock = fleet
+            .host(self.host)
+            .and_then(|model| Some((model.wall_clock()?, model.now())));
+        clock.map_or_else(
+            || format!("-{}", Elapsed(self.age)),
+            |(clock, now)| clock.near(self.item.at, now),
+        )
     }
 
     /// Returns the sentence; with several hosts, the name of the host comes first.
     pub(crate) fn sentence(&self, fleet: &Fleet) -> String {
         let sentence = &self.item.sentence;
-        if fleet.has_many() { format!("{}: {sentence}", fleet.name(self.host)) } else { sentence.clone() }
+        if fleet.has_many() {
+            format!("{}: {sentence}", fleet.name(self.host))
+        } else {
+            sentence.clone()
+        }
     }
 }
 
 /// The news of all hosts, latest first.
 pub(crate) fn lines(fleet: &Fleet) -> Vec<NewsLine<'_>> {
     let lines = fleet.hosts().flat_map(|(host, model)| {
-        model.news().rev().map(move |item| NewsLine { host, age: model.now().since(item.at), item })
+        model.news().rev().map(move |item| NewsLine {
+            host,
+            age: model.now().since(item.at),
+            item,
+        })
     });
     let mut lines: Vec<_> = lines.collect();
     lines.sort_by_key(|line| line.age);
@@ -59,7 +73,10 @@ pub(in crate::app) fn count(fleet: &Fleet) -> usize {
 /// Whether something serious happened lately.
 pub(in crate::app) fn is_serious(fleet: &Fleet) -> bool {
     fleet.hosts().any(|(_, model)| {
-        let mut recent = model.news().rev().take_while(|item| model.now().since(item.at) < RECENT);
+        let mut recent = model
+            .news()
+            .rev()
+            .take_while(|item| model.now().since(item.at) < RECENT);
         recent.any(|item| item.severity == Severity::Bad)
     })
 }
@@ -76,16 +93,22 @@ pub(crate) struct LastLook {
 }
 
 impl LastLook {
-    /// Counts the time since an earlier viewer of the host ended as time in which the user did not look.
+    /// Counts the time since an earlier viewer of the host ended as time in which the user did not
+    /// look.
     pub(in crate::app) fn begin_after(&mut self, host: HostKey, past: &Past, fleet: &Fleet) {
-        let Some((latest, last_look_ms)) = fleet.host(host).and_then(HostModel::latest).zip(past.last_look_ms) else {
+        let Some((latest, last_look_ms)) = fleet
+            .host(host)
+            .and_then(HostModel::latest)
+            .zip(past.last_look_ms)
+        else {
             return;
         };
         if past.boot_id != latest.host.facts.boot_id {
             return;
         }
         let ago = latest.unix_ms.saturating_sub(last_look_ms);
-        self.seen.insert(host, Moment(latest.at.0.saturating_sub(ago)));
+        self.seen
+            .insert(host, Moment(latest.at.0.saturating_sub(ago)));
         self.since = self.since.max(ViewerTime::new(Duration::from_millis(ago)));
     }
 
@@ -113,12 +136,18 @@ impl LastLook {
     }
 
     fn look(&mut self, fleet: &Fleet) {
-        let seen = fleet.hosts().map(|(host, model)| (host, model.now())).collect();
-        *self = Self { seen, ..Self::default() };
+        let seen = fleet
+            .hosts()
+            .map(|(host, model)| (host, model.now()))
+            .collect();
+        *self = Self {
+            seen,
+            ..Self::default()
+        };
     }
 
-    /// Returns `News since you last looked (2h10m ago): 3 ended, 1 leak`; `None` while the user is there, and without such
-    /// news.
+    /// Returns `News since you last looked (2h10m ago): 3 ended, 1 leak`; `None` while the user is
+    /// there, and without such news.
     pub(crate) fn summary(&self, fleet: &Fleet) -> Option<String> {
         if self.since.duration() < ABSENCE {
             return None;
@@ -126,16 +155,28 @@ impl LastLook {
         let mut counts: Vec<(&str, usize)> = Vec::new();
         for (host, model) in fleet.hosts() {
             let seen = self.seen.get(&host).copied().unwrap_or_default();
-            for word in model.news().filter(|item| item.at > seen).filter_map(|item| item.kind.summary_word()) {
+            for word in model
+                .news()
+                .filter(|item| item.at > seen)
+                .filter_map(|item| item.kind.summary_word())
+            {
                 match counts.iter_mut().find(|(known, _)| *known == word) {
                     Some((_, count)) => *count += 1,
                     None => counts.push((word, 1)),
                 }
             }
         }
-        let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(word, count)| format!("{count} {word}"))
+            .collect();
         let ago = Elapsed(self.since.duration());
-        (!counts.is_empty()).then(|| format!("News since you last looked ({ago} ago): {}", counts.join(", ")))
+        (!counts.is_empty()).then(|| {
+            format!(
+                "News since you last looked ({ago} ago): {}",
+                counts.join(", ")
+            )
+        })
     }
 }
 
@@ -164,7 +205,10 @@ mod tests {
     use crate::protocol::snapshot::{Snapshot, example};
 
     fn see(app: &mut App, host: &Snapshot) {
-        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
+        app.update(Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(host.clone()))),
+        ));
     }
 
     fn pass(app: &mut App, time: Duration) {
@@ -181,7 +225,10 @@ mod tests {
         app.update(Event::Resized(120, 40));
         let host = example::host(1);
         let memory = Bytes::from_gib(4);
-        let with = host.clone().with(101, "python a.py", 0, memory).with(102, "python b.py", 0, memory);
+        let with =
+            host.clone()
+                .with(101, "python a.py", 0, memory)
+                .with(102, "python b.py", 0, memory);
         see(&mut app, &with);
         see(&mut app, &with.later(1));
         app.update(Event::Key(KeyEvent::from(KeyCode::Down)));
@@ -199,7 +246,11 @@ mod tests {
         let expected = "News since you last looked (2h00m ago): 2 ended";
         assert_eq!(summary(&app).as_deref(), Some(expected));
         app.update(Event::Key(KeyEvent::from(KeyCode::Down)));
-        assert_eq!(summary(&app).as_deref(), Some(expected), "the user has just come back");
+        assert_eq!(
+            summary(&app).as_deref(),
+            Some(expected),
+            "the user has just come back"
+        );
         app.update(Event::Key(KeyEvent::from(KeyCode::Down)));
         assert_eq!(summary(&app), None);
     }

@@ -1,4 +1,5 @@
-//! The troubles of all hosts: which one the header names, which ones rest because the user has seen them, and which ones ended unseen.
+//! The troubles of all hosts: which one the header names, which ones rest because the user has seen
+//! them, and which ones ended unseen.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::output::labels::growth::full;
 use crate::output::labels::{self, gpu_label};
 use crate::protocol::host_key::HostKey;
 
-/// The least time for which a trouble is named before a key lets it rest: the key may be older than the trouble.
+/// The least time for which a trouble is named before a key lets it rest: the key may be older than
+/// the trouble.
 const READ: Duration = Duration::from_secs(2);
 
 /// A trouble that rests speaks again when memory is full sooner than this.
@@ -33,7 +35,8 @@ struct KnownTrouble {
     trouble: RankedTrouble,
     /// Whether the user has seen it.
     rests: bool,
-    /// The name of the GPU or process in trouble when the trouble was last seen: a process that has ended has none.
+    /// The name of the GPU or process in trouble when the trouble was last seen: a process that has
+    /// ended has none.
     name: String,
     /// Whether a GPU of the subject was full then.
     was_full: bool,
@@ -41,7 +44,8 @@ struct KnownTrouble {
     ended: Option<String>,
 }
 
-/// The troubles that last, and those that ended before the user saw them. The most urgent come first, and those that ended last.
+/// The troubles that last, and those that ended before the user saw them. The most urgent come
+/// first, and those that ended last.
 #[derive(Debug, Default)]
 pub(crate) struct TroubleLog {
     known: Vec<KnownTrouble>,
@@ -70,14 +74,22 @@ impl TroubleLog {
     }
 
     fn update(&mut self, fleet: &Fleet, mut current: Vec<(HostKey, RankedTrouble)>) {
-        let named = self.named().map(|known| (known.host, known.trouble.rank, known.trouble.subject.clone()));
+        let named = self.named().map(|known| {
+            (
+                known.host,
+                known.trouble.rank,
+                known.trouble.subject.clone(),
+            )
+        });
         self.known.retain_mut(|known| {
             let is_same = |(host, trouble): &(HostKey, RankedTrouble)| {
-                (*host, trouble.rank, &trouble.subject) == (known.host, known.trouble.rank, &known.trouble.subject)
+                (*host, trouble.rank, &trouble.subject)
+                    == (known.host, known.trouble.rank, &known.trouble.subject)
             };
             if let Some(at) = current.iter().position(is_same) {
                 let (_, trouble) = current.remove(at);
-                let is_near = |trouble: &RankedTrouble| trouble.left.is_some_and(|left| left < NEAR);
+                let is_near =
+                    |trouble: &RankedTrouble| trouble.left.is_some_and(|left| left < NEAR);
                 known.rests &= is_near(&known.trouble) || !is_near(&trouble);
                 known.was_full = is_full(fleet, known.host, &trouble);
                 known.name = name(fleet, known.host, &trouble);
@@ -86,7 +98,9 @@ impl TroubleLog {
             }
             // The same subject has a more urgent trouble now.
             let is_worse = current.iter().any(|(host, trouble)| {
-                *host == known.host && trouble.subject.is_some() && trouble.subject == known.trouble.subject
+                *host == known.host
+                    && trouble.subject.is_some()
+                    && trouble.subject == known.trouble.subject
             });
             if known.ended.is_none() {
                 known.ended = Some(words_of_ended(fleet, known));
@@ -96,10 +110,25 @@ impl TroubleLog {
         let new = current.into_iter();
         self.known.extend(new.map(|(host, trouble)| {
             let (name, was_full) = (name(fleet, host, &trouble), is_full(fleet, host, &trouble));
-            KnownTrouble { host, trouble, rests: false, name, was_full, ended: None }
+            KnownTrouble {
+                host,
+                trouble,
+                rests: false,
+                name,
+                was_full,
+                ended: None,
+            }
         }));
-        self.known.sort_by_key(|known| (known.ended.is_some(), known.trouble.urgency()));
-        if self.named().map(|known| (known.host, known.trouble.rank, known.trouble.subject.clone())) != named {
+        self.known
+            .sort_by_key(|known| (known.ended.is_some(), known.trouble.urgency()));
+        if self.named().map(|known| {
+            (
+                known.host,
+                known.trouble.rank,
+                known.trouble.subject.clone(),
+            )
+        }) != named
+        {
             self.named_for = ViewerTime::ZERO;
         }
     }
@@ -116,7 +145,12 @@ impl App {
         let hosts = fleet.hosts().flat_map(|(host, model)| {
             let silent = self.trouble(host).filter(|_| fleet.has_many());
             let silent = silent.map(|_| RankedTrouble::of_silence());
-            model.troubles().into_iter().chain(silent).map(move |trouble| (host, trouble)).collect::<Vec<_>>()
+            model
+                .troubles()
+                .into_iter()
+                .chain(silent)
+                .map(move |trouble| (host, trouble))
+                .collect::<Vec<_>>()
         });
         let current = hosts.collect();
         let mut log = std::mem::take(&mut self.troubles);
@@ -127,14 +161,25 @@ impl App {
     /// The most urgent trouble that the user has not seen; `None` if all rest.
     pub(crate) fn named_trouble(&self) -> Option<TroubleWords> {
         let known = self.troubles.named()?;
-        let severity = if known.ended.is_some() { Severity::Notable } else { severity(known.trouble.rank) };
-        let text = known.ended.clone().unwrap_or_else(|| self.trouble_words(known.host, &known.trouble));
+        let severity = if known.ended.is_some() {
+            Severity::Notable
+        } else {
+            severity(known.trouble.rank)
+        };
+        let text = known
+            .ended
+            .clone()
+            .unwrap_or_else(|| self.trouble_words(known.host, &known.trouble));
         Some(TroubleWords { text, severity })
     }
 
-    /// Counts the troubles that the header does not name, except leftovers: `1 full soon, 2 leaks`. `None` if there are none.
+    /// Counts the troubles that the header does not name, except leftovers: `1 full soon, 2 leaks`.
+    /// `None` if there are none.
     pub(crate) fn other_troubles(&self) -> Option<TroubleWords> {
-        let named = self.troubles.named().map(|named| (named.host, &named.trouble));
+        let named = self
+            .troubles
+            .named()
+            .map(|named| (named.host, &named.trouble));
         let others = self.troubles.known.iter().filter(|known| {
             known.ended.is_none()
                 && known.trouble.rank != TroubleRank::Leftover
@@ -142,26 +187,41 @@ impl App {
         });
         let mut counts: Vec<(TroubleRank, usize)> = Vec::new();
         for other in others {
-            match counts.last_mut().filter(|(rank, _)| *rank == other.trouble.rank) {
+            match counts
+                .last_mut()
+                .filter(|(rank, _)| *rank == other.trouble.rank)
+            {
                 Some((_, count)) => *count += 1,
                 None => counts.push((other.trouble.rank, 1)),
             }
         }
         let severity = severity(counts.first()?.0);
-        let counts: Vec<String> = counts.into_iter().map(|(rank, count)| count_of(rank, count)).collect();
-        Some(TroubleWords { text: counts.join(", "), severity })
+        let counts: Vec<String> = counts
+            .into_iter()
+            .map(|(rank, count)| count_of(rank, count))
+            .collect();
+        Some(TroubleWords {
+            text: counts.join(", "),
+            severity,
+        })
     }
 
     /// The hosts whose leftovers are the trouble that the header names.
     pub(crate) fn names_leftovers_of(&self, host: HostKey) -> bool {
-        let is_leftover = |known: &KnownTrouble| known.host == host && known.trouble.rank == TroubleRank::Leftover;
+        let is_leftover = |known: &KnownTrouble| {
+            known.host == host && known.trouble.rank == TroubleRank::Leftover
+        };
         self.troubles.named().is_some_and(is_leftover)
     }
 
-    /// Says when a GPU would be full that a process seems to load a model into: `loading, would be full 13:41`. `None` if there is none.
+    /// Says when a GPU would be full that a process seems to load a model into: `loading, would be
+    /// full 13:41`. `None` if there is none.
     pub(crate) fn loading(&self) -> Option<String> {
         self.fleet().hosts().find_map(|(_, model)| {
-            let growing = model.growing().iter().find(|growing| growing.is_soon && growing.is_loading)?;
+            let growing = model
+                .growing()
+                .iter()
+                .find(|growing| growing.is_soon && growing.is_loading)?;
             Some(format!("loading, would be {}", full(model, growing)?))
         })
     }
@@ -169,7 +229,9 @@ impl App {
     fn trouble_words(&self, host: HostKey, trouble: &RankedTrouble) -> String {
         let fleet = self.data.live();
         if trouble.rank == TroubleRank::Silent {
-            return self.trouble(host).map_or_else(String::new, |silent| silence_words(fleet, host, silent));
+            return self
+                .trouble(host)
+                .map_or_else(String::new, |silent| silence_words(fleet, host, silent));
         }
         words(fleet, host, trouble)
     }
@@ -178,59 +240,117 @@ impl App {
 /// Why no data comes from a host, after its name where that is not clear.
 pub(crate) fn silence_words(fleet: &Fleet, host: HostKey, trouble: HostTrouble<'_>) -> String {
     let is_named = fleet.must_be_named(host) || matches!(trouble, HostTrouble::NeverAnswered(_));
-    if is_named { format!("{}: {trouble}", fleet.name(host)) } else { trouble.to_string() }
+    if is_named {
+        format!("{}: {trouble}", fleet.name(host))
+    } else {
+        trouble.to_string()
+    }
 }
 
 fn words(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> String {
-    let Some(model) = fleet.host(host) else { return String::new() };
+    let Some(model) = fleet.host(host) else {
+        return String::new();
+    };
     let name = subject(model, trouble.subject.as_ref());
-    let growing = || model.growing().iter().find(|growing| Some(&growing.subject) == trouble.subject.as_ref());
+    let growing = || {
+        model
+            .growing()
+            .iter()
+            .find(|growing| Some(&growing.subject) == trouble.subject.as_ref())
+    };
     let words = match trouble.rank {
         TroubleRank::FullSoon => {
-            let full = growing().and_then(|growing| full(model, growing)).unwrap_or_else(|| "full soon".to_owned());
+            let full = growing()
+                .and_then(|growing| full(model, growing))
+                .unwrap_or_else(|| "full soon".to_owned());
             let gpus = match &trouble.subject {
-                Some(GpuOrProcess::Process(id)) => model.process_total(*id).map(|total| total.gpus.as_slice()),
+                Some(GpuOrProcess::Process(id)) => {
+                    model.process_total(*id).map(|total| total.gpus.as_slice())
+                }
                 _ => None,
             };
-            let gpus = gpus.zip(model.latest()).map(|(gpus, snapshot)| labels::gpu_labels(snapshot, gpus));
-            gpus.map_or_else(|| format!("{full} {name}"), |gpus| format!("{full} GPU {gpus} {name}"))
+            let gpus = gpus
+                .zip(model.latest())
+                .map(|(gpus, snapshot)| labels::gpu_labels(snapshot, gpus));
+            gpus.map_or_else(
+                || format!("{full} {name}"),
+                |gpus| format!("{full} GPU {gpus} {name}"),
+            )
         }
         TroubleRank::Leak => format!("LEAK: {name}"),
         TroubleRank::Leftover => return summary(fleet, host, model),
-        TroubleRank::Lost | TroubleRank::HardwareError | TroubleRank::Slowdown | TroubleRank::Silent => {
+        TroubleRank::Lost
+        | TroubleRank::HardwareError
+        | TroubleRank::Slowdown
+        | TroubleRank::Silent => {
             let gpu = trouble.subject.as_ref().and_then(|subject| match subject {
                 GpuOrProcess::Gpu(uuid) => model.latest()?.gpu(uuid),
                 GpuOrProcess::Process(_) => None,
             });
-            let driver = model.latest().and_then(|snapshot| snapshot.driver.trouble.as_ref());
+            let driver = model
+                .latest()
+                .and_then(|snapshot| snapshot.driver.trouble.as_ref());
             match (gpu, driver) {
-                (Some(gpu), _) if trouble.rank == TroubleRank::Lost => format!("{name} {}", model.health(gpu).phrase),
+                (Some(gpu), _) if trouble.rank == TroubleRank::Lost => {
+                    format!("{name} {}", model.health(gpu).phrase)
+                }
                 (Some(gpu), _) => format!("{name} {}", model.health(gpu).word),
-                (None, Some(driver)) => format!("driver {} {}", driver.cause, Elapsed(model.now().since(driver.since))),
+                (None, Some(driver)) => format!(
+                    "driver {} {}",
+                    driver.cause,
+                    Elapsed(model.now().since(driver.since))
+                ),
                 (None, None) => name,
             }
         }
     };
-    if fleet.has_many() { format!("{words} on {}", fleet.name(host)) } else { words }
+    if fleet.has_many() {
+        format!("{words} on {}", fleet.name(host))
+    } else {
+        words
+    }
 }
 
 /// Returns the words for the suspects of a host: `2 orphans hold 20.1 GiB`.
 fn summary(fleet: &Fleet, host: HostKey, model: &HostModel) -> String {
     let summary = Verdict::summary(model.verdicts()).unwrap_or_default();
-    if fleet.has_many() { format!("{}: {summary}", fleet.name(host)) } else { summary }
+    if fleet.has_many() {
+        format!("{}: {summary}", fleet.name(host))
+    } else {
+        summary
+    }
 }
 
-/// Returns what the header says about a trouble that ended before anybody saw it: `was full 03:12: GPU 0 4711 train.py`.
+/// Returns what the header says about a trouble that ended before anybody saw it: `was full 03:12:
+/// GPU 0 4711 train.py`.
 fn words_of_ended(fleet: &Fleet, known: &KnownTrouble) -> String {
-    let KnownTrouble { host, trouble, name, .. } = known;
-    let Some(model) = fleet.host(*host) else { return String::new() };
-    let clock = model.wall_clock().map(|clock| clock.near(model.now(), model.now()));
+    let KnownTrouble {
+        host,
+        trouble,
+        name,
+        ..
+    } = known;
+    let Some(model) = fleet.host(*host) else {
+        return String::new();
+    };
+    let clock = model
+        .wall_clock()
+        .map(|clock| clock.near(model.now(), model.now()));
     // Without the time of day, only that it was.
-    let until = clock.as_ref().map_or_else(String::new, |clock| format!(" until {clock}"));
-    let on_host = if fleet.has_many() { format!(" on {}", fleet.name(*host)) } else { String::new() };
+    let until = clock
+        .as_ref()
+        .map_or_else(String::new, |clock| format!(" until {clock}"));
+    let on_host = if fleet.has_many() {
+        format!(" on {}", fleet.name(*host))
+    } else {
+        String::new()
+    };
     let words = match trouble.rank {
         TroubleRank::FullSoon if known.was_full => {
-            format!("was full{}", clock.map_or_else(String::new, |clock| format!(" {clock}")))
+            format!(
+                "was full{}",
+                clock.map_or_else(String::new, |clock| format!(" {clock}"))
+            )
         }
         TroubleRank::FullSoon => format!("was filling{until}"),
         TroubleRank::Lost => format!("did not answer{until}"),
@@ -247,12 +367,17 @@ fn words_of_ended(fleet: &Fleet, known: &KnownTrouble) -> String {
 
 /// Returns the name of what is in trouble on a host; empty for the driver and for the host.
 fn name(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> String {
-    fleet.host(host).map_or_else(String::new, |model| subject(model, trouble.subject.as_ref()))
+    fleet.host(host).map_or_else(String::new, |model| {
+        subject(model, trouble.subject.as_ref())
+    })
 }
 
 /// Whether a GPU of the subject is full now.
 fn is_full(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> bool {
-    let Some((model, snapshot)) = fleet.host(host).and_then(|model| Some((model, model.latest()?))) else {
+    let Some((model, snapshot)) = fleet
+        .host(host)
+        .and_then(|model| Some((model, model.latest()?)))
+    else {
         return false;
     };
     let total = match &trouble.subject {
@@ -263,21 +388,29 @@ fn is_full(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> bool {
         let is_here = total.is_some_and(|total| total.gpus.contains(&at))
             || trouble.subject == Some(GpuOrProcess::Gpu(gpu.uuid.clone()));
         let (used, total) = (gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
-        let share = used.zip(total).and_then(|(used, total)| used.share_of(total));
+        let share = used
+            .zip(total)
+            .and_then(|(used, total)| used.share_of(total));
         is_here && share.is_some_and(|share| share >= FULL)
     })
 }
 
 /// Returns the name of a GPU or process in trouble: `GPU 3`, `GPU 0 4711 train.py`.
 fn subject(model: &HostModel, subject: Option<&GpuOrProcess>) -> String {
-    let Some(snapshot) = model.latest() else { return String::new() };
+    let Some(snapshot) = model.latest() else {
+        return String::new();
+    };
     match subject {
         Some(GpuOrProcess::Gpu(uuid)) => {
-            format!("GPU {}", snapshot.gpu(uuid).map(gpu_label).unwrap_or_default())
+            format!(
+                "GPU {}",
+                snapshot.gpu(uuid).map(gpu_label).unwrap_or_default()
+            )
         }
         Some(GpuOrProcess::Process(id)) => {
-            let program =
-                snapshot.process(*id).map_or_else(String::new, |process| format!(" {}", labels::program(process)));
+            let program = snapshot.process(*id).map_or_else(String::new, |process| {
+                format!(" {}", labels::program(process))
+            });
             format!("{}{program}", id.pid)
         }
         None => String::new(),

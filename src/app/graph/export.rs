@@ -14,42 +14,71 @@ use crate::protocol::snapshot::GpuUuid;
 const MOST_ROWS: u64 = 900;
 
 impl App {
-    /// Returns the name of the files of a saved screen, without an ending: `gputop-HOST-2026-11-23T034112`.
+    /// Returns the name of the files of a saved screen, without an ending:
+    /// `gputop-HOST-2026-11-23T034112`.
     pub(crate) fn saved_name(&self) -> String {
-        let host = self.subject().map(|subject| subject.host).or_else(|| Some(self.fleet().hosts().next()?.0));
-        let Some(host) = host else { return "gputop".to_owned() };
+        let host = self
+            .subject()
+            .map(|subject| subject.host)
+            .or_else(|| Some(self.fleet().hosts().next()?.0));
+        let Some(host) = host else {
+            return "gputop".to_owned();
+        };
         let (name, time) = host_and_time(self.fleet(), host);
         format!("gputop-{name}-{time}")
     }
 
-    /// Returns the memory and load that the graph shows, as CSV: of the GPU or process of the graph, and of the GPUs of that
-    /// process. `None` while there is nothing to draw.
+    /// Returns the memory and load that the graph shows, as CSV: of the GPU or process of the
+    /// graph, and of the GPUs of that process. `None` while there is nothing to draw.
     pub(crate) fn series_csv(&self) -> Option<String> {
         let subject = self.subject()?;
         let model = self.fleet().host(subject.host)?;
         let end = self.graph.still.map_or(model.now(), |still| still.end);
         let rows = self.graph_span().as_secs().clamp(1, MOST_ROWS);
-        let window = Window::until(end, self.graph_span().max(Duration::from_secs(1)), usize::try_from(rows).ok()?);
-        let mut csv = SeriesCsv { model, window, text: HEADER.to_owned() };
+        let window = Window::until(
+            end,
+            self.graph_span().max(Duration::from_secs(1)),
+            usize::try_from(rows).ok()?,
+        );
+        let mut csv = SeriesCsv {
+            model,
+            window,
+            text: HEADER.to_owned(),
+        };
         csv.write(&subject.subject).ok()?;
         Some(csv.text)
     }
 }
 
-const HEADER: &str =
-    "time,host,subject,memory_bytes,allocated_bytes,reserved_bytes,sm_percent,power_watts,temperature_celsius\n";
+const HEADER: &str = "time,host,subject,memory_bytes,allocated_bytes,reserved_bytes,sm_percent,power_watts,temperature_celsius\n";
 
 /// Returns the name of a host and its time now, both fit for the name of a file.
 pub(in crate::app) fn host_and_time(fleet: &Fleet, host: HostKey) -> (String, String) {
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+    let plain = |letter: char| {
+        if letter.is_ascii_alphanumeric() {
+            letter
+        } else {
+            '-'
+        }
+    };
     let time = fleet.host(host).map(|model| time_of(model, model.now()));
-    let time = time.into_iter().flat_map(|time| time.chars().take(19).collect::<Vec<_>>());
-    (fleet.name(host).chars().map(plain).collect(), time.filter(|letter| *letter != ':').collect())
+    let time = time
+        .into_iter()
+        .flat_map(|time| time.chars().take(19).collect::<Vec<_>>());
+    (
+        fleet.name(host).chars().map(plain).collect(),
+        time.filter(|letter| *letter != ':').collect(),
+    )
 }
 
 fn time_of(model: &HostModel, at: Moment) -> String {
-    let Some(latest) = model.latest() else { return String::new() };
-    local_time((latest.unix_ms + at.0).saturating_sub(latest.at.0), latest.host.facts.utc_offset.unwrap_or(0))
+    let Some(latest) = model.latest() else {
+        return String::new();
+    };
+    local_time(
+        (latest.unix_ms + at.0).saturating_sub(latest.at.0),
+        latest.host.facts.utc_offset.unwrap_or(0),
+    )
 }
 
 struct SeriesCsv<'a> {
@@ -64,7 +93,9 @@ impl SeriesCsv<'_> {
         match subject {
             GpuOrProcess::Gpu(gpu) => self.write_gpu(gpu),
             GpuOrProcess::Process(id) => {
-                let Some(process) = history.process(*id) else { return Ok(()) };
+                let Some(process) = history.process(*id) else {
+                    return Ok(());
+                };
                 let allocator = process.allocator.as_deref();
                 let columns = [
                     process.memory().map(|memory| self.memory(memory)),
@@ -73,23 +104,44 @@ impl SeriesCsv<'_> {
                     Some(self.curve(&process.sm)),
                 ];
                 self.write_rows(&format!("process {}", id.pid), &columns)?;
-                process.parts.iter().try_for_each(|(gpu, _)| self.write_gpu(gpu))
+                process
+                    .parts
+                    .iter()
+                    .try_for_each(|(gpu, _)| self.write_gpu(gpu))
             }
         }
     }
 
     fn write_gpu(&mut self, gpu: &GpuUuid) -> fmt::Result {
-        let Some(history) = self.model.history().gpu(gpu) else { return Ok(()) };
+        let Some(history) = self.model.history().gpu(gpu) else {
+            return Ok(());
+        };
         let celsius = |kelvin: &mut Option<u64>| {
-            *kelvin = kelvin.and_then(|kelvin| u64::try_from(GpuHistory::celsius(u32::try_from(kelvin).ok()?)).ok());
+            *kelvin = kelvin.and_then(|kelvin| {
+                u64::try_from(GpuHistory::celsius(u32::try_from(kelvin).ok()?)).ok()
+            });
         };
         let mut temperature = self.curve(&history.temperature);
         temperature.iter_mut().for_each(celsius);
         let memory = self.memory(&history.memory);
         let (sm, power) = (self.curve(&history.sm), self.curve(&history.power));
-        let index = self.model.latest().and_then(|snapshot| snapshot.gpu(gpu)).map(|gpu| gpu.facts.index);
+        let index = self
+            .model
+            .latest()
+            .and_then(|snapshot| snapshot.gpu(gpu))
+            .map(|gpu| gpu.facts.index);
         let name = index.map_or_else(|| format!("GPU {gpu}"), |index| format!("GPU {index}"));
-        self.write_rows(&name, &[Some(memory), None, None, Some(sm), Some(power), Some(temperature)])
+        self.write_rows(
+            &name,
+            &[
+                Some(memory),
+                None,
+                None,
+                Some(sm),
+                Some(power),
+                Some(temperature),
+            ],
+        )
     }
 
     fn memory(&self, memory: &MemoryHistory) -> Vec<Option<u64>> {
@@ -107,21 +159,37 @@ impl SeriesCsv<'_> {
 
     fn curve(&self, curve: &Curve) -> Vec<Option<u64>> {
         let parts = curve.over(&self.window, self.model.now());
-        parts.into_iter().map(|part| part.map(|range| range.high.into())).collect()
+        parts
+            .into_iter()
+            .map(|part| part.map(|range| range.high.into()))
+            .collect()
     }
 
     /// Writes a row for each part of the window in which at least one of the columns has a value.
     fn write_rows(&mut self, subject: &str, columns: &[Option<Vec<Option<u64>>>]) -> fmt::Result {
-        let host = self.model.latest().map_or("", |snapshot| snapshot.host.facts.name.as_str());
+        let host = self
+            .model
+            .latest()
+            .map_or("", |snapshot| snapshot.host.facts.name.as_str());
         for part in 0..self.window.parts() {
-            let value = |column: &Option<Vec<Option<u64>>>| column.as_ref().and_then(|values| *values.get(part)?);
+            let value = |column: &Option<Vec<Option<u64>>>| {
+                column.as_ref().and_then(|values| *values.get(part)?)
+            };
             let values: Vec<Option<u64>> = columns.iter().map(value).collect();
             if values.iter().any(Option::is_some) {
                 let time = time_of(self.model, self.window.moment(part));
-                write!(self.text, "{time},\"{}\",{subject}", host.replace('"', "\"\""))?;
+                write!(
+                    self.text,
+                    "{time},\"{}\",{subject}",
+                    host.replace('"', "\"\"")
+                )?;
                 for at in 0..6 {
                     let value = values.get(at).copied().flatten();
-                    write!(self.text, ",{}", value.map_or_else(String::new, |value| value.to_string()))?;
+                    write!(
+                        self.text,
+                        ",{}",
+                        value.map_or_else(String::new, |value| value.to_string())
+                    )?;
                 }
                 self.text.push('\n');
             }

@@ -1,5 +1,5 @@
-//! The layout of one graph: the areas of its parts, the time of each column, the amount of each row, and the projection of a
-//! leak.
+//! The layout of one graph: the areas of its parts, the time of each column, the amount of each
+//! row, and the projection of a leak.
 //!
 //! ```text
 //!  head                    the subject and its figures, or those at the moment under the cursor
@@ -15,7 +15,9 @@ use super::GraphView;
 use super::scale::Scale;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Forecast, GpuOrProcess, HostModel, HostSubject, MemoryPart, MinMax, Rate, Window};
+use crate::model::{
+    Forecast, GpuOrProcess, HostModel, HostSubject, MemoryPart, MinMax, Rate, Window,
+};
 use crate::output::labels::growth::is_close;
 
 pub(super) const TWO_GRAPHS: u16 = 150;
@@ -26,14 +28,30 @@ pub(crate) const AXIS: u16 = 11;
 /// The width of the names of layers at the right, and of a graph that has room for them.
 const LEGENDS: [(u16, u16); 2] = [(28, 100), (25, 76)];
 
-/// Divides the body of the screen for the graph over the whole screen: the graph, and the lists below.
+/// Divides the body of the screen for the graph over the whole screen: the graph, and the lists
+/// below.
 pub(crate) fn whole_screen(body: Area) -> (Area, Area) {
-    let lists = if body.height < 14 { 0 } else { (body.height / 4).clamp(6, 12) };
-    let graph = Area { height: body.height - lists, ..body };
-    (graph, Area { y: body.y + graph.height, height: lists, ..body })
+    let lists = if body.height < 14 {
+        0
+    } else {
+        (body.height / 4).clamp(6, 12)
+    };
+    let graph = Area {
+        height: body.height - lists,
+        ..body
+    };
+    (
+        graph,
+        Area {
+            y: body.y + graph.height,
+            height: lists,
+            ..body
+        },
+    )
 }
 
-/// The shares of the plot that the past takes beside a forecast, as fractions: what has been seen matters more.
+/// The shares of the plot that the past takes beside a forecast, as fractions: what has been seen
+/// matters more.
 const PAST_SHARES: [(u16, u16); 4] = [(5, 6), (3, 4), (2, 3), (1, 2)];
 
 /// The place in [`PAST_SHARES`] of a forecast that ends beyond the plot.
@@ -44,8 +62,8 @@ pub(crate) struct Projection {
     pub rate: Rate,
     /// The memory in use now.
     pub now: Bytes,
-    /// The memory that grows, and what stays beside it: all memory in use, or if the tensors' memory grows, its recent maximum
-    /// and the memory that is not PyTorch's.
+    /// The memory that grows, and what stays beside it: all memory in use, or if the tensors'
+    /// memory grows, its recent maximum and the memory that is not PyTorch's.
     pub from: Bytes,
     /// The amount at which memory runs out; `None` if it is not known.
     pub limit: Option<Bytes>,
@@ -54,64 +72,98 @@ pub(crate) struct Projection {
 }
 
 impl Projection {
-    /// Returns the projection of a leak, and of other growth whose end is urgent or well known; `None` where nothing grows, while a
-    /// process loads, and for ended processes.
+    /// Returns the projection of a leak, and of other growth whose end is urgent or well known;
+    /// `None` where nothing grows, while a process loads, and for ended processes.
     fn new(model: &HostModel, subject: &GpuOrProcess) -> Option<Self> {
         if matches!(subject, GpuOrProcess::Process(id) if model.process_total(*id).is_none()) {
             return None;
         }
-        let grows = model.growing().iter().find(|growing| growing.subject == *subject)?;
+        let grows = model
+            .growing()
+            .iter()
+            .find(|growing| growing.subject == *subject)?;
         let is_close = grows.evidence.forecast.as_ref().is_some_and(is_close);
         (grows.is_leak() || grows.is_urgent() || is_close && !grows.is_loading).then_some(())?;
         let evidence = &grows.evidence;
         let growing = model.growth(subject)?;
         let (held, limit) = (model.series(subject)?.latest()?, limit(model, subject));
-        let split = model.allocator_history(subject).filter(|_| growing.part == Some(MemoryPart::Allocated));
+        let split = model
+            .allocator_history(subject)
+            .filter(|_| growing.part == Some(MemoryPart::Allocated));
         // A training step runs out of memory at its peak, so the projection continues the peaks.
         let parts = split.and_then(|split| split.top(model.now()).zip(split.reserved.latest()));
-        // Tensors can grow into everything that PyTorch can allocate: memory of other libraries stays.
-        let from = parts.map_or(held, |(from, reserved)| from + held.saturating_sub(reserved));
-        Some(Self { rate: evidence.rate, now: held, from, limit, full: evidence.forecast })
+        // Tensors can grow into everything that PyTorch can allocate: memory of other libraries
+        // stays.
+        let from = parts.map_or(held, |(from, reserved)| {
+            from + held.saturating_sub(reserved)
+        });
+        Some(Self {
+            rate: evidence.rate,
+            now: held,
+            from,
+            limit,
+            full: evidence.forecast,
+        })
     }
 
-    /// Chooses one of the [`PAST_SHARES`] so that the future reaches to the end of memory, or [`BEYOND`] if none does. The past
-    /// is `span` long. The old choice stays while it fits.
+    /// Chooses one of the [`PAST_SHARES`] so that the future reaches to the end of memory, or
+    /// [`BEYOND`] if none does. The past is `span` long. The old choice stays while it fits.
     fn past_share(&self, old: Option<usize>, span: Duration) -> usize {
         let Some(full) = self.full else { return BEYOND };
         let fits = |share: usize, time: Duration| {
             let (past, whole) = PAST_SHARES[share];
             time <= span * u32::from(whole - past) / u32::from(past)
         };
-        let Some(fresh) = (0..PAST_SHARES.len()).find(|share| fits(*share, full.likely * 9 / 8)) else { return BEYOND };
-        old.filter(|old| *old <= fresh + 1 && fits(*old, full.likely)).unwrap_or(fresh)
+        let Some(fresh) = (0..PAST_SHARES.len()).find(|share| fits(*share, full.likely * 9 / 8))
+        else {
+            return BEYOND;
+        };
+        old.filter(|old| *old <= fresh + 1 && fits(*old, full.likely))
+            .unwrap_or(fresh)
     }
 
-    /// The memory in use after this time: by the earliest, the likeliest and the latest forecast, up to the limit. It stays as it
-    /// is while tensors grow into memory that PyTorch has reserved.
+    /// The memory in use after this time: by the earliest, the likeliest and the latest forecast,
+    /// up to the limit. It stays as it is while tensors grow into memory that PyTorch has reserved.
     pub(crate) fn held(&self, after: Duration) -> [Bytes; 3] {
         let from = self.from;
         let most = self.limit.map_or(f64::MAX, Bytes::gib);
         let grown = |rate: f64| {
             let gib = (from.gib() + rate * after.as_secs_f64()).clamp(0.0, most.max(from.gib()));
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "never below 0")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "never below 0"
+            )]
             Bytes((gib * f64::from(1 << 30)) as u64).max(self.now)
         };
         let left = self.limit.map(|limit| limit.saturating_sub(from).gib());
-        let paths = self
-            .full
-            .zip(left)
-            .map(|(full, left)| [full.low, full.likely, full.high].map(|time| left / time.as_secs_f64().max(1.0)));
-        paths.unwrap_or([self.rate.0 / f64::from(1 << 30); 3]).map(grown)
+        let paths = self.full.zip(left).map(|(full, left)| {
+            [full.low, full.likely, full.high].map(|time| left / time.as_secs_f64().max(1.0))
+        });
+        paths
+            .unwrap_or([self.rate.0 / f64::from(1 << 30); 3])
+            .map(grown)
     }
 }
 
-/// The amount that a subject could hold: its own memory and the free memory of its GPUs; `None` if either is not known.
+/// The amount that a subject could hold: its own memory and the free memory of its GPUs; `None` if
+/// either is not known.
 fn limit(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
-    let GpuOrProcess::Process(id) = subject else { return capacity(model, subject) };
+    let GpuOrProcess::Process(id) = subject else {
+        return capacity(model, subject);
+    };
     let snapshot = model.latest()?;
-    let gpus = model.process_total(*id)?.gpus.iter().map(|at| &snapshot.gpus[*at].load);
-    let free: Option<Bytes> = gpus.map(|gpu| Some(gpu.memory_total.ok()?.saturating_sub(gpu.memory_used.ok()?))).sum();
-    Some(Bytes(free?.0.saturating_add(model.series(subject)?.latest()?.0)))
+    let gpus = model
+        .process_total(*id)?
+        .gpus
+        .iter()
+        .map(|at| &snapshot.gpus[*at].load);
+    let free: Option<Bytes> = gpus
+        .map(|gpu| Some(gpu.memory_total.ok()?.saturating_sub(gpu.memory_used.ok()?)))
+        .sum();
+    Some(Bytes(
+        free?.0.saturating_add(model.series(subject)?.latest()?.0),
+    ))
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -158,7 +210,8 @@ impl Panel {
         let below = 1 + u16::from(has_events) + load_rows;
         let is_gpu = matches!(subject.subject, GpuOrProcess::Gpu(_));
         let split = model.allocator_history(&subject.subject);
-        let has_layers = is_gpu || split.is_some() || model.tensor_history(&subject.subject).is_some();
+        let has_layers =
+            is_gpu || split.is_some() || model.tensor_history(&subject.subject).is_some();
         let fits = |(_, room): &(u16, u16)| has_layers && area.width >= *room;
         let legend = LEGENDS.into_iter().find(fits).map_or(0, |(width, _)| width);
         let plot = Area {
@@ -178,20 +231,34 @@ impl Panel {
         let old_share = old.map(|old| old.past_share);
         let past_share = projection.map_or(0, |projection| projection.past_share(old_share, span));
         let (share, whole) = PAST_SHARES[past_share];
-        let past = if projection.is_some() { plot.width * share / whole } else { plot.width };
+        let past = if projection.is_some() {
+            plot.width * share / whole
+        } else {
+            plot.width
+        };
         let now = model.now();
         let end = graph_view.still.map_or(now, |still| still.end);
         let window = Window::until(end, span, usize::from(past));
         let capacity = capacity(model, &subject.subject);
-        let held = series.over(&window, now).into_iter().flatten().reduce(MinMax::with);
+        let held = series
+            .over(&window, now)
+            .into_iter()
+            .flatten()
+            .reduce(MinMax::with);
         let (low, high) = held.map_or((Bytes(0), Bytes(0)), |held| (held.low, held.high));
         let to_come = projection.map(|projection| {
             let end = window.part() * u32::from(plot.width - past);
-            projection.held(end).into_iter().fold(projection.from, Bytes::max)
+            projection
+                .held(end)
+                .into_iter()
+                .fold(projection.from, Bytes::max)
         });
         let high = high.max(to_come.unwrap_or_default());
         // The memory of tensors, the lowest part of a process, changes most.
-        let tensors = split.iter().flat_map(|split| split.allocated.over(&window, now)).flatten();
+        let tensors = split
+            .iter()
+            .flat_map(|split| split.allocated.over(&window, now))
+            .flatten();
         let low = tensors.map(|range| range.low).fold(low, Bytes::min);
         let top = capacity.filter(|capacity| !is_zoomed && (is_gpu || high.0 >= capacity.0 / 4));
         let scale = Scale::settle(
@@ -206,7 +273,11 @@ impl Panel {
             subject,
             area,
             plot,
-            legend: Area { x: plot.x + plot.width, width: legend, ..plot },
+            legend: Area {
+                x: plot.x + plot.width,
+                width: legend,
+                ..plot
+            },
             events: has_events.then_some(below),
             load: below + u16::from(has_events),
             load_rows,
@@ -237,6 +308,12 @@ fn capacity(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
     let total = |uuid| model.latest()?.gpu(uuid)?.load.memory_total.ok();
     match subject {
         GpuOrProcess::Gpu(uuid) => total(uuid),
-        GpuOrProcess::Process(id) => model.history().process(*id)?.parts.iter().map(|(uuid, _)| total(uuid)).sum(),
+        GpuOrProcess::Process(id) => model
+            .history()
+            .process(*id)?
+            .parts
+            .iter()
+            .map(|(uuid, _)| total(uuid))
+            .sum(),
     }
 }

@@ -1,4 +1,5 @@
-//! The vertical scale of a graph: round amounts on fixed rows. A scale stays in use for as long as the amounts fit.
+//! The vertical scale of a graph: round amounts on fixed rows. A scale stays in use for as long as
+//! the amounts fit.
 
 use crate::base::units::Bytes;
 
@@ -32,9 +33,15 @@ impl Unit {
 const LEAST: Bytes = Bytes(128 << 20);
 
 impl Scale {
-    /// Returns the scale for amounts from `low` to `high`, with a margin, in a graph of this many rows. The old scale stays
-    /// while it fits and a new one would not show much more detail.
-    pub(super) fn settle(old: Option<Self>, low: Bytes, high: Bytes, from_zero: bool, rows: u16) -> Self {
+    /// Returns the scale for amounts from `low` to `high`, with a margin, in a graph of this many
+    /// rows. The old scale stays while it fits and a new one would not show much more detail.
+    pub(super) fn settle(
+        old: Option<Self>,
+        low: Bytes,
+        high: Bytes,
+        from_zero: bool,
+        rows: u16,
+    ) -> Self {
         let fresh = Self::fit(low, high, from_zero, rows);
         let stays = |old: &Self| {
             (old.rows, old.from_zero) == (rows, from_zero)
@@ -46,10 +53,22 @@ impl Scale {
 
     fn fit(low: Bytes, high: Bytes, from_zero: bool, rows: u16) -> Self {
         let rows = rows.max(1);
-        let unit = if high >= Bytes::from_gib(1) { Unit::GIB } else { Unit::MIB };
-        let (bottom, top) = (if from_zero { 0.0 } else { unit.count(low) }, unit.count(high));
-        // A scale from zero has no margin. Otherwise, a nearly flat curve is centred, and others get a margin of a tenth.
-        let air = if from_zero { 0.0 } else { (0.1 * (top - bottom)).max((unit.count(LEAST) - (top - bottom)) / 2.0) };
+        let unit = if high >= Bytes::from_gib(1) {
+            Unit::GIB
+        } else {
+            Unit::MIB
+        };
+        let (bottom, top) = (
+            if from_zero { 0.0 } else { unit.count(low) },
+            unit.count(high),
+        );
+        // A scale from zero has no margin. Otherwise, a nearly flat curve is centred, and others
+        // get a margin of a tenth.
+        let air = if from_zero {
+            0.0
+        } else {
+            (0.1 * (top - bottom)).max((unit.count(LEAST) - (top - bottom)) / 2.0)
+        };
         let (low, high) = ((bottom - air).max(0.0), (top + air).max(unit.count(LEAST)));
         let strides = match rows {
             0..8 => 2..=4,
@@ -62,13 +81,33 @@ impl Scale {
             loop {
                 let low = (low / step).floor() * step;
                 if low + step * count >= high || !step.is_finite() {
-                    return Self { rows, from_zero, stride, unit, low, step };
+                    return Self {
+                        rows,
+                        from_zero,
+                        stride,
+                        unit,
+                        low,
+                        step,
+                    };
                 }
                 step = nice(step * 1.01);
             }
         });
-        let fresh = Self { rows, from_zero, stride: 1, unit, low: 0.0, step: f64::INFINITY };
-        fits.fold(fresh, |best, other| if other.range() < best.range() { other } else { best })
+        let fresh = Self {
+            rows,
+            from_zero,
+            stride: 1,
+            unit,
+            low: 0.0,
+            step: f64::INFINITY,
+        };
+        fits.fold(fresh, |best, other| {
+            if other.range() < best.range() {
+                other
+            } else {
+                best
+            }
+        })
     }
 
     fn range(&self) -> f64 {
@@ -88,13 +127,15 @@ impl Scale {
         self.unit.count(amount) > self.top()
     }
 
-    /// The height of an amount: 0 at the lower edge, 1 at the upper edge, outside of that range for amounts off the scale.
+    /// The height of an amount: 0 at the lower edge, 1 at the upper edge, outside of that range for
+    /// amounts off the scale.
     pub(crate) fn height(&self, amount: Bytes) -> f64 {
         // An amount on a labelled edge stays there despite the rounding of the division.
         (self.unit.count(amount) - self.low) / (self.top() - self.low) + 1e-9
     }
 
-    /// The range of a scale that need not begin at 0, as in `33.9–34.1 GiB`; `None` for other scales.
+    /// The range of a scale that need not begin at 0, as in `33.9–34.1 GiB`; `None` for other
+    /// scales.
     pub(crate) fn zoomed(&self) -> Option<String> {
         let decimals = self.decimals();
         let Self { low, unit, .. } = self;
@@ -108,16 +149,22 @@ impl Scale {
     /// The number of decimals that the labels need.
     fn decimals(&self) -> usize {
         let is_enough = |decimals: &i32| (self.step * 10_f64.powi(*decimals)).fract() < 1e-6;
-        (0..4).find(is_enough).and_then(|decimals| usize::try_from(decimals).ok()).unwrap_or(4)
+        (0..4)
+            .find(is_enough)
+            .and_then(|decimals| usize::try_from(decimals).ok())
+            .unwrap_or(4)
     }
 
-    /// The labels, from the bottom: the row, counted from the bottom, on whose lower edge the amount lies.
+    /// The labels, from the bottom: the row, counted from the bottom, on whose lower edge the
+    /// amount lies.
     pub(crate) fn labels(&self) -> impl Iterator<Item = (u16, String)> {
         let decimals = self.decimals();
-        (0..self.rows).step_by(usize::from(self.stride)).map(move |row| {
-            let amount = self.low + self.step * f64::from(row / self.stride);
-            (row, format!("{amount:.decimals$} {}", self.unit.0))
-        })
+        (0..self.rows)
+            .step_by(usize::from(self.stride))
+            .map(move |row| {
+                let amount = self.low + self.step * f64::from(row / self.stride);
+                (row, format!("{amount:.decimals$} {}", self.unit.0))
+            })
     }
 }
 
@@ -147,11 +194,35 @@ mod tests {
     #[test]
     fn labels_are_round_and_begin_at_the_bottom() {
         let gib = Bytes::from_gib;
-        check(gib(0), gib(80), true, 12, &["0 GiB", "20 GiB", "40 GiB", "60 GiB"]);
-        check(gib(0), Bytes::from_mib(81_008), true, 22, &["0 GiB", "20 GiB", "40 GiB", "60 GiB", "80 GiB"]);
+        check(
+            gib(0),
+            gib(80),
+            true,
+            12,
+            &["0 GiB", "20 GiB", "40 GiB", "60 GiB"],
+        );
+        check(
+            gib(0),
+            Bytes::from_mib(81_008),
+            true,
+            22,
+            &["0 GiB", "20 GiB", "40 GiB", "60 GiB", "80 GiB"],
+        );
         check(gib(38), gib(41), false, 12, &["36 GiB", "38 GiB", "40 GiB"]);
-        check(gib(34), gib(34), false, 12, &["33.90 GiB", "33.95 GiB", "34.00 GiB", "34.05 GiB"]);
-        check(Bytes::from_mib(100), Bytes::from_mib(110), false, 9, &["0 MiB", "100 MiB"]);
+        check(
+            gib(34),
+            gib(34),
+            false,
+            12,
+            &["33.90 GiB", "33.95 GiB", "34.00 GiB", "34.05 GiB"],
+        );
+        check(
+            Bytes::from_mib(100),
+            Bytes::from_mib(110),
+            false,
+            9,
+            &["0 MiB", "100 MiB"],
+        );
         check(Bytes(0), Bytes(0), true, 6, &["0 MiB", "50 MiB", "100 MiB"]);
     }
 
@@ -170,7 +241,13 @@ mod tests {
     #[test]
     fn a_small_change_at_the_edge_keeps_the_scale() {
         let mut scale = Scale::settle(None, Bytes::from_gib(10), Bytes::from_gib(20), false, 12);
-        let first = Scale::settle(Some(scale), Bytes::from_gib(10), Bytes::from_mib(21_000), false, 12);
+        let first = Scale::settle(
+            Some(scale),
+            Bytes::from_gib(10),
+            Bytes::from_mib(21_000),
+            false,
+            12,
+        );
         for wobble in 0..100 {
             let high = Bytes::from_mib(20_480 + 500 * (wobble % 2));
             scale = Scale::settle(Some(first), Bytes::from_gib(10), high, false, 12);
@@ -179,7 +256,8 @@ mod tests {
     }
 
     proptest! {
-        /// All amounts lie within the scale and fill a good part of it, and each label has a row of its own.
+        /// All amounts lie within the scale and fill a good part of it, and each label has a row of
+        /// its own.
         #[test]
         fn every_amount_has_its_place(low in 0..1u64 << 42, range in 0..1u64 << 42, from_zero: bool, rows in 1..60u16) {
             let (low, high) = (Bytes(low), Bytes(low + range));

@@ -23,12 +23,9 @@ struct GraphStory {
 
 impl GraphStory {
     fn begin() -> Self {
-        let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(20)).with(
-            200,
-            "python serve.py",
-            0,
-            Bytes::from_gib(10),
-        );
+        let host = host(1)
+            .with(100, "python train.py", 0, Bytes::from_gib(20))
+            .with(200, "python serve.py", 0, Bytes::from_gib(10));
         let mut app = App::new(AppOptions::default());
         app.update(Event::Resized(120, 40));
         let mut story = Self { app, host };
@@ -48,7 +45,10 @@ impl GraphStory {
 
     fn see(&mut self, host: Snapshot) {
         self.host = host;
-        self.app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(self.host.clone())))));
+        self.app.update(Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(self.host.clone()))),
+        ));
     }
 
     fn keys(&mut self, keys: &str) {
@@ -80,7 +80,10 @@ fn a_graph_without_room_below_the_lists_takes_the_whole_screen() {
     story.app.update(Event::Resized(40, 10));
     for is_whole in [true, false, true] {
         story.keys("g");
-        assert_eq!(matches!(story.app.modes.current(), Mode::Graph(_)), is_whole);
+        assert_eq!(
+            matches!(story.app.modes.current(), Mode::Graph(_)),
+            is_whole
+        );
     }
     // Where the lists leave room, the graph opens below them first.
     story.keys("g");
@@ -130,7 +133,10 @@ fn the_scale_begins_at_zero_unless_the_user_zooms_in() {
     assert!(story.panel().scale.begins_at_zero() && !story.panel().scale.is_below(capacity));
     story.keys("z");
     assert!(!story.panel().scale.begins_at_zero() && story.panel().scale.is_below(capacity));
-    assert_eq!(story.panel().scale.zoomed().as_deref(), Some("19.95–20.14 GiB"));
+    assert_eq!(
+        story.panel().scale.zoomed().as_deref(),
+        Some("19.95–20.14 GiB")
+    );
     story.keys("z");
     assert!(story.panel().scale.begins_at_zero());
     // A process with less than a quarter of the capacity has a scale of its own.
@@ -147,7 +153,10 @@ fn the_graph_stands_still_under_its_cursor_and_comes_back_to_now() {
     assert_eq!(story.host.at.since(cursor), Duration::from_millis(4500));
     let window = story.panel().window;
     story.watch(30);
-    assert_eq!((story.panel().window, story.app.graph.cursor()), (window, Some(cursor)));
+    assert_eq!(
+        (story.panel().window, story.app.graph.cursor()),
+        (window, Some(cursor))
+    );
     story.keys("\u{1b}");
     assert_eq!(story.app.graph.still, None);
     assert!(story.panel().window.place(story.host.at).is_some());
@@ -164,11 +173,20 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
     for _ in 0..100 {
         story.keys("←←←←←←←←←←←←←");
         let (panel, cursor) = (story.panel(), story.app.graph.cursor().unwrap());
-        assert!(panel.window.place(cursor).is_some(), "{:?} {cursor:?}", panel.window);
+        assert!(
+            panel.window.place(cursor).is_some(),
+            "{:?} {cursor:?}",
+            panel.window
+        );
     }
     assert_eq!(story.app.graph.cursor(), story.model().history().began());
     // Zooming out keeps the cursor in its column.
-    let column = |story: &GraphStory| story.panel().column(story.app.graph.cursor().unwrap()).unwrap();
+    let column = |story: &GraphStory| {
+        story
+            .panel()
+            .column(story.app.graph.cursor().unwrap())
+            .unwrap()
+    };
     let before = column(&story);
     story.keys("]");
     assert!(column(&story).abs_diff(before) <= 1);
@@ -197,12 +215,16 @@ fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
     story.see(next);
     assert_eq!(story.app.subject(), Some(subject.clone()));
     assert_eq!(story.panel().subject, subject);
-    // The page shows the last facts about it, and the key for the end of a process acts on no other process.
+    // The page shows the last facts about it, and the key for the end of a process acts on no other
+    // process.
     story.keys("\n");
     let title = story.app.modes.page().map(Page::title);
     assert_eq!(title.as_deref(), Some("Process 100"));
     story.keys("x");
-    assert_eq!(story.app.notice.text(), Some("there is no process under the cursor"));
+    assert_eq!(
+        story.app.notice.text(),
+        Some("there is no process under the cursor")
+    );
     story.keys("\u{1b}");
     assert_eq!(story.app.modes.current().key_context(), KeyContext::Graph);
     story.keys("↓");
@@ -245,7 +267,11 @@ fn the_scale_stays_while_memory_wobbles() {
 #[test]
 fn the_projection_ends_at_the_capacity() {
     let seconds = Duration::from_secs;
-    let full = Forecast { low: seconds(50), likely: seconds(100), high: seconds(200) };
+    let full = Forecast {
+        low: seconds(50),
+        likely: seconds(100),
+        high: seconds(200),
+    };
     let projection = Projection {
         rate: Rate(1.0),
         now: Bytes::from_gib(60),
@@ -258,16 +284,27 @@ fn the_projection_ends_at_the_capacity() {
     assert_eq!(gib(projection.held(seconds(50))), [80, 70, 65]);
     assert_eq!(gib(projection.held(seconds(500))), [80; 3]);
     // Tensors of 60 GiB grow into memory that PyTorch has reserved: 70 GiB are in use now.
-    let reserved = Projection { now: Bytes::from_gib(70), ..projection };
+    let reserved = Projection {
+        now: Bytes::from_gib(70),
+        ..projection
+    };
     assert_eq!(gib(reserved.held(seconds(40))), [76, 70, 70]);
-    let unknown = Projection { rate: Rate(f64::from(1 << 30)), limit: None, full: None, ..projection };
+    let unknown = Projection {
+        rate: Rate(f64::from(1 << 30)),
+        limit: None,
+        full: None,
+        ..projection
+    };
     assert_eq!(gib(unknown.held(seconds(50))), [110; 3]);
 }
 
 #[test]
 fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
     let mut story = GraphStory::begin();
-    assert_eq!((story.panel().projection, story.panel().past), (None, story.panel().plot.width));
+    assert_eq!(
+        (story.panel().projection, story.panel().past),
+        (None, story.panel().plot.width)
+    );
     for _ in 0..1200 {
         let mut host = story.host.later(1);
         let gpu = &mut host.gpus[0];
@@ -278,10 +315,16 @@ fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
     }
     let panel = story.panel();
     let projection = panel.projection.unwrap();
-    assert!((15e6..30e6).contains(&projection.rate.0) && projection.full.is_some(), "{projection:?}");
+    assert!(
+        (15e6..30e6).contains(&projection.rate.0) && projection.full.is_some(),
+        "{projection:?}"
+    );
     assert!(panel.past < panel.plot.width);
     story.keys("←");
-    assert_eq!((story.panel().projection, story.panel().past), (None, panel.plot.width));
+    assert_eq!(
+        (story.panel().projection, story.panel().past),
+        (None, panel.plot.width)
+    );
     // A process that has ended leaks no more.
     story.keys("\u{1b}g");
     assert!(story.panel().projection.is_some());
@@ -298,15 +341,42 @@ fn the_projection_of_tensors_continues_their_peaks() {
         let mut host = story.host.later(1);
         // Each step takes up to 2 GiB, and gives it back.
         let allocated = Bytes::from_mib(10_240 + 5 * second + second * 37 % 5 * 512);
-        host.processes[0].allocator = Some(Box::new(peek(Some(gpu.clone()), Bytes::from_gib(19), allocated)));
+        host.processes[0].allocator = Some(Box::new(peek(
+            Some(gpu.clone()),
+            Bytes::from_gib(19),
+            allocated,
+        )));
         story.see(host);
     }
     let subject = GpuOrProcess::Process(story.host.processes[0].id);
-    assert_eq!(story.model().growth(&subject).and_then(|it| it.part), Some(MemoryPart::Allocated));
+    assert_eq!(
+        story.model().growth(&subject).and_then(|it| it.part),
+        Some(MemoryPart::Allocated)
+    );
     let panel = story.panel();
-    let drawn = story.model().allocator_history(&subject).unwrap().allocated.over(&panel.window, story.model().now());
-    let top = drawn.iter().rev().take(panel.window.parts() / 15).flatten().map(|it| it.high).max();
+    let drawn = story
+        .model()
+        .allocator_history(&subject)
+        .unwrap()
+        .allocated
+        .over(&panel.window, story.model().now());
+    let top = drawn
+        .iter()
+        .rev()
+        .take(panel.window.parts() / 15)
+        .flatten()
+        .map(|it| it.high)
+        .max();
     // The memory that is not PyTorch's stays.
-    let outside = story.model().series(&subject).unwrap().latest().unwrap().saturating_sub(Bytes::from_gib(19));
-    assert_eq!(panel.projection.map(|it| it.from.saturating_sub(outside)), top);
+    let outside = story
+        .model()
+        .series(&subject)
+        .unwrap()
+        .latest()
+        .unwrap()
+        .saturating_sub(Bytes::from_gib(19));
+    assert_eq!(
+        panel.projection.map(|it| it.from.saturating_sub(outside)),
+        top
+    );
 }

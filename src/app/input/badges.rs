@@ -1,5 +1,5 @@
-//! The states that hide or change what the lists show, such as a filter: each is a badge in the footer, and Esc leaves the
-//! latest.
+//! The states that hide or change what the lists show, such as a filter: each is a badge in the
+//! footer, and Esc leaves the latest.
 
 use crate::app::event::Effect;
 use crate::app::lists::list_view::Grouping;
@@ -41,10 +41,16 @@ impl App {
             (Badge::Pause, self.is_paused()),
             (Badge::Past, self.graph.still.is_some()),
         ];
-        let active: Vec<Badge> =
-            active.into_iter().filter(|(_, is_active)| *is_active).map(|(badge, _)| badge).collect();
+        let active: Vec<Badge> = active
+            .into_iter()
+            .filter(|(_, is_active)| *is_active)
+            .map(|(badge, _)| badge)
+            .collect();
         self.badges.retain(|badge| active.contains(badge));
-        let new: Vec<Badge> = active.into_iter().filter(|badge| !self.badges.contains(badge)).collect();
+        let new: Vec<Badge> = active
+            .into_iter()
+            .filter(|badge| !self.badges.contains(badge))
+            .collect();
         self.badges.extend(new);
     }
 
@@ -55,15 +61,23 @@ impl App {
             Mode::Graph(_) => matches!(badge, Badge::Pause | Badge::Past),
             _ => **badge == Badge::Pause,
         };
-        self.badges.iter().filter(is_shown).map(|badge| self.words(*badge)).collect()
+        self.badges
+            .iter()
+            .filter(is_shown)
+            .map(|badge| self.words(*badge))
+            .collect()
     }
 
     fn words(&self, badge: Badge) -> String {
         match badge {
-            Badge::Filter => format!("filter: {}", cut(self.processes.filter.value(), LONGEST_FILTER)),
-            Badge::Gpu => {
-                self.shown_gpu_label().map_or_else(|| "a GPU that is gone".to_owned(), |gpu| format!("GPU {gpu}"))
-            }
+            Badge::Filter => format!(
+                "filter: {}",
+                cut(self.processes.filter.value(), LONGEST_FILTER)
+            ),
+            Badge::Gpu => self.shown_gpu_label().map_or_else(
+                || "a GPU that is gone".to_owned(),
+                |gpu| format!("GPU {gpu}"),
+            ),
             Badge::Mine => "mine only".to_owned(),
             Badge::Suspects => "orphans only".to_owned(),
             Badge::Grouping => match self.processes.view.grouping {
@@ -74,17 +88,26 @@ impl App {
             Badge::Tags => tagged(&self.processes),
             Badge::Pause => {
                 let ago = self.data.paused().filter(|_| self.replay.is_none());
-                ago.map_or_else(|| "PAUSED".to_owned(), |ago| format!("PAUSED {} ago", Elapsed(ago)))
+                ago.map_or_else(
+                    || "PAUSED".to_owned(),
+                    |ago| format!("PAUSED {} ago", Elapsed(ago)),
+                )
             }
             Badge::Past => {
                 let now = self.graph_model().map(|(_, model)| model.now());
-                let ago = self.graph.cursor().zip(now).map(|(cursor, now)| now.since(cursor)).unwrap_or_default();
+                let ago = self
+                    .graph
+                    .cursor()
+                    .zip(now)
+                    .map(|(cursor, now)| now.since(cursor))
+                    .unwrap_or_default();
                 format!("graph {} ago", Elapsed(ago))
             }
         }
     }
 
-    /// The short name of the GPU whose processes alone are shown; `None` when all are shown, or the GPU is gone.
+    /// The short name of the GPU whose processes alone are shown; `None` when all are shown, or the
+    /// GPU is gone.
     pub(in crate::app) fn shown_gpu_label(&self) -> Option<String> {
         let gpu = self.processes.view.gpu.as_ref()?;
         let snapshot = self.fleet().host(gpu.host).and_then(HostModel::latest)?;
@@ -113,11 +136,17 @@ fn tagged(processes: &ProcessList) -> String {
     let is_listed = |id: &HostProcess| {
         processes.rows.iter().any(|row| match &row.subject {
             RowSubject::Process(process) => process == id,
-            RowSubject::Group(group) => group.host == id.host && group.members.contains(&id.process),
+            RowSubject::Group(group) => {
+                group.host == id.host && group.members.contains(&id.process)
+            }
             RowSubject::Unaccounted(_) | RowSubject::Heading(_) => false,
         })
     };
     let hidden = processes.tagged.iter().filter(|id| !is_listed(id)).count();
     let count = processes.tagged.len();
-    if hidden > 0 { format!("{count} tagged, {hidden} not listed") } else { format!("{count} tagged") }
+    if hidden > 0 {
+        format!("{count} tagged, {hidden} not listed")
+    } else {
+        format!("{count} tagged")
+    }
 }

@@ -1,9 +1,10 @@
 //! The dialog that ends processes. It signals only the processes that it shows.
 //!
-//! The targets are fixed when the dialog opens: the process under the cursor or the tagged ones, or their whole job once the
-//! user presses Tab. From then on the agent holds each process by a pidfd, and every command names the same identities,
-//! whatever moves in the list and whichever PID is used again. Only children that the agent finds below a process that it
-//! stopped for a forced end join the targets, and the dialog shows them.
+//! The targets are fixed when the dialog opens: the process under the cursor or the tagged ones, or
+//! their whole job once the user presses Tab. From then on the agent holds each process by a pidfd,
+//! and every command names the same identities, whatever moves in the list and whichever PID is
+//! used again. Only children that the agent finds below a process that it stopped for a forced end
+//! join the targets, and the dialog shows them.
 
 mod member;
 
@@ -27,18 +28,20 @@ pub(crate) enum Scope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     Signal(Signal),
-    /// Send SIGINT to the root, which ends the others itself, then SIGTERM to all that do not end in time, and never SIGKILL.
+    /// Send SIGINT to the root, which ends the others itself, then SIGTERM to all that do not end
+    /// in time, and never SIGKILL.
     Gently,
     /// Stop all targets, scan for children, send SIGKILL to all: one command to the agent.
     ByForce,
 }
 
-/// Everything that decides about the effect of Enter: the host, the choice, whether a gentle end begins with the root, and each
-/// target with its arguments.
+/// Everything that decides about the effect of Enter: the host, the choice, whether a gentle end
+/// begins with the root, and each target with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedEnd(HostKey, Choice, bool, Vec<(ProcessId, Option<Argv>)>);
 
-/// The choices for one or for many processes: from gentle to hard, then signals that do not end a process.
+/// The choices for one or for many processes: from gentle to hard, then signals that do not end a
+/// process.
 const FOR_ONE: &[Choice] = &[
     Choice::Signal(Signal::Int),
     Choice::Signal(Signal::Term),
@@ -67,7 +70,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The time between SIGINT and SIGTERM of a gentle end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The time that torchrun has to end after SIGINT: it gives its own ranks 30 s before it kills them.
+/// The time that torchrun has to end after SIGINT: it gives its own ranks 30 s before it kills
+/// them.
 const TORCHRUN_GRACE: Duration = Duration::from_secs(35);
 
 /// With more processes than this the user types the root's PID to confirm.
@@ -79,8 +83,8 @@ pub(crate) struct Successor {
     /// The target that has ended.
     pub ended: ProcessId,
     pub process: Process,
-    /// Whether the process replaces the target, so that its parent is to be ended first; `false` if the parent may have started
-    /// it anyway.
+    /// Whether the process replaces the target, so that its parent is to be ended first; `false` if
+    /// the parent may have started it anyway.
     pub is_restart: bool,
 }
 
@@ -88,8 +92,8 @@ pub(crate) struct Successor {
 pub(crate) struct EndDialog {
     /// The host of all of its processes: a dialog never spans hosts.
     pub host: HostKey,
-    /// The processes of the job, root first, then chosen processes outside of the job, then descendants that the agent found
-    /// while it ended the job by force.
+    /// The processes of the job, root first, then chosen processes outside of the job, then
+    /// descendants that the agent found while it ended the job by force.
     members: Vec<Member>,
     /// The job, the root first, as last seen before the scope became [`Scope::Job`].
     job: Vec<ProcessId>,
@@ -98,7 +102,8 @@ pub(crate) struct EndDialog {
     pub scope: Scope,
     pub choice: Choice,
     pub typed: String,
-    /// The effect of Enter that the user had time to read; `None` until then, and after each key that changes it.
+    /// The effect of Enter that the user had time to read; `None` until then, and after each key
+    /// that changes it.
     read: Option<PlannedEnd>,
     /// The moment of the first signal; `None` before it.
     pub first_sent: Option<Moment>,
@@ -114,17 +119,23 @@ pub(crate) struct EndDialog {
     pub top: usize,
 }
 
-/// The job of a process, its root first. Empty until every process of the host was scanned: a part of a job must not be
-/// taken for the whole.
+/// The job of a process, its root first. Empty until every process of the host was scanned: a part
+/// of a job must not be taken for the whole.
 pub(in crate::app) fn job(model: &HostModel, process: ProcessId) -> Vec<ProcessId> {
-    let Some(job) = model.job(process).filter(|_| model.is_complete()) else { return Vec::new() };
-    let others = job.members.iter().copied().filter(|id| Some(*id) != job.root);
+    let Some(job) = model.job(process).filter(|_| model.is_complete()) else {
+        return Vec::new();
+    };
+    let others = job
+        .members
+        .iter()
+        .copied()
+        .filter(|id| Some(*id) != job.root);
     job.root.into_iter().chain(others).collect()
 }
 
 impl EndDialog {
-    /// Opens the dialog on the processes in `chosen`. `job` is their job, root first. Also returns the first commands
-    /// to the agent.
+    /// Opens the dialog on the processes in `chosen`. `job` is their job, root first. Also returns
+    /// the first commands to the agent.
     pub(in crate::app) fn open(
         host: HostKey,
         chosen: Vec<ProcessId>,
@@ -133,7 +144,10 @@ impl EndDialog {
         snapshot: &Snapshot,
     ) -> (Self, Vec<Command>) {
         let others = chosen.iter().filter(|id| !job.contains(id));
-        let members = job.iter().chain(others).filter_map(|id| Member::new(*id, model, snapshot));
+        let members = job
+            .iter()
+            .chain(others)
+            .filter_map(|id| Member::new(*id, model, snapshot));
         let mut dialog = Self {
             host,
             members: members.collect(),
@@ -159,19 +173,24 @@ impl EndDialog {
     fn hold(&mut self) -> Vec<Command> {
         let chosen = (self.scope == Scope::Chosen).then(|| self.chosen.clone());
         let is_meant = |id: ProcessId| chosen.as_ref().is_none_or(|chosen| chosen.contains(&id));
-        let new = self.members.iter_mut().filter(|member| member.stage == Stage::Unasked && is_meant(member.id()));
+        let new = self
+            .members
+            .iter_mut()
+            .filter(|member| member.stage == Stage::Unasked && is_meant(member.id()));
         new.map(|member| {
             member.stage = Stage::Verifying;
-            Command::Hold { process: member.id() }
+            Command::Hold {
+                process: member.id(),
+            }
         })
         .collect()
     }
 
     /// The processes that Enter reaches, the root first.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Member> {
-        self.members
-            .iter()
-            .filter(|member| member.joined || self.scope == Scope::Job || self.chosen.contains(&member.id()))
+        self.members.iter().filter(|member| {
+            member.joined || self.scope == Scope::Job || self.chosen.contains(&member.id())
+        })
     }
 
     pub(crate) fn root(&self) -> Option<&Member> {
@@ -197,7 +216,9 @@ impl EndDialog {
             self.host,
             self.choice,
             self.is_root_left(),
-            self.targets().map(|target| (target.id(), target.process.facts.argv.clone().ok())).collect(),
+            self.targets()
+                .map(|target| (target.id(), target.process.facts.argv.clone().ok()))
+                .collect(),
         )
     }
 
@@ -211,37 +232,48 @@ impl EndDialog {
         self.read.as_ref() == Some(&self.planned())
     }
 
-    /// Whether Tab can switch between the chosen processes and their whole job: nothing was sent yet, and the job has more
-    /// processes.
+    /// Whether Tab can switch between the chosen processes and their whole job: nothing was sent
+    /// yet, and the job has more processes.
     pub(crate) fn can_widen(&self) -> bool {
         self.first_sent.is_none() && (self.scope == Scope::Job || self.spared() > 0)
     }
 
     pub(crate) fn choices(&self) -> &'static [Choice] {
-        if self.targets().nth(1).is_some() { FOR_MANY } else { FOR_ONE }
+        if self.targets().nth(1).is_some() {
+            FOR_MANY
+        } else {
+            FOR_ONE
+        }
     }
 
     /// Whether the agent has answered for every target: it holds the process, or refused.
     pub(crate) fn is_settled(&self) -> bool {
-        self.targets().all(|target| !matches!(target.stage, Stage::Unasked | Stage::Verifying))
+        self.targets()
+            .all(|target| !matches!(target.stage, Stage::Unasked | Stage::Verifying))
     }
 
     pub(crate) fn can_send(&self) -> bool {
         self.is_settled()
             && self.is_read()
             && self.targets().any(Member::is_held)
-            && !self.targets().any(|target| matches!(target.stage, Stage::Asked(_)))
+            && !self
+                .targets()
+                .any(|target| matches!(target.stage, Stage::Asked(_)))
             && self.word_to_type().is_none_or(|word| word == self.typed)
     }
 
     /// The text that the user types before anything is sent; `None` if Enter is enough.
     pub(crate) fn word_to_type(&self) -> Option<String> {
-        let is_grave = self.cautions().any(|(_, caution)| !is_advice(caution)) || self.targets().count() > MANY;
-        is_grave.then(|| self.root().map(|root| root.id().pid.to_string())).flatten()
+        let is_grave = self.cautions().any(|(_, caution)| !is_advice(caution))
+            || self.targets().count() > MANY;
+        is_grave
+            .then(|| self.root().map(|root| root.id().pid.to_string()))
+            .flatten()
     }
 
     pub(crate) fn cautions(&self) -> impl Iterator<Item = (&Member, &Text)> {
-        self.targets().filter_map(|target| Some((target, target.caution.as_ref()?)))
+        self.targets()
+            .filter_map(|target| Some((target, target.caution.as_ref()?)))
     }
 
     /// Whether every target has ended or was refused, so that the dialog can only be closed.
@@ -265,47 +297,78 @@ impl EndDialog {
     pub(in crate::app) fn choose(&mut self, by: isize) {
         self.read = None;
         let choices = self.choices();
-        let at = choices.iter().position(|choice| *choice == self.choice).unwrap_or(0);
+        let at = choices
+            .iter()
+            .position(|choice| *choice == self.choice)
+            .unwrap_or(0);
         self.choice = choices[at.saturating_add_signed(by).min(choices.len() - 1)];
     }
 
-    /// Adds processes that were found to belong to the job, unless the whole job is the target already. No process leaves the
-    /// job, and the targets stay.
-    pub(in crate::app) fn add_to_job(&mut self, job: &[ProcessId], model: &HostModel, snapshot: &Snapshot) {
+    /// Adds processes that were found to belong to the job, unless the whole job is the target
+    /// already. No process leaves the job, and the targets stay.
+    pub(in crate::app) fn add_to_job(
+        &mut self,
+        job: &[ProcessId],
+        model: &HostModel,
+        snapshot: &Snapshot,
+    ) {
         if self.scope == Scope::Job || self.first_sent.is_some() {
             return;
         }
         let is_new = |id: &&ProcessId| self.members.iter().all(|member| member.id() != **id);
-        let new: Vec<Member> = job.iter().filter(is_new).filter_map(|id| Member::new(*id, model, snapshot)).collect();
+        let new: Vec<Member> = job
+            .iter()
+            .filter(is_new)
+            .filter_map(|id| Member::new(*id, model, snapshot))
+            .collect();
         if !new.is_empty() {
             self.members.extend(new);
             self.job = job.to_vec();
         }
     }
 
-    /// Switches between the chosen processes and the whole job. Returns the commands to hold new targets.
+    /// Switches between the chosen processes and the whole job. Returns the commands to hold new
+    /// targets.
     pub(in crate::app) fn widen(&mut self, snapshot: &Snapshot) -> Vec<Command> {
         if self.first_sent.is_some() || self.members.len() == self.chosen.len() {
             return Vec::new();
         }
         self.read = None;
-        self.scope = if self.scope == Scope::Chosen { Scope::Job } else { Scope::Chosen };
+        self.scope = if self.scope == Scope::Chosen {
+            Scope::Job
+        } else {
+            Scope::Chosen
+        };
         // The root comes first.
-        self.members.sort_by_key(|member| self.job.iter().position(|id| *id == member.id()).unwrap_or(usize::MAX));
-        self.choice = if self.choices() == FOR_MANY { Choice::Gently } else { Choice::Signal(Signal::Term) };
+        self.members.sort_by_key(|member| {
+            self.job
+                .iter()
+                .position(|id| *id == member.id())
+                .unwrap_or(usize::MAX)
+        });
+        self.choice = if self.choices() == FOR_MANY {
+            Choice::Gently
+        } else {
+            Choice::Signal(Signal::Term)
+        };
         self.typed.clear();
         self.reclaim = self.expected(snapshot);
         self.hold()
     }
 
     pub(in crate::app) fn scroll(&mut self, by: isize) {
-        self.top = self.top.saturating_add_signed(by).min(self.targets().count().saturating_sub(1));
+        self.top = self
+            .top
+            .saturating_add_signed(by)
+            .min(self.targets().count().saturating_sub(1));
     }
 
     /// Adds a digit to the confirmation; `None` deletes the last one.
     pub(in crate::app) fn type_in(&mut self, character: Option<char>) {
         match character {
-            Some(digit) if digit.is_ascii_digit() && self.typed.len() < 10 => self.typed.push(digit),
+            Some(digit) if digit.is_ascii_digit() && self.typed.len() < 10 => {
+                self.typed.push(digit);
+            }
             Some(_) => {}
             None => _ = self.typed.pop(),
         }
@@ -318,7 +381,14 @@ impl EndDialog {
         let held = self.held();
         match self.choice {
             Choice::Signal(signal) => self.signal(&held, signal),
-            Choice::Gently => self.signal(if self.is_root_left() { &held[..1] } else { &held }, Signal::Int),
+            Choice::Gently => self.signal(
+                if self.is_root_left() {
+                    &held[..1]
+                } else {
+                    &held
+                },
+                Signal::Int,
+            ),
             Choice::ByForce => {
                 self.signal(&held, Signal::Kill);
                 vec![Command::Force { processes: held }]
@@ -328,17 +398,31 @@ impl EndDialog {
 
     /// The targets that a signal reaches.
     fn held(&self) -> Vec<ProcessId> {
-        self.targets().filter(|target| target.is_held()).map(Member::id).collect()
+        self.targets()
+            .filter(|target| target.is_held())
+            .map(Member::id)
+            .collect()
     }
 
     fn signal(&mut self, processes: &[ProcessId], signal: Signal) -> Vec<Command> {
-        for member in self.members.iter_mut().filter(|member| processes.contains(&member.id())) {
+        for member in self
+            .members
+            .iter_mut()
+            .filter(|member| processes.contains(&member.id()))
+        {
             member.stage = Stage::Asked(signal);
         }
-        processes.iter().map(|process| Command::Signal { process: *process, signal }).collect()
+        processes
+            .iter()
+            .map(|process| Command::Signal {
+                process: *process,
+                signal,
+            })
+            .collect()
     }
 
-    /// Returns the commands that are due: SIGTERM to all targets that have not ended in time after SIGINT.
+    /// Returns the commands that are due: SIGTERM to all targets that have not ended in time after
+    /// SIGINT.
     pub(in crate::app) fn pass(&mut self, now: Moment) -> Vec<Command> {
         if self.next_step().is_none_or(|at| now < at) {
             return Vec::new();
@@ -349,22 +433,32 @@ impl EndDialog {
 
     /// The moment when SIGTERM is due after SIGINT; `None` if it is not planned.
     pub(crate) fn next_step(&self) -> Option<Moment> {
-        let at = self.interrupted.filter(|_| self.choice == Choice::Gently && self.left() > 0)?;
+        let at = self
+            .interrupted
+            .filter(|_| self.choice == Choice::Gently && self.left() > 0)?;
         Some(at.after(self.grace()))
     }
 
     pub(crate) fn grace(&self) -> Duration {
-        let is_torchrun = self.root().is_some_and(|root| !root.is_over() && root.is_torchrun());
+        let is_torchrun = self
+            .root()
+            .is_some_and(|root| !root.is_over() && root.is_torchrun());
         if is_torchrun { TORCHRUN_GRACE } else { GRACE }
     }
 
-    /// Takes a reply of the agent. Ignores a reply about a process that is not in the dialog, unless that process joined the
-    /// job or the log could not be written.
+    /// Takes a reply of the agent. Ignores a reply about a process that is not in the dialog,
+    /// unless that process joined the job or the log could not be written.
     pub(in crate::app) fn take_reply(&mut self, reply: &Reply) {
         if let Outcome::Joined { comm, parent } = &reply.outcome {
             let is_ours = self.targets().any(|target| target.id() == *parent);
-            if is_ours && self.members.iter().all(|member| member.id() != reply.process) {
-                self.members.push(Member::joined(reply.process, comm.clone(), *parent));
+            if is_ours
+                && self
+                    .members
+                    .iter()
+                    .all(|member| member.id() != reply.process)
+            {
+                self.members
+                    .push(Member::joined(reply.process, comm.clone(), *parent));
             }
             return;
         }
@@ -372,18 +466,24 @@ impl EndDialog {
             self.unrecorded = Some(reason.clone());
         }
         if let Outcome::Sent { signal, at } = reply.outcome
-            && self.members.iter().any(|member| member.id() == reply.process && matches!(member.stage, Stage::Asked(_)))
+            && self.members.iter().any(|member| {
+                member.id() == reply.process && matches!(member.stage, Stage::Asked(_))
+            })
         {
             self.first_sent.get_or_insert(at);
             self.interrupted = Some(at).filter(|_| signal == Signal::Int);
         }
-        if let Some(member) = self.members.iter_mut().find(|member| member.id() == reply.process) {
+        if let Some(member) = self
+            .members
+            .iter_mut()
+            .find(|member| member.id() == reply.process)
+        {
             member.take_outcome(&reply.outcome);
         }
     }
 
-    /// Takes a new snapshot. While targets live, it says how much memory to expect back; afterwards, how much came
-    /// back.
+    /// Takes a new snapshot. While targets live, it says how much memory to expect back;
+    /// afterwards, how much came back.
     pub(in crate::app) fn see(&mut self, snapshot: &Snapshot) {
         for member in &mut self.members {
             member.see(snapshot);
@@ -395,9 +495,12 @@ impl EndDialog {
                 }
                 self.look_for_successors(snapshot);
             }
-            // Only before the first signal: later, a target may be absent because it has ended, and its memory is still to be
-            // returned.
-            None if self.targets().all(|target| matches!(target.stage, Stage::Verifying | Stage::Held)) => {
+            // Only before the first signal: later, a target may be absent because it has ended, and
+            // its memory is still to be returned.
+            None if self
+                .targets()
+                .all(|target| matches!(target.stage, Stage::Verifying | Stage::Held)) =>
+            {
                 let now = self.expected(snapshot);
                 if now.covers(&self.reclaim) {
                     self.reclaim = now;
@@ -417,31 +520,62 @@ impl EndDialog {
         let per_second = snapshot.host.facts.ticks_per_second.max(1);
         // A supervisor may start the new process within the clock tick of the signal.
         let is_new = |process: &Process| {
-            let started = process.id.start_ticks.is_some_and(|ticks| (ticks + 1) * 1000 / per_second > sent.0);
+            let started = process
+                .id
+                .start_ticks
+                .is_some_and(|ticks| (ticks + 1) * 1000 / per_second > sent.0);
             started && self.members.iter().all(|member| member.id() != process.id)
         };
-        let found = snapshot.processes.iter().filter(|process| is_new(process)).filter_map(|new| {
-            let ended = self.targets().filter_map(|target| Some((target, target.is_restarted_as(new, snapshot)?)));
-            let (target, is_restart) = ended.min_by_key(|(_, is_restart)| !is_restart)?;
-            Some(Successor { ended: target.id(), process: new.clone(), is_restart })
-        });
+        let found = snapshot
+            .processes
+            .iter()
+            .filter(|process| is_new(process))
+            .filter_map(|new| {
+                let ended = self
+                    .targets()
+                    .filter_map(|target| Some((target, target.is_restarted_as(new, snapshot)?)));
+                let (target, is_restart) = ended.min_by_key(|(_, is_restart)| !is_restart)?;
+                Some(Successor {
+                    ended: target.id(),
+                    process: new.clone(),
+                    is_restart,
+                })
+            });
         let mut successors: Vec<Successor> = found.collect();
         successors.sort_by_key(|successor| !successor.is_restart);
         self.successors = successors;
     }
 
-    /// The living processes that may keep the memory of ended targets on a GPU: they have it open, and are of the job, or of the
-    /// user of a target and without memory of their own there. Processes of other users and jobs have nothing to do with it.
+    /// The living processes that may keep the memory of ended targets on a GPU: they have it open,
+    /// and are of the job, or of the user of a target and without memory of their own there.
+    /// Processes of other users and jobs have nothing to do with it.
     pub(crate) fn keepers(&self, gpu: &Gpu, snapshot: &Snapshot) -> Vec<ProcessId> {
         let is_target = |id: ProcessId| self.targets().any(|target| target.id() == id);
-        let is_of_job = |id: ProcessId| self.job.contains(&id) || self.members.iter().any(|member| member.id() == id);
-        let has_own_memory = |id: ProcessId| gpu.processes.iter().any(|gpu_process| gpu_process.process == id);
-        let is_of_user = |id: ProcessId| {
-            let uid = snapshot.process(id).and_then(|process| process.facts.uid.ok());
-            uid.is_some() && self.targets().any(|target| target.process.facts.uid.ok() == uid)
+        let is_of_job = |id: ProcessId| {
+            self.job.contains(&id) || self.members.iter().any(|member| member.id() == id)
         };
-        let may_keep = |id: &ProcessId| !is_target(*id) && (is_of_job(*id) || is_of_user(*id) && !has_own_memory(*id));
-        gpu.device_file_holders.iter().copied().filter(may_keep).collect()
+        let has_own_memory = |id: ProcessId| {
+            gpu.processes
+                .iter()
+                .any(|gpu_process| gpu_process.process == id)
+        };
+        let is_of_user = |id: ProcessId| {
+            let uid = snapshot
+                .process(id)
+                .and_then(|process| process.facts.uid.ok());
+            uid.is_some()
+                && self
+                    .targets()
+                    .any(|target| target.process.facts.uid.ok() == uid)
+        };
+        let may_keep = |id: &ProcessId| {
+            !is_target(*id) && (is_of_job(*id) || is_of_user(*id) && !has_own_memory(*id))
+        };
+        gpu.device_file_holders
+            .iter()
+            .copied()
+            .filter(may_keep)
+            .collect()
     }
 
     /// Refuses every target that has not ended: the agent is gone, and no process is held any more.
@@ -455,7 +589,13 @@ impl EndDialog {
 
     /// Returns the commands to release every process that the agent was asked to hold.
     pub(in crate::app) fn release(&self) -> Vec<Command> {
-        let held = self.members.iter().filter(|member| member.stage != Stage::Unasked);
-        held.map(|member| Command::Release { process: member.id() }).collect()
+        let held = self
+            .members
+            .iter()
+            .filter(|member| member.stage != Stage::Unasked);
+        held.map(|member| Command::Release {
+            process: member.id(),
+        })
+        .collect()
     }
 }

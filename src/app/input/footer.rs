@@ -8,7 +8,8 @@ use crate::app::keys::probe_task::ProbeTask;
 use crate::app::keys::steering::Steering;
 use crate::app::{App, List, Mode};
 
-/// The keys over the process list, the most useful first, each with a word. Where a word is empty, the next key has the same.
+/// The keys over the process list, the most useful first, each with a word. Where a word is empty,
+/// the next key has the same.
 const PROCESSES: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
     (Intent::OpenFilter, "filter"),
@@ -95,7 +96,11 @@ const PROBE: &[(Intent, &str)] = &[
 ];
 
 /// The keys while a task of the probe waits for a confirmation.
-const PROPOSAL: &[(Intent, &str)] = &[(Intent::Open, "start"), (Intent::Close, "cancel"), (Intent::Quit, "quit")];
+const PROPOSAL: &[(Intent, &str)] = &[
+    (Intent::Open, "start"),
+    (Intent::Close, "cancel"),
+    (Intent::Quit, "quit"),
+];
 
 const HELP: &[(Intent, &str)] = &[
     (Intent::Close, "back"),
@@ -160,16 +165,23 @@ impl FooterPart {
 }
 
 impl App {
-    /// The parts of the footer, each with its first column, in a line that begins at column `x`. Where there is no room for all,
-    /// the earliest badges and the less useful keys are left out; the key that quits stays. A notice takes the place of the keys;
-    /// badges leave it half of the line.
+    /// The parts of the footer, each with its first column, in a line that begins at column `x`.
+    /// Where there is no room for all, the earliest badges and the less useful keys are left out;
+    /// the key that quits stays. A notice takes the place of the keys; badges leave it half of the
+    /// line.
     pub(crate) fn footer(&self, mut x: usize) -> Vec<(usize, FooterPart)> {
         let badges = self.badge_words();
         let is_over_lists = matches!(self.modes.current(), Mode::List);
         let leave = (is_over_lists && !badges.is_empty()).then_some((Intent::Leave, "leaves"));
         let hints = leave.into_iter().chain(self.hints().iter().copied());
-        let notice = self.notice.text().filter(|_| !self.is_typing()).map(|words| FooterPart::Notice(words.to_owned()));
-        let keys = hints.filter(|_| notice.is_none()).filter_map(|(intent, word)| self.key(intent, word));
+        let notice = self
+            .notice
+            .text()
+            .filter(|_| !self.is_typing())
+            .map(|words| FooterPart::Notice(words.to_owned()));
+        let keys = hints
+            .filter(|_| notice.is_none())
+            .filter_map(|(intent, word)| self.key(intent, word));
         let (count, width) = (badges.len(), usize::from(self.size.0));
         let parts = badges.into_iter().map(FooterPart::Badge).chain(keys);
         let parts: Vec<FooterPart> = parts.chain(notice.clone()).collect();
@@ -191,7 +203,11 @@ impl App {
             end <= width + 2
         });
         let mut placed = Vec::new();
-        for (_, part) in parts.into_iter().enumerate().filter(|(at, _)| fitting.contains(at)) {
+        for (_, part) in parts
+            .into_iter()
+            .enumerate()
+            .filter(|(at, _)| fitting.contains(at))
+        {
             let is_joined = matches!(part, FooterPart::Key(_, _, ""));
             let width = part.width() + if is_joined { 1 } else { 2 };
             placed.push((x, part));
@@ -206,13 +222,22 @@ impl App {
         let word = match (intent, dialog) {
             (Intent::Widen, Some(dialog)) if !dialog.can_widen() => return None,
             (Intent::Widen, Some(dialog)) if dialog.scope == Scope::Job => "not all of it",
-            (Intent::Close, _) if matches!(self.modes.current(), Mode::Graph(_)) && self.graph.still.is_some() => "now",
+            (Intent::Close, _)
+                if matches!(self.modes.current(), Mode::Graph(_)) && self.graph.still.is_some() =>
+            {
+                "now"
+            }
             _ => word,
         };
         let context = self.modes.current().key_context();
         let of_replay = matches!(intent, Intent::Steer(_)) && context.has_replay_keys();
-        let context = if of_replay { KeyContext::Replay } else { context };
-        let is_hinted = |binding: &&Binding| binding.contexts.contains(&context) && binding.intent == intent;
+        let context = if of_replay {
+            KeyContext::Replay
+        } else {
+            context
+        };
+        let is_hinted =
+            |binding: &&Binding| binding.contexts.contains(&context) && binding.intent == intent;
         let key = BINDINGS.iter().find(is_hinted)?.keys.split(' ').next()?;
         Some(FooterPart::Key(key, intent, word))
     }
@@ -229,15 +254,22 @@ impl App {
             Mode::List | Mode::Graph(_) if self.replay.is_some() => REPLAY,
             Mode::List if self.focus == List::Gpus => GPUS,
             Mode::List => PROCESSES,
-            Mode::Page(page) if page.is_typing() => &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")],
-            Mode::Filter | Mode::Search => &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")],
+            Mode::Page(page) if page.is_typing() => {
+                &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")]
+            }
+            Mode::Filter | Mode::Search => {
+                &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")]
+            }
             Mode::Page(page) if page.news().is_some() => NEWS,
             Mode::Page(page) if page.has_search() => HELP,
             Mode::Page(page) if page.is_proposed() => PROPOSAL,
             Mode::Page(page) if page.has_probe() => PROBE,
             Mode::Page(_) => PAGE,
             Mode::Graph(_) => GRAPH,
-            Mode::JumpTime(_) => &[(Intent::Steer(Steering::Jump), "jump"), (Intent::Close, "stay")],
+            Mode::JumpTime(_) => &[
+                (Intent::Steer(Steering::Jump), "jump"),
+                (Intent::Close, "stay"),
+            ],
             Mode::MarkName(_) => &[(Intent::KeepMarkName, "keep"), (Intent::Close, "no name")],
             Mode::EndDialog(dialog) if dialog.is_over() => &[(Intent::Close, "close")],
             Mode::EndDialog(_) => END_DIALOG,

@@ -30,21 +30,28 @@ impl TypedNumber {
 }
 
 impl App {
-    /// Shows only the processes of the GPU with this number, on the host under the cursor, or those of all GPUs if it is shown
-    /// alone already. On a host with more than ten GPUs, a number may have several digits.
+    /// Shows only the processes of the GPU with this number, on the host under the cursor, or those
+    /// of all GPUs if it is shown alone already. On a host with more than ten GPUs, a number may
+    /// have several digits.
     pub(in crate::app) fn show_gpu(&mut self, digit: u32) {
         let host = match self.focus {
             List::Gpus => self.gpus.selected_row(self.fleet()).map(|row| row.host),
-            List::Processes => self.processes.selected_process().map(|HostProcess { host, .. }| host),
+            List::Processes => self
+                .processes
+                .selected_process()
+                .map(|HostProcess { host, .. }| host),
         };
         let host = host.or_else(|| self.fleet().hosts().next().map(|(host, _)| host));
         let find = |number: u32| {
-            let mut rows =
-                gpu_rows(self.fleet()).filter(|row| Some(row.host) == host && row.gpu.facts.parent.is_none());
+            let mut rows = gpu_rows(self.fleet())
+                .filter(|row| Some(row.host) == host && row.gpu.facts.parent.is_none());
             Some((number, rows.find(|row| row.gpu.facts.index == number)?.id()))
         };
         let found = self.typed_number.candidates(digit).find_map(find);
-        self.typed_number.0 = Some((found.as_ref().map_or(digit, |(number, _)| *number), ViewerTime::ZERO));
+        self.typed_number.0 = Some((
+            found.as_ref().map_or(digit, |(number, _)| *number),
+            ViewerTime::ZERO,
+        ));
         match found {
             Some((_, gpu)) => self.show_only(gpu),
             None => self.notice.set(format!("there is no GPU {digit}")),
@@ -63,7 +70,8 @@ impl App {
         self.focus = List::Processes;
     }
 
-    /// Shows the processes of all GPUs, with the cursor where it was before those of one GPU alone were shown.
+    /// Shows the processes of all GPUs, with the cursor where it was before those of one GPU alone
+    /// were shown.
     pub(in crate::app) fn show_all_gpus(&mut self) {
         let (list, subject) = self.before_gpu.take().unwrap_or((self.focus, None));
         self.focus = list;

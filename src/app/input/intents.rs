@@ -33,14 +33,20 @@ impl App {
             return None;
         }
         match intent {
-            Intent::OpenEndDialog | Intent::Refresh | Intent::Interval(_) if self.options.is_recording => {
+            Intent::OpenEndDialog | Intent::Refresh | Intent::Interval(_)
+                if self.options.is_recording =>
+            {
                 self.notice.set(RECORDING);
             }
             Intent::Steer(steering) => return self.steer(steering),
             Intent::Move(by) => self.step(by),
             Intent::MovePage(by) => self.step(by * self.page_length().cast_signed()),
             Intent::OtherList => {
-                self.focus = if self.focus == List::Gpus { List::Processes } else { List::Gpus };
+                self.focus = if self.focus == List::Gpus {
+                    List::Processes
+                } else {
+                    List::Gpus
+                };
                 self.follow_cursor();
             }
             Intent::SortByNeighbour(_)
@@ -56,7 +62,9 @@ impl App {
             Intent::OpenSearch | Intent::NextMatch(_) | Intent::SearchPage => self.search(intent),
             Intent::Leave => return self.leave(),
             Intent::Graph => self.toggle_graph(),
-            Intent::Back(steps) if matches!(self.modes.current(), Mode::List) && self.graph_area().is_none() => {
+            Intent::Back(steps)
+                if matches!(self.modes.current(), Mode::List) && self.graph_area().is_none() =>
+            {
                 self.processes.scroll_commands(-steps);
             }
             Intent::Zoom(_) | Intent::Back(_) => self.move_graph(intent),
@@ -64,7 +72,9 @@ impl App {
             Intent::ZoomAmounts => self.graph.is_zoomed = !self.graph.is_zoomed,
             Intent::Now => self.graph.follow_present(),
             Intent::Mark => self.mark(),
-            Intent::NameMark if self.marks.list.is_empty() => self.notice.set("there is no mark yet: m sets one"),
+            Intent::NameMark if self.marks.list.is_empty() => {
+                self.notice.set("there is no mark yet: m sets one");
+            }
             Intent::NameMark => self.modes.open(Mode::MarkName(MarkName::default())),
             Intent::KeepMarkName => {
                 if let Some(Mode::MarkName(name)) = self.modes.close() {
@@ -74,8 +84,14 @@ impl App {
             Intent::Open => return self.open(),
             Intent::ShowGpu(digit) => self.show_gpu(digit),
             Intent::Detail => return self.open_detail(),
-            Intent::News => self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::News(NewsList::default()))))),
-            Intent::Help => self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::Help)))),
+            Intent::News => self
+                .modes
+                .open(Mode::Page(Box::new(Page::new(PageTopic::News(
+                    NewsList::default(),
+                ))))),
+            Intent::Help => self
+                .modes
+                .open(Mode::Page(Box::new(Page::new(PageTopic::Help)))),
             Intent::OpenEndDialog => return self.open_end_dialog(),
             Intent::Choose(by) => {
                 if let Some(dialog) = self.modes.end_dialog_mut() {
@@ -100,7 +116,9 @@ impl App {
             Intent::Tag | Intent::TagJob | Intent::TagAll | Intent::TagOthers => self.tag(intent),
             Intent::Untag => self.processes.tagged.clear(),
             Intent::Watch => self.watch(),
-            Intent::SettingsPanel => self.modes.open(Mode::SettingsPanel(SettingsPanel::default())),
+            Intent::SettingsPanel => self
+                .modes
+                .open(Mode::SettingsPanel(SettingsPanel::default())),
             Intent::Toggle => self.toggle(),
             Intent::Shift(by) => self.shift(by),
             Intent::SaveScreen => return Some(Effect::SaveScreen),
@@ -125,7 +143,8 @@ impl App {
     fn mark(&mut self) {
         let subject = self.subject();
         let notice = self.marks.add(self.data.shown(), subject.as_ref());
-        self.notice.set(notice.unwrap_or_else(|| "there is nothing to mark yet".to_owned()));
+        self.notice
+            .set(notice.unwrap_or_else(|| "there is nothing to mark yet".to_owned()));
     }
 
     /// Shows the suspects of all GPUs: one on another GPU would be missed.
@@ -153,8 +172,12 @@ impl App {
     }
 
     fn move_graph(&mut self, intent: Intent) {
-        let Some(host) = self.subject().map(|subject| subject.host) else { return };
-        let Some(model) = self.data.shown().host(host) else { return };
+        let Some(host) = self.subject().map(|subject| subject.host) else {
+            return;
+        };
+        let Some(model) = self.data.shown().host(host) else {
+            return;
+        };
         match intent {
             Intent::Zoom(by) => self.graph.zoom(by, model),
             Intent::Back(steps) => self.graph.step_back(steps, host, model),
@@ -164,16 +187,21 @@ impl App {
 
     /// The number of rows that a page key moves by.
     fn page_length(&self) -> usize {
-        let Some(layout) = self.layout() else { return 1 };
+        let Some(layout) = self.layout() else {
+            return 1;
+        };
         let (height, head) = match (self.modes.current(), self.focus) {
-            (Mode::Page(_) | Mode::EndDialog(_) | Mode::SettingsPanel(_), _) => (layout.body.height, PAGE_HEAD),
+            (Mode::Page(_) | Mode::EndDialog(_) | Mode::SettingsPanel(_), _) => {
+                (layout.body.height, PAGE_HEAD)
+            }
             (_, List::Gpus) => (layout.gpus.height, LIST_HEAD),
             (_, List::Processes) => (layout.processes.height, LIST_HEAD),
         };
         usize::from(height.saturating_sub(head)).max(1)
     }
 
-    /// Restarts the sources of lost and silent hosts. If there are none, asks every agent for a scan.
+    /// Restarts the sources of lost and silent hosts. If there are none, asks every agent for a
+    /// scan.
     fn refresh_hosts(&mut self) -> Effect {
         let hosts: Vec<HostKey> = self.troubles().map(|(host, _)| host).collect();
         if hosts.is_empty() {
@@ -184,22 +212,32 @@ impl App {
     }
 
     fn to_all_hosts(&self, command: &Command) -> Effect {
-        Effect::Commands(self.fleet().hosts().map(|(host, _)| (host, command.clone())).collect())
+        Effect::Commands(
+            self.fleet()
+                .hosts()
+                .map(|(host, _)| (host, command.clone()))
+                .collect(),
+        )
     }
 
     fn toggle_host_line(&mut self) {
         self.host_line = !self.host_line;
         if !self.host_line && gpu_rows(self.fleet()).any(|row| row.gpu.facts.simulated) {
-            self.notice.set("a simulated machine always says in its first line that it is one");
+            self.notice
+                .set("a simulated machine always says in its first line that it is one");
         }
     }
 
     fn change_interval(&mut self, by: isize) -> Effect {
         let now = u64::try_from(self.options.interval.as_millis()).unwrap_or(u64::MAX);
-        let place = INTERVALS_MS.partition_point(|interval| *interval < now).min(INTERVALS_MS.len() - 1);
-        let milliseconds = INTERVALS_MS[place.saturating_add_signed(by).min(INTERVALS_MS.len() - 1)];
+        let place = INTERVALS_MS
+            .partition_point(|interval| *interval < now)
+            .min(INTERVALS_MS.len() - 1);
+        let milliseconds =
+            INTERVALS_MS[place.saturating_add_signed(by).min(INTERVALS_MS.len() - 1)];
         self.options.interval = Duration::from_millis(milliseconds);
-        self.notice.set(format!("reading every {:?}", self.options.interval));
+        self.notice
+            .set(format!("reading every {:?}", self.options.interval));
         self.to_all_hosts(&Command::Interval { milliseconds })
     }
 
@@ -211,7 +249,9 @@ impl App {
             return;
         }
         let Some(subject) = self.under_cursor() else {
-            return self.notice.set("there is nothing here to draw: move to a process, or with Tab to a GPU");
+            return self
+                .notice
+                .set("there is nothing here to draw: move to a process, or with Tab to a GPU");
         };
         let is_hidden = |app: &Self| app.layout().is_some_and(|layout| layout.graph.height == 0);
         if is_hidden(self) {
@@ -220,7 +260,8 @@ impl App {
                 return;
             }
         }
-        // A graph that is already open below the lists, or has no room there, takes the whole screen.
+        // A graph that is already open below the lists, or has no room there, takes the whole
+        // screen.
         self.modes.open(Mode::Graph(subject));
     }
 
@@ -231,11 +272,13 @@ impl App {
             List::Processes => self.processes.selected_process().map(HostSubject::from),
         };
         let notice = subject.and_then(|subject| self.alerts.watch(subject, fleet));
-        self.notice.set(notice.unwrap_or_else(|| "there is nothing under the cursor to watch".to_owned()));
+        self.notice
+            .set(notice.unwrap_or_else(|| "there is nothing under the cursor to watch".to_owned()));
     }
 
-    /// Shows only the processes of the GPU under the cursor; those of all GPUs if it is shown alone already. Opens the page of
-    /// a process, or the subject of a line of the news. Closes another page.
+    /// Shows only the processes of the GPU under the cursor; those of all GPUs if it is shown alone
+    /// already. Opens the page of a process, or the subject of a line of the news. Closes another
+    /// page.
     fn open(&mut self) -> Option<Effect> {
         if self.proposal().is_some() {
             return self.confirm_task();
@@ -254,7 +297,9 @@ impl App {
                     self.show_possible_holders();
                     return None;
                 }
-                RowSubject::Process(_) | RowSubject::Unaccounted(_) | RowSubject::Heading(_) => None,
+                RowSubject::Process(_) | RowSubject::Unaccounted(_) | RowSubject::Heading(_) => {
+                    None
+                }
             },
         };
         match gpu {
@@ -274,9 +319,13 @@ impl App {
         }
         // The graph over the whole screen stays with a process that has ended.
         let process = match self.modes.graph() {
-            Some(HostSubject { host, subject: GpuOrProcess::Process(process) }) => {
-                HostProcess { host: *host, process: *process }
-            }
+            Some(HostSubject {
+                host,
+                subject: GpuOrProcess::Process(process),
+            }) => HostProcess {
+                host: *host,
+                process: *process,
+            },
             _ => self.process_under_cursor()?,
         };
         self.open_process_page(process)
@@ -284,7 +333,8 @@ impl App {
 
     fn open_end_dialog(&mut self) -> Option<Effect> {
         if self.options.readonly {
-            self.notice.set("gputop was started with --readonly: it signals nobody");
+            self.notice
+                .set("gputop was started with --readonly: it signals nobody");
             return None;
         }
         // A signal is sent to what is there now, so the screen shows that.
@@ -292,15 +342,25 @@ impl App {
             self.data.resume();
             self.refresh();
         }
-        if matches!(self.modes.current(), Mode::List) && self.processes.tagged.is_empty() && self.focus == List::Gpus {
-            self.notice.set("only processes are ended: Tab goes to them");
+        if matches!(self.modes.current(), Mode::List)
+            && self.processes.tagged.is_empty()
+            && self.focus == List::Gpus
+        {
+            self.notice
+                .set("only processes are ended: Tab goes to them");
             return None;
         }
         let mut chosen = self.processes_to_end();
         chosen.retain(|process| self.fleet().process(*process).is_some());
         let Some(first) = chosen.first().copied() else {
-            let row = self.processes.selected_row().filter(|_| matches!(self.modes.current(), Mode::List));
-            if matches!(row.map(|row| &row.subject), Some(RowSubject::Unaccounted(_))) {
+            let row = self
+                .processes
+                .selected_row()
+                .filter(|_| matches!(self.modes.current(), Mode::List));
+            if matches!(
+                row.map(|row| &row.subject),
+                Some(RowSubject::Unaccounted(_))
+            ) {
                 self.show_possible_holders();
                 return None;
             }
@@ -314,7 +374,8 @@ impl App {
             return None;
         }
         if self.lost.contains_key(&host) {
-            self.notice.set("there is no agent to signal through: press Ctrl-R to start one");
+            self.notice
+                .set("there is no agent to signal through: press Ctrl-R to start one");
             return None;
         }
         let model = self.fleet().host(host)?;
@@ -329,17 +390,20 @@ impl App {
 
     fn tag(&mut self, intent: Intent) {
         if self.focus == List::Gpus {
-            self.notice.set("only processes are tagged: Tab goes to them");
+            self.notice
+                .set("only processes are tagged: Tab goes to them");
             return;
         }
         let fleet = self.data.shown();
         match intent {
             Intent::TagJob => self.processes.tag(true, fleet),
             Intent::TagAll if !self.processes.tag_listed(true, fleet) => {
-                self.notice.set("no listed process holds GPU memory (A tags those without)");
+                self.notice
+                    .set("no listed process holds GPU memory (A tags those without)");
             }
             Intent::TagOthers if !self.processes.tag_listed(false, fleet) => {
-                self.notice.set("all listed processes hold GPU memory (a tags them)");
+                self.notice
+                    .set("all listed processes hold GPU memory (a tags them)");
             }
             Intent::TagAll | Intent::TagOthers => {}
             _ => {
@@ -349,14 +413,20 @@ impl App {
         }
     }
 
-    /// The processes that the end-process dialog opens on. Over the lists: the tagged ones, or else the one under the
-    /// cursor. On a page or graph: its process.
+    /// The processes that the end-process dialog opens on. Over the lists: the tagged ones, or else
+    /// the one under the cursor. On a page or graph: its process.
     fn processes_to_end(&self) -> Vec<HostProcess> {
         match self.modes.current() {
             Mode::List if !self.processes.tagged.is_empty() => self.processes.tagged.clone(),
             Mode::List => self.process_under_cursor().into_iter().collect(),
-            Mode::Graph(HostSubject { host, subject: GpuOrProcess::Process(process) }) => {
-                vec![HostProcess { host: *host, process: *process }]
+            Mode::Graph(HostSubject {
+                host,
+                subject: GpuOrProcess::Process(process),
+            }) => {
+                vec![HostProcess {
+                    host: *host,
+                    process: *process,
+                }]
             }
             Mode::Page(page) => match &page.topic {
                 PageTopic::Process(topic) => vec![topic.id()],
@@ -366,8 +436,8 @@ impl App {
         }
     }
 
-    /// Records that the end-process dialog, as it is now, was on the screen for long enough to be read. Enter sends nothing
-    /// before: it was typed for what the screen showed until then.
+    /// Records that the end-process dialog, as it is now, was on the screen for long enough to be
+    /// read. Enter sends nothing before: it was typed for what the screen showed until then.
     pub(crate) fn mark_end_as_read(&mut self) {
         if let Some(dialog) = self.modes.end_dialog_mut() {
             dialog.mark_as_read();
@@ -391,12 +461,14 @@ impl App {
                 return;
             }
             Intent::NextMatch(_) if self.processes.search.value().is_empty() => {
-                self.notice.set("n goes to the next match of a search, which F3 opens; E shows the news");
+                self.notice
+                    .set("n goes to the next match of a search, which F3 opens; E shows the news");
                 return;
             }
             Intent::NextMatch(by) => {
                 if !self.processes.find(by, self.data.shown()) {
-                    self.notice.set("no process in the list matches the search: F3 opens it");
+                    self.notice
+                        .set("no process in the list matches the search: F3 opens it");
                 }
             }
             _ => {
@@ -455,7 +527,9 @@ impl App {
             self.notice.set("there is nothing here to copy");
             return None;
         };
-        self.notice.set(format!("copied {name}, if the terminal lets programs do that (OSC 52)"));
+        self.notice.set(format!(
+            "copied {name}, if the terminal lets programs do that (OSC 52)"
+        ));
         Some(Effect::Copy(text))
     }
 
@@ -463,7 +537,9 @@ impl App {
     fn text_to_copy(&self, intent: Intent) -> Option<(String, String)> {
         let on_page = match self.modes.page().map(|page| &page.topic) {
             Some(PageTopic::Process(topic)) => Some(topic.id()),
-            Some(PageTopic::Gpu(gpu, _)) => return Some((gpu.gpu.to_string(), gpu.gpu.to_string())),
+            Some(PageTopic::Gpu(gpu, _)) => {
+                return Some((gpu.gpu.to_string(), gpu.gpu.to_string()));
+            }
             Some(PageTopic::Help | PageTopic::News(_)) | None => None,
         };
         if on_page.is_none() && self.focus == List::Gpus {
@@ -479,13 +555,24 @@ impl App {
             };
             return Some((command, format!("the command of {}", process.id.pid)));
         }
-        let processes: Vec<HostProcess> = match (on_page, self.processes.selected_row().map(|row| &row.subject)) {
+        let processes: Vec<HostProcess> = match (
+            on_page,
+            self.processes.selected_row().map(|row| &row.subject),
+        ) {
             (None, _) if !self.processes.tagged.is_empty() => self.processes.tagged.clone(),
             (None, Some(RowSubject::Group(group))) => group.processes().collect(),
             _ => vec![shown?],
         };
-        let pids = processes.iter().map(|process| process.process.pid.to_string()).collect::<Vec<_>>().join(" ");
-        let name = if processes.len() == 1 { pids.clone() } else { format!("{} PIDs", processes.len()) };
+        let pids = processes
+            .iter()
+            .map(|process| process.process.pid.to_string())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let name = if processes.len() == 1 {
+            pids.clone()
+        } else {
+            format!("{} PIDs", processes.len())
+        };
         Some((pids, name))
     }
 }

@@ -61,8 +61,8 @@ impl Mode {
 
 /// The modes that are open over the lists, the lowest first. Keys go to the topmost.
 ///
-/// More than one mode is open in these cases: a page, the name of a mark or the end-process dialog over the graph, and the
-/// dialog over a page.
+/// More than one mode is open in these cases: a page, the name of a mark or the end-process dialog
+/// over the graph, and the dialog over a page.
 #[derive(Debug, Default)]
 pub(crate) struct ModeStack(Vec<Mode>);
 
@@ -86,12 +86,25 @@ impl ModeStack {
 
     /// The subject of the graph over the whole screen; `None` while that is closed.
     pub(crate) fn graph(&self) -> Option<&HostSubject> {
-        self.0.iter().find_map(|mode| if let Mode::Graph(subject) = mode { Some(subject) } else { None })
+        self.0.iter().find_map(|mode| {
+            if let Mode::Graph(subject) = mode {
+                Some(subject)
+            } else {
+                None
+            }
+        })
     }
 
-    /// Changes the subject of the graph over the whole screen; `None` closes the graph. Nothing happens while it is closed.
+    /// Changes the subject of the graph over the whole screen; `None` closes the graph. Nothing
+    /// happens while it is closed.
     pub(in crate::app) fn set_graph(&mut self, subject: Option<HostSubject>) {
-        let Some(place) = self.0.iter().position(|mode| matches!(mode, Mode::Graph(_))) else { return };
+        let Some(place) = self
+            .0
+            .iter()
+            .position(|mode| matches!(mode, Mode::Graph(_)))
+        else {
+            return;
+        };
         match subject {
             Some(subject) => self.0[place] = Mode::Graph(subject),
             None => _ = self.0.remove(place),
@@ -100,28 +113,56 @@ impl ModeStack {
 
     /// The open page, which the end-process dialog may cover.
     pub(crate) fn page(&self) -> Option<&Page> {
-        self.0.iter().find_map(|mode| if let Mode::Page(page) = mode { Some(&**page) } else { None })
+        self.0.iter().find_map(|mode| {
+            if let Mode::Page(page) = mode {
+                Some(&**page)
+            } else {
+                None
+            }
+        })
     }
 
     pub(in crate::app) fn page_mut(&mut self) -> Option<&mut Page> {
-        self.0.iter_mut().find_map(|mode| if let Mode::Page(page) = mode { Some(&mut **page) } else { None })
+        self.0.iter_mut().find_map(|mode| {
+            if let Mode::Page(page) = mode {
+                Some(&mut **page)
+            } else {
+                None
+            }
+        })
     }
 
     /// The end-process dialog, which nothing covers.
     pub(crate) fn end_dialog(&self) -> Option<&EndDialog> {
-        if let Mode::EndDialog(dialog) = self.current() { Some(dialog) } else { None }
+        if let Mode::EndDialog(dialog) = self.current() {
+            Some(dialog)
+        } else {
+            None
+        }
     }
 
     pub(in crate::app) fn end_dialog_mut(&mut self) -> Option<&mut EndDialog> {
-        if let Some(Mode::EndDialog(dialog)) = self.current_mut() { Some(dialog) } else { None }
+        if let Some(Mode::EndDialog(dialog)) = self.current_mut() {
+            Some(dialog)
+        } else {
+            None
+        }
     }
 
     /// The panel of settings, which nothing covers.
     pub(in crate::app) fn settings_panel(&self) -> Option<&SettingsPanel> {
-        if let Mode::SettingsPanel(panel) = self.current() { Some(panel) } else { None }
+        if let Mode::SettingsPanel(panel) = self.current() {
+            Some(panel)
+        } else {
+            None
+        }
     }
 
     pub(in crate::app) fn settings_panel_mut(&mut self) -> Option<&mut SettingsPanel> {
-        if let Some(Mode::SettingsPanel(panel)) = self.current_mut() { Some(panel) } else { None }
+        if let Some(Mode::SettingsPanel(panel)) = self.current_mut() {
+            Some(panel)
+        } else {
+            None
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The mouse: the wheel scrolls the list under the pointer, and a click acts on what is there. No click sends a signal.
+//! The mouse: the wheel scrolls the list under the pointer, and a click acts on what is there. No
+//! click sends a signal.
 
 use std::time::Duration;
 
@@ -38,8 +39,9 @@ impl LatestClick {
     fn is_second(&mut self, x: u16, y: u16) -> bool {
         let before = self.0.replace((x, y, ViewerTime::ZERO));
         let is_same_place = |column: u16, row: u16| row == y && column.abs_diff(x) <= 1;
-        let is_second =
-            before.is_some_and(|(column, row, since)| is_same_place(column, row) && since.duration() <= DOUBLE_CLICK);
+        let is_second = before.is_some_and(|(column, row, since)| {
+            is_same_place(column, row) && since.duration() <= DOUBLE_CLICK
+        });
         if is_second {
             self.0 = None;
         }
@@ -56,7 +58,9 @@ impl App {
                 let is_second = self.click.is_second(mouse.column, mouse.row);
                 return self.click(mouse.column, mouse.row, is_second);
             }
-            MouseEventKind::Down(MouseButton::Right) if self.point_at_process(mouse.column, mouse.row) => {
+            MouseEventKind::Down(MouseButton::Right)
+                if self.point_at_process(mouse.column, mouse.row) =>
+            {
                 self.processes.tag(false, self.data.shown());
             }
             _ => {}
@@ -83,7 +87,9 @@ impl App {
         if layout.footer.contains(x, y) {
             return self.click_footer(x.into());
         }
-        if let (Mode::SortMenu(_), Some(row)) = (self.modes.current(), row_at(layout.processes, x, y)) {
+        if let (Mode::SortMenu(_), Some(row)) =
+            (self.modes.current(), row_at(layout.processes, x, y))
+        {
             // The menu scrolls only where it has too few rows, and the mouse is not needed there.
             if let Some(Mode::SortMenu(cursor)) = self.modes.current_mut() {
                 *cursor = row;
@@ -92,7 +98,9 @@ impl App {
         }
         if let Mode::Page(page) = self.modes.current() {
             let line = usize::from(y.checked_sub(layout.body.y + PAGE_HEAD)?) + page.top;
-            let Some(PageLine::News(part)) = page.lines.get(line) else { return None };
+            let Some(PageLine::News(part)) = page.lines.get(line) else {
+                return None;
+            };
             let item = part.id;
             if is_second {
                 return self.open_news(item);
@@ -109,14 +117,20 @@ impl App {
             let item = self.news_in_row(layout, usize::from(y - layout.news.y))?;
             return self.open_news(item);
         }
-        if let Some(panel) = self.panels().into_iter().find(|panel| panel.area.contains(x, y)) {
+        if let Some(panel) = self
+            .panels()
+            .into_iter()
+            .find(|panel| panel.area.contains(x, y))
+        {
             let host = panel.subject.host;
             if let (Some(at), Some(model)) = (panel.moment(x), self.data.shown().host(host)) {
                 self.graph.point(at, host, model);
             }
             return None;
         }
-        let Mode::List = self.modes.current() else { return None };
+        let Mode::List = self.modes.current() else {
+            return None;
+        };
         let gpus = crate::app::lists::gpu_list::gpu_rows(self.fleet()).count();
         let tile = |grid: TileGrid| (0..gpus).find(|at| grid.tile(*at).contains(x, y));
         let gpu = match layout.tiles {
@@ -127,7 +141,11 @@ impl App {
             if row < gpus {
                 self.focus = List::Gpus;
                 self.gpus.select(row, self.data.shown());
-                return self.perform(if is_second { Intent::Detail } else { Intent::Open });
+                return self.perform(if is_second {
+                    Intent::Detail
+                } else {
+                    Intent::Open
+                });
             }
         } else if y == layout.processes.y {
             let widths = ProcessWidths::new(self, layout.processes.width.into());
@@ -152,8 +170,12 @@ impl App {
 
     /// Moves the cursor to the row of the process list at this place. Returns whether there is one.
     fn point_at_process(&mut self, x: u16, y: u16) -> bool {
-        let (Mode::List, Some(layout)) = (self.modes.current(), self.layout()) else { return false };
-        let Some(row) = row_at(layout.processes, x, y).map(|row| row + self.processes.top) else { return false };
+        let (Mode::List, Some(layout)) = (self.modes.current(), self.layout()) else {
+            return false;
+        };
+        let Some(row) = row_at(layout.processes, x, y).map(|row| row + self.processes.top) else {
+            return false;
+        };
         self.focus = List::Processes;
         let is_row = row < self.processes.rows.len();
         if is_row {
@@ -162,12 +184,18 @@ impl App {
         is_row
     }
 
-    /// Presses the key in the footer at this column. The key that sends a signal has to be pressed itself.
+    /// Presses the key in the footer at this column. The key that sends a signal has to be pressed
+    /// itself.
     fn click_footer(&mut self, x: usize) -> Option<Effect> {
         if self.is_typing() {
             return None;
         }
-        let under = self.footer(0).into_iter().rev().find(|(start, _)| *start <= x)?.1;
+        let under = self
+            .footer(0)
+            .into_iter()
+            .rev()
+            .find(|(start, _)| *start <= x)?
+            .1;
         match under {
             FooterPart::Key(_, Intent::Confirm, _) => None,
             FooterPart::Key(_, intent, _) => self.perform(intent),

@@ -24,6 +24,9 @@ impl Notice {
     }
 
     pub(in crate::app) fn pass(&mut self, elapsed: ViewerTime) {
-        self.0 = self.0.take().and_then(|(text, left)| Some((text, left.left_after(elapsed)?)));
+        self.0 = self
+            .0
+            .take()
+            .and_then(|(text, left)| Some((text, left.left_after(elapsed)?)));
     }
 }

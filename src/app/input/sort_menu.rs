@@ -12,8 +12,13 @@ impl App {
     /// The columns of the menu.
     pub(crate) fn sort_choices(&self) -> Vec<ProcessColumn> {
         let has_hosts = self.fleet().has_many();
-        let columns = ProcessColumn::VARIANTS.iter().copied().filter(|column| column.sorts());
-        columns.filter(|column| has_hosts || *column != ProcessColumn::HOST).collect()
+        let columns = ProcessColumn::VARIANTS
+            .iter()
+            .copied()
+            .filter(|column| column.sorts());
+        columns
+            .filter(|column| has_hosts || *column != ProcessColumn::HOST)
+            .collect()
     }
 
     pub(in crate::app) fn sort(&mut self, intent: Intent) {
@@ -31,7 +36,10 @@ impl App {
 
     /// Opens the menu with the cursor on the column that the list is sorted by.
     fn open_sort_menu(&mut self) {
-        let place = self.sort_choices().iter().position(|column| *column == self.processes.sort.column);
+        let place = self
+            .sort_choices()
+            .iter()
+            .position(|column| *column == self.processes.sort.column);
         self.modes.open(Mode::SortMenu(place.unwrap_or(0)));
     }
 

@@ -11,9 +11,16 @@ use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Missing, Process, ProcessLoad, Snapshot};
 
-/// Asks for the details of the GPU that a page is about, if it is on this host; for a MIG instance, of its parent.
-pub(in crate::app) fn detail_command(page: &Page, host: HostKey, snapshot: &Snapshot) -> Option<Effect> {
-    let PageTopic::Gpu(topic, _) = &page.topic else { return None };
+/// Asks for the details of the GPU that a page is about, if it is on this host; for a MIG instance,
+/// of its parent.
+pub(in crate::app) fn detail_command(
+    page: &Page,
+    host: HostKey,
+    snapshot: &Snapshot,
+) -> Option<Effect> {
+    let PageTopic::Gpu(topic, _) = &page.topic else {
+        return None;
+    };
     let gpu = snapshot.gpu(&topic.gpu).filter(|_| topic.host == host)?;
     let gpu = gpu.facts.parent.as_ref().unwrap_or(&topic.gpu).clone();
     commands(host, vec![Command::Detail { gpu: Some(gpu) }])
@@ -26,33 +33,61 @@ impl App {
         let topic = match self.fleet().process(id) {
             Some((_, seen)) => ProcessTopic::new(host, seen.clone()),
             None => {
-                let known =
-                    self.fleet().host(host).and_then(|model| model.history().process(process)?.facts().cloned());
+                let known = self
+                    .fleet()
+                    .host(host)
+                    .and_then(|model| model.history().process(process)?.facts().cloned());
                 let Some(facts) = known else {
-                    self.notice.set(format!("{} has ended, and gputop does not remember it", process.pid));
+                    self.notice.set(format!(
+                        "{} has ended, and gputop does not remember it",
+                        process.pid
+                    ));
                     return None;
                 };
                 let load = ProcessLoad::missing(Missing::Gone);
-                let process = Process { id: process, facts, load, allocator: None, probe: None, bytes_read: None };
+                let process = Process {
+                    id: process,
+                    facts,
+                    load,
+                    allocator: None,
+                    probe: None,
+                    bytes_read: None,
+                };
                 let inspection = Some(Err("the process has ended".into()));
-                ProcessTopic { inspection, ..ProcessTopic::new(host, process) }
+                ProcessTopic {
+                    inspection,
+                    ..ProcessTopic::new(host, process)
+                }
             }
         };
         let lives = topic.inspection.is_none();
-        self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::Process(Box::new(topic))))));
-        if lives { commands(host, vec![Command::Inspect { process }]) } else { None }
+        self.modes
+            .open(Mode::Page(Box::new(Page::new(PageTopic::Process(
+                Box::new(topic),
+            )))));
+        if lives {
+            commands(host, vec![Command::Inspect { process }])
+        } else {
+            None
+        }
     }
 
     /// Closes the page of the news, and opens the process or GPU of an item.
     pub(in crate::app) fn open_news(&mut self, (host, number): NewsId) -> Option<Effect> {
         let model = self.fleet().host(host)?;
-        let subject = model.news().find(|item| item.number == number)?.subject.clone();
+        let subject = model
+            .news()
+            .find(|item| item.number == number)?
+            .subject
+            .clone();
         if self.modes.page().is_some() {
             self.modes.close();
         }
         match subject {
             Some(GpuOrProcess::Gpu(gpu)) => self.select_gpu(&HostGpu { host, gpu }),
-            Some(GpuOrProcess::Process(process)) => self.select_process(HostProcess { host, process }),
+            Some(GpuOrProcess::Process(process)) => {
+                self.select_process(HostProcess { host, process })
+            }
             None => None,
         }
     }
@@ -68,11 +103,16 @@ impl App {
         self.open_detail()
     }
 
-    /// Puts the cursor on a process, and opens its page. The page of a process that has ended, and is in the list no more, lies
-    /// over its graph.
+    /// Puts the cursor on a process, and opens its page. The page of a process that has ended, and
+    /// is in the list no more, lies over its graph.
     fn select_process(&mut self, id: HostProcess) -> Option<Effect> {
         self.focus = List::Processes;
-        let place = |app: &Self| app.processes.rows.iter().position(|row| row.process() == Some(id));
+        let place = |app: &Self| {
+            app.processes
+                .rows
+                .iter()
+                .position(|row| row.process() == Some(id))
+        };
         let snapshot = self.fleet().host(id.host).and_then(HostModel::latest);
         if place(self).is_none() && snapshot.is_none_or(|snapshot| !snapshot.lives(id.process)) {
             let effect = self.open_process_page(id);
@@ -85,7 +125,10 @@ impl App {
         if place(self).is_none() {
             // A filter hides the process.
             self.processes.filter.reset();
-            self.processes.view = View { grouping: Grouping::Flat, ..View::default() };
+            self.processes.view = View {
+                grouping: Grouping::Flat,
+                ..View::default()
+            };
             self.processes.refresh(self.data.shown());
         }
         if let Some(row) = place(self) {

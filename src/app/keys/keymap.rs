@@ -1,5 +1,5 @@
-//! The table of all keys and their intents. The help page prints the table, the footer a part of it; no other code knows a
-//! key.
+//! The table of all keys and their intents. The help page prints the table, the footer a part of
+//! it; no other code knows a key.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use strum::VariantArray;
@@ -8,7 +8,8 @@ use super::probe_task::ProbeTask;
 use super::steering::Steering;
 use crate::app::lists::process_columns::ProcessColumn;
 
-/// The part of the screen that keys go to, in the order of the help page; as text, its heading there.
+/// The part of the screen that keys go to, in the order of the help page; as text, its heading
+/// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, VariantArray, strum::Display)]
 #[expect(missing_docs, reason = "each heading says it")]
 pub enum KeyContext {
@@ -34,7 +35,8 @@ pub enum KeyContext {
     JumpTime,
 }
 
-/// The user's intent with a key. Of two directions, the negative one is up, left, less, or towards the present.
+/// The user's intent with a key. Of two directions, the negative one is up, left, less, or towards
+/// the present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
     /// Move the cursor, or scroll the page, by this many lines.
@@ -140,11 +142,17 @@ pub(crate) enum KeyGroup {
 impl Intent {
     pub(crate) fn group(self) -> KeyGroup {
         match self {
-            Self::Move(_) | Self::MovePage(_) | Self::OtherList | Self::ScrollCommand(_) => KeyGroup::Move,
-            Self::AskProbe(_) | Self::Steer(_) => KeyGroup::Look,
-            Self::Open | Self::News | Self::Detail | Self::Watch | Self::Pause | Self::CopyPid | Self::CopyCommand => {
-                KeyGroup::Look
+            Self::Move(_) | Self::MovePage(_) | Self::OtherList | Self::ScrollCommand(_) => {
+                KeyGroup::Move
             }
+            Self::AskProbe(_) | Self::Steer(_) => KeyGroup::Look,
+            Self::Open
+            | Self::News
+            | Self::Detail
+            | Self::Watch
+            | Self::Pause
+            | Self::CopyPid
+            | Self::CopyCommand => KeyGroup::Look,
             Self::OpenFilter
             | Self::ClearFilter
             | Self::OpenSearch
@@ -155,9 +163,11 @@ impl Intent {
             | Self::Tree
             | Self::Group
             | Self::Mine => KeyGroup::Find,
-            Self::SortByNeighbour(_) | Self::SortBy(_) | Self::OpenSortMenu | Self::SortByChosen | Self::Invert => {
-                KeyGroup::Sort
-            }
+            Self::SortByNeighbour(_)
+            | Self::SortBy(_)
+            | Self::OpenSortMenu
+            | Self::SortByChosen
+            | Self::Invert => KeyGroup::Sort,
             Self::Tag
             | Self::TagJob
             | Self::TagAll
@@ -205,13 +215,26 @@ pub struct Binding {
     pub help: &'static str,
 }
 
-const fn row(contexts: &'static [KeyContext], keys: &'static str, intent: Intent, help: &'static str) -> Binding {
-    Binding { contexts, keys, intent, help }
+const fn row(
+    contexts: &'static [KeyContext],
+    keys: &'static str,
+    intent: Intent,
+    help: &'static str,
+) -> Binding {
+    Binding {
+        contexts,
+        keys,
+        intent,
+        help,
+    }
 }
 
 /// All keys and their intents.
+#[rustfmt::skip]
 pub const BINDINGS: &[Binding] = {
-    use KeyContext::{EndDialog, Filter, Graph, JumpTime, List, MarkName, Page, Replay, SettingsPanel, SortMenu};
+    use KeyContext::{
+        EndDialog, Filter, Graph, JumpTime, List, MarkName, Page, Replay, SettingsPanel, SortMenu,
+    };
     &[
         row(&[List, SettingsPanel, SortMenu, Page], "Up k", Intent::Move(-1), "up"),
         row(&[List, SettingsPanel, SortMenu, Page], "Down j", Intent::Move(1), "down"),
@@ -225,7 +248,8 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "Tab", Intent::OtherList, "between GPUs and processes"),
         row(&[List], "Enter", Intent::Open, "the processes of the GPU; the process in detail"),
         row(&[List], "i e", Intent::Detail, "GPU or process in detail"),
-        row(&[List], "g", Intent::Graph, "graph; again: over the whole screen, with marks and events"),
+        row(&[List], "g", Intent::Graph,
+            "graph; again: over the whole screen, with marks and events"),
         row(&[List], "[", Intent::Zoom(-1), "graph: less time, down to a minute"),
         row(&[List], "]", Intent::Zoom(1), "graph: more time, up to 7 days"),
         row(&[List], "z", Intent::ZoomAmounts, "graph: only the amounts in use, or from 0"),
@@ -245,7 +269,8 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "m", Intent::Mark, "mark this moment; m again shows what changed"),
         row(&[List], "'", Intent::NameMark, "name the latest mark"),
         row(&[List], "F9 x Del", Intent::OpenEndDialog, "end process… (asks first)"),
-        row(&[List], "/ \\ F4", Intent::OpenFilter, "filter by any word of a line; user:NAME and pid:1,2 are exact"),
+        row(&[List], "/ \\ F4", Intent::OpenFilter,
+            "filter by any word of a line; user:NAME and pid:1,2 are exact"),
         row(&[List], "F3", Intent::OpenSearch, "search: the cursor goes to the first match"),
         row(&[List], "n", Intent::NextMatch(1), "next match of the search"),
         row(&[List], "N", Intent::NextMatch(-1), "match before"),
@@ -264,11 +289,13 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "b", Intent::Group, "group by GPU, job, user, tree, not at all"),
         row(&[List], "Space", Intent::Tag, "tag, to end several processes at once"),
         row(&[List], "c", Intent::TagJob, "tag the whole job"),
-        row(&[List], "a", Intent::TagAll, "tag all that are listed and hold GPU memory: o a F9 ends all orphans"),
+        row(&[List], "a", Intent::TagAll,
+            "tag all that are listed and hold GPU memory: o a F9 ends all orphans"),
         row(&[List], "A", Intent::TagOthers, "tag the others that are listed, without GPU memory"),
         row(&[List], "U", Intent::Untag, "untag all"),
         row(&[List], "w", Intent::Watch, "alert when this process ends, or this GPU is free"),
-        row(&[List], "Esc", Intent::Leave, "leave the latest badge: filter, group, pause, past, tags"),
+        row(&[List], "Esc", Intent::Leave,
+            "leave the latest badge: filter, group, pause, past, tags"),
         row(&[List], "F6", Intent::OpenSortMenu, "choose the column to sort by"),
         row(&[List], "s >", Intent::SortByNeighbour(1), "sort by the next column"),
         row(&[List], "S <", Intent::SortByNeighbour(-1), "sort by the column before"),
@@ -283,21 +310,24 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "Y", Intent::CopyCommand, "copy the command"),
         row(&[List], "p", Intent::Pause, "pause / resume"),
         row(&[List], "H", Intent::HostLine, "hide or show the line of the host"),
-        row(&[List], "F2 C", Intent::SettingsPanel, "settings: which columns, their order, colours"),
+        row(&[List], "F2 C", Intent::SettingsPanel,
+            "settings: which columns, their order, colours"),
         row(&[List], "^S", Intent::SaveScreen, "save the screen as SVG, and the graph as CSV"),
         row(&[Graph, Page, SettingsPanel, EndDialog, SortMenu], "^S", Intent::SaveScreen, ""),
         row(&[List], "W F12", Intent::SaveSettings, "write the settings to config.toml"),
         row(&[List], "+ =", Intent::Interval(-1), "read more often"),
         row(&[List], "-", Intent::Interval(1), "read less often"),
         row(&[List], "^R", Intent::Refresh, "read everything now; a new agent if it is gone"),
-        row(&[List, Graph], "R", Intent::Record, "record all hosts to a file; again: stop recording"),
+        row(&[List, Graph], "R", Intent::Record,
+            "record all hosts to a file; again: stop recording"),
         row(&[List], "E", Intent::News, "the news: what happened, latest first"),
         row(&[List], "? F1", Intent::Help, "this page"),
         row(&[List], "^Z", Intent::Suspend, "to the shell; `fg` comes back"),
         row(&[SortMenu], "Enter Space", Intent::SortByChosen, "sort by this column"),
         row(&[SortMenu], "I r", Intent::Invert, "invert the order"),
         row(&[SortMenu], "Esc F6", Intent::Close, "back"),
-        row(&[List, Graph, SettingsPanel, SortMenu, EndDialog, Page, Replay], "q ^C F10", Intent::Quit, "quit"),
+        row(&[List, Graph, SettingsPanel, SortMenu, EndDialog, Page, Replay], "q ^C F10", Intent::Quit,
+            "quit"),
         row(&[Filter], "Enter", Intent::Close, "keep"),
         row(&[Filter], "Esc", Intent::ClearFilter, "clear"),
         row(&[Filter], "Up", Intent::Move(-1), ""),
@@ -310,12 +340,15 @@ pub const BINDINGS: &[Binding] = {
         row(&[EndDialog], "Enter", Intent::Confirm, "send it"),
         row(&[EndDialog], "Esc", Intent::Close, "close"),
         row(&[Page], "F9 x Del", Intent::OpenEndDialog, "end process…"),
-        row(&[Page], "Enter", Intent::Open, "back; in the news, opens the process or GPU of the line"),
+        row(&[Page], "Enter", Intent::Open,
+            "back; in the news, opens the process or GPU of the line"),
         row(&[Page], "Esc ? F1", Intent::Close, "back"),
-        row(&[Page], "/", Intent::SearchPage, "in the help and the news: show only the lines with these words"),
+        row(&[Page], "/", Intent::SearchPage,
+            "in the help and the news: show only the lines with these words"),
         row(&[Page], "y", Intent::CopyPid, "copy the PID, or the GPU's UUID"),
         row(&[Page], "Y", Intent::CopyCommand, "copy the command"),
-        row(&[Page], "p", Intent::AskProbe(ProbeTask::Peak), "under `gputop run`: what the peak of a step is made of"),
+        row(&[Page], "p", Intent::AskProbe(ProbeTask::Peak),
+            "under `gputop run`: what the peak of a step is made of"),
         row(
             &[Page],
             "r",
@@ -324,9 +357,12 @@ pub const BINDINGS: &[Binding] = {
         ),
         row(&[Page], "h", Intent::AskProbe(ProbeTask::Holders), "which variables hold what leaks"),
         row(&[Page], "t", Intent::AskProbe(ProbeTask::Tensors), "read all tensors now"),
-        row(&[Page], "m", Intent::AskProbe(ProbeTask::Mark), "count the changes of tensors from now on"),
-        row(&[Page], "u", Intent::AskProbe(ProbeTask::Unmark), "count them from the reading before again"),
-        row(&[Page], "s", Intent::AskProbe(ProbeTask::Snapshot), "write a snapshot for PyTorch's memory_viz"),
+        row(&[Page], "m", Intent::AskProbe(ProbeTask::Mark),
+            "count the changes of tensors from now on"),
+        row(&[Page], "u", Intent::AskProbe(ProbeTask::Unmark),
+            "count them from the reading before again"),
+        row(&[Page], "s", Intent::AskProbe(ProbeTask::Snapshot),
+            "write a snapshot for PyTorch's memory_viz"),
         row(&[Graph], "Left h", Intent::Back(1), "into the past"),
         row(&[Graph], "Right l", Intent::Back(-1), "towards now"),
         row(&[Graph], "PgUp ^B H", Intent::Back(30), "half a graph into the past"),
@@ -356,7 +392,8 @@ pub const BINDINGS: &[Binding] = {
         row(&[Replay], "Space p", Intent::Steer(Steering::Pause), "pause / play"),
         row(&[Replay], ".", Intent::Steer(Steering::Step(1)), "the next pass, then pause"),
         row(&[Replay], ",", Intent::Steer(Steering::Step(-1)), "the pass before, then pause"),
-        row(&[Replay], "+ =", Intent::Steer(Steering::Speed(1)), "play faster, up to ×1000 and as fast as possible"),
+        row(&[Replay], "+ =", Intent::Steer(Steering::Speed(1)),
+            "play faster, up to ×1000 and as fast as possible"),
         row(&[Replay], "-", Intent::Steer(Steering::Speed(-1)), "play slower, down to ×0.5"),
         row(&[Replay], ")", Intent::Steer(Steering::JumpBy(1)), "a minute ahead"),
         row(&[Replay], "(", Intent::Steer(Steering::JumpBy(-1)), "a minute back"),
@@ -373,10 +410,12 @@ pub const BINDINGS: &[Binding] = {
             Intent::Steer(Steering::NextAlert),
             "to the next event that is serious: a leak, out of memory",
         ),
-        row(&[Replay], "J :", Intent::Steer(Steering::OpenJump), "jump to a time: 03:10, 07-14 03:10, -10m, +1h"),
+        row(&[Replay], "J :", Intent::Steer(Steering::OpenJump),
+            "jump to a time: 03:10, 07-14 03:10, -10m, +1h"),
         row(&[JumpTime], "Enter", Intent::Steer(Steering::Jump), "jump"),
         row(&[JumpTime], "Esc", Intent::Close, "stay"),
-        row(&[Graph, MarkName, JumpTime, Filter, SettingsPanel, SortMenu, EndDialog, Page], "^Z", Intent::Suspend, ""),
+        row(&[Graph, MarkName, JumpTime, Filter, SettingsPanel, SortMenu, EndDialog, Page], "^Z", Intent::Suspend,
+            ""),
         row(&[MarkName, JumpTime, Filter], "^C", Intent::Quit, ""),
     ]
 };
@@ -393,25 +432,34 @@ pub(crate) fn intent(context: KeyContext, key: KeyEvent) -> Option<Intent> {
 }
 
 fn binding(context: KeyContext, name: &str) -> Option<&'static Binding> {
-    let is_meant =
-        |binding: &&Binding| binding.contexts.contains(&context) && binding.keys.split(' ').any(|key| key == name);
+    let is_meant = |binding: &&Binding| {
+        binding.contexts.contains(&context) && binding.keys.split(' ').any(|key| key == name)
+    };
     BINDINGS.iter().find(is_meant)
 }
 
 impl Binding {
-    /// The names of the keys that have this intent in a context, in a replay or not; empty if others come before all of them.
+    /// The names of the keys that have this intent in a context, in a replay or not; empty if
+    /// others come before all of them.
     pub(in crate::app) fn keys_in(&self, context: KeyContext, is_replay: bool) -> String {
         let is_other = |name: &&str| {
-            let of_replay = binding(KeyContext::Replay, name).filter(|_| is_replay && context.has_replay_keys());
+            let of_replay = binding(KeyContext::Replay, name)
+                .filter(|_| is_replay && context.has_replay_keys());
             of_replay.is_some_and(|binding| binding.intent != self.intent)
         };
-        self.keys.split(' ').filter(|name| !is_other(name)).collect::<Vec<_>>().join(" ")
+        self.keys
+            .split(' ')
+            .filter(|name| !is_other(name))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
-/// The name of a key as in [`BINDINGS`]; `None` for a combination with a modifier that no binding has.
+/// The name of a key as in [`BINDINGS`]; `None` for a combination with a modifier that no binding
+/// has.
 fn name(key: KeyEvent) -> Option<String> {
-    let modifiers = key.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SUPER);
+    let modifiers =
+        key.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SUPER);
     match key.code {
         KeyCode::Char(letter) if modifiers == KeyModifiers::CONTROL => {
             Some(format!("^{}", letter.to_ascii_uppercase()))
@@ -443,7 +491,10 @@ mod tests {
 
     #[test]
     fn only_the_end_dialog_has_a_key_that_sends() {
-        for binding in BINDINGS.iter().filter(|binding| binding.intent == Intent::Confirm) {
+        for binding in BINDINGS
+            .iter()
+            .filter(|binding| binding.intent == Intent::Confirm)
+        {
             assert_eq!(binding.contexts, [KeyContext::EndDialog]);
         }
     }
@@ -451,9 +502,16 @@ mod tests {
     #[test]
     fn q_quits_wherever_no_text_is_typed() {
         for context in KeyContext::VARIANTS {
-            let is_typing = matches!(context, KeyContext::Filter | KeyContext::MarkName | KeyContext::JumpTime);
+            let is_typing = matches!(
+                context,
+                KeyContext::Filter | KeyContext::MarkName | KeyContext::JumpTime
+            );
             let expected = (!is_typing).then_some(Intent::Quit);
-            assert_eq!(intent(*context, KeyCode::Char('q').into()), expected, "{context:?}");
+            assert_eq!(
+                intent(*context, KeyCode::Char('q').into()),
+                expected,
+                "{context:?}"
+            );
         }
     }
 
@@ -484,7 +542,11 @@ mod tests {
         ];
         let function_keys = (1..=12).map(KeyCode::F);
         let letters = ('!'..='~').map(KeyCode::Char);
-        let plain = others.into_iter().chain(function_keys).chain(letters.clone()).map(KeyEvent::from);
+        let plain = others
+            .into_iter()
+            .chain(function_keys)
+            .chain(letters.clone())
+            .map(KeyEvent::from);
         let control = letters.map(|letter| KeyEvent::new(letter, KeyModifiers::CONTROL));
         let names: HashSet<String> = plain.chain(control).filter_map(name).collect();
         for key in BINDINGS.iter().flat_map(|binding| binding.keys.split(' ')) {

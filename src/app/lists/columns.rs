@@ -39,11 +39,17 @@ pub(crate) struct Cell {
 
 impl Cell {
     pub(crate) fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into(), tone: Tone::Plain }
+        Self {
+            text: text.into(),
+            tone: Tone::Plain,
+        }
     }
 
     pub(crate) fn reading(text: impl Into<String>) -> Self {
-        Self { text: text.into(), tone: Tone::Reading }
+        Self {
+            text: text.into(),
+            tone: Tone::Reading,
+        }
     }
 }
 
@@ -74,40 +80,79 @@ pub struct ColumnSpec {
 }
 
 impl ColumnSpec {
-    const fn new(name: &'static str, title: &'static str, width: usize, align: Align, help: &'static str) -> Self {
-        Self { name, title, help, align, width, from_screen_width: 0, sort: None, needs_past: false, is_last: false }
+    const fn new(
+        name: &'static str,
+        title: &'static str,
+        width: usize,
+        align: Align,
+        help: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            title,
+            help,
+            align,
+            width,
+            from_screen_width: 0,
+            sort: None,
+            needs_past: false,
+            is_last: false,
+        }
     }
 
-    pub const fn left(name: &'static str, title: &'static str, width: usize, help: &'static str) -> Self {
+    pub const fn left(
+        name: &'static str,
+        title: &'static str,
+        width: usize,
+        help: &'static str,
+    ) -> Self {
         Self::new(name, title, width, Align::Left, help)
     }
 
-    pub const fn right(name: &'static str, title: &'static str, width: usize, help: &'static str) -> Self {
+    pub const fn right(
+        name: &'static str,
+        title: &'static str,
+        width: usize,
+        help: &'static str,
+    ) -> Self {
         Self::new(name, title, width, Align::Right, help)
     }
 
     #[must_use]
     pub const fn sorted(self, sort: SortOrder) -> Self {
-        Self { sort: Some(sort), ..self }
+        Self {
+            sort: Some(sort),
+            ..self
+        }
     }
 
     #[must_use]
     pub const fn on_screens_from(self, from_screen_width: u16) -> Self {
-        Self { from_screen_width, ..self }
+        Self {
+            from_screen_width,
+            ..self
+        }
     }
 
     #[must_use]
     pub const fn with_past(self) -> Self {
-        Self { needs_past: true, ..self }
+        Self {
+            needs_past: true,
+            ..self
+        }
     }
 
     #[must_use]
     pub const fn last(self) -> Self {
-        Self { is_last: true, ..self }
+        Self {
+            is_last: true,
+            ..self
+        }
     }
 }
 
-/// The columns of one list. The order of the variants is the order on the screen, from left to right.
+/// The columns of one list. The order of the variants is the order on the screen, from left to
+/// right.
 pub trait ListColumn: Copy + PartialEq + VariantArray {
     /// The column that names the host: shown with several hosts only, and then always.
     const HOST: Self;
@@ -122,18 +167,27 @@ pub trait ListColumn: Copy + PartialEq + VariantArray {
 ///
 /// When no column has that name. The message lists the existing ones.
 pub(crate) fn parse_column<C: ListColumn>(name: &str) -> Result<C, String> {
-    let found = C::VARIANTS.iter().copied().find(|column| column.spec().name == name);
+    let found = C::VARIANTS
+        .iter()
+        .copied()
+        .find(|column| column.spec().name == name);
     found.ok_or_else(|| {
-        let known: Vec<_> = C::VARIANTS.iter().map(|column| column.spec().name).collect();
+        let known: Vec<_> = C::VARIANTS
+            .iter()
+            .map(|column| column.spec().name)
+            .collect();
         format!("`{name}` is no column; there are {}", known.join(", "))
     })
 }
 
 pub(in crate::app) fn names(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|name| !name.is_empty())
+    text.split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
 }
 
-/// The columns that the user chose, from left to right. The column that takes the rest of the line is the last.
+/// The columns that the user chose, from left to right. The column that takes the rest of the line
+/// is the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns<C>(Vec<C>);
 
@@ -149,12 +203,20 @@ impl<C: ListColumn> Columns<C> {
         Self(once)
     }
 
-    /// The columns on a screen: the chosen ones, or all that have room if none were chosen. The host column is included
-    /// with several hosts only.
-    pub(in crate::app) fn on_screen(chosen: Option<&Self>, has_hosts: bool, has_room: impl Fn(C) -> bool) -> Vec<C> {
+    /// The columns on a screen: the chosen ones, or all that have room if none were chosen. The
+    /// host column is included with several hosts only.
+    pub(in crate::app) fn on_screen(
+        chosen: Option<&Self>,
+        has_hosts: bool,
+        has_room: impl Fn(C) -> bool,
+    ) -> Vec<C> {
         let mut shown = match chosen {
             Some(columns) => columns.0.clone(),
-            None => C::VARIANTS.iter().copied().filter(|column| has_room(*column)).collect(),
+            None => C::VARIANTS
+                .iter()
+                .copied()
+                .filter(|column| has_room(*column))
+                .collect(),
         };
         shown.retain(|column| *column != C::HOST || has_hosts);
         // A PID or an index alone would be ambiguous, whatever the user chose.
@@ -168,21 +230,33 @@ impl<C: ListColumn> Columns<C> {
         self.0.contains(&column)
     }
 
-    /// All columns of the list: the chosen ones in their order, then the others in the default order.
+    /// All columns of the list: the chosen ones in their order, then the others in the default
+    /// order.
     pub fn and_others(&self) -> Vec<C> {
-        let others = C::VARIANTS.iter().copied().filter(|column| !self.contains(*column));
+        let others = C::VARIANTS
+            .iter()
+            .copied()
+            .filter(|column| !self.contains(*column));
         self.0.iter().copied().chain(others).collect()
     }
 
-    /// The columns without `column`, or with it if they lack it; `None` when no column would be left.
+    /// The columns without `column`, or with it if they lack it; `None` when no column would be
+    /// left.
     #[must_use]
     pub fn toggled(&self, column: C) -> Option<Self> {
         let others = self.0.iter().copied().filter(|other| *other != column);
-        let columns: Vec<C> = others.chain((!self.contains(column)).then_some(column)).collect();
-        if columns.is_empty() { None } else { Some(Self::new(columns)) }
+        let columns: Vec<C> = others
+            .chain((!self.contains(column)).then_some(column))
+            .collect();
+        if columns.is_empty() {
+            None
+        } else {
+            Some(Self::new(columns))
+        }
     }
 
-    /// The columns with `column` moved by that many places to the right; a negative number moves it to the left.
+    /// The columns with `column` moved by that many places to the right; a negative number moves it
+    /// to the left.
     #[must_use]
     pub fn moved(&self, column: C, by: isize) -> Self {
         let mut columns = self.0.clone();
@@ -199,21 +273,43 @@ impl<C: ListColumn> FromStr for Columns<C> {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let columns: Vec<C> = names(text).map(parse_column).collect::<Result<_, _>>()?;
-        if columns.is_empty() { Err("at least one column is needed".to_owned()) } else { Ok(Self::new(columns)) }
+        if columns.is_empty() {
+            Err("at least one column is needed".to_owned())
+        } else {
+            Ok(Self::new(columns))
+        }
     }
 }
 
 impl<C: ListColumn> fmt::Display for Columns<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.iter().map(|column| column.spec().name).collect::<Vec<_>>().join(","))
+        f.write_str(
+            &self
+                .0
+                .iter()
+                .map(|column| column.spec().name)
+                .collect::<Vec<_>>()
+                .join(","),
+        )
     }
 }
 
-/// Returns the columns that fit beside each other at their `least` widths. Leaves out columns from the right, but never
-/// the one that takes the rest of the line.
-pub(crate) fn fitting<C: ListColumn>(mut columns: Vec<C>, width: usize, least: impl Fn(C) -> usize) -> Vec<C> {
-    while columns.iter().map(|column| least(*column) + 1).sum::<usize>() > width + 1
-        && let Some(at) = columns.iter().rposition(|column| !column.spec().is_last).filter(|_| columns.len() > 1)
+/// Returns the columns that fit beside each other at their `least` widths. Leaves out columns from
+/// the right, but never the one that takes the rest of the line.
+pub(crate) fn fitting<C: ListColumn>(
+    mut columns: Vec<C>,
+    width: usize,
+    least: impl Fn(C) -> usize,
+) -> Vec<C> {
+    while columns
+        .iter()
+        .map(|column| least(*column) + 1)
+        .sum::<usize>()
+        > width + 1
+        && let Some(at) = columns
+            .iter()
+            .rposition(|column| !column.spec().is_last)
+            .filter(|_| columns.len() > 1)
     {
         columns.remove(at);
     }

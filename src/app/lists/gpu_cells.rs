@@ -19,28 +19,43 @@ pub(crate) fn cell(column: GpuColumn, host: &str, model: &HostModel, gpu: &Gpu) 
         }
         GpuColumn::Memory => Cell::reading(memory(gpu)),
         GpuColumn::Sm => Cell::reading(word(load.sm)),
-        GpuColumn::Temperature => Cell { text: word(load.temperature), tone: heat(gpu) },
+        GpuColumn::Temperature => Cell {
+            text: word(load.temperature),
+            tone: heat(gpu),
+        },
         GpuColumn::Power => Cell::reading(power(gpu)),
         GpuColumn::MemoryUse => Cell::reading(word(load.memory_bandwidth)),
         GpuColumn::SmClock => Cell::reading(word(load.sm_clock)),
         GpuColumn::MemoryClock => Cell::reading(word(health.memory_clock)),
-        GpuColumn::PState => Cell::reading(word(health.performance_state.map(|state| format!("P{state}")))),
+        GpuColumn::PState => Cell::reading(word(
+            health.performance_state.map(|state| format!("P{state}")),
+        )),
         GpuColumn::Fan => Cell::reading(word(health.fan)),
         GpuColumn::Ecc => {
             let corrected = health.ecc_corrected;
-            Cell::reading(word(corrected.and_then(|corrected| Ok(format!("{corrected}/{}", health.ecc_uncorrected?)))))
+            Cell::reading(word(corrected.and_then(|corrected| {
+                Ok(format!("{corrected}/{}", health.ecc_uncorrected?))
+            })))
         }
         GpuColumn::Encoder => Cell::reading(word(health.encoder)),
         GpuColumn::Decoder => Cell::reading(word(health.decoder)),
         GpuColumn::Pcie => {
             let generation = health.pcie_generation;
-            Cell::reading(word(generation.and_then(|generation| Ok(format!("{generation} x{}", health.pcie_width?)))))
+            Cell::reading(word(generation.and_then(|generation| {
+                Ok(format!("{generation} x{}", health.pcie_width?))
+            })))
         }
         GpuColumn::Health => match model.age(gpu) {
-            Some(age) => Cell { text: format!("{} old", Elapsed(age)), tone: Tone::Notable },
+            Some(age) => Cell {
+                text: format!("{} old", Elapsed(age)),
+                tone: Tone::Notable,
+            },
             None => {
                 let health = model.health(gpu);
-                Cell { text: health.word, tone: Tone::Severity(health.severity) }
+                Cell {
+                    text: health.word,
+                    tone: Tone::Severity(health.severity),
+                }
             }
         },
     }
@@ -58,7 +73,10 @@ fn memory(gpu: &Gpu) -> String {
         gib if gib < WITHOUT_DECIMALS => format!("{gib:.1}"),
         gib => format!("{gib:.0}"),
     };
-    let own = gpu.load.memory_used.and_then(|used| Ok((used, gpu.load.memory_total?)));
+    let own = gpu
+        .load
+        .memory_used
+        .and_then(|used| Ok((used, gpu.load.memory_total?)));
     let shared = gpu.shared_memory.map(|shared| (shared.used, shared.total));
     match own.or_else(|reason| shared.ok_or(reason)) {
         Ok((used, total)) => format!("{}/{}G", gib(used), gib(total)),

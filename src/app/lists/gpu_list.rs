@@ -17,13 +17,19 @@ pub(crate) struct GpuRow<'a> {
 
 impl GpuRow<'_> {
     pub(crate) fn id(&self) -> HostGpu {
-        HostGpu { host: self.host, gpu: self.gpu.uuid.clone() }
+        HostGpu {
+            host: self.host,
+            gpu: self.gpu.uuid.clone(),
+        }
     }
 }
 
 pub(crate) fn gpu_rows(fleet: &Fleet) -> impl Iterator<Item = GpuRow<'_>> {
     fleet.hosts().flat_map(|(host, model)| {
-        let gpus = model.latest().map(|snapshot| snapshot.gpus.as_slice()).unwrap_or_default();
+        let gpus = model
+            .latest()
+            .map(|snapshot| snapshot.gpus.as_slice())
+            .unwrap_or_default();
         gpus.iter().map(move |gpu| GpuRow { host, model, gpu })
     })
 }
@@ -32,7 +38,8 @@ pub(crate) fn gpu_rows(fleet: &Fleet) -> impl Iterator<Item = GpuRow<'_>> {
 pub(crate) struct GpuList {
     /// The columns that the user chose; `None` while the width of the screen decides.
     pub(in crate::app) columns: Option<Columns<GpuColumn>>,
-    /// The GPU under the cursor; `None` until the user moves the cursor, which then stays in the first row.
+    /// The GPU under the cursor; `None` until the user moves the cursor, which then stays in the
+    /// first row.
     selected: Option<HostGpu>,
     pub cursor: usize,
     pub view: GpuView,
@@ -50,10 +57,15 @@ impl GpuList {
     }
 
     pub(in crate::app) fn refresh(&mut self, fleet: &Fleet) {
-        let is_selected =
-            |row: GpuRow<'_>| self.selected.as_ref().is_some_and(|gpu| gpu.host == row.host && gpu.gpu == row.gpu.uuid);
+        let is_selected = |row: GpuRow<'_>| {
+            self.selected
+                .as_ref()
+                .is_some_and(|gpu| gpu.host == row.host && gpu.gpu == row.gpu.uuid)
+        };
         let place = gpu_rows(fleet).position(is_selected);
-        self.cursor = place.unwrap_or(self.cursor).min(gpu_rows(fleet).count().saturating_sub(1));
+        self.cursor = place
+            .unwrap_or(self.cursor)
+            .min(gpu_rows(fleet).count().saturating_sub(1));
     }
 
     pub(in crate::app) fn fit(&mut self, gpus: usize, height: u16) {
@@ -65,11 +77,13 @@ impl GpuList {
         self.selected = self.selected_row(fleet).map(|row| row.id());
     }
 
-    /// Moves the cursor by this many rows of tiles, which are this many beside each other. Where the last row has no tile
-    /// below, the cursor goes to the last tile.
+    /// Moves the cursor by this many rows of tiles, which are this many beside each other. Where
+    /// the last row has no tile below, the cursor goes to the last tile.
     pub(in crate::app) fn step_row(&mut self, by: isize, columns: usize, fleet: &Fleet) {
         let last = gpu_rows(fleet).count().saturating_sub(1);
-        let row = (self.cursor / columns).saturating_add_signed(by).min(last / columns);
+        let row = (self.cursor / columns)
+            .saturating_add_signed(by)
+            .min(last / columns);
         self.select(row * columns + self.cursor % columns, fleet);
     }
 

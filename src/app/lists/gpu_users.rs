@@ -17,61 +17,99 @@ pub(crate) struct GpuOccupant {
 }
 
 impl GpuOccupant {
-    /// The memory of all its processes there, and how many they are if not one: `34.0G`, `34.0G 2×`.
+    /// The memory of all its processes there, and how many they are if not one: `34.0G`, `34.0G
+    /// 2×`.
     pub(crate) fn amount(&self) -> String {
         let memory = word(self.memory.map(short));
-        if self.count > 1 { format!("{memory} {}×", self.count) } else { memory }
+        if self.count > 1 {
+            format!("{memory} {}×", self.count)
+        } else {
+            memory
+        }
     }
 }
 
 /// Returns who is on a GPU, the user of most memory first.
 pub(crate) fn of(model: &HostModel, gpu: &Gpu) -> Vec<GpuOccupant> {
-    let Some(snapshot) = model.latest() else { return Vec::new() };
+    let Some(snapshot) = model.latest() else {
+        return Vec::new();
+    };
     let mut users: Vec<GpuOccupant> = Vec::new();
     for gpu_process in &gpu.processes {
-        let Some(process) = snapshot.process(gpu_process.process) else { continue };
-        let name = process.facts.user.as_ref().map_or_else(|_| "?".to_owned(), ToString::to_string);
+        let Some(process) = snapshot.process(gpu_process.process) else {
+            continue;
+        };
+        let name = process
+            .facts
+            .user
+            .as_ref()
+            .map_or_else(|_| "?".to_owned(), ToString::to_string);
         let program = program(process);
-        match users.iter_mut().find(|user| (&user.name, &user.program) == (&name, &program)) {
+        match users
+            .iter_mut()
+            .find(|user| (&user.name, &user.program) == (&name, &program))
+        {
             Some(user) => {
-                user.memory = user.memory.and_then(|sum| Ok(Bytes(sum.0 + gpu_process.memory?.0)));
+                user.memory = user
+                    .memory
+                    .and_then(|sum| Ok(Bytes(sum.0 + gpu_process.memory?.0)));
                 user.count += 1;
             }
-            None => users.push(GpuOccupant { name, program, memory: gpu_process.memory, count: 1 }),
+            None => users.push(GpuOccupant {
+                name,
+                program,
+                memory: gpu_process.memory,
+                count: 1,
+            }),
         }
     }
     users.sort_by_key(|user| std::cmp::Reverse(user.memory.ok()));
     users
 }
 
-/// Returns the memory on a GPU that grows and is full first; `None` if nothing grows there. Growth that is urgent or a leak counts before
-/// other growth.
+/// Returns the memory on a GPU that grows and is full first; `None` if nothing grows there. Growth
+/// that is urgent or a leak counts before other growth.
 pub(crate) fn growing<'a>(model: &'a HostModel, gpu: &Gpu) -> Option<&'a Growing> {
-    let here = model.growing().iter().filter(|growing| match &growing.subject {
-        GpuOrProcess::Gpu(uuid) => *uuid == gpu.uuid,
-        GpuOrProcess::Process(id) => gpu.process(*id).is_some(),
-    });
+    let here = model
+        .growing()
+        .iter()
+        .filter(|growing| match &growing.subject {
+            GpuOrProcess::Gpu(uuid) => *uuid == gpu.uuid,
+            GpuOrProcess::Process(id) => gpu.process(*id).is_some(),
+        });
     // The first of equal ones is full first.
     here.min_by_key(|growing| !(growing.is_urgent() || growing.is_leak()))
 }
 
-/// Returns the growth on a GPU in at most eleven columns: `full in 9m`, `leak` or `grows` where nobody can tell when memory is full, or
-/// `loading`. In whole minutes or hours: seconds would be no surer than the forecast, and jump with each sample.
+/// Returns the growth on a GPU in at most eleven columns: `full in 9m`, `leak` or `grows` where
+/// nobody can tell when memory is full, or `loading`. In whole minutes or hours: seconds would be
+/// no surer than the forecast, and jump with each sample.
 pub(crate) fn growth_note(growing: &Growing) -> Cell {
     let is_alarming = growing.is_urgent() || growing.is_leak();
-    let forecast = growing.evidence.forecast.filter(|forecast| is_alarming || is_close(forecast));
+    let forecast = growing
+        .evidence
+        .forecast
+        .filter(|forecast| is_alarming || is_close(forecast));
     let full = forecast.map(|forecast| format!("full in {}", rounded(forecast.likely)));
     let (word, tone) = match () {
         () if growing.is_leak() => ("leak", Tone::Alarm),
         () if growing.is_urgent() => ("grows", Tone::Alarm),
-        () if growing.is_loading => return Cell { text: "loading".to_owned(), tone: Tone::Dim },
+        () if growing.is_loading => {
+            return Cell {
+                text: "loading".to_owned(),
+                tone: Tone::Dim,
+            };
+        }
         () => ("grows", Tone::Notable),
     };
-    Cell { text: full.unwrap_or_else(|| word.to_owned()), tone }
+    Cell {
+        text: full.unwrap_or_else(|| word.to_owned()),
+        tone,
+    }
 }
 
-/// Whether the GPU computes although the driver lists no process for it. `false` where the list of processes may be
-/// incomplete, and for a GPU whose instances have the processes.
+/// Whether the GPU computes although the driver lists no process for it. `false` where the list of
+/// processes may be incomplete, and for a GPU whose instances have the processes.
 pub(crate) fn is_busy_without_process(gpu: &Gpu) -> bool {
     /// A lower use may be that of a process that has just ended.
     const BUSY: f32 = 10.0;

@@ -8,7 +8,8 @@ use crate::model::HostGpu;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct View {
     pub grouping: Grouping,
-    /// Whether only suspects are shown: processes that hold memory and should not, and leftovers of dead jobs.
+    /// Whether only suspects are shown: processes that hold memory and should not, and leftovers of
+    /// dead jobs.
     pub suspects: bool,
     /// Whether only processes of the user that gputop runs as are shown.
     pub mine: bool,
@@ -16,7 +17,9 @@ pub(crate) struct View {
     pub gpu: Option<HostGpu>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr,
+)]
 #[strum(serialize_all = "lowercase")]
 pub enum Grouping {
     #[default]
@@ -46,9 +49,11 @@ impl Grouping {
     }
 }
 
-/// Returns the index of the first row of a list that is `height` rows high, heading included. The cursor is visible,
-/// and no row stays blank while rows are scrolled out.
+/// Returns the index of the first row of a list that is `height` rows high, heading included. The
+/// cursor is visible, and no row stays blank while rows are scrolled out.
 pub(in crate::app) fn first_row(top: usize, cursor: usize, rows: usize, height: u16) -> usize {
     let visible = usize::from(height.saturating_sub(1)).max(1);
-    top.min(cursor).max((cursor + 1).saturating_sub(visible)).min(rows.saturating_sub(visible))
+    top.min(cursor)
+        .max((cursor + 1).saturating_sub(visible))
+        .min(rows.saturating_sub(visible))
 }

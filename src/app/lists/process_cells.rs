@@ -1,4 +1,5 @@
-//! The cells of the process list, for the screen and for `--once`, and the keys by which the list is sorted.
+//! The cells of the process list, for the screen and for `--once`, and the keys by which the list
+//! is sorted.
 
 use std::cmp::Ordering;
 
@@ -12,7 +13,9 @@ use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
 use crate::model::{GpuOrProcess, Growing, HostModel, LeakVerdict, ProcessTotal, Verdict};
 use crate::output::labels::growth::{full, full_within, rate};
-use crate::output::labels::{cache, change_of_memory, command, elapsed, gpu_labels, recent, short, signed, word};
+use crate::output::labels::{
+    cache, change_of_memory, command, elapsed, gpu_labels, recent, short, signed, word,
+};
 use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +24,8 @@ pub(crate) struct ProcessLine<'a> {
     pub model: &'a HostModel,
     pub snapshot: &'a Snapshot,
     pub process: &'a Process,
-    /// The process total on the GPUs that the line is about; `None` when the driver lists the process for none.
+    /// The process total on the GPUs that the line is about; `None` when the driver lists the
+    /// process for none.
     pub process_total: Option<&'a ProcessTotal>,
     /// Whether the memory is shown on the line of another process, which keeps it.
     pub is_kept: bool,
@@ -32,7 +36,12 @@ pub(crate) struct ProcessLine<'a> {
 
 impl<'a> ProcessLine<'a> {
     /// Returns the line of a process on all its GPUs, without marks and history.
-    pub(crate) fn new(host: &'a str, model: &'a HostModel, snapshot: &'a Snapshot, process: &'a Process) -> Self {
+    pub(crate) fn new(
+        host: &'a str,
+        model: &'a HostModel,
+        snapshot: &'a Snapshot,
+        process: &'a Process,
+    ) -> Self {
         Self {
             host,
             model,
@@ -47,27 +56,41 @@ impl<'a> ProcessLine<'a> {
 }
 
 pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
-    let ProcessLine { model, snapshot, process, process_total, .. } = *line;
+    let ProcessLine {
+        model,
+        snapshot,
+        process,
+        process_total,
+        ..
+    } = *line;
     let (load, facts) = (&process.load, &process.facts);
     match column {
         ProcessColumn::Host => Cell::plain(line.host),
         ProcessColumn::Gpu => {
             // A process that the driver does not list may have a GPU open, and keep memory there.
-            let open = model.verdict(process.id).map(|verdict| verdict.open.as_slice()).unwrap_or_default();
+            let open = model
+                .verdict(process.id)
+                .map(|verdict| verdict.open.as_slice())
+                .unwrap_or_default();
             let places = process_total.map_or(open, |total| total.gpus.as_slice());
             Cell::plain(gpu_labels(snapshot, places))
         }
         ProcessColumn::Pid => Cell::plain(process.id.pid.to_string()),
         ProcessColumn::User => Cell::plain(word(facts.user.as_ref())),
         ProcessColumn::Memory => Cell::reading(memory(line)),
-        ProcessColumn::Cache => Cell::reading(match process_total.and_then(|_| cache(snapshot, process)) {
-            Some(Err(Missing::Unsupported)) | None => String::new(),
-            Some(cache) => word(cache.map(short)),
-        }),
-        ProcessColumn::Growth => {
-            Cell::reading(change_of_memory(model, &GpuOrProcess::Process(process.id)).map_or_else(String::new, signed))
+        ProcessColumn::Cache => {
+            Cell::reading(match process_total.and_then(|_| cache(snapshot, process)) {
+                Some(Err(Missing::Unsupported)) | None => String::new(),
+                Some(cache) => word(cache.map(short)),
+            })
         }
-        ProcessColumn::Sm => Cell::reading(process_total.map_or_else(String::new, |total| word(total.sm))),
+        ProcessColumn::Growth => Cell::reading(
+            change_of_memory(model, &GpuOrProcess::Process(process.id))
+                .map_or_else(String::new, signed),
+        ),
+        ProcessColumn::Sm => {
+            Cell::reading(process_total.map_or_else(String::new, |total| word(total.sm)))
+        }
         ProcessColumn::Cpu => Cell::plain(word(load.cpu)),
         ProcessColumn::Rss => Cell::plain(word(load.rss.map(short))),
         ProcessColumn::Elapsed => Cell::plain(word(elapsed(snapshot, process).map(Elapsed))),
@@ -78,52 +101,92 @@ pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
                 Ok(State::Stopped | State::Traced) => Tone::Notable,
                 _ => Tone::Plain,
             };
-            Cell { text: load.state.map_or("?", state_word).to_owned(), tone }
+            Cell {
+                text: load.state.map_or("?", state_word).to_owned(),
+                tone,
+            }
         }
         ProcessColumn::History => {
             let series = model.series(&GpuOrProcess::Process(process.id));
-            let columns = series.map(|series| series.columns(model.now(), recent(model), line.history_width));
-            let values: Vec<Option<u64>> =
-                columns.unwrap_or_default().iter().map(|bytes| bytes.map(|bytes| bytes.0)).collect();
-            Cell { text: sparkline(&values), tone: Tone::Good }
+            let columns =
+                series.map(|series| series.columns(model.now(), recent(model), line.history_width));
+            let values: Vec<Option<u64>> = columns
+                .unwrap_or_default()
+                .iter()
+                .map(|bytes| bytes.map(|bytes| bytes.0))
+                .collect();
+            Cell {
+                text: sparkline(&values),
+                tone: Tone::Good,
+            }
         }
-        ProcessColumn::Origin => {
-            Cell { text: facts.origin.as_ref().map_or("", Text::as_str).to_owned(), tone: Tone::Dim }
-        }
+        ProcessColumn::Origin => Cell {
+            text: facts.origin.as_ref().map_or("", Text::as_str).to_owned(),
+            tone: Tone::Dim,
+        },
         ProcessColumn::Verdict => verdict(model, process.id, true),
         ProcessColumn::Command => Cell::plain(reason_or_command(line)),
     }
 }
 
-/// Returns the value that the list is sorted by; `None` when it is missing, or the column does not sort.
+/// Returns the value that the list is sorted by; `None` when it is missing, or the column does not
+/// sort.
 ///
-/// Amounts that are shown alike are equal: lines do not change places over a difference that nobody sees.
+/// Amounts that are shown alike are equal: lines do not change places over a difference that nobody
+/// sees.
 fn sort_key<'a>(column: ProcessColumn, line: &ProcessLine<'a>) -> Option<SortKey<'a>> {
-    let ProcessLine { host, model, snapshot, process, process_total, .. } = *line;
+    let ProcessLine {
+        host,
+        model,
+        snapshot,
+        process,
+        process_total,
+        ..
+    } = *line;
     let amount = |bytes: Bytes| SortKey::Amount(bytes.as_shown());
     let share = |percent: Percent| SortKey::Share(percent.as_shown());
     match column {
         ProcessColumn::Host => Some(SortKey::Word(host.into())),
         ProcessColumn::Gpu => process_total.map(|total| SortKey::Gpus(&total.gpus)),
         ProcessColumn::Pid => Some(SortKey::Number(process.id.pid.into())),
-        ProcessColumn::User => process.facts.user.as_ref().ok().map(|user| SortKey::Word(user.as_str().into())),
-        ProcessColumn::Memory => process_total.and_then(|total| total.memory.ok()).map(|total| amount(total.bytes)),
+        ProcessColumn::User => process
+            .facts
+            .user
+            .as_ref()
+            .ok()
+            .map(|user| SortKey::Word(user.as_str().into())),
+        ProcessColumn::Memory => process_total
+            .and_then(|total| total.memory.ok())
+            .map(|total| amount(total.bytes)),
         ProcessColumn::Cache => cache(snapshot, process)?.ok().map(amount),
-        ProcessColumn::Growth => change_of_memory(model, &GpuOrProcess::Process(process.id)).map(SortKey::Number),
+        ProcessColumn::Growth => {
+            change_of_memory(model, &GpuOrProcess::Process(process.id)).map(SortKey::Number)
+        }
         ProcessColumn::Sm => process_total.and_then(|total| total.sm.ok()).map(share),
         ProcessColumn::Cpu => process.load.cpu.ok().map(share),
         ProcessColumn::Rss => process.load.rss.ok().map(amount),
         // A process that started later has run for a shorter time.
-        ProcessColumn::Elapsed => process.id.start_ticks.map(|ticks| SortKey::Number(-ticks.cast_signed())),
+        ProcessColumn::Elapsed => process
+            .id
+            .start_ticks
+            .map(|ticks| SortKey::Number(-ticks.cast_signed())),
         ProcessColumn::State => process.load.state.ok().map(SortKey::State),
-        ProcessColumn::Threads | ProcessColumn::History | ProcessColumn::Origin | ProcessColumn::Verdict => None,
-        ProcessColumn::Command => command(process).ok().map(|command| SortKey::Word(command.into())),
+        ProcessColumn::Threads
+        | ProcessColumn::History
+        | ProcessColumn::Origin
+        | ProcessColumn::Verdict => None,
+        ProcessColumn::Command => command(process)
+            .ok()
+            .map(|command| SortKey::Word(command.into())),
     }
 }
 
 /// Returns the values by which the list is sorted first and second.
 pub(in crate::app) fn sort_keys<'a>(sort: Sort, line: &ProcessLine<'a>) -> SortKeys<'a> {
-    [sort_key(sort.column, line), sort.then.and_then(|(column, _)| sort_key(column, line))]
+    [
+        sort_key(sort.column, line),
+        sort.then.and_then(|(column, _)| sort_key(column, line)),
+    ]
 }
 
 /// Compares two lines in the order of the list.
@@ -131,45 +194,72 @@ pub(crate) fn compare(sort: Sort, a: &ProcessLine<'_>, b: &ProcessLine<'_>) -> O
     row_order::compare(sort, &sort_keys(sort, a), &sort_keys(sort, b))
 }
 
-/// Whether a column is filled for any process of a host. Only columns that may be empty on every line are looked at.
+/// Whether a column is filled for any process of a host. Only columns that may be empty on every
+/// line are looked at.
 pub(crate) fn has_values(column: ProcessColumn, model: &HostModel) -> bool {
-    let Some(snapshot) = model.latest() else { return false };
+    let Some(snapshot) = model.latest() else {
+        return false;
+    };
     match column {
-        ProcessColumn::Cache => {
-            snapshot.processes.iter().any(|process| matches!(cache(snapshot, process), Some(Ok(_))))
-        }
-        ProcessColumn::Origin => snapshot.processes.iter().any(|process| process.facts.origin.is_ok()),
+        ProcessColumn::Cache => snapshot
+            .processes
+            .iter()
+            .any(|process| matches!(cache(snapshot, process), Some(Ok(_)))),
+        ProcessColumn::Origin => snapshot
+            .processes
+            .iter()
+            .any(|process| process.facts.origin.is_ok()),
         _ => true,
     }
 }
 
 /// The growth of a process's memory; `None` while it does not grow.
 fn growing(model: &HostModel, process: ProcessId) -> Option<&Growing> {
-    model.growing().iter().find(|growing| growing.subject == GpuOrProcess::Process(process))
+    model
+        .growing()
+        .iter()
+        .find(|growing| growing.subject == GpuOrProcess::Process(process))
 }
 
-/// Returns the verdict on a process in one word, in the order of troubles: memory that is full soon, a leak, a leftover. A harmless
-/// verdict is empty unless `even_harmless`.
+/// Returns the verdict on a process in one word, in the order of troubles: memory that is full
+/// soon, a leak, a leftover. A harmless verdict is empty unless `even_harmless`.
 pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool) -> Cell {
     let verdict = model.verdict(process);
     let growing = growing(model, process);
-    if let Some(growing) = growing.filter(|growing| !growing.is_leak() && (growing.is_urgent() || growing.is_loading)) {
+    if let Some(growing) =
+        growing.filter(|growing| !growing.is_leak() && (growing.is_urgent() || growing.is_loading))
+    {
         // The column is narrower than the edge of a tile.
         let note = growth_note(growing);
-        return Cell { text: note.text.replacen("full in", "full", 1), ..note };
+        return Cell {
+            text: note.text.replacen("full in", "full", 1),
+            ..note
+        };
     }
-    let growth = model.growth(&GpuOrProcess::Process(process)).map(|growth| growth.verdict());
+    let growth = model
+        .growth(&GpuOrProcess::Process(process))
+        .map(|growth| growth.verdict());
     match (verdict, growth) {
-        (_, Some(growth @ LeakVerdict::Leak)) if growing.is_none_or(|growing| !growing.is_loading) => {
-            Cell { text: growth.word().to_owned(), tone: Tone::Severity(growth.severity()) }
+        (_, Some(growth @ LeakVerdict::Leak))
+            if growing.is_none_or(|growing| !growing.is_loading) =>
+        {
+            Cell {
+                text: growth.word().to_owned(),
+                tone: Tone::Severity(growth.severity()),
+            }
         }
-        (Some(verdict), _) if verdict.is_suspect() => {
-            Cell { text: verdict.word().to_owned(), tone: Tone::Severity(verdict.severity()) }
-        }
-        (_, Some(growth @ LeakVerdict::Suspect)) => {
-            Cell { text: growth.word().to_owned(), tone: Tone::Severity(growth.severity()) }
-        }
-        (Some(verdict), _) if even_harmless => Cell { text: verdict.word().to_owned(), tone: Tone::Dim },
+        (Some(verdict), _) if verdict.is_suspect() => Cell {
+            text: verdict.word().to_owned(),
+            tone: Tone::Severity(verdict.severity()),
+        },
+        (_, Some(growth @ LeakVerdict::Suspect)) => Cell {
+            text: growth.word().to_owned(),
+            tone: Tone::Severity(growth.severity()),
+        },
+        (Some(verdict), _) if even_harmless => Cell {
+            text: verdict.word().to_owned(),
+            tone: Tone::Dim,
+        },
         _ => Cell::plain(""),
     }
 }
@@ -177,16 +267,25 @@ pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool
 /// The columns that a growth leaves to the command after it, at least.
 const COMMAND_AFTER_GROWTH: usize = 12;
 
-/// Returns how fast the memory of a process grows, and when it is full, as far as the command keeps room in so many columns:
-/// `+2.3G/min full 13:41 (13:38–13:45)`, `+2.3G/min full 13:41`, `+2.3G/min`. `None` while it does not grow.
+/// Returns how fast the memory of a process grows, and when it is full, as far as the command keeps
+/// room in so many columns: `+2.3G/min full 13:41 (13:38–13:45)`, `+2.3G/min full 13:41`,
+/// `+2.3G/min`. `None` while it does not grow.
 pub(crate) fn growth(model: &HostModel, process: ProcessId, room: usize) -> Option<Cell> {
     let growing = growing(model, process)?;
     let rate = rate(growing.evidence.rate);
     let within = full_within(model, growing);
     let full = full(model, growing).filter(|_| within.is_some());
-    let longer = [within, full].into_iter().flatten().map(|full| format!("{rate} {full}"));
-    let text = longer.into_iter().find(|text| text.width() + 2 + COMMAND_AFTER_GROWTH <= room);
-    Some(Cell { text: text.unwrap_or(rate), tone: growth_note(growing).tone })
+    let longer = [within, full]
+        .into_iter()
+        .flatten()
+        .map(|full| format!("{rate} {full}"));
+    let text = longer
+        .into_iter()
+        .find(|text| text.width() + 2 + COMMAND_AFTER_GROWTH <= room);
+    Some(Cell {
+        text: text.unwrap_or(rate),
+        tone: growth_note(growing).tone,
+    })
 }
 
 /// The word for a state of a process; empty for the normal ones.
@@ -203,8 +302,15 @@ fn state_word(state: State) -> &'static str {
 }
 
 fn reason_or_command(line: &ProcessLine<'_>) -> String {
-    let ProcessLine { model, process, only_suspects, .. } = *line;
-    let verdict = model.verdict(process.id).filter(|verdict| only_suspects && verdict.is_suspect());
+    let ProcessLine {
+        model,
+        process,
+        only_suspects,
+        ..
+    } = *line;
+    let verdict = model
+        .verdict(process.id)
+        .filter(|verdict| only_suspects && verdict.is_suspect());
     verdict.map_or_else(|| word(command(process)), Verdict::sentence)
 }
 
@@ -213,16 +319,23 @@ fn memory(line: &ProcessLine<'_>) -> String {
         None if line.is_kept => "kept".to_owned(),
         None => kept(line.model.verdict(line.process.id)),
         Some(total) => match total.memory {
-            Ok(total) => format!("{}{}", if total.lower_bound { "≥" } else { "" }, short(total.bytes)),
+            Ok(total) => format!(
+                "{}{}",
+                if total.lower_bound { "≥" } else { "" },
+                short(total.bytes)
+            ),
             Err(why) => why.to_string(),
         },
     }
 }
 
-/// The memory that only this process keeps and that the driver lists for no living process. Empty if there is none;
-/// `shared` if other processes keep it too, whose amount is shown at the ended process or as unaccounted memory.
+/// The memory that only this process keeps and that the driver lists for no living process. Empty
+/// if there is none; `shared` if other processes keep it too, whose amount is shown at the ended
+/// process or as unaccounted memory.
 fn kept(verdict: Option<&Verdict>) -> String {
-    let kept = verdict.map(|verdict| verdict.kept.as_slice()).unwrap_or_default();
+    let kept = verdict
+        .map(|verdict| verdict.kept.as_slice())
+        .unwrap_or_default();
     let alone = || kept.iter().filter(|memory| memory.holders == 1);
     match kept {
         [] => String::new(),
@@ -235,10 +348,14 @@ fn kept(verdict: Option<&Verdict>) -> String {
 fn sparkline(values: &[Option<u64>]) -> String {
     let known = || values.iter().flatten().copied();
     let (low, high) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
-    // A change of less than a twentieth of the amount is drawn flat, in the middle: on the floor it would look like no memory.
+    // A change of less than a twentieth of the amount is drawn flat, in the middle: on the floor it
+    // would look like no memory.
     let range = (high - low).max(high / 20).max(1);
     let floor = (range - (high - low)) / 2;
-    values.iter().map(|value| value.map_or(' ', |value| block(floor + (value - low), range))).collect()
+    values
+        .iter()
+        .map(|value| value.map_or(' ', |value| block(floor + (value - low), range)))
+        .collect()
 }
 
 /// A share of a whole as a block of that height.
@@ -253,7 +370,9 @@ mod tests {
 
     #[test]
     fn a_constant_amount_is_drawn_in_the_middle_and_no_memory_on_the_floor() {
-        let curve = |values: &[u64]| sparkline(&values.iter().map(|value| Some(*value)).collect::<Vec<_>>());
+        let curve = |values: &[u64]| {
+            sparkline(&values.iter().map(|value| Some(*value)).collect::<Vec<_>>())
+        };
         assert_eq!(curve(&[50 << 30; 4]), "▄▄▄▄");
         assert_eq!(curve(&[0; 4]), "▁▁▁▁");
         assert_eq!(curve(&[10 << 30, 50 << 30]), "▁█");

@@ -13,7 +13,10 @@ use super::columns::{ColumnSpec, Columns, HOST_WIDTH, ListColumn, SortOrder, nam
 
 /// A column of the process list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
-#[expect(missing_docs, reason = "`spec` says what each column shows, in the words that the user reads")]
+#[expect(
+    missing_docs,
+    reason = "`spec` says what each column shows, in the words that the user reads"
+)]
 pub enum ProcessColumn {
     Host,
     Gpu,
@@ -117,8 +120,8 @@ impl ProcessColumn {
 }
 
 impl Columns<ProcessColumn> {
-    /// The columns on a screen of this width: the chosen ones, or all that it has room for if none were chosen. `has_values` says
-    /// whether a column is filled on any line.
+    /// The columns on a screen of this width: the chosen ones, or all that it has room for if none
+    /// were chosen. `has_values` says whether a column is filled on any line.
     pub fn shown(
         chosen: Option<&Self>,
         width: u16,
@@ -153,21 +156,33 @@ pub(crate) struct Sort {
     pub column: ProcessColumn,
     /// Whether the largest value comes first.
     pub descending: bool,
-    /// The column that decides where the first column has equal values, and whether its largest value comes first.
+    /// The column that decides where the first column has equal values, and whether its largest
+    /// value comes first.
     pub then: Option<(ProcessColumn, bool)>,
 }
 
 impl Sort {
     /// Sorts by one column, in its usual direction.
     pub(crate) fn by(column: ProcessColumn) -> Self {
-        Self { column, descending: column.starts_descending(), then: None }
+        Self {
+            column,
+            descending: column.starts_descending(),
+            then: None,
+        }
     }
 
     /// Sorts by another column; the present one decides where values are equal.
     #[must_use]
     pub(crate) fn first_by(self, column: ProcessColumn) -> Self {
-        let then = if column == self.column { self.then } else { Some((self.column, self.descending)) };
-        Self { then, ..Self::by(column) }
+        let then = if column == self.column {
+            self.then
+        } else {
+            Some((self.column, self.descending))
+        };
+        Self {
+            then,
+            ..Self::by(column)
+        }
     }
 }
 
@@ -177,7 +192,9 @@ impl FromStr for Sort {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = names(text).map(|name| {
-            let (name, inverted) = name.strip_prefix('-').map_or((name, false), |name| (name, true));
+            let (name, inverted) = name
+                .strip_prefix('-')
+                .map_or((name, false), |name| (name, true));
             let column: ProcessColumn = parse_column(name)?;
             if column.sorts() {
                 Ok((column, column.starts_descending() != inverted))
@@ -186,22 +203,35 @@ impl FromStr for Sort {
             }
         });
         let (column, descending) = parts.next().ok_or("a column is needed to sort by")??;
-        let then = parts.next().transpose()?.filter(|(then, _)| *then != column);
+        let then = parts
+            .next()
+            .transpose()?
+            .filter(|(then, _)| *then != column);
         if parts.next().is_some() {
             return Err("the list can be sorted by two columns, not by more".to_owned());
         }
-        Ok(Self { column, descending, then })
+        Ok(Self {
+            column,
+            descending,
+            then,
+        })
     }
 }
 
 impl fmt::Display for Sort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let write = |f: &mut fmt::Formatter<'_>, column: ProcessColumn, descending| {
-            let sign = if column.starts_descending() == descending { "" } else { "-" };
+            let sign = if column.starts_descending() == descending {
+                ""
+            } else {
+                "-"
+            };
             write!(f, "{sign}{}", column.spec().name)
         };
         write(f, self.column, self.descending)?;
-        let Some((column, descending)) = self.then else { return Ok(()) };
+        let Some((column, descending)) = self.then else {
+            return Ok(());
+        };
         f.write_str(",")?;
         write(f, column, descending)
     }
@@ -216,7 +246,9 @@ mod tests {
         for text in ["memory", "-memory", "user,memory", "gpu,-time"] {
             assert_eq!(text.parse::<Sort>().unwrap().to_string(), text);
         }
-        let reordered = "command, pid,gpu".parse::<Columns<ProcessColumn>>().unwrap();
+        let reordered = "command, pid,gpu"
+            .parse::<Columns<ProcessColumn>>()
+            .unwrap();
         assert_eq!(reordered.to_string(), "pid,gpu,command");
         let all = Columns::new(ProcessColumn::VARIANTS.iter().copied());
         assert_eq!(all.to_string().parse(), Ok(all));
@@ -224,8 +256,18 @@ mod tests {
 
     #[test]
     fn an_unknown_column_is_named_in_the_error() {
-        assert!("memry".parse::<Sort>().unwrap_err().contains("`memry` is no column; there are host, gpu, pid"));
-        assert!("verdict".parse::<Sort>().unwrap_err().contains("cannot be sorted"));
+        assert!(
+            "memry"
+                .parse::<Sort>()
+                .unwrap_err()
+                .contains("`memry` is no column; there are host, gpu, pid")
+        );
+        assert!(
+            "verdict"
+                .parse::<Sort>()
+                .unwrap_err()
+                .contains("cannot be sorted")
+        );
         assert!("pid,user,memory".parse::<Sort>().is_err());
         assert!(" , ".parse::<Columns<ProcessColumn>>().is_err());
     }
@@ -241,9 +283,16 @@ mod tests {
             [ProcessColumn::Cache, ProcessColumn::Command]
         );
         let has = |width, has_cache| {
-            [ProcessColumn::Cache, ProcessColumn::Cpu].map(|column| shown(width, has_cache).contains(&column))
+            [ProcessColumn::Cache, ProcessColumn::Cpu]
+                .map(|column| shown(width, has_cache).contains(&column))
         };
-        assert_eq!([has(80, false), has(80, true)], [[false, true], [true, false]]);
-        assert_eq!([has(90, true), has(110, true), has(120, false)], [[true; 2], [true; 2], [false, true]]);
+        assert_eq!(
+            [has(80, false), has(80, true)],
+            [[false, true], [true, false]]
+        );
+        assert_eq!(
+            [has(90, true), has(110, true), has(120, false)],
+            [[true; 2], [true; 2], [false, true]]
+        );
     }
 }

@@ -12,7 +12,8 @@ use crate::model::{Fleet, HostGpu, HostProcess, Verdict};
 
 /// Columns of a command that one key press scrolls.
 const SCROLL_STEP: isize = 16;
-/// The farthest that commands are scrolled, in columns: longer than a command line that anyone reads.
+/// The farthest that commands are scrolled, in columns: longer than a command line that anyone
+/// reads.
 const SCROLL_LIMIT: usize = 4096;
 
 /// The subject of the row under the cursor, and the GPU of that row.
@@ -64,8 +65,8 @@ impl Default for ProcessList {
     }
 }
 
-/// The most rows beyond those of the processes that the list keeps. The areas of the screen move only when processes come that
-/// fit no more, or when several end.
+/// The most rows beyond those of the processes that the list keeps. The areas of the screen move
+/// only when processes come that fit no more, or when several end.
 const SPARE: u16 = 3;
 
 impl ProcessList {
@@ -89,7 +90,11 @@ impl ProcessList {
     }
 
     /// The columns of the full list: the list of suspects has its own.
-    pub(in crate::app) fn columns_of_all(&self, width: u16, fleet: &Fleet) -> Columns<ProcessColumn> {
+    pub(in crate::app) fn columns_of_all(
+        &self,
+        width: u16,
+        fleet: &Fleet,
+    ) -> Columns<ProcessColumn> {
         Columns::new(Columns::shown(
             self.columns.as_ref(),
             width,
@@ -99,23 +104,39 @@ impl ProcessList {
         ))
     }
 
-    /// Builds the rows from the fleet and keeps the cursor on its subject; when the filter has changed, it goes to the top.
-    /// Tags of processes that ended are dropped.
+    /// Builds the rows from the fleet and keeps the cursor on its subject; when the filter has
+    /// changed, it goes to the top. Tags of processes that ended are dropped.
     pub(in crate::app) fn refresh(&mut self, fleet: &Fleet) {
-        let shown = (self.filter.value().to_owned(), View { grouping: Grouping::Flat, ..self.view.clone() });
+        let shown = (
+            self.filter.value().to_owned(),
+            View {
+                grouping: Grouping::Flat,
+                ..self.view.clone()
+            },
+        );
         if self.shown != shown {
             self.shown = shown;
             (self.selected, self.cursor, self.top) = (None, 0, 0);
         }
-        self.rows = rows::rows(fleet, &self.view, self.sort, self.filter.value(), &mut self.order);
+        self.rows = rows::rows(
+            fleet,
+            &self.view,
+            self.sort,
+            self.filter.value(),
+            &mut self.order,
+        );
         let needed = u16::try_from(self.rows.len() + 1).unwrap_or(u16::MAX);
         if !(needed..=needed.saturating_add(SPARE)).contains(&self.wanted) {
             self.wanted = needed;
         }
-        self.tagged.retain(|process| fleet.process(*process).is_some());
+        self.tagged
+            .retain(|process| fleet.process(*process).is_some());
         let place = self.selected.as_ref().and_then(|(subject, gpu)| {
             let is_subject = |row: &Row| row.subject == *subject;
-            let exact = self.rows.iter().position(|row| is_subject(row) && row.gpu == *gpu);
+            let exact = self
+                .rows
+                .iter()
+                .position(|row| is_subject(row) && row.gpu == *gpu);
             exact.or_else(|| self.rows.iter().position(is_subject))
         });
         match (place, &self.selected) {
@@ -132,7 +153,9 @@ impl ProcessList {
 
     pub(in crate::app) fn select(&mut self, row: usize) {
         self.cursor = row.min(self.rows.len().saturating_sub(1));
-        self.selected = self.selected_row().map(|row| (row.subject.clone(), row.gpu.clone()));
+        self.selected = self
+            .selected_row()
+            .map(|row| (row.subject.clone(), row.gpu.clone()));
     }
 
     pub(in crate::app) fn selected_subject(&self) -> Option<SelectedRow> {
@@ -150,8 +173,9 @@ impl ProcessList {
         self.select(self.cursor.saturating_add_signed(by));
     }
 
-    /// Moves the cursor to the next process that the search finds, or to the one before. After the last comes the first.
-    /// With 0, a process under the cursor that matches keeps the cursor. Returns whether there is one.
+    /// Moves the cursor to the next process that the search finds, or to the one before. After the
+    /// last comes the first. With 0, a process under the cursor that matches keeps the cursor.
+    /// Returns whether there is one.
     pub(in crate::app) fn find(&mut self, by: isize, fleet: &Fleet) -> bool {
         let rows = self.rows.len();
         let is_match = rows::matcher(fleet, self.search.value());
@@ -160,14 +184,17 @@ impl ProcessList {
             ..0 => (self.cursor + rows - distance) % rows,
             _ => (self.cursor + distance) % rows,
         });
-        let place = places.into_iter().find(|place| self.rows[*place].process().is_some_and(&is_match));
+        let place = places
+            .into_iter()
+            .find(|place| self.rows[*place].process().is_some_and(&is_match));
         if let Some(place) = place {
             self.select(place);
         }
         place.is_some()
     }
 
-    /// Changes the grouping. Returns a notice if the list looks the same as before; otherwise the badge says enough.
+    /// Changes the grouping. Returns a notice if the list looks the same as before; otherwise the
+    /// badge says enough.
     pub(in crate::app) fn group(&mut self, grouping: Grouping, fleet: &Fleet) -> Option<String> {
         let before = std::mem::take(&mut self.rows);
         self.view.grouping = grouping;
@@ -182,59 +209,100 @@ impl ProcessList {
         (self.rows == before).then(|| format!("{words}, which looks the same here"))
     }
 
-    /// Sorts by the column `by` places after the present one, among the shown columns that can sort. After the last
-    /// comes the first.
+    /// Sorts by the column `by` places after the present one, among the shown columns that can
+    /// sort. After the last comes the first.
     pub(in crate::app) fn sort_by_neighbour(&mut self, shown: Vec<ProcessColumn>, by: isize) {
-        let columns: Vec<ProcessColumn> = shown.into_iter().filter(|column| column.sorts()).collect();
-        let Some(last) = columns.len().checked_sub(1) else { return };
-        let next = match columns.iter().position(|column| *column == self.sort.column) {
-            Some(place) => (place.cast_signed() + by).rem_euclid(columns.len().cast_signed()).cast_unsigned(),
+        let columns: Vec<ProcessColumn> =
+            shown.into_iter().filter(|column| column.sorts()).collect();
+        let Some(last) = columns.len().checked_sub(1) else {
+            return;
+        };
+        let next = match columns
+            .iter()
+            .position(|column| *column == self.sort.column)
+        {
+            Some(place) => (place.cast_signed() + by)
+                .rem_euclid(columns.len().cast_signed())
+                .cast_unsigned(),
             None if by < 0 => last,
             None => 0,
         };
         self.sort = self.sort.first_by(columns[next]);
     }
 
-    /// Tags the subject under the cursor, or untags it if it is tagged: a process, its whole job, or a group.
+    /// Tags the subject under the cursor, or untags it if it is tagged: a process, its whole job,
+    /// or a group.
     pub(in crate::app) fn tag(&mut self, whole_job: bool, fleet: &Fleet) {
-        let Some(row) = self.selected_row() else { return };
+        let Some(row) = self.selected_row() else {
+            return;
+        };
         let processes: Vec<HostProcess> = match &row.subject {
             RowSubject::Process(process) if whole_job => {
-                let job = fleet.host(process.host).and_then(|model| model.job(process.process));
+                let job = fleet
+                    .host(process.host)
+                    .and_then(|model| model.job(process.process));
                 let members = job.map(|job| job.members.as_slice()).unwrap_or_default();
-                members.iter().map(|member| HostProcess { host: process.host, process: *member }).collect()
+                members
+                    .iter()
+                    .map(|member| HostProcess {
+                        host: process.host,
+                        process: *member,
+                    })
+                    .collect()
             }
             RowSubject::Process(process) => vec![*process],
             RowSubject::Group(group) => group.processes().collect(),
             RowSubject::Unaccounted(_) | RowSubject::Heading(_) => Vec::new(),
         };
-        if processes.iter().all(|process| self.tagged.contains(process)) {
+        if processes
+            .iter()
+            .all(|process| self.tagged.contains(process))
+        {
             self.tagged.retain(|process| !processes.contains(process));
         } else {
-            let new: Vec<HostProcess> =
-                processes.into_iter().filter(|process| !self.tagged.contains(process)).collect();
+            let new: Vec<HostProcess> = processes
+                .into_iter()
+                .filter(|process| !self.tagged.contains(process))
+                .collect();
             self.tagged.extend(new);
         }
     }
 
-    /// Tags the listed processes that hold GPU memory, or all others if `holds_memory` is false. Returns whether there are any.
+    /// Tags the listed processes that hold GPU memory, or all others if `holds_memory` is false.
+    /// Returns whether there are any.
     pub(in crate::app) fn tag_listed(&mut self, holds_memory: bool, fleet: &Fleet) -> bool {
         let is_meant = |process: &HostProcess| {
-            let verdict = fleet.host(process.host).and_then(|model| model.verdict(process.process));
+            let verdict = fleet
+                .host(process.host)
+                .and_then(|model| model.verdict(process.process));
             verdict.is_some_and(Verdict::holds_gpu_memory) == holds_memory
         };
-        let meant: Vec<HostProcess> = self.rows.iter().filter_map(Row::process).filter(is_meant).collect();
-        let new = meant.iter().filter(|process| !self.tagged.contains(process)).copied().collect::<Vec<_>>();
+        let meant: Vec<HostProcess> = self
+            .rows
+            .iter()
+            .filter_map(Row::process)
+            .filter(is_meant)
+            .collect();
+        let new = meant
+            .iter()
+            .filter(|process| !self.tagged.contains(process))
+            .copied()
+            .collect::<Vec<_>>();
         self.tagged.extend(new);
         !meant.is_empty()
     }
 
     pub(in crate::app) fn scroll_commands(&mut self, steps: isize) {
-        self.command_offset = self.command_offset.saturating_add_signed(steps * SCROLL_STEP).min(SCROLL_LIMIT);
+        self.command_offset = self
+            .command_offset
+            .saturating_add_signed(steps * SCROLL_STEP)
+            .min(SCROLL_LIMIT);
     }
 }
 
 /// Whether a column is filled for any process of any host.
 fn has_values(fleet: &Fleet, column: ProcessColumn) -> bool {
-    fleet.hosts().any(|(_, model)| process_cells::has_values(column, model))
+    fleet
+        .hosts()
+        .any(|(_, model)| process_cells::has_values(column, model))
 }

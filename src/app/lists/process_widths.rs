@@ -32,12 +32,29 @@ impl ProcessWidths {
             _ => (3, 8, 0, 5),
         };
         // The label of a MIG instance may be longer, as in `0:13`.
-        let labels = gpu_rows(app.fleet()).map(|row| row.gpu).filter(|gpu| gpu.facts.parent.is_some()).map(gpu_label);
+        let labels = gpu_rows(app.fleet())
+            .map(|row| row.gpu)
+            .filter(|gpu| gpu.facts.parent.is_some())
+            .map(gpu_label);
         let gpu = labels.map(|label| label.len()).max().unwrap_or(0).max(gpu);
         // The list of suspects needs the room for the reasons.
-        let memory_bar = if app.processes.view.suspects { 0 } else { memory_bar };
-        let mut widths = Self { shown: Vec::new(), gpu, user, memory_bar, history };
-        widths.shown = fitting(app.processes.columns(app.size.0, app.fleet()), width, |column| widths.width(column));
+        let memory_bar = if app.processes.view.suspects {
+            0
+        } else {
+            memory_bar
+        };
+        let mut widths = Self {
+            shown: Vec::new(),
+            gpu,
+            user,
+            memory_bar,
+            history,
+        };
+        widths.shown = fitting(
+            app.processes.columns(app.size.0, app.fleet()),
+            width,
+            |column| widths.width(column),
+        );
         widths
     }
 

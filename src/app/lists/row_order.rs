@@ -1,5 +1,6 @@
-//! The order of the process list, with hysteresis: rows with nearly equal values do not swap on every refresh. A row moves
-//! above another when all values that it showed recently belong there, or when the difference is large.
+//! The order of the process list, with hysteresis: rows with nearly equal values do not swap on
+//! every refresh. A row moves above another when all values that it showed recently belong there,
+//! or when the difference is large.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -25,7 +26,8 @@ pub(in crate::app) enum SortKey<'a> {
     State(State),
 }
 
-/// The values that decide first and second; `None` where the value is missing or there is no second column.
+/// The values that decide first and second; `None` where the value is missing or there is no second
+/// column.
 pub(in crate::app) type SortKeys<'a> = [Option<SortKey<'a>>; 2];
 
 /// The order of the rows at the last refresh.
@@ -49,7 +51,11 @@ struct RowHistory {
 
 impl RowHistory {
     fn new(id: HostProcess, now: Moment) -> Self {
-        Self { id, since: now, ranges: [[None; 2]; 2] }
+        Self {
+            id,
+            since: now,
+            ranges: [[None; 2]; 2],
+        }
     }
 
     fn show(&mut self, now: Moment, keys: &SortKeys<'_>) {
@@ -61,7 +67,12 @@ impl RowHistory {
             if is_old {
                 *ranges = [ranges[1], None];
             }
-            ranges[1] = join(ranges[1], key.as_ref().and_then(SortKey::number).map(|number| (number, number)));
+            ranges[1] = join(
+                ranges[1],
+                key.as_ref()
+                    .and_then(SortKey::number)
+                    .map(|number| (number, number)),
+            );
         }
     }
 
@@ -79,7 +90,10 @@ fn join(a: ValueRange, b: ValueRange) -> ValueRange {
 
 impl SortKey<'_> {
     /// The key as a number; `None` for words, which do not go up and down.
-    #[expect(clippy::cast_possible_truncation, reason = "thousandths of a percent are not that many")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "thousandths of a percent are not that many"
+    )]
     fn number(&self) -> Option<i64> {
         match self {
             Self::Number(number) => Some(*number),
@@ -102,13 +116,19 @@ impl RowOrder {
         }
         // When most rows are new, all are sorted: there is no order that the reader could remember.
         let is_mostly_new = lines.len() > 2 * self.lines.len();
-        let known = self.lines.iter().map(|line| line.id).zip(0..).filter(|_| !is_mostly_new);
+        let known = self
+            .lines
+            .iter()
+            .map(|line| line.id)
+            .zip(0..)
+            .filter(|_| !is_mostly_new);
         let known: HashMap<HostProcess, usize> = known.collect();
         let (mut settled, mut new): (Vec<_>, Vec<(RowHistory, SortKeys<'_>)>) =
             (Vec::with_capacity(lines.len()), Vec::new());
         for (id, now, keys) in lines {
             let place = known.get(&id);
-            let mut history = place.map_or_else(|| RowHistory::new(id, now), |place| self.lines[*place]);
+            let mut history =
+                place.map_or_else(|| RowHistory::new(id, now), |place| self.lines[*place]);
             history.show(now, &keys);
             match place {
                 Some(place) => settled.push((*place, (history, keys))),
@@ -117,12 +137,15 @@ impl RowOrder {
         }
         settled.sort_unstable_by_key(|(place, _)| *place);
         new.sort_unstable_by(|a, b| compare(sort, &a.1, &b.1).then_with(|| a.0.id.cmp(&b.0.id)));
-        let mut settled: Vec<(RowHistory, SortKeys<'_>)> = settled.into_iter().map(|(_, row)| row).collect();
+        let mut settled: Vec<(RowHistory, SortKeys<'_>)> =
+            settled.into_iter().map(|(_, row)| row).collect();
         if settled.is_empty() {
             settled = new;
         } else {
             for (history, keys) in new {
-                let place = settled.iter().position(|(_, other)| compare(sort, &keys, other).is_lt());
+                let place = settled
+                    .iter()
+                    .position(|(_, other)| compare(sort, &keys, other).is_lt());
                 settled.insert(place.unwrap_or(settled.len()), (history, keys));
             }
         }
@@ -142,7 +165,10 @@ fn is_surely_above(
     (history, keys): &(RowHistory, SortKeys<'_>),
     (other_history, other_keys): &(RowHistory, SortKeys<'_>),
 ) -> bool {
-    let descending = [sort.descending, sort.then.is_some_and(|(_, descending)| descending)];
+    let descending = [
+        sort.descending,
+        sort.then.is_some_and(|(_, descending)| descending),
+    ];
     for (at, descending) in descending.into_iter().enumerate() {
         let order = compare_one(keys[at].as_ref(), other_keys[at].as_ref(), descending);
         match (history.range(at), other_history.range(at)) {
@@ -150,7 +176,8 @@ fn is_surely_above(
             (Some(a), Some(b)) if a == b && a.0 == a.1 => (),
             (Some(a), Some(b)) => {
                 let is_all = if descending { a.0 > b.1 } else { a.1 < b.0 };
-                return is_all || at == 0 && order.is_lt() && is_clear(sort.column, keys, other_keys);
+                return is_all
+                    || at == 0 && order.is_lt() && is_clear(sort.column, keys, other_keys);
             }
             (None, None) if order.is_eq() => (),
             (None, None) => return order.is_lt(),
@@ -160,13 +187,15 @@ fn is_surely_above(
     false
 }
 
-/// Whether two amounts of memory differ by more than a quarter, which is more than a job allocates and frees with each step.
-/// Values of other columns jump, so no single difference counts.
+/// Whether two amounts of memory differ by more than a quarter, which is more than a job allocates
+/// and frees with each step. Values of other columns jump, so no single difference counts.
 fn is_clear(column: ProcessColumn, a: &SortKeys<'_>, b: &SortKeys<'_>) -> bool {
     match (column, &a[0], &b[0]) {
-        (ProcessColumn::Memory | ProcessColumn::Rss, Some(SortKey::Amount(a)), Some(SortKey::Amount(b))) => {
-            a.0.abs_diff(b.0) > a.0.max(b.0) / 4
-        }
+        (
+            ProcessColumn::Memory | ProcessColumn::Rss,
+            Some(SortKey::Amount(a)),
+            Some(SortKey::Amount(b)),
+        ) => a.0.abs_diff(b.0) > a.0.max(b.0) / 4,
         _ => false,
     }
 }
@@ -200,11 +229,17 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn id(pid: u32) -> HostProcess {
-        HostProcess { host: HostKey::FIRST, process: ProcessId { pid, start_ticks: Some(1) } }
+        HostProcess {
+            host: HostKey::FIRST,
+            process: ProcessId {
+                pid,
+                start_ticks: Some(1),
+            },
+        }
     }
 
-    /// Returns the order of the PIDs after each second. `seconds` holds, for each second, the memory of processes
-    /// 1, 2, … in MiB; `None` where it is unknown.
+    /// Returns the order of the PIDs after each second. `seconds` holds, for each second, the
+    /// memory of processes 1, 2, … in MiB; `None` where it is unknown.
     fn orders(order: &mut RowOrder, sort: Sort, seconds: &[&[Option<u64>]]) -> Vec<Vec<u32>> {
         let mut pids = Vec::new();
         for (second, held) in (0..).zip(seconds) {
@@ -212,16 +247,31 @@ mod tests {
                 let key = held.map(|mib| SortKey::Amount(Bytes(mib * MIB)));
                 (id(pid), Moment(second * 1000), [key, None])
             });
-            pids.push(order.settle(sort, lines.collect()).into_iter().map(|id| id.process.pid).collect());
+            pids.push(
+                order
+                    .settle(sort, lines.collect())
+                    .into_iter()
+                    .map(|id| id.process.pid)
+                    .collect(),
+            );
         }
         pids
     }
 
     #[test]
     fn rows_that_alternate_every_second_stay() {
-        let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
-        let seconds: Vec<_> = (0..60).map(|at| if at % 2 == 0 { one } else { other }).collect();
-        for sort in [Sort::by(ProcessColumn::Memory), Sort { descending: false, ..Sort::by(ProcessColumn::Memory) }] {
+        let (one, other): (&[_], &[_]) =
+            (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
+        let seconds: Vec<_> = (0..60)
+            .map(|at| if at % 2 == 0 { one } else { other })
+            .collect();
+        for sort in [
+            Sort::by(ProcessColumn::Memory),
+            Sort {
+                descending: false,
+                ..Sort::by(ProcessColumn::Memory)
+            },
+        ] {
             let pids = orders(&mut RowOrder::default(), sort, &seconds);
             assert!(pids.iter().all(|it| *it == pids[0]), "{pids:?}");
         }
@@ -229,11 +279,16 @@ mod tests {
 
     #[test]
     fn rows_that_swapped_do_not_swap_back_at_once() {
-        let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
+        let (one, other): (&[_], &[_]) =
+            (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
         let mut seconds = vec![other; 8];
         seconds.extend([one; 11]);
         seconds.extend((0..20).map(|at| if at % 2 == 0 { other } else { one }));
-        let pids = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        let pids = orders(
+            &mut RowOrder::default(),
+            Sort::by(ProcessColumn::Memory),
+            &seconds,
+        );
         assert_eq!((&pids[0], &pids[18]), (&vec![1, 2], &vec![2, 1]));
         assert!(pids[18..].iter().all(|pids| *pids == [2, 1]), "{pids:?}");
     }
@@ -241,10 +296,18 @@ mod tests {
     #[test]
     fn rows_that_rise_and_fall_together_keep_their_places() {
         // Eight ranks of one job, whose memory changes at different speeds.
-        let held = |rank: u64, second: u64| Some(40_000 + (second * (7 + 2 * rank) + rank * 13) % 41 * 100);
-        let seconds: Vec<Vec<_>> = (0..600).map(|second| (0..8).map(|rank| held(rank, second)).collect()).collect();
+        let held = |rank: u64, second: u64| {
+            Some(40_000 + (second * (7 + 2 * rank) + rank * 13) % 41 * 100)
+        };
+        let seconds: Vec<Vec<_>> = (0..600)
+            .map(|second| (0..8).map(|rank| held(rank, second)).collect())
+            .collect();
         let seconds: Vec<&[_]> = seconds.iter().map(Vec::as_slice).collect();
-        let pids = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        let pids = orders(
+            &mut RowOrder::default(),
+            Sort::by(ProcessColumn::Memory),
+            &seconds,
+        );
         let changes = pids.windows(2).filter(|pids| pids[0] != pids[1]).count();
         assert!(changes < 6, "{changes}");
     }
@@ -253,10 +316,19 @@ mod tests {
     fn rows_that_are_read_every_ten_seconds_stay_too() {
         let mut order = RowOrder::default();
         let mut settle = |at: u64| {
-            let held = if at.is_multiple_of(2) { [10_000, 10_200] } else { [10_300, 10_100] };
+            let held = if at.is_multiple_of(2) {
+                [10_000, 10_200]
+            } else {
+                [10_300, 10_100]
+            };
             let now = Moment(at * 10_000);
-            let lines =
-                (1..).zip(held).map(|(pid, mib)| (id(pid), now, [Some(SortKey::Amount(Bytes(mib * MIB))), None]));
+            let lines = (1..).zip(held).map(|(pid, mib)| {
+                (
+                    id(pid),
+                    now,
+                    [Some(SortKey::Amount(Bytes(mib * MIB))), None],
+                )
+            });
             order.settle(Sort::by(ProcessColumn::Memory), lines.collect())
         };
         let first = settle(0);
@@ -267,7 +339,11 @@ mod tests {
     fn a_row_that_is_larger_for_some_seconds_moves_up() {
         let mut seconds: Vec<&[_]> = vec![&[Some(10_000), Some(9_900), Some(9_800)]; 3];
         seconds.extend([&[Some(10_000), Some(9_900), Some(10_100)][..]; 11]);
-        let pids = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        let pids = orders(
+            &mut RowOrder::default(),
+            Sort::by(ProcessColumn::Memory),
+            &seconds,
+        );
         assert_eq!(pids[..7], vec![[1, 2, 3]; 7]);
         assert_eq!(pids.last(), Some(&vec![3, 1, 2]));
         let changes = pids.windows(2).filter(|pids| pids[0] != pids[1]).count();
@@ -285,17 +361,37 @@ mod tests {
                 .collect()
         };
         let mut order = RowOrder::default();
-        let sort = Sort { descending: false, ..Sort::by(ProcessColumn::Command) };
+        let sort = Sort {
+            descending: false,
+            ..Sort::by(ProcessColumn::Command)
+        };
         let pids = ["[python]", "python train.py"].map(|first| order.settle(sort, lines(first)));
         assert_eq!(pids, [[1, 2, 3].map(id), [2, 3, 1].map(id)]);
     }
 
     #[test]
     fn a_row_that_is_much_larger_moves_up_at_once() {
-        let seconds: [&[_]; 2] = [&[Some(10_000), Some(9_900), Some(500)], &[Some(10_000), Some(9_900), Some(15_000)]];
-        assert_eq!(orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds), [[1, 2, 3], [3, 1, 2]]);
+        let seconds: [&[_]; 2] = [
+            &[Some(10_000), Some(9_900), Some(500)],
+            &[Some(10_000), Some(9_900), Some(15_000)],
+        ];
+        assert_eq!(
+            orders(
+                &mut RowOrder::default(),
+                Sort::by(ProcessColumn::Memory),
+                &seconds
+            ),
+            [[1, 2, 3], [3, 1, 2]]
+        );
         // The cache rises and falls with each training step, so a large difference does not count.
-        assert_eq!(orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Cache), &seconds), [[1, 2, 3], [1, 2, 3]]);
+        assert_eq!(
+            orders(
+                &mut RowOrder::default(),
+                Sort::by(ProcessColumn::Cache),
+                &seconds
+            ),
+            [[1, 2, 3], [1, 2, 3]]
+        );
     }
 
     #[test]
@@ -305,21 +401,34 @@ mod tests {
             &[Some(10_000), Some(9_500), Some(9_000)],
             &[Some(10_000), Some(9_500), Some(9_000), Some(9_600)],
         ];
-        let pids = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        let pids = orders(
+            &mut RowOrder::default(),
+            Sort::by(ProcessColumn::Memory),
+            &seconds,
+        );
         assert_eq!(pids, [vec![1, 3, 2], vec![1, 2, 3], vec![1, 4, 2, 3]]);
     }
 
     #[test]
     fn another_column_has_its_own_order_at_once() {
         let mut order = RowOrder::default();
-        let pids = orders(&mut order, Sort::by(ProcessColumn::Memory), &[&[Some(10_000), Some(9_900)]]);
+        let pids = orders(
+            &mut order,
+            Sort::by(ProcessColumn::Memory),
+            &[&[Some(10_000), Some(9_900)]],
+        );
         assert_eq!(pids, [[1, 2]]);
-        let pids = orders(&mut order, Sort::by(ProcessColumn::Rss), &[&[Some(9_900), Some(10_000)]]);
+        let pids = orders(
+            &mut order,
+            Sort::by(ProcessColumn::Rss),
+            &[&[Some(9_900), Some(10_000)]],
+        );
         assert_eq!(pids, [[2, 1]]);
     }
 
     proptest! {
-        /// Rows whose values stay the same end up sorted, whatever the values were before, and no row is lost.
+        /// Rows whose values stay the same end up sorted, whatever the values were before, and no
+        /// row is lost.
         #[test]
         fn constant_rows_are_sorted_soon(
             seconds in proptest::collection::vec(

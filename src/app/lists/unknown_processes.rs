@@ -16,8 +16,8 @@ pub(crate) fn reason(gpu: &Gpu) -> Option<&'static str> {
     })
 }
 
-/// Returns a sentence on each reason why processes are not known, as in `processes on GPU 0, 3 are not known: the driver cannot
-/// list them (WSL 2, vGPU)`.
+/// Returns a sentence on each reason why processes are not known, as in `processes on GPU 0, 3 are
+/// not known: the driver cannot list them (WSL 2, vGPU)`.
 pub(crate) fn sentences<'a>(gpus: impl IntoIterator<Item = &'a Gpu>) -> Vec<String> {
     let gpus: Vec<&Gpu> = gpus.into_iter().collect();
     let mut groups: Vec<(&str, Vec<&Gpu>)> = Vec::new();
@@ -37,8 +37,16 @@ pub(crate) fn sentences<'a>(gpus: impl IntoIterator<Item = &'a Gpu>) -> Vec<Stri
         };
         // A list that was read before, or another list of the driver, names some.
         let is_any_listed = members.iter().any(|gpu| !gpu.processes.is_empty());
-        let subject = if is_any_listed { "not all processes" } else { "processes" };
-        let verb = if is_any_listed { "are known" } else { "are not known" };
+        let subject = if is_any_listed {
+            "not all processes"
+        } else {
+            "processes"
+        };
+        let verb = if is_any_listed {
+            "are known"
+        } else {
+            "are not known"
+        };
         format!("{subject} on {place} {verb}: {reason}")
     };
     groups.into_iter().map(sentence).collect()
@@ -65,7 +73,8 @@ mod tests {
                 "not all processes on GPU 3 are known: the driver refuses to list them here",
             ]
         );
-        host.gpus.retain(|gpu| gpu.missing.processes == Some(Missing::Unsupported));
+        host.gpus
+            .retain(|gpu| gpu.missing.processes == Some(Missing::Unsupported));
         assert_eq!(
             said(&host.gpus),
             ["processes on these GPUs are not known: the driver cannot list them (WSL 2, vGPU)"]

@@ -1,4 +1,5 @@
-//! The help: the keys, the mouse, and the words on the screen. `/` shows only the lines with some words.
+//! The help: the keys, the mouse, and the words on the screen. `/` shows only the lines with some
+//! words.
 
 use strum::VariantArray;
 
@@ -14,54 +15,117 @@ const VERDICTS: &[(&str, &str)] = &[
     ("…", "not watched long enough to say"),
     ("LEAK", "its memory grows without an end in sight"),
     ("growing?", "its memory grows; too early to call it a leak"),
-    ("orphan", "its trainer or launcher is gone, and it still holds memory"),
+    (
+        "orphan",
+        "its trainer or launcher is gone, and it still holds memory",
+    ),
     ("orphan?", "some signs of an orphan, not all"),
-    ("ghost", "the driver lists memory for a process that has ended"),
+    (
+        "ghost",
+        "the driver lists memory for a process that has ended",
+    ),
     ("zombie", "has ended, and its parent has not noticed yet"),
     ("dying", "its main thread has ended, others still run"),
     ("stuck", "waits in the driver: signals have no effect"),
-    ("blocked", "waits in the kernel for a disk or file system: signals have no effect"),
+    (
+        "blocked",
+        "waits in the kernel for a disk or file system: signals have no effect",
+    ),
     ("frozen", "frozen with its control group"),
     ("stopped", "stopped by a signal or a debugger"),
     ("idle", "holds memory and has computed nothing for long"),
     ("worker", "works for another process of its job"),
     ("launcher", "starts or serves the processes of a job"),
-    ("foreign", "of a container or another user: not visible here"),
+    (
+        "foreign",
+        "of a container or another user: not visible here",
+    ),
 ];
 
 /// The colours of the default theme, and which memory has them.
 const COLOURS: &[(&str, &str)] = &[
-    ("red", "wrong, or soon to be: a leak and its forecast, an orphan, memory almost full"),
+    (
+        "red",
+        "wrong, or soon to be: a leak and its forecast, an orphan, memory almost full",
+    ),
     ("yellow", "look at this: something may be wrong"),
     ("green", "this went well"),
-    ("bright blue", "memory in tensors, or of processes whose PyTorch figures are not known"),
+    (
+        "bright blue",
+        "memory in tensors, or of processes whose PyTorch figures are not known",
+    ),
     ("dull blue", "unallocated memory that PyTorch keeps"),
     ("purple", "other memory, and unaccounted memory"),
     ("teal", "use of the GPU (SM)"),
-    ("grey", "less important: names of figures, old or uncertain values"),
-    ("other colours", "in the graph of a GPU: one for each process; of a process: one for each kind of tensor"),
-    ("shades", "no meaning: bars get brighter to the right, and areas to the top"),
+    (
+        "grey",
+        "less important: names of figures, old or uncertain values",
+    ),
+    (
+        "other colours",
+        "in the graph of a GPU: one for each process; of a process: one for each kind of tensor",
+    ),
+    (
+        "shades",
+        "no meaning: bars get brighter to the right, and areas to the top",
+    ),
 ];
 
 /// Other words on the screen.
 const WORDS: &[(&str, &str)] = &[
-    ("unaccounted", "GPU memory in use that the driver lists for no living process"),
+    (
+        "unaccounted",
+        "GPU memory in use that the driver lists for no living process",
+    ),
     ("kept", "the memory is shown at the process that keeps it"),
-    ("shared", "several processes keep the memory, which is shown once, elsewhere"),
-    ("tagged", "chosen with Space: F9 ends all tagged processes together"),
-    ("watched", "chosen with w: gputop says when the process ends, or the GPU is free"),
+    (
+        "shared",
+        "several processes keep the memory, which is shown once, elsewhere",
+    ),
+    (
+        "tagged",
+        "chosen with Space: F9 ends all tagged processes together",
+    ),
+    (
+        "watched",
+        "chosen with w: gputop says when the process ends, or the GPU is free",
+    ),
     ("job", "a launcher and all processes that it started"),
-    ("last 15m", "in a tile: the memory of the GPU in that time; +1.2G/15m is how much it grew"),
-    ("full in 8m", "a process leaks, and the memory of the GPU ends then if it goes on"),
-    ("OOM 04:12", "in a graph: the time at which memory ends if the leak goes on"),
-    ("at first", "in a graph: the memory when gputop saw it first"),
+    (
+        "last 15m",
+        "in a tile: the memory of the GPU in that time; +1.2G/15m is how much it grew",
+    ),
+    (
+        "full in 8m",
+        "a process leaks, and the memory of the GPU ends then if it goes on",
+    ),
+    (
+        "OOM 04:12",
+        "in a graph: the time at which memory ends if the leak goes on",
+    ),
+    (
+        "at first",
+        "in a graph: the memory when gputop saw it first",
+    ),
     ("!", "in the news: look at this"),
     ("▲", "in the news and below a graph: began to use a GPU"),
-    ("▼", "in the news and below a graph: ended, or gave its memory back"),
+    (
+        "▼",
+        "in the news and below a graph: ended, or gave its memory back",
+    ),
     ("↘", "below a graph: its memory fell"),
-    ("✕", "in the news and below a graph: a signal was sent to it"),
-    ("timeline", "the line above the keys of a replay: ! is serious, ▼ an end, a blank a gap; a click jumps there"),
-    ("PID 1", "the first process of the host or container; it adopts processes whose parent exited"),
+    (
+        "✕",
+        "in the news and below a graph: a signal was sent to it",
+    ),
+    (
+        "timeline",
+        "the line above the keys of a replay: ! is serious, ▼ an end, a blank a gap; a click jumps there",
+    ),
+    (
+        "PID 1",
+        "the first process of the host or container; it adopts processes whose parent exited",
+    ),
     ("≥", "a part of the sum is not known"),
     ("N/A", "this GPU or driver does not report it"),
     ("perm", "only another user or root may see it"),
@@ -71,7 +135,10 @@ const WORDS: &[(&str, &str)] = &[
 /// Returns the lines that have all words of `search`. In a replay, some keys have another meaning.
 pub(super) fn lines(width: usize, search: &str, is_replay: bool) -> Vec<PageLine> {
     let words: Vec<String> = search.split_whitespace().map(str::to_lowercase).collect();
-    let mut writer = Writer { width, lines: Vec::new() };
+    let mut writer = Writer {
+        width,
+        lines: Vec::new(),
+    };
     for (head, entries) in sections(is_replay) {
         let is_found = |(name, text): &&(String, String)| {
             let line = format!("{head} {name} {text}").to_lowercase();
@@ -100,21 +167,37 @@ const MEMORY_BAR: &str = "Words: the bar of memory";
 /// The headings, each with its entries.
 fn sections(is_replay: bool) -> Vec<(String, Vec<(String, String)>)> {
     let texts = |entries: &[(&str, &str)]| {
-        entries.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+        entries
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+            .collect()
     };
-    let keys = |context: KeyContext, is_shown: &dyn Fn(&Binding) -> bool| -> Vec<(String, String)> {
-        let is_shown =
-            |binding: &&Binding| !binding.help.is_empty() && binding.contexts.contains(&context) && is_shown(binding);
-        let keys = BINDINGS.iter().filter(is_shown).map(|binding| (binding.keys_in(context, is_replay), binding.help));
-        keys.filter(|(keys, _)| !keys.is_empty()).map(|(keys, help)| (keys, help.to_owned())).collect()
-    };
+    let keys =
+        |context: KeyContext, is_shown: &dyn Fn(&Binding) -> bool| -> Vec<(String, String)> {
+            let is_shown = |binding: &&Binding| {
+                !binding.help.is_empty() && binding.contexts.contains(&context) && is_shown(binding)
+            };
+            let keys = BINDINGS
+                .iter()
+                .filter(is_shown)
+                .map(|binding| (binding.keys_in(context, is_replay), binding.help));
+            keys.filter(|(keys, _)| !keys.is_empty())
+                .map(|(keys, help)| (keys, help.to_owned()))
+                .collect()
+        };
     let of_lists = |group: &KeyGroup| {
         let is_in_group = |binding: &Binding| binding.intent.group() == *group;
-        (format!("{}: {group}", KeyContext::List), keys(KeyContext::List, &is_in_group))
+        (
+            format!("{}: {group}", KeyContext::List),
+            keys(KeyContext::List, &is_in_group),
+        )
     };
     let of_context = |context: &KeyContext| (context.to_string(), keys(*context, &|_| true));
     let columns = |specs: Vec<crate::app::lists::columns::ColumnSpec>| {
-        specs.into_iter().map(|spec| (spec.title.to_owned(), spec.help.to_owned())).collect()
+        specs
+            .into_iter()
+            .map(|spec| (spec.title.to_owned(), spec.help.to_owned()))
+            .collect()
     };
     let mouse = [
         ("wheel", "scrolls the list under it"),
@@ -127,28 +210,53 @@ fn sections(is_replay: bool) -> Vec<(String, Vec<(String, String)>)> {
         ("Shift and drag", "selects text, as without gputop"),
     ];
     let memory = [
-        ("allocated", "in use by PyTorch's tensors; all memory of a process whose PyTorch figures are not known"),
-        ("unallocated", "reserved by PyTorch, without a tensor in it: the cache (CACHE), fragments and pending memory"),
-        ("other", "in use beside PyTorch: CUDA contexts, libraries; also unaccounted memory"),
+        (
+            "allocated",
+            "in use by PyTorch's tensors; all memory of a process whose PyTorch figures are not known",
+        ),
+        (
+            "unallocated",
+            "reserved by PyTorch, without a tensor in it: the cache (CACHE), fragments and pending memory",
+        ),
+        (
+            "other",
+            "in use beside PyTorch: CUDA contexts, libraries; also unaccounted memory",
+        ),
     ];
     let is_first = |context: &KeyContext| is_replay && *context == KeyContext::Replay;
-    let first = KeyContext::VARIANTS.iter().filter(|context| is_first(context)).map(of_context);
-    let mut sections: Vec<(String, Vec<(String, String)>)> =
-        first.chain(KeyGroup::VARIANTS.iter().map(of_lists)).collect();
+    let first = KeyContext::VARIANTS
+        .iter()
+        .filter(|context| is_first(context))
+        .map(of_context);
+    let mut sections: Vec<(String, Vec<(String, String)>)> = first
+        .chain(KeyGroup::VARIANTS.iter().map(of_lists))
+        .collect();
     sections.push(("Mouse".to_owned(), texts(&mouse)));
     sections.push((
         "Words: columns of the process list".to_owned(),
-        columns(ProcessColumn::VARIANTS.iter().map(|column| column.spec()).collect()),
+        columns(
+            ProcessColumn::VARIANTS
+                .iter()
+                .map(|column| column.spec())
+                .collect(),
+        ),
     ));
     sections.push(("Words: verdicts".to_owned(), texts(VERDICTS)));
     sections.push((MEMORY_BAR.to_owned(), texts(&memory)));
     sections.push(("Words: colours".to_owned(), texts(COLOURS)));
     sections.push((
         "Words: columns of the GPU list".to_owned(),
-        columns(GpuColumn::VARIANTS.iter().map(|column| column.spec()).collect()),
+        columns(
+            GpuColumn::VARIANTS
+                .iter()
+                .map(|column| column.spec())
+                .collect(),
+        ),
     ));
     sections.push(("Words: others".to_owned(), texts(WORDS)));
-    let others = KeyContext::VARIANTS.iter().filter(|context| **context != KeyContext::List && !is_first(context));
+    let others = KeyContext::VARIANTS
+        .iter()
+        .filter(|context| **context != KeyContext::List && !is_first(context));
     sections.extend(others.map(of_context));
     sections
 }
@@ -167,7 +275,10 @@ mod tests {
             PageLine::Field(name, text) => format!("{name} {text}"),
             _ => String::new(),
         };
-        lines(60, search, is_replay).into_iter().map(|written| line(written) + "\n").collect()
+        lines(60, search, is_replay)
+            .into_iter()
+            .map(|written| line(written) + "\n")
+            .collect()
     }
 
     #[test]
@@ -177,7 +288,11 @@ mod tests {
             assert!(help.contains(binding.keys), "{}", binding.keys);
         }
         for column in ProcessColumn::VARIANTS {
-            assert!(help.contains(column.spec().title), "{}", column.spec().title);
+            assert!(
+                help.contains(column.spec().title),
+                "{}",
+                column.spec().title
+            );
         }
     }
 
@@ -185,10 +300,23 @@ mod tests {
     fn in_a_replay_a_key_has_only_the_meaning_that_it_has_there() {
         let help = help_of("", true);
         let has = |line: &str| help.lines().any(|other| other == line);
-        assert!(has("Space p pause / play") && has("- play slower, down to ×0.5"), "{help}");
-        assert!(has("PgDn ^F a screen down") && has("q ^C F10 quit"), "{help}");
-        for other in ["Space tag, to end several processes at once", "+ = read more often", "p pause / resume"] {
-            assert!(!has(other) && text("").lines().any(|line| line == other), "{other}");
+        assert!(
+            has("Space p pause / play") && has("- play slower, down to ×0.5"),
+            "{help}"
+        );
+        assert!(
+            has("PgDn ^F a screen down") && has("q ^C F10 quit"),
+            "{help}"
+        );
+        for other in [
+            "Space tag, to end several processes at once",
+            "+ = read more often",
+            "p pause / resume",
+        ] {
+            assert!(
+                !has(other) && text("").lines().any(|line| line == other),
+                "{other}"
+            );
         }
     }
 

@@ -9,7 +9,8 @@ use crate::protocol::host_key::HostKey;
 /// An item of the news: its host, and its number there.
 pub(crate) type NewsId = (HostKey, u64);
 
-/// A line of the screen of one item of the news. The time is empty where the text of the line before continues.
+/// A line of the screen of one item of the news. The time is empty where the text of the line
+/// before continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NewsPart {
     pub id: NewsId,
@@ -35,7 +36,10 @@ impl NewsList {
     }
 
     fn place(&self) -> usize {
-        self.shown.iter().position(|id| Some(*id) == self.selected).unwrap_or(0)
+        self.shown
+            .iter()
+            .position(|id| Some(*id) == self.selected)
+            .unwrap_or(0)
     }
 
     pub(in crate::app) fn select(&mut self, id: NewsId) {
@@ -44,7 +48,10 @@ impl NewsList {
 
     pub(super) fn step(&mut self, by: isize) {
         let last = self.shown.len().saturating_sub(1);
-        self.selected = self.shown.get(self.place().saturating_add_signed(by).min(last)).copied();
+        self.selected = self
+            .shown
+            .get(self.place().saturating_add_signed(by).min(last))
+            .copied();
     }
 
     /// Lists the news, latest first, whose line contains all words. Returns the line of the cursor.
@@ -67,11 +74,25 @@ impl NewsList {
             }
             for text in wrap_and_cut(&sentence, writer.width, 0) {
                 let (kind, severity, time) = (item.kind, item.severity, std::mem::take(&mut time));
-                writer.lines.push(PageLine::News(NewsPart { id, time, kind, severity, text, is_selected }));
+                writer.lines.push(PageLine::News(NewsPart {
+                    id,
+                    time,
+                    kind,
+                    severity,
+                    text,
+                    is_selected,
+                }));
             }
         }
         if writer.lines.is_empty() {
-            writer.field("", if words.is_empty() { "nothing happened yet" } else { "no line has these words" });
+            writer.field(
+                "",
+                if words.is_empty() {
+                    "nothing happened yet"
+                } else {
+                    "no line has these words"
+                },
+            );
         }
         cursor
     }

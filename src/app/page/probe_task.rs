@@ -1,8 +1,11 @@
-//! The part of a process's page about the tasks of the probe on request: the keys, the cost before, and the answer.
+//! The part of a process's page about the tasks of the probe on request: the keys, the cost before,
+//! and the answer.
 
 use super::memory::{amounts, signed};
 use super::{PageLine, ProcessTopic, Writer};
-use crate::app::keys::probe_task::{AskedTask, ProbeTask, STEPS_OF_LINES, STEPS_OF_PEAK, TaskProgress};
+use crate::app::keys::probe_task::{
+    AskedTask, ProbeTask, STEPS_OF_LINES, STEPS_OF_PEAK, TaskProgress,
+};
 use crate::base::units::Bytes;
 use crate::output::labels::tensors;
 use crate::protocol::command::ProbeRequest;
@@ -19,7 +22,10 @@ pub(super) fn is_heading(line: &PageLine) -> bool {
 pub(super) fn describe(writer: &mut Writer, asked: Option<&AskedTask>, report: &ProbeReport) {
     writer.head(HEADING);
     let Some(asked) = asked else {
-        writer.field("keys", "p peak, r lines, h holders, t tensors, m mark, s snapshot");
+        writer.field(
+            "keys",
+            "p peak, r lines, h holders, t tensors, m mark, s snapshot",
+        );
         return;
     };
     let name = match asked.task {
@@ -43,10 +49,16 @@ pub(super) fn describe(writer: &mut Writer, asked: Option<&AskedTask>, report: &
 }
 
 fn meaning(task: ProbeTask) -> String {
-    let steps = task.recorded_steps().map_or_else(String::new, |steps| steps.to_string());
+    let steps = task
+        .recorded_steps()
+        .map_or_else(String::new, |steps| steps.to_string());
     match task {
-        ProbeTask::Peak => format!("records {steps} steps, and shows what their highest memory was made of"),
-        _ => format!("records {steps} steps, and shows which lines allocated the memory that stayed"),
+        ProbeTask::Peak => {
+            format!("records {steps} steps, and shows what their highest memory was made of")
+        }
+        _ => {
+            format!("records {steps} steps, and shows which lines allocated the memory that stayed")
+        }
     }
 }
 
@@ -61,9 +73,14 @@ fn cost(task: ProbeTask, report: &ProbeReport) -> String {
     };
     let seconds = report.steps.as_ref().and_then(|steps| steps.seconds);
     let steps = task.recorded_steps().map(f64::from);
-    let total = seconds.zip(steps).map(|(seconds, steps)| seconds * steps * percent / 100.0);
+    let total = seconds
+        .zip(steps)
+        .map(|(seconds, steps)| seconds * steps * percent / 100.0);
     let total = total.map_or_else(String::new, |total| format!(", {} in all", brief(total)));
-    format!("a step takes about {} longer meanwhile{total}", percent_words(percent))
+    format!(
+        "a step takes about {} longer meanwhile{total}",
+        percent_words(percent)
+    )
 }
 
 fn percent_words(percent: f64) -> String {
@@ -89,8 +106,16 @@ fn waiting(task: ProbeTask) -> String {
     }
 }
 
-fn describe_answer(writer: &mut Writer, name: &str, task: ProbeTask, answer: &ProbeAnswer, report: &ProbeReport) {
-    let recorded = answer.steps.map_or_else(String::new, |steps| format!(" in {steps} steps"));
+fn describe_answer(
+    writer: &mut Writer,
+    name: &str,
+    task: ProbeTask,
+    answer: &ProbeAnswer,
+    report: &ProbeReport,
+) {
+    let recorded = answer
+        .steps
+        .map_or_else(String::new, |steps| format!(" in {steps} steps"));
     match task {
         ProbeTask::Tensors => writer.field(name, "all tensors were read: the largest are below"),
         ProbeTask::Holders if report.leaks.is_empty() => {
@@ -98,35 +123,69 @@ fn describe_answer(writer: &mut Writer, name: &str, task: ProbeTask, answer: &Pr
         }
         ProbeTask::Holders => writer.field(name, "looked for: see the leaks below"),
         ProbeTask::Mark => writer.field(name, "set: the changes below count from it; u ends that"),
-        ProbeTask::Unmark => writer.field(name, "ended: the changes below count from the reading before"),
+        ProbeTask::Unmark => writer.field(
+            name,
+            "ended: the changes below count from the reading before",
+        ),
         ProbeTask::Snapshot => {
-            let path = answer.path.as_ref().map_or_else(String::new, ToString::to_string);
-            let size = answer.bytes.map_or_else(String::new, |bytes| format!(" ({bytes})"));
-            writer.field(name, format!("{path}{size}: open it at https://docs.pytorch.org/memory_viz"));
+            let path = answer
+                .path
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string);
+            let size = answer
+                .bytes
+                .map_or_else(String::new, |bytes| format!(" ({bytes})"));
+            writer.field(
+                name,
+                format!("{path}{size}: open it at https://docs.pytorch.org/memory_viz"),
+            );
         }
         ProbeTask::Lines if answer.lines.is_empty() => {
             writer.field(name, format!("nothing that was allocated{recorded} stayed"));
         }
         ProbeTask::Lines => {
-            writer.field(name, format!("what was allocated{recorded} and is still there:"));
+            writer.field(
+                name,
+                format!("what was allocated{recorded} and is still there:"),
+            );
             describe_lines(writer, &answer.lines, None);
         }
-        ProbeTask::Peak if answer.peak.is_empty() => writer.field(name, format!("nothing was allocated{recorded}")),
+        ProbeTask::Peak if answer.peak.is_empty() => {
+            writer.field(name, format!("nothing was allocated{recorded}"));
+        }
         ProbeTask::Peak => {
-            answer.peak.iter().for_each(|peak| describe_peak(writer, peak, &recorded));
+            answer
+                .peak
+                .iter()
+                .for_each(|peak| describe_peak(writer, peak, &recorded));
         }
     }
 }
 
 fn describe_peak(writer: &mut Writer, peak: &PeakParts, when: &str) {
-    writer.field("peak", format!("{} of cuda:{}{when}, made of:", peak.peak, peak.device));
-    let mut categories: Vec<_> = peak.categories.iter().filter(|(_, bytes)| **bytes > Bytes(0)).collect();
+    writer.field(
+        "peak",
+        format!("{} of cuda:{}{when}, made of:", peak.peak, peak.device),
+    );
+    let mut categories: Vec<_> = peak
+        .categories
+        .iter()
+        .filter(|(_, bytes)| **bytes > Bytes(0))
+        .collect();
     categories.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
     for (category, bytes) in categories {
-        amounts(writer, &category.to_string(), signed(*bytes), &tensors::share(*bytes, peak.peak));
+        amounts(
+            writer,
+            &category.to_string(),
+            signed(*bytes),
+            &tensors::share(*bytes, peak.peak),
+        );
     }
     if !peak.is_complete {
-        writer.field("", "more was allocated than the recording has room for: the peak may be higher");
+        writer.field(
+            "",
+            "more was allocated than the recording has room for: the peak may be higher",
+        );
     }
     if !peak.lines.is_empty() {
         writer.field("by line", "what these steps allocated of it:");
@@ -136,11 +195,19 @@ fn describe_peak(writer: &mut Writer, peak: &PeakParts, when: &str) {
 
 fn describe_lines(writer: &mut Writer, lines: &[LineMemory], whole: Option<Bytes>) {
     for LineMemory { bytes, count, line } in lines {
-        let user = line.user.as_ref().map_or("a line that is not known", |line| line.as_str());
-        let inner = line.inner.as_ref().filter(|inner| line.user.as_ref() != Some(inner));
+        let user = line
+            .user
+            .as_ref()
+            .map_or("a line that is not known", |line| line.as_str());
+        let inner = line
+            .inner
+            .as_ref()
+            .filter(|inner| line.user.as_ref() != Some(inner));
         let inner = inner.map_or_else(String::new, |inner| format!(", {inner}"));
         let count = count.map_or_else(String::new, |count| format!("{count} × "));
-        let share = whole.map_or_else(String::new, |whole| format!("  {}", tensors::share(*bytes, whole)));
+        let share = whole.map_or_else(String::new, |whole| {
+            format!("  {}", tensors::share(*bytes, whole))
+        });
         writer.field(&bytes.to_string(), format!("{count}{user}{inner}{share}"));
     }
 }
@@ -148,24 +215,49 @@ fn describe_lines(writer: &mut Writer, lines: &[LineMemory], whole: Option<Bytes
 impl ProcessTopic {
     /// Takes the answer to the task from the latest report.
     pub(in crate::app) fn take_answer(&mut self) {
-        let Some(AskedTask { progress: TaskProgress::Asked(id), .. }) = &self.asked else { return };
-        let report = self.process.probe.as_ref().and_then(|probe| probe.report.as_ref());
-        let answer = report.and_then(|report| report.answer.as_ref()).filter(|answer| answer.id == *id);
+        let Some(AskedTask {
+            progress: TaskProgress::Asked(id),
+            ..
+        }) = &self.asked
+        else {
+            return;
+        };
+        let report = self
+            .process
+            .probe
+            .as_ref()
+            .and_then(|probe| probe.report.as_ref());
+        let answer = report
+            .and_then(|report| report.answer.as_ref())
+            .filter(|answer| answer.id == *id);
         let Some(answer) = answer else { return };
-        let failed =
-            || answer.error.as_ref().map_or_else(|| "the probe gives no reason".to_owned(), ToString::to_string);
-        let progress =
-            if answer.ok { TaskProgress::Answered(Box::new(answer.clone())) } else { TaskProgress::Failed(failed()) };
+        let failed = || {
+            answer.error.as_ref().map_or_else(
+                || "the probe gives no reason".to_owned(),
+                ToString::to_string,
+            )
+        };
+        let progress = if answer.ok {
+            TaskProgress::Answered(Box::new(answer.clone()))
+        } else {
+            TaskProgress::Failed(failed())
+        };
         self.set_progress(progress);
     }
 
     pub(in crate::app) fn take_outcome(&mut self, outcome: &Outcome) {
-        if self.asked.as_ref().is_none_or(|asked| asked.progress != TaskProgress::Sent) {
+        if self
+            .asked
+            .as_ref()
+            .is_none_or(|asked| asked.progress != TaskProgress::Sent)
+        {
             return;
         }
         match outcome {
             Outcome::ProbeAsked { id } => self.set_progress(TaskProgress::Asked(*id)),
-            Outcome::Refused { reason } => self.set_progress(TaskProgress::Failed(reason.to_string())),
+            Outcome::Refused { reason } => {
+                self.set_progress(TaskProgress::Failed(reason.to_string()));
+            }
             _ => {}
         }
     }
@@ -177,11 +269,15 @@ impl ProcessTopic {
     }
 
     pub(in crate::app) fn is_proposed(&self) -> bool {
-        self.asked.as_ref().is_some_and(|asked| asked.progress == TaskProgress::Proposed)
+        self.asked
+            .as_ref()
+            .is_some_and(|asked| asked.progress == TaskProgress::Proposed)
     }
 
     pub(in crate::app) fn is_waiting(&self) -> bool {
-        let is_waiting = |asked: &AskedTask| matches!(asked.progress, TaskProgress::Sent | TaskProgress::Asked(_));
+        let is_waiting = |asked: &AskedTask| {
+            matches!(asked.progress, TaskProgress::Sent | TaskProgress::Asked(_))
+        };
         self.asked.as_ref().is_some_and(is_waiting)
     }
 
@@ -191,16 +287,30 @@ impl ProcessTopic {
         Some(match task {
             ProbeTask::Tensors => ProbeRequest::Tensors,
             ProbeTask::Holders => ProbeRequest::Holders,
-            ProbeTask::Lines => ProbeRequest::Record { steps: STEPS_OF_LINES },
-            ProbeTask::Peak => ProbeRequest::Peak { steps: STEPS_OF_PEAK },
-            ProbeTask::Mark => ProbeRequest::Mark { name: "of this page".into() },
+            ProbeTask::Lines => ProbeRequest::Record {
+                steps: STEPS_OF_LINES,
+            },
+            ProbeTask::Peak => ProbeRequest::Peak {
+                steps: STEPS_OF_PEAK,
+            },
+            ProbeTask::Mark => ProbeRequest::Mark {
+                name: "of this page".into(),
+            },
             ProbeTask::Unmark => ProbeRequest::Unmark,
             ProbeTask::Snapshot => {
                 // The program writes the file, so it lies in the program's folder.
-                let folder = self.inspection.as_ref().and_then(|inspection| inspection.as_ref().ok()?.cwd.as_ref());
+                let folder = self
+                    .inspection
+                    .as_ref()
+                    .and_then(|inspection| inspection.as_ref().ok()?.cwd.as_ref());
                 let folder = folder.map_or("/tmp", |folder| folder.as_str().trim_end_matches('/'));
-                let step = report.steps.as_ref().map_or_else(String::new, |steps| format!("-step-{}", steps.count));
-                ProbeRequest::Snapshot { path: format!("{folder}/gputop-{}{step}.pickle", self.process.id.pid).into() }
+                let step = report
+                    .steps
+                    .as_ref()
+                    .map_or_else(String::new, |steps| format!("-step-{}", steps.count));
+                ProbeRequest::Snapshot {
+                    path: format!("{folder}/gputop-{}{step}.pickle", self.process.id.pid).into(),
+                }
             }
         })
     }

@@ -1,16 +1,19 @@
-//! Marks: moments that the user keeps with a name, to compare memory before and after a phase of a job without touching its
-//! script.
+//! Marks: moments that the user keeps with a name, to compare memory before and after a phase of a
+//! job without touching its script.
 
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, HostSubject, MemoryHistory};
+use crate::model::{
+    Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, HostSubject, MemoryHistory,
+};
 use crate::output::labels;
 use crate::protocol::host_key::HostKey;
 
 /// The most marks that are kept. The oldest is dropped for a new one.
 const MOST: usize = 32;
 
-/// A named moment, with the memory of every GPU and process then. The history loses detail over time, a mark does not.
+/// A named moment, with the memory of every GPU and process then. The history loses detail over
+/// time, a mark does not.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Mark {
     /// `mark 3`, or the name that the user gave.
@@ -34,11 +37,15 @@ pub(crate) struct MarkedMemory {
 }
 
 impl MarkedMemory {
-    /// The memory of a subject now. `before` is the moment of the mark before; `None` if there is none.
+    /// The memory of a subject now. `before` is the moment of the mark before; `None` if there is
+    /// none.
     fn now(model: &HostModel, subject: &GpuOrProcess, before: Option<Moment>) -> Self {
         let series = model.series(subject);
         let split = model.allocator_history(subject);
-        let peak_of = split.map(|split| &split.allocated).filter(|allocated| allocated.latest().is_some()).or(series);
+        let peak_of = split
+            .map(|split| &split.allocated)
+            .filter(|allocated| allocated.latest().is_some())
+            .or(series);
         Self {
             held: series.and_then(MemoryHistory::latest),
             allocated: split.and_then(|split| split.allocated.latest()),
@@ -51,13 +58,27 @@ impl MarkedMemory {
 impl Mark {
     /// Records the memory of every GPU and process of every host now. `before` is the mark before.
     fn now(fleet: &Fleet, name: Text, before: Option<&Self>) -> Self {
-        let mut mark = Self { name, moments: Vec::new(), memory: Vec::new() };
+        let mut mark = Self {
+            name,
+            moments: Vec::new(),
+            memory: Vec::new(),
+        };
         for (host, model) in fleet.hosts() {
-            let Some(snapshot) = model.latest() else { continue };
+            let Some(snapshot) = model.latest() else {
+                continue;
+            };
             mark.moments.push((host, model.now()));
             let since = before.and_then(|before| before.at(host));
-            let gpus = snapshot.gpus.iter().map(|gpu| HostSubject::from(HostGpu { host, gpu: gpu.uuid.clone() }));
-            let processes = model.process_totals().iter().map(|total| HostProcess { host, process: total.process });
+            let gpus = snapshot.gpus.iter().map(|gpu| {
+                HostSubject::from(HostGpu {
+                    host,
+                    gpu: gpu.uuid.clone(),
+                })
+            });
+            let processes = model.process_totals().iter().map(|total| HostProcess {
+                host,
+                process: total.process,
+            });
             for subject in gpus.chain(processes.map(HostSubject::from)) {
                 let memory = MarkedMemory::now(model, &subject.subject, since);
                 mark.memory.push((subject, memory));
@@ -66,17 +87,26 @@ impl Mark {
         mark
     }
 
-    /// The moment of the mark, by the clock of a host; `None` if the host was not there, or was booted since.
+    /// The moment of the mark, by the clock of a host; `None` if the host was not there, or was
+    /// booted since.
     pub(crate) fn at(&self, host: HostKey) -> Option<Moment> {
-        self.moments.iter().find(|(known, _)| *known == host).map(|(_, at)| *at)
+        self.moments
+            .iter()
+            .find(|(known, _)| *known == host)
+            .map(|(_, at)| *at)
     }
 
     fn memory(&self, subject: &HostSubject) -> MarkedMemory {
-        self.memory.iter().find(|(known, _)| known == subject).map(|(_, memory)| *memory).unwrap_or_default()
+        self.memory
+            .iter()
+            .find(|(known, _)| known == subject)
+            .map(|(_, memory)| *memory)
+            .unwrap_or_default()
     }
 }
 
-/// A line of the list of marks: the memory of a subject at one mark, and its change since the mark before.
+/// A line of the list of marks: the memory of a subject at one mark, and its change since the mark
+/// before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MarkLine {
     /// The mark's name; `None` for the present.
@@ -93,12 +123,14 @@ impl MarkLine {
         Some(amount(&self.memory)?.0.cast_signed() - amount(&self.before)?.0.cast_signed())
     }
 
-    /// Returns the amounts with their changes, as in `memory 40.0 GiB (+2.0 GiB), peak 38.9 GiB, allocated 30.1 GiB (+0)`:
-    /// a narrow screen cuts the end.
+    /// Returns the amounts with their changes, as in `memory 40.0 GiB (+2.0 GiB), peak 38.9 GiB,
+    /// allocated 30.1 GiB (+0)`: a narrow screen cuts the end.
     fn sentence(&self) -> String {
         let part = |name: &str, amount: fn(&MarkedMemory) -> Option<Bytes>| {
             let bytes = amount(&self.memory)?;
-            let change = self.change(amount).map_or_else(String::new, |bytes| format!(" ({})", labels::change(bytes)));
+            let change = self
+                .change(amount)
+                .map_or_else(String::new, |bytes| format!(" ({})", labels::change(bytes)));
             Some(format!("{name} {bytes}{change}"))
         };
         let parts = [
@@ -120,9 +152,18 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Marks this moment. Returns a notice about the memory of `subject` then; `None` if there is nothing to mark yet.
-    pub(in crate::app) fn add(&mut self, fleet: &Fleet, subject: Option<&HostSubject>) -> Option<String> {
-        let mark = Mark::now(fleet, format!("mark {}", self.added + 1).into(), self.list.last());
+    /// Marks this moment. Returns a notice about the memory of `subject` then; `None` if there is
+    /// nothing to mark yet.
+    pub(in crate::app) fn add(
+        &mut self,
+        fleet: &Fleet,
+        subject: Option<&HostSubject>,
+    ) -> Option<String> {
+        let mark = Mark::now(
+            fleet,
+            format!("mark {}", self.added + 1).into(),
+            self.list.last(),
+        );
         if mark.moments.is_empty() {
             return None;
         }
@@ -133,7 +174,10 @@ impl Marks {
         self.list.drain(..surplus);
         let found = subject.and_then(|subject| {
             let model = fleet.host(subject.host)?;
-            Some((labels::subject(model, &subject.subject)?, self.lines(model, subject)))
+            Some((
+                labels::subject(model, &subject.subject)?,
+                self.lines(model, subject),
+            ))
         });
         // The last line is the present.
         let sentence = match &found {
@@ -152,18 +196,25 @@ impl Marks {
         }
     }
 
-    /// Drops the moments and amounts of hosts that were booted since the mark: the clock of such a host started again.
+    /// Drops the moments and amounts of hosts that were booted since the mark: the clock of such a
+    /// host started again.
     pub(in crate::app) fn fit(&mut self, fleet: &Fleet) {
         let is_valid = |host: HostKey, at: Moment| {
-            let Some(model) = fleet.host(host) else { return false };
-            model.history().began().is_some_and(|began| (began..=model.now()).contains(&at))
+            let Some(model) = fleet.host(host) else {
+                return false;
+            };
+            model
+                .history()
+                .began()
+                .is_some_and(|began| (began..=model.now()).contains(&at))
         };
         self.list.retain_mut(|mark| {
             let moments = mark.moments.len();
             mark.moments.retain(|(host, at)| is_valid(*host, *at));
             if mark.moments.len() < moments {
                 let hosts: Vec<HostKey> = mark.moments.iter().map(|(host, _)| *host).collect();
-                mark.memory.retain(|(subject, _)| hosts.contains(&subject.host));
+                mark.memory
+                    .retain(|(subject, _)| hosts.contains(&subject.host));
             }
             !mark.moments.is_empty()
         });
@@ -173,7 +224,12 @@ impl Marks {
     pub(crate) fn lines(&self, model: &HostModel, subject: &HostSubject) -> Vec<MarkLine> {
         let mut before = MarkedMemory::default();
         let mut line = |name: Option<Text>, at, memory: MarkedMemory| {
-            let line = MarkLine { name, at, memory, before };
+            let line = MarkLine {
+                name,
+                at,
+                memory,
+                before,
+            };
             before = MarkedMemory {
                 held: memory.held.or(before.held),
                 allocated: memory.allocated.or(before.allocated),
@@ -182,11 +238,20 @@ impl Marks {
             };
             line
         };
-        let marks = || self.list.iter().filter_map(|mark| Some((mark, mark.at(subject.host)?)));
-        let mut lines: Vec<MarkLine> =
-            marks().map(|(mark, at)| line(Some(mark.name.clone()), at, mark.memory(subject))).collect();
+        let marks = || {
+            self.list
+                .iter()
+                .filter_map(|mark| Some((mark, mark.at(subject.host)?)))
+        };
+        let mut lines: Vec<MarkLine> = marks()
+            .map(|(mark, at)| line(Some(mark.name.clone()), at, mark.memory(subject)))
+            .collect();
         let last = marks().next_back().map(|(_, at)| at);
-        lines.push(line(None, model.now(), MarkedMemory::now(model, &subject.subject, last)));
+        lines.push(line(
+            None,
+            model.now(),
+            MarkedMemory::now(model, &subject.subject, last),
+        ));
         lines
     }
 }
@@ -214,7 +279,13 @@ mod tests {
             )));
             _ = fleet.apply(HostKey::FIRST, Line::Full(Box::new(snapshot.clone())));
         };
-        let id = HostProcess { host: HostKey::FIRST, process: ProcessId { pid: 100, start_ticks: Some(100) } };
+        let id = HostProcess {
+            host: HostKey::FIRST,
+            process: ProcessId {
+                pid: 100,
+                start_ticks: Some(100),
+            },
+        };
         let mut notices = Vec::new();
         for (gib, name) in [(10, "epoch 1"), (14, "after eval"), (13, "")] {
             grow(&mut fleet, gib);
@@ -229,7 +300,10 @@ mod tests {
             .iter()
             .map(|line| {
                 let name = line.name.as_ref().map_or("now", Text::as_str);
-                let changes = [line.change(|memory| memory.held), line.change(|memory| memory.reserved)];
+                let changes = [
+                    line.change(|memory| memory.held),
+                    line.change(|memory| memory.reserved),
+                ];
                 (name, line.memory.held, line.memory.peak, changes.map(gib))
             })
             .collect();
@@ -246,7 +320,10 @@ mod tests {
         let second = "mark 2, 100 train.py: memory 14.0 GiB (+4.0 GiB), peak 9.0 GiB, allocated 9.0 GiB (+4.0 GiB), \
              reserved 12.0 GiB (+0) (' names it)";
         assert_eq!(notices[..2], [first, second]);
-        let gpu = HostGpu { host: HostKey::FIRST, gpu: model.latest().unwrap().gpus[0].uuid.clone() };
+        let gpu = HostGpu {
+            host: HostKey::FIRST,
+            gpu: model.latest().unwrap().gpus[0].uuid.clone(),
+        };
         assert_eq!(marks.lines(model, &gpu.into())[1].memory.held, held(15));
         // A reboot starts the clock of a host again, so its marks are dropped.
         let mut booted = host(1);

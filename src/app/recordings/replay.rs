@@ -1,6 +1,7 @@
 //! The replay of a recording: where it is, how fast it plays, and the user's way through it.
 //!
-//! A jump builds a second fleet, while the screen shows the one before. When the jump is done, the second takes its place.
+//! A jump builds a second fleet, while the screen shows the one before. When the jump is done, the
+//! second takes its place.
 
 mod timeline;
 
@@ -51,7 +52,8 @@ pub(crate) struct Replay {
     pub at: Option<u64>,
     /// Whether a jump is under way.
     is_jumping: bool,
-    /// The jump to an event that waits until the outline of the recording is known so far; `None` when none waits.
+    /// The jump to an event that waits until the outline of the recording is known so far; `None`
+    /// when none waits.
     waiting: Option<Steering>,
     /// Whether all lines were shown.
     has_ended: bool,
@@ -90,7 +92,9 @@ impl Replay {
 impl App {
     /// Whether the screen stands still because the user paused it, or the replay.
     pub(in crate::app) fn is_paused(&self) -> bool {
-        self.replay.as_ref().map_or(self.data.paused().is_some(), |replay| replay.is_paused)
+        self.replay
+            .as_ref()
+            .map_or(self.data.paused().is_some(), |replay| replay.is_paused)
     }
 
     /// Whether lines lead to the time of a jump, and are not shown.
@@ -143,7 +147,9 @@ impl App {
 
     /// Shows the fleet that the jump led to. What happened on the way is no alert.
     fn end_jump(&mut self) {
-        let Some(replay) = &mut self.replay else { return };
+        let Some(replay) = &mut self.replay else {
+            return;
+        };
         replay.is_jumping = false;
         self.data.resume();
         self.lost.clear();
@@ -161,13 +167,18 @@ impl App {
         self.steer(waiting)
     }
 
-    /// The texts around the bar of the timeline, and its width; `None` while the span of the recording is not known.
+    /// The texts around the bar of the timeline, and its width; `None` while the span of the
+    /// recording is not known.
     pub(crate) fn timeline_bar(&self) -> Option<TimelineBar> {
         let replay = self.replay.as_ref()?;
         let area = self.layout()?.timeline;
         let (begin, end) = replay.timeline.span?;
         let clock = RecordedClock::of(self.fleet());
-        let words = if area.width >= WITH_WORDS { NOTHING_ACTS } else { "read-only" };
+        let words = if area.width >= WITH_WORDS {
+            NOTHING_ACTS
+        } else {
+            "read-only"
+        };
         let mut bar = TimelineBar {
             begin: clock.hour_and_minute(begin, end),
             end: clock.hour_and_minute(end, begin),
@@ -177,7 +188,8 @@ impl App {
             width: 0,
         };
         bar.x = area.x + u16::try_from(bar.begin.len()).ok()? + 1;
-        let others = bar.begin.len() + 1 + 1 + bar.end.len() + 2 + bar.position.len() + 2 + words.len();
+        let others =
+            bar.begin.len() + 1 + 1 + bar.end.len() + 2 + bar.position.len() + 2 + words.len();
         bar.width = usize::from(area.width).checked_sub(others)?;
         Some(bar)
     }
@@ -193,7 +205,9 @@ impl App {
     /// Carries out an intent of the keys of a replay.
     pub(in crate::app) fn steer(&mut self, steering: Steering) -> Option<Effect> {
         let clock = RecordedClock::of(self.fleet());
-        let Some(replay) = &mut self.replay else { return None };
+        let Some(replay) = &mut self.replay else {
+            return None;
+        };
         replay.waiting = None;
         let command = match steering {
             Steering::Step(1..) if replay.has_ended => {
@@ -205,7 +219,11 @@ impl App {
                     self.notice.set(AT_END);
                 }
                 replay.is_paused = !replay.is_paused;
-                if replay.is_paused { PlayerCommand::Pause } else { PlayerCommand::Resume }
+                if replay.is_paused {
+                    PlayerCommand::Pause
+                } else {
+                    PlayerCommand::Resume
+                }
             }
             Steering::Step(1..) => {
                 replay.is_paused = true;
@@ -215,10 +233,17 @@ impl App {
                 replay.is_paused = true;
                 // The latest line before this moment is that of the pass before.
                 let before = replay.at?.saturating_sub(1);
-                return Some(Effect::Play(vec![PlayerCommand::Pause, PlayerCommand::Jump(before)]));
+                return Some(Effect::Play(vec![
+                    PlayerCommand::Pause,
+                    PlayerCommand::Jump(before),
+                ]));
             }
             Steering::Speed(by) => {
-                replay.speed = if by > 0 { replay.speed.faster() } else { replay.speed.slower() };
+                replay.speed = if by > 0 {
+                    replay.speed.faster()
+                } else {
+                    replay.speed.slower()
+                };
                 self.notice.set(format!("plays at {}", replay.speed));
                 PlayerCommand::Speed(replay.speed)
             }
@@ -226,15 +251,27 @@ impl App {
                 let by = Duration::from_mins(minutes.unsigned_abs());
                 let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
                 let at = replay.at?;
-                PlayerCommand::Jump(if minutes < 0 { at.saturating_sub(by) } else { at.saturating_add(by) })
+                PlayerCommand::Jump(if minutes < 0 {
+                    at.saturating_sub(by)
+                } else {
+                    at.saturating_add(by)
+                })
             }
             Steering::NextEvent(_) | Steering::NextAlert => {
-                let (by, alerts) = if let Steering::NextEvent(by) = steering { (by, false) } else { (1, true) };
+                let (by, alerts) = if let Steering::NextEvent(by) = steering {
+                    (by, false)
+                } else {
+                    (1, true)
+                };
                 let noun = if alerts { "alert" } else { "event" };
                 let side = if by > 0 { "after" } else { "before" };
                 let at = replay.at?;
                 let next = replay.timeline.next_event(at, by, alerts);
-                let is_known = if by > 0 { next.is_some() } else { replay.timeline.is_known_to(at) };
+                let is_known = if by > 0 {
+                    next.is_some()
+                } else {
+                    replay.timeline.is_known_to(at)
+                };
                 if !is_known && !replay.timeline.is_complete {
                     self.notice
                         .set(format!("looking for the {noun} {side} this moment: gputop still reads the recording"));
@@ -242,10 +279,15 @@ impl App {
                     return None;
                 }
                 let Some((event, target)) = next else {
-                    self.notice.set(format!("there is no {noun} {side} this moment"));
+                    self.notice
+                        .set(format!("there is no {noun} {side} this moment"));
                     return None;
                 };
-                self.notice.set(format!("{} {}", clock.seconds(event.unix_ms), event.sentence));
+                self.notice.set(format!(
+                    "{} {}",
+                    clock.seconds(event.unix_ms),
+                    event.sentence
+                ));
                 PlayerCommand::Jump(target)
             }
             Steering::OpenJump => {
@@ -254,7 +296,9 @@ impl App {
             }
             Steering::Jump => {
                 let at = replay.at?;
-                let Some(Mode::JumpTime(input)) = self.modes.close() else { return None };
+                let Some(Mode::JumpTime(input)) = self.modes.close() else {
+                    return None;
+                };
                 if input.value().trim().is_empty() {
                     return None;
                 }

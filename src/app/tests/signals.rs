@@ -44,7 +44,12 @@ fn any_event() -> impl Strategy<Value = Event> {
     ];
     let lists = (host(), 0..4u32, 0..3u64).prop_map(|(key, gone, bigger)| {
         let host = family().without(100 + gone);
-        Event::Line(key, Box::new(Line::Full(Box::new(larger(101 + u32::try_from(bigger).unwrap())(host.later(1))))))
+        Event::Line(
+            key,
+            Box::new(Line::Full(Box::new(larger(
+                101 + u32::try_from(bigger).unwrap(),
+            )(host.later(1))))),
+        )
     });
     prop_oneof![
         8 => keys.prop_map(|code| Event::Key(KeyEvent::from(code))),
@@ -58,9 +63,9 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever events come in whatever order from two hosts with the same PIDs, start ticks and GPU UUIDs: only processes
-    /// that the dialog shows are signalled, on their host, with the signal that the dialog shows, and only after the agent
-    /// of that host said that it holds them.
+    /// Whatever events come in whatever order from two hosts with the same PIDs, start ticks and
+    /// GPU UUIDs: only processes that the dialog shows are signalled, on their host, with the
+    /// signal that the dialog shows, and only after the agent of that host said that it holds them.
     #[test]
     fn signals_reach_only_processes_that_were_shown(events in prop::collection::vec(any_event(), 1..120)) {
         let mut app = two_hosts(&family());

@@ -1,4 +1,5 @@
-//! Finds the program of a command, also behind `sudo`, `docker exec` and the like, and its secrets by the table of programs.
+//! Finds the program of a command, also behind `sudo`, `docker exec` and the like, and its secrets
+//! by the table of programs.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,7 +7,8 @@ use std::sync::LazyLock;
 
 use super::names;
 use super::programs::{
-    BEFORE_NAMES, HARMLESS, INTERPRETERS, PROGRAMS, PROSE, ProgramSecrets, STDIN_READERS, SecretPart, WRAPPERS,
+    BEFORE_NAMES, HARMLESS, INTERPRETERS, PROGRAMS, PROSE, ProgramSecrets, STDIN_READERS,
+    SecretPart, WRAPPERS,
 };
 use super::shell::{HERE_STRING, ShellCommand};
 use super::word::Word;
@@ -41,7 +43,10 @@ static BY_NAME: LazyLock<HashMap<&str, KnownProgram>> = LazyLock::new(|| {
 /// A secret of a program: in which word, where in it, and after which option.
 pub(super) struct ProgramSecret {
     /// The row of the table that names it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests check that each row has an example"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "tests check that each row has an example")
+    )]
     pub(super) row: &'static ProgramSecrets,
     pub(super) program: usize,
     pub(super) word: usize,
@@ -51,20 +56,29 @@ pub(super) struct ProgramSecret {
 
 /// Returns the name of a program: the file name, without the tag of an image.
 pub(super) fn program_name(word: &str) -> &str {
-    let name = word.rsplit('/').next().unwrap_or(word).trim_start_matches('-');
+    let name = word
+        .rsplit('/')
+        .next()
+        .unwrap_or(word)
+        .trim_start_matches('-');
     let name = name.split(':').next().unwrap_or(name);
     name.strip_suffix(".exe").unwrap_or(name)
 }
 
 fn known(word: &str) -> Option<&'static KnownProgram> {
     let name = program_name(word);
-    BY_NAME.get(name).or_else(|| BY_NAME.get("python").filter(|_| name.starts_with("python3.")))
+    BY_NAME.get(name).or_else(|| {
+        BY_NAME
+            .get("python")
+            .filter(|_| name.starts_with("python3."))
+    })
 }
 
 /// Returns the places of the programs of a command: a wrapper, the program that it runs, and so on.
 pub(super) fn programs(words: &[Word<'_>]) -> Vec<usize> {
     const KEYWORDS: &str = "if then else elif do while until ! { } time exec command builtin";
-    let is_before = |word: &Word<'_>| names::is_in(KEYWORDS, &word.text) || is_assignment(&word.text);
+    let is_before =
+        |word: &Word<'_>| names::is_in(KEYWORDS, &word.text) || is_assignment(&word.text);
     let mut programs = Vec::new();
     let mut at = words.iter().position(|word| !is_before(word));
     while let Some(place) = at {
@@ -87,29 +101,44 @@ pub(super) fn programs(words: &[Word<'_>]) -> Vec<usize> {
 
 fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     })
 }
 
 /// Whether an option names a secret for most programs, and none for this.
 pub(super) fn is_harmless(program: &str, option: &str) -> bool {
     let name = program_name(program);
-    HARMLESS.iter().any(|(programs, options)| names::is_in(options, option) && names::is_in(programs, name))
+    HARMLESS
+        .iter()
+        .any(|(programs, options)| names::is_in(options, option) && names::is_in(programs, name))
 }
 
 /// Whether this option of this program takes text for people or models.
 pub(super) fn takes_prose(program: &str, option: &str) -> bool {
     let name = program_name(program);
-    PROSE.iter().any(|(programs, options)| names::is_in(options, option) && names::is_in(programs, name))
+    PROSE
+        .iter()
+        .any(|(programs, options)| names::is_in(options, option) && names::is_in(programs, name))
 }
 
 /// Returns the secrets of the programs of a command.
 pub(super) fn secrets(words: &[Word<'_>], programs: &[usize]) -> Vec<ProgramSecret> {
     let mut found = Vec::new();
     for place in programs {
-        let Some(program) = known(&words[*place].text) else { continue };
+        let Some(program) = known(&words[*place].text) else {
+            continue;
+        };
         for row in &program.secrets {
-            Search { words, program: *place, row, found: &mut found }.run();
+            Search {
+                words,
+                program: *place,
+                row,
+                found: &mut found,
+            }
+            .run();
         }
     }
     found
@@ -130,7 +159,9 @@ impl Search<'_> {
             if option == "last" {
                 self.add_last(start);
             } else if option == "all" {
-                self.arguments(start).into_iter().for_each(|at| self.add(at, 0, ""));
+                self.arguments(start)
+                    .into_iter()
+                    .for_each(|at| self.add(at, 0, ""));
             } else if option == "NAME" {
                 self.add_named(start);
             } else if let Ok(number) = option.parse::<usize>() {
@@ -149,7 +180,9 @@ impl Search<'_> {
             let is_here = |word: &Word<'_>| match letter {
                 // A letter among those of `-nb`.
                 Some(letter) => is_letters(&word.text) && word.text[1..].contains(letter),
-                None => wanted.strip_suffix('*').map_or(word.text == wanted, |start| word.text.starts_with(start)),
+                None => wanted
+                    .strip_suffix('*')
+                    .map_or(word.text == wanted, |start| word.text.starts_with(start)),
             };
             start += self.words[start..].iter().position(is_here)? + 1;
         }
@@ -158,7 +191,9 @@ impl Search<'_> {
 
     /// Returns the places of the arguments that are no options.
     fn arguments(&self, start: usize) -> Vec<usize> {
-        (start..self.words.len()).filter(|at| !self.words[*at].text.starts_with('-')).collect()
+        (start..self.words.len())
+            .filter(|at| !self.words[*at].text.starts_with('-'))
+            .collect()
     }
 
     fn add_last(&mut self, start: usize) {
@@ -168,15 +203,21 @@ impl Search<'_> {
             let before = self.words[at - 1].text.as_bytes();
             at > start && before.len() == 2 && before[0] == b'-' && before[1].is_ascii_alphabetic()
         };
-        if let Some(at) = last.filter(|at| !is_value(*at) && !self.words[*at].text.contains("://")) {
+        if let Some(at) = last.filter(|at| !is_value(*at) && !self.words[*at].text.contains("://"))
+        {
             self.add(at, 0, "");
         }
     }
 
     fn add_argument(&mut self, start: usize, number: usize) {
-        let Some(at) = self.arguments(start).get(number.saturating_sub(1)).copied() else { return };
+        let Some(at) = self.arguments(start).get(number.saturating_sub(1)).copied() else {
+            return;
+        };
         // An argument after an option may be its value.
-        let is_uncertain = number > 1 && self.words[start..at].iter().any(|word| word.text.starts_with('-'));
+        let is_uncertain = number > 1
+            && self.words[start..at]
+                .iter()
+                .any(|word| word.text.starts_with('-'));
         if !is_uncertain && !self.words[at].text.contains("://") {
             self.add(at, 0, "");
         }
@@ -189,8 +230,13 @@ impl Search<'_> {
             let name = &self.words[at].text;
             // The value of `wifi-sec.key-mgmt wpa-psk wifi-sec.psk …` is no name.
             let next = &self.words[at + 1].text;
-            let is_value = at + 2 < self.words.len() && next.contains('.') && names::names_secret(next);
-            if !name.starts_with('-') && !name.contains(['=', ' ']) && names::names_secret(name) && !is_value {
+            let is_value =
+                at + 2 < self.words.len() && next.contains('.') && names::names_secret(next);
+            if !name.starts_with('-')
+                && !name.contains(['=', ' '])
+                && names::names_secret(name)
+                && !is_value
+            {
                 let name = name.clone().into_owned();
                 self.add(at + 1, 0, &name);
                 at += 1;
@@ -218,16 +264,22 @@ impl Search<'_> {
             let is_cluster = form == "+" && is_letters(word) && word.ends_with(&name[1..]);
             if let Some(joined) = joined {
                 self.add(at, joined, name);
-            } else if (rest == Some("") || is_cluster) && form != "<" && !is_prefix && self.has_value(at) {
+            } else if (rest == Some("") || is_cluster)
+                && form != "<"
+                && !is_prefix
+                && self.has_value(at)
+            {
                 self.add(at + 1, 0, name);
             }
         }
     }
 
-    /// Whether a value follows the option at this place. A short word that begins with `-` is another option.
+    /// Whether a value follows the option at this place. A short word that begins with `-` is
+    /// another option.
     fn has_value(&self, option: usize) -> bool {
         const LONGEST_OPTION: usize = 24;
-        let is_value = |word: &Word<'_>| !word.text.starts_with('-') || word.text.len() > LONGEST_OPTION;
+        let is_value =
+            |word: &Word<'_>| !word.text.starts_with('-') || word.text.len() > LONGEST_OPTION;
         self.words.get(option + 1).is_some_and(is_value)
     }
 
@@ -248,7 +300,9 @@ impl Search<'_> {
 /// Whether this is letters of options: `-xzf`.
 fn is_letters(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|letters| {
-        !letters.is_empty() && letters.len() <= 8 && letters.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        !letters.is_empty()
+            && letters.len() <= 8
+            && letters.bytes().all(|byte| byte.is_ascii_alphanumeric())
     })
 }
 
@@ -259,7 +313,11 @@ fn part_of(word: &str, from: usize, part: SecretPart) -> Option<Range<usize>> {
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     match part {
         // The ports of `docker run -p3306:3306`.
-        SecretPart::Whole if value.split_once(':').is_some_and(|(left, right)| is_number(left) && is_number(right)) => {
+        SecretPart::Whole
+            if value
+                .split_once(':')
+                .is_some_and(|(left, right)| is_number(left) && is_number(right)) =>
+        {
             None
         }
         SecretPart::Whole => Some(from..word.len()),
@@ -282,60 +340,99 @@ fn part_of(word: &str, from: usize, part: SecretPart) -> Option<Range<usize>> {
         SecretPart::AfterComma => after(','),
         SecretPart::AfterEquals => after('='),
         SecretPart::AfterSlash => {
-            let skipped = value.strip_prefix("userid=").map_or(0, |rest| value.len() - rest.len());
+            let skipped = value
+                .strip_prefix("userid=")
+                .map_or(0, |rest| value.len() - rest.len());
             let (user, password) = value[skipped..].split_once('/')?;
             let is_login = !user.is_empty() && !user.contains(['=', '@', '.']);
             let begin = from + skipped + user.len() + 1;
             is_login.then(|| begin..begin + password.rfind('@').unwrap_or(password.len()))
         }
-        SecretPart::Pass => value.starts_with("pass:").then_some(from + "pass:".len()..word.len()),
+        SecretPart::Pass => value
+            .starts_with("pass:")
+            .then_some(from + "pass:".len()..word.len()),
     }
 }
 
-/// Returns the part of the standard input that is a secret of this command; `None` if it reads none.
+/// Returns the part of the standard input that is a secret of this command; `None` if it reads
+/// none.
 fn stdin_part(words: &[Word<'_>]) -> Option<SecretPart> {
     let programs = programs(words);
     let reads = |(names, wanted, _): &&(&str, &str, SecretPart)| {
         let is_program = |at: &usize| names::is_in(names, program_name(&words[*at].text));
-        programs.iter().any(is_program) && (wanted.is_empty() || words.iter().any(|word| is_flag(&word.text, wanted)))
+        programs.iter().any(is_program)
+            && (wanted.is_empty() || words.iter().any(|word| is_flag(&word.text, wanted)))
     };
-    let names_stdin = || words.iter().any(|word| names::takes_password_from_stdin(&word.text));
-    STDIN_READERS.iter().find(reads).map(|(.., part)| *part).or_else(|| names_stdin().then_some(SecretPart::Whole))
+    let names_stdin = || {
+        words
+            .iter()
+            .any(|word| names::takes_password_from_stdin(&word.text))
+    };
+    STDIN_READERS
+        .iter()
+        .find(reads)
+        .map(|(.., part)| *part)
+        .or_else(|| names_stdin().then_some(SecretPart::Whole))
 }
 
 fn is_flag(word: &str, wanted: &str) -> bool {
     word == wanted || wanted.len() == 2 && is_letters(word) && word.ends_with(&wanted[1..])
 }
 
-/// Finds the secrets that commands of a shell text pass on through the standard input: `echo SECRET | sudo -S`. Calls `found` with
-/// the word and where the secret is in it.
-pub(super) fn stdin_secrets(commands: &[ShellCommand<'_>], mut found: impl FnMut(&Word<'_>, Range<usize>)) {
+/// Finds the secrets that commands of a shell text pass on through the standard input: `echo SECRET
+/// | sudo -S`. Calls `found` with the word and where the secret is in it.
+pub(super) fn stdin_secrets(
+    commands: &[ShellCommand<'_>],
+    mut found: impl FnMut(&Word<'_>, Range<usize>),
+) {
     for (number, command) in commands.iter().enumerate() {
-        let Some(part) = stdin_part(&command.words) else { continue };
+        let Some(part) = stdin_part(&command.words) else {
+            continue;
+        };
         let mut add = |word: &Word<'_>| {
             if let Some(range) = part_of(&word.text, 0, part) {
                 found(word, range);
             }
         };
-        for pair in command.words.windows(2).filter(|pair| pair[0].text == HERE_STRING) {
+        for pair in command
+            .words
+            .windows(2)
+            .filter(|pair| pair[0].text == HERE_STRING)
+        {
             add(&pair[1]);
         }
-        let before = number.checked_sub(1).map(|before| &commands[before]).filter(|_| command.is_piped);
-        before.into_iter().flat_map(|before| output(&before.words)).for_each(&mut add);
+        let before = number
+            .checked_sub(1)
+            .map(|before| &commands[before])
+            .filter(|_| command.is_piped);
+        before
+            .into_iter()
+            .flat_map(|before| output(&before.words))
+            .for_each(&mut add);
     }
 }
 
 /// Returns the words that a command writes, if it is `echo` or the like.
 fn output<'a, 'b>(command: &'a [Word<'b>]) -> Vec<&'a Word<'b>> {
-    let Some((program, rest)) = command.split_first() else { return Vec::new() };
+    let Some((program, rest)) = command.split_first() else {
+        return Vec::new();
+    };
     match program_name(&program.text) {
-        "echo" | "printf" | "yes" => rest.iter().filter(|word| !word.text.starts_with(['-', '%'])).collect(),
-        "cat" if rest.first().is_some_and(|word| word.text == HERE_STRING) => rest[1..].iter().collect(),
+        "echo" | "printf" | "yes" => rest
+            .iter()
+            .filter(|word| !word.text.starts_with(['-', '%']))
+            .collect(),
+        "cat" if rest.first().is_some_and(|word| word.text == HERE_STRING) => {
+            rest[1..].iter().collect()
+        }
         _ => Vec::new(),
     }
 }
 
 /// Calls `found` with each word that the commands of a text write.
 pub(super) fn echoed(commands: &[ShellCommand<'_>], found: impl FnMut(&Word<'_>)) {
-    commands.iter().flat_map(|command| output(&command.words)).for_each(found);
+    commands
+        .iter()
+        .flat_map(|command| output(&command.words))
+        .for_each(found);
 }

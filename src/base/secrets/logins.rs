@@ -1,5 +1,6 @@
-//! Finds the passwords of logins in the arguments of programs that the table of programs does not have: `-u me -p …`,
-//! `set api_token …`, `me:…@host`, `/password:…`. Such a value counts only if it has letters and digits.
+//! Finds the passwords of logins in the arguments of programs that the table of programs does not
+//! have: `-u me -p …`, `set api_token …`, `me:…@host`, `/password:…`. Such a value counts only if
+//! it has letters and digits.
 
 use std::ops::Range;
 
@@ -21,12 +22,19 @@ const WINDOWS_OPTIONS: [&str; 4] = ["/password:", "/pass:", "/passwd:", "/pwd:"]
 /// Words after which a name and its value follow.
 const SETTERS: &str = "set put SET config:set";
 
-/// Calls `found` with the place of a word, the secret in it, and the place of the word that names it.
-pub(super) fn find(words: &[Word<'_>], programs: &[usize], mut found: impl FnMut(usize, Range<usize>, usize)) {
+/// Calls `found` with the place of a word, the secret in it, and the place of the word that names
+/// it.
+pub(super) fn find(
+    words: &[Word<'_>],
+    programs: &[usize],
+    mut found: impl FnMut(usize, Range<usize>, usize),
+) {
     let whole = |at: usize| 0..words[at].text.len();
     let text = |at: usize| &*words[at].text;
     let first = programs.last().map_or(0, |program| program + 1);
-    let is_excluded = words.iter().any(|word| names::is_in(WITHOUT_LOGINS, commands::program_name(&word.text)));
+    let is_excluded = words
+        .iter()
+        .any(|word| names::is_in(WITHOUT_LOGINS, commands::program_name(&word.text)));
     let (mut has_user, mut has_login) = (false, false);
     for at in first..words.len() {
         let next = (at + 1 < words.len() && !text(at + 1).starts_with('-')).then_some(at + 1);
@@ -37,8 +45,9 @@ pub(super) fn find(words: &[Word<'_>], programs: &[usize], mut found: impl FnMut
             || has_login && names::is_in(LOGIN_OPTIONS, text(at))
             || is_user_to_add(words, at);
         let is_named = is_login || is_set(words, at) || is_setter_of_password(text(at));
-        let is_any =
-            is_set(words, at) || has_login && names::is_in(LOGIN_OPTIONS, text(at)) || is_user_to_add(words, at);
+        let is_any = is_set(words, at)
+            || has_login && names::is_in(LOGIN_OPTIONS, text(at))
+            || is_user_to_add(words, at);
         let is_value = |next: &usize| is_password(text(*next)) || is_any && is_plain(text(*next));
         if let Some(next) = next.filter(|_| is_named).filter(is_value) {
             found(next, whole(next), at);
@@ -51,8 +60,9 @@ pub(super) fn find(words: &[Word<'_>], programs: &[usize], mut found: impl FnMut
             found(next, secret, at);
         }
         has_user |= next.is_some() && names::is_in(USER_OPTIONS, text(at));
-        if let Some(secret) =
-            before_host(text(at)).or_else(|| windows_option(text(at))).or_else(|| after_user(text(at)))
+        if let Some(secret) = before_host(text(at))
+            .or_else(|| windows_option(text(at)))
+            .or_else(|| after_user(text(at)))
         {
             found(at, secret, at);
         }
@@ -62,7 +72,10 @@ pub(super) fn find(words: &[Word<'_>], programs: &[usize], mut found: impl FnMut
 /// Whether this is the name of a secret after `set`.
 fn is_set(words: &[Word<'_>], at: usize) -> bool {
     let name = &*words[at].text;
-    at > 1 && names::is_in(SETTERS, &words[at - 1].text) && is_name(name) && names::names_secret(name)
+    at > 1
+        && names::is_in(SETTERS, &words[at - 1].text)
+        && is_name(name)
+        && names::names_secret(name)
 }
 
 /// Whether this is the name of a user to add, after which a password follows: `users add bob …`.
@@ -75,18 +88,27 @@ fn is_user_to_add(words: &[Word<'_>], at: usize) -> bool {
 
 /// Whether this word is a command that sets a password: `reset-admin-password`.
 fn is_setter_of_password(word: &str) -> bool {
-    ["set", "reset", "change", "update"].iter().any(|verb| word.starts_with(verb))
-        && ["password", "passwd"].iter().any(|ending| word.ends_with(ending))
+    ["set", "reset", "change", "update"]
+        .iter()
+        .any(|verb| word.starts_with(verb))
+        && ["password", "passwd"]
+            .iter()
+            .any(|ending| word.ends_with(ending))
         && is_name(word)
 }
 
 fn is_name(word: &str) -> bool {
-    word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte)) && !word.starts_with(['-', '/'])
+    word.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte))
+        && !word.starts_with(['-', '/'])
 }
 
 fn is_plain(value: &str) -> bool {
     let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-    !is_number && !names::is_path(value) && !value.contains([' ', '=']) && !names::is_harmless_value(value)
+    !is_number
+        && !names::is_path(value)
+        && !value.contains([' ', '='])
+        && !names::is_harmless_value(value)
 }
 
 /// Whether a value can be a password, and no path, address or name of one word.
@@ -96,25 +118,37 @@ fn is_password(value: &str) -> bool {
 
 /// Whether a value has a capital letter or a mark, as names of partitions and files seldom have.
 fn has_mark(value: &str) -> bool {
-    value.bytes().any(|byte| byte.is_ascii_uppercase() || b"!@$%&*?#".contains(&byte))
+    value
+        .bytes()
+        .any(|byte| byte.is_ascii_uppercase() || b"!@$%&*?#".contains(&byte))
 }
 
 /// Returns the password in `me:password@host`, without a scheme.
 fn before_host(word: &str) -> Option<Range<usize>> {
-    let at = word.rfind('@').filter(|_| !word.contains("://") && !word.contains([' ', '=', ',']))?;
+    let at = word
+        .rfind('@')
+        .filter(|_| !word.contains("://") && !word.contains([' ', '=', ',']))?;
     // The password may be behind a method and a user, as in `:pserver:me:password@host`.
     let colon = word[..at].rfind(':').filter(|colon| *colon > 0)?;
     let (user, password, host) = (&word[..colon], &word[colon + 1..at], &word[at + 1..]);
-    let is_host = host.starts_with(|first: char| first.is_ascii_alphabetic()) && !host.starts_with("sha256")
+    let is_host = host.starts_with(|first: char| first.is_ascii_alphabetic())
+        && !host.starts_with("sha256")
         || host.split('.').count() == 4;
     let is_certain = has_mark(password) || host.contains('.');
-    (is_host && is_certain && !user.contains('@') && user.matches('/').count() <= 1 && names::is_mixed(password))
-        .then_some(colon + 1..at)
+    (is_host
+        && is_certain
+        && !user.contains('@')
+        && user.matches('/').count() <= 1
+        && names::is_mixed(password))
+    .then_some(colon + 1..at)
 }
 
 /// Returns the password in `user=me:password`.
 fn after_user(word: &str) -> Option<Range<usize>> {
-    let start = ["user=", "userpwd="].into_iter().find(|start| word.starts_with(start))?.len();
+    let start = ["user=", "userpwd="]
+        .into_iter()
+        .find(|start| word.starts_with(start))?
+        .len();
     after_colon(word, start)
 }
 
@@ -126,6 +160,8 @@ fn after_colon(word: &str, start: usize) -> Option<Range<usize>> {
 
 fn windows_option(word: &str) -> Option<Range<usize>> {
     let lower = word.get(..12.min(word.len()))?.to_ascii_lowercase();
-    let option = WINDOWS_OPTIONS.iter().find(|option| lower.starts_with(**option))?;
+    let option = WINDOWS_OPTIONS
+        .iter()
+        .find(|option| lower.starts_with(**option))?;
     Some(option.len()..word.len())
 }

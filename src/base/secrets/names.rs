@@ -1,5 +1,5 @@
-//! Decides by the name of an option, a variable or a field whether its value is a secret. Compares whole words: `--secretary`
-//! and `--tokenizer` name no secrets.
+//! Decides by the name of an option, a variable or a field whether its value is a secret. Compares
+//! whole words: `--secretary` and `--tokenizer` name no secrets.
 
 /// Words that name a secret.
 const SECRETS: &str = "password passwd passphrase passcode pass pwd secret credential credentials cred creds authorization jwt \
@@ -10,8 +10,7 @@ const SECRET_ENDINGS: [&str; 6] = ["password", "passwd", "passphrase", "secret",
 const HARMLESS_PASSES: &str = "bypass compass encompass overpass underpass trespass surpass lowpass highpass bandpass allpass \
     multipass singlepass onepass twopass subpass nonsecret";
 /// Words before `pass` that make it a round, as in `--two-pass`.
-const ROUNDS: &str =
-    "multi single one two first second forward backward num n low high band all per render full final by";
+const ROUNDS: &str = "multi single one two first second forward backward num n low high band all per render full final by";
 /// Words after the name of a secret that do not change what it is, as in `SECRET_KEY_BASE`.
 const NEUTRAL_ENDS: &str =
     "value string text data plain plaintext raw base base64 b64 hex hash old new current confirm";
@@ -70,11 +69,14 @@ pub(super) fn is_secret(name: &str, value: &str) -> bool {
     let words = words(name);
     let certainty = certainty(name, &words);
     // A value in code may be followed by a comma, and one in a path by a slash.
-    let lower = value.trim_end_matches([',', ')', ';', '/']).to_ascii_lowercase();
+    let lower = value
+        .trim_end_matches([',', ')', ';', '/'])
+        .to_ascii_lowercase();
     let is_last = |word: &str| words.last().is_some_and(|last| last == word);
     // The usual numbers of key and token count something.
     let is_number = lower.bytes().all(|byte| byte.is_ascii_digit());
-    let is_count = is_number && (lower.len() <= 6 && (is_last("key") || is_last("token")) || lower.len() <= 1);
+    let is_count =
+        is_number && (lower.len() <= 6 && (is_last("key") || is_last("token")) || lower.len() <= 1);
     // Special tokens of a vocabulary: `<s>`, `[MASK]`, `### User:`.
     let is_special_token = is_last("token")
         && (is_in(SPECIAL_TOKENS, &lower)
@@ -106,20 +108,32 @@ pub(super) fn is_secret(name: &str, value: &str) -> bool {
 /// Whether this is a login after a name such as `proxyauth`: `me:password`.
 fn is_joined_auth(words: &[String], value: &str) -> bool {
     let is_login = |(user, password): (&str, &str)| !user.is_empty() && !password.starts_with("//");
-    words.last().is_some_and(|last| last.len() > "auth".len() && last.ends_with("auth") && last != "oauth")
+    words
+        .last()
+        .is_some_and(|last| last.len() > "auth".len() && last.ends_with("auth") && last != "oauth")
         && value.split_once(':').is_some_and(is_login)
         && !is_reference(value)
 }
 
 /// Whether a value is a regular expression, as in `sed s/password=.*//`.
 fn is_pattern(value: &str) -> bool {
-    let is_class = value.strip_prefix(['(', '\\']).is_some_and(|rest| rest.starts_with(['\\', '.', '?', '[']));
-    let is_escape = value.strip_prefix('\\').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()));
+    let is_class = value
+        .strip_prefix(['(', '\\'])
+        .is_some_and(|rest| rest.starts_with(['\\', '.', '?', '[']));
+    let is_escape = value
+        .strip_prefix('\\')
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()));
     let is_set = value.starts_with('[') && ["]+", "]*", "]{"].iter().any(|end| value.contains(end));
-    is_class || is_escape || is_set || [".*", ".+", "[^"].iter().any(|start| value.starts_with(start))
+    is_class
+        || is_escape
+        || is_set
+        || [".*", ".+", "[^"]
+            .iter()
+            .any(|start| value.starts_with(start))
 }
 
-/// Whether a value has letters and digits as passwords do, not as names do: `audio_1`, `patience10`, `v1.2`.
+/// Whether a value has letters and digits as passwords do, not as names do: `audio_1`,
+/// `patience10`, `v1.2`.
 pub(super) fn is_mixed(value: &str) -> bool {
     const SHORTEST: usize = 6;
     const PASSWORD_MARKS: [char; 8] = ['!', '@', '$', '%', '&', '*', '?', '#'];
@@ -140,7 +154,9 @@ pub(super) fn is_mixed(value: &str) -> bool {
 /// Whether a header with this name is one that contains a key or a token: `X-Consul-Token`.
 pub(super) fn is_secret_header(name: &str) -> bool {
     let words = words(name);
-    let [.., before, last] = words.as_slice() else { return false };
+    let [.., before, last] = words.as_slice() else {
+        return false;
+    };
     is_in("token key apikey secret password auth", last) && !is_in(HARMLESS, before)
 }
 
@@ -158,7 +174,9 @@ fn certainty(name: &str, words: &[String]) -> Certainty {
     {
         stem = before;
     }
-    let Some((last, before)) = stem.split_last() else { return Certainty::No };
+    let Some((last, before)) = stem.split_last() else {
+        return Certainty::No;
+    };
     let before = before.last().map(String::as_str);
     // The working directory, which shells export.
     if ["PWD", "OLDPWD"].contains(&name) {
@@ -184,22 +202,42 @@ fn certainty(name: &str, words: &[String]) -> Certainty {
         "params" | "parameters" if before == Some("auth") => Certainty::Secret,
         "passwords" | "auth" | "pw" => Certainty::Secret,
         // Names of secrets of Kubernetes.
-        "secret" if before.is_some_and(|word| is_in("existing pull tls", word)) => Certainty::IfRandom,
-        "code" if before.is_some_and(|word| is_in("auth token verification mfa otp", word)) => Certainty::Secret,
+        "secret" if before.is_some_and(|word| is_in("existing pull tls", word)) => {
+            Certainty::IfRandom
+        }
+        "code" if before.is_some_and(|word| is_in("auth token verification mfa otp", word)) => {
+            Certainty::Secret
+        }
         last if is_in(SECRETS, last) => Certainty::Secret,
         last if is_in(HARMLESS_PASSES, last) => Certainty::No,
         last if SECRET_ENDINGS.iter().any(|ending| last.ends_with(ending)) => Certainty::Secret,
         last => {
-            let is_joined = |ending, first| last.strip_suffix(ending).is_some_and(|word| is_in(first, word));
-            if is_joined("key", KEYS) || is_joined("token", TOKENS) { Certainty::Secret } else { Certainty::No }
+            let is_joined = |ending, first| {
+                last.strip_suffix(ending)
+                    .is_some_and(|word| is_in(first, word))
+            };
+            if is_joined("key", KEYS) || is_joined("token", TOKENS) {
+                Certainty::Secret
+            } else {
+                Certainty::No
+            }
         }
     };
     let is_strong = |word: &String| is_in("password passwd passphrase secret", word);
     // `fs.azure.account.key.NAME.blob.core.windows.net`.
-    let has_account_key = stem.windows(2).any(|pair| pair[0] == "account" && pair[1] == "key");
-    if by_last == Certainty::No && !is_in(DESCRIPTIONS, last) && (stem.iter().any(is_strong) || has_account_key) {
+    let has_account_key = stem
+        .windows(2)
+        .any(|pair| pair[0] == "account" && pair[1] == "key");
+    if by_last == Certainty::No
+        && !is_in(DESCRIPTIONS, last)
+        && (stem.iter().any(is_strong) || has_account_key)
+    {
         // `DB_PASSWORD_PROD`.
-        return if is_variable || has_account_key { Certainty::Secret } else { Certainty::IfRandom };
+        return if is_variable || has_account_key {
+            Certainty::Secret
+        } else {
+            Certainty::IfRandom
+        };
     }
     by_last
 }
@@ -215,18 +253,22 @@ fn qualified(before: Option<&str>, secret: &str, is_plural: bool, bare: Certaint
     }
 }
 
-/// Splits a name into words in lower case: `--hf-token`, `HF_TOKEN`, `hfToken` and `HFToken` are `hf`, `token`. Numbers at the end
-/// are left out.
+/// Splits a name into words in lower case: `--hf-token`, `HF_TOKEN`, `hfToken` and `HFToken` are
+/// `hf`, `token`. Numbers at the end are left out.
 fn words(name: &str) -> Vec<String> {
     // A definition, as in `cmake -DAPI_KEY=…`.
-    let name = name.strip_prefix("-D").filter(|name| !name.is_empty()).unwrap_or(name);
+    let name = name
+        .strip_prefix("-D")
+        .filter(|name| !name.is_empty())
+        .unwrap_or(name);
     let mut words = vec![String::new()];
     let mut characters = name.chars().peekable();
     let mut before = ' ';
     while let Some(character) = characters.next() {
         let is_upper = character.is_ascii_uppercase();
         let next_is_lower = characters.peek().is_some_and(char::is_ascii_lowercase);
-        let begins = is_upper && (before.is_ascii_lowercase() || before.is_ascii_uppercase() && next_is_lower);
+        let begins = is_upper
+            && (before.is_ascii_lowercase() || before.is_ascii_uppercase() && next_is_lower);
         if !character.is_ascii_alphanumeric() || begins {
             words.push(String::new());
         }
@@ -239,15 +281,23 @@ fn words(name: &str) -> Vec<String> {
     }
     words.retain(|word| !word.is_empty());
     words.pop_if(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
-    if let Some(last) = words.last_mut().filter(|last| !last.starts_with("base") && !last.ends_with("64")) {
-        last.truncate(last.trim_end_matches(|digit: char| digit.is_ascii_digit()).len());
+    if let Some(last) = words
+        .last_mut()
+        .filter(|last| !last.starts_with("base") && !last.ends_with("64"))
+    {
+        last.truncate(
+            last.trim_end_matches(|digit: char| digit.is_ascii_digit())
+                .len(),
+        );
     }
     words
 }
 
 /// Whether this option takes no value.
 pub(super) fn is_switch(option: &str) -> bool {
-    words(option).first().is_some_and(|word| is_in(SWITCHES, word))
+    words(option)
+        .first()
+        .is_some_and(|word| is_in(SWITCHES, word))
 }
 
 /// Whether an option takes text for people or models, in which names mean nothing.
@@ -259,26 +309,45 @@ pub(super) fn takes_prose(option: &str) -> bool {
 
 /// Whether an option takes an assignment, as in `-e NAME=VALUE`.
 pub(super) fn takes_assignment(option: &str) -> bool {
-    ["-e", "--env", "--build-arg", "-var", "--set", "--set-string", "--export", "-o"].contains(&option)
+    [
+        "-e",
+        "--env",
+        "--build-arg",
+        "-var",
+        "--set",
+        "--set-string",
+        "--export",
+        "-o",
+    ]
+    .contains(&option)
 }
 
 /// Whether an option takes a command that writes a password, as in `--password-command 'echo …'`.
 pub(super) fn takes_password_command(option: &str) -> bool {
     let words = words(option);
-    let is_password =
-        |word: &String| SECRET_ENDINGS.iter().any(|ending| word.starts_with(ending) || word.ends_with(ending));
-    let is_command =
-        |word: &String| is_in("command cmd eval program", word) || word.ends_with("eval") || word.ends_with("extpass");
+    let is_password = |word: &String| {
+        SECRET_ENDINGS
+            .iter()
+            .any(|ending| word.starts_with(ending) || word.ends_with(ending))
+    };
+    let is_command = |word: &String| {
+        is_in("command cmd eval program", word)
+            || word.ends_with("eval")
+            || word.ends_with("extpass")
+    };
     words.iter().any(is_password) && words.iter().any(is_command)
 }
 
-/// Whether a word says that the program reads a secret from its standard input, as in `--passwd-on-stdin`.
+/// Whether a word says that the program reads a secret from its standard input, as in
+/// `--passwd-on-stdin`.
 pub(super) fn takes_password_from_stdin(word: &str) -> bool {
     const LONGEST: usize = 40;
     word.len() <= LONGEST && word.contains("stdin") && {
         let words = words(word);
         words.last().is_some_and(|last| last == "stdin")
-            && words.iter().any(|word| is_in("password passwd passphrase pass pw token secret key", word))
+            && words
+                .iter()
+                .any(|word| is_in("password passwd passphrase pass pw token secret key", word))
     }
 }
 
@@ -303,16 +372,24 @@ pub(super) fn is_reference(value: &str) -> bool {
         "file:",
         "arn:",
     ];
-    let is_name =
-        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let variable = value.strip_prefix('$').map(|name| name.strip_prefix('{').unwrap_or(name));
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let variable = value
+        .strip_prefix('$')
+        .map(|name| name.strip_prefix('{').unwrap_or(name));
     variable.is_some_and(|name| {
         is_name(name.split('}').next().unwrap_or(name)) && !name.trim_end_matches('}').contains('}')
     }) || value.starts_with("$(")
         || value.starts_with('`')
         || value.starts_with("${") && value.ends_with('}')
         || value.starts_with("{{") && value.ends_with("}}")
-        || ["%s", "%d", "%r", "%(", "{}"].iter().any(|format| value.starts_with(format))
+        || ["%s", "%d", "%r", "%(", "{}"]
+            .iter()
+            .any(|format| value.starts_with(format))
         || CODE.iter().any(|code| value.starts_with(code))
 }
 
@@ -320,13 +397,18 @@ pub(super) fn is_reference(value: &str) -> bool {
 pub(super) fn is_path(value: &str) -> bool {
     const ROOTS: &str = "home root etc var run tmp mnt data opt usr srv dev proc Users scratch nfs lustre workspace secrets app \
         config work shared storage projects datasets keys vault";
-    const ENDINGS: &str =
-        "json pem key crt cer yaml yml toml ini txt env p12 pfx jks pub gpg asc csv npy conf cfg cnf rc db";
-    let has_ending = value.rsplit_once('.').is_some_and(|(stem, ending)| !stem.is_empty() && is_in(ENDINGS, ending));
-    let root = value.strip_prefix('/').and_then(|rest| rest.split_once('/'));
+    const ENDINGS: &str = "json pem key crt cer yaml yml toml ini txt env p12 pfx jks pub gpg asc csv npy conf cfg cnf rc db";
+    let has_ending = value
+        .rsplit_once('.')
+        .is_some_and(|(stem, ending)| !stem.is_empty() && is_in(ENDINGS, ending));
+    let root = value
+        .strip_prefix('/')
+        .and_then(|rest| rest.split_once('/'));
     root.is_some_and(|(root, _)| is_in(ROOTS, root))
         || value.starts_with('/') && !value.split('/').any(is_random)
-        || ["~/", "./", "../", "@/"].iter().any(|start| value.starts_with(start))
+        || ["~/", "./", "../", "@/"]
+            .iter()
+            .any(|start| value.starts_with(start))
         || has_ending
 }
 
@@ -336,8 +418,15 @@ pub(super) fn is_random(value: &str) -> bool {
         pair[0].is_ascii_digit() && pair[1].is_ascii_alphabetic()
             || pair[0].is_ascii_alphabetic() && pair[1].is_ascii_digit()
     };
-    let turns = value.as_bytes().windows(2).filter(|pair| is_turn(pair)).count();
-    let longest = value.split(|character: char| !character.is_ascii_alphanumeric()).map(str::len).max();
+    let turns = value
+        .as_bytes()
+        .windows(2)
+        .filter(|pair| is_turn(pair))
+        .count();
+    let longest = value
+        .split(|character: char| !character.is_ascii_alphanumeric())
+        .map(str::len)
+        .max();
     is_uuid(value)
         || !value.contains([' ', '/', '(', ':'])
             && (turns >= 1 && longest >= Some(16) || turns >= 3 && value.len() >= 8)

@@ -3,14 +3,16 @@
 //! `tests/data/secrets/programs.txt` has an example of each row.
 
 use self::SecretPart::{
-    AfterColon, AfterComma, AfterEquals, AfterPercent, AfterScheme, AfterSlash, BeforeAt, Login, Pass, Whole,
+    AfterColon, AfterComma, AfterEquals, AfterPercent, AfterScheme, AfterSlash, BeforeAt, Login,
+    Pass, Whole,
 };
 
 /// The part of a value that is secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SecretPart {
     Whole,
-    /// The password in `user:password`; where the password is empty, the user if it looks like a key.
+    /// The password in `user:password`; where the password is empty, the user if it looks like a
+    /// key.
     Login,
     /// The password in `user:password@host`, without a scheme as in URLs.
     BeforeAt,
@@ -41,13 +43,24 @@ pub(super) struct ProgramSecrets {
     /// - `-p` also means `-pVALUE`, and `-p+` also the last letter of `-xp`.
     /// - `-p<` means `-pVALUE` only, and `-p>` means `-p VALUE` only.
     /// - `--long` also means `--long=VALUE`; `/p:` means `/p:VALUE`.
-    /// - `last` is the last argument, `all` each of them, and `NAME` the argument after the name of a secret.
+    /// - `last` is the last argument, `all` each of them, and `NAME` the argument after the name of
+    ///   a secret.
     pub(super) options: &'static str,
     pub(super) part: SecretPart,
 }
 
-const fn row(programs: &'static str, after: &'static str, options: &'static str, part: SecretPart) -> ProgramSecrets {
-    ProgramSecrets { programs, after, options, part }
+const fn row(
+    programs: &'static str,
+    after: &'static str,
+    options: &'static str,
+    part: SecretPart,
+) -> ProgramSecrets {
+    ProgramSecrets {
+        programs,
+        after,
+        options,
+        part,
+    }
 }
 
 #[rustfmt::skip]
@@ -323,9 +336,18 @@ pub(super) const HARMLESS: &[(&str, &str)] = &[
         "psql pg_dump pg_dumpall pg_restore pg_basebackup pgbench createdb dropdb createuser vacuumdb reindexdb trino presto",
         "--password",
     ),
-    ("docker podman buildah nerdctl gcloud kubectl pulumi sky", "--secret --secret= --set-secrets= --update-secrets="),
-    ("aws", "--client-token --client-request-token --next-token --starting-token --continuation-token"),
-    ("ansible ansible-playbook ansible-pull ansible-console", "--private-key --key-file"),
+    (
+        "docker podman buildah nerdctl gcloud kubectl pulumi sky",
+        "--secret --secret= --set-secrets= --update-secrets=",
+    ),
+    (
+        "aws",
+        "--client-token --client-request-token --next-token --starting-token --continuation-token",
+    ),
+    (
+        "ansible ansible-playbook ansible-pull ansible-console",
+        "--private-key --key-file",
+    ),
     ("Xorg X Xvfb Xephyr Xwayland", "-auth"),
     ("openvpn", "--auth-user-pass"),
     ("ffmpeg ffprobe x264 x265", "-pass"),
@@ -333,15 +355,23 @@ pub(super) const HARMLESS: &[(&str, &str)] = &[
 
 /// Options of programs that take text for people or models.
 pub(super) const PROSE: &[(&str, &str)] = &[
-    ("llama-cli llama-run llama-simple llama-mtmd-cli llama-completion llamafile mlx_lm.generate", "-p"),
+    (
+        "llama-cli llama-run llama-simple llama-mtmd-cli llama-completion llamafile mlx_lm.generate",
+        "-p",
+    ),
     ("claude codex gemini aider", "-p -m"),
     ("notify-send zenity wall", "-t -b"),
 ];
 
-/// Programs that read a secret from their standard input: the program, and a word that says so, if it does not always.
+/// Programs that read a secret from their standard input: the program, and a word that says so, if
+/// it does not always.
 pub(super) const STDIN_READERS: &[(&str, &str, SecretPart)] = &[
     ("sudo", "-S", Whole),
-    ("docker podman nerdctl buildah helm oras crane", "--password-stdin", Whole),
+    (
+        "docker podman nerdctl buildah helm oras crane",
+        "--password-stdin",
+        Whole,
+    ),
     ("pass gopass", "insert", Whole),
     ("docker podman nerdctl gcloud", "create", Whole),
     ("passwd", "", Whole),
@@ -368,8 +398,8 @@ pub(super) const WRAPPERS: &str = "env sudo doas su timeout gtimeout nohup nice 
     compose dotenv aws-vault op direnv busybox fakeroot faketime systemd-inhibit caffeinate gputop trap crun runc xcrun";
 
 /// Programs that run a script or a module, whose name is their first argument.
-pub(super) const INTERPRETERS: &str =
-    "python python2 python3 pypy pypy3 node nodejs ruby perl php sh bash dash zsh ksh fish ash bun deno";
+pub(super) const INTERPRETERS: &str = "python python2 python3 pypy pypy3 node nodejs ruby perl php sh bash dash zsh ksh fish ash bun deno";
 
 /// Options before a word that is no program: `docker run --name mysql`.
-pub(super) const BEFORE_NAMES: &str = "--name -u --user -h --hostname --network --namespace --container";
+pub(super) const BEFORE_NAMES: &str =
+    "--name -u --user -h --hostname --network --namespace --container";

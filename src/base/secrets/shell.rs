@@ -1,6 +1,7 @@
 //! Splits shell text, as in `sh -c 'TEXT'`, into simple commands and their words.
 //!
-//! The text may be any text: nothing in it is an error. Line feeds have become `\u{FFFD}`, because the text is printable.
+//! The text may be any text: nothing in it is an error. Line feeds have become `\u{FFFD}`, because
+//! the text is printable.
 
 use std::ops::Range;
 
@@ -23,12 +24,16 @@ pub(super) struct ShellCommand<'a> {
     pub(super) is_piped: bool,
 }
 
-/// Splits arguments at those that are operators of a shell, as in a command line that another program passes on.
+/// Splits arguments at those that are operators of a shell, as in a command line that another
+/// program passes on.
 pub(super) fn split_at_operators<'a>(words: &[Word<'a>]) -> Vec<ShellCommand<'a>> {
     let mut commands = vec![ShellCommand::default()];
     for word in words {
         if matches!(&*word.text, "|" | "||" | "&&" | ";") {
-            commands.push(ShellCommand { words: Vec::new(), is_piped: word.text == "|" });
+            commands.push(ShellCommand {
+                words: Vec::new(),
+                is_piped: word.text == "|",
+            });
         } else if let Some(command) = commands.last_mut() {
             command.words.push(word.clone());
         }
@@ -85,7 +90,11 @@ impl Splitter<'_> {
                     self.at += character.len_utf8();
                     self.end_word();
                     // A line that begins with an option continues the line before.
-                    if !self.rest().trim_start_matches([' ', LINE_FEED]).starts_with('-') {
+                    if !self
+                        .rest()
+                        .trim_start_matches([' ', LINE_FEED])
+                        .starts_with('-')
+                    {
                         self.end_command(false);
                     }
                 }
@@ -94,7 +103,8 @@ impl Splitter<'_> {
                     self.end_command(false);
                 }
                 '|' => {
-                    let operator = self.rest().len() - self.rest().trim_start_matches(['|', '&']).len();
+                    let operator =
+                        self.rest().len() - self.rest().trim_start_matches(['|', '&']).len();
                     let is_pipe = !self.rest().starts_with("||");
                     self.at += operator;
                     self.end_command(is_pipe);
@@ -118,7 +128,8 @@ impl Splitter<'_> {
 
     /// Adds the next bytes to the word.
     fn take(&mut self, length: usize) {
-        self.word.push_str(&self.source.text[self.at..self.at + length]);
+        self.word
+            .push_str(&self.source.text[self.at..self.at + length]);
         self.bytes.extend(self.at..self.at + length);
         self.at += length;
         self.is_word = true;
@@ -126,7 +137,10 @@ impl Splitter<'_> {
 
     fn end_word(&mut self) {
         if std::mem::take(&mut self.is_word) && !std::mem::take(&mut self.is_file) {
-            self.command.words.push(self.source.of_bytes(std::mem::take(&mut self.word), &self.bytes));
+            self.command.words.push(
+                self.source
+                    .of_bytes(std::mem::take(&mut self.word), &self.bytes),
+            );
         }
         self.word.clear();
         self.bytes.clear();
@@ -135,7 +149,13 @@ impl Splitter<'_> {
     fn end_command(&mut self, is_piped: bool) {
         self.end_word();
         self.is_file = false;
-        let command = std::mem::replace(&mut self.command, ShellCommand { words: Vec::new(), is_piped });
+        let command = std::mem::replace(
+            &mut self.command,
+            ShellCommand {
+                words: Vec::new(),
+                is_piped,
+            },
+        );
         if !command.words.is_empty() {
             self.commands.push(command);
         }
@@ -169,13 +189,17 @@ impl Splitter<'_> {
 
     /// Takes a quoted text. A quote without an end is an ordinary character.
     fn take_quoted(&mut self, quote: char) {
-        let Some(end) = end_of_quote(self.rest(), quote) else { return self.take(1) };
+        let Some(end) = end_of_quote(self.rest(), quote) else {
+            return self.take(1);
+        };
         let end = self.at + end;
         self.at += 1;
         self.is_word = true;
         while self.at < end {
             let rest = &self.source.text[self.at..end];
-            let Some(character) = rest.chars().next() else { break };
+            let Some(character) = rest.chars().next() else {
+                break;
+            };
             match character {
                 '\\' if quote == '"' && rest[1..].starts_with(['"', '\\', '$', '`']) => {
                     self.at += 1;
@@ -191,7 +215,9 @@ impl Splitter<'_> {
     /// Takes `$(…)` or `` `…` `` as part of the word, and the commands in it.
     fn take_substitution(&mut self, opening: &str, closing: char) {
         let begin = self.at + opening.len();
-        let Some(end) = end_of_substitution(&self.source.text[begin..], closing) else { return self.take(1) };
+        let Some(end) = end_of_substitution(&self.source.text[begin..], closing) else {
+            return self.take(1);
+        };
         self.take_commands(begin..begin + end);
         self.take(opening.len() + end + 1);
     }
@@ -204,7 +230,8 @@ impl Splitter<'_> {
 
     fn take_commands(&mut self, range: Range<usize>) {
         if self.depth < DEEPEST {
-            self.commands.extend(commands_within(&self.source.part(range), self.depth + 1));
+            self.commands
+                .extend(commands_within(&self.source.part(range), self.depth + 1));
         }
     }
 }

@@ -14,8 +14,18 @@ pub(super) struct Issuer {
     others: &'static str,
 }
 
-const fn issuer(name: &'static str, prefixes: &'static str, least: usize, others: &'static str) -> Issuer {
-    Issuer { name, prefixes, least, others }
+const fn issuer(
+    name: &'static str,
+    prefixes: &'static str,
+    least: usize,
+    others: &'static str,
+) -> Issuer {
+    Issuer {
+        name,
+        prefixes,
+        least,
+        others,
+    }
 }
 
 /// The issuers, with an example of each in `tests/data/secrets/issuers.txt`.
@@ -23,8 +33,18 @@ pub(super) const ISSUERS: &[Issuer] = &[
     issuer("Hugging Face", "hf_ api_org_", 20, ""),
     issuer("GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", 20, ""),
     issuer("GitHub, fine-grained", "github_pat_", 20, "_"),
-    issuer("GitLab", "glpat- gldt- glrt- glft- glptt- glsoat- glcbt- glagent- glimt- gloas-", 16, "_-."),
-    issuer("OpenAI", "sk-proj- sk-svcacct- sk-admin- sk-None- sess-", 20, "_-"),
+    issuer(
+        "GitLab",
+        "glpat- gldt- glrt- glft- glptt- glsoat- glcbt- glagent- glimt- gloas-",
+        16,
+        "_-.",
+    ),
+    issuer(
+        "OpenAI",
+        "sk-proj- sk-svcacct- sk-admin- sk-None- sess-",
+        20,
+        "_-",
+    ),
     issuer("Anthropic", "sk-ant-", 20, "_-"),
     issuer("OpenAI and others", "sk-", 20, "_-"),
     issuer("Groq", "gsk_", 20, ""),
@@ -45,11 +65,21 @@ pub(super) const ISSUERS: &[Issuer] = &[
     issuer("Google", "AIza", 30, "_-"),
     issuer("Google OAuth", "ya29. GOCSPX- 1//0", 20, "_-."),
     issuer("Azure DevOps", "azd_", 20, ""),
-    issuer("Stripe", "sk_live_ sk_test_ rk_live_ rk_test_ whsec_", 16, "/+="),
+    issuer(
+        "Stripe",
+        "sk_live_ sk_test_ rk_live_ rk_test_ whsec_",
+        16,
+        "/+=",
+    ),
     issuer("Clerk and ElevenLabs", "sk_", 24, ""),
     issuer("Square", "sq0atp- sq0csp- EAAAE", 20, "_-"),
     issuer("Shopify", "shpat_ shpss_ shpca_ shppa_", 20, ""),
-    issuer("Slack", "xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxc- xoxd- xoxe- xoxe. xapp-", 10, "-.%"),
+    issuer(
+        "Slack",
+        "xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxc- xoxd- xoxe- xoxe. xapp-",
+        10,
+        "-.%",
+    ),
     issuer("SendGrid", "SG.", 30, "_-."),
     issuer("Mailgun", "key-", 32, ""),
     issuer("Mailchimp", "md-", 20, "_-"),
@@ -60,10 +90,20 @@ pub(super) const ISSUERS: &[Issuer] = &[
     issuer("Docker Swarm", "SWMTKN-1-", 20, "-"),
     issuer("HashiCorp Vault", "hvs. hvb. hvr.", 12, "_-."),
     issuer("Terraform Cloud", "atlasv1. .atlasv1.", 20, "_-"),
-    issuer("Doppler", "dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", 16, "_-."),
+    issuer(
+        "Doppler",
+        "dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.",
+        16,
+        "_-.",
+    ),
     issuer("DigitalOcean", "dop_v1_ doo_v1_ dor_v1_", 20, ""),
     issuer("Supabase", "sbp_ sb_secret_", 20, "_-"),
-    issuer("PlanetScale", "pscale_tkn_ pscale_pw_ pscale_oauth_", 16, "_-.="),
+    issuer(
+        "PlanetScale",
+        "pscale_tkn_ pscale_pw_ pscale_oauth_",
+        16,
+        "_-.=",
+    ),
     issuer("Fly.io", "fo1_ fm1a_ fm1r_ fm2_", 16, "_-/+="),
     issuer("Heroku", "HRKU-", 20, "_-"),
     issuer("Netlify", "nfp_ nfc_ nfu_ nfo_", 20, ""),
@@ -149,7 +189,11 @@ pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>, &'static str)
     while at < bytes.len() {
         let byte = bytes[at];
         let is_begin = !before.is_ascii_alphanumeric() && before != b'_' && byte.is_ascii();
-        let end = if is_begin { token(&text[at..]).map(|(length, issuer)| (at + length, issuer)) } else { None };
+        let end = if is_begin {
+            token(&text[at..]).map(|(length, issuer)| (at + length, issuer))
+        } else {
+            None
+        };
         if let Some((end, issuer)) = end {
             found(at..end, issuer);
             at = end;
@@ -169,23 +213,33 @@ pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>, &'static str)
 
 /// Returns the length and the issuer of the token that the text begins with.
 fn token(text: &str) -> Option<(usize, &'static str)> {
-    /// A token of words and `-` may be a name. Its parts with digits or capital letters are shorter.
+    /// A token of words and `-` may be a name. Its parts with digits or capital letters are
+    /// shorter.
     const LEAST_RANDOM_PART: usize = 8;
     /// The tokens of issuers with shorter ones have short parts, too.
     const LEAST_WITH_WORDS: usize = 16;
     let first = *text.as_bytes().first()?;
     for (prefix, issuer) in &BY_FIRST[usize::from(first)] {
-        let Some(body) = text.strip_prefix(prefix) else { continue };
+        let Some(body) = text.strip_prefix(prefix) else {
+            continue;
+        };
         let length = length_of(body, issuer.others);
         let body = &body[..length];
         // A name of words, as in `sk-learn-version-2024`.
-        let is_word = |part: &str| part.len() < LEAST_RANDOM_PART || !is_mixed(part) || is_numbered_word(part);
+        let is_word = |part: &str| {
+            part.len() < LEAST_RANDOM_PART || !is_mixed(part) || is_numbered_word(part)
+        };
         let is_name = issuer.least >= LEAST_WITH_WORDS
             && issuer.others.contains(['-', '_'])
-            && body.split(|character| issuer.others.contains(character)).all(is_word);
+            && body
+                .split(|character| issuer.others.contains(character))
+                .all(is_word);
         if length >= issuer.least && is_mixed(&text[..prefix.len() + length]) && !is_name {
             let length = prefix.len() + length;
-            return Some((length + length_of_second_half(&text[length..], issuer), issuer.name));
+            return Some((
+                length + length_of_second_half(&text[length..], issuer),
+                issuer.name,
+            ));
         }
     }
     match first {
@@ -198,7 +252,10 @@ fn token(text: &str) -> Option<(usize, &'static str)> {
 /// Returns the length of `:SECRET` after the identifier of an access key of AWS.
 fn length_of_second_half(rest: &str, issuer: &Issuer) -> usize {
     const LEAST: usize = 16;
-    let secret = rest.strip_prefix([':', ',', '/']).filter(|_| issuer.name == "AWS").unwrap_or_default();
+    let secret = rest
+        .strip_prefix([':', ',', '/'])
+        .filter(|_| issuer.name == "AWS")
+        .unwrap_or_default();
     let length = length_of(secret, "/+=");
     if length >= LEAST { 1 + length } else { 0 }
 }
@@ -214,9 +271,11 @@ fn is_numbered_word(part: &str) -> bool {
 fn telegram(text: &str) -> Option<(usize, &'static str)> {
     const LENGTH: usize = 33;
     let (number, rest) = text.split_once(':')?;
-    let is_number = (6..=12).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number =
+        (6..=12).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
     let length = length_of(rest, "_-");
-    (is_number && rest.starts_with("AA") && length >= LENGTH).then_some((number.len() + 1 + length, "Telegram"))
+    (is_number && rest.starts_with("AA") && length >= LENGTH)
+        .then_some((number.len() + 1 + length, "Telegram"))
 }
 
 /// `MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs`.
@@ -224,7 +283,8 @@ fn discord(text: &str) -> Option<(usize, &'static str)> {
     let length = length_of(text, "_-.");
     let mut parts = text[..length].split('.').map(str::len);
     let is_shape = matches!(parts.next(), Some(23..=30)) && matches!(parts.next(), Some(6 | 7));
-    (is_shape && matches!(parts.next(), Some(27..=40)) && parts.next().is_none()).then_some((length, "Discord"))
+    (is_shape && matches!(parts.next(), Some(27..=40)) && parts.next().is_none())
+        .then_some((length, "Discord"))
 }
 
 /// Finds `-----BEGIN RSA PRIVATE KEY-----`, to its end line or the end of the text.
@@ -234,11 +294,16 @@ fn private_key(text: &str, found: &mut impl FnMut(Range<usize>, &'static str)) {
     let mut from = 0;
     while let Some(begin) = text[from..].find(BEGIN).map(|at| from + at) {
         from = begin + BEGIN.len();
-        let Some(title) = text[from..].find("-----").filter(|end| text[..from + end + 5].ends_with(END)) else {
+        let Some(title) = text[from..]
+            .find("-----")
+            .filter(|end| text[..from + end + 5].ends_with(END))
+        else {
             continue;
         };
         from += title;
-        let end = text[from + 5..].find(END).map_or(text.len(), |at| from + 5 + at + END.len());
+        let end = text[from + 5..]
+            .find(END)
+            .map_or(text.len(), |at| from + 5 + at + END.len());
         found(begin..end, "a private key");
         from = end;
     }
@@ -246,16 +311,25 @@ fn private_key(text: &str, found: &mut impl FnMut(Range<usize>, &'static str)) {
 
 fn scheme(text: &str) -> Option<usize> {
     let first = text.as_bytes()[0].to_ascii_lowercase();
-    let is_here = |scheme: &&&str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
-    SCHEMES.iter().filter(|scheme| scheme.as_bytes()[0] == first).find(is_here).map(|scheme| scheme.len())
+    let is_here = |scheme: &&&str| {
+        text.get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    SCHEMES
+        .iter()
+        .filter(|scheme| scheme.as_bytes()[0] == first)
+        .find(is_here)
+        .map(|scheme| scheme.len())
 }
 
 /// Returns the length of the letters, digits and these other characters that the text begins with.
 fn length_of(text: &str, others: &str) -> usize {
-    text.find(|character: char| !character.is_ascii_alphanumeric() && !others.contains(character)).unwrap_or(text.len())
+    text.find(|character: char| !character.is_ascii_alphanumeric() && !others.contains(character))
+        .unwrap_or(text.len())
 }
 
 /// Whether a text has a digit or a capital letter.
 fn is_mixed(text: &str) -> bool {
-    text.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())
+    text.bytes()
+        .any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())
 }

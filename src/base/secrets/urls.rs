@@ -1,4 +1,5 @@
-//! Finds the secrets in URLs: passwords, tokens in the place of a user name, and the paths of webhooks.
+//! Finds the secrets in URLs: passwords, tokens in the place of a user name, and the paths of
+//! webhooks.
 
 use std::ops::Range;
 
@@ -47,7 +48,9 @@ pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
         return;
     }
     for (at, _) in text.match_indices("://") {
-        if let Some(secret) = credentials(text, at + "://".len()).filter(|secret| !secret.is_empty()) {
+        if let Some(secret) =
+            credentials(text, at + "://".len()).filter(|secret| !secret.is_empty())
+        {
             found(secret);
         }
     }
@@ -67,7 +70,9 @@ pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
         for (at, _) in text.match_indices(part) {
             let begin = at + part.len();
             let end = begin + length_until(&text[begin..], "?#&,;");
-            let last = text[begin..end].rfind('/').map_or(begin, |slash| begin + slash + 1);
+            let last = text[begin..end]
+                .rfind('/')
+                .map_or(begin, |slash| begin + slash + 1);
             if end - last >= LEAST_OF_HOOK {
                 found(last..end);
             }
@@ -97,7 +102,9 @@ fn credentials(text: &str, start: usize) -> Option<Range<usize>> {
 /// Returns the length of the text up to white space, a quote or one of these characters.
 fn length_until(text: &str, ends: &str) -> usize {
     let is_end = |character: char| {
-        character.is_whitespace() || matches!(character, '"' | '\'' | '`' | '<' | '>') || ends.contains(character)
+        character.is_whitespace()
+            || matches!(character, '"' | '\'' | '`' | '<' | '>')
+            || ends.contains(character)
     };
     text.find(is_end).unwrap_or(text.len())
 }

@@ -24,7 +24,11 @@ enum Places {
 impl<'a> Word<'a> {
     /// A whole argument.
     pub(super) fn of_argument(argument: usize, text: &'a str) -> Self {
-        Self { argument, text: text.into(), places: Places::From(0) }
+        Self {
+            argument,
+            text: text.into(),
+            places: Places::From(0),
+        }
     }
 
     /// A part of this word.
@@ -33,18 +37,30 @@ impl<'a> Word<'a> {
             Places::From(start) => Places::From(start + range.start),
             Places::Each(places) => Places::Each(places[range.clone()].to_vec()),
         };
-        Word { argument: self.argument, text: self.text[range].into(), places }
+        Word {
+            argument: self.argument,
+            text: self.text[range].into(),
+            places,
+        }
     }
 
     /// A word that consists of some bytes of this word.
     pub(super) fn of_bytes(&self, text: String, bytes: &[usize]) -> Word<'static> {
         let places = Places::Each(bytes.iter().map(|byte| self.place(*byte)).collect());
-        Word { argument: self.argument, text: text.into(), places }
+        Word {
+            argument: self.argument,
+            text: text.into(),
+            places,
+        }
     }
 
     /// Returns where this range of the word is in the argument.
     pub(super) fn range_in_argument(&self, range: &Range<usize>) -> Range<usize> {
-        if range.is_empty() { 0..0 } else { self.place(range.start)..self.place(range.end - 1) + 1 }
+        if range.is_empty() {
+            0..0
+        } else {
+            self.place(range.start)..self.place(range.end - 1) + 1
+        }
     }
 
     fn place(&self, byte: usize) -> usize {

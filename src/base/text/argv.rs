@@ -10,8 +10,8 @@ use super::Text;
 
 /// The arguments of a process: each a [`Text`], followed by a NUL. In JSON, an array of strings.
 ///
-/// All arguments are in one allocation, which processes with equal arguments share: a host may have thousands of
-/// processes.
+/// All arguments are in one allocation, which processes with equal arguments share: a host may have
+/// thousands of processes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Argv(Arc<str>);
 
@@ -52,7 +52,9 @@ impl Serialize for Argv {
 
 impl<'de> Deserialize<'de> for Argv {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Vec::<Text>::deserialize(deserializer)?.into_iter().collect())
+        Ok(Vec::<Text>::deserialize(deserializer)?
+            .into_iter()
+            .collect())
     }
 }
 
@@ -76,7 +78,10 @@ mod tests {
 
     #[track_caller]
     fn check(arguments: &[&str], json: &str) {
-        let argv: Argv = arguments.iter().map(|argument| Text::from(*argument)).collect();
+        let argv: Argv = arguments
+            .iter()
+            .map(|argument| Text::from(*argument))
+            .collect();
         assert_eq!(argv.iter().collect::<Vec<_>>(), arguments);
         assert_eq!(argv.is_empty(), arguments.is_empty());
         assert_eq!(serde_json::to_string(&argv).unwrap(), json);
@@ -94,6 +99,9 @@ mod tests {
     #[test]
     fn an_argument_from_a_line_is_made_printable_and_does_not_become_two() {
         let argv: Argv = serde_json::from_str(r#"["a\u0000b","\u001b[2J"]"#).unwrap();
-        assert_eq!(argv.iter().collect::<Vec<_>>(), ["a\u{FFFD}b", "\u{FFFD}[2J"]);
+        assert_eq!(
+            argv.iter().collect::<Vec<_>>(),
+            ["a\u{FFFD}b", "\u{FFFD}[2J"]
+        );
     }
 }

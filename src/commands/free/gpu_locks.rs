@@ -1,7 +1,9 @@
-//! Locks that keep two `gputop free` of one user from choosing the same GPU before the memory of the first job shows up.
+//! Locks that keep two `gputop free` of one user from choosing the same GPU before the memory of
+//! the first job shows up.
 //!
-//! Each GPU has a file in a private folder of the user. The command of `gputop free` inherits the lock of each of its GPUs,
-//! and the kernel releases a lock when no process has the file open any more: after the command and its children have ended.
+//! Each GPU has a file in a private folder of the user. The command of `gputop free` inherits the
+//! lock of each of its GPUs, and the kernel releases a lock when no process has the file open any
+//! more: after the command and its children have ended.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -14,7 +16,8 @@ use rustix::process::geteuid;
 use crate::files::private_folder;
 use crate::protocol::snapshot::GpuUuid;
 
-/// For tests: the prefix of the plain files that stand in for GPUs. Their locks have a folder beside them.
+/// For tests: the prefix of the plain files that stand in for GPUs. Their locks have a folder
+/// beside them.
 const DEVICES_VARIABLE: &str = "GPUTOP_DEVICES";
 
 /// The locked file of a GPU. Not closed on exec: the command inherits the file and its lock.
@@ -32,16 +35,33 @@ impl LockFolder {
             fs::flock(&folder, FlockOperation::LockExclusive)?;
             Ok(folder)
         });
-        locked.map(Self).map_err(|error| format!("{}: {error}", path.display()))
+        locked
+            .map(Self)
+            .map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// Locks a GPU. Returns `None` if another `gputop free` or its command has the lock.
     pub(super) fn lock(&self, gpu: &GpuUuid) -> io::Result<Option<GpuLock>> {
         // A UUID is text from outside, and that of a MIG instance may have slashes.
-        let name: String =
-            gpu.0.as_str().chars().map(|letter| if letter.is_alphanumeric() { letter } else { '-' }).collect();
+        let name: String = gpu
+            .0
+            .as_str()
+            .chars()
+            .map(|letter| {
+                if letter.is_alphanumeric() {
+                    letter
+                } else {
+                    '-'
+                }
+            })
+            .collect();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW;
-        let file = fs::openat(&self.0, format!("{name}.lock"), flags, Mode::RUSR | Mode::WUSR)?;
+        let file = fs::openat(
+            &self.0,
+            format!("{name}.lock"),
+            flags,
+            Mode::RUSR | Mode::WUSR,
+        )?;
         match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(file)),
             Err(Errno::WOULDBLOCK) => Ok(None),
@@ -50,8 +70,9 @@ impl LockFolder {
     }
 }
 
-/// Returns the path of the folder, which is the same in all sessions of a user. Variables such as `XDG_RUNTIME_DIR` and `TMPDIR`
-/// are set in some of them only, and a folder of the login does not outlive it, as a job may.
+/// Returns the path of the folder, which is the same in all sessions of a user. Variables such as
+/// `XDG_RUNTIME_DIR` and `TMPDIR` are set in some of them only, and a folder of the login does not
+/// outlive it, as a job may.
 fn path() -> PathBuf {
     match env::var_os(DEVICES_VARIABLE) {
         Some(mut prefix) => {

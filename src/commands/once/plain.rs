@@ -1,5 +1,5 @@
-//! The report as sentences, for screen readers: each figure has its name, nothing depends on a column, and missing values
-//! are words.
+//! The report as sentences, for screen readers: each figure has its name, nothing depends on a
+//! column, and missing values are words.
 
 use std::fmt::Display;
 
@@ -17,38 +17,74 @@ use crate::protocol::snapshot::{
 /// Returns the whole report; `unreached` says why other hosts are not in it.
 pub(super) fn format(hosts: &[HostReport<'_>], unreached: &[Text]) -> String {
     let mut text = hosts.iter().map(format_host).collect::<Vec<_>>().join("\n");
-    text.extend(unreached.iter().map(|reason| format!("Trouble: {reason}.\n")));
+    text.extend(
+        unreached
+            .iter()
+            .map(|reason| format!("Trouble: {reason}.\n")),
+    );
     text
 }
 
 fn format_host(report: &HostReport<'_>) -> String {
-    let HostReport { both_names, model, snapshot, reasons, .. } = report;
+    let HostReport {
+        both_names,
+        model,
+        snapshot,
+        reasons,
+        ..
+    } = report;
     let mut lines = vec![host_sentence(both_names, snapshot)];
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         lines.push("This is a simulated machine: none of these GPUs exists.".to_owned());
     }
-    let troubles = [&snapshot.driver.trouble].into_iter().chain(report.gpus().map(|(_, gpu)| &gpu.trouble)).flatten();
+    let troubles = [&snapshot.driver.trouble]
+        .into_iter()
+        .chain(report.gpus().map(|(_, gpu)| &gpu.trouble))
+        .flatten();
     lines.extend(
-        troubles.map(|trouble| &trouble.sentence).chain(reasons).map(|sentence| format!("Trouble: {sentence}.")),
+        troubles
+            .map(|trouble| &trouble.sentence)
+            .chain(reasons)
+            .map(|sentence| format!("Trouble: {sentence}.")),
     );
-    lines.extend(Verdict::summary(model.verdicts()).map(|summary| format!("Watch out: {summary}.")));
+    lines
+        .extend(Verdict::summary(model.verdicts()).map(|summary| format!("Watch out: {summary}.")));
     for (_, gpu) in report.gpus() {
         lines.push(gpu_sentence(model, gpu));
         if let Some(reason) = unknown_processes::reason(gpu) {
-            let none_or_some = if gpu.processes.is_empty() { "The" } else { "Some" };
-            lines.push(format!("{none_or_some} processes on GPU {} are not known: {reason}.", labels::gpu_label(gpu)));
+            let none_or_some = if gpu.processes.is_empty() {
+                "The"
+            } else {
+                "Some"
+            };
+            lines.push(format!(
+                "{none_or_some} processes on GPU {} are not known: {reason}.",
+                labels::gpu_label(gpu)
+            ));
         }
         let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
         gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
-        lines.extend(gpu_processes.into_iter().map(|used| process_sentence(model, snapshot, gpu, used)));
-        let mut unaccounted = model.unaccounted().iter().filter(|_| report.processes.is_all());
+        lines.extend(
+            gpu_processes
+                .into_iter()
+                .map(|used| process_sentence(model, snapshot, gpu, used)),
+        );
+        let mut unaccounted = model
+            .unaccounted()
+            .iter()
+            .filter(|_| report.processes.is_all());
         if let Some(unaccounted) = unaccounted.find(|unaccounted| unaccounted.gpu == gpu.uuid) {
             let number = labels::gpu_label(gpu);
-            lines.push(format!("Unaccounted on GPU {number}: {}, held by no listed process.", unaccounted.memory));
+            lines.push(format!(
+                "Unaccounted on GPU {number}: {}, held by no listed process.",
+                unaccounted.memory
+            ));
         }
     }
     if report.gpus().next().is_some() && report.gpus().all(|(_, gpu)| gpu.processes.is_empty()) {
-        let is_any_unknown = report.gpus().any(|(_, gpu)| gpu.missing.processes.is_some());
+        let is_any_unknown = report
+            .gpus()
+            .any(|(_, gpu)| gpu.missing.processes.is_some());
         let sentence = match report.processes.is_all() {
             false => "No process matches the filter.",
             true if is_any_unknown => "No process is known to use a GPU.",
@@ -56,13 +92,21 @@ fn format_host(report: &HostReport<'_>) -> String {
         };
         lines.push(sentence.to_owned());
     }
-    lines.extend(unread_stats::sentences_about(&[*snapshot]).into_iter().map(|sentence| sentence + "."));
+    lines.extend(
+        unread_stats::sentences_about(&[*snapshot])
+            .into_iter()
+            .map(|sentence| sentence + "."),
+    );
     lines.join("\n") + "\n"
 }
 
 fn host_sentence(name: &str, snapshot: &Snapshot) -> String {
     let (host, driver) = (&snapshot.host, &snapshot.driver);
-    let version = |version: &Option<Text>| version.as_ref().map_or_else(|| "unknown".to_owned(), Text::to_string);
+    let version = |version: &Option<Text>| {
+        version
+            .as_ref()
+            .map_or_else(|| "unknown".to_owned(), Text::to_string)
+    };
     format!(
         "Host {name}: driver {}, CUDA {}, processors {} busy, memory {} of {} in use.",
         version(&driver.version),
@@ -76,27 +120,45 @@ fn host_sentence(name: &str, snapshot: &Snapshot) -> String {
 fn gpu_sentence(model: &HostModel, gpu: &Gpu) -> String {
     let (load, health) = (&gpu.load, &gpu.health);
     let memory = match gpu.shared_memory {
-        Some(SharedMemory { used, total }) => format!("{used} of {total} in use of the host's memory, which it shares"),
-        None => format!("memory {} of {} in use", describe(&load.memory_used), describe(&load.memory_total)),
+        Some(SharedMemory { used, total }) => {
+            format!("{used} of {total} in use of the host's memory, which it shares")
+        }
+        None => format!(
+            "memory {} of {} in use",
+            describe(&load.memory_used),
+            describe(&load.memory_total)
+        ),
     };
     format!(
         "GPU {}, {}: {memory}, a kernel ran {} of the time, temperature {}, power {}, health {}.",
         labels::gpu_label(gpu),
         describe(&gpu.facts.name),
         percent(load.sm),
-        describe(&load.temperature.map(|temperature| format!("{} degrees Celsius", temperature.0))),
+        describe(
+            &load
+                .temperature
+                .map(|temperature| format!("{} degrees Celsius", temperature.0))
+        ),
         power(load.power, health.power_limit),
         model.health(gpu).phrase,
     )
 }
 
-fn process_sentence(model: &HostModel, snapshot: &Snapshot, gpu: &Gpu, gpu_process: &GpuProcess) -> String {
+fn process_sentence(
+    model: &HostModel,
+    snapshot: &Snapshot,
+    gpu: &Gpu,
+    gpu_process: &GpuProcess,
+) -> String {
     let id = gpu_process.process;
     let process = snapshot.process(id);
-    let show = |show: &dyn Fn(&Process) -> String| process.map_or_else(|| "unknown".to_owned(), show);
+    let show =
+        |show: &dyn Fn(&Process) -> String| process.map_or_else(|| "unknown".to_owned(), show);
     let verdict = model.verdict(id).filter(|verdict| verdict.is_suspect());
     let verdict = verdict.map(|verdict| format!(" {}: {}.", verdict.word(), verdict.sentence()));
-    let leak = model.growth(&GpuOrProcess::Process(id)).filter(|growth| growth.verdict() == LeakVerdict::Leak);
+    let leak = model
+        .growth(&GpuOrProcess::Process(id))
+        .filter(|growth| growth.verdict() == LeakVerdict::Leak);
     let leak = leak.map(|growth| format!(" Its memory: {}.", growth.sentence()));
     format!(
         "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {} ago, runs {}.{}{}{}",
@@ -105,22 +167,35 @@ fn process_sentence(model: &HostModel, snapshot: &Snapshot, gpu: &Gpu, gpu_proce
         labels::gpu_label(gpu),
         describe(&gpu_process.memory),
         percent(gpu_process.sm),
-        show(&|process| labels::elapsed(snapshot, process).map_or("unknown".to_owned(), |age| Elapsed(age).to_string())),
+        show(&|process| labels::elapsed(snapshot, process)
+            .map_or("unknown".to_owned(), |age| Elapsed(age).to_string())),
         show(&command),
-        process.and_then(|process| pytorch(snapshot, gpu, process, gpu_process.memory)).unwrap_or_default(),
+        process
+            .and_then(|process| pytorch(snapshot, gpu, process, gpu_process.memory))
+            .unwrap_or_default(),
         verdict.unwrap_or_default(),
         leak.unwrap_or_default(),
     )
 }
 
-/// Returns a sentence on the memory that PyTorch has reserved; `None` if the process does not run PyTorch, or if its
-/// allocator has not been read.
-fn pytorch(snapshot: &Snapshot, gpu: &Gpu, process: &Process, used: Reading<Bytes>) -> Option<String> {
+/// Returns a sentence on the memory that PyTorch has reserved; `None` if the process does not run
+/// PyTorch, or if its allocator has not been read.
+fn pytorch(
+    snapshot: &Snapshot,
+    gpu: &Gpu,
+    process: &Process,
+    used: Reading<Bytes>,
+) -> Option<String> {
     let stats = process.allocator.as_ref()?;
     let has_unknown_gpu = stats.devices.iter().any(|device| device.gpu.is_none());
     match stats.unreadable {
         Some(AllocatorUnreadable::NoPytorch) => return None,
-        Some(reason) => return Some(format!(" PyTorch's memory: {}.", describe(&Err::<Missing, _>(reason.missing())))),
+        Some(reason) => {
+            return Some(format!(
+                " PyTorch's memory: {}.",
+                describe(&Err::<Missing, _>(reason.missing()))
+            ));
+        }
         None => {}
     }
     let reserved = model::reserved(snapshot, process.id, (!has_unknown_gpu).then_some(gpu))?;
@@ -131,7 +206,9 @@ fn pytorch(snapshot: &Snapshot, gpu: &Gpu, process: &Process, used: Reading<Byte
         _ => "of it",
     };
     let unallocated = sum.saturating_sub(allocated);
-    Some(format!(" PyTorch has {sum} {scope}: {allocated} allocated, {unallocated} unallocated."))
+    Some(format!(
+        " PyTorch has {sum} {scope}: {allocated} allocated, {unallocated} unallocated."
+    ))
 }
 
 fn percent(share: Reading<Percent>) -> String {
@@ -185,9 +262,21 @@ mod tests {
         let gib = |gib| Ok(Bytes::from_gib(gib));
         let (allocated, active, requested) = (gib(10), gib(10), gib(10));
         let figures = DeviceAllocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet);
-        let figures =
-            DeviceAllocator { allocated, active, requested, inactive_split: gib(0), reserved: gib(18), ..figures };
-        host.processes[0].allocator = Some(AllocatorStats { devices: vec![figures], unreadable: None }.into());
+        let figures = DeviceAllocator {
+            allocated,
+            active,
+            requested,
+            inactive_split: gib(0),
+            reserved: gib(18),
+            ..figures
+        };
+        host.processes[0].allocator = Some(
+            AllocatorStats {
+                devices: vec![figures],
+                unreadable: None,
+            }
+            .into(),
+        );
         let mut model = HostModel::default();
         model.replace(host);
         let text = of_box(&model, model.latest().unwrap());
@@ -202,16 +291,23 @@ mod tests {
             ]
         );
         let mut snapshot = model.latest().unwrap().clone();
-        let sentence = |snapshot: &Snapshot, used| pytorch(snapshot, &snapshot.gpus[0], &snapshot.processes[0], used);
-        let more =
-            Some(" PyTorch has 18.0 GiB by its own account: 10.0 GiB allocated, 8.0 GiB unallocated.".to_owned());
+        let sentence = |snapshot: &Snapshot, used| {
+            pytorch(snapshot, &snapshot.gpus[0], &snapshot.processes[0], used)
+        };
+        let more = Some(
+            " PyTorch has 18.0 GiB by its own account: 10.0 GiB allocated, 8.0 GiB unallocated."
+                .to_owned(),
+        );
         assert_eq!(sentence(&snapshot, gib(2)), more);
         snapshot.processes[0].allocator.as_mut().unwrap().devices[0].gpu = None;
-        let somewhere =
-            " PyTorch has 18.0 GiB on its GPUs, without telling on which: 10.0 GiB allocated, 8.0 GiB unallocated.";
+        let somewhere = " PyTorch has 18.0 GiB on its GPUs, without telling on which: 10.0 GiB allocated, 8.0 GiB unallocated.";
         assert_eq!(sentence(&snapshot, gib(20)).as_deref(), Some(somewhere));
-        snapshot.processes[0].allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into());
-        assert_eq!(sentence(&snapshot, gib(20)).as_deref(), Some(" PyTorch's memory: not permitted to be read."));
+        snapshot.processes[0].allocator =
+            Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into());
+        assert_eq!(
+            sentence(&snapshot, gib(20)).as_deref(),
+            Some(" PyTorch's memory: not permitted to be read.")
+        );
         let last = of_box(&model, &snapshot).lines().last().map(str::to_owned);
         let way_out = "PyTorch's part of the memory of 1 process is not known: it belongs to another user: \
                        run gputop as that user or as root.";

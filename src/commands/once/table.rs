@@ -1,4 +1,5 @@
-//! The report as a table, for people and for `grep`: plain text, one line per GPU, then one per GPU process.
+//! The report as a table, for people and for `grep`: plain text, one line per GPU, then one per GPU
+//! process.
 //!
 //! On a terminal, lines are cut at its width; in a file or a pipe they are not.
 
@@ -16,15 +17,19 @@ use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::model::{ProcessTotal, UnaccountedMemory};
 use crate::output::table::{Heading, cell, line, one_word, rows, unaccounted_memory};
-use crate::protocol::snapshot::{Gpu, GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot};
+use crate::protocol::snapshot::{
+    Gpu, GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot,
+};
 
 /// The narrowest table with columns that may be empty on every line.
 const WIDE_TABLE: u16 = 120;
 
-/// A file or a pipe gets the columns of a screen of this width: those that are useful on most hosts.
+/// A file or a pipe gets the columns of a screen of this width: those that are useful on most
+/// hosts.
 const PIPE_WIDTH: u16 = 140;
 
-/// The columns that the user chose, for both lists; `None` shows those that the terminal has room for.
+/// The columns that the user chose, for both lists; `None` shows those that the terminal has room
+/// for.
 #[derive(Debug, Clone, Default)]
 pub struct ChosenColumns {
     /// Columns of the process list.
@@ -35,8 +40,8 @@ pub struct ChosenColumns {
     pub(crate) sort: Option<Sort>,
 }
 
-/// Returns the whole table. `unreached` says why other hosts are not in it. `width` is the width of the terminal; `None` for
-/// a file or a pipe. With several hosts, each row names its host.
+/// Returns the whole table. `unreached` says why other hosts are not in it. `width` is the width of
+/// the terminal; `None` for a file or a pipe. With several hosts, each row names its host.
 pub(super) fn format(
     hosts: &[HostReport<'_>],
     unreached: &[Text],
@@ -45,15 +50,27 @@ pub(super) fn format(
 ) -> String {
     let mut text = String::new();
     for host in hosts {
-        let HostReport { both_names, snapshot, reasons, .. } = host;
+        let HostReport {
+            both_names,
+            snapshot,
+            reasons,
+            ..
+        } = host;
         for heading in heading(both_names, snapshot) {
             line(&mut text, width, &heading);
         }
         if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
-            line(&mut text, width, "simulated machine (--demo): none of these GPUs exists");
+            line(
+                &mut text,
+                width,
+                "simulated machine (--demo): none of these GPUs exists",
+            );
         }
         let gpu_troubles = host.gpus().map(|(_, gpu)| &gpu.trouble);
-        let troubles = [&snapshot.driver.trouble].into_iter().chain(gpu_troubles).flatten();
+        let troubles = [&snapshot.driver.trouble]
+            .into_iter()
+            .chain(gpu_troubles)
+            .flatten();
         for sentence in troubles.map(|trouble| &trouble.sentence).chain(reasons) {
             // The end of a sentence says what to do, so it is not cut.
             line(&mut text, None, sentence.as_str());
@@ -76,14 +93,31 @@ pub(super) fn format(
     text.push('\n');
     let shown = Columns::<GpuColumn>::shown_at(chosen.gpus.as_ref(), screen, has_hosts);
     let columns = once(shown, chosen.gpus.is_some());
-    let gpus = hosts.iter().flat_map(|host| host.gpus().map(move |(_, gpu)| (host, gpu)));
-    let cells = gpus.map(|(host, gpu)| columns.iter().map(|column| gpu_cell(*column, host, gpu)).collect::<Vec<_>>());
+    let gpus = hosts
+        .iter()
+        .flat_map(|host| host.gpus().map(move |(_, gpu)| (host, gpu)));
+    let cells = gpus.map(|(host, gpu)| {
+        columns
+            .iter()
+            .map(|column| gpu_cell(*column, host, gpu))
+            .collect::<Vec<_>>()
+    });
     rows(&mut text, width, &headings(&columns), cells);
     text.push('\n');
     // Scripts count columns, so a wide table has them all.
-    let has_values =
-        |column| screen >= WIDE_TABLE || hosts.iter().any(|host| process_cells::has_values(column, host.model));
-    let shown = Columns::<ProcessColumn>::shown(chosen.processes.as_ref(), screen, false, has_values, has_hosts);
+    let has_values = |column| {
+        screen >= WIDE_TABLE
+            || hosts
+                .iter()
+                .any(|host| process_cells::has_values(column, host.model))
+    };
+    let shown = Columns::<ProcessColumn>::shown(
+        chosen.processes.as_ref(),
+        screen,
+        false,
+        has_values,
+        has_hosts,
+    );
     let columns = once(shown, chosen.processes.is_some());
     let cells = process_rows(hosts, &columns, chosen.sort);
     if cells.is_empty() {
@@ -91,7 +125,9 @@ pub(super) fn format(
         let mut gpus = hosts.iter().flat_map(HostReport::gpus);
         let sentence = match is_all {
             false => "no process matches the filter",
-            true if gpus.any(|(_, gpu)| gpu.missing.processes.is_some()) => "no process is known to use these GPUs",
+            true if gpus.any(|(_, gpu)| gpu.missing.processes.is_some()) => {
+                "no process is known to use these GPUs"
+            }
             true => "no processes on these GPUs",
         };
         line(&mut text, width, sentence);
@@ -99,12 +135,26 @@ pub(super) fn format(
         rows(&mut text, width, &headings(&columns), cells.into_iter());
     }
     for host in hosts.iter().filter(|host| host.processes.is_all()) {
-        let HostReport { name, model, snapshot, .. } = host;
-        let is_chosen = |memory: &&UnaccountedMemory| host.gpus().any(|(_, gpu)| gpu.uuid == memory.gpu);
+        let HostReport {
+            name,
+            model,
+            snapshot,
+            ..
+        } = host;
+        let is_chosen =
+            |memory: &&UnaccountedMemory| host.gpus().any(|(_, gpu)| gpu.uuid == memory.gpu);
         for memory in model.unaccounted().iter().filter(is_chosen) {
-            let name = if has_hosts { format!("{name}: ") } else { String::new() };
+            let name = if has_hosts {
+                format!("{name}: ")
+            } else {
+                String::new()
+            };
             // The end of the sentence names the processes, so it is not cut.
-            line(&mut text, None, &(name + &unaccounted_memory(snapshot, memory)));
+            line(
+                &mut text,
+                None,
+                &(name + &unaccounted_memory(snapshot, memory)),
+            );
         }
     }
     text
@@ -112,29 +162,46 @@ pub(super) fn format(
 
 /// Returns the columns that need no past, and those that the user chose.
 fn once<C: ListColumn>(columns: Vec<C>, is_chosen: bool) -> Vec<C> {
-    columns.into_iter().filter(|column| is_chosen || !column.spec().needs_past).collect()
+    columns
+        .into_iter()
+        .filter(|column| is_chosen || !column.spec().needs_past)
+        .collect()
 }
 
 fn headings<C: ListColumn>(columns: &[C]) -> Vec<Heading> {
-    columns.iter().map(|column| (column.spec().title, column.spec().align == Align::Right)).collect()
+    columns
+        .iter()
+        .map(|column| (column.spec().title, column.spec().align == Align::Right))
+        .collect()
 }
 
 fn gpu_cell(column: GpuColumn, host: &HostReport<'_>, gpu: &Gpu) -> String {
     match column {
         GpuColumn::Memory if gpu.shared_memory.is_some() => {
-            format!("shared:{}", gpu_cells::cell(column, host.name, host.model, gpu).text)
+            format!(
+                "shared:{}",
+                gpu_cells::cell(column, host.name, host.model, gpu).text
+            )
         }
         GpuColumn::Health if gpu.trouble.is_some() => host.model.health(gpu).phrase,
         _ => gpu_cells::cell(column, host.name, host.model, gpu).text,
     }
 }
 
-/// Returns one row for each GPU process, in the order of `sort`; by default, sorted by GPU and then by memory, the largest first.
-fn process_rows(hosts: &[HostReport<'_>], columns: &[ProcessColumn], sort: Option<Sort>) -> Vec<Vec<String>> {
+/// Returns one row for each GPU process, in the order of `sort`; by default, sorted by GPU and then
+/// by memory, the largest first.
+fn process_rows(
+    hosts: &[HostReport<'_>],
+    columns: &[ProcessColumn],
+    sort: Option<Sort>,
+) -> Vec<Vec<String>> {
     /// The width of the history, in terminal columns, where the user asks for it.
     const HISTORY_WIDTH: usize = 8;
     let mut gpu_users = Vec::new();
-    for (host, (place, gpu)) in hosts.iter().flat_map(|host| host.gpus().map(move |gpu| (host, gpu))) {
+    for (host, (place, gpu)) in hosts
+        .iter()
+        .flat_map(|host| host.gpus().map(move |gpu| (host, gpu)))
+    {
         let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
         gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
         for gpu_process in gpu_processes {
@@ -148,41 +215,69 @@ fn process_rows(hosts: &[HostReport<'_>], columns: &[ProcessColumn], sort: Optio
                 probe: None,
                 bytes_read: None,
             };
-            let process = host.snapshot.process(id).map_or(Cow::Owned(unlisted), Cow::Borrowed);
+            let process = host
+                .snapshot
+                .process(id)
+                .map_or(Cow::Owned(unlisted), Cow::Borrowed);
             gpu_users.push((host, process, ProcessTotal::on_gpu(gpu_process, gpu, place)));
         }
     }
     let mut lines: Vec<ProcessLine<'_>> = Vec::new();
     for (host, process, on_gpu) in &gpu_users {
         let line = ProcessLine::new(host.name, host.model, host.snapshot, process);
-        lines.push(ProcessLine { process_total: Some(on_gpu), history_width: HISTORY_WIDTH, ..line });
+        lines.push(ProcessLine {
+            process_total: Some(on_gpu),
+            history_width: HISTORY_WIDTH,
+            ..line
+        });
     }
     if let Some(sort) = sort {
         lines.sort_by(|a, b| process_cells::compare(sort, a, b));
     }
-    // An empty cell would shift the columns of `awk`. One look cannot give a verdict that needs time.
+    // An empty cell would shift the columns of `awk`. One look cannot give a verdict that needs
+    // time.
     let filled = |column: ProcessColumn, text: String| match text.as_str() {
         "" => "-".to_owned(),
         "…" if column == ProcessColumn::Verdict => "-".to_owned(),
         _ => text,
     };
-    let row = |line| columns.iter().map(|column| filled(*column, process_cells::cell(*column, line).text)).collect();
+    let row = |line| {
+        columns
+            .iter()
+            .map(|column| filled(*column, process_cells::cell(*column, line).text))
+            .collect()
+    };
     lines.iter().map(row).collect()
 }
 
-/// `2026-07-14 10:12:38  box  cpu 3%  memory 8.0GiB of 64.0GiB` and `Driver Version: 580.65.06  CUDA Version: 13.0`: scripts
-/// look for the words that nvidia-smi writes before the versions, and for the space behind the first.
+/// `2026-07-14 10:12:38  box  cpu 3%  memory 8.0GiB of 64.0GiB` and `Driver Version: 580.65.06
+/// CUDA Version: 13.0`: scripts look for the words that nvidia-smi writes before the versions, and
+/// for the space behind the first.
 fn heading(name: &str, snapshot: &Snapshot) -> [String; 2] {
     /// Length of `2026-07-14T10:12:38`.
     const SECONDS: usize = 19;
     let (host, driver) = (&snapshot.host, &snapshot.driver);
-    let version = |version: &Option<Text>| version.as_ref().map_or_else(|| "N/A".to_owned(), Text::to_string);
+    let version = |version: &Option<Text>| {
+        version
+            .as_ref()
+            .map_or_else(|| "N/A".to_owned(), Text::to_string)
+    };
     let time = local_time(snapshot.unix_ms, host.facts.utc_offset.unwrap_or(0));
     let time = time.get(..SECONDS).unwrap_or(&time).replace('T', " ");
-    let (used, total) = (one_word(&host.load.memory_used), one_word(&host.load.memory_total));
+    let (used, total) = (
+        one_word(&host.load.memory_used),
+        one_word(&host.load.memory_total),
+    );
     [
-        format!("{time}  {name}  cpu {}  memory {used} of {total}", cell(&host.load.cpu)),
-        format!("Driver Version: {}  CUDA Version: {}", version(&driver.version), version(&driver.cuda_version)),
+        format!(
+            "{time}  {name}  cpu {}  memory {used} of {total}",
+            cell(&host.load.cpu)
+        ),
+        format!(
+            "Driver Version: {}  CUDA Version: {}",
+            version(&driver.version),
+            version(&driver.cuda_version)
+        ),
     ]
 }
 

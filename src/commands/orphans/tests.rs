@@ -5,14 +5,12 @@ use crate::base::text::Argv;
 use crate::base::units::Percent;
 use crate::protocol::snapshot::example;
 
-/// A host with a data loader worker that keeps a GPU open after its trainer ended, and a trainer of another user.
+/// A host with a data loader worker that keeps a GPU open after its trainer ended, and a trainer of
+/// another user.
 fn left_behind() -> HostModel {
-    let mut host = example::host(2).with(101, "python train.py", 0, Bytes::from_gib(11)).with(
-        200,
-        "python eval.py",
-        0,
-        Bytes::from_gib(2),
-    );
+    let mut host = example::host(2)
+        .with(101, "python train.py", 0, Bytes::from_gib(11))
+        .with(200, "python eval.py", 0, Bytes::from_gib(2));
     host.host.scan.at = host.at;
     let worker = host.processes[0].facts_mut();
     (worker.comm, worker.group) = (Ok("pt_data_worker".into()), Ok(100));
@@ -32,10 +30,19 @@ fn check(user: Option<&str>, exit: Exit, expected: &[&str]) {
 fn check_on(ids: &[&str], user: Option<&str>, exit: Exit, expected: &[&str]) {
     let model = left_behind();
     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-    let found = FoundOrphans::of(&model, model.latest().expect("it has one"), user, &ids, true);
+    let found = FoundOrphans::of(
+        &model,
+        model.latest().expect("it has one"),
+        user,
+        &ids,
+        true,
+    );
     assert_eq!(found.text(false).lines().collect::<Vec<_>>(), expected);
     assert_eq!(found.exit(), exit);
-    assert_eq!(found.json()["processes"].as_array().map(Vec::len), Some(found.suspects.len()));
+    assert_eq!(
+        found.json()["processes"].as_array().map(Vec::len),
+        Some(found.suspects.len())
+    );
 }
 
 #[test]
@@ -58,8 +65,15 @@ fn an_orphan_is_listed_with_the_evidence() {
 fn exit_and_undecided(model: &HostModel) -> (Exit, Vec<u32>) {
     let found = FoundOrphans::of(model, model.latest().expect("it has one"), None, &[], true);
     let json = found.json();
-    let pids = json["undecided"].as_array().expect("a list").iter().filter_map(|process| process["pid"].as_u64());
-    (found.exit(), pids.filter_map(|pid| u32::try_from(pid).ok()).collect())
+    let pids = json["undecided"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|process| process["pid"].as_u64());
+    (
+        found.exit(),
+        pids.filter_map(|pid| u32::try_from(pid).ok()).collect(),
+    )
 }
 
 #[track_caller]
@@ -75,7 +89,11 @@ fn check_first_and_second_reading(
     change(&mut host.processes[0]);
     let mut model = HostModel::default();
     model.replace(host.clone());
-    assert_eq!(exit_and_undecided(&model), (Exit::Success, vec![]), "the everyday is not reported");
+    assert_eq!(
+        exit_and_undecided(&model),
+        (Exit::Success, vec![]),
+        "the everyday is not reported"
+    );
     assert_eq!(is_decided(&model), is_decided_at_first);
     model.replace(host.later(1));
     assert_eq!(exit_and_undecided(&model), (exit, undecided.to_vec()));
@@ -84,7 +102,9 @@ fn check_first_and_second_reading(
 #[test]
 fn a_process_that_ended_or_waits_is_read_once_more_before_it_is_reported() {
     check_first_and_second_reading(|_| (), true, Exit::Success, &[]);
-    let ends = |process: &mut Process| (process.load.state, process.load.threads) = (Ok(State::Zombie), Ok(1));
+    let ends = |process: &mut Process| {
+        (process.load.state, process.load.threads) = (Ok(State::Zombie), Ok(1));
+    };
     check_first_and_second_reading(ends, false, Exit::Found, &[]);
     let waits = |process: &mut Process| process.load.state = Ok(State::DiskSleep);
     check_first_and_second_reading(waits, true, Exit::Success, &[]);
@@ -94,8 +114,8 @@ fn a_process_that_ended_or_waits_is_read_once_more_before_it_is_reported() {
     check_first_and_second_reading(hangs, false, Exit::Partial, &[101]);
 }
 
-/// Whether a report is complete on a host with a process of this name that began a second ago on no GPU. `change` is applied
-/// after that.
+/// Whether a report is complete on a host with a process of this name that began a second ago on no
+/// GPU. `change` is applied after that.
 fn is_complete_with(comm: &str, change: impl FnOnce(&mut Process)) -> bool {
     let mut host = example::host(1).with(101, "python finetune.py", 0, Bytes(0));
     host.gpus[0].processes.clear();
@@ -112,10 +132,14 @@ fn is_complete_with(comm: &str, change: impl FnOnce(&mut Process)) -> bool {
 }
 
 #[test]
-fn the_environment_of_a_young_process_is_waited_for_if_it_decides_whether_the_process_is_an_orphan() {
+fn the_environment_of_a_young_process_is_waited_for_if_it_decides_whether_the_process_is_an_orphan()
+{
     // It may belong to a demo that began just now.
     assert!(!is_complete_with("pt_data_worker", |_| ()));
-    assert!(is_complete_with("pt_data_worker", |process| process.facts_mut().argv = Ok(Argv::default())));
+    assert!(is_complete_with("pt_data_worker", |process| process
+        .facts_mut()
+        .argv =
+        Ok(Argv::default())));
     assert!(is_complete_with("make", |_| ()));
 }
 

@@ -1,4 +1,5 @@
-//! `--csv`: the load of each GPU in base units, under the names that it has in JSON. The cell of a missing value is empty.
+//! `--csv`: the load of each GPU in base units, under the names that it has in JSON. The cell of a
+//! missing value is empty.
 
 use serde_json::Value;
 
@@ -17,30 +18,64 @@ pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu], header: bool) -> String 
     let names = names();
     let mut rows: Vec<Vec<String>> = Vec::new();
     if header {
-        let names = IDENTITY.into_iter().chain(names.iter().map(String::as_str)).chain([TROUBLE]);
+        let names = IDENTITY
+            .into_iter()
+            .chain(names.iter().map(String::as_str))
+            .chain([TROUBLE]);
         rows.push(names.map(str::to_owned).collect());
     }
     for gpu in gpus {
         let name = gpu.facts.name.as_ref().map_or("", |name| name.as_str());
-        let uuid = if gpu.facts.name.is_err() && is_silent(gpu) { "" } else { gpu.uuid.0.as_str() };
+        let uuid = if gpu.facts.name.is_err() && is_silent(gpu) {
+            ""
+        } else {
+            gpu.uuid.0.as_str()
+        };
         let [time, host, unix_ms] = when_and_where(snapshot);
-        let identity = [time, host, unix_ms, gpu.facts.index.to_string(), quoted(uuid), quoted(name)];
+        let identity = [
+            time,
+            host,
+            unix_ms,
+            gpu.facts.index.to_string(),
+            quoted(uuid),
+            quoted(name),
+        ];
         // The last readings of a GPU that does not answer are out of date.
-        let load = if is_silent(gpu) { Value::Null } else { serde_json::to_value(&gpu.load).unwrap_or(Value::Null) };
+        let load = if is_silent(gpu) {
+            Value::Null
+        } else {
+            serde_json::to_value(&gpu.load).unwrap_or(Value::Null)
+        };
         let readings = names.iter().map(|name| cell(&load[name.as_str()]));
-        let trouble = gpu.trouble.as_ref().map_or_else(String::new, |trouble| trouble.cause.to_string());
-        rows.push(identity.into_iter().chain(readings).chain([trouble]).collect());
+        let trouble = gpu
+            .trouble
+            .as_ref()
+            .map_or_else(String::new, |trouble| trouble.cause.to_string());
+        rows.push(
+            identity
+                .into_iter()
+                .chain(readings)
+                .chain([trouble])
+                .collect(),
+        );
     }
     rows.iter().map(|row| row.join(",") + "\n").collect()
 }
 
-/// Returns one row for each process on these GPUs, below the header. A GPU whose processes are not known has a row without a
-/// process: its cells are empty, as those of all missing values.
-pub(super) fn processes<'a>(snapshot: &Snapshot, gpus: impl Iterator<Item = &'a Gpu>, header: bool) -> String {
+/// Returns one row for each process on these GPUs, below the header. A GPU whose processes are not
+/// known has a row without a process: its cells are empty, as those of all missing values.
+pub(super) fn processes<'a>(
+    snapshot: &Snapshot,
+    gpus: impl Iterator<Item = &'a Gpu>,
+    header: bool,
+) -> String {
     /// The columns before the readings, and the readings of a process on a GPU.
-    const IDENTITY: &str = "time,host,unix_time_ms,gpu_index,gpu_uuid,pid,start_ticks,user,command,type";
+    const IDENTITY: &str =
+        "time,host,unix_time_ms,gpu_index,gpu_uuid,pid,start_ticks,user,command,type";
     const ON_GPU: [&str; 2] = ["memory_used_bytes", "sm_utilization_percent"];
-    let names = names_of(serde_json::to_value(ProcessLoad::missing(Missing::Unsupported)));
+    let names = names_of(serde_json::to_value(ProcessLoad::missing(
+        Missing::Unsupported,
+    )));
     let mut text = String::new();
     if header {
         text = format!("{IDENTITY},{},{}\n", ON_GPU.join(","), names.join(","));
@@ -58,14 +93,21 @@ pub(super) fn processes<'a>(snapshot: &Snapshot, gpus: impl Iterator<Item = &'a 
         for gpu_process in &gpu.processes {
             let process = snapshot.process(gpu_process.process);
             let on_gpu = serde_json::to_value(gpu_process).unwrap_or(Value::Null);
-            let load = process.and_then(|process| serde_json::to_value(&process.load).ok()).unwrap_or(Value::Null);
+            let load = process
+                .and_then(|process| serde_json::to_value(&process.load).ok())
+                .unwrap_or(Value::Null);
             let user = process.and_then(|process| process.facts.user.as_ref().ok());
             let mut cells = when_and_where.to_vec();
             cells.extend(index_and_uuid());
             cells.extend(["pid", "start_ticks"].map(|name| cell(&on_gpu[name])));
             cells.push(quoted(user.map_or("", |user| user.as_str())));
             cells.push(quoted(&process.map_or_else(String::new, table::command)));
-            cells.extend(["type"].into_iter().chain(ON_GPU).map(|name| cell(&on_gpu[name])));
+            cells.extend(
+                ["type"]
+                    .into_iter()
+                    .chain(ON_GPU)
+                    .map(|name| cell(&on_gpu[name])),
+            );
             cells.extend(names.iter().map(|name| cell(&load[name.as_str()])));
             text += &(cells.join(",") + "\n");
         }
@@ -85,19 +127,27 @@ fn when_and_where(snapshot: &Snapshot) -> [String; 3] {
 
 /// Whether the GPU cannot be read. A GPU that needs a reset still answers in part.
 fn is_silent(gpu: &Gpu) -> bool {
-    gpu.trouble.as_ref().is_some_and(|trouble| trouble.cause != Cause::Reset)
+    gpu.trouble
+        .as_ref()
+        .is_some_and(|trouble| trouble.cause != Cause::Reset)
 }
 
 /// Returns the names of the readings, in the order of the JSON.
 pub(super) fn names() -> Vec<String> {
-    names_of(serde_json::to_value(GpuLoad::missing(Moment(0), Missing::Unsupported)))
+    names_of(serde_json::to_value(GpuLoad::missing(
+        Moment(0),
+        Missing::Unsupported,
+    )))
 }
 
 /// Returns the names of a group of readings.
 fn names_of(group: serde_json::Result<Value>) -> Vec<String> {
     let group = group.unwrap_or(Value::Null);
     let fields = group.as_object().into_iter().flatten();
-    fields.map(|(name, _)| name.clone()).filter(|name| name != "time_ms" && name != "missing").collect()
+    fields
+        .map(|(name, _)| name.clone())
+        .filter(|name| name != "time_ms" && name != "missing")
+        .collect()
 }
 
 fn cell(value: &Value) -> String {
@@ -107,9 +157,9 @@ fn cell(value: &Value) -> String {
         Value::Array(list) => quoted(&list.iter().map(cell).collect::<Vec<_>>().join(" ")),
         // Readings are single-precision numbers. As such, 69.856 is not 69.85600280761719.
         #[expect(clippy::cast_possible_truncation, reason = "the number was an f32")]
-        Value::Number(number) if number.is_f64() => {
-            number.as_f64().map_or_else(String::new, |number| (number as f32).to_string())
-        }
+        Value::Number(number) if number.is_f64() => number
+            .as_f64()
+            .map_or_else(String::new, |number| (number as f32).to_string()),
         other => other.to_string(),
     }
 }
@@ -117,5 +167,9 @@ fn cell(value: &Value) -> String {
 /// Quotes a text as RFC 4180 says, and lets no spreadsheet take it for a formula.
 fn quoted(text: &str) -> String {
     let text = without_formula(text);
-    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into_owned() }
+    if text.contains([',', '"']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.into_owned()
+    }
 }

@@ -24,7 +24,8 @@ pub(super) struct QueryField {
     /// All names, separated by spaces. The first one is printed in the header.
     names: &'static str,
     unit: &'static str,
-    /// The path of the reading in the JSON of a row. A `.0` after a list or a PCI address is its first part.
+    /// The path of the reading in the JSON of a row. A `.0` after a list or a PCI address is its
+    /// first part.
     reading: &'static str,
     /// How the reading is written, if not as a text or a number in `unit`:
     ///
@@ -58,11 +59,20 @@ impl FieldTable {
             Self::ComputeApps => include_str!("compute_app_fields.txt"),
             Self::RemappedRows => include_str!("remapped_row_fields.txt"),
         };
-        table.lines().filter(|line| !line.starts_with('#')).map(|line| {
-            let mut columns = line.splitn(5, '|').map(str::trim);
-            let mut next = || columns.next().unwrap_or_default();
-            QueryField { names: next(), unit: next(), reading: next(), form: next(), help: next() }
-        })
+        table
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| {
+                let mut columns = line.splitn(5, '|').map(str::trim);
+                let mut next = || columns.next().unwrap_or_default();
+                QueryField {
+                    names: next(),
+                    unit: next(),
+                    reading: next(),
+                    form: next(),
+                    help: next(),
+                }
+            })
     }
 
     /// The name of the option, after `--query-`.
@@ -79,14 +89,19 @@ impl FieldTable {
         let find = |name: &String| {
             let name = name.trim();
             let is_named = |field: &QueryField| field.names.split(' ').any(|alias| alias == name);
-            self.all().find(is_named).ok_or_else(|| format!("Field \"{name}\" is not a valid field to query"))
+            self.all()
+                .find(is_named)
+                .ok_or_else(|| format!("Field \"{name}\" is not a valid field to query"))
         };
         names.iter().map(find).collect()
     }
 
     /// Returns the help: the names of each field and the sentence on it.
     pub(super) fn help(self) -> String {
-        let mut text = format!("List of valid properties to query for the switch \"--query-{}\":\n", self.option());
+        let mut text = format!(
+            "List of valid properties to query for the switch \"--query-{}\":\n",
+            self.option()
+        );
         for field in self.all() {
             let names = field.names.replace(' ', "\" or \"");
             let _infallible: std::fmt::Result = write!(text, "\n\"{names}\"\n{}\n", field.help);
@@ -99,12 +114,20 @@ impl QueryField {
     /// Returns the name and unit as the header has them: `memory.used [MiB]`.
     pub(super) fn header(&self) -> String {
         let name = self.names.split(' ').next().unwrap_or_default();
-        if self.unit.is_empty() { name.to_owned() } else { format!("{name} [{}]", self.unit) }
+        if self.unit.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{name} [{}]", self.unit)
+        }
     }
 
     /// Returns the path of the reading, without the place of a part of it.
     pub(super) fn wanted_reading(&self) -> String {
-        self.reading.split('.').take(2).collect::<Vec<_>>().join(".")
+        self.reading
+            .split('.')
+            .take(2)
+            .collect::<Vec<_>>()
+            .join(".")
     }
 
     /// Whether the value is known even if the GPU does not answer.
@@ -119,7 +142,10 @@ impl QueryField {
             None => (self.form, NOT_AVAILABLE, UNKNOWN_ERROR),
         };
         let (form, null) = match form.strip_prefix("deprecated") {
-            Some(form) => (form.trim_start(), "[Requested functionality has been deprecated]"),
+            Some(form) => (
+                form.trim_start(),
+                "[Requested functionality has been deprecated]",
+            ),
             None => (form, not_available),
         };
         match read(self.reading, row) {
@@ -143,7 +169,10 @@ impl QueryField {
             let number = number.or_else(|| u64::from_str_radix(value.as_str()?, 16).ok())?;
             return Some(format!("0x{number:00$X}", width.parse().ok()?));
         }
-        let (mask, words) = match form.strip_prefix("bits 0x").and_then(|rest| rest.split_once(": ")) {
+        let (mask, words) = match form
+            .strip_prefix("bits 0x")
+            .and_then(|rest| rest.split_once(": "))
+        {
             Some((mask, words)) => (u64::from_str_radix(mask, 16).ok()?, words),
             None => (u64::MAX, form),
         };
@@ -161,7 +190,9 @@ impl QueryField {
             ("bytes", Some(bytes), _) => bytes.div_ceil(1 << 20).to_string(),
             ("hertz", Some(hertz), _) => (hertz / 1_000_000).to_string(),
             ("ns", Some(nanoseconds), _) => (nanoseconds / 1000).to_string(),
-            ("milliwatts", Some(milliwatts), _) => format!("{}.{:02}", milliwatts / 1000, milliwatts % 1000 / 10),
+            ("milliwatts", Some(milliwatts), _) => {
+                format!("{}.{:02}", milliwatts / 1000, milliwatts % 1000 / 10)
+            }
             ("percent", _, Some(percent)) => format!("{percent:.0}"),
             _ => plain(value),
         }
@@ -178,20 +209,30 @@ impl QueryField {
 }
 
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Returns the reading at a path of the JSON of a row. A group of readings that the row does not have is unsupported.
+/// Returns the reading at a path of the JSON of a row. A group of readings that the row does not
+/// have is unsupported.
 fn read(path: &str, row: &Value) -> Reading<Value> {
     let mut value = row;
     for name in path.split('.') {
         value = match value {
             Value::Null => return Err(Missing::Unsupported),
             Value::String(address) => {
-                let part = name.parse().ok().and_then(|at| address.split([':', '.']).nth(at));
+                let part = name
+                    .parse()
+                    .ok()
+                    .and_then(|at| address.split([':', '.']).nth(at));
                 return part.map(Value::from).ok_or(Missing::Failed);
             }
-            Value::Array(list) => name.parse().ok().and_then(|at: usize| list.get(at)).unwrap_or(&Value::Null),
+            Value::Array(list) => name
+                .parse()
+                .ok()
+                .and_then(|at: usize| list.get(at))
+                .unwrap_or(&Value::Null),
             group => match &group["missing"][name] {
                 Value::Null => &group[name],
                 reason => return Err(Missing::deserialize(reason).unwrap_or(Missing::Failed)),
@@ -211,7 +252,9 @@ mod tests {
     use crate::protocol::snapshot::{GpuDetail, example};
 
     fn field(name: &str) -> QueryField {
-        FieldTable::Gpu.select(&[name.to_owned()]).expect("a field of the table")[0]
+        FieldTable::Gpu
+            .select(&[name.to_owned()])
+            .expect("a field of the table")[0]
     }
 
     #[test]
@@ -219,37 +262,69 @@ mod tests {
         let mut host = example::host(1).with(100, "python", 0, crate::base::units::Bytes(1));
         let [corrected, corrected_ever, uncorrected, uncorrected_ever] =
             std::array::from_fn(|_| crate::protocol::snapshot::EccCounts::missing(Missing::Failed));
-        let detail =
-            GpuDetail::missing(Moment(0), corrected, corrected_ever, uncorrected, uncorrected_ever, Missing::Failed);
+        let detail = GpuDetail::missing(
+            Moment(0),
+            corrected,
+            corrected_ever,
+            uncorrected,
+            uncorrected_ever,
+            Missing::Failed,
+        );
         host.gpus[0].detail = Some(Box::new(detail));
         let row = &rows::compute_apps(&host, &[&host.gpus[0]])[0];
-        for field in FieldTable::Gpu.all().chain(FieldTable::ComputeApps.all()).chain(FieldTable::RemappedRows.all()) {
+        for field in FieldTable::Gpu
+            .all()
+            .chain(FieldTable::ComputeApps.all())
+            .chain(FieldTable::RemappedRows.all())
+        {
             let mut path = field.reading.split('.');
-            let (group, name) = (path.next().unwrap_or_default(), path.next().unwrap_or_default());
+            let (group, name) = (
+                path.next().unwrap_or_default(),
+                path.next().unwrap_or_default(),
+            );
             // A withdrawn field has no reading.
-            let is_named = row[group].get(name).is_some() || field.form.starts_with("deprecated") || group.is_empty();
-            assert!(is_named && !field.names.is_empty() && field.help.ends_with('.'), "{field:?}");
+            let is_named = row[group].get(name).is_some()
+                || field.form.starts_with("deprecated")
+                || group.is_empty();
+            assert!(
+                is_named && !field.names.is_empty() && field.help.ends_with('.'),
+                "{field:?}"
+            );
         }
     }
 
-    /// The agent makes only the calls that its table has for a reading: a reading without a line would never be read.
+    /// The agent makes only the calls that its table has for a reading: a reading without a line
+    /// would never be read.
     #[test]
     fn every_reading_has_its_calls_in_the_table_of_the_agent() {
         let table = include_str!("../../agent/nvml/functions.txt");
-        let paths: Vec<&str> =
-            table.lines().filter_map(|line| line.split_once(':')).flat_map(|(_, paths)| paths.split(' ')).collect();
+        let paths: Vec<&str> = table
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .flat_map(|(_, paths)| paths.split(' '))
+            .collect();
         let is_in_table = |reading: &str| {
             paths.iter().any(|path| match path.strip_suffix('*') {
                 Some(beginning) => reading.starts_with(beginning),
                 None => *path == reading,
             })
         };
-        for field in FieldTable::Gpu.all().chain(FieldTable::ComputeApps.all()).chain(FieldTable::RemappedRows.all()) {
+        for field in FieldTable::Gpu
+            .all()
+            .chain(FieldTable::ComputeApps.all())
+            .chain(FieldTable::RemappedRows.all())
+        {
             let reading = field.wanted_reading();
             // Index and UUID are always read; the others come from the host.
             let needs_no_call = ["facts.index", "facts.uuid", ""].contains(&reading.as_str())
-                || ["snapshot.", "process."].iter().any(|group| reading.starts_with(group));
-            assert!(needs_no_call || is_in_table(&reading), "{reading} of {}", field.names);
+                || ["snapshot.", "process."]
+                    .iter()
+                    .any(|group| reading.starts_with(group));
+            assert!(
+                needs_no_call || is_in_table(&reading),
+                "{reading} of {}",
+                field.names
+            );
         }
     }
 
@@ -258,16 +333,35 @@ mod tests {
         let shown = |name: &str, group: &str, reading: &str, value: Value| {
             let field = field(name);
             let row = json!({ group: { reading: value } });
-            (field.cell(field.value(&row), true), field.cell(field.value(&row), false))
+            (
+                field.cell(field.value(&row), true),
+                field.cell(field.value(&row), false),
+            )
         };
         let memory = |value: u64| shown("memory.used", "load", "memory_used_bytes", value.into());
         assert_eq!(memory(1).0, "1 MiB");
         assert_eq!(memory(81559 << 20).1, "81559");
-        let power = |value: u64| shown("power.draw", "detail", "power_draw_milliwatts", value.into());
+        let power = |value: u64| {
+            shown(
+                "power.draw",
+                "detail",
+                "power_draw_milliwatts",
+                value.into(),
+            )
+        };
         assert_eq!(power(69_859).0, "69.85 W");
         assert_eq!(power(700_000).1, "700.00");
         let held = "clocks_event_reasons_counters.sw_power_cap";
-        assert_eq!(shown(held, "detail", "throttled_by_power_cap_ns", 212_553_937_999_u64.into()).0, "212553937 us");
+        assert_eq!(
+            shown(
+                held,
+                "detail",
+                "throttled_by_power_cap_ns",
+                212_553_937_999_u64.into()
+            )
+            .0,
+            "212553937 us"
+        );
     }
 
     #[test]
@@ -275,9 +369,36 @@ mod tests {
         let missing = |name: &str, group: &str, reading: &str, reason: &str| {
             field(name).value(&json!({ group: { reading: null, "missing": { reading: reason } } }))
         };
-        assert_eq!(missing("utilization.gpu", "load", "sm_utilization_percent", "unsupported"), Err("[N/A]"));
-        assert_eq!(missing("utilization.gpu", "load", "sm_utilization_percent", "failed"), Err("[Unknown Error]"));
-        assert_eq!(missing("temperature.memory", "detail", "memory_temperature_celsius", "unsupported"), Err("N/A"));
-        assert_eq!(field("serial").value(&json!({ "detail": null })), Err("[N/A]"));
+        assert_eq!(
+            missing(
+                "utilization.gpu",
+                "load",
+                "sm_utilization_percent",
+                "unsupported"
+            ),
+            Err("[N/A]")
+        );
+        assert_eq!(
+            missing(
+                "utilization.gpu",
+                "load",
+                "sm_utilization_percent",
+                "failed"
+            ),
+            Err("[Unknown Error]")
+        );
+        assert_eq!(
+            missing(
+                "temperature.memory",
+                "detail",
+                "memory_temperature_celsius",
+                "unsupported"
+            ),
+            Err("N/A")
+        );
+        assert_eq!(
+            field("serial").value(&json!({ "detail": null })),
+            Err("[N/A]")
+        );
     }
 }

@@ -8,7 +8,10 @@ use crate::base::units::Percent;
 use crate::protocol::snapshot::{Gpu, GpuProcess, Snapshot};
 
 /// The columns between those of the process and its name.
-#[expect(clippy::struct_excessive_bools, reason = "each is a letter of an option")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a letter of an option"
+)]
 #[derive(Debug, Clone, Copy)]
 pub struct MonitorColumns {
     /// Shares of the engines: `-s u`.
@@ -23,7 +26,12 @@ pub struct MonitorColumns {
 
 impl Default for MonitorColumns {
     fn default() -> Self {
-        Self { utilization: true, memory: false, date: false, time: false }
+        Self {
+            utilization: true,
+            memory: false,
+            date: false,
+            time: false,
+        }
     }
 }
 
@@ -35,22 +43,50 @@ const NAME_WIDTH: usize = 15;
 
 /// Returns the readings of GPUs that the lines need.
 pub(super) fn wanted_readings() -> Vec<String> {
-    ["processes", "graphics_processes", "process_utilization", "instances"].map(str::to_owned).into()
+    [
+        "processes",
+        "graphics_processes",
+        "process_utilization",
+        "instances",
+    ]
+    .map(str::to_owned)
+    .into()
 }
 
-/// Returns the lines of a sample, below the header. A GPU whose processes are not known has a sentence in place of the line
-/// without a process: scripts take that line for a free GPU.
-pub(super) fn sample(snapshot: &Snapshot, gpus: &[&Gpu], columns: MonitorColumns, header: bool) -> String {
-    let mut text = if header { titles(columns) } else { String::new() };
+/// Returns the lines of a sample, below the header. A GPU whose processes are not known has a
+/// sentence in place of the line without a process: scripts take that line for a free GPU.
+pub(super) fn sample(
+    snapshot: &Snapshot,
+    gpus: &[&Gpu],
+    columns: MonitorColumns,
+    header: bool,
+) -> String {
+    let mut text = if header {
+        titles(columns)
+    } else {
+        String::new()
+    };
     let time = time_cells(snapshot, columns);
-    let (known, unknown): (Vec<&Gpu>, Vec<&Gpu>) =
-        gpus.iter().partition(|gpu| nvidia_smi_exit::without_list(gpu).is_none());
-    text.extend(unknown.into_iter().filter_map(nvidia_smi_exit::without_list));
+    let (known, unknown): (Vec<&Gpu>, Vec<&Gpu>) = gpus
+        .iter()
+        .partition(|gpu| nvidia_smi_exit::without_list(gpu).is_none());
+    text.extend(
+        unknown
+            .into_iter()
+            .filter_map(nvidia_smi_exit::without_list),
+    );
     let mut line = |gpu: &Gpu, [pid, usage]: [&str; 2], values: &[String], name: &str| {
         let index_width = if time.is_empty() { 5 } else { 7 };
-        let values = values.iter().map(|value| format!("{value:>7}")).collect::<Vec<_>>().concat();
-        let _infallible: std::fmt::Result =
-            writeln!(text, "{time}{:>index_width$}{pid:>11}{usage:>6}{values}    {name:<NAME_WIDTH$}", gpu.facts.index);
+        let values = values
+            .iter()
+            .map(|value| format!("{value:>7}"))
+            .collect::<Vec<_>>()
+            .concat();
+        let _infallible: std::fmt::Result = writeln!(
+            text,
+            "{time}{:>index_width$}{pid:>11}{usage:>6}{values}    {name:<NAME_WIDTH$}",
+            gpu.facts.index
+        );
     };
     for gpu in known {
         let mut has_process = false;
@@ -59,12 +95,21 @@ pub(super) fn sample(snapshot: &Snapshot, gpus: &[&Gpu], columns: MonitorColumns
             let process = snapshot.process(gpu_process.process);
             let name = process.and_then(|process| process.facts.comm.as_ref().ok());
             let name = name.map_or(NO_VALUE, |name| name.as_str());
-            let identity = [&*gpu_process.process.pid.to_string(), &*gpu_process.usage.to_string()];
+            let identity = [
+                &*gpu_process.process.pid.to_string(),
+                &*gpu_process.usage.to_string(),
+            ];
             line(gpu, identity, &values(gpu_process, columns), name);
         }
         if !has_process {
-            let count = if columns.utilization { 6 } else { 0 } + if columns.memory { 2 } else { 0 };
-            line(gpu, [NO_VALUE; 2], &vec![NO_VALUE.to_owned(); count], NO_VALUE);
+            let count =
+                if columns.utilization { 6 } else { 0 } + if columns.memory { 2 } else { 0 };
+            line(
+                gpu,
+                [NO_VALUE; 2],
+                &vec![NO_VALUE.to_owned(); count],
+                NO_VALUE,
+            );
         }
     }
     text
@@ -93,8 +138,14 @@ fn titles(columns: MonitorColumns) -> String {
 
 /// Returns the date and the time of day before a line.
 fn time_cells(snapshot: &Snapshot, columns: MonitorColumns) -> String {
-    let local = local_time(snapshot.unix_ms, snapshot.host.facts.utc_offset.unwrap_or(0));
-    let (date, time) = (local.get(..10).unwrap_or_default().replace('-', ""), local.get(11..19).unwrap_or_default());
+    let local = local_time(
+        snapshot.unix_ms,
+        snapshot.host.facts.utc_offset.unwrap_or(0),
+    );
+    let (date, time) = (
+        local.get(..10).unwrap_or_default().replace('-', ""),
+        local.get(11..19).unwrap_or_default(),
+    );
     match (columns.date, columns.time) {
         (true, true) => format!(" {date}   {time}"),
         (true, false) => format!(" {date}"),
@@ -109,18 +160,30 @@ fn values(gpu_process: &GpuProcess, columns: MonitorColumns) -> Vec<String> {
         values.extend(shares(gpu_process));
     }
     if columns.memory {
-        let mib = gpu_process.memory.map_or_else(|_| NO_VALUE.to_owned(), |bytes| rows::mib(bytes).to_string());
-        // No process has protected memory: that is a mode of the whole GPU, of confidential computing.
+        let mib = gpu_process.memory.map_or_else(
+            |_| NO_VALUE.to_owned(),
+            |bytes| rows::mib(bytes).to_string(),
+        );
+        // No process has protected memory: that is a mode of the whole GPU, of confidential
+        // computing.
         values.extend([mib, "0".to_owned()]);
     }
     values
 }
 
-/// Returns the shares of the multiprocessors, memory, encoder, decoder, JPEG and optical flow engines, without their unit. A
-/// process of which no sample was taken has none, and an engine that a process does not use has none.
+/// Returns the shares of the multiprocessors, memory, encoder, decoder, JPEG and optical flow
+/// engines, without their unit. A process of which no sample was taken has none, and an engine that
+/// a process does not use has none.
 fn shares(gpu_process: &GpuProcess) -> [String; 6] {
-    let [mut sm, mut memory, mut encoder, mut decoder, jpeg, ofa] = [NO_VALUE; 6].map(str::to_owned);
-    let used = |share: u32| if share > 0 { share.to_string() } else { NO_VALUE.to_owned() };
+    let [mut sm, mut memory, mut encoder, mut decoder, jpeg, ofa] =
+        [NO_VALUE; 6].map(str::to_owned);
+    let used = |share: u32| {
+        if share > 0 {
+            share.to_string()
+        } else {
+            NO_VALUE.to_owned()
+        }
+    };
     let share = gpu_process.sm.map_or(0.0, Percent::value);
     if let Some(engines) = gpu_process.engines {
         (encoder, decoder) = (used(engines.encoder_percent), used(engines.decoder_percent));

@@ -1,5 +1,5 @@
-//! Builds the rows of a query as JSON, for a GPU or a process that computes on it, and reads the fields of a GPU from
-//! its row.
+//! Builds the rows of a query as JSON, for a GPU or a process that computes on it, and reads the
+//! fields of a GPU from its row.
 
 use std::time::Duration;
 
@@ -31,34 +31,47 @@ pub(super) fn gpu(snapshot: &Snapshot, gpu: &Gpu) -> Value {
     let major = version.and_then(|version| version.as_str().split('.').next()?.parse::<u32>().ok());
     if major.is_some_and(|major| major < WITHOUT_DISPLAY_MODE) {
         row["health"]["display_mode"] = row["detail"]["display_attached"].clone();
-        row["health"]["missing"]["display_mode"] = row["detail"]["missing"]["display_attached"].clone();
+        row["health"]["missing"]["display_mode"] =
+            row["detail"]["missing"]["display_attached"].clone();
     }
-    let Some(detail) = &gpu.detail else { return row };
+    let Some(detail) = &gpu.detail else {
+        return row;
+    };
     if let Ok([total, used]) = detail.protected_memory {
         row["detail"]["protected_memory_bytes"] = json!([total, used, total.saturating_sub(used)]);
     }
-    // NVML's status tells whether joining the fabric failed. It has a meaning only once the state is completed.
+    // NVML's status tells whether joining the fabric failed. It has a meaning only once the state
+    // is completed.
     if let Ok([state, status, ..]) = detail.fabric {
-        row["detail"]["fabric"][1] = if state == FABRIC_COMPLETED { json!(status != 0) } else { Value::Null };
+        row["detail"]["fabric"][1] = if state == FABRIC_COMPLETED {
+            json!(status != 0)
+        } else {
+            Value::Null
+        };
     }
     row
 }
 
-/// Returns a row for each compute process (one whose use is not only graphics) on `gpus` and on their MIG instances. A GPU or an
-/// instance whose processes are not known has one row, as in nvidia-smi, with words in place of a process: a script that
-/// counts rows must not find it free.
+/// Returns a row for each compute process (one whose use is not only graphics) on `gpus` and on
+/// their MIG instances. A GPU or an instance whose processes are not known has one row, as in
+/// nvidia-smi, with words in place of a process: a script that counts rows must not find it free.
 pub(super) fn compute_apps(snapshot: &Snapshot, gpus: &[&Gpu]) -> Vec<Value> {
     let mut rows = Vec::new();
     for whole in gpus {
         let mut row = gpu(snapshot, whole);
         for gpu in std::iter::once(*whole).chain(instances(snapshot, whole)) {
-            let mut compute = gpu.processes.iter().filter(|gpu_process| gpu_process.usage != Use::Graphics).peekable();
+            let mut compute = gpu
+                .processes
+                .iter()
+                .filter(|gpu_process| gpu_process.usage != Use::Graphics)
+                .peekable();
             if let Some(why) = gpu.missing.processes.filter(|_| compute.peek().is_none()) {
                 if gpu.trouble.is_some() && gpu.facts.name.is_err() {
                     // The UUID of a GPU that never answered is a placeholder.
                     row["facts"]["missing"]["uuid"] = json!(Missing::Failed);
                 }
-                row["process"] = json!({ "missing": { "pid": why, "name": why, "memory_used_bytes": why } });
+                row["process"] =
+                    json!({ "missing": { "pid": why, "name": why, "memory_used_bytes": why } });
                 rows.push(row.clone());
             }
             for gpu_process in compute {
@@ -73,7 +86,10 @@ pub(super) fn compute_apps(snapshot: &Snapshot, gpus: &[&Gpu]) -> Vec<Value> {
 
 /// Returns the MIG instances of a GPU.
 pub(super) fn instances<'a>(snapshot: &'a Snapshot, whole: &Gpu) -> impl Iterator<Item = &'a Gpu> {
-    snapshot.gpus.iter().filter(|instance| instance.facts.parent.as_ref() == Some(&whole.uuid))
+    snapshot
+        .gpus
+        .iter()
+        .filter(|instance| instance.facts.parent.as_ref() == Some(&whole.uuid))
 }
 
 /// Returns the processes on a GPU and on its MIG instances, each with the GPU or instance.
@@ -82,7 +98,11 @@ pub(super) fn gpu_processes<'a>(
     whole: &'a Gpu,
 ) -> impl Iterator<Item = (&'a Gpu, &'a GpuProcess)> {
     let places = std::iter::once(whole).chain(instances(snapshot, whole));
-    places.flat_map(|gpu| gpu.processes.iter().map(move |gpu_process| (gpu, gpu_process)))
+    places.flat_map(|gpu| {
+        gpu.processes
+            .iter()
+            .map(move |gpu_process| (gpu, gpu_process))
+    })
 }
 
 /// Returns an amount in MiB, rounded up as nvidia-smi does.
@@ -93,7 +113,10 @@ pub(super) fn mib(bytes: Bytes) -> u64 {
 /// Returns the first argument of a process, or nvidia-smi's words for a missing name.
 pub(super) fn process_name<'a>(snapshot: &'a Snapshot, gpu_process: &GpuProcess) -> &'a str {
     const NOT_FOUND: &str = "[Not Found]";
-    match snapshot.process(gpu_process.process).map(|process| (&process.facts.argv, &process.facts.comm)) {
+    match snapshot
+        .process(gpu_process.process)
+        .map(|process| (&process.facts.argv, &process.facts.comm))
+    {
         Some((Ok(argv), _)) if !argv.is_empty() => argv.iter().next().unwrap_or(NOT_FOUND),
         Some((_, Ok(comm))) => comm.as_str(),
         Some((_, Err(Missing::Denied))) => missing_words(Missing::Denied),
@@ -104,7 +127,11 @@ pub(super) fn process_name<'a>(snapshot: &'a Snapshot, gpu_process: &GpuProcess)
 /// Whether a process on a GPU has not been scanned yet, or its arguments have not been read.
 pub(super) fn is_incomplete(snapshot: &Snapshot) -> bool {
     let mut gpu_processes = snapshot.gpus.iter().flat_map(|gpu| &gpu.processes);
-    gpu_processes.any(|gpu_process| snapshot.process(gpu_process.process).is_none_or(Process::awaits_arguments))
+    gpu_processes.any(|gpu_process| {
+        snapshot
+            .process(gpu_process.process)
+            .is_none_or(Process::awaits_arguments)
+    })
 }
 
 /// The words for a GPU whose call hangs. nvidia-smi has none, because it would hang too.
@@ -113,20 +140,26 @@ const NO_ANSWER: &str = "[GPU does not answer]";
 /// The reading that is unsupported where rows cannot be remapped.
 pub(super) const REMAPPED_ROWS: &str = "detail.remapped_rows_correctable";
 
-/// Whether the memory of the GPU can remap rows. A GPU that could not be read counts as one that can: its row says why.
+/// Whether the memory of the GPU can remap rows. A GPU that could not be read counts as one that
+/// can: its row says why.
 pub(super) fn remaps_rows(gpu: &Gpu) -> bool {
-    gpu.detail.as_ref().is_none_or(|detail| detail.remapped_correctable != Err(Missing::Unsupported))
+    gpu.detail
+        .as_ref()
+        .is_none_or(|detail| detail.remapped_correctable != Err(Missing::Unsupported))
 }
 
 /// Whether the CPU use of a process on a GPU has not been read yet, which takes two passes.
 pub(super) fn lacks_cpu(snapshot: &Snapshot) -> bool {
     let mut gpu_processes = snapshot.gpus.iter().flat_map(|gpu| &gpu.processes);
     gpu_processes.any(|gpu_process| {
-        snapshot.process(gpu_process.process).is_some_and(|process| process.load.cpu == Err(Missing::NotYet))
+        snapshot
+            .process(gpu_process.process)
+            .is_some_and(|process| process.load.cpu == Err(Missing::NotYet))
     })
 }
 
-/// Returns the value of a field of a GPU. A GPU in trouble answers in nvidia-smi's words, or with what could still be read.
+/// Returns the value of a field of a GPU. A GPU in trouble answers in nvidia-smi's words, or with
+/// what could still be read.
 pub(super) fn gpu_value(
     field: &QueryField,
     row: &Value,
@@ -135,17 +168,29 @@ pub(super) fn gpu_value(
 ) -> Result<String, &'static str> {
     /// If the load of a GPU in trouble is younger than this, it is from this pass.
     const FRESH: Duration = Duration::from_secs(1);
-    let Some(trouble) = &gpu.trouble else { return field.value(row) };
+    let Some(trouble) = &gpu.trouble else {
+        return field.value(row);
+    };
     if field.is_static() {
-        let failed = if trouble.is_silence() { NO_ANSWER } else { missing_words(Missing::Failed) };
+        let failed = if trouble.is_silence() {
+            NO_ANSWER
+        } else {
+            missing_words(Missing::Failed)
+        };
         // The UUID of a GPU that never answered is a placeholder.
         let is_unknown = field.wanted_reading() == "facts.uuid" && gpu.facts.name.is_err();
-        let value =
-            field.value(row).map_err(|words| if words == missing_words(Missing::Failed) { failed } else { words });
+        let value = field.value(row).map_err(|words| {
+            if words == missing_words(Missing::Failed) {
+                failed
+            } else {
+                words
+            }
+        });
         return if is_unknown { Err(failed) } else { value };
     }
     let read_at = gpu.load.at;
-    let is_read = !trouble.is_silence() && (read_at >= trouble.since || snapshot.at.since(read_at) < FRESH);
+    let is_read =
+        !trouble.is_silence() && (read_at >= trouble.since || snapshot.at.since(read_at) < FRESH);
     let failed = Err(missing_words(Missing::Failed));
     match trouble.cause {
         Cause::Lost => Err("[GPU is lost]"),

@@ -28,6 +28,10 @@ nvidia-smi [OPTION1 [ARG1]] [OPTION2 [ARG2]] ...
 
 /// Returns the help. Scripts read the version of the driver from its first line.
 pub(super) fn text(snapshot: &Snapshot) -> String {
-    let version = snapshot.driver.version.as_ref().map_or_else(String::new, |version| format!(" -- v{version}"));
+    let version = snapshot
+        .driver
+        .version
+        .as_ref()
+        .map_or_else(String::new, |version| format!(" -- v{version}"));
     format!("NVIDIA System Management Interface{version}\n{OPTIONS}")
 }

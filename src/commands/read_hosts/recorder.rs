@@ -1,5 +1,5 @@
-//! The past of this host from the recorder that runs here: a report goes on from the recorder's last checkpoint, so it knows of
-//! processes that ended before it began.
+//! The past of this host from the recorder that runs here: a report goes on from the recorder's
+//! last checkpoint, so it knows of processes that ended before it began.
 
 use std::io::BufReader;
 use std::process::Stdio;
@@ -15,17 +15,30 @@ use crate::model::Past;
 /// How long a report waits for the recorder's checkpoint.
 pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Reads the past of this host from the recorder that runs here, in a process of its own: a file system may hang.
+/// Reads the past of this host from the recorder that runs here, in a process of its own: a file
+/// system may hang.
 pub(super) fn past() -> Option<Receiver<Past>> {
     let mut command = detached_gputop();
-    command.arg("file-action").arg(FileAction::ReadRecorder.name()).arg("--").arg(recorder_note::path()?);
-    let mut reader = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    command
+        .arg("file-action")
+        .arg(FileAction::ReadRecorder.name())
+        .arg("--")
+        .arg(recorder_note::path()?);
+    let mut reader = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
     let output = reader.stdout.take()?;
     let (sender, past) = mpsc::channel();
     let read = move || {
         let read = serde_json::from_reader(BufReader::new(output)).map(|past| sender.send(past));
         (read, reader.wait())
     };
-    thread::Builder::new().name("recorder".to_owned()).spawn(read).ok()?;
+    thread::Builder::new()
+        .name("recorder".to_owned())
+        .spawn(read)
+        .ok()?;
     Some(past)
 }

@@ -7,8 +7,8 @@ use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// Returns the character between the cells of a line: a comma; a tab in copied tables; a semicolon where commas are
-/// decimal; a space between the numbers of numpy and awk.
+/// Returns the character between the cells of a line: a comma; a tab in copied tables; a semicolon
+/// where commas are decimal; a space between the numbers of numpy and awk.
 pub(super) fn separator(line: &str) -> char {
     let is_number = |cell: &str| cell.trim().parse::<f64>().is_ok();
     match (line.contains(','), line.contains('\t'), line.contains(';')) {
@@ -43,8 +43,14 @@ impl<'a> Cells<'a> {
 
     /// Returns a cell; an empty one behind the last.
     pub(super) fn get(self, at: usize) -> &'a str {
-        let begin = if at == 0 { Some(0) } else { self.ends.get(at - 1).copied() };
-        let cell = begin.zip(self.ends.get(at)).and_then(|(begin, end)| self.text.get(begin..*end));
+        let begin = if at == 0 {
+            Some(0)
+        } else {
+            self.ends.get(at - 1).copied()
+        };
+        let cell = begin
+            .zip(self.ends.get(at))
+            .and_then(|(begin, end)| self.text.get(begin..*end));
         cell.map_or("", str::trim)
     }
 
@@ -54,7 +60,8 @@ impl<'a> Cells<'a> {
 }
 
 impl CellSplitter {
-    /// Splits a line. Separators in quotes do not count. A quote that is never closed is a character like others.
+    /// Splits a line. Separators in quotes do not count. A quote that is never closed is a
+    /// character like others.
     pub(super) fn split(&mut self, line: &str, separator: char) -> Cells<'_> {
         let (text, ends) = (&mut self.text, &mut self.ends);
         // Room for each byte and for the end of each cell.
@@ -70,18 +77,37 @@ impl CellSplitter {
             }
         } else {
             let quotes = line.bytes().filter(|byte| *byte == b'"').count();
-            let line = if quotes > 0 { without_spaces_before_quotes(line, separator) } else { Cow::Borrowed(line) };
+            let line = if quotes > 0 {
+                without_spaces_before_quotes(line, separator)
+            } else {
+                Cow::Borrowed(line)
+            };
             let has_pairs = quotes.is_multiple_of(2);
-            if !has_pairs || self.reader.as_ref().is_none_or(|(known, _)| *known != separator) {
+            if !has_pairs
+                || self
+                    .reader
+                    .as_ref()
+                    .is_none_or(|(known, _)| *known != separator)
+            {
                 let byte = u8::try_from(separator).unwrap_or(b',');
-                self.reader = Some((separator, ReaderBuilder::new().delimiter(byte).quoting(has_pairs).build()));
+                self.reader = Some((
+                    separator,
+                    ReaderBuilder::new()
+                        .delimiter(byte)
+                        .quoting(has_pairs)
+                        .build(),
+                ));
             }
             if let Some((_, reader)) = &mut self.reader {
                 reader.reset();
                 let (_, _, first, cells) = reader.read_record(line.as_bytes(), text, ends);
                 // The end of the input ends the line.
-                let (result, _, rest, more) = reader.read_record(&[], &mut text[first..], &mut ends[cells..]);
-                debug_assert!(matches!(result, ReadRecordResult::Record | ReadRecordResult::End), "{result:?}");
+                let (result, _, rest, more) =
+                    reader.read_record(&[], &mut text[first..], &mut ends[cells..]);
+                debug_assert!(
+                    matches!(result, ReadRecordResult::Record | ReadRecordResult::End),
+                    "{result:?}"
+                );
                 (length, count) = (first + rest, cells + more);
             }
             if !has_pairs {
@@ -89,7 +115,10 @@ impl CellSplitter {
             }
         }
         let text = str::from_utf8(&self.text[..length]).unwrap_or_default();
-        Cells { text, ends: &self.ends[..count] }
+        Cells {
+            text,
+            ends: &self.ends[..count],
+        }
     }
 }
 
@@ -100,7 +129,10 @@ fn without_spaces_before_quotes(line: &str, separator: char) -> Cow<'_, str> {
     }
     let mut text = String::with_capacity(line.len());
     for part in line.split_inclusive('"') {
-        let kept = part.strip_suffix('"').map(str::trim_end).filter(|kept| kept.ends_with(separator));
+        let kept = part
+            .strip_suffix('"')
+            .map(str::trim_end)
+            .filter(|kept| kept.ends_with(separator));
         match kept {
             Some(kept) => {
                 text.push_str(kept);
@@ -123,23 +155,34 @@ pub(super) fn with_decimal_points(line: &str) -> Cow<'_, str> {
             && cell.trim().trim_matches('"').starts_with(starts_number)
             && cell.matches(',').count() == 1
     };
-    let cells = line.split(';').map(|cell| if is_number(cell) { cell.replacen(',', ".", 1) } else { cell.to_owned() });
+    let cells = line.split(';').map(|cell| {
+        if is_number(cell) {
+            cell.replacen(',', ".", 1)
+        } else {
+            cell.to_owned()
+        }
+    });
     Cow::Owned(cells.collect::<Vec<_>>().join(";"))
 }
 
-/// Parses an amount of memory: `1234 MiB`, `1,234 MiB`, `1.5GiB`, or a number of `unit` bytes, which numpy writes as
-/// `1.07e+10`. Returns `None` if the cell is neither an amount nor one of nvidia-smi's words for a missing value.
+/// Parses an amount of memory: `1234 MiB`, `1,234 MiB`, `1.5GiB`, or a number of `unit` bytes,
+/// which numpy writes as `1.07e+10`. Returns `None` if the cell is neither an amount nor one of
+/// nvidia-smi's words for a missing value.
 pub(super) fn amount(cell: &str, unit: u64) -> Option<Reading<Bytes>> {
     if is_missing(cell) {
         return Some(Err(Missing::Unsupported));
     }
     // Most logs are nvidia-smi's.
-    if let Some(mib) = cell.strip_suffix(" MiB").and_then(|number| number.parse::<u32>().ok()) {
+    if let Some(mib) = cell
+        .strip_suffix(" MiB")
+        .and_then(|number| number.parse::<u32>().ok())
+    {
         return Some(Ok(Bytes::from_mib(u64::from(mib))));
     }
     let plain = without_thousands(cell);
     let cell = plain.as_ref();
-    let suffix = cell.trim_start_matches(|character: char| character.is_ascii_digit() || character == '.');
+    let suffix =
+        cell.trim_start_matches(|character: char| character.is_ascii_digit() || character == '.');
     let bytes = match Bytes::unit(suffix.trim()) {
         Some(unit) => Bytes::of(&cell[..cell.len() - suffix.len()], unit),
         None => Bytes::of(cell, unit),
@@ -150,14 +193,22 @@ pub(super) fn amount(cell: &str, unit: u64) -> Option<Reading<Bytes>> {
 /// Removes the separators between thousands: `1,234,567`, `1'234'567`, `1 234 567`.
 fn without_thousands(cell: &str) -> Cow<'_, str> {
     const SEPARATORS: [char; 7] = [',', '\'', '’', '_', ' ', '\u{a0}', '\u{202f}'];
-    let number = cell.trim_end_matches(|letter: char| letter.is_alphabetic()).trim_end();
-    let Some(separator) = number.chars().find(|character| SEPARATORS.contains(character)) else {
+    let number = cell
+        .trim_end_matches(|letter: char| letter.is_alphabetic())
+        .trim_end();
+    let Some(separator) = number
+        .chars()
+        .find(|character| SEPARATORS.contains(character))
+    else {
         return Cow::Borrowed(cell);
     };
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let mut groups = whole.split(separator);
-    let is_digits = |group: &str| !group.is_empty() && group.bytes().all(|digit| digit.is_ascii_digit());
-    let is_first = groups.next().is_some_and(|group| group.len() <= 3 && is_digits(group));
+    let is_digits =
+        |group: &str| !group.is_empty() && group.bytes().all(|digit| digit.is_ascii_digit());
+    let is_first = groups
+        .next()
+        .is_some_and(|group| group.len() <= 3 && is_digits(group));
     if is_first
         && groups.all(|group| group.len() == 3 && is_digits(group))
         && (decimals.is_empty() || is_digits(decimals))
@@ -168,14 +219,18 @@ fn without_thousands(cell: &str) -> Cow<'_, str> {
     Cow::Borrowed(cell)
 }
 
-/// Whether the cell is empty or stands for a missing value: `[N/A]`, `[Not Supported]`, `[Insufficient Permissions]` …
+/// Whether the cell is empty or stands for a missing value: `[N/A]`, `[Not Supported]`,
+/// `[Insufficient Permissions]` …
 pub(super) fn is_missing(cell: &str) -> bool {
-    cell.starts_with('[') && cell.ends_with(']') || cell.eq_ignore_ascii_case("n/a") || cell.is_empty()
+    cell.starts_with('[') && cell.ends_with(']')
+        || cell.eq_ignore_ascii_case("n/a")
+        || cell.is_empty()
 }
 
 pub(super) fn is_gpu(cell: &str) -> bool {
     let is_address = || {
-        let is_hex = |part: &&str| part.len() >= 2 && part.chars().all(|digit| digit.is_ascii_hexdigit());
+        let is_hex =
+            |part: &&str| part.len() >= 2 && part.chars().all(|digit| digit.is_ascii_hexdigit());
         let parts: Vec<&str> = cell.split([':', '.']).collect();
         parts.len() == 4 && parts[..3].iter().all(is_hex) && parts[3].len() == 1
     };

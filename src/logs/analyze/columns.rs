@@ -7,7 +7,8 @@ use crate::base::units::Bytes;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct LogColumns {
     pub(super) time: usize,
-    /// The unit of bare numbers in the time column, in milliseconds. `None` if the header has no unit.
+    /// The unit of bare numbers in the time column, in milliseconds. `None` if the header has no
+    /// unit.
     pub(super) time_unit: Option<f64>,
     pub(super) used: usize,
     /// The unit of bare numbers in the column of used memory, in bytes.
@@ -24,7 +25,8 @@ pub(super) struct LogColumns {
     pub(super) pid: Option<usize>,
     pub(super) name: Option<usize>,
     pub(super) count: usize,
-    /// Whether nvidia-smi wrote the log: its times have milliseconds, and a moment has one row for each GPU.
+    /// Whether nvidia-smi wrote the log: its times have milliseconds, and a moment has one row for
+    /// each GPU.
     pub(super) is_nvidia_smi: bool,
     /// A note on assumptions about the columns, if there are any.
     pub(super) guess: Option<String>,
@@ -32,21 +34,37 @@ pub(super) struct LogColumns {
 
 const MIB: u64 = 1 << 20;
 
-/// Whether a line is a header. Before the first header, any line of names with a time and an amount of memory is one.
+/// Whether a line is a header. Before the first header, any line of names with a time and an amount
+/// of memory is one.
 pub(super) fn is_header(cells: &[&str], had_header: bool) -> bool {
     /// Cells with more words are sentences, not names, unless they end with a unit.
     const LONGEST_NAME: usize = 4;
-    let names =
-        ["timestamp", "time", "memory.used", "used_memory", "used_gpu_memory", "bytes", "seconds", "allocated_bytes"];
-    let is_value = |cell: &str| cell.starts_with(|first: char| first.is_ascii_digit() || first == '-');
-    let has_unit =
-        |cell: &str| name_and_unit(cell).1.is_some() || cell.contains(['[', '(']) && time_unit(cell).is_some();
-    let is_name = |cell: &&str| !is_value(cell) && (cell.split_whitespace().count() <= LONGEST_NAME || has_unit(cell));
-    cells.iter().any(|cell| !is_value(cell) && names.contains(&name_and_unit(cell).0.as_str()))
+    let names = [
+        "timestamp",
+        "time",
+        "memory.used",
+        "used_memory",
+        "used_gpu_memory",
+        "bytes",
+        "seconds",
+        "allocated_bytes",
+    ];
+    let is_value =
+        |cell: &str| cell.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+    let has_unit = |cell: &str| {
+        name_and_unit(cell).1.is_some() || cell.contains(['[', '(']) && time_unit(cell).is_some()
+    };
+    let is_name = |cell: &&str| {
+        !is_value(cell) && (cell.split_whitespace().count() <= LONGEST_NAME || has_unit(cell))
+    };
+    cells
+        .iter()
+        .any(|cell| !is_value(cell) && names.contains(&name_and_unit(cell).0.as_str()))
         || !had_header && cells.iter().all(is_name) && LogColumns::of_header(cells).is_ok()
 }
 
-/// Returns the milliseconds of the unit in the name of a time column: `elapsed_ms`, `time (min)`, `hours`.
+/// Returns the milliseconds of the unit in the name of a time column: `elapsed_ms`, `time (min)`,
+/// `hours`.
 fn time_unit(cell: &str) -> Option<f64> {
     let cell = cell.to_ascii_lowercase();
     let unit = match cell.split_once(['[', '(']) {
@@ -65,15 +83,23 @@ fn time_unit(cell: &str) -> Option<f64> {
     })
 }
 
-/// Splits a header cell into its name and the bytes of its unit: `memory.used [MiB]`, `memory_used_mib`, `Memory (MiB)`.
+/// Splits a header cell into its name and the bytes of its unit: `memory.used [MiB]`,
+/// `memory_used_mib`, `Memory (MiB)`.
 fn name_and_unit(cell: &str) -> (String, Option<u64>) {
     let cell = cell.to_ascii_lowercase();
     match cell.split_once(['[', '(']) {
-        Some((name, unit)) => (name.trim().to_owned(), Bytes::unit(unit.trim_end_matches([']', ')']).trim())),
+        Some((name, unit)) => (
+            name.trim().to_owned(),
+            Bytes::unit(unit.trim_end_matches([']', ')']).trim()),
+        ),
         None => {
             // The header `time,GiB` has only the unit.
             let alone = Some(cell.as_str()).filter(|cell| cell.len() > 1);
-            let unit = cell.rsplit_once('_').map(|(_, suffix)| suffix).or(alone).and_then(Bytes::unit);
+            let unit = cell
+                .rsplit_once('_')
+                .map(|(_, suffix)| suffix)
+                .or(alone)
+                .and_then(Bytes::unit);
             (cell, unit)
         }
     }
@@ -83,40 +109,87 @@ impl LogColumns {
     pub(super) fn of_header(header: &[&str]) -> Result<Self, &'static str> {
         /// Counters that stand in for a time.
         const STEPS: [&str; 5] = ["step", "steps", "global_step", "iteration", "iter"];
-        let names: Vec<(String, Option<u64>)> = header.iter().map(|cell| name_and_unit(cell)).collect();
-        let find = |wanted: &[&str]| wanted.iter().find_map(|name| names.iter().position(|(known, _)| known == name));
-        let begins = |prefixes: &[&str]| {
-            names.iter().position(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        let names: Vec<(String, Option<u64>)> =
+            header.iter().map(|cell| name_and_unit(cell)).collect();
+        let find = |wanted: &[&str]| {
+            wanted
+                .iter()
+                .find_map(|name| names.iter().position(|(known, _)| known == name))
         };
-        let time = find(&["timestamp", "time", "seconds", "date", "t"])
-            .or_else(|| begins(&["time", "date", "elapsed", "second", "minute", "hour", "unix", "wall"]));
+        let begins = |prefixes: &[&str]| {
+            names
+                .iter()
+                .position(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        };
+        let time = find(&["timestamp", "time", "seconds", "date", "t"]).or_else(|| {
+            begins(&[
+                "time", "date", "elapsed", "second", "minute", "hour", "unix", "wall",
+            ])
+        });
         let steps = find(&STEPS).filter(|_| time.is_none());
-        let guess = steps.map(|at| format!("no time: one {} taken for a second", names[at].0.trim_end_matches('s')));
+        let guess = steps.map(|at| {
+            format!(
+                "no time: one {} taken for a second",
+                names[at].0.trim_end_matches('s')
+            )
+        });
         let time = time.or(steps);
-        let is_other = |name: &str| ["free", "total", "capacity", "limit"].iter().any(|word| name.contains(word));
-        let used = find(&["memory.used", "used_gpu_memory", "used_memory", "bytes", "memory", "used"])
-            .or_else(|| {
-                begins(&["memory.used", "memory_used", "used_", "bytes", "mem"]).filter(|at| !is_other(&names[*at].0))
-            })
-            .or_else(|| names.iter().position(|(name, unit)| unit.is_some() && Bytes::unit(name).is_some()))
-            .or_else(|| {
-                names.iter().position(|(name, unit)| unit.is_some() && name.contains("mem") && !is_other(name))
-            });
-        let total = find(&["memory.total", "total"]).or_else(|| begins(&["memory.total", "memory_total", "total_"]));
+        let is_other = |name: &str| {
+            ["free", "total", "capacity", "limit"]
+                .iter()
+                .any(|word| name.contains(word))
+        };
+        let used = find(&[
+            "memory.used",
+            "used_gpu_memory",
+            "used_memory",
+            "bytes",
+            "memory",
+            "used",
+        ])
+        .or_else(|| {
+            begins(&["memory.used", "memory_used", "used_", "bytes", "mem"])
+                .filter(|at| !is_other(&names[*at].0))
+        })
+        .or_else(|| {
+            names
+                .iter()
+                .position(|(name, unit)| unit.is_some() && Bytes::unit(name).is_some())
+        })
+        .or_else(|| {
+            names
+                .iter()
+                .position(|(name, unit)| unit.is_some() && name.contains("mem") && !is_other(name))
+        });
+        let total = find(&["memory.total", "total"])
+            .or_else(|| begins(&["memory.total", "memory_total", "total_"]));
         let part = |wanted: [&str; 3]| find(&wanted).map(|at| (at, names[at].1.unwrap_or(1)));
         let allocated = part(["allocated_bytes", "memory_allocated", "allocated"]);
         let reserved = part(["reserved_bytes", "memory_reserved", "reserved"]);
         // The log may have PyTorch's figures without the driver's.
-        let used = used.or(reserved.map(|(at, _)| at)).or(allocated.map(|(at, _)| at));
-        let free = find(&["memory.free", "memory_free", "free"]).filter(|_| used.is_none() && total.is_some());
+        let used = used
+            .or(reserved.map(|(at, _)| at))
+            .or(allocated.map(|(at, _)| at));
+        let free = find(&["memory.free", "memory_free", "free"])
+            .filter(|_| used.is_none() && total.is_some());
         let used = used.or(free);
         let (Some(time), Some(used)) = (time, used) else {
-            return Err(if time.is_none() { "the header has no timestamp" } else { "the header has no used memory" });
+            return Err(if time.is_none() {
+                "the header has no timestamp"
+            } else {
+                "the header has no used memory"
+            });
         };
         // With `nounits`, the numbers of nvidia-smi are MiB.
-        let is_in_mib = |name: &str| name == "used" || name.contains("memory") && !name.starts_with("memory_");
+        let is_in_mib =
+            |name: &str| name == "used" || name.contains("memory") && !name.starts_with("memory_");
         let default_unit = if is_in_mib(&names[used].0) { MIB } else { 1 };
-        let of_nvidia_smi = ["memory.used", "memory.free", "used_gpu_memory", "used_memory"];
+        let of_nvidia_smi = [
+            "memory.used",
+            "memory.free",
+            "used_gpu_memory",
+            "used_memory",
+        ];
         Ok(Self {
             time,
             time_unit: time_unit(header[time]),
@@ -128,11 +201,19 @@ impl LogColumns {
             total_unit: total.and_then(|at| names[at].1).unwrap_or(default_unit),
             host: find(&["host", "hostname", "node"]),
             index: find(&["index", "gpu", "gpu_index"]),
-            gpu: find(&["gpu_uuid", "uuid", "gpu_bus_id", "pci.bus_id", "gpu_serial", "serial"]),
+            gpu: find(&[
+                "gpu_uuid",
+                "uuid",
+                "gpu_bus_id",
+                "pci.bus_id",
+                "gpu_serial",
+                "serial",
+            ]),
             pid: find(&["pid"]),
             name: find(&["process_name", "name"]).filter(|_| find(&["pid"]).is_some()),
             count: header.len(),
-            is_nvidia_smi: names[time].0 == "timestamp" && of_nvidia_smi.contains(&names[used].0.as_str()),
+            is_nvidia_smi: names[time].0 == "timestamp"
+                && of_nvidia_smi.contains(&names[used].0.as_str()),
             guess,
         })
     }
@@ -140,17 +221,25 @@ impl LogColumns {
     /// Returns a column's cell of a row. Commas in a process name add cells.
     pub(super) fn cell<'a>(&self, column: usize, cells: Cells<'a>) -> &'a str {
         let added = cells.len().saturating_sub(self.count);
-        cells.get(if self.name.is_some_and(|name| column > name) { column + added } else { column })
+        cells.get(if self.name.is_some_and(|name| column > name) {
+            column + added
+        } else {
+            column
+        })
     }
 
     /// Returns the memory that PyTorch reserved and allocated, if a row has both.
     pub(super) fn pytorch(&self, cells: Cells<'_>) -> Option<[Bytes; 2]> {
         let bytes = |(at, unit)| cells::amount(self.cell(at, cells), unit)?.ok();
         let [reserved, allocated] = self.pytorch?.map(bytes);
-        reserved.zip(allocated).filter(|(reserved, allocated)| reserved >= allocated).map(<[Bytes; 2]>::from)
+        reserved
+            .zip(allocated)
+            .filter(|(reserved, allocated)| reserved >= allocated)
+            .map(<[Bytes; 2]>::from)
     }
 
-    /// Guesses the columns of a log without a header from its first rows, which have the same length.
+    /// Guesses the columns of a log without a header from its first rows, which have the same
+    /// length.
     pub(super) fn guess(rows: &[Vec<String>]) -> Option<Self> {
         /// Indexes, percentages and temperatures are at most this.
         const SMALL: u64 = 127;
@@ -172,18 +261,31 @@ impl LogColumns {
             let used = 1 - time;
             // The dates of nvidia-smi, and numbers that are too small for bytes: MiB without units.
             let is_small = |cell: &str| cell.parse::<u64>().is_ok_and(|number| number < MIB);
-            let is_nvidia_smi =
-                rows.all(time, |cell| cell.contains('/') && cell.contains('.')) && rows.all(used, is_small);
-            let (name, unit) = if is_nvidia_smi { ("MiB", MIB) } else { ("bytes", 1) };
+            let is_nvidia_smi = rows.all(time, |cell| cell.contains('/') && cell.contains('.'))
+                && rows.all(used, is_small);
+            let (name, unit) = if is_nvidia_smi {
+                ("MiB", MIB)
+            } else {
+                ("bytes", 1)
+            };
             let columns = has_amounts(used).then(|| Self::times_and_amounts(time, name, unit))?;
-            return Some(Self { is_nvidia_smi, ..columns });
+            return Some(Self {
+                is_nvidia_smi,
+                ..columns
+            });
         }
-        let numbers: Vec<usize> = columns().filter(|at| rows.all(*at, is_whole) && *at != time).collect();
+        let numbers: Vec<usize> = columns()
+            .filter(|at| rows.all(*at, is_whole) && *at != time)
+            .collect();
         let index = numbers.iter().copied().find(|at| rows.is_index(*at));
-        let mut large = numbers.iter().copied().filter(|at| rows.highest(*at) > Some(SMALL));
+        let mut large = numbers
+            .iter()
+            .copied()
+            .filter(|at| rows.highest(*at) > Some(SMALL));
         let mut pid = None;
         match memory.len() {
-            // Besides memory with its unit, nvidia-smi's list of processes has one large number: the PID.
+            // Besides memory with its unit, nvidia-smi's list of processes has one large number:
+            // the PID.
             1 => pid = large.find(|at| rows.may_be_pid(*at, time)),
             0 => {
                 memory = large.collect();
@@ -198,24 +300,58 @@ impl LogColumns {
             }
             _ => {}
         }
-        let is_total = |at: &usize| memory.iter().all(|part| part == at || rows.is_never_less(*at, *part));
-        let total = memory.iter().copied().find(|at| memory.len() > 1 && is_total(at));
+        let is_total = |at: &usize| {
+            memory
+                .iter()
+                .all(|part| part == at || rows.is_never_less(*at, *part))
+        };
+        let total = memory
+            .iter()
+            .copied()
+            .find(|at| memory.len() > 1 && is_total(at));
         let used = memory.iter().copied().find(|at| Some(*at) != total)?;
         let index = index.filter(|at| pid.is_none() && *at != used);
         let mut guess = format!("no header: column {} taken for the memory in use", used + 1);
-        for (name, at) in [("total memory", total), ("PID", pid), ("GPU", gpu.or(index))] {
+        for (name, at) in [
+            ("total memory", total),
+            ("PID", pid),
+            ("GPU", gpu.or(index)),
+        ] {
             guess += &at.map_or_else(String::new, |at| format!(", {} for {name}", at + 1));
         }
         let (used_unit, total_unit, guess) = (MIB, MIB, Some(guess));
         let is_nvidia_smi = rows.all(time, |cell| cell.contains('/') && cell.contains('.'));
-        let columns = Self { time, used, used_unit, total, total_unit, index, gpu, ..Self::default() };
-        Some(Self { pid, count, is_nvidia_smi, guess, ..columns })
+        let columns = Self {
+            time,
+            used,
+            used_unit,
+            total,
+            total_unit,
+            index,
+            gpu,
+            ..Self::default()
+        };
+        Some(Self {
+            pid,
+            count,
+            is_nvidia_smi,
+            guess,
+            ..columns
+        })
     }
 
     /// Returns the columns of a log that has two, and no header.
     fn times_and_amounts(time: usize, unit_name: &str, unit: u64) -> Self {
         let guess = Some(format!("no header: times and {unit_name}"));
-        Self { time, used: 1 - time, used_unit: unit, total_unit: 1, count: 2, guess, ..Self::default() }
+        Self {
+            time,
+            used: 1 - time,
+            used_unit: unit,
+            total_unit: 1,
+            count: 2,
+            guess,
+            ..Self::default()
+        }
     }
 }
 
@@ -234,27 +370,35 @@ impl<'a> Rows<'a> {
     }
 
     fn numbers(self, column: usize) -> impl Iterator<Item = Option<u64>> + 'a {
-        self.0.iter().map(move |row| Some(cells::amount(&row[column], 1)?.ok()?.0))
+        self.0
+            .iter()
+            .map(move |row| Some(cells::amount(&row[column], 1)?.ok()?.0))
     }
 
     fn highest(self, column: usize) -> Option<u64> {
         self.numbers(column).flatten().max()
     }
 
-    /// Returns how many different numbers a column has, counted separately for each value of the column `by`.
+    /// Returns how many different numbers a column has, counted separately for each value of the
+    /// column `by`.
     fn distinct(self, column: usize, by: Option<usize>) -> usize {
-        let keys =
-            self.0.iter().zip(self.numbers(column)).filter_map(|(row, number)| Some((by.map(|by| &row[by]), number?)));
+        let keys = self
+            .0
+            .iter()
+            .zip(self.numbers(column))
+            .filter_map(|(row, number)| Some((by.map(|by| &row[by]), number?)));
         keys.collect::<std::collections::HashSet<_>>().len()
     }
 
-    /// Whether a column may be the index of the GPU: it counts up from 0 again and again, or is constant.
+    /// Whether a column may be the index of the GPU: it counts up from 0 again and again, or is
+    /// constant.
     fn is_index(self, column: usize) -> bool {
         /// A host has at most this many GPUs.
         const MOST_GPUS: u64 = 16;
         let count = self.distinct(column, None) as u64;
         let mut numbers = (0..).zip(self.numbers(column));
-        self.highest(column) < Some(MOST_GPUS) && numbers.all(|(row, number)| count == 1 || number == Some(row % count))
+        self.highest(column) < Some(MOST_GPUS)
+            && numbers.all(|(row, number)| count == 1 || number == Some(row % count))
     }
 
     fn is_never_less(self, column: usize, than: usize) -> bool {
@@ -262,8 +406,8 @@ impl<'a> Rows<'a> {
         pairs.all(|(number, than)| number.zip(than).is_none_or(|(number, than)| number >= than))
     }
 
-    /// Whether a column may have PIDs. PIDs repeat in many rows, and in a log of one process at a time, an earlier PID does
-    /// not return.
+    /// Whether a column may have PIDs. PIDs repeat in many rows, and in a log of one process at a
+    /// time, an earlier PID does not return.
     fn may_be_pid(self, column: usize, time: usize) -> bool {
         /// With at most this many rows, PIDs need not repeat.
         const FEW_ROWS: usize = 32;
@@ -275,33 +419,54 @@ impl<'a> Rows<'a> {
         let run_count = runs.len();
         runs.sort_unstable();
         runs.dedup();
-        (rows <= FEW_ROWS || runs.len() * 4 <= rows) && (times.len() < rows || run_count == runs.len())
+        (rows <= FEW_ROWS || runs.len() * 4 <= rows)
+            && (times.len() < rows || run_count == runs.len())
     }
 
-    /// Returns which of two columns of bare numbers has the PIDs, if the other one has their memory. Returns `None` if one
-    /// of them is the memory of the GPU. `gpu` is the column that tells GPUs apart.
+    /// Returns which of two columns of bare numbers has the PIDs, if the other one has their
+    /// memory. Returns `None` if one of them is the memory of the GPU. `gpu` is the column that
+    /// tells GPUs apart.
     fn pid_of(self, [first, second]: [usize; 2], gpu: Option<usize>) -> Option<usize> {
         /// Memory of NVIDIA's GPUs, in GiB.
-        const CAPACITIES: [u64; 26] =
-            [2, 3, 4, 5, 6, 8, 10, 11, 12, 15, 16, 18, 20, 24, 32, 40, 47, 48, 64, 80, 94, 96, 141, 180, 192, 288];
-        let gpus =
-            gpu.map_or(1, |gpu| self.0.iter().map(|row| &row[gpu]).collect::<std::collections::HashSet<_>>().len());
-        // In thousandths: NVML reports a little less than the nominal capacity, and 1/16 less with ECC on some boards.
+        const CAPACITIES: [u64; 26] = [
+            2, 3, 4, 5, 6, 8, 10, 11, 12, 15, 16, 18, 20, 24, 32, 40, 47, 48, 64, 80, 94, 96, 141,
+            180, 192, 288,
+        ];
+        let gpus = gpu.map_or(1, |gpu| {
+            self.0
+                .iter()
+                .map(|row| &row[gpu])
+                .collect::<std::collections::HashSet<_>>()
+                .len()
+        });
+        // In thousandths: NVML reports a little less than the nominal capacity, and 1/16 less with
+        // ECC on some boards.
         let is_capacity = |mib: u64, thousandths: &[std::ops::RangeInclusive<u64>]| {
             let share = |gib: &u64| mib * 1000 / (gib << 10);
-            CAPACITIES.iter().any(|gib| thousandths.iter().any(|range| range.contains(&share(gib))))
+            CAPACITIES
+                .iter()
+                .any(|gib| thousandths.iter().any(|range| range.contains(&share(gib))))
         };
         let is_total = |total: usize, part: usize, thousandths: &[_]| {
             self.distinct(total, gpu) == gpus
                 && self.is_never_less(total, part)
-                && self.numbers(total).flatten().all(|mib| is_capacity(mib, thousandths))
+                && self
+                    .numbers(total)
+                    .flatten()
+                    .all(|mib| is_capacity(mib, thousandths))
         };
-        // The total usually follows the memory in use. The PID usually comes before its memory, so the first column counts
-        // as the total only if it matches more closely.
-        if is_total(second, first, &[920..=1000]) || is_total(first, second, &[925..=938, 985..=1000]) {
+        // The total usually follows the memory in use. The PID usually comes before its memory, so
+        // the first column counts as the total only if it matches more closely.
+        if is_total(second, first, &[920..=1000])
+            || is_total(first, second, &[925..=938, 985..=1000])
+        {
             return None;
         }
         // The PID changes less often than the memory.
-        Some(if self.distinct(second, gpu) < self.distinct(first, gpu) { second } else { first })
+        Some(if self.distinct(second, gpu) < self.distinct(first, gpu) {
+            second
+        } else {
+            first
+        })
     }
 }

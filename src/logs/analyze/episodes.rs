@@ -1,10 +1,12 @@
-//! The times in which a series leaked, or was suspect: when growth began and ended, and how it ended.
+//! The times in which a series leaked, or was suspect: when growth began and ended, and how it
+//! ended.
 
 use super::rows::LogRow;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Evidence, LeakVerdict, MemoryPart};
 
-/// A time in which the verdict was suspect or leak. Times are seconds since the start of the series.
+/// A time in which the verdict was suspect or leak. Times are seconds since the start of the
+/// series.
 #[derive(Debug, Clone)]
 pub(super) struct Episode {
     /// The worst verdict in this time.
@@ -53,11 +55,16 @@ pub(super) struct EpisodeRecorder<'a> {
 impl<'a> EpisodeRecorder<'a> {
     /// `rows` are the rows of the series in the order of time.
     pub(super) fn new(rows: &'a [LogRow]) -> Self {
-        Self { rows, episodes: Vec::new(), is_open: false, gained: Bytes(0) }
+        Self {
+            rows,
+            episodes: Vec::new(),
+            is_open: false,
+            gained: Bytes(0),
+        }
     }
 
-    /// Adds the verdict after the sample at `at` seconds, whose row has this index. `evidence` is needed for a new verdict,
-    /// and else now and then.
+    /// Adds the verdict after the sample at `at` seconds, whose row has this index. `evidence` is
+    /// needed for a new verdict, and else now and then.
     pub(super) fn push(
         &mut self,
         at: f64,
@@ -71,7 +78,9 @@ impl<'a> EpisodeRecorder<'a> {
             }
             return;
         }
-        let Some((evidence, part)) = evidence else { return };
+        let Some((evidence, part)) = evidence else {
+            return;
+        };
         if !self.is_open {
             self.is_open = true;
             self.gained = Bytes(0);
@@ -88,7 +97,9 @@ impl<'a> EpisodeRecorder<'a> {
                 part,
             });
         }
-        let Some(episode) = self.episodes.last_mut() else { return };
+        let Some(episode) = self.episodes.last_mut() else {
+            return;
+        };
         if verdict > episode.verdict {
             (episode.verdict, episode.called_at) = (verdict, at);
             self.gained = Bytes(0);
@@ -109,7 +120,8 @@ impl<'a> EpisodeRecorder<'a> {
         if let Some((last, first)) = last.filter(|_| self.is_open)
             && let Some(episode) = self.episodes.last_mut()
         {
-            (episode.to, episode.held, episode.limit) = (between(first, last), last.used(), last.limit());
+            (episode.to, episode.held, episode.limit) =
+                (between(first, last), last.used(), last.limit());
             self.merge();
         }
         self.episodes
@@ -121,13 +133,22 @@ impl<'a> EpisodeRecorder<'a> {
         const RECENT: f64 = 60.0;
         self.is_open = false;
         let rows = &self.rows[..=row];
-        let (Some(episode), Some(first)) = (self.episodes.last_mut(), rows.first()) else { return };
+        let (Some(episode), Some(first)) = (self.episodes.last_mut(), rows.first()) else {
+            return;
+        };
         let begin = rows.partition_point(|row| between(first, row) < episode.from);
         let rows = &rows[begin.min(row)..];
-        let low = |rows: &[LogRow]| rows.iter().map(|row| row.used().0).min().unwrap_or(u64::MAX);
+        let low = |rows: &[LogRow]| {
+            rows.iter()
+                .map(|row| row.used().0)
+                .min()
+                .unwrap_or(u64::MAX)
+        };
         let base = low(&rows[..=rows.len() / 10]);
         let level = base.saturating_add(self.gained.0);
-        let recent = low(&rows[rows.partition_point(|row| between(first, row) < at - RECENT).min(rows.len() - 1)..]);
+        let recent = low(&rows[rows
+            .partition_point(|row| between(first, row) < at - RECENT)
+            .min(rows.len() - 1)..]);
         let is_released = recent < base.saturating_add(self.gained.0 / 2);
         episode.end = match () {
             () if !is_released => EpisodeEnd::Stopped,
@@ -146,25 +167,43 @@ impl<'a> EpisodeRecorder<'a> {
         let last = &rows[last.unwrap_or(0)];
         episode.withdrawn_at = Some(at);
         episode.to = between(first, last).max(episode.from);
-        let held = if is_released { last.used() } else { last.used().max(Bytes(recent)) };
+        let held = if is_released {
+            last.used()
+        } else {
+            last.used().max(Bytes(recent))
+        };
         (episode.held, episode.limit) = (held, last.limit());
         self.merge();
     }
 
     /// Joins the last episode with the one before if it is the same growth.
     fn merge(&mut self) {
-        let [.., before, last] = self.episodes.as_mut_slice() else { return };
+        let [.., before, last] = self.episodes.as_mut_slice() else {
+            return;
+        };
         if last.from >= before.to {
             return;
         }
-        let called_at = if before.verdict >= last.verdict { before.called_at } else { last.called_at };
+        let called_at = if before.verdict >= last.verdict {
+            before.called_at
+        } else {
+            last.called_at
+        };
         let verdict = before.verdict.max(last.verdict);
-        *before = Episode { verdict, called_at, from: before.from.min(last.from), ..last.clone() };
+        *before = Episode {
+            verdict,
+            called_at,
+            from: before.from.min(last.from),
+            ..last.clone()
+        };
         self.episodes.pop();
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a log is shorter than 200,000 years")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a log is shorter than 200,000 years"
+)]
 pub(super) fn between(first: &LogRow, row: &LogRow) -> f64 {
     row.time.abs_diff(first.time) as f64 / 1000.0
 }

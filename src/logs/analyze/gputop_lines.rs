@@ -1,4 +1,5 @@
-//! gputop's own JSON lines, as `gputop --json -l SECONDS` and the agent write them: full lines and ticks.
+//! gputop's own JSON lines, as `gputop --json -l SECONDS` and the agent write them: full lines and
+//! ticks.
 
 use std::collections::HashMap;
 
@@ -33,36 +34,65 @@ impl GputopLines {
         Some(i64::from(offset) * 1000)
     }
 
-    /// Applies a line of a host. Returns its time in milliseconds since 1970 and the new samples, or why the line cannot be
-    /// used.
-    pub(super) fn apply(&mut self, host_key: u64, line: &str) -> Result<(i64, Vec<SnapshotSample<'_>>), String> {
+    /// Applies a line of a host. Returns its time in milliseconds since 1970 and the new samples,
+    /// or why the line cannot be used.
+    pub(super) fn apply(
+        &mut self,
+        host_key: u64,
+        line: &str,
+    ) -> Result<(i64, Vec<SnapshotSample<'_>>), String> {
         match Line::parse(line.as_bytes()) {
             Err(error) => return Err(format!("not a line of gputop: {error}")),
             Ok(Some(Line::Full(snapshot))) => _ = self.latest.insert(host_key, snapshot),
             Ok(Some(Line::Tick(change))) => {
-                let applied = self.latest.get_mut(&host_key).map(|latest| latest.apply(*change));
+                let applied = self
+                    .latest
+                    .get_mut(&host_key)
+                    .map(|latest| latest.apply(*change));
                 if !matches!(applied, Some(Ok(()))) {
                     return Err("a tick without the line before it".to_owned());
                 }
             }
             Ok(Some(Line::Reply(_) | Line::Checkpoint(_)) | None) => return Ok((0, Vec::new())),
         }
-        let Some(snapshot) = self.latest.get(&host_key) else { return Ok((0, Vec::new())) };
+        let Some(snapshot) = self.latest.get(&host_key) else {
+            return Ok((0, Vec::new()));
+        };
         let mut samples = Vec::new();
         for gpu in &snapshot.gpus {
             // While a GPU hangs, each line repeats its latest reading.
-            if self.read_at.insert((host_key, gpu.uuid.clone()), gpu.load.at) == Some(gpu.load.at) {
+            if self
+                .read_at
+                .insert((host_key, gpu.uuid.clone()), gpu.load.at)
+                == Some(gpu.load.at)
+            {
                 continue;
             }
             let (used, total) = (gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
-            samples.push(SnapshotSample { gpu, process: None, used, reserved: None, limit: total });
-            let free = total.zip(used).map(|(total, used)| total.saturating_sub(used));
+            samples.push(SnapshotSample {
+                gpu,
+                process: None,
+                used,
+                reserved: None,
+                limit: total,
+            });
+            let free = total
+                .zip(used)
+                .map(|(total, used)| total.saturating_sub(used));
             samples.extend(gpu.processes.iter().map(|gpu_process| {
                 let used = gpu_process.memory.ok();
                 let reserved = reserved(snapshot, gpu_process.process, Some(gpu));
-                let limit = used.zip(free).map(|(used, free)| Bytes(used.0.saturating_add(free.0)));
+                let limit = used
+                    .zip(free)
+                    .map(|(used, free)| Bytes(used.0.saturating_add(free.0)));
                 let process = Some((gpu_process.process, snapshot.process(gpu_process.process)));
-                SnapshotSample { gpu, process, used, reserved, limit }
+                SnapshotSample {
+                    gpu,
+                    process,
+                    used,
+                    reserved,
+                    limit,
+                }
             }));
         }
         Ok((i64::try_from(snapshot.unix_ms).unwrap_or(i64::MAX), samples))

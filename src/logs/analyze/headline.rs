@@ -10,7 +10,11 @@ use crate::model::{LeakVerdict, MemoryPart};
 /// Returns the name of a series: `GPU 0, process 4711 (python)`; with several hosts, `left, GPU 0`.
 pub(super) fn name(judged: &JudgedSeries) -> String {
     let gpu = gpu_name(judged);
-    let gpu = judged.series.host.as_ref().map_or(gpu.clone(), |host| format!("{host}, {gpu}"));
+    let gpu = judged
+        .series
+        .host
+        .as_ref()
+        .map_or(gpu.clone(), |host| format!("{host}, {gpu}"));
     match (judged.series.pid, &judged.name) {
         (Some(pid), Some(process)) => format!("{gpu}, process {pid} ({process})"),
         (Some(pid), None) => format!("{gpu}, process {pid}"),
@@ -28,13 +32,20 @@ pub(super) fn gpu_name(judged: &JudgedSeries) -> String {
     }
 }
 
-/// Says what happened: `LEAKED from 12m24s to 2h00m (22:31 to 00:19), +1.5 GiB/min, ended at 79.6 of 80 GiB`.
+/// Says what happened: `LEAKED from 12m24s to 2h00m (22:31 to 00:19), +1.5 GiB/min, ended at 79.6
+/// of 80 GiB`.
 pub(super) fn headline(judged: &JudgedSeries) -> String {
-    let leaks: Vec<&Episode> = judged.episodes.iter().filter(|episode| episode.verdict == LeakVerdict::Leak).collect();
+    let leaks: Vec<&Episode> = judged
+        .episodes
+        .iter()
+        .filter(|episode| episode.verdict == LeakVerdict::Leak)
+        .collect();
     let ended_with = match judged.verdict() {
         LeakVerdict::Leak => leaks.last(),
         // The longest tells most.
-        _ => leaks.iter().max_by(|one, other| (one.to - one.from).total_cmp(&(other.to - other.from))),
+        _ => leaks
+            .iter()
+            .max_by(|one, other| (one.to - one.from).total_cmp(&(other.to - other.from))),
     };
     if let Some(leak) = ended_with {
         let which = match (leaks.len(), judged.verdict()) {
@@ -42,35 +53,66 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
             (count, LeakVerdict::Leak) => format!(" {count} times, last"),
             (count, _) => format!(" {count} times, longest"),
         };
-        return format!("LEAKED{which} {}, {}, {}", span(judged, leak), rate(leak), ending(judged, leak));
+        return format!(
+            "LEAKED{which} {}, {}, {}",
+            span(judged, leak),
+            rate(leak),
+            ending(judged, leak)
+        );
     }
     let at_end = format!("{} at the end", share(judged, judged.held, None));
     let suspect = judged.episodes.last();
     match (judged.last.verdict, suspect) {
         (LeakVerdict::TooSoon, _) => {
             let plural = if judged.samples == 1 { "" } else { "s" };
-            format!("too soon to say: {} sample{plural} in {}", judged.samples, elapsed(judged.span))
+            format!(
+                "too soon to say: {} sample{plural} in {}",
+                judged.samples,
+                elapsed(judged.span)
+            )
         }
         (LeakVerdict::Suspect, Some(suspect)) => {
-            let clock = judged.clock(suspect.from).map_or_else(String::new, |clock| format!(" ({clock})"));
-            format!("suspect since {}{clock}, {}, {at_end}", elapsed(suspect.from), rate(suspect))
+            let clock = judged
+                .clock(suspect.from)
+                .map_or_else(String::new, |clock| format!(" ({clock})"));
+            format!(
+                "suspect since {}{clock}, {}, {at_end}",
+                elapsed(suspect.from),
+                rate(suspect)
+            )
         }
         (verdict, Some(suspect)) => {
-            format!("{}; suspect {}, {}; {at_end}", word(verdict), span(judged, suspect), rate(suspect))
+            format!(
+                "{}; suspect {}, {}; {at_end}",
+                word(verdict),
+                span(judged, suspect),
+                rate(suspect)
+            )
         }
         (verdict, None) => {
-            let creep = judged.creep.as_ref().map_or_else(String::new, |creep| format!(", though {creep}"));
-            format!("{} for {}{creep}; {at_end}", word(verdict), elapsed(judged.span))
+            let creep = judged
+                .creep
+                .as_ref()
+                .map_or_else(String::new, |creep| format!(", though {creep}"));
+            format!(
+                "{} for {}{creep}; {at_end}",
+                word(verdict),
+                elapsed(judged.span)
+            )
         }
     }
 }
 
-/// Returns the time of an episode since the beginning of the series, and in a log with dates also the times of day:
-/// `from 12m24s to 2h00m (22:31 to 00:19)`.
+/// Returns the time of an episode since the beginning of the series, and in a log with dates also
+/// the times of day: `from 12m24s to 2h00m (22:31 to 00:19)`.
 fn span(judged: &JudgedSeries, episode: &Episode) -> String {
     let clocks = judged.clock(episode.from).zip(judged.clock(episode.to));
     let clocks = clocks.map_or_else(String::new, |(from, to)| format!(" ({from} to {to})"));
-    format!("from {} to {}{clocks}", elapsed(episode.from), elapsed(episode.to))
+    format!(
+        "from {} to {}{clocks}",
+        elapsed(episode.from),
+        elapsed(episode.to)
+    )
 }
 
 /// Returns the rate with the part that grows: `allocated +30 MiB/min`.
@@ -97,17 +139,24 @@ fn ending(judged: &JudgedSeries, leak: &Episode) -> String {
     }
 }
 
-/// Returns an amount as a part of the memory: `79.6 of 80 GiB`. A process has less than that if other processes hold some:
-/// `limit` is what it has.
+/// Returns an amount as a part of the memory: `79.6 of 80 GiB`. A process has less than that if
+/// other processes hold some: `limit` is what it has.
 pub(super) fn share(judged: &JudgedSeries, held: Bytes, limit: Option<Bytes>) -> String {
-    let Some(capacity) = judged.capacity else { return plain(held) };
+    let Some(capacity) = judged.capacity else {
+        return plain(held);
+    };
     let limit = limit.unwrap_or(capacity);
     // Less than two hundredths are contexts of other processes.
-    let (of, rest) =
-        if limit.0 < capacity.0 / 100 * 98 { (limit, " that other processes left") } else { (capacity, "") };
+    let (of, rest) = if limit.0 < capacity.0 / 100 * 98 {
+        (limit, " that other processes left")
+    } else {
+        (capacity, "")
+    };
     let (held, of) = (plain(held), plain(of));
     match (held.split_once(' '), of.split_once(' ')) {
-        (Some((amount, unit)), Some((_, same))) if unit == same => format!("{amount} of {of}{rest}"),
+        (Some((amount, unit)), Some((_, same))) if unit == same => {
+            format!("{amount} of {of}{rest}")
+        }
         _ => format!("{held} of {of}{rest}"),
     }
 }

@@ -34,7 +34,8 @@ pub(super) fn read_file(path: &Path, name: &Text, log: &mut LogReader) -> io::Re
     read(file, name.as_str(), size, log)
 }
 
-/// Whether a file is a recording in zstd frames, and not another text that was compressed with zstd.
+/// Whether a file is a recording in zstd frames, and not another text that was compressed with
+/// zstd.
 fn is_recording(path: &Path) -> bool {
     let first = || -> io::Result<[u8; ZSTD.len()]> {
         let mut bytes = [0; ZSTD.len()];
@@ -47,7 +48,8 @@ fn is_recording(path: &Path) -> bool {
         Ok(byte[0])
     };
     // The reader of recordings also says what is damaged.
-    first().is_ok_and(|bytes| bytes.starts_with(ZSTD)) && content().map_or(true, |byte| byte == b'{')
+    first().is_ok_and(|bytes| bytes.starts_with(ZSTD))
+        && content().map_or(true, |byte| byte == b'{')
 }
 
 /// Reads a recording in zstd frames, with its older parts.
@@ -62,9 +64,13 @@ fn read_recording(path: &Path, name: &Text, log: &mut LogReader) -> io::Result<(
     Ok(())
 }
 
-/// Reads a log, plain or compressed, and shows the progress on a terminal. `size` is 0 if it is not known.
+/// Reads a log, plain or compressed, and shows the progress on a terminal. `size` is 0 if it is not
+/// known.
 fn read(input: impl Read + 'static, name: &str, size: u64, log: &mut LogReader) -> io::Result<()> {
-    let OpenLog { text, is_compressed } = compressed_log::open(input, "analyze")?;
+    let OpenLog {
+        text,
+        is_compressed,
+    } = compressed_log::open(input, "analyze")?;
     let size = if is_compressed { 0 } else { size };
     read_lines(BufReader::with_capacity(ROOM, text), name, size, log)
 }
@@ -72,7 +78,12 @@ fn read(input: impl Read + 'static, name: &str, size: u64, log: &mut LogReader) 
 /// Bytes of one read.
 const ROOM: usize = 1 << 16;
 
-fn read_lines(mut input: impl BufRead, name: &str, size: u64, log: &mut LogReader) -> io::Result<()> {
+fn read_lines(
+    mut input: impl BufRead,
+    name: &str,
+    size: u64,
+    log: &mut LogReader,
+) -> io::Result<()> {
     /// Bytes between two reports of progress: some tenths of a second.
     const PROGRESS_STEP: u64 = 16 << 20;
     /// Bytes after which a line is cut, so that a file without line ends does not fill the memory.
@@ -101,8 +112,16 @@ fn read_lines(mut input: impl BufRead, name: &str, size: u64, log: &mut LogReade
         log.line(&String::from_utf8_lossy(&line));
         if bytes_read >= next_report && shows_progress {
             next_report += PROGRESS_STEP;
-            let of_size = if size > 0 { format!(" of {}", Bytes(size)) } else { String::new() };
-            let _closed: io::Result<()> = write!(io::stderr(), "\r{name}: {}{of_size} read…", Bytes(bytes_read));
+            let of_size = if size > 0 {
+                format!(" of {}", Bytes(size))
+            } else {
+                String::new()
+            };
+            let _closed: io::Result<()> = write!(
+                io::stderr(),
+                "\r{name}: {}{of_size} read…",
+                Bytes(bytes_read)
+            );
         }
     }
     if shows_progress && bytes_read >= PROGRESS_STEP {

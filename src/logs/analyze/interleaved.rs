@@ -1,7 +1,9 @@
-//! Logs of several GPUs whose rows do not name the GPU. They are told apart by their order, if that is certain.
+//! Logs of several GPUs whose rows do not name the GPU. They are told apart by their order, if that
+//! is certain.
 //!
-//! `nvidia-smi -l` writes one row for each GPU, always in the same order, within some milliseconds; then it waits. Rows of such a
-//! *burst* that has as many rows as the others have their GPUs in the same places.
+//! `nvidia-smi -l` writes one row for each GPU, always in the same order, within some milliseconds;
+//! then it waits. Rows of such a *burst* that has as many rows as the others have their GPUs in the
+//! same places.
 
 use super::other_formats::{GPU_COMMAND, PROCESS_COMMAND};
 use super::rows::LogRow;
@@ -24,14 +26,19 @@ enum Bursts {
     /// Each row has a time of its own: one GPU.
     None,
     /// Bursts of so many rows, and the index of the first row of each. Other bursts are left out.
-    Fixed { size: usize, begins: Vec<usize>, rows_left_out: usize },
+    Fixed {
+        size: usize,
+        begins: Vec<usize>,
+        rows_left_out: usize,
+    },
     /// The bursts have different numbers of rows.
     Irregular,
 }
 
-/// Gives the rows of each GPU a series of their own. Returns a note if the rows were told apart by their order, and an error
-/// if the rows are of several GPUs and cannot be told apart. `is_nvidia_smi` says whether nvidia-smi wrote the log, where two
-/// rows with one time are two GPUs; in other logs they may be two samples. The rows are in the order of the log.
+/// Gives the rows of each GPU a series of their own. Returns a note if the rows were told apart by
+/// their order, and an error if the rows are of several GPUs and cannot be told apart.
+/// `is_nvidia_smi` says whether nvidia-smi wrote the log, where two rows with one time are two
+/// GPUs; in other logs they may be two samples. The rows are in the order of the log.
 pub(super) fn separate(
     rows: &mut Vec<LogRow>,
     series: &mut Vec<LogSeries>,
@@ -45,15 +52,31 @@ pub(super) fn separate(
         let series = &series[row.series as usize];
         series.gpu.is_none() && series.pid.is_none()
     };
-    let at: Vec<usize> = rows.iter().enumerate().filter(|(_, row)| is_unnamed(row)).map(|(at, _)| at).collect();
-    let Some(first) = at.first().map(|at| rows[*at].series) else { return Ok(None) };
+    let at: Vec<usize> = rows
+        .iter()
+        .enumerate()
+        .filter(|(_, row)| is_unnamed(row))
+        .map(|(at, _)| at)
+        .collect();
+    let Some(first) = at.first().map(|at| rows[*at].series) else {
+        return Ok(None);
+    };
     let unnamed = UnnamedRows { rows, at };
-    let refused = || Err(format!("the rows are of several GPUs, and no column tells which: use `{GPU_COMMAND}`"));
-    let has_one_total = unnamed.at.iter().all(|at| unnamed.rows[*at].series == first);
+    let refused = || {
+        Err(format!(
+            "the rows are of several GPUs, and no column tells which: use `{GPU_COMMAND}`"
+        ))
+    };
+    let has_one_total = unnamed
+        .at
+        .iter()
+        .all(|at| unnamed.rows[*at].series == first);
     let (size, begins, rows_left_out) = match unnamed.bursts() {
-        Bursts::Fixed { size, begins, rows_left_out }
-            if is_nvidia_smi || !has_one_total || unnamed.is_smoother_by(size) =>
-        {
+        Bursts::Fixed {
+            size,
+            begins,
+            rows_left_out,
+        } if is_nvidia_smi || !has_one_total || unnamed.is_smoother_by(size) => {
             (size, begins, rows_left_out)
         }
         Bursts::Irregular if is_nvidia_smi => return refused(),
@@ -70,15 +93,23 @@ pub(super) fn separate(
         let of_place = begins.iter().map(|begin| unnamed.at[begin + place]);
         let original = unnamed.rows[unnamed.at[begins[0] + place]].series;
         // In one place of all bursts, the capacity is the same.
-        if of_place.clone().any(|at| unnamed.rows[at].series != original) {
+        if of_place
+            .clone()
+            .any(|at| unnamed.rows[at].series != original)
+        {
             return refused();
         }
         let number = u32::try_from(count + place).unwrap_or(u32::MAX);
-        moved.extend(of_place.map(|at| LogRow { series: number, ..unnamed.rows[at] }));
+        moved.extend(of_place.map(|at| LogRow {
+            series: number,
+            ..unnamed.rows[at]
+        }));
         series.push(series[original as usize].of_place(place));
     }
     moved.sort_by_key(|row| row.line);
-    rows.retain(|row| series[row.series as usize].gpu.is_some() || series[row.series as usize].pid.is_some());
+    rows.retain(|row| {
+        series[row.series as usize].gpu.is_some() || series[row.series as usize].pid.is_some()
+    });
     rows.extend(moved);
     rows.sort_by_key(|row| row.line);
     let left_out = match rows_left_out {
@@ -95,35 +126,51 @@ pub(super) fn separate(
 
 /// Checks that no process is on several GPUs in a log without a column for the GPU.
 fn check_processes(rows: &[LogRow], series: &[LogSeries]) -> Result<(), String> {
-    if !series.iter().any(|series| series.gpu.is_none() && series.pid.is_some()) {
+    if !series
+        .iter()
+        .any(|series| series.gpu.is_none() && series.pid.is_some())
+    {
         return Ok(());
     }
     let mut places = vec![Vec::new(); series.len()];
-    for (at, row) in rows.iter().enumerate().filter(|(_, row)| series[row.series as usize].gpu.is_none()) {
+    for (at, row) in rows
+        .iter()
+        .enumerate()
+        .filter(|(_, row)| series[row.series as usize].gpu.is_none())
+    {
         places[row.series as usize].push(at);
     }
     let is_on_several = |at: Vec<usize>| !matches!(UnnamedRows { rows, at }.bursts(), Bursts::None);
     if places.into_iter().any(is_on_several) {
-        return Err(format!("processes are on several GPUs, and no column tells which: use `{PROCESS_COMMAND}`"));
+        return Err(format!(
+            "processes are on several GPUs, and no column tells which: use `{PROCESS_COMMAND}`"
+        ));
     }
     Ok(())
 }
 
 impl UnnamedRows<'_> {
     fn gaps(&self) -> impl Iterator<Item = i64> {
-        self.at.windows(2).map(|pair| self.rows[pair[1]].time - self.rows[pair[0]].time)
+        self.at
+            .windows(2)
+            .map(|pair| self.rows[pair[1]].time - self.rows[pair[0]].time)
     }
 
     fn used(&self, at: usize) -> u64 {
         u64::from(self.rows[self.at[at]].used_kib)
     }
 
-    /// Finds the bursts: rows within a fifth of the time between two samples, and within half a second.
+    /// Finds the bursts: rows within a fifth of the time between two samples, and within half a
+    /// second.
     fn bursts(&self) -> Bursts {
         let mut sorted: Vec<i64> = self.gaps().collect();
         sorted.sort_unstable();
         // With up to 32 GPUs, one gap of 64 is surely one between two samples.
-        let Some(long) = sorted.len().checked_sub(1 + sorted.len() / 64).map(|at| sorted[at]) else {
+        let Some(long) = sorted
+            .len()
+            .checked_sub(1 + sorted.len() / 64)
+            .map(|at| sorted[at])
+        else {
             return Bursts::None;
         };
         let most = (long / 5).min(LONGEST_IN_BURST);
@@ -132,10 +179,18 @@ impl UnnamedRows<'_> {
             return Bursts::None;
         }
         let has_equal_times = sorted.partition_point(|gap| *gap <= 0) * 5 >= sorted.len() * 2;
-        let later = self.gaps().enumerate().filter(|(_, gap)| *gap > most).map(|(at, _)| at + 1);
+        let later = self
+            .gaps()
+            .enumerate()
+            .filter(|(_, gap)| *gap > most)
+            .map(|(at, _)| at + 1);
         let begins: Vec<usize> = std::iter::once(0).chain(later).collect();
         let ends = begins.iter().skip(1).copied().chain([self.at.len()]);
-        let sizes: Vec<usize> = begins.iter().zip(ends).map(|(begin, end)| end - begin).collect();
+        let sizes: Vec<usize> = begins
+            .iter()
+            .zip(ends)
+            .map(|(begin, end)| end - begin)
+            .collect();
         let mut ordered = sizes.clone();
         ordered.sort_unstable();
         let size = ordered[ordered.len() / 2];
@@ -144,8 +199,16 @@ impl UnnamedRows<'_> {
         let is_fixed = size > 1 && size <= MOST_GPUS && (whole + 1) * 100 >= sizes.len() * 99;
         if is_fixed && (has_equal_times || whole > 2) {
             let rows_left_out = sizes.iter().filter(|other| **other != size).sum();
-            let begins = begins.into_iter().zip(&sizes).filter(|(_, other)| **other == size).map(|(begin, _)| begin);
-            return Bursts::Fixed { size, begins: begins.collect(), rows_left_out };
+            let begins = begins
+                .into_iter()
+                .zip(&sizes)
+                .filter(|(_, other)| **other == size)
+                .map(|(begin, _)| begin);
+            return Bursts::Fixed {
+                size,
+                begins: begins.collect(),
+                rows_left_out,
+            };
         }
         // A GPU that is read often, with some holes, has few and long bursts.
         if has_equal_times || sizes.len() >= 4 && self.at.len() <= sizes.len() * MOST_GPUS {
@@ -157,7 +220,10 @@ impl UnnamedRows<'_> {
     /// The mean difference in KiB between two rows that are so many rows apart.
     fn difference(&self, apart: usize) -> u64 {
         let count = self.at.len().saturating_sub(apart).max(1);
-        (apart..self.at.len()).map(|at| self.used(at).abs_diff(self.used(at - apart))).sum::<u64>() / count as u64
+        (apart..self.at.len())
+            .map(|at| self.used(at).abs_diff(self.used(at - apart)))
+            .sum::<u64>()
+            / count as u64
     }
 
     /// Whether rows that are a burst apart are much more alike than neighbours.
@@ -165,14 +231,16 @@ impl UnnamedRows<'_> {
         self.difference(size) * 2 < self.difference(1)
     }
 
-    /// Whether the amounts go up and down from row to row, and repeat themselves after some rows: the GPUs were read at equal
-    /// distances.
+    /// Whether the amounts go up and down from row to row, and repeat themselves after some rows:
+    /// the GPUs were read at equal distances.
     fn alternates(&self) -> bool {
         /// The least mean change from row to row in KiB: less does not spoil a verdict.
         const LEAST_CHANGE: u64 = 64 << 10;
         const LEAST_ROWS: usize = 100;
         let change = self.difference(1);
         let repeats = |apart: usize| self.difference(apart) * 50 < change;
-        self.at.len() >= LEAST_ROWS && change >= LEAST_CHANGE && (2..=MOST_GPUS.min(self.at.len() / 4)).any(repeats)
+        self.at.len() >= LEAST_ROWS
+            && change >= LEAST_CHANGE
+            && (2..=MOST_GPUS.min(self.at.len() / 4)).any(repeats)
     }
 }

@@ -13,11 +13,15 @@ use crate::base::text::Text;
 use crate::model::{on_growth, part_name};
 use crate::output::advice_json;
 
-/// Writes an object with all series and all files, one series after the other: together they may take much memory.
+/// Writes an object with all series and all files, one series after the other: together they may
+/// take much memory.
 pub(super) fn write(logs: &[(Text, AnalyzedLog)], mut out: impl Write) -> io::Result<()> {
     let file_name = |name| (logs.len() > 1).then_some(name);
-    let series =
-        logs.iter().flat_map(|(name, log)| log.series.iter().map(move |judged| series_json(judged, file_name(name))));
+    let series = logs.iter().flat_map(|(name, log)| {
+        log.series
+            .iter()
+            .map(move |judged| series_json(judged, file_name(name)))
+    });
     out.write_all(b"{\"series\":[")?;
     for (number, series) in series.enumerate() {
         if number > 0 {
@@ -25,13 +29,20 @@ pub(super) fn write(logs: &[(Text, AnalyzedLog)], mut out: impl Write) -> io::Re
         }
         serde_json::to_writer(&mut out, &series)?;
     }
-    let files: Vec<Value> = logs.iter().map(|(name, log)| file_json(name, log)).collect();
+    let files: Vec<Value> = logs
+        .iter()
+        .map(|(name, log)| file_json(name, log))
+        .collect();
     writeln!(out, "],\"files\":{}}}", Value::from(files))?;
     out.flush()
 }
 
 fn file_json(name: &Text, log: &AnalyzedLog) -> Value {
-    let first = log.unreadable.first.iter().map(|(line, why)| json!({"line": line, "why": why}));
+    let first = log
+        .unreadable
+        .first
+        .iter()
+        .map(|(line, why)| json!({"line": line, "why": why}));
     json!({
         "file": name,
         "lines": log.lines,
@@ -45,8 +56,15 @@ fn file_json(name: &Text, log: &AnalyzedLog) -> Value {
 
 fn series_json(judged: &JudgedSeries, file: Option<&Text>) -> Value {
     let series = &judged.series;
-    let index = series.gpu.as_ref().filter(|_| series.is_index).and_then(|gpu| gpu.as_str().parse::<u64>().ok());
-    let falls = judged.falls.iter().map(|(at, fall)| json!({"at": at, "sentence": fall.to_string()}));
+    let index = series
+        .gpu
+        .as_ref()
+        .filter(|_| series.is_index)
+        .and_then(|gpu| gpu.as_str().parse::<u64>().ok());
+    let falls = judged
+        .falls
+        .iter()
+        .map(|(at, fall)| json!({"at": at, "sentence": fall.to_string()}));
     let mut value = json!({
         "host": series.host,
         "gpu": index.map_or_else(|| json!(series.gpu), |index| json!(index)),
@@ -97,7 +115,8 @@ fn episode_json(episode: &Episode) -> Value {
 
 fn verdict_json(timed: &TimedVerdict) -> Value {
     let forecast = timed.evidence.and_then(|evidence| evidence.forecast);
-    let seconds = |span: Option<Duration>| span.map(|span| (span.as_secs_f64() * 10.0).round() / 10.0);
+    let seconds =
+        |span: Option<Duration>| span.map(|span| (span.as_secs_f64() * 10.0).round() / 10.0);
     let mut value = json!({
         "at": timed.at,
         "verdict": timed.verdict.name(),

@@ -16,8 +16,8 @@ pub(super) struct MemorySplit {
     pub(super) reserved: Bytes,
     /// The part of `reserved` that tensors hold.
     pub(super) allocated: Bytes,
-    /// Bytes in use outside PyTorch. Negative if the figures are of different moments, `None` if the log has no figures
-    /// of the driver.
+    /// Bytes in use outside PyTorch. Negative if the figures are of different moments, `None` if
+    /// the log has no figures of the driver.
     pub(super) outside: Option<i64>,
 }
 
@@ -51,7 +51,8 @@ pub(super) struct JudgedSeries {
     pub(super) forecasts: Vec<TimedVerdict>,
     pub(super) last: TimedVerdict,
     pub(super) episodes: Vec<Episode>,
-    /// How the memory grew in the latest growth. `None` unless the verdict on the end is suspect or leak.
+    /// How the memory grew in the latest growth. `None` unless the verdict on the end is suspect or
+    /// leak.
     pub(super) pattern: Option<GrowthPattern>,
     pub(super) reason: Option<String>,
     pub(super) creep: Option<String>,
@@ -63,9 +64,11 @@ pub(super) struct JudgedSeries {
     pub(super) held: Bytes,
     /// Whether the log goes on after the last sample: the process ended.
     pub(super) ends_early: bool,
-    /// Seconds since the start, and bytes in use: of a long series, the lowest and highest of each part.
+    /// Seconds since the start, and bytes in use: of a long series, the lowest and highest of each
+    /// part.
     pub(super) points: Vec<(f64, u64)>,
-    /// Seconds since the start, and bytes allocated by PyTorch. Empty unless allocated memory is what grows.
+    /// Seconds since the start, and bytes allocated by PyTorch. Empty unless allocated memory is
+    /// what grows.
     pub(super) allocated: Vec<(f64, u64)>,
 }
 
@@ -79,13 +82,20 @@ pub(super) fn judge_all(
     if series.len() > 1 {
         rows.sort_unstable_by_key(|row| (row.series, row.time, row.line));
     }
-    let mut rows_of_series: Vec<&[LogRow]> = rows.chunk_by(|one, other| one.series == other.series).collect();
+    let mut rows_of_series: Vec<&[LogRow]> = rows
+        .chunk_by(|one, other| one.series == other.series)
+        .collect();
     let judge = |rows: &[LogRow]| -> Vec<JudgedSeries> {
         let series = &series[rows[0].series as usize];
         let processes = series.processes(rows);
-        processes.into_iter().map(|rows| JudgedSeries::of(series, rows, capacity, log)).collect()
+        processes
+            .into_iter()
+            .map(|rows| JudgedSeries::of(series, rows, capacity, log))
+            .collect()
     };
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(rows_of_series.len());
+    let workers = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(rows_of_series.len());
     if workers < 2 {
         return rows_of_series.into_iter().flat_map(judge).collect();
     }
@@ -102,7 +112,11 @@ pub(super) fn judge_all(
     let mut judged: Vec<(u32, Vec<JudgedSeries>)> = thread::scope(|scope| {
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(judge_some)).collect();
         // A panic has ended the process.
-        threads.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
+        threads
+            .into_iter()
+            .filter_map(|thread| thread.join().ok())
+            .flatten()
+            .collect()
     });
     judged.sort_by_key(|(series, _)| *series);
     judged.into_iter().flat_map(|(_, judged)| judged).collect()
@@ -111,9 +125,12 @@ pub(super) fn judge_all(
 impl JudgedSeries {
     /// Feeds the rows of a series to the leak detector in the order of time.
     fn of(series: &LogSeries, rows: &[LogRow], capacity: Option<Bytes>, log: LogSpan) -> Self {
-        /// Seconds between figures on growth: every minute has some if samples are at most 30 s apart.
+        /// Seconds between figures on growth: every minute has some if samples are at most 30 s
+        /// apart.
         const EVIDENCE_INTERVAL: f64 = 30.0;
-        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Self::default() };
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            return Self::default();
+        };
         let mut judged = Self {
             capacity: capacity.or(series.total),
             name: series.name_at(last.line).cloned(),
@@ -133,17 +150,28 @@ impl JudgedSeries {
         for same_time in rows.chunk_by(|one, other| one.time == other.time) {
             next_row += same_time.len();
             judged.samples += 1;
-            let sample = same_time.iter().max_by_key(|row| row.used()).unwrap_or(&same_time[0]);
+            let sample = same_time
+                .iter()
+                .max_by_key(|row| row.used())
+                .unwrap_or(&same_time[0]);
             let moment = Moment(sample.time.abs_diff(first.time));
             let parts = series.pytorch_at(sample.line);
             if let Some([reserved, allocated]) = parts {
                 let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
-                let outside = (!series.is_pytorch_only).then(|| signed(sample.used()) - signed(reserved));
-                judged.split = Some(MemorySplit { reserved, allocated, outside });
+                let outside =
+                    (!series.is_pytorch_only).then(|| signed(sample.used()) - signed(reserved));
+                judged.split = Some(MemorySplit {
+                    reserved,
+                    allocated,
+                    outside,
+                });
             }
             detector.push(moment, sample.used(), parts, sample.limit());
             let (at, verdict) = (between(first, sample), detector.verdict());
-            let is_new = judged.timeline.last().is_none_or(|last| last.verdict != verdict);
+            let is_new = judged
+                .timeline
+                .last()
+                .is_none_or(|last| last.verdict != verdict);
             let is_due = verdict >= LeakVerdict::Suspect && at - last_evidence >= EVIDENCE_INTERVAL;
             let timed = (is_new || is_due).then(|| TimedVerdict::of(&detector, at));
             if let Some(timed) = timed {
@@ -170,16 +198,22 @@ impl JudgedSeries {
         judged.episodes = episodes.finish();
         judged.points = points.finish();
         let growing = detector.growth();
-        (judged.pattern, judged.reason, judged.creep) =
-            (growing.pattern(), growing.reason(), growing.detector.slow_growth());
+        (judged.pattern, judged.reason, judged.creep) = (
+            growing.pattern(),
+            growing.reason(),
+            growing.detector.slow_growth(),
+        );
         judged.last = TimedVerdict::of(&detector, judged.span);
         // A leak that ended with its program needs advice as well.
-        judged.pattern = judged.pattern.or(leak_pattern.filter(|_| judged.verdict() == LeakVerdict::Leak));
+        judged.pattern = judged
+            .pattern
+            .or(leak_pattern.filter(|_| judged.verdict() == LeakVerdict::Leak));
         if growing.part == Some(MemoryPart::Allocated) {
             judged.allocated = allocated.finish();
         }
         // The usual time between two samples, of which some may be missing.
-        let interval = (last.time - first.time) / i64::try_from(judged.samples).unwrap_or(i64::MAX).max(1);
+        let interval =
+            (last.time - first.time) / i64::try_from(judged.samples).unwrap_or(i64::MAX).max(1);
         judged.ends_early = log.end - last.time > (5 * interval).max(1000);
         judged.series = series.without_lines();
         judged
@@ -191,41 +225,68 @@ impl JudgedSeries {
     }
 
     /// Returns the time so many seconds after the beginning, as [`LogRow::time`].
-    #[expect(clippy::cast_possible_truncation, reason = "a log is shorter than 200,000 years")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a log is shorter than 200,000 years"
+    )]
     pub(super) fn time(&self, at: f64) -> i64 {
         self.begin + (at * 1000.0).round() as i64
     }
 
     /// The worst verdict at any time.
     pub(super) fn worst_verdict(&self) -> LeakVerdict {
-        self.timeline.iter().map(|timed| timed.verdict).max().unwrap_or(self.last.verdict)
+        self.timeline
+            .iter()
+            .map(|timed| timed.verdict)
+            .max()
+            .unwrap_or(self.last.verdict)
     }
 
-    /// The verdict on the end of the series. A leak that filled the memory, or that ended with its program, is a leak to
-    /// the end, although the last samples do not grow.
+    /// The verdict on the end of the series. A leak that filled the memory, or that ended with its
+    /// program, is a leak to the end, although the last samples do not grow.
     pub(super) fn verdict(&self) -> LeakVerdict {
         /// The share of the memory in hundredths that counts as full.
         const FULL: u64 = 95;
-        let leaked = self.episodes.last().filter(|episode| episode.verdict == LeakVerdict::Leak);
-        let Some(episode) = leaked else { return self.last.verdict };
+        let leaked = self
+            .episodes
+            .last()
+            .filter(|episode| episode.verdict == LeakVerdict::Leak);
+        let Some(episode) = leaked else {
+            return self.last.verdict;
+        };
         // Memory in use after the episode that nobody gave back.
-        let later = self.points.iter().filter(|(at, _)| Some(*at) >= episode.withdrawn_at).map(|(_, bytes)| *bytes);
+        let later = self
+            .points
+            .iter()
+            .filter(|(at, _)| Some(*at) >= episode.withdrawn_at)
+            .map(|(_, bytes)| *bytes);
         let most_later = later.max().unwrap_or(0);
-        let was_full = episode.limit.is_some_and(|limit| episode.held.0 >= limit.0 / 100 * FULL);
+        let was_full = episode
+            .limit
+            .is_some_and(|limit| episode.held.0 >= limit.0 / 100 * FULL);
         let is_leak = match episode.end {
             EpisodeEnd::SeriesEnds => true,
             EpisodeEnd::ProgramEnded => most_later < episode.held.0 / 4,
             EpisodeEnd::Stopped => was_full,
             EpisodeEnd::Released => false,
         };
-        if is_leak { LeakVerdict::Leak } else { self.last.verdict }
+        if is_leak {
+            LeakVerdict::Leak
+        } else {
+            self.last.verdict
+        }
     }
 }
 
 impl TimedVerdict {
     fn of(detector: &PartedDetector, at: f64) -> Self {
         let growing = detector.growth();
-        Self { at, verdict: growing.verdict(), evidence: growing.detector.evidence().copied(), part: growing.part }
+        Self {
+            at,
+            verdict: growing.verdict(),
+            evidence: growing.detector.evidence().copied(),
+            part: growing.part,
+        }
     }
 }
 
@@ -233,7 +294,8 @@ impl TimedVerdict {
 struct ThinnedCurve {
     /// Samples of one part.
     stride: usize,
-    /// The lowest and the highest point of the part that is not complete, and the number of its samples.
+    /// The lowest and the highest point of the part that is not complete, and the number of its
+    /// samples.
     part: Option<([(f64, u64); 2], usize)>,
     points: Vec<(f64, u64)>,
 }
@@ -243,7 +305,11 @@ impl ThinnedCurve {
     fn new(most: usize) -> Self {
         /// Parts of a long series. A graph has at most 160 columns.
         const PARTS: usize = 640;
-        Self { stride: most.div_ceil(PARTS).max(1), part: None, points: Vec::new() }
+        Self {
+            stride: most.div_ceil(PARTS).max(1),
+            part: None,
+            points: Vec::new(),
+        }
     }
 
     fn push(&mut self, at: f64, bytes: u64) {
@@ -262,8 +328,14 @@ impl ThinnedCurve {
     }
 
     fn end_part(&mut self) {
-        let Some(([low, high], _)) = self.part.take() else { return };
-        let (first, second) = if low.0 <= high.0 { (low, high) } else { (high, low) };
+        let Some(([low, high], _)) = self.part.take() else {
+            return;
+        };
+        let (first, second) = if low.0 <= high.0 {
+            (low, high)
+        } else {
+            (high, low)
+        };
         self.points.push(first);
         if second.0 > first.0 {
             self.points.push(second);

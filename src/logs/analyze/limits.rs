@@ -6,8 +6,9 @@ use super::rows::{LogRow, kib};
 use super::series::LogSeries;
 use crate::base::units::Bytes;
 
-/// Fills in the amount at which each series runs out of memory: the capacity of its GPU, less what the other processes on it
-/// hold. The rows are in the order of time. Rows that have a limit keep it.
+/// Fills in the amount at which each series runs out of memory: the capacity of its GPU, less what
+/// the other processes on it hold. The rows are in the order of time. Rows that have a limit keep
+/// it.
 pub(super) fn add_limits(rows: &mut [LogRow], series: &[LogSeries], capacity: Option<Bytes>) {
     /// Milliseconds after which the latest sample of a process no longer counts.
     const STALE: i64 = 60_000;
@@ -22,20 +23,27 @@ pub(super) fn add_limits(rows: &mut [LogRow], series: &[LogSeries], capacity: Op
             *numbers.entry((&series.host, &series.gpu)).or_insert(count)
         })
         .collect();
-    // The memory that the processes on each GPU hold together, the latest sample of each process, and all samples that count.
+    // The memory that the processes on each GPU hold together, the latest sample of each process,
+    // and all samples that count.
     let mut together = vec![0_u64; numbers.len()];
     let mut latest: Vec<Option<(i64, u32)>> = vec![None; series.len()];
     let mut recent: VecDeque<(i64, u32)> = VecDeque::new();
     for row in rows {
         let at = row.series as usize;
-        let Some(capacity) = capacity.or(series[at].total) else { continue };
+        let Some(capacity) = capacity.or(series[at].total) else {
+            continue;
+        };
         if series[at].pid.is_none() {
             if row.limit_kib == LogRow::NO_LIMIT {
                 row.limit_kib = kib(capacity);
             }
             continue;
         }
-        while let Some((time, old)) = recent.front().copied().filter(|(time, _)| row.time - time >= STALE) {
+        while let Some((time, old)) = recent
+            .front()
+            .copied()
+            .filter(|(time, _)| row.time - time >= STALE)
+        {
             recent.pop_front();
             let old = old as usize;
             if let Some((_, held)) = latest[old].take_if(|(sampled, _)| *sampled == time) {

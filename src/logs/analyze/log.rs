@@ -1,4 +1,5 @@
-//! Reads a log line by line. A line is a header, a row, a JSON line of gputop, or unreadable for a reason.
+//! Reads a log line by line. A line is a header, a row, a JSON line of gputop, or unreadable for a
+//! reason.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -48,7 +49,8 @@ pub(super) struct LogReader {
 pub(super) struct AnalyzedLog {
     pub(super) lines: u64,
     pub(super) unreadable: UnreadableLines,
-    /// The number of missing readings: rows with a cell such as `[N/A]`, and samples of gputop's lines without a value.
+    /// The number of missing readings: rows with a cell such as `[N/A]`, and samples of gputop's
+    /// lines without a value.
     pub(super) missing: u64,
     pub(super) notes: Vec<String>,
     pub(super) times: LogSpan,
@@ -77,7 +79,10 @@ impl LogProblem {
 
 impl LogReader {
     pub(super) fn new(capacity: Option<Bytes>) -> Self {
-        Self { capacity, ..Self::default() }
+        Self {
+            capacity,
+            ..Self::default()
+        }
     }
 
     pub(super) fn line(&mut self, line: &str) {
@@ -108,7 +113,9 @@ impl LogReader {
         let number = self.lines;
         if let (Some(columns), Some(separator)) = (self.columns.clone(), self.separator) {
             let cells = split(line, separator, splitter);
-            let time = self.times.time(columns.cell(columns.time, cells), columns.time_unit);
+            let time = self
+                .times
+                .time(columns.cell(columns.time, cells), columns.time_unit);
             if time.is_some() {
                 return self.row(number, cells, &columns, time);
             }
@@ -131,7 +138,12 @@ impl LogReader {
         let separator = self.separator.unwrap_or(own_separator);
         let cells = split(line, separator, splitter);
         // Only a row shows the separator: text before the first row has no time.
-        if self.separator.is_none() && cells.to_vec().iter().any(|cell| self.times.time(cell, None).is_some()) {
+        if self.separator.is_none()
+            && cells
+                .to_vec()
+                .iter()
+                .any(|cell| self.times.time(cell, None).is_some())
+        {
             self.separator = Some(separator);
         }
         if let Some(columns) = self.columns.clone() {
@@ -145,7 +157,11 @@ impl LogReader {
 
     fn gputop_line(&mut self, line: &str) {
         let mut gputop_lines = std::mem::take(&mut self.gputop_lines);
-        let tag = if line.contains("\"source\":{") { HostTag::of(line.as_bytes()) } else { None };
+        let tag = if line.contains("\"source\":{") {
+            HostTag::of(line.as_bytes())
+        } else {
+            None
+        };
         match gputop_lines.apply(tag.as_ref().map_or(0, |tag| tag.host_key), line) {
             Ok((time, samples)) => {
                 self.times.has_date = true;
@@ -155,16 +171,25 @@ impl LogReader {
                         continue;
                     };
                     let at = self.series_of_sample(tag.as_ref(), &sample);
-                    self.rows.push(LogRow::new(time, self.lines, at, used, sample.limit));
-                    let pytorch = sample.reserved.map(|reserved| [reserved.sum(), reserved.allocated]);
+                    self.rows
+                        .push(LogRow::new(time, self.lines, at, used, sample.limit));
+                    let pytorch = sample
+                        .reserved
+                        .map(|reserved| [reserved.sum(), reserved.allocated]);
                     let series = &mut self.series[at];
-                    series.pytorch.extend(pytorch.map(|parts| (self.lines, parts)));
+                    series
+                        .pytorch
+                        .extend(pytorch.map(|parts| (self.lines, parts)));
                     series.allocator = sample.reserved.or(series.allocator);
                 }
             }
-            Err(reason) => self.unreadable.add(self.lines, UnreadableReason::new(reason)),
+            Err(reason) => self
+                .unreadable
+                .add(self.lines, UnreadableReason::new(reason)),
         }
-        self.times.zone = gputop_lines.zone(tag.as_ref().map_or(0, |tag| tag.host_key)).unwrap_or(self.times.zone);
+        self.times.zone = gputop_lines
+            .zone(tag.as_ref().map_or(0, |tag| tag.host_key))
+            .unwrap_or(self.times.zone);
         self.gputop_lines = gputop_lines;
     }
 
@@ -174,20 +199,25 @@ impl LogReader {
         let (uuid, index) = (sample.gpu.uuid.0.as_str(), sample.gpu.facts.index);
         let id = sample.process.map(|(id, _)| id);
         let ids = id.map(|id| (id.pid, id.start_ticks));
-        *self.series_by_key.entry(format!("{host_key} {uuid} {ids:?}")).or_insert_with(|| {
-            let name = sample.process.and_then(|(_, process)| process?.facts.comm.clone().ok());
-            self.series.push(LogSeries {
-                host: tag.and_then(|tag| tag.name.clone()),
-                gpu: Some(Text::new(index.to_string())),
-                is_index: true,
-                uuid: Some(sample.gpu.uuid.0.clone()),
-                pid: id.map(|id| id.pid),
-                names: name.into_iter().map(|name| (0, name)).collect(),
-                total: sample.gpu.load.memory_total.ok(),
-                ..LogSeries::default()
-            });
-            self.series.len() - 1
-        })
+        *self
+            .series_by_key
+            .entry(format!("{host_key} {uuid} {ids:?}"))
+            .or_insert_with(|| {
+                let name = sample
+                    .process
+                    .and_then(|(_, process)| process?.facts.comm.clone().ok());
+                self.series.push(LogSeries {
+                    host: tag.and_then(|tag| tag.name.clone()),
+                    gpu: Some(Text::new(index.to_string())),
+                    is_index: true,
+                    uuid: Some(sample.gpu.uuid.0.clone()),
+                    pid: id.map(|id| id.pid),
+                    names: name.into_iter().map(|name| (0, name)).collect(),
+                    total: sample.gpu.load.memory_total.ok(),
+                    ..LogSeries::default()
+                });
+                self.series.len() - 1
+            })
     }
 
     fn guess_columns(&mut self, splitter: &mut CellSplitter) {
@@ -195,17 +225,30 @@ impl LogReader {
         let pending: Vec<Vec<String>> = self
             .pending
             .iter()
-            .map(|(_, line)| split(line, separator(line), splitter).to_vec().into_iter().map(str::to_owned).collect())
+            .map(|(_, line)| {
+                split(line, separator(line), splitter)
+                    .to_vec()
+                    .into_iter()
+                    .map(str::to_owned)
+                    .collect()
+            })
             .collect();
         // Most lines with a time are rows, and rows have the same number of cells.
         let mut times = LogTimes::default();
-        let dated: Vec<Vec<String>> =
-            pending.into_iter().filter(|cells| cells.iter().any(|cell| times.time(cell, None).is_some())).collect();
+        let dated: Vec<Vec<String>> = pending
+            .into_iter()
+            .filter(|cells| cells.iter().any(|cell| times.time(cell, None).is_some()))
+            .collect();
         let mut lengths: Vec<usize> = dated.iter().map(Vec::len).collect();
         lengths.sort_unstable();
         let usual = lengths.get(lengths.len() / 2).copied();
-        let rows: Vec<Vec<String>> = dated.into_iter().filter(|cells| Some(cells.len()) == usual).collect();
-        self.columns = LogColumns::guess(&rows).filter(|_| self.header_error.is_none()).map(Rc::new);
+        let rows: Vec<Vec<String>> = dated
+            .into_iter()
+            .filter(|cells| Some(cells.len()) == usual)
+            .collect();
+        self.columns = LogColumns::guess(&rows)
+            .filter(|_| self.header_error.is_none())
+            .map(Rc::new);
         for (number, line) in std::mem::take(&mut self.pending) {
             match &self.columns {
                 Some(columns) => {
@@ -214,7 +257,9 @@ impl LogReader {
                     self.row(number, split(&line, separator, splitter), &columns, None);
                 }
                 None => {
-                    let reason = self.header_error.map_or(UnreadableReason::NO_COLUMNS, UnreadableReason::new);
+                    let reason = self
+                        .header_error
+                        .map_or(UnreadableReason::NO_COLUMNS, UnreadableReason::new);
                     self.unreadable.add(number, reason);
                 }
             }
@@ -226,14 +271,17 @@ impl LogReader {
         match self.read_row(number, cells, columns, time) {
             Ok((time, Ok(used), at)) => {
                 self.rows.push(LogRow::new(time, number, at, used, None));
-                self.series[at].pytorch.extend(columns.pytorch(cells).map(|parts| (number, parts)));
+                self.series[at]
+                    .pytorch
+                    .extend(columns.pytorch(cells).map(|parts| (number, parts)));
             }
             Ok((_, Err(_), _)) => self.missing += 1,
             Err(reason) => self.unreadable.add(number, reason),
         }
     }
 
-    /// Returns the time, the memory in use and the index of the series, or why the row cannot be read.
+    /// Returns the time, the memory in use and the index of the series, or why the row cannot be
+    /// read.
     fn read_row(
         &mut self,
         number: u64,
@@ -247,13 +295,23 @@ impl LogReader {
         if cells.len() < columns.count || has_too_many {
             let plural = if cells.len() == 1 { "" } else { "s" };
             let reason = format!("{} cell{plural} instead of {}", cells.len(), columns.count);
-            return Err(UnreadableReason::of_cell(reason, &cells.to_vec().join(", ")));
+            return Err(UnreadableReason::of_cell(
+                reason,
+                &cells.to_vec().join(", "),
+            ));
         }
         let time = time.or_else(|| self.times.time(cell(columns.time), columns.time_unit));
-        let time = time.ok_or_else(|| UnreadableReason::of_cell(UnreadableReason::NO_TIME, cell(columns.time)))?;
+        let time = time.ok_or_else(|| {
+            UnreadableReason::of_cell(UnreadableReason::NO_TIME, cell(columns.time))
+        })?;
         let used = cells::amount(cell(columns.used), columns.used_unit);
-        let used = used.ok_or_else(|| UnreadableReason::of_cell("no amount of memory", cell(columns.used)))?;
-        let pid = |at: usize| cell(at).parse().map_err(|_| UnreadableReason::of_cell("no PID", cell(at)));
+        let used = used
+            .ok_or_else(|| UnreadableReason::of_cell("no amount of memory", cell(columns.used)))?;
+        let pid = |at: usize| {
+            cell(at)
+                .parse()
+                .map_err(|_| UnreadableReason::of_cell("no PID", cell(at)))
+        };
         let pid: Option<u32> = columns.pid.map(pid).transpose()?;
         let total_cell = columns.total.map(cell);
         let total = total_cell.and_then(|cell| cells::amount(cell, columns.total_unit)?.ok());
@@ -271,13 +329,22 @@ impl LogReader {
         Ok((time, used, at))
     }
 
-    /// Returns the index of the series of a row. Without a column for the GPU, rows with different capacities are of
-    /// different GPUs.
-    fn series_of_row<'a>(&mut self, columns: &LogColumns, pid: Option<u32>, cell: impl Fn(usize) -> &'a str) -> usize {
+    /// Returns the index of the series of a row. Without a column for the GPU, rows with different
+    /// capacities are of different GPUs.
+    fn series_of_row<'a>(
+        &mut self,
+        columns: &LogColumns,
+        pid: Option<u32>,
+        cell: impl Fn(usize) -> &'a str,
+    ) -> usize {
         let host = columns.host.map(&cell);
         let gpu = columns.index.or(columns.gpu).map(&cell);
         let is_total_sure = gpu.is_none() && columns.guess.is_none();
-        let total = columns.total.filter(|_| is_total_sure).map(&cell).filter(|total| !cells::is_missing(total));
+        let total = columns
+            .total
+            .filter(|_| is_total_sure)
+            .map(&cell)
+            .filter(|total| !cells::is_missing(total));
         self.key.clear();
         for part in [gpu, host, total, columns.pid.map(&cell)] {
             self.key.push_str(part.unwrap_or(""));
@@ -292,10 +359,13 @@ impl LogReader {
             is_index: columns.index.is_some(),
             uuid: columns.gpu.map(|at| Text::new(cell(at))),
             pid,
-            is_pytorch_only: columns.pytorch.is_some_and(|[(reserved, _), _]| reserved == columns.used),
+            is_pytorch_only: columns
+                .pytorch
+                .is_some_and(|[(reserved, _), _]| reserved == columns.used),
             ..LogSeries::default()
         });
-        self.series_by_key.insert(self.key.clone(), self.series.len() - 1);
+        self.series_by_key
+            .insert(self.key.clone(), self.series.len() - 1);
         self.series.len() - 1
     }
 
@@ -305,14 +375,22 @@ impl LogReader {
             self.guess_columns(&mut splitter);
         }
         let columns = self.columns.take();
-        let mut notes: Vec<String> = columns.iter().filter_map(|columns| columns.guess.clone()).collect();
+        let mut notes: Vec<String> = columns
+            .iter()
+            .filter_map(|columns| columns.guess.clone())
+            .collect();
         let turned_around = time_order::turn_around(&mut self.rows);
         let is_turned_around = turned_around.is_some();
         notes.extend(turned_around);
         notes.extend(time_order::straighten(&mut self.rows, self.times.has_date));
         let is_nvidia_smi = columns.is_some_and(|columns| columns.is_nvidia_smi);
         let mut problem = None;
-        match interleaved::separate(&mut self.rows, &mut self.series, is_nvidia_smi, is_turned_around) {
+        match interleaved::separate(
+            &mut self.rows,
+            &mut self.series,
+            is_nvidia_smi,
+            is_turned_around,
+        ) {
             Ok(note) => notes.extend(note),
             Err(sentence) => {
                 problem = Some(LogProblem::Mixed(sentence));
@@ -326,22 +404,51 @@ impl LogReader {
             self.rows.sort_by_key(|row| row.time);
         }
         limits::add_limits(&mut self.rows, &self.series, self.capacity);
-        let has_capacity = self.capacity.is_some() || self.series.iter().any(|series| series.total.is_some());
+        let has_capacity =
+            self.capacity.is_some() || self.series.iter().any(|series| series.total.is_some());
         if !has_capacity && problem.is_none() {
-            notes.push("the log has no memory capacity, so there is no forecast without --capacity".to_owned());
+            notes.push(
+                "the log has no memory capacity, so there is no forecast without --capacity"
+                    .to_owned(),
+            );
         }
         // A log of one host need not name it.
-        if self.series.iter().all(|series| series.host == self.series[0].host) {
+        if self
+            .series
+            .iter()
+            .all(|series| series.host == self.series[0].host)
+        {
             self.series.iter_mut().for_each(|series| series.host = None);
         }
         let times = LogSpan::of(&self.rows, self.times.has_date.then_some(self.times.zone));
-        let series = judged::judge_all(std::mem::take(&mut self.rows), &self.series, self.capacity, times);
+        let series = judged::judge_all(
+            std::mem::take(&mut self.rows),
+            &self.series,
+            self.capacity,
+            times,
+        );
         let duplicates: u64 = series.iter().map(|judged| judged.duplicates).sum();
         if duplicates > 0 {
-            notes.push(format!("{duplicates} samples have the time of another one: the highest of each time counts"));
+            notes.push(format!(
+                "{duplicates} samples have the time of another one: the highest of each time counts"
+            ));
         }
-        let Self { lines, unreadable, missing, .. } = self;
-        AnalyzedLog { lines, unreadable, missing, notes, times, given_capacity: self.capacity, series, problem }
+        let Self {
+            lines,
+            unreadable,
+            missing,
+            ..
+        } = self;
+        AnalyzedLog {
+            lines,
+            unreadable,
+            missing,
+            notes,
+            times,
+            given_capacity: self.capacity,
+            series,
+            problem,
+        }
     }
 
     /// Says why the log has no rows, and what to record.
@@ -356,6 +463,10 @@ impl LogReader {
 
 /// Splits a line into cells. Commas are decimal between semicolons.
 fn split<'a>(line: &str, separator: char, splitter: &'a mut CellSplitter) -> Cells<'a> {
-    let line = if separator == ';' { cells::with_decimal_points(line) } else { Cow::Borrowed(line) };
+    let line = if separator == ';' {
+        cells::with_decimal_points(line)
+    } else {
+        Cow::Borrowed(line)
+    };
     splitter.split(&line, separator)
 }

@@ -13,19 +13,23 @@ use crate::base::units::Elapsed;
 pub(super) struct LogSpan {
     pub(super) begin: i64,
     pub(super) end: i64,
-    /// How far the time zone of the log's dates is ahead of UTC, in milliseconds. `None` for a log without dates.
+    /// How far the time zone of the log's dates is ahead of UTC, in milliseconds. `None` for a log
+    /// without dates.
     zone: Option<i64>,
 }
 
 impl LogSpan {
     /// Returns the span of rows in the order of time. `zone` is `None` for a log without dates.
     pub(super) fn of(rows: &[LogRow], zone: Option<i64>) -> Self {
-        let (begin, end) = rows.first().zip(rows.last()).map_or((0, 0), |(first, last)| (first.time, last.time));
+        let (begin, end) = rows
+            .first()
+            .zip(rows.last())
+            .map_or((0, 0), |(first, last)| (first.time, last.time));
         Self { begin, end, zone }
     }
 
-    /// Returns the time of day of a moment: `22:19`, in a log of more than a day `21 Nov 22:19`, and in a log of some
-    /// minutes `22:19:52`. `None` for a log without dates.
+    /// Returns the time of day of a moment: `22:19`, in a log of more than a day `21 Nov 22:19`,
+    /// and in a log of some minutes `22:19:52`. `None` for a log without dates.
     pub(super) fn clock(self, time: i64) -> Option<String> {
         const SHORT: i64 = 10 * 60_000;
         const DAY: i64 = 24 * 60 * 60_000;
@@ -37,7 +41,8 @@ impl LogSpan {
         Some(self.civil(time)?.strftime(format).to_string())
     }
 
-    /// Returns the date and time of day of a moment: `2026-11-21 22:19:52`. `None` for a log without dates.
+    /// Returns the date and time of day of a moment: `2026-11-21 22:19:52`. `None` for a log
+    /// without dates.
     pub(super) fn date(self, time: i64) -> Option<String> {
         Some(self.civil(time)?.strftime("%Y-%m-%d %H:%M:%S").to_string())
     }
@@ -49,6 +54,8 @@ impl LogSpan {
 
     /// Returns the time from the log's first row to a moment.
     pub(super) fn since_begin(self, time: i64) -> Elapsed {
-        Elapsed(Duration::from_millis((time - self.begin).max(0).unsigned_abs()))
+        Elapsed(Duration::from_millis(
+            (time - self.begin).max(0).unsigned_abs(),
+        ))
     }
 }

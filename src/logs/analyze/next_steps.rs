@@ -8,8 +8,8 @@ use crate::base::units::Bytes;
 use crate::model::LeakVerdict;
 use crate::output::StyledText;
 
-/// Returns the command that describes each series, for a shell: `gputop analyze --all memory.csv`. Returns `--all` alone if the
-/// logs cannot be named in a short command.
+/// Returns the command that describes each series, for a shell: `gputop analyze --all memory.csv`.
+/// Returns `--all` alone if the logs cannot be named in a short command.
 pub(super) fn command_for_all(logs: &[(Text, AnalyzedLog)]) -> String {
     /// Longer commands are not printed.
     const LONGEST: usize = 70;
@@ -20,7 +20,10 @@ pub(super) fn command_for_all(logs: &[(Text, AnalyzedLog)]) -> String {
     };
     let capacity = logs.iter().find_map(|(_, log)| log.given_capacity);
     let capacity = capacity.map(|capacity| format!("--capacity {}", exact(capacity)));
-    let mut words: Vec<String> = [format!("gputop analyze {OPTION}")].into_iter().chain(capacity).collect();
+    let mut words: Vec<String> = [format!("gputop analyze {OPTION}")]
+        .into_iter()
+        .chain(capacity)
+        .collect();
     for (name, _) in logs {
         let name = name.as_str();
         if is_plain(name) {
@@ -32,7 +35,11 @@ pub(super) fn command_for_all(logs: &[(Text, AnalyzedLog)]) -> String {
         }
     }
     let command = words.join(" ");
-    if command.chars().count() <= LONGEST { command } else { OPTION.to_owned() }
+    if command.chars().count() <= LONGEST {
+        command
+    } else {
+        OPTION.to_owned()
+    }
 }
 
 /// The name of a log that was read from the standard input.
@@ -49,7 +56,11 @@ fn exact(bytes: Bytes) -> String {
 
 /// Adds what to do next if something leaked or is suspect.
 pub(super) fn add(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
-    let grown = || logs.iter().flat_map(|(_, log)| &log.series).filter(|judged| has_grown(judged));
+    let grown = || {
+        logs.iter()
+            .flat_map(|(_, log)| &log.series)
+            .filter(|judged| has_grown(judged))
+    };
     if grown().next().is_none() {
         return;
     }
@@ -63,7 +74,10 @@ pub(super) fn add(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
         }
     };
     if grown().any(|judged| judged.verdict() == LeakVerdict::Leak) {
-        step("If the job ran out of memory, its output says what held the memory", &["gputop explain OUTPUT.log"]);
+        step(
+            "If the job ran out of memory, its output says what held the memory",
+            &["gputop explain OUTPUT.log"],
+        );
     }
     if grown().all(|judged| judged.series.pid.is_none()) {
         step(
@@ -80,5 +94,8 @@ pub(super) fn add(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
 
 /// Whether a series leaked or is suspect at the end.
 pub(super) fn has_grown(judged: &JudgedSeries) -> bool {
-    matches!(SeriesRank::of(judged), SeriesRank::Leaked | SeriesRank::Suspect)
+    matches!(
+        SeriesRank::of(judged),
+        SeriesRank::Leaked | SeriesRank::Suspect
+    )
 }

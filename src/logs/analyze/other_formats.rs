@@ -1,11 +1,11 @@
-//! Texts that people take for logs, but that have no times or one moment only: what they are, and what to record instead.
+//! Texts that people take for logs, but that have no times or one moment only: what they are, and
+//! what to record instead.
 
 /// Records the memory of each GPU.
 pub(super) const GPU_COMMAND: &str =
     "nvidia-smi --query-gpu=timestamp,index,memory.used,memory.total --format=csv -l 5";
 /// Records the memory of each process.
-pub(super) const PROCESS_COMMAND: &str =
-    "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_gpu_memory --format=csv -l 5";
+pub(super) const PROCESS_COMMAND: &str = "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_gpu_memory --format=csv -l 5";
 
 /// A format that `analyze` cannot judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,30 +30,53 @@ pub(super) enum OtherFormat {
 impl OtherFormat {
     /// Recognizes a format by one of its lines.
     pub(super) fn of_line(line: &str) -> Option<Self> {
-        let words = || line.trim_start_matches('#').split_whitespace().map(str::to_ascii_lowercase);
+        let words = || {
+            line.trim_start_matches('#')
+                .split_whitespace()
+                .map(str::to_ascii_lowercase)
+        };
         let has = |word: &str| words().any(|other| other == word);
         Some(match line {
-            _ if line.starts_with("| NVIDIA-SMI ") || line.starts_with("|=====") && line.contains("=+=") => {
+            _ if line.starts_with("| NVIDIA-SMI ")
+                || line.starts_with("|=====") && line.contains("=+=") =>
+            {
                 Self::NvidiaSmiTable
             }
             _ if line.contains("NVSMI LOG=") => Self::NvidiaSmiQuery,
-            _ if line.starts_with("<nvidia_smi_log") || line.contains("nvsmi_device") => Self::NvidiaSmiXml,
+            _ if line.starts_with("<nvidia_smi_log") || line.contains("nvsmi_device") => {
+                Self::NvidiaSmiXml
+            }
             _ if line.starts_with("GPU ") && line.contains("(UUID: ") => Self::NvidiaSmiList,
-            _ if line.starts_with("NVIDIA-SMI has failed") || line.starts_with("Failed to initialize NVML") => {
+            _ if line.starts_with("NVIDIA-SMI has failed")
+                || line.starts_with("Failed to initialize NVML") =>
+            {
                 Self::NvidiaSmiError
             }
             _ if line.starts_with("NVIDIA System Management Interface") => Self::NvidiaSmiHelp,
-            _ if line.starts_with("# ") && has("gpu") && has("memory") && has("temp") => Self::GputopTable,
+            _ if line.starts_with("# ") && has("gpu") && has("memory") && has("temp") => {
+                Self::GputopTable
+            }
             _ if line.starts_with('#') && has("gpu") && has("pid") => Self::Pmon,
-            _ if line.starts_with('#') && has("gpu") && ["pwr", "fb", "sm", "rxpci", "mclk"].into_iter().any(has) => {
+            _ if line.starts_with('#')
+                && has("gpu")
+                && ["pwr", "fb", "sm", "rxpci", "mclk"].into_iter().any(has) =>
+            {
                 Self::Dmon
             }
             _ if line.starts_with("#Entity") => Self::DcgmiDmon,
-            _ if line.starts_with("# HELP ") || line.starts_with("# TYPE ") || is_metric(line) => Self::Prometheus,
+            _ if line.starts_with("# HELP ") || line.starts_with("# TYPE ") || is_metric(line) => {
+                Self::Prometheus
+            }
             _ if line.starts_with('[') && line.contains(" MB |") => Self::Gpustat,
             _ if line.starts_with("Usage: gputop") => Self::GputopHelp,
             _ if line.contains("CUDA out of memory. Tried to allocate") => Self::OutOfMemoryMessage,
-            _ if line.starts_with("PAR1") || line.chars().filter(|character| *character == '\u{fffd}').count() > 8 => {
+            _ if line.starts_with("PAR1")
+                || line
+                    .chars()
+                    .filter(|character| *character == '\u{fffd}')
+                    .count()
+                    > 8 =>
+            {
                 Self::Binary
             }
             _ => return None,
@@ -94,11 +117,14 @@ impl OtherFormat {
     }
 }
 
-/// Whether a line is a metric of a GPU in the text format of Prometheus: `DCGM_FI_DEV_FB_USED{gpu="0"} 1234`.
+/// Whether a line is a metric of a GPU in the text format of Prometheus:
+/// `DCGM_FI_DEV_FB_USED{gpu="0"} 1234`.
 fn is_metric(line: &str) -> bool {
     line.split_once('{').is_some_and(|(name, rest)| {
         !name.is_empty()
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':')
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':')
             && rest.contains("=\"")
             && rest.contains('}')
     })

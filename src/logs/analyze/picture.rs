@@ -1,4 +1,5 @@
-//! A graph of a series in characters: the highest amount in each column, and below it marks for suspect and leak.
+//! A graph of a series in characters: the highest amount in each column, and below it marks for
+//! suspect and leak.
 
 use super::headline::elapsed;
 use super::judged::JudgedSeries;
@@ -8,10 +9,17 @@ use crate::model::LeakVerdict;
 const HEIGHT: usize = 8;
 const LABEL: usize = Bytes::WIDTH + 2;
 
-/// Draws `points` (seconds and bytes) over the span of `judged`. Returns an empty text for fewer than two points,
-/// and for an amount that does not move.
-pub(super) fn draw(judged: &JudgedSeries, points: &[(f64, u64)], width: usize, ascii: bool) -> String {
-    let columns = width.saturating_sub(LABEL + " │".chars().count()).clamp(16, 160);
+/// Draws `points` (seconds and bytes) over the span of `judged`. Returns an empty text for fewer
+/// than two points, and for an amount that does not move.
+pub(super) fn draw(
+    judged: &JudgedSeries,
+    points: &[(f64, u64)],
+    width: usize,
+    ascii: bool,
+) -> String {
+    let columns = width
+        .saturating_sub(LABEL + " │".chars().count())
+        .clamp(16, 160);
     if points.len() < 2 || judged.span <= 0.0 {
         return String::new();
     }
@@ -19,12 +27,20 @@ pub(super) fn draw(judged: &JudgedSeries, points: &[(f64, u64)], width: usize, a
     let most = peaks.iter().flatten().copied().max().unwrap_or(1).max(1);
     let least = points.iter().map(|(_, bytes)| *bytes).min().unwrap_or(0);
     // With a scale from 0, a small change of a large amount would be a flat line at the top.
-    let base = if least > most / 2 { least - (most - least).min(least) / 2 } else { 0 };
+    let base = if least > most / 2 {
+        least - (most - least).min(least) / 2
+    } else {
+        0
+    };
     // The scale of an amount that hardly moves would have the same number at both ends.
     if Bytes(most).to_string() == Bytes(base).to_string() {
         return String::new();
     }
-    let (blocks, axis) = if ascii { (" .:#", '|') } else { (" ▁▂▃▄▅▆▇█", '│') };
+    let (blocks, axis) = if ascii {
+        (" .:#", '|')
+    } else {
+        (" ▁▂▃▄▅▆▇█", '│')
+    };
     let blocks: Vec<char> = blocks.chars().collect();
     let full = blocks.len() - 1;
     let mut lines = Vec::new();
@@ -40,18 +56,32 @@ pub(super) fn draw(judged: &JudgedSeries, points: &[(f64, u64)], width: usize, a
                 usize::try_from(level / u128::from((most - base).max(1))).unwrap_or(usize::MAX)
             });
             // The lowest line shows every sample, however little it is.
-            let level = if line == 0 && peak.is_some() { level.max(1) } else { level };
+            let level = if line == 0 && peak.is_some() {
+                level.max(1)
+            } else {
+                level
+            };
             blocks[level.saturating_sub(line * full).min(full)]
         };
-        lines.push(format!("{label:>LABEL$} {axis}{}", peaks.iter().map(block).collect::<String>()));
+        lines.push(format!(
+            "{label:>LABEL$} {axis}{}",
+            peaks.iter().map(block).collect::<String>()
+        ));
     }
     lines.push(format!("{:>LABEL$}  {}", "", marks(judged, columns)));
-    let clock = |at: f64| judged.clock(at).map_or_else(String::new, |clock| format!(" ({clock})"));
+    let clock = |at: f64| {
+        judged
+            .clock(at)
+            .map_or_else(String::new, |clock| format!(" ({clock})"))
+    };
     let begin = format!("0{}", clock(0.0));
     let end = format!("{}{}", elapsed(judged.span), clock(judged.span));
     let gap = columns.saturating_sub(begin.len() + end.len());
     lines.push(format!("{:>LABEL$}  {begin}{:gap$}{end}", "", ""));
-    lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
+    lines
+        .iter()
+        .flat_map(|line| [line.trim_end(), "\n"])
+        .collect()
 }
 
 /// Returns the highest amount in each column, `None` in columns without a sample.
@@ -73,14 +103,21 @@ fn peaks(points: &[(f64, u64)], span: f64, columns: usize) -> Vec<Option<u64>> {
 /// Returns a line with `?` below suspect and `!` below leak.
 fn marks(judged: &JudgedSeries, columns: usize) -> String {
     let mut marks = vec![' '; columns];
-    let ends = judged.timeline.iter().skip(1).map(|next| next.at).chain([judged.span]);
+    let ends = judged
+        .timeline
+        .iter()
+        .skip(1)
+        .map(|next| next.at)
+        .chain([judged.span]);
     for (timed, end) in judged.timeline.iter().zip(ends) {
         let mark = match timed.verdict {
             LeakVerdict::Leak => '!',
             LeakVerdict::Suspect => '?',
             _ => continue,
         };
-        for place in &mut marks[column(timed.at, judged.span, columns)..=column(end, judged.span, columns)] {
+        for place in
+            &mut marks[column(timed.at, judged.span, columns)..=column(end, judged.span, columns)]
+        {
             *place = if *place == '!' { '!' } else { mark };
         }
     }

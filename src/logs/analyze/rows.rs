@@ -19,7 +19,13 @@ pub(super) struct LogRow {
 impl LogRow {
     pub(super) const NO_LIMIT: u32 = u32::MAX;
 
-    pub(super) fn new(time: i64, line: u64, series: usize, used: Bytes, limit: Option<Bytes>) -> Self {
+    pub(super) fn new(
+        time: i64,
+        line: u64,
+        series: usize,
+        used: Bytes,
+        limit: Option<Bytes>,
+    ) -> Self {
         Self {
             time,
             line: u32::try_from(line).unwrap_or(u32::MAX),
@@ -40,5 +46,7 @@ impl LogRow {
 
 /// Returns an amount in KiB, as the detector counts.
 pub(super) fn kib(bytes: Bytes) -> u32 {
-    u32::try_from(bytes.0 >> 10).unwrap_or(u32::MAX).min(LogRow::NO_LIMIT - 1)
+    u32::try_from(bytes.0 >> 10)
+        .unwrap_or(u32::MAX)
+        .min(LogRow::NO_LIMIT - 1)
 }

@@ -44,27 +44,49 @@ impl SeriesRank {
     }
 }
 
-/// Adds the numbers of series, and a table of those that leaked or are suspect. `series` are sorted by rank.
+/// Adds the numbers of series, and a table of those that leaked or are suspect. `series` are sorted
+/// by rank.
 pub(super) fn add(text: &mut StyledText, series: &[&JudgedSeries], times: LogSpan, all: bool) {
     /// Rows of the table without `--all`.
     const MOST_ROWS: usize = 40;
-    let ranks =
-        [SeriesRank::Leaked, SeriesRank::Suspect, SeriesRank::WarmingUp, SeriesRank::Steady, SeriesRank::TooSoon];
-    let count = |rank: SeriesRank| series.iter().filter(|judged| SeriesRank::of(judged) == rank).count();
+    let ranks = [
+        SeriesRank::Leaked,
+        SeriesRank::Suspect,
+        SeriesRank::WarmingUp,
+        SeriesRank::Steady,
+        SeriesRank::TooSoon,
+    ];
+    let count = |rank: SeriesRank| {
+        series
+            .iter()
+            .filter(|judged| SeriesRank::of(judged) == rank)
+            .count()
+    };
     let counts: Vec<String> = ranks
         .into_iter()
         .map(|rank| (count(rank), rank.words()))
         .filter(|(count, _)| *count > 0)
         .map(|(count, words)| format!("{count} {words}"))
         .collect();
-    let slow = series.iter().filter(|judged| judged.creep.is_some()).count();
-    let slow = if slow > 0 { format!(" ({slow} of them grow slowly)") } else { String::new() };
-    text.paragraph(4, format_args!("{}: {}{slow}", counted(series), counts.join(", ")));
+    let slow = series
+        .iter()
+        .filter(|judged| judged.creep.is_some())
+        .count();
+    let slow = if slow > 0 {
+        format!(" ({slow} of them grow slowly)")
+    } else {
+        String::new()
+    };
+    text.paragraph(
+        4,
+        format_args!("{}: {}{slow}", counted(series), counts.join(", ")),
+    );
     let listed = count(SeriesRank::Leaked) + count(SeriesRank::Suspect);
     let shown = if all { listed } else { listed.min(MOST_ROWS) };
     if shown > 0 {
         text.line("");
-        let rows: Vec<[String; COLUMNS]> = series[..shown].iter().map(|judged| cells(judged)).collect();
+        let rows: Vec<[String; COLUMNS]> =
+            series[..shown].iter().map(|judged| cells(judged)).collect();
         add_table(text, &rows);
     }
     if shown < listed {
@@ -76,40 +98,61 @@ pub(super) fn add(text: &mut StyledText, series: &[&JudgedSeries], times: LogSpa
             Some(date) => format!("are times of day; the log begins at {date}"),
             None => "count from the beginning of the log".to_owned(),
         };
-        text.paragraph(0, format_args!("FROM and UNTIL {meaning}. REACHED is the memory in use at UNTIL."));
+        text.paragraph(
+            0,
+            format_args!("FROM and UNTIL {meaning}. REACHED is the memory in use at UNTIL."),
+        );
     }
     text.gap();
 }
 
 /// Returns the number of series and of what they are the memory: `8 GPUs`.
 fn counted(series: &[&JudgedSeries]) -> String {
-    let of_process: Vec<&LogSeries> =
-        series.iter().map(|judged| &judged.series).filter(|one| one.pid.is_some()).collect();
+    let of_process: Vec<&LogSeries> = series
+        .iter()
+        .map(|judged| &judged.series)
+        .filter(|one| one.pid.is_some())
+        .collect();
     let gpus = series.len() - of_process.len();
     let ids: HashSet<_> = of_process.iter().map(|one| (&one.host, one.pid)).collect();
     match (gpus, of_process.len()) {
         (gpus, 0) => format!("{gpus} GPUs"),
         (0, processes) if processes == ids.len() => format!("{processes} processes"),
         (0, uses) => format!("{uses} curves of memory, one for each process on each GPU"),
-        (gpus, uses) => format!("{} curves of memory, of {gpus} GPUs and of {uses} processes on them", gpus + uses),
+        (gpus, uses) => format!(
+            "{} curves of memory, of {gpus} GPUs and of {uses} processes on them",
+            gpus + uses
+        ),
     }
 }
 
 const COLUMNS: usize = 9;
-const TITLES: [&str; COLUMNS] = ["HOST", "GPU", "PID", "NAME", "VERDICT", "FROM", "UNTIL", "RATE", "REACHED"];
+const TITLES: [&str; COLUMNS] = [
+    "HOST", "GPU", "PID", "NAME", "VERDICT", "FROM", "UNTIL", "RATE", "REACHED",
+];
 /// The columns that are cut off on a narrow terminal, with the least width of each.
 const CUT: [(usize, usize); 3] = [(3, 6), (1, 12), (0, 6)];
 
 /// Shortens a UUID to its first eight digits, which hardly any two GPUs share.
 fn short_gpu(name: String) -> String {
     const LENGTH: usize = "GPU-01234567".len();
-    let is_uuid = ["GPU-", "MIG-"].iter().any(|prefix| name.starts_with(prefix));
-    if is_uuid { name.chars().take(LENGTH).collect() } else { name }
+    let is_uuid = ["GPU-", "MIG-"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix));
+    if is_uuid {
+        name.chars().take(LENGTH).collect()
+    } else {
+        name
+    }
 }
 
 /// Returns the file name of a program.
 fn short_name(program: &str) -> &str {
-    program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program)
+    program
+        .rsplit('/')
+        .next()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(program)
 }
 
 /// Returns the cells of a series.
@@ -117,22 +160,45 @@ fn cells(judged: &JudgedSeries) -> [String; COLUMNS] {
     let series = &judged.series;
     let text = |value: Option<&dyn ToString>| value.map(ToString::to_string).unwrap_or_default();
     let rank = SeriesRank::of(judged);
-    let wanted = if rank == SeriesRank::Leaked { LeakVerdict::Leak } else { LeakVerdict::Suspect };
-    let episodes = || judged.episodes.iter().filter(|episode| episode.verdict == wanted);
-    let longest = episodes().max_by(|one, other| (one.to - one.from).total_cmp(&(other.to - other.from)));
-    let episode: Option<&Episode> = if judged.verdict() == wanted { episodes().next_back() } else { longest };
-    let word = if rank == SeriesRank::Leaked { "LEAKED" } else { "suspect" };
+    let wanted = if rank == SeriesRank::Leaked {
+        LeakVerdict::Leak
+    } else {
+        LeakVerdict::Suspect
+    };
+    let episodes = || {
+        judged
+            .episodes
+            .iter()
+            .filter(|episode| episode.verdict == wanted)
+    };
+    let longest =
+        episodes().max_by(|one, other| (one.to - one.from).total_cmp(&(other.to - other.from)));
+    let episode: Option<&Episode> = if judged.verdict() == wanted {
+        episodes().next_back()
+    } else {
+        longest
+    };
+    let word = if rank == SeriesRank::Leaked {
+        "LEAKED"
+    } else {
+        "suspect"
+    };
     let times = |at: fn(&Episode) -> f64| {
         episode.map_or_else(String::new, |episode| {
             let at = at(episode);
-            judged.clock(at).unwrap_or_else(|| judged.times.since_begin(judged.time(at)).to_string())
+            judged
+                .clock(at)
+                .unwrap_or_else(|| judged.times.since_begin(judged.time(at)).to_string())
         })
     };
     [
         text(series.host.as_ref().map(|host| host as &dyn ToString)),
         short_gpu(gpu_name(judged)),
         text(series.pid.as_ref().map(|pid| pid as &dyn ToString)),
-        judged.name.as_ref().map_or_else(String::new, |name| short_name(name.as_str()).to_owned()),
+        judged
+            .name
+            .as_ref()
+            .map_or_else(String::new, |name| short_name(name.as_str()).to_owned()),
         word.to_owned(),
         times(|episode| episode.from),
         times(|episode| episode.to),
@@ -141,16 +207,30 @@ fn cells(judged: &JudgedSeries) -> [String; COLUMNS] {
     ]
 }
 
-/// Adds a table without the columns that are empty, and with long names cut off so that it fits the width.
+/// Adds a table without the columns that are empty, and with long names cut off so that it fits the
+/// width.
 fn add_table(text: &mut StyledText, rows: &[[String; COLUMNS]]) {
     const GAP: usize = 2;
     let length = |cell: &str| cell.chars().count();
     let mut widths: [usize; COLUMNS] = std::array::from_fn(|column| {
-        let widest = rows.iter().map(|row| length(&row[column])).max().unwrap_or(0);
-        if widest == 0 { 0 } else { widest.max(TITLES[column].len()) }
+        let widest = rows
+            .iter()
+            .map(|row| length(&row[column]))
+            .max()
+            .unwrap_or(0);
+        if widest == 0 {
+            0
+        } else {
+            widest.max(TITLES[column].len())
+        }
     });
     for (column, least) in CUT {
-        let whole: usize = widths.iter().filter(|width| **width > 0).map(|width| width + GAP).sum::<usize>() - GAP;
+        let whole: usize = widths
+            .iter()
+            .filter(|width| **width > 0)
+            .map(|width| width + GAP)
+            .sum::<usize>()
+            - GAP;
         let excess = whole.saturating_sub(text.style.width);
         widths[column] = (widths[column].saturating_sub(excess)).max(widths[column].min(least));
     }
@@ -158,8 +238,11 @@ fn add_table(text: &mut StyledText, rows: &[[String; COLUMNS]]) {
     for row in std::iter::once(&titles).chain(rows) {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(widths).filter(|(_, width)| *width > 0) {
-            let cell: String =
-                if length(cell) > width { cell.chars().take(width - 1).chain(['…']).collect() } else { cell.clone() };
+            let cell: String = if length(cell) > width {
+                cell.chars().take(width - 1).chain(['…']).collect()
+            } else {
+                cell.clone()
+            };
             let _infallible: std::fmt::Result = write!(line, "{cell:<width$}{:GAP$}", "");
         }
         text.line(line.trim_end());

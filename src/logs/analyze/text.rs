@@ -38,24 +38,39 @@ pub(super) fn format(logs: &[(Text, AnalyzedLog)], all: bool, style: TextStyle) 
             text.paragraph(INDENT, format_args!("note: {note}"));
         }
         if log.missing > 0 {
-            text.line(format_args!("{} readings are missing in the log", log.missing));
+            text.line(format_args!(
+                "{} readings are missing in the log",
+                log.missing
+            ));
         }
         if log.unreadable.count > 0 {
-            text.line(format_args!("{} of {} lines could not be read:", log.unreadable.count, log.lines));
+            text.line(format_args!(
+                "{} of {} lines could not be read:",
+                log.unreadable.count, log.lines
+            ));
             for sentence in log.unreadable.sentences() {
                 text.paragraph(INDENT, format_args!("  {sentence}"));
             }
         }
     }
     // Where nothing grew, lesser events are of no use.
-    let has_grown = logs.iter().flat_map(|(_, log)| &log.series).any(next_steps::has_grown);
+    let has_grown = logs
+        .iter()
+        .flat_map(|(_, log)| &log.series)
+        .any(next_steps::has_grown);
     if has_hidden_series || hidden_events > 0 && has_grown {
         let command = next_steps::command_for_all(logs);
         text.gap();
         match (has_hidden_series, hidden_events) {
-            (true, _) => text.paragraph(4, format_args!("`{command}` shows each with its graph and its events.")),
+            (true, _) => text.paragraph(
+                4,
+                format_args!("`{command}` shows each with its graph and its events."),
+            ),
             (false, 1) => text.paragraph(4, format_args!("`{command}` also lists 1 lesser event.")),
-            (false, count) => text.paragraph(4, format_args!("`{command}` also lists {count} lesser events.")),
+            (false, count) => text.paragraph(
+                4,
+                format_args!("`{command}` also lists {count} lesser events."),
+            ),
         }
     }
     advise(&mut text, logs);
@@ -71,7 +86,11 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     const NAMED: usize = 4;
     let mut patterns: Vec<(GrowthPattern, Vec<String>)> = Vec::new();
     for (file, log) in logs {
-        for (pattern, judged) in log.series.iter().filter_map(|judged| Some((judged.pattern?, judged))) {
+        for (pattern, judged) in log
+            .series
+            .iter()
+            .filter_map(|judged| Some((judged.pattern?, judged)))
+        {
             // If a process grows, it tells more than the GPU that grows with it.
             let is_process_of_it = |other: &JudgedSeries| {
                 let (ours, theirs) = (&judged.series, &other.series);
@@ -82,7 +101,11 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
             if judged.series.pid.is_none() && log.series.iter().any(is_process_of_it) {
                 continue;
             }
-            let file = if logs.len() > 1 { format!("{file}: ") } else { String::new() };
+            let file = if logs.len() > 1 {
+                format!("{file}: ")
+            } else {
+                String::new()
+            };
             let name = format!("{file}{}", name(judged));
             match patterns.iter_mut().find(|(known, _)| *known == pattern) {
                 Some((_, names)) => names.push(name),
@@ -96,7 +119,11 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
         let for_series = match names.len() {
             _ if patterns.len() < 2 => String::new(),
             0..=NAMED => format!(" for {}", names.join(" and ")),
-            count => format!(" for {} and {} more", names[..NAMED].join(" and "), count - NAMED),
+            count => format!(
+                " for {} and {} more",
+                names[..NAMED].join(" and "),
+                count - NAMED
+            ),
         };
         text.paragraph(
             0,
@@ -116,66 +143,127 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
 fn add_series(text: &mut StyledText, judged: &JudgedSeries, all: bool) -> usize {
     let mut paragraph = |paragraph: std::fmt::Arguments<'_>| text.paragraph(INDENT, paragraph);
     paragraph(format_args!("{}: {}", name(judged), headline(judged)));
-    let leak = judged.episodes.iter().rfind(|episode| episode.verdict == LeakVerdict::Leak);
+    let leak = judged
+        .episodes
+        .iter()
+        .rfind(|episode| episode.verdict == LeakVerdict::Leak);
     if let Some(reason) = &judged.reason {
         paragraph(format_args!("  at the end: {reason}"));
     } else if let Some(leak) = leak {
         // A forecast is of no use afterwards.
-        let evidence = Evidence { forecast: None, ..leak.evidence };
-        paragraph(format_args!("  {}", describe_evidence(leak.part, &evidence)));
+        let evidence = Evidence {
+            forecast: None,
+            ..leak.evidence
+        };
+        paragraph(format_args!(
+            "  {}",
+            describe_evidence(leak.part, &evidence)
+        ));
     }
     // A leak of allocated memory may not show in the total.
     let shows_allocated = !judged.allocated.is_empty();
     if shows_allocated {
         paragraph(format_args!("  memory allocated by tensors:"));
     }
-    let points = if shows_allocated { &judged.allocated } else { &judged.points };
-    text.lines(&picture::draw(judged, points, text.style.width, text.style.ascii));
+    let points = if shows_allocated {
+        &judged.allocated
+    } else {
+        &judged.points
+    };
+    text.lines(&picture::draw(
+        judged,
+        points,
+        text.style.width,
+        text.style.ascii,
+    ));
     let mut paragraph = |paragraph: std::fmt::Arguments<'_>| text.paragraph(INDENT, paragraph);
     let plural = if judged.samples == 1 { "" } else { "s" };
-    let dates = judged.times.date(judged.begin).zip(judged.times.date(judged.time(judged.span)));
+    let dates = judged
+        .times
+        .date(judged.begin)
+        .zip(judged.times.date(judged.time(judged.span)));
     let dates = dates.map_or_else(String::new, |(begin, end)| format!(", {begin} to {end}"));
     let after = judged.times.since_begin(judged.begin);
     let is_late = dates.is_empty() && after.0.as_secs() > 0;
-    let late = if is_late { format!(", beginning {after} after the log") } else { String::new() };
-    paragraph(format_args!("  {} sample{plural} in {}{dates}{late}", judged.samples, elapsed(judged.span)));
+    let late = if is_late {
+        format!(", beginning {after} after the log")
+    } else {
+        String::new()
+    };
+    paragraph(format_args!(
+        "  {} sample{plural} in {}{dates}{late}",
+        judged.samples,
+        elapsed(judged.span)
+    ));
     if let Some(split) = judged.split {
-        let (allocated, unallocated) = (split.allocated, split.reserved.saturating_sub(split.allocated));
-        let fragmented = judged.series.allocator.map(|allocator| allocator.fragmented).filter(|bytes| bytes.0 > 0);
-        let fragmented = fragmented.map_or_else(String::new, |bytes| format!(" ({bytes} of it in split segments)"));
-        let outside = split.outside.map_or_else(String::new, |bytes| {
-            format!(", {}{} not PyTorch's", if bytes < 0 { "-" } else { "" }, Bytes(bytes.unsigned_abs()))
+        let (allocated, unallocated) = (
+            split.allocated,
+            split.reserved.saturating_sub(split.allocated),
+        );
+        let fragmented = judged
+            .series
+            .allocator
+            .map(|allocator| allocator.fragmented)
+            .filter(|bytes| bytes.0 > 0);
+        let fragmented = fragmented.map_or_else(String::new, |bytes| {
+            format!(" ({bytes} of it in split segments)")
         });
-        paragraph(format_args!("  at the end: {allocated} allocated, {unallocated} unallocated{fragmented}{outside}"));
+        let outside = split.outside.map_or_else(String::new, |bytes| {
+            format!(
+                ", {}{} not PyTorch's",
+                if bytes < 0 { "-" } else { "" },
+                Bytes(bytes.unsigned_abs())
+            )
+        });
+        paragraph(format_args!(
+            "  at the end: {allocated} allocated, {unallocated} unallocated{fragmented}{outside}"
+        ));
     }
     let hidden = add_events(text, judged, all);
     text.gap();
     hidden
 }
 
-/// Adds the changes of the verdict and the sudden falls, in the order of time. Without `all`, the less important are left out.
-/// Returns their number.
+/// Adds the changes of the verdict and the sudden falls, in the order of time. Without `all`, the
+/// less important are left out. Returns their number.
 fn add_events(text: &mut StyledText, judged: &JudgedSeries, all: bool) -> usize {
     /// Events that are listed.
     const LISTED: usize = 12;
-    let befores = std::iter::once(LeakVerdict::TooSoon).chain(judged.timeline.iter().map(|timed| timed.verdict));
-    let changes = befores.zip(&judged.timeline).filter(|(_, timed)| timed.verdict != LeakVerdict::TooSoon);
+    let befores = std::iter::once(LeakVerdict::TooSoon)
+        .chain(judged.timeline.iter().map(|timed| timed.verdict));
+    let changes = befores
+        .zip(&judged.timeline)
+        .filter(|(_, timed)| timed.verdict != LeakVerdict::TooSoon);
     let mut events: Vec<(f64, EventWeight, String)> = changes
         .map(|(before, timed)| {
-            let evidence = timed.evidence.map(|evidence| format!(": {}", describe_evidence(timed.part, &evidence)));
+            let evidence = timed
+                .evidence
+                .map(|evidence| format!(": {}", describe_evidence(timed.part, &evidence)));
             let weight = match before.max(timed.verdict) {
                 LeakVerdict::Leak => EventWeight::Leak,
                 LeakVerdict::Suspect => EventWeight::Other,
                 _ => EventWeight::WarmUp,
             };
-            (timed.at, weight, format!("{}{}", word(timed.verdict), evidence.unwrap_or_default()))
+            (
+                timed.at,
+                weight,
+                format!("{}{}", word(timed.verdict), evidence.unwrap_or_default()),
+            )
         })
-        .chain(judged.falls.iter().map(|(at, fall)| (*at, EventWeight::Other, fall.to_string())))
+        .chain(
+            judged
+                .falls
+                .iter()
+                .map(|(at, fall)| (*at, EventWeight::Other, fall.to_string())),
+        )
         .collect();
     events.sort_by(|one, other| one.0.total_cmp(&other.0));
     let count = events.len();
     if !all {
-        let of_leaks = events.iter().filter(|(_, weight, _)| *weight == EventWeight::Leak).count();
+        let of_leaks = events
+            .iter()
+            .filter(|(_, weight, _)| *weight == EventWeight::Leak)
+            .count();
         // The last events tell how it ended.
         let (mut leaks, mut others) = (of_leaks.min(LISTED), LISTED.saturating_sub(of_leaks));
         events.reverse();
@@ -192,8 +280,13 @@ fn add_events(text: &mut StyledText, judged: &JudgedSeries, all: bool) -> usize 
         events.reverse();
     }
     for (at, _, event) in &events {
-        let clock = judged.clock(*at).map_or_else(String::new, |clock| format!(" ({clock})"));
-        text.paragraph(INDENT, format_args!("  after {}{clock}: {event}", elapsed(*at)));
+        let clock = judged
+            .clock(*at)
+            .map_or_else(String::new, |clock| format!(" ({clock})"));
+        text.paragraph(
+            INDENT,
+            format_args!("  after {}{clock}: {event}", elapsed(*at)),
+        );
     }
     count - events.len()
 }

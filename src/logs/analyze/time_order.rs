@@ -1,8 +1,10 @@
-//! Corrects the times of a log whose times descend, where the clock was set, or where times of day start again at midnight.
+//! Corrects the times of a log whose times descend, where the clock was set, or where times of day
+//! start again at midnight.
 
 use super::rows::LogRow;
 
-/// The number of rows after a backward step that show whether the clock was set back or a line is late.
+/// The number of rows after a backward step that show whether the clock was set back or a line is
+/// late.
 const LOOK_AHEAD: usize = 8;
 const SECOND_MS: i64 = 1000;
 const HOUR_MS: i64 = 3600 * SECOND_MS;
@@ -12,8 +14,11 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 pub(super) fn turn_around(rows: &mut [LogRow]) -> Option<String> {
     /// Fewer backward steps are lines that came late.
     const LEAST_STEPS: usize = 3;
-    let steps =
-        |is_step: fn(i64, i64) -> bool| rows.windows(2).filter(|pair| is_step(pair[0].time, pair[1].time)).count();
+    let steps = |is_step: fn(i64, i64) -> bool| {
+        rows.windows(2)
+            .filter(|pair| is_step(pair[0].time, pair[1].time))
+            .count()
+    };
     let (back, ahead) = (steps(|one, next| next < one), steps(|one, next| next > one));
     if back < LEAST_STEPS || back < 9 * ahead {
         return None;
@@ -22,21 +27,27 @@ pub(super) fn turn_around(rows: &mut [LogRow]) -> Option<String> {
     Some("the times descend: the log was read from its end to its beginning".to_owned())
 }
 
-/// Shifts the times of rows so that the clock never steps, and returns a note for each kind of shift. Late lines keep their
-/// times and their places. `has_dates` says whether the times have dates. Without dates, a time of day may start again at
-/// midnight.
+/// Shifts the times of rows so that the clock never steps, and returns a note for each kind of
+/// shift. Late lines keep their times and their places. `has_dates` says whether the times have
+/// dates. Without dates, a time of day may start again at midnight.
 pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
     let interval = usual_interval(rows);
     let (mut steps, mut midnights, mut late, mut offset) = (Vec::new(), Vec::new(), 0_u64, 0_i64);
-    let Some(mut latest) = rows.first().map(|row| row.time) else { return Vec::new() };
+    let Some(mut latest) = rows.first().map(|row| row.time) else {
+        return Vec::new();
+    };
     for at in 1..rows.len() {
         let raw = rows[at].time;
         let time = raw + offset;
         if time < latest {
             let ahead = &rows[at..(at + LOOK_AHEAD).min(rows.len())];
-            let earlier = ahead.iter().filter(|next| next.time + offset < latest).count();
+            let earlier = ahead
+                .iter()
+                .filter(|next| next.time + offset < latest)
+                .count();
             let back = latest - time;
-            if earlier * 4 < ahead.len() * 3 || earlier <= 1 || back <= SECOND_MS.max(2 * interval) {
+            if earlier * 4 < ahead.len() * 3 || earlier <= 1 || back <= SECOND_MS.max(2 * interval)
+            {
                 late += 1;
             } else if !has_dates && (DAY_MS - back).abs() < 2 * interval + SECOND_MS {
                 offset += DAY_MS;
@@ -52,7 +63,13 @@ pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
         rows[at].time = raw + offset;
         latest = latest.max(rows[at].time);
     }
-    let others = |count: usize| if count > 1 { format!(", and {} times more", count - 1) } else { String::new() };
+    let others = |count: usize| {
+        if count > 1 {
+            format!(", and {} times more", count - 1)
+        } else {
+            String::new()
+        }
+    };
     let mut notes = Vec::new();
     if let Some((line, step)) = steps.first() {
         let direction = if *step < 0 { "back" } else { "ahead" };
@@ -67,7 +84,9 @@ pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
     }
     if let Some(line) = midnights.first() {
         let others = others(midnights.len());
-        notes.push(format!("at line {line} the time starts again after a day{others}: taken as the next day"));
+        notes.push(format!(
+            "at line {line} the time starts again after a day{others}: taken as the next day"
+        ));
     }
     if late > 0 {
         notes.push(format!("{late} lines are out of order: sorted by time"));
@@ -79,10 +98,17 @@ pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
 fn usual_interval(rows: &[LogRow]) -> i64 {
     /// The number of rows of which the median is taken.
     const ROWS: usize = 100_000;
-    let mut intervals: Vec<i64> =
-        rows.windows(2).take(ROWS).map(|pair| pair[1].time - pair[0].time).filter(|interval| *interval > 0).collect();
+    let mut intervals: Vec<i64> = rows
+        .windows(2)
+        .take(ROWS)
+        .map(|pair| pair[1].time - pair[0].time)
+        .filter(|interval| *interval > 0)
+        .collect();
     intervals.sort_unstable();
-    intervals.get(intervals.len() / 2).copied().unwrap_or(SECOND_MS)
+    intervals
+        .get(intervals.len() / 2)
+        .copied()
+        .unwrap_or(SECOND_MS)
 }
 
 /// Whether a gap is the hour that daylight saving time skips in spring, before 3 at night.

@@ -32,17 +32,25 @@ pub(super) struct UnreadableReason {
 
 impl UnreadableReason {
     pub(super) const NO_TIME: &str = "no time";
-    pub(super) const NO_COLUMNS: Self =
-        Self { reason: Cow::Borrowed("no column can be recognized as time and memory"), cell: None };
+    pub(super) const NO_COLUMNS: Self = Self {
+        reason: Cow::Borrowed("no column can be recognized as time and memory"),
+        cell: None,
+    };
 
     pub(super) fn new(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason: reason.into(), cell: None }
+        Self {
+            reason: reason.into(),
+            cell: None,
+        }
     }
 
     pub(super) fn of_cell(reason: impl Into<Cow<'static, str>>, cell: &str) -> Self {
         /// Characters of the cell that are shown.
         const SHOWN: usize = 40;
-        Self { reason: reason.into(), cell: Some(Text::new(cell.chars().take(SHOWN).collect::<String>())) }
+        Self {
+            reason: reason.into(),
+            cell: Some(Text::new(cell.chars().take(SHOWN).collect::<String>())),
+        }
     }
 
     fn sentence(&self) -> String {
@@ -61,26 +69,42 @@ impl UnreadableLines {
         if self.first.len() < LISTED {
             self.first.push((number, Text::new(reason.sentence())));
         }
-        if let Some(known) = self.reasons.iter_mut().find(|known| known.reason.reason == reason.reason) {
+        if let Some(known) = self
+            .reasons
+            .iter_mut()
+            .find(|known| known.reason.reason == reason.reason)
+        {
             known.count += 1;
         } else if self.reasons.len() < LISTED {
-            self.reasons.push(CountedReason { reason, first_line: number, count: 1 });
+            self.reasons.push(CountedReason {
+                reason,
+                first_line: number,
+                count: 1,
+            });
         }
     }
 
-    /// Returns a sentence for each reason, with its first line: `line 3 and 7 more: no time: yesterday`.
+    /// Returns a sentence for each reason, with its first line: `line 3 and 7 more: no time:
+    /// yesterday`.
     pub(super) fn sentences(&self) -> Vec<String> {
         let sentence = |counted: &CountedReason| {
             let more = match counted.count {
                 1 => String::new(),
                 count => format!(" and {} more", count - 1),
             };
-            let accepted = if counted.reason.reason == UnreadableReason::NO_TIME && self.is_frequent(counted) {
+            let accepted = if counted.reason.reason == UnreadableReason::NO_TIME
+                && self.is_frequent(counted)
+            {
                 format!("; {ACCEPTED}")
             } else {
                 String::new()
             };
-            Text::new(format!("line {}{more}: {}{accepted}", counted.first_line, counted.reason.sentence())).to_string()
+            Text::new(format!(
+                "line {}{more}: {}{accepted}",
+                counted.first_line,
+                counted.reason.sentence()
+            ))
+            .to_string()
         };
         self.reasons.iter().map(sentence).collect()
     }
@@ -90,16 +114,25 @@ impl UnreadableLines {
         counted.count >= 10 || counted.count == self.count && self.count > 1
     }
 
-    /// Says what to record instead of a log without rows. `missing` is the number of readings such as `[N/A]`.
+    /// Says what to record instead of a log without rows. `missing` is the number of readings such
+    /// as `[N/A]`.
     pub(super) fn advice(&self, missing: u64) -> String {
         let most = self.reasons.iter().max_by_key(|counted| counted.count);
         match most {
             None if missing > 0 => format!("all readings are missing ({missing}), such as `[N/A]`"),
             Some(counted) if counted.reason.reason == UnreadableReason::NO_TIME => {
-                format!("line {}: {}; {ACCEPTED}", counted.first_line, counted.reason.sentence())
+                format!(
+                    "line {}: {}; {ACCEPTED}",
+                    counted.first_line,
+                    counted.reason.sentence()
+                )
             }
             Some(counted) => {
-                format!("line {}: {}; record with `{GPU_COMMAND}`", counted.first_line, counted.reason.sentence())
+                format!(
+                    "line {}: {}; record with `{GPU_COMMAND}`",
+                    counted.first_line,
+                    counted.reason.sentence()
+                )
             }
             None => format!("it has no rows; record with `{GPU_COMMAND}`"),
         }

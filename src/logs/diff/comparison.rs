@@ -65,8 +65,14 @@ impl Metric {
 
     /// Returns a value with its unit; `-` if it is not known.
     pub(crate) fn format(self, value: Option<f64>) -> String {
-        let Some(value) = value else { return "-".to_owned() };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an amount of memory")]
+        let Some(value) = value else {
+            return "-".to_owned();
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "an amount of memory"
+        )]
         let amount = Bytes(value.abs() as u64);
         match self {
             Self::PeakBytes | Self::PeakTensorBytes | Self::FloorBytes => amount.to_string(),
@@ -91,17 +97,22 @@ impl ComparedMetric {
         Some(self.b? - self.a?)
     }
 
-    /// The change in percent; `None` where the first value is 0 or not known, for a growth, which may have either sign, and for a
-    /// value that is a percentage itself.
+    /// The change in percent; `None` where the first value is 0 or not known, for a growth, which
+    /// may have either sign, and for a value that is a percentage itself.
     pub(crate) fn change_percent(&self) -> Option<f64> {
-        let has_share = !matches!(self.metric, Metric::GrowthBytesPerHour | Metric::MeanUtilizationPercent);
+        let has_share = !matches!(
+            self.metric,
+            Metric::GrowthBytesPerHour | Metric::MeanUtilizationPercent
+        );
         let from = self.a.filter(|from| *from > 0.0 && has_share)?;
         Some(self.change()? / from * 100.0)
     }
 
     /// Returns `-21.0 GiB (-34 %)`; `same` for a change that is not visible.
     pub(crate) fn change_in_words(&self) -> String {
-        let Some(change) = self.change() else { return "-".to_owned() };
+        let Some(change) = self.change() else {
+            return "-".to_owned();
+        };
         if self.metric.format(self.a) == self.metric.format(self.b) {
             return "same".to_owned();
         }
@@ -117,22 +128,28 @@ impl ComparedMetric {
 }
 
 impl ComparedSubject {
-    /// Returns the figures that a person reads: those that one recording has, and errors only if there are any.
+    /// Returns the figures that a person reads: those that one recording has, and errors only if
+    /// there are any.
     pub(crate) fn told(&self) -> impl Iterator<Item = &ComparedMetric> {
         let is_error = |value: Option<f64>| value.is_some_and(|errors| errors > 0.0);
-        self.metrics.iter().filter(move |metric| match metric.metric {
-            Metric::OutOfMemoryErrors => is_error(metric.a) || is_error(metric.b),
-            _ => metric.a.is_some() || metric.b.is_some(),
-        })
+        self.metrics
+            .iter()
+            .filter(move |metric| match metric.metric {
+                Metric::OutOfMemoryErrors => is_error(metric.a) || is_error(metric.b),
+                _ => metric.a.is_some() || metric.b.is_some(),
+            })
     }
 }
 
 impl RunComparison {
-    /// Compares two recordings. GPUs match by index. Processes match if they are the same process, else by command line, else by
-    /// the name of their program.
+    /// Compares two recordings. GPUs match by index. Processes match if they are the same process,
+    /// else by command line, else by the name of their program.
     pub(crate) fn of(a: &RecordedRun, b: &RecordedRun) -> Self {
         let hosts = a.hosts.iter().zip(&b.hosts);
-        let gpus = hosts.clone().flat_map(|(a, b)| compare_gpus(a, b)).collect();
+        let gpus = hosts
+            .clone()
+            .flat_map(|(a, b)| compare_gpus(a, b))
+            .collect();
         let (mut processes, mut unmatched) = (Vec::new(), [0, 0]);
         for (a, b) in hosts {
             let (mut left, mut right) = (a.largest_processes(), b.largest_processes());
@@ -142,10 +159,15 @@ impl RunComparison {
                 processes.extend(other.map(|other| compare_processes(*one, other)));
                 other.is_none()
             });
-            for by in [|process: &ProcessRun| process.command.clone(), |process: &ProcessRun| Some(process.name())] {
+            for by in [
+                |process: &ProcessRun| process.command.clone(),
+                |process: &ProcessRun| Some(process.name()),
+            ] {
                 left.retain(|one| {
                     let key = by(one.1);
-                    let place = right.iter().position(|other| key.is_some() && by(other.1) == key);
+                    let place = right
+                        .iter()
+                        .position(|other| key.is_some() && by(other.1) == key);
                     let other = place.map(|place| right.remove(place));
                     processes.extend(other.map(|other| compare_processes(*one, other)));
                     other.is_none()
@@ -154,29 +176,43 @@ impl RunComparison {
             unmatched[0] += left.len();
             unmatched[1] += right.len();
         }
-        Self { gpus, processes, unmatched }
+        Self {
+            gpus,
+            processes,
+            unmatched,
+        }
     }
 
-    /// Returns one sentence about the largest process, else the first GPU: the answer to whether a change helped.
+    /// Returns one sentence about the largest process, else the first GPU: the answer to whether a
+    /// change helped.
     pub(crate) fn headline(&self) -> Option<String> {
         let subject = self.processes.first().or(self.gpus.first())?;
-        let is_told = |metric: &&ComparedMetric| metric.change().is_some() && metric.metric != Metric::PeakTensorBytes;
+        let is_told = |metric: &&ComparedMetric| {
+            metric.change().is_some() && metric.metric != Metric::PeakTensorBytes
+        };
         let told = subject.told().filter(is_told).map(|metric| {
             let [a, b] = [metric.a, metric.b].map(|value| metric.metric.format(value));
             let words = metric.metric.words();
             match metric.change_in_words().as_str() {
                 "same" => format!("{words} {a} as before"),
                 _ => match metric.change_percent() {
-                    Some(percent) if percent.abs() >= 0.5 => format!("{words} {a} → {b} ({percent:+.0} %)"),
+                    Some(percent) if percent.abs() >= 0.5 => {
+                        format!("{words} {a} → {b} ({percent:+.0} %)")
+                    }
                     _ => format!("{words} {a} → {b}"),
                 },
             }
         });
-        Some(format!("{}: {}", subject.name, told.collect::<Vec<_>>().join(", ")))
+        Some(format!(
+            "{}: {}",
+            subject.name,
+            told.collect::<Vec<_>>().join(", ")
+        ))
     }
 }
 
-/// Whether two recordings, or parts of one, show the same process. Start ticks of two boots are hardly ever equal.
+/// Whether two recordings, or parts of one, show the same process. Start ticks of two boots are
+/// hardly ever equal.
 fn is_same_process(one: (ProcessKey, &ProcessRun), other: (ProcessKey, &ProcessRun)) -> bool {
     one.0.id == other.0.id && one.0.id.start_ticks.is_some() && one.1.gpus == other.1.gpus
 }
@@ -189,7 +225,11 @@ fn in_bytes(amount: Option<(u64, Bytes)>) -> Option<f64> {
 fn compare(metrics: &[Metric], values: impl Fn(Metric) -> [Option<f64>; 2]) -> Vec<ComparedMetric> {
     let compared = metrics.iter().map(|metric| {
         let [a, b] = values(*metric);
-        ComparedMetric { metric: *metric, a, b }
+        ComparedMetric {
+            metric: *metric,
+            a,
+            b,
+        }
     });
     compared.collect()
 }
@@ -210,17 +250,25 @@ fn compare_gpus(a: &HostRun, b: &HostRun) -> Vec<ComparedSubject> {
         Metric::MeanUtilizationPercent,
         Metric::MeanPowerWatts,
     ];
-    let pairs = a.gpus.iter().filter_map(|one| Some((one, b.gpus.iter().find(|other| other.label == one.label)?)));
+    let pairs = a
+        .gpus
+        .iter()
+        .filter_map(|one| Some((one, b.gpus.iter().find(|other| other.label == one.label)?)));
     pairs
         .map(|(one, other)| ComparedSubject {
             name: format!("GPU {}", one.label),
             pids: [None, None],
-            metrics: compare(&metrics, |metric| [value(one, metric), value(other, metric)]),
+            metrics: compare(&metrics, |metric| {
+                [value(one, metric), value(other, metric)]
+            }),
         })
         .collect()
 }
 
-fn compare_processes(one: (ProcessKey, &ProcessRun), other: (ProcessKey, &ProcessRun)) -> ComparedSubject {
+fn compare_processes(
+    one: (ProcessKey, &ProcessRun),
+    other: (ProcessKey, &ProcessRun),
+) -> ComparedSubject {
     let value = |process: &ProcessRun, metric: Metric| match metric {
         Metric::PeakBytes => in_bytes(process.memory.peak),
         Metric::PeakTensorBytes => in_bytes(process.tensors.peak),
@@ -244,7 +292,9 @@ fn compare_processes(one: (ProcessKey, &ProcessRun), other: (ProcessKey, &Proces
     ComparedSubject {
         name: other.1.command.clone().unwrap_or_else(|| other.1.name()),
         pids: [Some(one.0.id.pid), Some(other.0.id.pid)],
-        metrics: compare(&metrics, |metric| [value(one.1, metric), value(other.1, metric)]),
+        metrics: compare(&metrics, |metric| {
+            [value(one.1, metric), value(other.1, metric)]
+        }),
     }
 }
 
@@ -254,14 +304,35 @@ mod tests {
 
     #[test]
     fn a_change_has_its_sign_unit_and_share() {
-        let words = |metric, a: f64, b: f64| ComparedMetric { metric, a: Some(a), b: Some(b) }.change_in_words();
+        let words = |metric, a: f64, b: f64| {
+            ComparedMetric {
+                metric,
+                a: Some(a),
+                b: Some(b),
+            }
+            .change_in_words()
+        };
         let gib = f64::from(1 << 30);
-        assert_eq!(words(Metric::PeakBytes, 60.0 * gib, 45.0 * gib), "-15.0 GiB (-25 %)");
+        assert_eq!(
+            words(Metric::PeakBytes, 60.0 * gib, 45.0 * gib),
+            "-15.0 GiB (-25 %)"
+        );
         assert_eq!(words(Metric::GrowthBytesPerHour, gib, -gib), "-2.0 GiB/h");
         assert_eq!(words(Metric::GrowthBytesPerHour, 100.0, -100.0), "same");
         assert_eq!(words(Metric::StepSeconds, 0.200, 0.250), "+50 ms (+25 %)");
         assert_eq!(words(Metric::MeanUtilizationPercent, 80.2, 80.3), "same");
-        assert_eq!(words(Metric::MeanUtilizationPercent, 80.0, 90.0), "+10 points");
-        assert_eq!(ComparedMetric { metric: Metric::StepSeconds, a: None, b: Some(1.0) }.change_in_words(), "-");
+        assert_eq!(
+            words(Metric::MeanUtilizationPercent, 80.0, 90.0),
+            "+10 points"
+        );
+        assert_eq!(
+            ComparedMetric {
+                metric: Metric::StepSeconds,
+                a: None,
+                b: Some(1.0)
+            }
+            .change_in_words(),
+            "-"
+        );
     }
 }

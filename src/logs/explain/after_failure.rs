@@ -8,13 +8,15 @@ use super::log_pattern;
 
 /// The most lines between a failure and the line in which the program says that it continued.
 const MOST_LINES_TO_RECOVERY: u64 = 60;
-/// The most lines between a failure that only its words show, and the end of the log or of the program.
+/// The most lines between a failure that only its words show, and the end of the log or of the
+/// program.
 const MOST_LINES_TO_END: u64 = 8;
 const MOST_KEPT: usize = 4096;
 /// The most bytes at the beginning of a line that are read.
 const LONGEST_BEGINNING: usize = 1024;
 
-/// Words of a program that continued after a failed allocation: with less, elsewhere, or with the next part of its work.
+/// Words of a program that continued after a failed allocation: with less, elsewhere, or with the
+/// next part of its work.
 static CONTINUED: LazyLock<Regex> = LazyLock::new(|| {
     log_pattern(
         r"(?xi)
@@ -77,9 +79,11 @@ impl AfterFailure {
         }
     }
 
-    /// Returns the line in which the program continued after a failure that it last stated in `line`. `None` if it did not.
+    /// Returns the line in which the program continued after a failure that it last stated in
+    /// `line`. `None` if it did not.
     pub(super) fn continued(&self, line: u64) -> Option<u64> {
-        let is_near = |continued: &&u64| (line..=line + MOST_LINES_TO_RECOVERY).contains(*continued);
+        let is_near =
+            |continued: &&u64| (line..=line + MOST_LINES_TO_RECOVERY).contains(*continued);
         self.continued.iter().find(is_near).copied()
     }
 

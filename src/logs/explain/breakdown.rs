@@ -43,8 +43,8 @@ pub(super) struct ContradictoryFigures {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MessageBreakdown {
-    /// The known parts, in the order of the bar. They add up to the total if total and free memory are known and
-    /// nothing contradicts.
+    /// The known parts, in the order of the bar. They add up to the total if total and free memory
+    /// are known and nothing contradicts.
     pub parts: Vec<(MemoryOwner, RoundedAmount)>,
     /// Memory reserved by PyTorch in this process, or allocated if only that is known.
     pub own: Option<RoundedAmount>,
@@ -79,34 +79,55 @@ impl MessageBreakdown {
             (None, allocated, _) => allocated,
         };
         if let (Some(allocated), Some(reserved)) = (allocated, reserved) {
-            check("PyTorch has allocated more than it has reserved", allocated.minus(reserved));
+            check(
+                "PyTorch has allocated more than it has reserved",
+                allocated.minus(reserved),
+            );
         }
         if let (Some(pools), Some(allocated)) = (message.pools, allocated) {
-            check("private pools hold more than is allocated in all", pools.minus(allocated));
+            check(
+                "private pools hold more than is allocated in all",
+                pools.minus(allocated),
+            );
         }
 
         let writer = writer(message, own.unwrap_or_default());
         let held = match (writer, message.this_process) {
             (WriterName::ThisProcess, Some(held)) => held.ok(),
-            (WriterName::HostPid(own), _) => {
-                message.others.iter().find(|(pid, _)| *pid == own).and_then(|(_, held)| held.ok())
-            }
+            (WriterName::HostPid(own), _) => message
+                .others
+                .iter()
+                .find(|(pid, _)| *pid == own)
+                .and_then(|(_, held)| held.ok()),
             _ => None,
         };
         let beside = held.map(|held| held.minus(own.unwrap_or_default()));
         if let Some(beside) = beside {
-            check("PyTorch has reserved more than the driver says this process holds", beside.negated());
+            check(
+                "PyTorch has reserved more than the driver says this process holds",
+                beside.negated(),
+            );
         }
-        // A message that was cut off earlier does not say how much of the memory PyTorch has reserved.
+        // A message that was cut off earlier does not say how much of the memory PyTorch has
+        // reserved.
         let not_pytorch = beside.filter(|_| unallocated.is_some() || reserved.is_some());
 
         let mut parts = Vec::new();
         parts.extend(allocated.map(|part| (MemoryOwner::Allocated, part)));
         parts.extend(unallocated.map(|part| (MemoryOwner::Unallocated, part)));
-        let owner = if not_pytorch.is_some() { MemoryOwner::NotPyTorch } else { MemoryOwner::ThisProcess };
+        let owner = if not_pytorch.is_some() {
+            MemoryOwner::NotPyTorch
+        } else {
+            MemoryOwner::ThisProcess
+        };
         parts.extend(beside.map(|part| (owner, part)));
-        let others = message.others.iter().filter(|(pid, _)| writer != WriterName::HostPid(*pid));
-        parts.extend(others.filter_map(|(pid, held)| Some((MemoryOwner::OtherProcess(*pid), held.ok()?))));
+        let others = message
+            .others
+            .iter()
+            .filter(|(pid, _)| writer != WriterName::HostPid(*pid));
+        parts.extend(
+            others.filter_map(|(pid, held)| Some((MemoryOwner::OtherProcess(*pid), held.ok()?))),
+        );
         // A negative part is reported as a contradiction above.
         for (_, part) in &mut parts {
             part.bytes = part.bytes.max(0);
@@ -114,12 +135,17 @@ impl MessageBreakdown {
         let mut others = None;
         let mut rounding = Bytes(0);
         // One figure for this process has less rounding than the sum of its parts.
-        let held = held.filter(|held| own.is_none_or(|own| held.bytes >= own.bytes)).or(own);
+        let held = held
+            .filter(|held| own.is_none_or(|own| held.bytes >= own.bytes))
+            .or(own);
         if let (Some(total), Some(free), Some(this_process)) =
             (message.total, message.free, held.filter(|_| own.is_some()))
         {
-            let of_others = parts.iter().filter(|(owner, _)| matches!(owner, MemoryOwner::OtherProcess(_)));
-            let of_others = of_others.fold(RoundedAmount::default(), |sum, (_, part)| sum.plus(*part));
+            let of_others = parts
+                .iter()
+                .filter(|(owner, _)| matches!(owner, MemoryOwner::OtherProcess(_)));
+            let of_others =
+                of_others.fold(RoundedAmount::default(), |sum, (_, part)| sum.plus(*part));
             let rest = total.minus(free).minus(this_process).minus(of_others);
             rounding = rest.slack();
             check("the parts come to more than the GPU has", rest.negated());
@@ -132,11 +158,23 @@ impl MessageBreakdown {
             check("PyTorch has more than the GPU has", own.minus(total));
         }
         parts.extend(message.free.map(|free| (MemoryOwner::Free, free)));
-        Self { parts, own, held, not_pytorch, others, writer, contradictions, rounding }
+        Self {
+            parts,
+            own,
+            held,
+            not_pytorch,
+            others,
+            writer,
+            contradictions,
+            rounding,
+        }
     }
 
     pub(super) fn part(&self, owner: MemoryOwner) -> Option<RoundedAmount> {
-        self.parts.iter().find(|(known, _)| *known == owner).map(|(_, part)| *part)
+        self.parts
+            .iter()
+            .find(|(known, _)| *known == owner)
+            .map(|(_, part)| *part)
     }
 
     pub(super) fn other_processes(&self) -> impl Iterator<Item = (u32, RoundedAmount)> {
@@ -147,8 +185,9 @@ impl MessageBreakdown {
     }
 }
 
-/// Finds the process that wrote the message. The driver lists a process of a container under its PID on the host, which the
-/// process does not know. So the message has its own process among the others.
+/// Finds the process that wrote the message. The driver lists a process of a container under its
+/// PID on the host, which the process does not know. So the message has its own process among the
+/// others.
 fn writer(message: &OomMessage, own: RoundedAmount) -> WriterName {
     if message.this_process.is_some() {
         return WriterName::ThisProcess;
@@ -156,11 +195,13 @@ fn writer(message: &OomMessage, own: RoundedAmount) -> WriterName {
     if message.form != MessageForm::Sentences || message.is_cut {
         return WriterName::None;
     }
-    // The process holds at least what PyTorch has reserved. Of several candidates, the smallest one leaves the least
-    // memory unexplained.
+    // The process holds at least what PyTorch has reserved. Of several candidates, the smallest one
+    // leaves the least memory unexplained.
     let candidates = message.others.iter().filter_map(|(pid, held)| {
         let held = held.ok()?;
         (!held.minus(own).is_impossible()).then_some((held.bytes, *pid))
     });
-    candidates.min().map_or(WriterName::None, |(_, pid)| WriterName::HostPid(pid))
+    candidates
+        .min()
+        .map_or(WriterName::None, |(_, pid)| WriterName::HostPid(pid))
 }

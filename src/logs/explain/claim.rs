@@ -1,7 +1,8 @@
-//! The gate that each claim of a failure passes: by the words of a known form, by other words, and by a message of PyTorch.
+//! The gate that each claim of a failure passes: by the words of a known form, by other words, and
+//! by a message of PyTorch.
 //!
-//! The same words may report a failure, or stand in advice, source code, a test, a quotation, or a line on a retry that
-//! succeeded. The text around them decides.
+//! The same words may report a failure, or stand in advice, source code, a test, a quotation, or a
+//! line on a retry that succeeded. The text around them decides.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -58,7 +59,8 @@ static PATTERNS: LazyLock<ClaimPatterns> = LazyLock::new(|| ClaimPatterns {
     exception: log_pattern(
         r"(?:[A-Za-z_][\w.:]*)?(?:Error|Exception|Failure|OutOfMemory|OutOfResources)(?:Error|Exception)?(?:\([\x22']?|:|\s*$)|^Error\b",
     ),
-    // Words before a claim by which advice, documentation, tests and changes speak of failures that have not happened here.
+    // Words before a claim by which advice, documentation, tests and changes speak of failures that
+    // have not happened here.
     prose: log_pattern(
         r"(?x)
         (?:^|[^\w/.])
@@ -73,22 +75,28 @@ static PATTERNS: LazyLock<ClaimPatterns> = LazyLock::new(|| ClaimPatterns {
         | https?://\S*$
         ",
     ),
-    // Words before a claim that deny it, or say that a test is about it, unless the line reports an error.
-    denied: log_pattern(r"(?:^|[^\w/.])(?:no|No|[Nn]one|not an?|without|never) [^.]*$|(?:^|[\s:/.])test_\w+"),
+    // Words before a claim that deny it, or say that a test is about it, unless the line reports an
+    // error.
+    denied: log_pattern(
+        r"(?:^|[^\w/.])(?:no|No|[Nn]one|not an?|without|never) [^.]*$|(?:^|[\s:/.])test_\w+",
+    ),
     // A quotation that begins with the claim, or with the name of its exception.
     quoted: log_pattern(r"(?:^|\W)(?P<quote>[\x22'`])(?:[\w.]+: ?){0,3}$"),
-    // The end of the text before a quotation, or inside of it, of what somebody else wrote: a key of a data set, a heading, or the
-    // next item of a list.
+    // The end of the text before a quotation, or inside of it, of what somebody else wrote: a key
+    // of a data set, a heading, or the next item of a list.
     quoting: log_pattern(
         r"(?i)\b(?:text|prompt|instruction|sentence|comment|title|label|query|input|content|caption|question|answer|generat\w+|completion|summary|description|subject)[\x22']?\s*[:=]\s*(?:$|[\x22'`][^\x22'`]*$)|[\x22'],\s*[\x22']$",
     ),
     // The level of a log line that is one JSON object, before or after its message.
-    error_record: log_pattern(r"^\s*\{.*\x22(?:level|severity|levelname|lvl)\x22\s*:\s*\x22(?i:error|fatal|critical)"),
+    error_record: log_pattern(
+        r"^\s*\{.*\x22(?:level|severity|levelname|lvl)\x22\s*:\s*\x22(?i:error|fatal|critical)",
+    ),
     // The end of the text before a quotation of a program's own message.
     reporting: log_pattern(
         r"(?i)(?:^|[(\[{,=:>\\/|&!-]|\]|\)|\b(?:error|err|fail\w*|with|to|status|reason|exception|returned?|message|code|raised|by|of|value|was|is|at|b|r)(?: (?:= )?-?\d+)?)\s*$",
     ),
-    // Words after a claim by which a program says that it goes on, or a test that it wanted the failure.
+    // Words after a claim by which a program says that it goes on, or a test that it wanted the
+    // failure.
     went_on: log_pattern(
         r"(?x)
         ^[^.]{0,60}?[,;:(-]+\s*(?i: (?:and\ )?retrying | dropping | discarding | next\ try | trying\ (?:again|with|batch|size|half|a\ smaller|smaller|\d) | falling\ back | skipping | ignoring
@@ -109,7 +117,8 @@ pub(super) fn standing(line: &[u8], claim: Range<usize>) -> Standing {
     let is_error = error.is_some() || names_exception(line, claim.start);
     let is_denied = !is_error && PATTERNS.denied.is_match(before);
     let is_prose = is_denied || PATTERNS.prose.is_match(before);
-    let is_quoted = (is_quoted(before) || is_quotation(line)) && !PATTERNS.error_record.is_match(line);
+    let is_quoted =
+        (is_quoted(before) || is_quotation(line)) && !PATTERNS.error_record.is_match(line);
     let is_told = is_code(before) || is_prose || is_quoted;
     if is_told || PATTERNS.went_on.is_match(after) || is_definition(after) || is_harmless(line) {
         return Standing::Mention;
@@ -122,18 +131,30 @@ pub(super) fn standing(line: &[u8], claim: Range<usize>) -> Standing {
     }
 }
 
-/// Returns the claim without the quotation marks and punctuation that its pattern takes with it: they belong to the text around it.
+/// Returns the claim without the quotation marks and punctuation that its pattern takes with it:
+/// they belong to the text around it.
 fn without_punctuation(line: &[u8], claim: Range<usize>) -> Range<usize> {
     let words = &line[claim.clone()];
     let is_mark = |byte: &&u8| b"\x22'`,;:. ".contains(byte);
-    let (before, after) = (words.iter().take_while(is_mark).count(), words.iter().rev().take_while(is_mark).count());
-    if before == words.len() { claim } else { claim.start + before..claim.end - after }
+    let (before, after) = (
+        words.iter().take_while(is_mark).count(),
+        words.iter().rev().take_while(is_mark).count(),
+    );
+    if before == words.len() {
+        claim
+    } else {
+        claim.start + before..claim.end - after
+    }
 }
 
-/// Returns the text before this place, without the time and the mark of the level in a line of Redis.
+/// Returns the text before this place, without the time and the mark of the level in a line of
+/// Redis.
 pub(super) fn text_before(line: &[u8], place: usize) -> &[u8] {
     let before = &line[..place];
-    PATTERNS.redis_mark.find(before).map_or(before, |mark| &before[mark.end()..])
+    PATTERNS
+        .redis_mark
+        .find(before)
+        .map_or(before, |mark| &before[mark.end()..])
 }
 
 /// Whether the line has the name of an exception, where a message starts, before this place.
@@ -144,7 +165,10 @@ pub(super) fn names_exception(line: &[u8], end: usize) -> bool {
 
 /// Whether the claim is in a quotation of words that somebody looks for, explains or has written.
 fn is_quoted(before: &[u8]) -> bool {
-    let quote = PATTERNS.quoted.captures(before).and_then(|groups| groups.name("quote"));
+    let quote = PATTERNS
+        .quoted
+        .captures(before)
+        .and_then(|groups| groups.name("quote"));
     PATTERNS.quoting.is_match(before)
         || quote.is_some_and(|quote| !PATTERNS.reporting.is_match(&before[..quote.start()]))
 }

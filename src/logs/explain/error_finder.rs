@@ -1,7 +1,8 @@
 //! Finds known errors in the lines of a log, with bounded memory.
 //!
-//! A search for the literals of all forms finds the few lines that may be an error; the rest of a large log costs no more than
-//! that search. In such a line, colours are removed, and source code and prose are told from errors.
+//! A search for the literals of all forms finds the few lines that may be an error; the rest of a
+//! large log costs no more than that search. In such a line, colours are removed, and source code
+//! and prose are told from errors.
 
 use std::sync::LazyLock;
 
@@ -102,7 +103,8 @@ struct CompiledForm {
 
 /// The table of known errors, ready to search.
 struct Patterns {
-    /// Any literal of a known form, or of words that state a failure. It takes a MiB, and reads all bytes of a log.
+    /// Any literal of a known form, or of words that state a failure. It takes a MiB, and reads all
+    /// bytes of a log.
     literals: AhoCorasick,
     /// The literals of known forms.
     known: AhoCorasick,
@@ -113,8 +115,15 @@ struct Patterns {
 }
 
 static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
-    let compile = |form: &'static ErrorForm| CompiledForm { form, pattern: log_pattern(form.pattern) };
-    let forms = || known_errors::all().flat_map(|error| error.forms).chain(AFTERMATH);
+    let compile = |form: &'static ErrorForm| CompiledForm {
+        form,
+        pattern: log_pattern(form.pattern),
+    };
+    let forms = || {
+        known_errors::all()
+            .flat_map(|error| error.forms)
+            .chain(AFTERMATH)
+    };
     let earlier = || forms().filter_map(|form| form.below);
     let known_texts: Vec<&str> = forms()
         .map(|form| form.literal)
@@ -122,22 +131,34 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         .chain([SPLIT_SIZE, TABLE_RANK])
         .collect();
     Patterns {
-        literals: literal_search(known_texts.iter().copied().chain(failure_line::literals()), AhoCorasickKind::DFA),
+        literals: literal_search(
+            known_texts.iter().copied().chain(failure_line::literals()),
+            AhoCorasickKind::DFA,
+        ),
         known: literal_search(known_texts.iter().copied(), AhoCorasickKind::ContiguousNFA),
         known_texts,
-        errors: known_errors::all().map(|error| (error, error.forms.iter().map(compile).collect())).collect(),
+        errors: known_errors::all()
+            .map(|error| (error, error.forms.iter().map(compile).collect()))
+            .collect(),
         aftermath: AFTERMATH.iter().map(compile).collect(),
-        earlier: earlier().map(|earlier| (earlier, log_pattern(earlier.pattern))).collect(),
+        earlier: earlier()
+            .map(|earlier| (earlier, log_pattern(earlier.pattern)))
+            .collect(),
     }
 });
 
 /// Returns the literals of known forms that the line contains.
 fn known_literals(line: &[u8]) -> Vec<&'static str> {
-    PATTERNS.known.find_overlapping_iter(line).map(|found| PATTERNS.known_texts[found.pattern().as_usize()]).collect()
+    PATTERNS
+        .known
+        .find_overlapping_iter(line)
+        .map(|found| PATTERNS.known_texts[found.pattern().as_usize()])
+        .collect()
 }
 
 /// The line of torchrun's table that names a rank.
-static TABLE_LINE: LazyLock<Regex> = LazyLock::new(|| log_pattern(r"^rank\s*: (?P<rank>\d+) \(local_rank: \d+\)"));
+static TABLE_LINE: LazyLock<Regex> =
+    LazyLock::new(|| log_pattern(r"^rank\s*: (?P<rank>\d+) \(local_rank: \d+\)"));
 
 #[derive(Default)]
 pub(super) struct ErrorFinder {
@@ -170,7 +191,10 @@ impl ErrorFinder {
         };
         let (mut whole, rest) = bytes.split_at(end + 1);
         if !self.rest.is_empty() {
-            let first = whole.iter().position(|byte| matches!(byte, b'\n' | b'\r')).map_or(whole.len(), |at| at + 1);
+            let first = whole
+                .iter()
+                .position(|byte| matches!(byte, b'\n' | b'\r'))
+                .map_or(whole.len(), |at| at + 1);
             let (line, others) = whole.split_at(first);
             self.rest.extend_from_slice(line);
             self.read_rest();
@@ -198,8 +222,14 @@ impl ErrorFinder {
         let mut done = 0;
         while let Some(found) = PATTERNS.literals.find(Input::new(bytes).range(done..)) {
             let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
-            let start = bytes[..found.start()].iter().rposition(is_end).map_or(0, |at| at + 1);
-            let end = bytes[found.end()..].iter().position(is_end).map_or(bytes.len(), |at| found.end() + at);
+            let start = bytes[..found.start()]
+                .iter()
+                .rposition(is_end)
+                .map_or(0, |at| at + 1);
+            let end = bytes[found.end()..]
+                .iter()
+                .position(is_end)
+                .map_or(bytes.len(), |at| found.end() + at);
             self.pass_over(&bytes[done.min(start)..start]);
             self.findings.after.read(&bytes[start..end], self.lines + 1);
             self.read_line(&bytes[start..end]);
@@ -243,7 +273,9 @@ impl ErrorFinder {
                 if literals.contains(&form.literal)
                     && let Some(groups) = pattern.captures(line)
                     && let Some(standing) = standing(line, &groups, form)
-                    && form.below.is_none_or(|earlier| self.above(earlier).is_some())
+                    && form
+                        .below
+                        .is_none_or(|earlier| self.above(earlier).is_some())
                 {
                     let is_warning = standing == Standing::Warning;
                     if is_warning {
@@ -273,30 +305,57 @@ impl ErrorFinder {
             if literals.contains(&earlier.literal)
                 && let Some(groups) = pattern.captures(line)
             {
-                let value = |name| Some((name, String::from_utf8_lossy(groups.name(name)?.as_bytes()).into_owned()));
-                let groups = pattern.capture_names().flatten().filter_map(value).collect();
+                let value = |name| {
+                    Some((
+                        name,
+                        String::from_utf8_lossy(groups.name(name)?.as_bytes()).into_owned(),
+                    ))
+                };
+                let groups = pattern
+                    .capture_names()
+                    .flatten()
+                    .filter_map(value)
+                    .collect();
                 self.earlier.retain(|known| known.earlier != *earlier);
-                self.earlier.push(EarlierMatch { earlier, line: self.lines + 1, groups });
+                self.earlier.push(EarlierMatch {
+                    earlier,
+                    line: self.lines + 1,
+                    groups,
+                });
             }
         }
     }
 
-    /// Returns the line above this one that a form needs. `None` if there is none, or it is too far away.
+    /// Returns the line above this one that a form needs. `None` if there is none, or it is too far
+    /// away.
     fn above(&self, earlier: &EarlierLine) -> Option<&EarlierMatch> {
         let is_near = |known: &&EarlierMatch| self.lines + 1 - known.line <= earlier.within;
-        self.earlier.iter().find(|known| known.earlier == earlier).filter(is_near)
+        self.earlier
+            .iter()
+            .find(|known| known.earlier == earlier)
+            .filter(is_near)
     }
 
     fn keep_unknown(&mut self, sign: FailureSign, line: &[u8]) {
         let (number, unknown) = (self.lines + 1, &mut self.findings.unknown);
-        let shape: Vec<u8> = line.iter().filter(|byte| !byte.is_ascii_digit()).take(LONGEST_EXCERPT).copied().collect();
+        let shape: Vec<u8> = line
+            .iter()
+            .filter(|byte| !byte.is_ascii_digit())
+            .take(LONGEST_EXCERPT)
+            .copied()
+            .collect();
         if let Some(known) = unknown.iter_mut().find(|known| known.shape == shape) {
             known.last_line = number;
             return;
         }
         if unknown.len() >= MOST_UNKNOWN {
             // A line whose words alone count tells nothing when the log goes on.
-            let Some(stale) = unknown.iter().position(|known| known.sign == FailureSign::WordsAlone) else { return };
+            let Some(stale) = unknown
+                .iter()
+                .position(|known| known.sign == FailureSign::WordsAlone)
+            else {
+                return;
+            };
             unknown.remove(stale);
         }
         unknown.push(UnknownLine {
@@ -308,20 +367,41 @@ impl ErrorFinder {
         });
     }
 
-    fn keep(&mut self, error: &'static KnownError, at: usize, line: &[u8], groups: &Captures<'_>, is_warning: bool) {
+    fn keep(
+        &mut self,
+        error: &'static KnownError,
+        at: usize,
+        line: &[u8],
+        groups: &Captures<'_>,
+        is_warning: bool,
+    ) {
         let form = &error.forms[at];
-        let text = |name: &str| groups.name(name).map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
+        let text = |name: &str| {
+            groups
+                .name(name)
+                .map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned())
+        };
         let of_table = groups.name("in_table").and_then(|_| self.table_rank.take());
         let (key, rank) = (text("key"), of_table.or_else(|| rank(line, groups)));
         let is_vague = groups.name("vague").is_some();
-        let values =
-            form.below.and_then(|earlier| self.above(earlier)).map_or(Vec::new(), |found| found.groups.clone());
+        let values = form
+            .below
+            .and_then(|earlier| self.above(earlier))
+            .map_or(Vec::new(), |found| found.groups.clone());
         let number = self.lines + 1;
         let start = groups.get(0).map_or(0, |whole| whole.start());
-        let backend = text("backend")
-            .map(|name| name.to_uppercase().replace("UR", "XPU").replace("PI", "XPU").replace("ROCM", "ROCm"));
+        let backend = text("backend").map(|name| {
+            name.to_uppercase()
+                .replace("UR", "XPU")
+                .replace("PI", "XPU")
+                .replace("ROCM", "ROCm")
+        });
         let fill = |template: &str| fill(template, groups, &values, backend.as_deref());
-        let known = self.findings.errors.iter_mut().find(|found| found.error.cause == error.cause && found.key == key);
+        let known = self
+            .findings
+            .errors
+            .iter_mut()
+            .find(|found| found.error.cause == error.cause && found.key == key);
         if let Some(known) = known {
             known.count += u64::from(known.form == at);
             known.last_line = number;
@@ -331,7 +411,9 @@ impl ErrorFinder {
                     (fill(error.title), fill(form.sentence), excerpt(line, start));
                 (known.error, known.form, known.is_vague) = (error, at, false);
             }
-            known.ranks.extend(rank.filter(|rank| !known.ranks.contains(rank) && known.ranks.len() < MOST_RANKS));
+            known.ranks.extend(
+                rank.filter(|rank| !known.ranks.contains(rank) && known.ranks.len() < MOST_RANKS),
+            );
             return;
         }
         if self.findings.errors.len() >= MOST_ERRORS {
@@ -356,11 +438,22 @@ impl ErrorFinder {
 
     fn keep_aftermath(&mut self, sentence: &'static str, line: &[u8], groups: &Captures<'_>) {
         let rank = rank(line, groups);
-        if let Some(known) = self.findings.aftermath.iter_mut().find(|known| known.sentence == sentence) {
-            known.ranks.extend(rank.filter(|rank| !known.ranks.contains(rank) && known.ranks.len() < MOST_RANKS));
+        if let Some(known) = self
+            .findings
+            .aftermath
+            .iter_mut()
+            .find(|known| known.sentence == sentence)
+        {
+            known.ranks.extend(
+                rank.filter(|rank| !known.ranks.contains(rank) && known.ranks.len() < MOST_RANKS),
+            );
         } else {
             let ranks = rank.into_iter().collect();
-            self.findings.aftermath.push(AftermathLine { sentence, line: self.lines + 1, ranks });
+            self.findings.aftermath.push(AftermathLine {
+                sentence,
+                line: self.lines + 1,
+                ranks,
+            });
         }
     }
 }
@@ -377,7 +470,8 @@ fn mark(lines: &mut Vec<u64>, line: u64) {
     }
 }
 
-/// Returns how the match stands in its line. `None` if it only mentions the error of the form, or stands where no message starts.
+/// Returns how the match stands in its line. `None` if it only mentions the error of the form, or
+/// stands where no message starts.
 fn standing(line: &[u8], groups: &Captures<'_>, form: &ErrorForm) -> Option<Standing> {
     let whole = groups.get(0)?;
     let is_in_place = form.starts_anywhere || is_start(&line[..whole.start()]);
@@ -387,26 +481,44 @@ fn standing(line: &[u8], groups: &Captures<'_>, form: &ErrorForm) -> Option<Stan
 
 fn rank(line: &[u8], groups: &Captures<'_>) -> Option<LogRank> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let of_group = groups.name("local_rank").and_then(|rank| text(rank.as_bytes()).parse().ok());
+    let of_group = groups
+        .name("local_rank")
+        .and_then(|rank| text(rank.as_bytes()).parse().ok());
     of_group.map(LogRank::Local).or_else(|| {
         let before = text(&line[..groups.get(0).map_or(0, |whole| whole.start())]);
-        let prefix: String =
-            before.split("  ").next()?.chars().filter(|character| !character.is_whitespace()).collect();
+        let prefix: String = before
+            .split("  ")
+            .next()?
+            .chars()
+            .filter(|character| !character.is_whitespace())
+            .collect();
         find::rank(&prefix)
     })
 }
 
-/// Puts the groups of a match, and those of an earlier line, into a sentence. Groups whose names start with `bytes` or `kib` are
-/// written as amounts.
-fn fill(template: &str, groups: &Captures<'_>, earlier: &[(&str, String)], backend: Option<&str>) -> String {
+/// Puts the groups of a match, and those of an earlier line, into a sentence. Groups whose names
+/// start with `bytes` or `kib` are written as amounts.
+fn fill(
+    template: &str,
+    groups: &Captures<'_>,
+    earlier: &[(&str, String)],
+    backend: Option<&str>,
+) -> String {
     let mut filled = String::new();
     for (at, part) in template.split(['{', '}']).enumerate() {
         if at % 2 == 0 {
             filled.push_str(part);
             continue;
         }
-        let of_earlier = || earlier.iter().find(|(name, _)| *name == part).map(|(_, value)| value.clone());
-        let value = groups.name(part).map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
+        let of_earlier = || {
+            earlier
+                .iter()
+                .find(|(name, _)| *name == part)
+                .map(|(_, value)| value.clone())
+        };
+        let value = groups
+            .name(part)
+            .map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
         let value = value.or_else(of_earlier);
         let amount = |value: String, unit: u64| {
             let number: Result<u64, _> = value.replace(',', "").parse();
@@ -423,15 +535,29 @@ fn fill(template: &str, groups: &Captures<'_>, earlier: &[(&str, String)], backe
     Text::new(filled).to_string()
 }
 
-/// Returns the text of an error from the name of its exception on, without the copies of other ranks in the same line.
+/// Returns the text of an error from the name of its exception on, without the copies of other
+/// ranks in the same line.
 fn excerpt(line: &[u8], start: usize) -> Text {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._".contains(byte);
     let before = line[..start].trim_ascii_end();
-    let name = before.strip_suffix(b":").filter(|before| before.ends_with(b"Error") || before.ends_with(b"Exception"));
-    let start = name.map_or(start, |name| name.iter().rposition(|byte| !is_name(byte)).map_or(0, |at| at + 1));
+    let name = before
+        .strip_suffix(b":")
+        .filter(|before| before.ends_with(b"Error") || before.ends_with(b"Exception"));
+    let start = name.map_or(start, |name| {
+        name.iter()
+            .rposition(|byte| !is_name(byte))
+            .map_or(0, |at| at + 1)
+    });
     let text = String::from_utf8_lossy(&line[start..]).into_owned();
-    let beginning = text.char_indices().nth(REPEATED).map_or("", |(at, _)| &text[..at]);
-    let copies = if beginning.is_empty() { None } else { text.match_indices(beginning).nth(1) };
+    let beginning = text
+        .char_indices()
+        .nth(REPEATED)
+        .map_or("", |(at, _)| &text[..at]);
+    let copies = if beginning.is_empty() {
+        None
+    } else {
+        text.match_indices(beginning).nth(1)
+    };
     let text = copies.map_or(text.as_str(), |(at, _)| text[..at].trim_end());
     let end = text.char_indices().nth(LONGEST_EXCERPT).map(|(at, _)| at);
     Text::new(end.map_or_else(|| text.to_owned(), |end| format!("{}...", &text[..end])))

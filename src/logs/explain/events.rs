@@ -1,4 +1,5 @@
-//! The events of a log in the order in which they are told: the first cause, other causes, and what followed.
+//! The events of a log in the order in which they are told: the first cause, other causes, and what
+//! followed.
 
 use super::error_finder::FoundError;
 use super::find::{FoundMessage, LogRank};
@@ -11,9 +12,16 @@ pub(super) enum LogEvent {
     Error(Box<FoundError>),
 }
 
-/// Causes that a log often names after what they caused: the kernel's and Slurm's lines come when the job has ended.
-const NAMED_LATE: [&str; 6] =
-    ["cgroup_limit", "earlyoom", "job_memory_limit", "kernel_oom_killer", "ray_memory_monitor", "slurm_oom_kill"];
+/// Causes that a log often names after what they caused: the kernel's and Slurm's lines come when
+/// the job has ended.
+const NAMED_LATE: [&str; 6] = [
+    "cgroup_limit",
+    "earlyoom",
+    "job_memory_limit",
+    "kernel_oom_killer",
+    "ray_memory_monitor",
+    "slurm_oom_kill",
+];
 
 impl LogEvent {
     pub(super) fn cause(&self) -> &'static str {
@@ -56,33 +64,57 @@ impl LogEvent {
         match (self, other) {
             (Self::Message(_), _) => self.is_retried() && !other.is_retried(),
             // A program that catches the exception often prints it without figures as well.
-            (Self::Error(found), Self::Message(_)) => bare.contains(&found.error.cause) && !other.is_retried(),
+            (Self::Error(found), Self::Message(_)) => {
+                bare.contains(&found.error.cause) && !other.is_retried()
+            }
             // Lines that begin and end each report of the kernel do not say whose memory was full.
-            (Self::Error(found), Self::Error(other)) if found.is_vague && found.error.cause == "kernel_oom_killer" => {
+            (Self::Error(found), Self::Error(other))
+                if found.is_vague && found.error.cause == "kernel_oom_killer" =>
+            {
                 other.error.cause == "cgroup_limit"
             }
-            (Self::Error(found), Self::Error(other)) => other.error.absorbs.contains(&found.error.cause),
+            (Self::Error(found), Self::Error(other)) => {
+                other.error.absorbs.contains(&found.error.cause)
+            }
         }
     }
 
     /// Whether this event is a consequence of `other`.
     fn follows(&self, other: &Self) -> bool {
-        let Self::Error(found) = self else { return false };
+        let Self::Error(found) = self else {
+            return false;
+        };
         found.error.follows.contains(&other.cause())
             && (NAMED_LATE.contains(&other.cause()) || other.line() <= self.line())
     }
 }
 
-/// Returns the events in the order in which they are told, each with whether it is a consequence of another one.
-pub(super) fn in_order(messages: Vec<FoundMessage>, errors: Vec<FoundError>) -> Vec<(LogEvent, bool)> {
-    let messages = messages.into_iter().map(|found| LogEvent::Message(Box::new(found)));
-    let mut events: Vec<LogEvent> =
-        messages.chain(errors.into_iter().map(|found| LogEvent::Error(Box::new(found)))).collect();
-    let absorbed: Vec<bool> =
-        events.iter().map(|event| events.iter().any(|other| event.is_absorbed_by(other))).collect();
+/// Returns the events in the order in which they are told, each with whether it is a consequence of
+/// another one.
+pub(super) fn in_order(
+    messages: Vec<FoundMessage>,
+    errors: Vec<FoundError>,
+) -> Vec<(LogEvent, bool)> {
+    let messages = messages
+        .into_iter()
+        .map(|found| LogEvent::Message(Box::new(found)));
+    let mut events: Vec<LogEvent> = messages
+        .chain(
+            errors
+                .into_iter()
+                .map(|found| LogEvent::Error(Box::new(found))),
+        )
+        .collect();
+    let absorbed: Vec<bool> = events
+        .iter()
+        .map(|event| events.iter().any(|other| event.is_absorbed_by(other)))
+        .collect();
     let mut absorbed = absorbed.into_iter();
     events.retain(|_| absorbed.next() != Some(true));
-    let follow: Vec<bool> = events.iter().map(|event| events.iter().any(|other| event.follows(other))).collect();
+    let follow: Vec<bool> = events
+        .iter()
+        .map(|event| events.iter().any(|other| event.follows(other)))
+        .collect();
     let mut ordered: Vec<(LogEvent, bool)> = events.into_iter().zip(follow).collect();
     ordered.sort_by_key(|(event, follows)| (*follows, event.line()));
     ordered

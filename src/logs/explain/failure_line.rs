@@ -1,7 +1,8 @@
 //! Recognises lines that state a failure of memory in words that no known form has.
 //!
-//! The line says that memory was missing, and is no source code, setting, count, advice or prose. Its level or the exception
-//! that it names shows that something failed. Without both, the log or the program must end soon after it.
+//! The line says that memory was missing, and is no source code, setting, count, advice or prose.
+//! Its level or the exception that it names shows that something failed. Without both, the log or
+//! the program must end soon after it.
 
 use std::sync::LazyLock;
 
@@ -27,13 +28,16 @@ pub(super) enum FailureSign {
 /// The most bytes at the beginning of a line that are read.
 const LONGEST_STATEMENT: usize = 4096;
 
-/// An error number's message at the end of a line, after the name of what failed: a program's own words, never prose.
-const ERROR_NUMBER: &str =
-    r"(?i):\s*(?:out of memory|cannot allocate memory|not enough memory|insufficient memory)[.!]?(?: ?\(\d+\))?\s*$";
+/// An error number's message at the end of a line, after the name of what failed: a program's own
+/// words, never prose.
+const ERROR_NUMBER: &str = r"(?i):\s*(?:out of memory|cannot allocate memory|not enough memory|insufficient memory)[.!]?(?: ?\(\d+\))?\s*$";
 
 /// All texts of which a line that states a failure contains one.
 pub(super) fn literals() -> impl Iterator<Item = &'static str> {
-    STATEMENTS.iter().flat_map(|statement| statement.literals).copied()
+    STATEMENTS
+        .iter()
+        .flat_map(|statement| statement.literals)
+        .copied()
 }
 
 struct FailurePatterns {
@@ -58,13 +62,21 @@ struct FailurePatterns {
 
 static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
     literals: literal_search(literals(), AhoCorasickKind::ContiguousNFA),
-    of_literals: STATEMENTS.iter().enumerate().flat_map(|(at, statement)| vec![at; statement.literals.len()]).collect(),
-    statements: STATEMENTS.iter().map(|statement| log_pattern(statement.pattern)).collect(),
+    of_literals: STATEMENTS
+        .iter()
+        .enumerate()
+        .flat_map(|(at, statement)| vec![at; statement.literals.len()])
+        .collect(),
+    statements: STATEMENTS
+        .iter()
+        .map(|statement| log_pattern(statement.pattern))
+        .collect(),
     error_number: log_pattern(ERROR_NUMBER),
     guess: log_pattern(
         r"(?i)\b(?:possibl[ey]|likely|probably|perhaps|maybe|potential(?:ly)?|when)\s|(?:\b[a-z]{2,}[ ,]+){5}",
     ),
-    // The rest of a sentence about failures in general, of a question, and of a line of source code.
+    // The rest of a sentence about failures in general, of a question, and of a line of source
+    // code.
     general: log_pattern(
         r"^[^.:;(]*\b(?:may|might|can|could|should|would|is|are|was|if|usually|often|occurs|happens|means|caused|causes|warnings?|errors)\b|\?\s*$|[;,{]\s*$",
     ),
@@ -95,7 +107,8 @@ static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
     ),
     // Bare "OOM" in a table of results, a list, or a legend.
     result: log_pattern(r"(?:=\s*\d+:?|\||->|\d:|[\x22'=]|\b(?:for|of|about|against|on|from))\s*$"),
-    // The text after words that name a failure without stating one: a setting, a count of 0, a part of the system.
+    // The text after words that name a failure without stating one: a setting, a count of 0, a part
+    // of the system.
     no_failure: log_pattern(
         r"(?xi)
         ^(?: [\ -]?\(?(?:OOM\)\ )?(?: killers? | scores? | handl\w+ | retr(?:y|ies) | protect\w* | polic(?:y|ies) | monitor\w* | thresholds? | adj\w*
@@ -110,7 +123,9 @@ static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
         r"(?i)^ ?(?:(?:a|an|the|new|requested|any) )*(?:resource|ip|port|address|node|job|task|thread|id|slot|subnet|gpu|device|cpu|core|quota|inode|tty|pty|license|budget|terminal|pseudo-terminal|socket|handle|connection|gateway|network|host\ port|channel|seat|session|color|partition|container|disk|inode|hugetlbfs)s?\b",
     ),
     // Words between "allocate" and a noun for memory that say whose memory: "allocate GPU memory".
-    adjective: log_pattern(r"(?i)^ ?(?:(?:a|an|the|new|requested|any|\w+) )*(?:gpu|device|cpu|host)s? $"),
+    adjective: log_pattern(
+        r"(?i)^ ?(?:(?:a|an|the|new|requested|any|\w+) )*(?:gpu|device|cpu|host)s? $",
+    ),
     // Words before "out of memory" that say where data comes from: "read out of memory".
     moved: log_pattern(
         r"(?i)\b(?:swapped|paged|phased|read|reads|reading|loaded|loading|moved|copied|streamed|served)\b(?: \w+){0,2} $",
@@ -133,8 +148,12 @@ pub(super) fn sign(line: &[u8]) -> Option<FailureSign> {
         .collect();
     statements.sort_unstable();
     statements.dedup();
-    let matches = statements.iter().flat_map(|at| PATTERNS.statements[*at].captures_iter(line));
-    matches.filter_map(|groups| sign_of_statement(line, &groups)).min()
+    let matches = statements
+        .iter()
+        .flat_map(|at| PATTERNS.statements[*at].captures_iter(line));
+    matches
+        .filter_map(|groups| sign_of_statement(line, &groups))
+        .min()
 }
 
 fn sign_of_statement(line: &[u8], groups: &Captures<'_>) -> Option<FailureSign> {
@@ -143,11 +162,16 @@ fn sign_of_statement(line: &[u8], groups: &Captures<'_>) -> Option<FailureSign> 
     if standing == Standing::Mention {
         return Some(FailureSign::Mention);
     }
-    let (before, after) = (claim::text_before(line, statement.start()), &line[statement.end()..]);
-    let is_noun_next = |end: usize| line.get(end).is_some_and(u8::is_ascii_alphabetic) && end < statement.end();
+    let (before, after) = (
+        claim::text_before(line, statement.start()),
+        &line[statement.end()..],
+    );
+    let is_noun_next =
+        |end: usize| line.get(end).is_some_and(u8::is_ascii_alphabetic) && end < statement.end();
     let is_other = |name| {
         groups.name(name).is_some_and(|words| {
-            let says_whose = || is_noun_next(words.end()) && PATTERNS.adjective.is_match(words.as_bytes());
+            let says_whose =
+                || is_noun_next(words.end()) && PATTERNS.adjective.is_match(words.as_bytes());
             PATTERNS.other_resource.is_match(words.as_bytes()) && !says_whose()
         })
     };
@@ -161,7 +185,10 @@ fn sign_of_statement(line: &[u8], groups: &Captures<'_>) -> Option<FailureSign> 
     match standing {
         Standing::Error => return Some(FailureSign::Error),
         // An exception that a program passes on at a low level counts like words alone.
-        Standing::Warning => return claim::names_exception(line, statement.end()).then_some(FailureSign::WordsAlone),
+        Standing::Warning => {
+            return claim::names_exception(line, statement.end())
+                .then_some(FailureSign::WordsAlone);
+        }
         Standing::Plain | Standing::Mention => {}
     }
     let introduction = PATTERNS.introduced.find(before).map(|words| words.start());
@@ -171,13 +198,17 @@ fn sign_of_statement(line: &[u8], groups: &Captures<'_>) -> Option<FailureSign> 
         || PATTERNS.stated.is_match(after);
     let subject = last_sentence(&before[..introduction.unwrap_or(before.len())]);
     let is_listed = after.starts_with(b",") && after.iter().any(u8::is_ascii_digit);
-    let is_result = statement.as_bytes() == b"OOM" && (is_listed || PATTERNS.result.is_match(before));
+    let is_result =
+        statement.as_bytes() == b"OOM" && (is_listed || PATTERNS.result.is_match(before));
     let is_said = is_stated
         && !is_result
         && !PATTERNS.explained.is_match(before)
         && !PATTERNS.guess.is_match(subject)
         && !PATTERNS.general.is_match(after);
-    let is_error_number = PATTERNS.error_number.find(line).is_some_and(|end| end.end() >= statement.end());
+    let is_error_number = PATTERNS
+        .error_number
+        .find(line)
+        .is_some_and(|end| end.end() >= statement.end());
     (is_said || is_error_number).then_some(FailureSign::WordsAlone)
 }
 
@@ -189,9 +220,21 @@ mod tests {
     fn each_example_is_recognised_by_its_own_words() {
         for statement in STATEMENTS {
             let example = statement.example;
-            assert!(statement.literals.iter().any(|literal| example.contains(literal)), "{example}");
-            assert!(log_pattern(statement.pattern).is_match(example.as_bytes()), "{example}");
-            assert!(sign(example.as_bytes()).is_some_and(|sign| sign != FailureSign::Mention), "{example}");
+            assert!(
+                statement
+                    .literals
+                    .iter()
+                    .any(|literal| example.contains(literal)),
+                "{example}"
+            );
+            assert!(
+                log_pattern(statement.pattern).is_match(example.as_bytes()),
+                "{example}"
+            );
+            assert!(
+                sign(example.as_bytes()).is_some_and(|sign| sign != FailureSign::Mention),
+                "{example}"
+            );
         }
     }
 }

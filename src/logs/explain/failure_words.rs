@@ -10,8 +10,16 @@ pub(super) struct Statement {
     pub(super) example: &'static str,
 }
 
-const fn statement(literals: &'static [&'static str], pattern: &'static str, example: &'static str) -> Statement {
-    Statement { literals, pattern, example }
+const fn statement(
+    literals: &'static [&'static str],
+    pattern: &'static str,
+    example: &'static str,
+) -> Statement {
+    Statement {
+        literals,
+        pattern,
+        example,
+    }
 }
 
 /// The words of each row, with an example.
@@ -72,7 +80,13 @@ pub(super) const STATEMENTS: &[Statement] = &[
         "java.lang.OutOfMemoryError: Java heap space",
     ),
     statement(
-        &["ot enough ", "o enough ", "nsufficient ", "ack of ", "NSUFFICIENT_"],
+        &[
+            "ot enough ",
+            "o enough ",
+            "nsufficient ",
+            "ack of ",
+            "NSUFFICIENT_",
+        ],
         r"(?i)\b(?:not enough|no enough|insufficient|lack of)[ -](?:[\w/]+[ -]){0,3}?(?:memory|vram|ram|hbm)\b(?: resources are available)?|(?-i:\b\w*INSUFFICIENT_(?:MEMORY|RESOURCES))\b",
         "RuntimeError: Insufficient VRAM for model and cache",
     ),
@@ -183,7 +197,11 @@ pub(super) const STATEMENTS: &[Statement] = &[
         "ValueError: the model does not fit into the memory of one GPU",
     ),
     statement(
-        &["emory isn't enough", "emory is not enough", "emory not enough"],
+        &[
+            "emory isn't enough",
+            "emory is not enough",
+            "emory not enough",
+        ],
         r"(?i)\bmemory (?:isn't|is not|not) enough\b",
         "[EXCEPTION] DEVICE: Memory isn't enough and alloc failed, kernel name: Default/MatMul-op12, alloc size: 1073741824B.",
     ),
@@ -198,7 +216,11 @@ pub(super) const STATEMENTS: &[Statement] = &[
         "[ERROR] worker 3: OOM while loading the checkpoint",
     ),
     statement(
-        &["ool size exceeded", "ool exhausted", "store because it is full"],
+        &[
+            "ool size exceeded",
+            "ool exhausted",
+            "store because it is full",
+        ],
         r"(?i)\b(?:maximum|memory|device|buffer) pool (?:size exceeded|exhausted)\b|\bobject store because it is full\b",
         "RMM failure at: pool_memory_resource.hpp:257: Maximum pool size exceeded",
     ),
@@ -208,7 +230,11 @@ pub(super) const STATEMENTS: &[Statement] = &[
         "mmap(137363456 bytes) failed; errno 12",
     ),
     statement(
-        &["ttempting to allocate", "ttempted to allocate", "ried to allocate"],
+        &[
+            "ttempting to allocate",
+            "ttempted to allocate",
+            "ried to allocate",
+        ],
         r"(?i)\b(?:attempt(?:ing|ed)|tried) to allocate\b.{0,60}?(?:not possible|greater than|larger than|exceeds|only)\b",
         "Attempting to allocate 9.00G. That was not possible. There are 2.1G free.",
     ),

@@ -1,7 +1,8 @@
 //! Finds out-of-memory messages in a stream of bytes of any length, with bounded memory.
 //!
-//! Logs wrap lines, put a time or a rank before each, colour them, and interleave the output of several processes. So white
-//! space and colours are dropped, and the grammar decides which line continues a message. Other lines are ignored.
+//! Logs wrap lines, put a time or a rank before each, colour them, and interleave the output of
+//! several processes. So white space and colours are dropped, and the grammar decides which line
+//! continues a message. Other lines are ignored.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,12 +21,24 @@ pub(super) enum LogRank {
 
 impl LogRank {
     pub(super) fn global(ranks: &[Self]) -> Vec<u32> {
-        let global = |rank: &Self| if let Self::Global(number) = rank { Some(*number) } else { None };
+        let global = |rank: &Self| {
+            if let Self::Global(number) = rank {
+                Some(*number)
+            } else {
+                None
+            }
+        };
         ranks.iter().filter_map(global).collect()
     }
 
     pub(super) fn local(ranks: &[Self]) -> Vec<u32> {
-        let local = |rank: &Self| if let Self::Local(number) = rank { Some(*number) } else { None };
+        let local = |rank: &Self| {
+            if let Self::Local(number) = rank {
+                Some(*number)
+            } else {
+                None
+            }
+        };
         ranks.iter().filter_map(local).collect()
     }
 }
@@ -116,7 +129,9 @@ impl MessageFinder {
                 (_, 0x1b) => self.escape = EscapeState::Started,
                 (EscapeState::Started, b'[') => self.escape = EscapeState::Control,
                 (EscapeState::Started, b']') => self.escape = EscapeState::Title,
-                (EscapeState::Started, _) | (EscapeState::Control, 0x40..=0x7e) | (EscapeState::Title, 0x07) => {
+                (EscapeState::Started, _)
+                | (EscapeState::Control, 0x40..=0x7e)
+                | (EscapeState::Title, 0x07) => {
                     self.escape = EscapeState::Outside;
                 }
                 (EscapeState::Control | EscapeState::Title, _) => {}
@@ -141,11 +156,19 @@ impl MessageFinder {
             self.close(&partial);
         }
         // A cut copy of a complete message adds nothing but its count.
-        let (cut, complete): (Vec<FoundMessage>, Vec<FoundMessage>) =
-            self.log.found.drain(..).partition(|found| found.message.is_cut);
+        let (cut, complete): (Vec<FoundMessage>, Vec<FoundMessage>) = self
+            .log
+            .found
+            .drain(..)
+            .partition(|found| found.message.is_cut);
         self.log.found = complete;
         for part in cut {
-            match self.log.found.iter_mut().find(|whole| part.message.is_part_of(&whole.message)) {
+            match self
+                .log
+                .found
+                .iter_mut()
+                .find(|whole| part.message.is_part_of(&whole.message))
+            {
                 Some(whole) => {
                     whole.count += part.count;
                     whole.last_line = whole.last_line.max(part.last_line);
@@ -167,38 +190,50 @@ impl MessageFinder {
         self.line = line;
         self.line.clear();
         let now = self.log.lines;
-        let is_old = |partial: &PartialMessage| now.saturating_sub(partial.line) > MOST_LINES_BETWEEN;
+        let is_old =
+            |partial: &PartialMessage| now.saturating_sub(partial.line) > MOST_LINES_BETWEEN;
         while self.partial.front().is_some_and(is_old) || self.partial.len() > MOST_PARTIAL {
-            let Some(oldest) = self.partial.pop_front() else { break };
+            let Some(oldest) = self.partial.pop_front() else {
+                break;
+            };
             self.close(&oldest);
         }
     }
 
-    /// Appends the line to the first partial message that it continues. Returns whether there is one.
+    /// Appends the line to the first partial message that it continues. Returns whether there is
+    /// one.
     fn continue_partial(&mut self, line: &str) -> bool {
         let now = self.log.lines + 1;
         for at in 0..self.partial.len() {
             let partial = &self.partial[at];
-            // The line number is removed first: its last digits could be taken for the start of the next amount.
+            // The line number is removed first: its last digits could be taken for the start of the
+            // next amount.
             let uncounted = uncounted(partial, number_of_cat, now, line);
             let stripped = strip(&partial.prefix, line).unwrap_or(line);
-            // If the name of the exception was wrapped, too, the prefix is what two lines have in common.
+            // If the name of the exception was wrapped, too, the prefix is what two lines have in
+            // common.
             let shared = shared(&self.head, line)
                 .filter(|shared| strip(shared, &partial.prefix).is_some())
                 .map(|shared| &line[shared.len()..]);
-            let rests: Vec<&str> = uncounted.into_iter().chain([stripped]).chain(shared).collect();
+            let rests: Vec<&str> = uncounted
+                .into_iter()
+                .chain([stripped])
+                .chain(shared)
+                .collect();
             if self.continues(at, &rests) {
                 return true;
             }
         }
-        // The line numbers of `grep -n` come last, because they may be the number of a rank or host.
+        // The line numbers of `grep -n` come last, because they may be the number of a rank or
+        // host.
         (0..self.partial.len()).any(|at| {
             let rest = uncounted(&self.partial[at], number_of_grep, now, line);
             rest.is_some_and(|rest| self.continues(at, &[rest]))
         })
     }
 
-    /// Appends to a partial message the first of `rests` that continues it. Returns whether there is one.
+    /// Appends to a partial message the first of `rests` that continues it. Returns whether there
+    /// is one.
     fn continues(&mut self, at: usize, rests: &[&str]) -> bool {
         let partial = &mut self.partial[at];
         let before = partial.text.len();
@@ -227,20 +262,32 @@ impl MessageFinder {
         true
     }
 
-    /// Finds messages that start in this line, or at the end of the last line. `is_taken` says that the line continues a
-    /// message, so that a headless start in it is a part of that message.
+    /// Finds messages that start in this line, or at the end of the last line. `is_taken` says that
+    /// the line continues a message, so that a headless start in it is a part of that message.
     fn find_starts(&mut self, line: &str, is_taken: bool) {
         let before = self.tail.len();
         let mut text = std::mem::take(&mut self.tail);
         // A start that was wrapped may have the prefix of the line in its middle.
-        let joins =
-            |prefix: &&str| grammar::splits(&format!("{text}{}", cut(&line[prefix.len()..], LONGEST_START)), before);
-        let skipped = if grammar::may_begin(&text) { shared(&self.head, line).find(joins) } else { None };
+        let joins = |prefix: &&str| {
+            grammar::splits(
+                &format!("{text}{}", cut(&line[prefix.len()..], LONGEST_START)),
+                before,
+            )
+        };
+        let skipped = if grammar::may_begin(&text) {
+            shared(&self.head, line).find(joins)
+        } else {
+            None
+        };
         let skipped = skipped.unwrap_or_default();
         text.push_str(&line[skipped.len()..]);
         let starts = grammar::starts(&text);
         // A start that is complete in the tail was found with the last line.
-        let known = if before == 0 || starts.is_empty() { Vec::new() } else { grammar::starts(&text[..before]) };
+        let known = if before == 0 || starts.is_empty() {
+            Vec::new()
+        } else {
+            grammar::starts(&text[..before])
+        };
         for (at, start) in starts.iter().enumerate() {
             if known.contains(start) || is_taken && start.is_headless {
                 continue;
@@ -252,13 +299,23 @@ impl MessageFinder {
             let partial = PartialMessage {
                 text: cut(&text[start..end], LONGEST_MESSAGE).to_owned(),
                 junk: String::new(),
-                prefix: if is_in_line { prefix(&text[before..start]) } else { skipped.to_owned() },
-                line: if is_in_line { self.log.lines + 1 } else { self.tail_line },
+                prefix: if is_in_line {
+                    prefix(&text[before..start])
+                } else {
+                    skipped.to_owned()
+                },
+                line: if is_in_line {
+                    self.log.lines + 1
+                } else {
+                    self.tail_line
+                },
             };
             self.read_start(partial, end == text.len());
         }
         let keep = text.len().saturating_sub(LONGEST_START);
-        let keep = (keep..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        let keep = (keep..=text.len())
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(text.len());
         text[keep..].clone_into(&mut self.tail);
         self.tail_line = self.log.lines + 1;
         cut(line, LONGEST_START).clone_into(&mut self.head);
@@ -270,7 +327,8 @@ impl MessageFinder {
             ParseOutcome::Complete(message) => self.keep(*message, &partial),
             ParseOutcome::Incomplete if may_continue => self.partial.push_back(partial),
             ParseOutcome::Invalid if may_continue => {
-                // Another process wrote into the line. The rest may follow in one of the next lines.
+                // Another process wrote into the line. The rest may follow in one of the next
+                // lines.
                 partial.junk = partial.text.split_off(valid_length(&partial.text));
                 if grammar::salvage(&partial.text).requested.is_some() {
                     self.partial.push_back(partial);
@@ -283,35 +341,58 @@ impl MessageFinder {
     }
 
     fn close(&mut self, partial: &PartialMessage) {
-        self.keep(grammar::salvage(&format!("{}{}", partial.text, partial.junk)), partial);
+        self.keep(
+            grammar::salvage(&format!("{}{}", partial.text, partial.junk)),
+            partial,
+        );
     }
 
     fn keep(&mut self, message: OomMessage, partial: &PartialMessage) {
-        // Messages without figures are known errors of their own, and other text has no figures either.
+        // Messages without figures are known errors of their own, and other text has no figures
+        // either.
         if message.form == MessageForm::Bare && message.requested.is_none() {
             return;
         }
-        if message.backend.is_none() && message.total.is_none() && message.form != MessageForm::Absurd {
+        if message.backend.is_none()
+            && message.total.is_none()
+            && message.form != MessageForm::Absurd
+        {
             return;
         }
         let rank = rank(&partial.prefix);
-        if let Some(known) = self.log.found.iter_mut().find(|found| found.message == message) {
+        if let Some(known) = self
+            .log
+            .found
+            .iter_mut()
+            .find(|found| found.message == message)
+        {
             known.count += 1;
             known.last_line = known.last_line.max(partial.line);
-            if let Some(rank) = rank.filter(|rank| !known.ranks.contains(rank) && known.ranks.len() < MOST_RANKS) {
+            if let Some(rank) =
+                rank.filter(|rank| !known.ranks.contains(rank) && known.ranks.len() < MOST_RANKS)
+            {
                 known.ranks.push(rank);
             }
         } else if self.log.found.len() >= MOST_KEPT {
             self.log.left_out += 1;
         } else {
             let (line, ranks) = (partial.line, rank.into_iter().collect());
-            self.insert(FoundMessage { message, line, last_line: line, ranks, count: 1 });
+            self.insert(FoundMessage {
+                message,
+                line,
+                last_line: line,
+                ranks,
+                count: 1,
+            });
         }
     }
 
     fn insert(&mut self, found: FoundMessage) {
         // A message that was partial for long is kept after messages that started later.
-        let at = self.log.found.partition_point(|earlier| earlier.line <= found.line);
+        let at = self
+            .log
+            .found
+            .partition_point(|earlier| earlier.line <= found.line);
         self.log.found.insert(at, found);
     }
 }
@@ -321,20 +402,38 @@ fn clean(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_matches(['│', '|', '┃']);
     // Docker's log format.
-    let inner = text.strip_prefix(r#"{"log":""#).and_then(|rest| rest.split_once(r#"","stream":"#));
+    let inner = text
+        .strip_prefix(r#"{"log":""#)
+        .and_then(|rest| rest.split_once(r#"","stream":"#));
     let text = inner.map_or(text, |(log, _)| log);
-    let text = if text.contains("&nbsp;") { &text.replace("&nbsp;", "") } else { text };
-    let text = if text.contains('\\') { text.replace("\\n", "").replace("\\r", "") } else { text.to_owned() };
-    if text.is_ascii() { text } else { text.chars().filter(|character| !character.is_whitespace()).collect() }
+    let text = if text.contains("&nbsp;") {
+        &text.replace("&nbsp;", "")
+    } else {
+        text
+    };
+    let text = if text.contains('\\') {
+        text.replace("\\n", "").replace("\\r", "")
+    } else {
+        text.to_owned()
+    };
+    if text.is_ascii() {
+        text
+    } else {
+        text.chars()
+            .filter(|character| !character.is_whitespace())
+            .collect()
+    }
 }
 
 fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    let end = (0..=most.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or_default()]
 }
 
-/// Returns the prefix of the log's lines: the text before a message, without the name of the exception. Empty if it is too
-/// long for a prefix.
+/// Returns the prefix of the log's lines: the text before a message, without the name of the
+/// exception. Empty if it is too long for a prefix.
 fn prefix(before: &str) -> String {
     const LONGEST: usize = 256;
     const EXCEPTIONS: [&str; 5] = [
@@ -344,12 +443,19 @@ fn prefix(before: &str) -> String {
         "OutOfMemoryError:",
         "RuntimeError:",
     ];
-    let before = EXCEPTIONS.iter().find_map(|name| before.strip_suffix(name)).unwrap_or(before);
-    if before.len() > LONGEST { String::new() } else { before.to_owned() }
+    let before = EXCEPTIONS
+        .iter()
+        .find_map(|name| before.strip_suffix(name))
+        .unwrap_or(before);
+    if before.len() > LONGEST {
+        String::new()
+    } else {
+        before.to_owned()
+    }
 }
 
-/// Removes a prefix from a line. A time in the line may differ from that in the prefix. `None` if the line has another
-/// prefix.
+/// Removes a prefix from a line. A time in the line may differ from that in the prefix. `None` if
+/// the line has another prefix.
 fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
     if prefix.is_empty() {
         return None;
@@ -357,9 +463,17 @@ fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
     let start = line.get(..prefix.len())?;
     let is_in_time = |at: usize| {
         let is_part = |byte: &u8| byte.is_ascii_digit() || b":.,-/+TZ".contains(byte);
-        let begin = prefix.as_bytes()[..at].iter().rposition(|byte| !is_part(byte)).map_or(0, |at| at + 1);
-        let end = prefix.as_bytes()[at..].iter().position(|byte| !is_part(byte)).map_or(prefix.len(), |end| at + end);
-        prefix.as_bytes()[begin..end].windows(3).any(|bytes| matches!(bytes, [b'0'..=b'9', b':', b'0'..=b'9']))
+        let begin = prefix.as_bytes()[..at]
+            .iter()
+            .rposition(|byte| !is_part(byte))
+            .map_or(0, |at| at + 1);
+        let end = prefix.as_bytes()[at..]
+            .iter()
+            .position(|byte| !is_part(byte))
+            .map_or(prefix.len(), |end| at + end);
+        prefix.as_bytes()[begin..end]
+            .windows(3)
+            .any(|bytes| matches!(bytes, [b'0'..=b'9', b':', b'0'..=b'9']))
     };
     // Kubernetes marks a line that was split with P (partial), and its last part with F (full).
     let is_split = prefix.ends_with("stderrP") || prefix.ends_with("stdoutP");
@@ -368,44 +482,68 @@ fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
             || ours.is_ascii_digit() && theirs.is_ascii_digit() && is_in_time(at)
             || is_split && at + 1 == prefix.len() && theirs == b'F'
     };
-    prefix.bytes().zip(start.bytes()).enumerate().all(fits).then(|| &line[prefix.len()..])
+    prefix
+        .bytes()
+        .zip(start.bytes())
+        .enumerate()
+        .all(fits)
+        .then(|| &line[prefix.len()..])
 }
 
-/// Removes the prefix of a message from line `now`, where the number that `find` finds in it is higher by the lines since
-/// the start of the message. `None` if the line has another prefix.
+/// Removes the prefix of a message from line `now`, where the number that `find` finds in it is
+/// higher by the lines since the start of the message. `None` if the line has another prefix.
 fn uncounted<'a>(
-    PartialMessage { prefix, line: start, .. }: &PartialMessage,
+    PartialMessage {
+        prefix,
+        line: start,
+        ..
+    }: &PartialMessage,
     find: fn(&str) -> Option<Range<usize>>,
     now: u64,
     line: &'a str,
 ) -> Option<&'a str> {
     let number = find(prefix)?;
-    let number_now = prefix[number.clone()].parse::<u64>().ok()?.checked_add(now.saturating_sub(*start))?;
+    let number_now = prefix[number.clone()]
+        .parse::<u64>()
+        .ok()?
+        .checked_add(now.saturating_sub(*start))?;
     line.strip_prefix(prefix.get(..number.start)?)?
         .strip_prefix(&number_now.to_string())?
         .strip_prefix(&prefix[number.end..])
 }
 
-/// Returns the place of the line number of `cat -n`, the first part of the prefix: `9`, `9[rank0]:`.
+/// Returns the place of the line number of `cat -n`, the first part of the prefix: `9`,
+/// `9[rank0]:`.
 fn number_of_cat(prefix: &str) -> Option<Range<usize>> {
-    let end = prefix.find(|character: char| !character.is_ascii_digit()).unwrap_or(prefix.len());
+    let end = prefix
+        .find(|character: char| !character.is_ascii_digit())
+        .unwrap_or(prefix.len());
     let may_follow = |character: char| character.is_alphabetic() || "[(<".contains(character);
     (end > 0 && prefix[end..].chars().next().is_none_or(may_follow)).then_some(0..end)
 }
 
-/// Returns the place of the line number of `grep -n`: `98:`, `run.err:98:`. It may also be the number of a rank or host.
+/// Returns the place of the line number of `grep -n`: `98:`, `run.err:98:`. It may also be the
+/// number of a rank or host.
 fn number_of_grep(prefix: &str) -> Option<Range<usize>> {
     let before = prefix.strip_suffix(':')?;
-    let begin = before.trim_end_matches(|character: char| character.is_ascii_digit()).len();
+    let begin = before
+        .trim_end_matches(|character: char| character.is_ascii_digit())
+        .len();
     (begin < before.len()).then_some(begin..before.len())
 }
 
-/// Returns the text at the start of two lines that is equal but for the time of day: the longest first, then some shorter
-/// ones, because the rests of the lines may also start with equal text.
+/// Returns the text at the start of two lines that is equal but for the time of day: the longest
+/// first, then some shorter ones, because the rests of the lines may also start with equal text.
 fn shared<'a>(before: &str, line: &'a str) -> impl Iterator<Item = &'a str> + Clone {
     const SHORTER: usize = 16;
-    let is_alike = |(ours, theirs): &(u8, u8)| ours == theirs || ours.is_ascii_digit() && theirs.is_ascii_digit();
-    let most = before.bytes().zip(line.bytes()).take_while(is_alike).count();
+    let is_alike = |(ours, theirs): &(u8, u8)| {
+        ours == theirs || ours.is_ascii_digit() && theirs.is_ascii_digit()
+    };
+    let most = before
+        .bytes()
+        .zip(line.bytes())
+        .take_while(is_alike)
+        .count();
     let before = before.to_owned();
     (1..=most).rev().take(SHORTER).filter_map(move |length| {
         strip(before.get(..length)?, line)?;
@@ -421,11 +559,17 @@ fn valid_length(text: &str) -> usize {
     valid.checked_sub(1).map_or(0, |at| ends[at])
 }
 
-/// Returns the rank in `[rank3]:` or in the `3:` of `srun --label`, or the local rank in torchrun's `[default3]:`.
+/// Returns the rank in `[rank3]:` or in the `3:` of `srun --label`, or the local rank in torchrun's
+/// `[default3]:`.
 pub(super) fn rank(prefix: &str) -> Option<LogRank> {
-    let is_number = |label: &&str| !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number =
+        |label: &&str| !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_digit());
     let label = prefix.strip_suffix(':').filter(is_number);
     let number = |start: &str| prefix.rsplit_once(start)?.1.split_once(']')?.0.parse().ok();
-    let global = label.and_then(|label| label.parse().ok()).or_else(|| number("[rank"));
-    global.map(LogRank::Global).or_else(|| number("[default").map(LogRank::Local))
+    let global = label
+        .and_then(|label| label.parse().ok())
+        .or_else(|| number("[rank"));
+    global
+        .map(LogRank::Global)
+        .or_else(|| number("[default").map(LogRank::Local))
 }

@@ -1,7 +1,7 @@
 //! The grammar of PyTorch's out-of-memory messages, from 1.0 to 2.15.
 //!
-//! Parses text without white space, so that a message reads the same however its lines were wrapped.
-//! [`find`](super::find) takes the text out of a log.
+//! Parses text without white space, so that a message reads the same however its lines were
+//! wrapped. [`find`](super::find) takes the text out of a log.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -29,15 +29,16 @@ const HEADLESS: &str = "Triedtoallocate";
 
 // Patterns of the grammar: the text of a message, with the figures of `Cursor::figure` in braces.
 
-/// The start of the sentence on the request. After the third, the figures follow in brackets, and after the last one in
-/// sentences.
+/// The start of the sentence on the request. After the third, the figures follow in brackets, and
+/// after the last one in sentences.
 const REQUESTS: [&str; 4] = [
     "Allocationwaspreemptivelyrejectedbecauseitwouldexceedper_process_memory_fractionlimit.Requestedsize:{requested}",
     "Triedtoallocatemorethan1EBmemory",
     "Triedtoallocate{requested}(",
     "Triedtoallocate{requested}.",
 ];
-/// The start of the brackets: `GPU 0; 7.93 GiB total capacity; 130.35 MiB already allocated; 47.06 MiB free; …)`.
+/// The start of the brackets: `GPU 0; 7.93 GiB total capacity; 130.35 MiB already allocated; 47.06
+/// MiB free; …)`.
 const BRACKETS: [&str; 3] = ["GPU{gpu};", "XPU{gpu};", "NPU{gpu};"];
 /// The names of the figures in the brackets, and their patterns.
 const BRACKET_FIELDS: [(&str, &str); 6] = [
@@ -80,7 +81,8 @@ const ASYNC_LINES: [&str; 5] = [
     "PyTorchlimit(setbyuser-suppliedmemoryfraction):{allowed}",
 ];
 /// The rest of the warning. Its amounts are numbers of bytes without a unit.
-const RETRIED_FIGURES: &str = "{gpu}whiletryingtoallocate{#requested}bytes(free:{#free},total:{#total})";
+const RETRIED_FIGURES: &str =
+    "{gpu}whiletryingtoallocate{#requested}bytes(free:{#free},total:{#total})";
 /// Parts of a message that has no start or is mixed with other text, with the form that they prove.
 const FRAGMENTS: [(&str, Option<MessageForm>); 8] = [
     ("Triedtoallocate{requested}", None),
@@ -99,29 +101,50 @@ pub(super) const LONGEST_START: usize = 96;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MessageStart {
     pub at: usize,
-    /// Whether the first sentence is missing, because the message was cut or started in an earlier line.
+    /// Whether the first sentence is missing, because the message was cut or started in an earlier
+    /// line.
     pub is_headless: bool,
 }
 
-/// Returns the starts of all messages in a text without white space. A headless start counts only before all others,
-/// because after another start it is a part of that message.
+/// Returns the starts of all messages in a text without white space. A headless start counts only
+/// before all others, because after another start it is a part of that message.
 pub(super) fn starts(text: &str) -> Vec<MessageStart> {
     let mut complete: Vec<usize> = heads(text).map(|head| head.start).collect();
     complete.sort_unstable();
     let before = &text[..complete.first().copied().unwrap_or(text.len())];
-    let headless = headless(before).map(|at| MessageStart { at, is_headless: true });
-    headless.into_iter().chain(complete.into_iter().map(|at| MessageStart { at, is_headless: false })).collect()
+    let headless = headless(before).map(|at| MessageStart {
+        at,
+        is_headless: true,
+    });
+    headless
+        .into_iter()
+        .chain(complete.into_iter().map(|at| MessageStart {
+            at,
+            is_headless: false,
+        }))
+        .collect()
 }
 
 pub(super) fn may_begin(text: &str) -> bool {
     /// The first words of messages, of which a line may end with a part.
     static WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
-        BACKENDS.iter().flat_map(|backend| [format!("{backend}{MEMORY}"), format!("{backend}error:{MEMORY}")]).collect()
+        BACKENDS
+            .iter()
+            .flat_map(|backend| {
+                [
+                    format!("{backend}{MEMORY}"),
+                    format!("{backend}error:{MEMORY}"),
+                ]
+            })
+            .collect()
     });
-    let Some(last) = text.bytes().next_back() else { return false };
+    let Some(last) = text.bytes().next_back() else {
+        return false;
+    };
     // The last byte rules out nearly all parts. All words are ASCII.
     WORDS.iter().any(|words| {
-        (1..words.len()).any(|length| words.as_bytes()[length - 1] == last && text.ends_with(&words[..length]))
+        (1..words.len())
+            .any(|length| words.as_bytes()[length - 1] == last && text.ends_with(&words[..length]))
     })
 }
 
@@ -130,8 +153,8 @@ pub(super) fn splits(text: &str, place: usize) -> bool {
     heads(text).any(|head| head.start < place && place < head.end)
 }
 
-/// Returns where a headless message starts: at `Tried to allocate …`, `GPU 0 has a total capacity …`, or
-/// `GPU 0; 11.00 GiB total capacity; …`.
+/// Returns where a headless message starts: at `Tried to allocate …`, `GPU 0 has a total capacity
+/// …`, or `GPU 0; 11.00 GiB total capacity; …`.
 fn headless(text: &str) -> Option<usize> {
     /// The most bytes from `GPU` to `totalcapac`: an index and an amount.
     const LONGEST_AMOUNT: usize = 40;
@@ -151,10 +174,18 @@ fn heads(text: &str) -> impl Iterator<Item = Range<usize>> {
             return before.rfind(ASYNC);
         }
         let before = before.strip_suffix("error:").unwrap_or(before);
-        BACKENDS.iter().find_map(|backend| before.ends_with(backend).then(|| before.len() - backend.len()))
+        BACKENDS.iter().find_map(|backend| {
+            before
+                .ends_with(backend)
+                .then(|| before.len() - backend.len())
+        })
     };
-    let retried = text.match_indices(RETRIED).map(|(at, words)| at..at + words.len());
-    text.match_indices(MEMORY).filter_map(move |(at, _)| Some(start(at)?..at + MEMORY.len())).chain(retried)
+    let retried = text
+        .match_indices(RETRIED)
+        .map(|(at, words)| at..at + words.len());
+    text.match_indices(MEMORY)
+        .filter_map(move |(at, _)| Some(start(at)?..at + MEMORY.len()))
+        .chain(retried)
 }
 
 pub(super) fn parse(text: &str) -> ParseOutcome {
@@ -167,8 +198,13 @@ pub(super) fn parse(text: &str) -> ParseOutcome {
 
 /// Collects the figures of a message that is cut off or mixed with other text.
 pub(super) fn salvage(text: &str) -> OomMessage {
-    let backend = BACKENDS.into_iter().find(|backend| text.starts_with(backend));
-    let mut message = OomMessage { backend, ..OomMessage::default() };
+    let backend = BACKENDS
+        .into_iter()
+        .find(|backend| text.starts_with(backend));
+    let mut message = OomMessage {
+        backend,
+        ..OomMessage::default()
+    };
     let mut cursor = Cursor(text);
     if cursor.take(ASYNC).is_ok() {
         message.form = MessageForm::Async;
@@ -211,7 +247,10 @@ impl Cursor<'_> {
     }
 
     fn digits(&mut self) -> Parsed<&str> {
-        let end = self.0.find(|character: char| !character.is_ascii_digit()).ok_or(ParseStop::EndOfText)?;
+        let end = self
+            .0
+            .find(|character: char| !character.is_ascii_digit())
+            .ok_or(ParseStop::EndOfText)?;
         if end == 0 {
             return Err(ParseStop::Mismatch);
         }
@@ -237,23 +276,39 @@ impl Cursor<'_> {
                 return Err(ParseStop::Mismatch);
             }
             scale = 10_u128.pow(u32::try_from(decimals.len()).map_err(|_| ParseStop::Mismatch)?);
-            number = number.saturating_mul(scale) + decimals.parse::<u128>().map_err(|_| ParseStop::Mismatch)?;
+            number = number.saturating_mul(scale)
+                + decimals.parse::<u128>().map_err(|_| ParseStop::Mismatch)?;
         }
-        let unit = self.one_of(&["bytes", "KiB", "MiB", "GiB", "TiB"], &mut OomMessage::default())?;
+        let unit = self.one_of(
+            &["bytes", "KiB", "MiB", "GiB", "TiB"],
+            &mut OomMessage::default(),
+        )?;
         let unit = 1_u128 << (10 * unit);
         let bytes = (number.saturating_mul(unit) + scale / 2) / scale;
         if bytes >= UNKNOWN {
             return Ok(Err(Missing::Unsupported));
         }
-        let slack = if unit == 1 { 0 } else { unit.div_ceil(2 * scale) };
-        Ok(Ok(RoundedAmount { bytes: bytes.cast_signed(), slack: slack.cast_signed() }))
+        let slack = if unit == 1 {
+            0
+        } else {
+            unit.div_ceil(2 * scale)
+        };
+        Ok(Ok(RoundedAmount {
+            bytes: bytes.cast_signed(),
+            slack: slack.cast_signed(),
+        }))
     }
 
-    /// Takes the text of a pattern, and puts its figures into `message`, also if the rest does not match.
+    /// Takes the text of a pattern, and puts its figures into `message`, also if the rest does not
+    /// match.
     fn pattern(&mut self, pattern: &str, message: &mut OomMessage) -> Parsed<()> {
         for (at, part) in pattern.split(['{', '}']).enumerate() {
             // Words and the names of figures take turns.
-            if at % 2 == 0 { self.take(part)? } else { self.figure(part, message)? }
+            if at % 2 == 0 {
+                self.take(part)?;
+            } else {
+                self.figure(part, message)?;
+            }
         }
         Ok(())
     }
@@ -261,21 +316,30 @@ impl Cursor<'_> {
     fn figure(&mut self, name: &str, message: &mut OomMessage) -> Parsed<()> {
         match name {
             "gpu" => message.gpu = Some(self.number()?),
-            "pid" => message.others.push((self.number()?, Err(Missing::Unsupported))),
+            "pid" => message
+                .others
+                .push((self.number()?, Err(Missing::Unsupported))),
             "other" => {
                 let held = self.amount()?;
-                message.others.last_mut().into_iter().for_each(|(_, other)| *other = held);
+                message
+                    .others
+                    .last_mut()
+                    .into_iter()
+                    .for_each(|(_, other)| *other = held);
             }
             _ if name.starts_with('#') => {
                 let bytes = i128::from(self.number::<u64>()?);
-                *message.amount_mut(&name[1..]).ok_or(ParseStop::Mismatch)? = Some(RoundedAmount { bytes, slack: 0 });
+                *message.amount_mut(&name[1..]).ok_or(ParseStop::Mismatch)? =
+                    Some(RoundedAmount { bytes, slack: 0 });
             }
             "this_process" => message.this_process = Some(self.amount()?),
             name => {
                 let amount = match self.amount()? {
-                    // With `cudaMallocAsync`, an amount near 2^64 bytes means no limit. In other forms, all amounts are
-                    // known.
-                    Err(_) if message.form != MessageForm::Async => return Err(ParseStop::Mismatch),
+                    // With `cudaMallocAsync`, an amount near 2^64 bytes means no limit. In other
+                    // forms, all amounts are known.
+                    Err(_) if message.form != MessageForm::Async => {
+                        return Err(ParseStop::Mismatch);
+                    }
                     amount => amount.ok(),
                 };
                 *message.amount_mut(name).ok_or(ParseStop::Mismatch)? = amount;
@@ -304,7 +368,10 @@ impl Cursor<'_> {
         let mut message = OomMessage::default();
         if self.0.starts_with(ASYNC) {
             (message.form, message.backend) = (MessageForm::Async, Some("CUDA"));
-            self.pattern("Allocationondevice{gpu}wouldexceedallowedmemory.(outofmemory)", &mut message)?;
+            self.pattern(
+                "Allocationondevice{gpu}wouldexceedallowedmemory.(outofmemory)",
+                &mut message,
+            )?;
             for _ in ASYNC_LINES {
                 self.one_of(&ASYNC_LINES, &mut message)?;
             }
@@ -319,7 +386,10 @@ impl Cursor<'_> {
         // Without its start, a message begins with the second sentence or with the brackets.
         message.is_cut = self.0.starts_with("GPU");
         let has_brackets = if message.is_cut {
-            self.one_of(&[BRACKETS[0], CAPACITY[0], CAPACITY[1], CAPACITY[2]], &mut message)? == 0
+            self.one_of(
+                &[BRACKETS[0], CAPACITY[0], CAPACITY[1], CAPACITY[2]],
+                &mut message,
+            )? == 0
         } else {
             if !self.0.starts_with(HEADLESS) {
                 message.backend = Some(BACKENDS[self.one_of(&BACKENDS, &mut message)?]);
@@ -328,8 +398,18 @@ impl Cursor<'_> {
                 }
             }
             match self.one_of(&REQUESTS, &mut message)? {
-                0 => return Ok(OomMessage { form: MessageForm::Rejected, ..message }),
-                1 => return Ok(OomMessage { form: MessageForm::Absurd, ..message }),
+                0 => {
+                    return Ok(OomMessage {
+                        form: MessageForm::Rejected,
+                        ..message
+                    });
+                }
+                1 => {
+                    return Ok(OomMessage {
+                        form: MessageForm::Absurd,
+                        ..message
+                    });
+                }
                 2 => self.one_of(&BRACKETS, &mut message).map(|_| true)?,
                 _ => self.one_of(&CAPACITY, &mut message).map(|_| false)?,
             }
@@ -350,14 +430,22 @@ impl Cursor<'_> {
         const LONGEST_FIELD: usize = 40;
         let amount = self.amount()?.map_err(|_| ParseStop::Mismatch)?;
         let Some(end) = self.0.find([';', ')']) else {
-            let is_part_of_name = BRACKET_FIELDS.iter().any(|(name, _)| name.starts_with(self.0));
-            return Err(if is_part_of_name { ParseStop::EndOfText } else { ParseStop::Mismatch });
+            let is_part_of_name = BRACKET_FIELDS
+                .iter()
+                .any(|(name, _)| name.starts_with(self.0));
+            return Err(if is_part_of_name {
+                ParseStop::EndOfText
+            } else {
+                ParseStop::Mismatch
+            });
         };
         let name = &self.0[..end];
         match BRACKET_FIELDS.iter().find(|(known, _)| *known == name) {
-            Some((_, figure)) => *message.amount_mut(figure).ok_or(ParseStop::Mismatch)? = Some(amount),
-            // Some builds print more figures, with letters only in their names. A text with other characters is the prefix
-            // of a line.
+            Some((_, figure)) => {
+                *message.amount_mut(figure).ok_or(ParseStop::Mismatch)? = Some(amount);
+            }
+            // Some builds print more figures, with letters only in their names. A text with other
+            // characters is the prefix of a line.
             None if end < LONGEST_FIELD && name.bytes().all(|byte| byte.is_ascii_alphabetic()) => {}
             None => return Err(ParseStop::Mismatch),
         }
@@ -378,7 +466,8 @@ impl Cursor<'_> {
         match message.form {
             MessageForm::Brackets => self.bracket(message).map(drop).or_else(|_| {
                 self.0 = here;
-                self.one_of(&["{reserved}reservedintotalbyPyTorch"], message).map(drop)
+                self.one_of(&["{reserved}reservedintotalbyPyTorch"], message)
+                    .map(drop)
             }),
             MessageForm::Async => self.one_of(&ASYNC_LINES, message).map(drop),
             _ => Err(ParseStop::Mismatch),

@@ -17,7 +17,11 @@ use crate::base::units::Bytes;
 use crate::output::{advice_json, table};
 use crate::protocol::snapshot::Snapshot;
 
-pub(super) fn to_json(events: &[ExplainedEvent<'_>], sources: &[LogSource], processes: &OtherProcesses) -> Value {
+pub(super) fn to_json(
+    events: &[ExplainedEvent<'_>],
+    sources: &[LogSource],
+    processes: &OtherProcesses,
+) -> Value {
     let left_out: u64 = sources.iter().map(|source| source.log.left_out).sum();
     let aftermath = sources.iter().flat_map(|source| {
         let line = |line: &AftermathLine| {
@@ -42,10 +46,9 @@ pub(super) fn to_json(events: &[ExplainedEvent<'_>], sources: &[LogSource], proc
         source.log.recovered.iter().map(line).collect::<Vec<_>>()
     });
     let unread = sources.iter().filter_map(|source| {
-        source
-            .unread
-            .as_ref()
-            .map(|reason| json!({ "source": source.name, "lines": source.log.lines, "reason": reason }))
+        source.unread.as_ref().map(
+            |reason| json!({ "source": source.name, "lines": source.log.lines, "reason": reason }),
+        )
     });
     json!({
         "schema": Snapshot::SCHEMA,
@@ -89,7 +92,11 @@ fn event_json(explained: &ExplainedEvent<'_>, processes: &OtherProcesses) -> Val
     json
 }
 
-fn message_json(explained: &ExplainedMessage<'_>, log: &LogSource, processes: &OtherProcesses) -> Value {
+fn message_json(
+    explained: &ExplainedMessage<'_>,
+    log: &LogSource,
+    processes: &OtherProcesses,
+) -> Value {
     let (message, breakdown) = (&explained.found.message, &explained.breakdown);
     let bytes = |amount: Option<RoundedAmount>| amount.map(RoundedAmount::bytes);
     let part = |owner: MemoryOwner| breakdown.part(owner).map(RoundedAmount::bytes);
@@ -135,9 +142,18 @@ fn message_json(explained: &ExplainedMessage<'_>, log: &LogSource, processes: &O
     })
 }
 
-fn others(explained: &ExplainedMessage<'_>, log: &LogSource, processes: &OtherProcesses) -> Vec<Value> {
+fn others(
+    explained: &ExplainedMessage<'_>,
+    log: &LogSource,
+    processes: &OtherProcesses,
+) -> Vec<Value> {
     let writer = explained.breakdown.writer;
-    let others = explained.found.message.others.iter().filter(|(pid, _)| writer != WriterName::HostPid(*pid));
+    let others = explained
+        .found
+        .message
+        .others
+        .iter()
+        .filter(|(pid, _)| writer != WriterName::HostPid(*pid));
     others
         .map(|(pid, held)| {
             let now = processes.find(*pid).map(|(_, process)| {

@@ -188,9 +188,19 @@ fn each_form_of_an_error_names_its_cause() {
         if message["cause"] != *cause {
             wrong.push(format!("{}, not {cause}: {log}", message["cause"]));
         }
-        let Some(sentence) = message["sentence"].as_str() else { continue };
-        assert!(!sentence.contains(['{', '?']), "a group of the pattern is missing: {sentence}");
-        assert!(message["advice"].as_array().is_some_and(|advice| !advice.is_empty()), "{log}");
+        let Some(sentence) = message["sentence"].as_str() else {
+            continue;
+        };
+        assert!(
+            !sentence.contains(['{', '?']),
+            "a group of the pattern is missing: {sentence}"
+        );
+        assert!(
+            message["advice"]
+                .as_array()
+                .is_some_and(|advice| !advice.is_empty()),
+            "{log}"
+        );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -205,31 +215,55 @@ fn a_warning_whose_second_try_succeeded_is_no_failure() {
     // With an error in the log, the warning tells nothing.
     let failed = format!("{WARNING}RuntimeError: CUDA error: out of memory\n");
     let json = explained(find(failed.as_bytes()));
-    assert_eq!(json["messages"].as_array().map(Vec::len), Some(1), "{json:#}");
-    assert_eq!(json["messages"][0]["cause"], "cuda_out_of_memory", "{json:#}");
+    assert_eq!(
+        json["messages"].as_array().map(Vec::len),
+        Some(1),
+        "{json:#}"
+    );
+    assert_eq!(
+        json["messages"][0]["cause"], "cuda_out_of_memory",
+        "{json:#}"
+    );
 }
 
 /// Returns the report in 80 columns, on one line.
 fn report(log: &str) -> String {
-    let page = explained_text(find(log.as_bytes()), TextStyle { width: 80, ascii: true, bold: false });
+    let page = explained_text(
+        find(log.as_bytes()),
+        TextStyle {
+            width: 80,
+            ascii: true,
+            bold: false,
+        },
+    );
     page.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn a_local_rank_is_not_called_a_rank() {
-    const KILLED: &str = "E0325 api.py:869] failed (exitcode: -9) local_rank: 5 (pid: 2630) of binary: python\n";
+    const KILLED: &str =
+        "E0325 api.py:869] failed (exitcode: -9) local_rank: 5 (pid: 2630) of binary: python\n";
     let page = report(&format!("starting\n{KILLED}"));
-    assert!(page.starts_with("A process was killed (SIGKILL) (line 2; local rank 5)"), "{page}");
+    assert!(
+        page.starts_with("A process was killed (SIGKILL) (line 2; local rank 5)"),
+        "{page}"
+    );
     // The table names both.
     let table = "  rank      : 13 (local_rank: 5)\n  exitcode  : -9 (pid: 2630)\n";
-    let page = report(&format!("{KILLED}Root Cause (first observed failure):\n{table}"));
-    assert!(page.starts_with("A process was killed (SIGKILL) (line 1; rank 13; local rank 5)"), "{page}");
+    let page = report(&format!(
+        "{KILLED}Root Cause (first observed failure):\n{table}"
+    ));
+    assert!(
+        page.starts_with("A process was killed (SIGKILL) (line 1; rank 13; local rank 5)"),
+        "{page}"
+    );
 }
 
 #[test]
 fn a_line_that_follows_from_the_cause_may_stand_before_it() {
     const TERMINATED: &str = "WARNING: Sending process 812914 closing signal SIGTERM\n";
-    const KILLED: &str = "ERROR: failed (exitcode: -9) local_rank: 3 (pid: 812917) of binary: python\n";
+    const KILLED: &str =
+        "ERROR: failed (exitcode: -9) local_rank: 3 (pid: 812917) of binary: python\n";
     let page = report(&format!("{TERMINATED}{KILLED}"));
     assert!(
         !page.contains("What followed")
@@ -237,15 +271,25 @@ fn a_line_that_follows_from_the_cause_may_stand_before_it() {
         "{page}"
     );
     let page = report(&format!("{KILLED}{TERMINATED}"));
-    assert!(page.contains("What followed: torchrun told") && !page.contains("Most likely not"), "{page}");
-    let page = report(&format!("{KILLED}[1.2] Out of memory: Killed process 812917 (python) score 950\n"));
-    assert!(page.contains("although its line comes earlier in this log: the kernel"), "{page}");
+    assert!(
+        page.contains("What followed: torchrun told") && !page.contains("Most likely not"),
+        "{page}"
+    );
+    let page = report(&format!(
+        "{KILLED}[1.2] Out of memory: Killed process 812917 (python) score 950\n"
+    ));
+    assert!(
+        page.contains("although its line comes earlier in this log: the kernel"),
+        "{page}"
+    );
 }
 
 #[test]
 fn copies_of_an_error_in_one_line_are_shown_once() {
     const ERROR: &str = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)";
-    let json = explained(find(format!("RuntimeErrorRuntimeError: : {ERROR}{ERROR}\n").as_bytes()));
+    let json = explained(find(
+        format!("RuntimeErrorRuntimeError: : {ERROR}{ERROR}\n").as_bytes(),
+    ));
     assert_eq!(json["messages"][0]["excerpt"], ERROR, "{json:#}");
 }
 
@@ -255,7 +299,10 @@ fn the_sum_on_a_small_gpu_has_the_unit_of_the_gpu() {
         "RuntimeError: CUDA out of memory. Tried to allocate 100.00 MiB (GPU 0; 972.81 MiB total capacity; 940.00 MiB already \
          allocated; 10.00 MiB free; 950.00 MiB reserved in total by PyTorch)",
     );
-    assert!(page.contains("asked for 100.00 MiB more: 1050.00 MiB of 972.81 MiB."), "{page}");
+    assert!(
+        page.contains("asked for 100.00 MiB more: 1050.00 MiB of 972.81 MiB."),
+        "{page}"
+    );
 }
 
 #[test]
@@ -264,7 +311,10 @@ fn figures_that_contradict_each_other_are_said_before_the_bar() {
         "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 4.00 GiB total capacity; 5.00 GiB already \
          allocated; 0 bytes free; 6.00 GiB reserved in total by PyTorch)",
     );
-    let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no `{words}` in {page}"));
+    let at = |words: &str| {
+        page.find(words)
+            .unwrap_or_else(|| panic!("no `{words}` in {page}"))
+    };
     assert!(at("do not add up") < at("####"), "{page}");
 }
 
@@ -327,14 +377,32 @@ fn a_failure_after_which_the_program_continued_is_no_cause() {
         ),
     ] {
         let json = explained(find(log.as_bytes()));
-        assert_eq!(json["messages"].as_array().map(Vec::len), Some(0), "{json:#}");
-        assert_eq!(json["unrecognised_lines"].as_array().map(Vec::len), Some(0), "{json:#}");
-        assert_eq!(json["recovered_lines"][0]["continued_line"].as_u64(), continued, "{json:#}");
+        assert_eq!(
+            json["messages"].as_array().map(Vec::len),
+            Some(0),
+            "{json:#}"
+        );
+        assert_eq!(
+            json["unrecognised_lines"].as_array().map(Vec::len),
+            Some(0),
+            "{json:#}"
+        );
+        assert_eq!(
+            json["recovered_lines"][0]["continued_line"].as_u64(),
+            continued,
+            "{json:#}"
+        );
     }
     // The last of several failures counts, and so does a search that found no batch size.
-    let json = explained(find(format!("{FAILED}Decreasing batch size to: 32\nepoch 1\n{FAILED}").as_bytes()));
+    let json = explained(find(
+        format!("{FAILED}Decreasing batch size to: 32\nepoch 1\n{FAILED}").as_bytes(),
+    ));
     assert_eq!(json["messages"][0]["count"], 2, "{json:#}");
-    let log =
-        format!("{FAILED}Decreasing batch size to: 1\nRuntimeError: No executable batch size found, reached zero.\n");
-    assert_eq!(explained(find(log.as_bytes()))["messages"][0]["cause"], "pytorch");
+    let log = format!(
+        "{FAILED}Decreasing batch size to: 1\nRuntimeError: No executable batch size found, reached zero.\n"
+    );
+    assert_eq!(
+        explained(find(log.as_bytes()))["messages"][0]["cause"],
+        "pytorch"
+    );
 }

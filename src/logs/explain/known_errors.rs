@@ -1,7 +1,9 @@
-//! Errors other than PyTorch's own message, by which GPU programs run out of memory: one table with the forms of each.
+//! Errors other than PyTorch's own message, by which GPU programs run out of memory: one table with
+//! the forms of each.
 //!
-//! Each form has a literal text, which finds the few lines of a large log that may be an error, and a pattern. A line of
-//! source code, or prose that mentions an error, does not match: see [`error_finder`](super::error_finder).
+//! Each form has a literal text, which finds the few lines of a large log that may be an error, and
+//! a pattern. A line of source code, or prose that mentions an error, does not match: see
+//! [`error_finder`](super::error_finder).
 
 mod aftermath;
 mod frameworks;
@@ -31,13 +33,21 @@ pub(super) struct KnownError {
 impl KnownError {
     /// Whether this is an out-of-memory error of a GPU without figures, which any program may have.
     pub(super) fn is_full_gpu(&self) -> bool {
-        ["pytorch", "cuda_malloc_async", "cuda_out_of_memory", "cublas", "cudnn", "nvml_assert"].contains(&self.cause)
+        [
+            "pytorch",
+            "cuda_malloc_async",
+            "cuda_out_of_memory",
+            "cublas",
+            "cudnn",
+            "nvml_assert",
+        ]
+        .contains(&self.cause)
     }
 }
 
 impl KnownError {
-    /// Whether a program can continue after this error. Nothing continues after the others: they end a process, or tell that one
-    /// has ended.
+    /// Whether a program can continue after this error. Nothing continues after the others: they
+    /// end a process, or tell that one has ended.
     pub(super) fn may_be_recovered(&self) -> bool {
         const ENDS: [&str; 11] = [
             "batch_size_search",
@@ -61,16 +71,18 @@ impl KnownError {
 pub(super) struct ErrorForm {
     /// A text that each line of this form contains.
     pub literal: &'static str,
-    /// A regular expression for the error in its line. Its groups can be used in the sentence. The groups `local_rank`, `gpu`, `key`
-    /// and `backend` also tell torchrun's local rank, the GPU, errors that count as different, and the software that ran out of
-    /// memory. `in_table` marks a line of torchrun's table, where an earlier line names the rank, and `vague` a line of a
+    /// A regular expression for the error in its line. Its groups can be used in the sentence. The
+    /// groups `local_rank`, `gpu`, `key` and `backend` also tell torchrun's local rank, the GPU,
+    /// errors that count as different, and the software that ran out of memory. `in_table` marks a
+    /// line of torchrun's table, where an earlier line names the rank, and `vague` a line of a
     /// report of which a later line tells more.
     pub pattern: &'static str,
     /// Whether the error begins in the middle of prose, as `Killed` at the end of a line does.
     pub starts_anywhere: bool,
     /// A line that the log has above this one, if the form needs it.
     pub below: Option<&'static EarlierLine>,
-    /// The sentence on what happened. `{name}` stands for a group of the pattern, or of the earlier line.
+    /// The sentence on what happened. `{name}` stands for a group of the pattern, or of the earlier
+    /// line.
     pub sentence: &'static str,
 }
 
@@ -86,21 +98,49 @@ pub(super) struct EarlierLine {
 impl ErrorForm {
     /// Returns the form for lines that stand below such a line.
     const fn below(self, earlier: &'static EarlierLine) -> Self {
-        Self { below: Some(earlier), ..self }
+        Self {
+            below: Some(earlier),
+            ..self
+        }
     }
 }
 
-/// A form that starts where a message starts in its line: after a time, a rank, or the name of an exception.
+/// A form that starts where a message starts in its line: after a time, a rank, or the name of an
+/// exception.
 const fn form(literal: &'static str, pattern: &'static str, sentence: &'static str) -> ErrorForm {
-    ErrorForm { literal, pattern, starts_anywhere: false, below: None, sentence }
+    ErrorForm {
+        literal,
+        pattern,
+        starts_anywhere: false,
+        below: None,
+        sentence,
+    }
 }
 
 /// A form that proves itself, wherever in the line it stands.
-const fn anywhere(literal: &'static str, pattern: &'static str, sentence: &'static str) -> ErrorForm {
-    ErrorForm { literal, pattern, starts_anywhere: true, below: None, sentence }
+const fn anywhere(
+    literal: &'static str,
+    pattern: &'static str,
+    sentence: &'static str,
+) -> ErrorForm {
+    ErrorForm {
+        literal,
+        pattern,
+        starts_anywhere: true,
+        below: None,
+        sentence,
+    }
 }
 
 /// Returns all known errors. Where several match one line, the first one counts.
 pub(super) fn all() -> impl Iterator<Item = &'static KnownError> {
-    [limits::ERRORS, serving::ERRORS, frameworks::ERRORS, gpu::ERRORS, host::ERRORS].into_iter().flatten()
+    [
+        limits::ERRORS,
+        serving::ERRORS,
+        frameworks::ERRORS,
+        gpu::ERRORS,
+        host::ERRORS,
+    ]
+    .into_iter()
+    .flatten()
 }

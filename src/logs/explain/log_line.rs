@@ -1,4 +1,5 @@
-//! A line of a log: without colours and frames, and whether it reports something or is source code, prose or a quotation.
+//! A line of a log: without colours and frames, and whether it reports something or is source code,
+//! prose or a quotation.
 
 use std::sync::LazyLock;
 
@@ -10,7 +11,9 @@ use super::log_pattern;
 const LONGEST_BEGINNING: usize = 1024;
 
 static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
-    log_pattern(r"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|\^\[\[[0-9;]*m")
+    log_pattern(
+        r"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|\^\[\[[0-9;]*m",
+    )
 });
 
 /// Text that shows that a line is source code, a command or prose: before the error.
@@ -43,7 +46,8 @@ static HARMLESS: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// The text before an error is the start of its line, with a time, a rank, the name of an exception and so on.
+/// The text before an error is the start of its line, with a time, a rank, the name of an exception
+/// and so on.
 static START: LazyLock<Regex> = LazyLock::new(|| {
     log_pattern(
         r#"(?x)
@@ -60,7 +64,8 @@ static START: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// The start of a line in which somebody else speaks: a turn of a chat, a text of a data set, a line of `git log`.
+/// The start of a line in which somebody else speaks: a turn of a chat, a text of a data set, a
+/// line of `git log`.
 static QUOTATION: LazyLock<Regex> = LazyLock::new(|| {
     log_pattern(
         r"(?x)
@@ -78,7 +83,9 @@ static QUOTATION: LazyLock<Regex> = LazyLock::new(|| {
 
 /// The rest of a sentence that explains an error instead of reporting one.
 static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
-    log_pattern(r"^\W{0,3}(?:means?|usually|indicates?|is (?:an?|the|when|raised|thrown|usually|often|caused))\b")
+    log_pattern(
+        r"^\W{0,3}(?:means?|usually|indicates?|is (?:an?|the|when|raised|thrown|usually|often|caused))\b",
+    )
 });
 
 /// Returns the line without colours, frames and the shell of a container's JSON log.
@@ -103,7 +110,8 @@ pub(super) fn is_harmless(line: &[u8]) -> bool {
     HARMLESS.is_match(line)
 }
 
-/// Whether an error after this text stands where a message starts: after a time, a rank, or the name of an exception.
+/// Whether an error after this text stands where a message starts: after a time, a rank, or the
+/// name of an exception.
 pub(super) fn is_start(before: &[u8]) -> bool {
     START.is_match(before)
 }

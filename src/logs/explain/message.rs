@@ -13,7 +13,10 @@ pub(super) struct RoundedAmount {
 
 impl RoundedAmount {
     pub(super) fn plus(self, other: Self) -> Self {
-        Self { bytes: self.bytes + other.bytes, slack: self.slack + other.slack }
+        Self {
+            bytes: self.bytes + other.bytes,
+            slack: self.slack + other.slack,
+        }
     }
 
     pub(super) fn minus(self, other: Self) -> Self {
@@ -21,7 +24,10 @@ impl RoundedAmount {
     }
 
     pub(super) fn negated(self) -> Self {
-        Self { bytes: -self.bytes, ..self }
+        Self {
+            bytes: -self.bytes,
+            ..self
+        }
     }
 
     /// Returns the amount, or 0 if it is negative.
@@ -30,7 +36,11 @@ impl RoundedAmount {
     }
 
     pub(super) fn slack(self) -> Bytes {
-        Self { bytes: self.slack, slack: 0 }.bytes()
+        Self {
+            bytes: self.slack,
+            slack: 0,
+        }
+        .bytes()
     }
 
     /// Whether the amount is negative by more than rounding explains.
@@ -41,7 +51,8 @@ impl RoundedAmount {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum MessageForm {
-    /// `… S already allocated; S free; S cached)` (1.0 to 1.3), `S reserved in total by PyTorch)` (1.4 to 2.0).
+    /// `… S already allocated; S free; S cached)` (1.0 to 1.3), `S reserved in total by PyTorch)`
+    /// (1.4 to 2.0).
     Brackets,
     /// `GPU 0 has a total capacity of S of which S is free. …` (2.1 and later).
     Sentences,
@@ -50,7 +61,8 @@ pub(super) enum MessageForm {
     /// Rejected without asking the driver, by `per_process_memory_fraction` (2.13 and later).
     Rejected,
     Absurd,
-    /// A warning of 2.13 and later: the driver had no memory, and PyTorch frees its cache and tries again.
+    /// A warning of 2.13 and later: the driver had no memory, and PyTorch frees its cache and tries
+    /// again.
     Retried,
     /// No figures: an error of the driver, or a text by the program.
     #[default]
@@ -63,7 +75,8 @@ pub(super) struct OomMessage {
     pub form: MessageForm,
     /// `CUDA`, `HIP`, `XPU` or `NPU`. `None` if the start of the message is missing.
     pub backend: Option<&'static str>,
-    /// The index of the GPU in the process. `CUDA_VISIBLE_DEVICES` can make it differ from the host's.
+    /// The index of the GPU in the process. `CUDA_VISIBLE_DEVICES` can make it differ from the
+    /// host's.
     pub gpu: Option<u32>,
     pub requested: Option<RoundedAmount>,
     pub total: Option<RoundedAmount>,
@@ -119,7 +132,10 @@ impl OomMessage {
         };
         fits(self.backend, whole.backend)
             && fits(self.gpu, whole.gpu)
-            && amounts(self).into_iter().zip(amounts(whole)).all(|(part, whole)| fits(part, whole))
+            && amounts(self)
+                .into_iter()
+                .zip(amounts(whole))
+                .all(|(part, whole)| fits(part, whole))
             && fits(self.this_process, whole.this_process)
             && self.others.iter().all(|other| whole.others.contains(other))
     }

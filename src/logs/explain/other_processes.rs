@@ -1,7 +1,7 @@
 //! The processes of this host that a message names by PID.
 //!
-//! A PID is no identity: the message may be of another host, container or time. The sentences say so, and nothing is done
-//! to the processes.
+//! A PID is no identity: the message may be of another host, container or time. The sentences say
+//! so, and nothing is done to the processes.
 
 use crate::base::units::Elapsed;
 use crate::model::HostModel;
@@ -19,11 +19,17 @@ pub(crate) struct OtherProcesses {
 impl OtherProcesses {
     pub(super) fn find(&self, pid: u32) -> Option<(&Snapshot, &Process)> {
         let snapshot = self.model.as_ref()?.latest()?;
-        Some((snapshot, snapshot.processes.iter().find(|process| process.id.pid == pid)?))
+        Some((
+            snapshot,
+            snapshot
+                .processes
+                .iter()
+                .find(|process| process.id.pid == pid)?,
+        ))
     }
 
-    /// Whether the process started after the message was `written`, and so is not the one in the message. `None` if either
-    /// time is not known.
+    /// Whether the process started after the message was `written`, and so is not the one in the
+    /// message. `None` if either time is not known.
     pub(super) fn started_after(&self, pid: u32, written: Option<u64>) -> Option<bool> {
         let (snapshot, process) = self.find(pid)?;
         let age = u64::try_from(labels::elapsed(snapshot, process).ok()?.as_millis()).ok()?;
@@ -31,22 +37,35 @@ impl OtherProcesses {
     }
 
     pub(super) fn verdict(&self, pid: u32) -> Option<(&'static str, String)> {
-        let verdict = self.model.as_ref()?.verdicts().iter().find(|verdict| verdict.process.pid == pid)?;
+        let verdict = self
+            .model
+            .as_ref()?
+            .verdicts()
+            .iter()
+            .find(|verdict| verdict.process.pid == pid)?;
         Some((verdict.name(), verdict.sentence()))
     }
 
-    /// Returns a sentence for each of these processes that is on this host, and one for all others. `written` is the latest
-    /// time at which the message may have been written, in milliseconds since 1970.
+    /// Returns a sentence for each of these processes that is on this host, and one for all others.
+    /// `written` is the latest time at which the message may have been written, in milliseconds
+    /// since 1970.
     pub(super) fn sentences(&self, pids: &[u32], written: Option<u64>) -> Vec<String> {
-        let unseen: Vec<String> =
-            pids.iter().filter(|pid| self.find(**pid).is_none()).map(ToString::to_string).collect();
+        let unseen: Vec<String> = pids
+            .iter()
+            .filter(|pid| self.find(**pid).is_none())
+            .map(ToString::to_string)
+            .collect();
         let seen = pids.iter().filter_map(|pid| self.sentence(*pid, written));
-        seen.chain((!unseen.is_empty()).then(|| self.unseen_sentence(&unseen))).collect()
+        seen.chain((!unseen.is_empty()).then(|| self.unseen_sentence(&unseen)))
+            .collect()
     }
 
     fn unseen_sentence(&self, pids: &[String]) -> String {
-        let (plural, are, they, have) =
-            if pids.len() == 1 { ("", "is", "it", "has") } else { ("es", "are", "they", "have") };
+        let (plural, are, they, have) = if pids.len() == 1 {
+            ("", "is", "it", "has")
+        } else {
+            ("es", "are", "they", "have")
+        };
         let pids = pids.join(", ");
         match &self.reason {
             Some(reason) => format!("Process{plural} {pids} {are} not visible from here: {reason}"),
@@ -67,7 +86,10 @@ impl OtherProcesses {
             ));
         }
         let user = table::cell(&process.facts.user);
-        let process_total = self.model.as_ref().and_then(|model| model.process_total(process.id));
+        let process_total = self
+            .model
+            .as_ref()
+            .and_then(|model| model.process_total(process.id));
         let holds = match process_total.map(|total| total.memory) {
             Some(Ok(total)) => {
                 let at_least = if total.lower_bound { "at least " } else { "" };
@@ -76,8 +98,13 @@ impl OtherProcesses {
             _ => "has a GPU open".to_owned(),
         };
         let age = labels::elapsed(snapshot, process);
-        let age = age.map_or_else(|_| String::new(), |age| format!(", runs for {}", Elapsed(age)));
-        let verdict = self.verdict(pid).filter(|(name, _)| *name != "active" && *name != "too_soon");
+        let age = age.map_or_else(
+            |_| String::new(),
+            |age| format!(", runs for {}", Elapsed(age)),
+        );
+        let verdict = self
+            .verdict(pid)
+            .filter(|(name, _)| *name != "active" && *name != "too_soon");
         let verdict = verdict.map_or_else(String::new, |(_, sentence)| format!(" ({sentence})"));
         Some(format!(
             "Process {pid} here and now: {command}, of {user}{age}, {holds}{verdict}. PIDs are reused: the message means \

@@ -1,4 +1,5 @@
-//! A sentence for each reason, with the arithmetic that shows it: the figures of the message, and their sum.
+//! A sentence for each reason, with the arithmetic that shows it: the figures of the message, and
+//! their sum.
 
 use super::breakdown::{MemoryOwner, MessageBreakdown};
 use super::exact;
@@ -30,7 +31,11 @@ impl SentenceFigures {
     }
 }
 
-pub(super) fn sentence(shortage: Shortage, message: &OomMessage, breakdown: &MessageBreakdown) -> String {
+pub(super) fn sentence(
+    shortage: Shortage,
+    message: &OomMessage,
+    breakdown: &MessageBreakdown,
+) -> String {
     let sentence = match shortage {
         Shortage::TooBig => too_big(message, breakdown),
         Shortage::Full => full(message, breakdown),
@@ -45,7 +50,9 @@ pub(super) fn sentence(shortage: Shortage, message: &OomMessage, breakdown: &Mes
         Shortage::Retried => Some(retried(message, breakdown)),
         Shortage::Unsaid => None,
     };
-    sentence.unwrap_or_else(|| "the message does not have the figures that would show the reason.".to_owned())
+    sentence.unwrap_or_else(|| {
+        "the message does not have the figures that would show the reason.".to_owned()
+    })
 }
 
 fn too_big(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
@@ -64,13 +71,22 @@ fn full(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
     let sum = plus(held, requested);
     if sum > total {
         let others = others(breakdown);
-        let is_large = others.share_of(total).is_some_and(|share| share >= MENTIONED_SHARE);
+        let is_large = others
+            .share_of(total)
+            .is_some_and(|share| share >= MENTIONED_SHARE);
         let others = if is_large {
-            format!(" It would not fit without the {} of others either.", exact(others))
+            format!(
+                " It would not fit without the {} of others either.",
+                exact(others)
+            )
         } else {
             String::new()
         };
-        return Some(format!("{holds} and asked for {} more: {}.{others}", exact(requested), sum_of(sum, total)));
+        return Some(format!(
+            "{holds} and asked for {} more: {}.{others}",
+            exact(requested),
+            sum_of(sum, total)
+        ));
     }
     let free = figures.free?;
     let rest = total.saturating_sub(plus(held, free));
@@ -97,7 +113,8 @@ fn full(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
     ))
 }
 
-/// Returns `this process holds 78.10 GiB (76.90 GiB of tensors, 400.00 MiB cached, 820.00 MiB outside PyTorch)`.
+/// Returns `this process holds 78.10 GiB (76.90 GiB of tensors, 400.00 MiB cached, 820.00 MiB
+/// outside PyTorch)`.
 fn holds(breakdown: &MessageBreakdown, held: Bytes) -> String {
     let named = [
         (MemoryOwner::Allocated, "of tensors"),
@@ -121,7 +138,10 @@ fn holds(breakdown: &MessageBreakdown, held: Bytes) -> String {
 fn fragmentation(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
     let requested = message.requested?.bytes();
     let cache = cache(breakdown);
-    if let Some(total) = message.total.map(RoundedAmount::bytes).filter(|total| is_cache_negligible(breakdown, *total))
+    if let Some(total) = message
+        .total
+        .map(RoundedAmount::bytes)
+        .filter(|total| is_cache_negligible(breakdown, *total))
     {
         return Some(format!(
             "PyTorch's cache has {} that no tensor uses, but in pieces that are each smaller than the {} asked for. Even in \
@@ -165,7 +185,12 @@ fn outside_pytorch(message: &OomMessage, breakdown: &MessageBreakdown) -> Option
 
 fn someone_else(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
     let figures = SentenceFigures::of(message, breakdown);
-    let (requested, total, free, held) = (figures.requested?, figures.total?, figures.free?, figures.held?);
+    let (requested, total, free, held) = (
+        figures.requested?,
+        figures.total?,
+        figures.free?,
+        figures.held?,
+    );
     let named: Vec<(u32, RoundedAmount)> = breakdown.other_processes().collect();
     let of_named: Bytes = named.iter().map(|(_, part)| part.bytes()).sum();
     let subject = match named.as_slice() {
@@ -179,11 +204,22 @@ fn someone_else(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<St
         exact(requested),
         sum_of(plus(held, requested), total)
     );
-    if of_named.share_of(others(breakdown)).is_some_and(|share| share >= 0.5) {
-        return Some(format!("{subject} {} of the GPU's {}. {alone}", exact(of_named), exact(total)));
+    if of_named
+        .share_of(others(breakdown))
+        .is_some_and(|share| share >= 0.5)
+    {
+        return Some(format!(
+            "{subject} {} of the GPU's {}. {alone}",
+            exact(of_named),
+            exact(total)
+        ));
     }
     let rest = total.saturating_sub(plus(held, free));
-    let or_outside = if breakdown.not_pytorch.is_some() { "" } else { ", or to other libraries in this process" };
+    let or_outside = if breakdown.not_pytorch.is_some() {
+        ""
+    } else {
+        ", or to other libraries in this process"
+    };
     Some(format!(
         "{} of the GPU's {} belong to processes that the message does not name{or_outside}. {alone}",
         exact(rest),
@@ -200,7 +236,9 @@ fn limit(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
         ));
     };
     let (allowed, own) = (allowed.bytes(), own.bytes());
-    let free = message.free.map_or_else(String::new, |free| format!(" {} of the GPU are free.", exact(free.bytes())));
+    let free = message.free.map_or_else(String::new, |free| {
+        format!(" {} of the GPU are free.", exact(free.bytes()))
+    });
     Some(format!(
         "a memory fraction allows this process {}. It has {} and asked for {} more: {}.{free}",
         exact(allowed),
@@ -239,7 +277,11 @@ fn exact_beside(amount: Bytes, other: Bytes) -> String {
     const MIB: u64 = 1 << 20;
     #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
     let in_mib = || format!("{:.2} MiB", amount.0 as f64 / MIB as f64);
-    if (MIB..MIB << 10).contains(&other.0) && amount.0 >= MIB << 10 { in_mib() } else { exact(amount) }
+    if (MIB..MIB << 10).contains(&other.0) && amount.0 >= MIB << 10 {
+        in_mib()
+    } else {
+        exact(amount)
+    }
 }
 
 /// Returns `80.10 GiB of 79.25 GiB`. Amounts that differ look different.
@@ -249,6 +291,14 @@ fn sum_of(sum: Bytes, limit: Bytes) -> String {
     if sum == limit || exact(sum) != exact(limit) {
         return format!("{} of {}", exact_beside(sum, limit), exact(limit));
     }
-    let (unit, name) = if limit.0 >= 1 << 30 { (1 << 20, "MiB") } else { (1 << 10, "KiB") };
-    format!("{} {name} of {} {name}", in_unit(sum, unit), in_unit(limit, unit))
+    let (unit, name) = if limit.0 >= 1 << 30 {
+        (1 << 20, "MiB")
+    } else {
+        (1 << 10, "KiB")
+    };
+    format!(
+        "{} {name} of {} {name}",
+        in_unit(sum, unit),
+        in_unit(limit, unit)
+    )
 }

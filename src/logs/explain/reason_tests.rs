@@ -1,4 +1,5 @@
-//! Generated messages: the reason and its sentence follow from the figures, and the sentence adds up.
+//! Generated messages: the reason and its sentence follow from the figures, and the sentence adds
+//! up.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -83,7 +84,15 @@ fn scenes() -> impl Strategy<Value = Scene> {
             )]
             let part = |share: f64| (share / whole * total as f64 * 0.999) as u64;
             let (allocated, cache, outside) = (part(allocated), part(cache), part(outside));
-            Scene { total, allocated, cache, outside, other: part(other), driver: part(driver), requested }
+            Scene {
+                total,
+                allocated,
+                cache,
+                outside,
+                other: part(other),
+                driver: part(driver),
+                requested,
+            }
         },
     )
 }
@@ -112,7 +121,10 @@ fn adds_up(parts: &[f64], sum: f64, sentence: &str) {
     let difference = (parts.iter().sum::<f64>() - sum).abs();
     #[expect(clippy::cast_precision_loss, reason = "a few parts")]
     let rounding = (parts.len() + 1) as f64 * 0.0051 * if sum >= GIB { GIB } else { MIB };
-    assert!(difference <= rounding, "{parts:?} are not {sum}: {sentence}");
+    assert!(
+        difference <= rounding,
+        "{parts:?} are not {sum}: {sentence}"
+    );
 }
 
 /// How far rounding may take the difference of two printed amounts, in MiB.
@@ -133,11 +145,23 @@ fn check(scene: &Scene, message: &str) {
             "full" if sentence.contains("last pieces") => {}
             "full" => {
                 // The sum and the total come last, but for a mention of other processes.
-                let stated = sentence.split(" It would").next().map(amounts).expect("a text");
-                let [parts @ .., requested, sum, total] = stated.as_slice() else { panic!("{sentence}") };
+                let stated = sentence
+                    .split(" It would")
+                    .next()
+                    .map(amounts)
+                    .expect("a text");
+                let [parts @ .., requested, sum, total] = stated.as_slice() else {
+                    panic!("{sentence}")
+                };
                 assert!(sum > total, "{sentence}");
-                let rest = sentence.contains("others hold").then(|| parts.last().expect("a part"));
-                let held: Vec<f64> = [parts[0]].into_iter().chain(rest.copied()).chain([*requested]).collect();
+                let rest = sentence
+                    .contains("others hold")
+                    .then(|| parts.last().expect("a part"));
+                let held: Vec<f64> = [parts[0]]
+                    .into_iter()
+                    .chain(rest.copied())
+                    .chain([*requested])
+                    .collect();
                 adds_up(&held, *sum, sentence);
                 let own = &parts[1..parts.len() - usize::from(rest.is_some())];
                 if !own.is_empty() {
@@ -153,11 +177,15 @@ fn check(scene: &Scene, message: &str) {
                 _ => panic!("{sentence}"),
             },
             "outside_pytorch" => {
-                let [outside, held, sum, requested] = stated.as_slice() else { panic!("{sentence}") };
+                let [outside, held, sum, requested] = stated.as_slice() else {
+                    panic!("{sentence}")
+                };
                 assert!(sum >= requested && held >= outside, "{sentence}");
             }
             "someone_else" => {
-                let [of_others, total, held, requested, sum, _] = stated.as_slice() else { panic!("{sentence}") };
+                let [of_others, total, held, requested, sum, _] = stated.as_slice() else {
+                    panic!("{sentence}")
+                };
                 assert!(sum <= total && of_others <= total, "{sentence}");
                 adds_up(&[*held, *requested], *sum, sentence);
             }
@@ -165,14 +193,21 @@ fn check(scene: &Scene, message: &str) {
             other => panic!("{other} needs other figures: {sentence}"),
         }
         // The conditions, on the exact figures.
-        let Scene { total, allocated, cache, requested, .. } = *scene;
+        let Scene {
+            total,
+            allocated,
+            cache,
+            requested,
+            ..
+        } = *scene;
         if at == 0 {
             match name(reason).as_str() {
                 "too_big" => assert!(requested + ROUNDING > total),
                 "fragmentation" => {
                     assert!(
                         cache + ROUNDING >= requested
-                            || cache * 10 + ROUNDING > total && cache + scene.free() + 2 * ROUNDING >= requested
+                            || cache * 10 + ROUNDING > total
+                                && cache + scene.free() + 2 * ROUNDING >= requested
                     );
                 }
                 "someone_else" => assert!(allocated + cache + requested <= total + 2 * ROUNDING),
@@ -187,7 +222,10 @@ fn check(scene: &Scene, message: &str) {
 fn reasons(message: &str) -> Vec<String> {
     let json = explained(find(message.as_bytes()));
     let reasons = json["messages"][0]["reasons"].as_array().expect("a list");
-    reasons.iter().map(|reason| reason["name"].as_str().expect("a name").to_owned()).collect()
+    reasons
+        .iter()
+        .map(|reason| reason["name"].as_str().expect("a name").to_owned())
+        .collect()
 }
 
 #[test]
@@ -199,19 +237,52 @@ fn the_size_of_the_cache_decides_whether_fragmentation_comes_first() {
         (990, vec!["fragmentation", "full"]),
         (1100, vec!["fragmentation"]),
     ] {
-        let scene =
-            Scene { total: 10_000, allocated: 9500 - cache, cache, outside: 450, other: 0, driver: 0, requested: 90 };
-        assert_eq!(reasons(&scene.sentences()), expected, "{cache} MiB in the cache");
-        assert_eq!(reasons(&scene.brackets()), expected, "{cache} MiB in the cache");
+        let scene = Scene {
+            total: 10_000,
+            allocated: 9500 - cache,
+            cache,
+            outside: 450,
+            other: 0,
+            driver: 0,
+            requested: 90,
+        };
+        assert_eq!(
+            reasons(&scene.sentences()),
+            expected,
+            "{cache} MiB in the cache"
+        );
+        assert_eq!(
+            reasons(&scene.brackets()),
+            expected,
+            "{cache} MiB in the cache"
+        );
     }
 }
 
 #[test]
 fn a_small_cache_does_not_hide_other_processes_or_memory_outside_pytorch() {
-    let scene = Scene { total: 10_000, allocated: 5000, cache: 100, outside: 0, other: 4880, driver: 0, requested: 90 };
-    assert_eq!(reasons(&scene.sentences()), ["someone_else", "fragmentation"]);
-    let scene = Scene { outside: 4880, other: 0, ..scene };
-    assert_eq!(reasons(&scene.sentences()), ["outside_pytorch", "fragmentation", "full"]);
+    let scene = Scene {
+        total: 10_000,
+        allocated: 5000,
+        cache: 100,
+        outside: 0,
+        other: 4880,
+        driver: 0,
+        requested: 90,
+    };
+    assert_eq!(
+        reasons(&scene.sentences()),
+        ["someone_else", "fragmentation"]
+    );
+    let scene = Scene {
+        outside: 4880,
+        other: 0,
+        ..scene
+    };
+    assert_eq!(
+        reasons(&scene.sentences()),
+        ["outside_pytorch", "fragmentation", "full"]
+    );
 }
 
 proptest! {

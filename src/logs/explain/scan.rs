@@ -54,9 +54,14 @@ impl LogScanner {
         let events = events::in_order(messages.found, lines.errors);
         let causes: Vec<&str> = events.iter().map(|(event, _)| event.cause()).collect();
         // Lines below an event most often say the same again, or follow from it.
-        let first = events.iter().map(|(event, _)| event.line()).min().unwrap_or(u64::MAX);
+        let first = events
+            .iter()
+            .map(|(event, _)| event.line())
+            .min()
+            .unwrap_or(u64::MAX);
         lines.unknown.retain(|unknown| {
-            let counts = unknown.sign == FailureSign::Error || lines.after.ends_soon(unknown.last_line, messages.lines);
+            let counts = unknown.sign == FailureSign::Error
+                || lines.after.ends_soon(unknown.last_line, messages.lines);
             counts && unknown.line < first
         });
         ScannedLog {
@@ -72,13 +77,21 @@ impl LogScanner {
     }
 }
 
-/// Drops the failures that were warnings, unless an error is in the log or it ends soon after them. What only ends a process is
-/// never dropped.
+/// Drops the failures that were warnings, unless an error is in the log or it ends soon after them.
+/// One that only ends a process is never dropped.
 fn drop_warnings(messages: &mut FoundMessages, lines: &mut LineFindings) {
-    let LineFindings { errors, unknown, warnings, after, .. } = lines;
+    let LineFindings {
+        errors,
+        unknown,
+        warnings,
+        after,
+        ..
+    } = lines;
     let has_error = errors.iter().any(|found| !found.is_warning)
         || messages.found.iter().any(|found| !found.is_in(warnings))
-        || unknown.iter().any(|unknown| unknown.sign == FailureSign::Error);
+        || unknown
+            .iter()
+            .any(|unknown| unknown.sign == FailureSign::Error);
     if has_error {
         return;
     }
@@ -87,9 +100,17 @@ fn drop_warnings(messages: &mut FoundMessages, lines: &mut LineFindings) {
     errors.retain(|found| !found.error.may_be_recovered() || ends_soon(found.last_line));
 }
 
-/// Takes out the failures after which the program continued, unless a search for a batch size has failed in the end.
-fn take_recovered(messages: &mut Vec<FoundMessage>, lines: &mut LineFindings) -> Vec<RecoveredFailure> {
-    if lines.errors.iter().any(|found| found.error.cause == "batch_size_search") {
+/// Takes out the failures after which the program continued, unless a search for a batch size has
+/// failed in the end.
+fn take_recovered(
+    messages: &mut Vec<FoundMessage>,
+    lines: &mut LineFindings,
+) -> Vec<RecoveredFailure> {
+    if lines
+        .errors
+        .iter()
+        .any(|found| found.error.cause == "batch_size_search")
+    {
         return Vec::new();
     }
     let mut recovered = Vec::new();
@@ -99,8 +120,12 @@ fn take_recovered(messages: &mut Vec<FoundMessage>, lines: &mut LineFindings) ->
         continued.is_none()
     };
     messages.retain(|found| remains(found.line, found.last_line));
-    lines.errors.retain(|found| !found.error.may_be_recovered() || remains(found.line, found.last_line));
-    lines.unknown.retain(|unknown| remains(unknown.line, unknown.last_line));
+    lines
+        .errors
+        .retain(|found| !found.error.may_be_recovered() || remains(found.line, found.last_line));
+    lines
+        .unknown
+        .retain(|unknown| remains(unknown.line, unknown.last_line));
     recovered.sort_by_key(|failure| (failure.line, failure.continued));
     recovered.dedup_by_key(|failure| failure.continued);
     recovered

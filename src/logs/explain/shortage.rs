@@ -9,10 +9,12 @@ use crate::model::Shortage;
 
 /// The share of a GPU that the driver may not be able to allocate even if it is free.
 const UNUSABLE_SHARE: f64 = 0.02;
-/// The smallest share of a GPU in PyTorch's cache with which the cache and free memory together count.
+/// The smallest share of a GPU in PyTorch's cache with which the cache and free memory together
+/// count.
 const LARGE_CACHE_SHARE: f64 = 0.1;
-/// The smallest share of a GPU in PyTorch's cache that can be the main reason. PyTorch rounds requests up to blocks, so a cache
-/// that serves well has pieces of this size, too: in one piece, they would last for a step or two.
+/// The smallest share of a GPU in PyTorch's cache that can be the main reason. PyTorch rounds
+/// requests up to blocks, so a cache that serves well has pieces of this size, too: in one piece,
+/// they would last for a step or two.
 const USEFUL_CACHE_SHARE: f64 = 0.02;
 /// The smallest share of a GPU held by other processes with which they come before a small cache.
 const LARGE_SHARE: f64 = 0.2;
@@ -21,7 +23,8 @@ const OTHERS_SHARE: f64 = 0.05;
 /// The smallest share of a GPU outside PyTorch that can be the main reason.
 const LARGE_OUTSIDE_SHARE: f64 = 0.1;
 
-/// An upper bound for the memory of a CUDA context, for messages that do not tell it from other memory.
+/// An upper bound for the memory of a CUDA context, for messages that do not tell it from other
+/// memory.
 const CONTEXT: Bytes = Bytes(1 << 30);
 
 /// Returns the reasons why the allocation failed, the main one first.
@@ -29,12 +32,16 @@ const CONTEXT: Bytes = Bytes(1 << 30);
 /// 1. An absurd size, a rejection, a second try, or no figures: the message says so.
 /// 2. More was requested than the GPU has: too big.
 /// 3. The message has a limit, and reserved and requested memory exceed it: limit.
-/// 4. More was free than was requested: refused, or someone else if others fill the GPU but for a last piece.
-/// 5. The cache is at least as large as the request, or it is large and the request fits into the cache and free memory together:
-///    fragmentation. Other processes that hold much come before a small cache, a small cache is not the only reason, and a
-///    negligible one comes after the reasons below.
-/// 6. The process would fit into an empty GPU, and other processes hold the missing memory: someone else.
-/// 7. Much memory of the process is outside PyTorch, and the request would fit without it: outside PyTorch.
+/// 4. More was free than was requested: refused, or someone else if others fill the GPU but for a
+///    last piece.
+/// 5. The cache is at least as large as the request, or it is large and the request fits into the
+///    cache and free memory together: fragmentation. Other processes that hold much come before a
+///    small cache, a small cache is not the only reason, and a negligible one comes after the
+///    reasons below.
+/// 6. The process would fit into an empty GPU, and other processes hold the missing memory: someone
+///    else.
+/// 7. Much memory of the process is outside PyTorch, and the request would fit without it: outside
+///    PyTorch.
 /// 8. Otherwise, the process fills the GPU.
 pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> Vec<Shortage> {
     match message.form {
@@ -43,7 +50,9 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
         MessageForm::Rejected => return vec![Shortage::Limit],
         _ => {}
     }
-    let (Some(requested), Some(total)) = (message.requested, message.total) else { return vec![Shortage::Unsaid] };
+    let (Some(requested), Some(total)) = (message.requested, message.total) else {
+        return vec![Shortage::Unsaid];
+    };
     let (requested, total) = (requested.bytes(), total.bytes());
     if requested > total {
         return vec![Shortage::TooBig];
@@ -55,7 +64,10 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
     if let (Some(allowed), Some(own)) = (message.allowed, breakdown.own)
         && plus(own.bytes(), requested) > allowed.bytes()
     {
-        return [Some(Shortage::Limit), fragmentation].into_iter().flatten().collect();
+        return [Some(Shortage::Limit), fragmentation]
+            .into_iter()
+            .flatten()
+            .collect();
     }
     let Some(held) = breakdown.held.map(RoundedAmount::bytes) else {
         return vec![fragmentation.unwrap_or(Shortage::Unsaid)];
@@ -63,34 +75,63 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
     let full = (plus(held, requested) > total).then_some(Shortage::Full);
     let is_negligible = is_cache_negligible(breakdown, total);
     let Some(free) = message.free.map(RoundedAmount::bytes) else {
-        let also_full = full.filter(|_| fragmentation.is_none() || share(cache) <= LARGE_CACHE_SHARE);
-        let reasons = if is_negligible { [full, fragmentation] } else { [fragmentation, also_full] };
+        let also_full =
+            full.filter(|_| fragmentation.is_none() || share(cache) <= LARGE_CACHE_SHARE);
+        let reasons = if is_negligible {
+            [full, fragmentation]
+        } else {
+            [fragmentation, also_full]
+        };
         let reasons: Vec<Shortage> = reasons.into_iter().flatten().collect();
-        return if reasons.is_empty() { vec![Shortage::Unsaid] } else { reasons };
+        return if reasons.is_empty() {
+            vec![Shortage::Unsaid]
+        } else {
+            reasons
+        };
     };
     if free >= requested {
         let is_nearly_full = share(free) < UNUSABLE_SHARE;
-        let others_fill = is_nearly_full && full.is_none() && share(others(breakdown)) >= LARGE_SHARE;
+        let others_fill =
+            is_nearly_full && full.is_none() && share(others(breakdown)) >= LARGE_SHARE;
         let someone_else = others_fill.then_some(Shortage::SomeoneElse);
         let nearly_full = (is_nearly_full && !others_fill).then_some(Shortage::Full);
-        return [someone_else, Some(Shortage::Refused), fragmentation, nearly_full].into_iter().flatten().collect();
+        return [
+            someone_else,
+            Some(Shortage::Refused),
+            fragmentation,
+            nearly_full,
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
     }
     let is_cache_large = share(cache) > LARGE_CACHE_SHARE && plus(cache, free) >= requested;
     let fragmentation = fragmentation.or(is_cache_large.then_some(Shortage::Fragmentation));
     let (others, outside) = (others(breakdown), outside(breakdown));
-    let is_someone_else = full.is_none() && plus(others, free) >= requested && share(others) >= OTHERS_SHARE;
+    let is_someone_else =
+        full.is_none() && plus(others, free) >= requested && share(others) >= OTHERS_SHARE;
     let someone_else = is_someone_else.then_some(Shortage::SomeoneElse);
-    let is_outside = outside > CONTEXT && plus(outside, free) >= requested && share(outside) >= OTHERS_SHARE;
+    let is_outside =
+        outside > CONTEXT && plus(outside, free) >= requested && share(outside) >= OTHERS_SHARE;
     let outside_pytorch = is_outside.then_some(Shortage::OutsidePytorch);
     let is_outside_first = is_outside && share(outside) >= LARGE_OUTSIDE_SHARE && outside > others;
 
-    // Memory of the driver may take the last piece, though the process would fit by the figures of the message.
+    // Memory of the driver may take the last piece, though the process would fit by the figures of
+    // the message.
     let filled = full.or(someone_else.is_none().then_some(Shortage::Full));
-    let ordered = if fragmentation.is_some() && !is_negligible && (is_cache_large || share(others) < LARGE_SHARE) {
+    let ordered = if fragmentation.is_some()
+        && !is_negligible
+        && (is_cache_large || share(others) < LARGE_SHARE)
+    {
         // Even in one piece, a small cache would soon be used up: the GPU is full, too.
         let is_also_full = !is_cache_large && (full.is_some() || share(others) < OTHERS_SHARE);
         let also_full = filled.filter(|_| is_also_full);
-        [fragmentation, someone_else.filter(|_| share(others) >= LARGE_SHARE), outside_pytorch, also_full]
+        [
+            fragmentation,
+            someone_else.filter(|_| share(others) >= LARGE_SHARE),
+            outside_pytorch,
+            also_full,
+        ]
     } else if is_outside_first {
         [outside_pytorch, someone_else, fragmentation, filled]
     } else {
@@ -104,15 +145,20 @@ pub(super) fn plus(part: Bytes, other: Bytes) -> Bytes {
 }
 
 pub(super) fn cache(breakdown: &MessageBreakdown) -> Bytes {
-    breakdown.part(MemoryOwner::Unallocated).map_or(Bytes(0), RoundedAmount::bytes)
+    breakdown
+        .part(MemoryOwner::Unallocated)
+        .map_or(Bytes(0), RoundedAmount::bytes)
 }
 
 /// Whether PyTorch's cache is so small that no more than a step or two would fit into it.
 pub(super) fn is_cache_negligible(breakdown: &MessageBreakdown, total: Bytes) -> bool {
-    cache(breakdown).share_of(total).is_some_and(|share| share < USEFUL_CACHE_SHARE)
+    cache(breakdown)
+        .share_of(total)
+        .is_some_and(|share| share < USEFUL_CACHE_SHARE)
 }
 
-/// Returns the memory of this process outside PyTorch, 0 if the message does not tell it from other memory.
+/// Returns the memory of this process outside PyTorch, 0 if the message does not tell it from other
+/// memory.
 pub(super) fn outside(breakdown: &MessageBreakdown) -> Bytes {
     breakdown.not_pytorch.map_or(Bytes(0), RoundedAmount::bytes)
 }
@@ -120,7 +166,10 @@ pub(super) fn outside(breakdown: &MessageBreakdown) -> Bytes {
 /// Returns a lower bound for the memory of other processes.
 pub(super) fn others(breakdown: &MessageBreakdown) -> Bytes {
     match (breakdown.others, breakdown.not_pytorch) {
-        (None, _) => breakdown.other_processes().map(|(_, part)| part.bytes()).sum(),
+        (None, _) => breakdown
+            .other_processes()
+            .map(|(_, part)| part.bytes())
+            .sum(),
         (Some(others), Some(_)) => others.bytes(),
         // The CUDA context of this process is counted among the others.
         (Some(others), None) => others.bytes().saturating_sub(CONTEXT),

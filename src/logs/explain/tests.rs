@@ -1,8 +1,9 @@
 //! Tests with messages of every version of PyTorch, in the logs that contain them.
 //!
-//! Each file in `tests/data/oom` has lines of `path value` up to `---`, then a log. A path names a field in the JSON of the
-//! first message, or of the message whose index comes first. `.#` is the length of a list, and `messages` the number of
-//! messages. Amounts are written as PyTorch writes them.
+//! Each file in `tests/data/oom` has lines of `path value` up to `---`, then a log. A path names a
+//! field in the JSON of the first message, or of the message whose index comes first. `.#` is the
+//! length of a list, and `messages` the number of messages. Amounts are written as PyTorch writes
+//! them.
 
 use std::fs;
 use std::path::Path;
@@ -45,8 +46,12 @@ fn value(whole: &Value, path: &str) -> String {
         return messages.len().to_string();
     }
     let mut steps = path.split('.').peekable();
-    let number = steps.next_if(|step| step.parse::<usize>().is_ok()).map_or(0, |step| step.parse().expect("a number"));
-    let Some(mut value) = messages.get(number) else { return format!("in none of {} messages", messages.len()) };
+    let number = steps
+        .next_if(|step| step.parse::<usize>().is_ok())
+        .map_or(0, |step| step.parse().expect("a number"));
+    let Some(mut value) = messages.get(number) else {
+        return format!("in none of {} messages", messages.len());
+    };
     for step in steps {
         match step.parse::<usize>() {
             Ok(at) => value = &value[at],
@@ -59,11 +64,19 @@ fn value(whole: &Value, path: &str) -> String {
     }
     match value {
         Value::String(text) => text.clone(),
-        Value::Number(amount) if path.ends_with("_bytes") => exact(Bytes(amount.as_u64().expect("an amount"))),
-        Value::Array(list) if path.ends_with("advice") => {
-            list.iter().map(|advice| advice["name"].as_str().expect("a name")).collect::<Vec<_>>().join(" ")
+        Value::Number(amount) if path.ends_with("_bytes") => {
+            exact(Bytes(amount.as_u64().expect("an amount")))
         }
-        Value::Array(list) => list.iter().map(Value::to_string).collect::<Vec<_>>().join(" "),
+        Value::Array(list) if path.ends_with("advice") => list
+            .iter()
+            .map(|advice| advice["name"].as_str().expect("a name"))
+            .collect::<Vec<_>>()
+            .join(" "),
+        Value::Array(list) => list
+            .iter()
+            .map(Value::to_string)
+            .collect::<Vec<_>>()
+            .join(" "),
         other => other.to_string(),
     }
 }
@@ -75,18 +88,37 @@ fn files() -> Vec<File> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/oom");
     let mut files = Vec::new();
     let folders = ["", "found", "silent"].map(|folder| directory.join(folder));
-    let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
-    for path in entries.map(|entry| entry.expect("it can be read").path()).filter(|path| path.is_file()) {
+    let entries = folders
+        .iter()
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flatten();
+    for path in entries
+        .map(|entry| entry.expect("it can be read").path())
+        .filter(|path| path.is_file())
+    {
         let text = fs::read_to_string(&path).expect("UTF-8");
-        let (head, log) = text.split_once("---\n").unwrap_or_else(|| panic!("{} has no ---", path.display()));
+        let (head, log) = text
+            .split_once("---\n")
+            .unwrap_or_else(|| panic!("{} has no ---", path.display()));
         let lines = head.lines().filter(|line| !line.starts_with('#'));
         let expected = lines.map(|line| {
             let (path, value) = line.split_once(' ').unwrap_or((line, ""));
             // Bare numbers are bytes.
             let is_amount = path.ends_with("_bytes") && value.parse::<u64>().is_ok();
-            (path.to_owned(), if is_amount { format!("{value} bytes") } else { value.to_owned() })
+            (
+                path.to_owned(),
+                if is_amount {
+                    format!("{value} bytes")
+                } else {
+                    value.to_owned()
+                },
+            )
         });
-        let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
+        let name = path
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .expect("a name")
+            .to_owned();
         files.push((name, expected.collect(), log.as_bytes().to_vec()));
     }
     files.sort();
@@ -111,10 +143,15 @@ fn messages_and_logs_are_read_as_their_files_expect() {
 #[test]
 fn parts_without_contradictions_add_up_to_the_gpu() {
     for (name, _, log) in files() {
-        for message in explained(find(&log))["messages"].as_array().expect("a list") {
-            let (Some(total), Some(free), Some(true)) =
-                (message["total_bytes"].as_u64(), message["free_bytes"].as_u64(), message["adds_up"].as_bool())
-            else {
+        for message in explained(find(&log))["messages"]
+            .as_array()
+            .expect("a list")
+        {
+            let (Some(total), Some(free), Some(true)) = (
+                message["total_bytes"].as_u64(),
+                message["free_bytes"].as_u64(),
+                message["adds_up"].as_bool(),
+            ) else {
                 continue;
             };
             if message["allocated_bytes"].is_null() {
@@ -127,10 +164,15 @@ fn parts_without_contradictions_add_up_to_the_gpu() {
                 .iter()
                 .filter_map(|other| other["memory_used_bytes"].as_u64())
                 .sum();
-            let own = figure("allocated_bytes") + figure("unallocated_bytes") + figure("not_pytorch_bytes");
+            let own = figure("allocated_bytes")
+                + figure("unallocated_bytes")
+                + figure("not_pytorch_bytes");
             let sum = own + others + figure("unaccounted_bytes") + free;
             // The sum may be too large because of rounding.
-            assert!(sum == total || sum.abs_diff(total) <= figure("rounding_bytes"), "{name}: {sum} of {total}");
+            assert!(
+                sum == total || sum.abs_diff(total) <= figure("rounding_bytes"),
+                "{name}: {sum} of {total}"
+            );
         }
     }
 }
@@ -141,7 +183,16 @@ fn an_explanation_has_a_bar_and_a_list() {
         b"RuntimeError: CUDA out of memory. Tried to allocate 14.14 GiB (GPU 0; 11.00 GiB total capacity; 71.43 MiB already \
           allocated; 9.17 GiB free; 80.00 MiB reserved in total by PyTorch)",
     );
-    let page = |width, ascii| explained_text(log.clone(), TextStyle { width, ascii, bold: false });
+    let page = |width, ascii| {
+        explained_text(
+            log.clone(),
+            TextStyle {
+                width,
+                ascii,
+                bold: false,
+            },
+        )
+    };
     let wide = page(100, false);
     let head: Vec<&str> = wide.lines().take(10).collect();
     assert_eq!(
@@ -160,7 +211,11 @@ fn an_explanation_has_a_bar_and_a_list() {
         ]
     );
     let narrow = page(40, true);
-    assert_eq!(narrow.lines().nth(2), Some("  #=-----............................."), "{narrow}");
+    assert_eq!(
+        narrow.lines().nth(2),
+        Some("  #=-----............................."),
+        "{narrow}"
+    );
     assert!(narrow.is_ascii());
 }
 
@@ -168,10 +223,22 @@ fn an_explanation_has_a_bar_and_a_list() {
 fn a_report_fits_80_columns() {
     let mut wide = Vec::new();
     for (name, _, log) in files() {
-        let page = explained_text(find(&log), TextStyle { width: 80, ascii: true, bold: false });
+        let page = explained_text(
+            find(&log),
+            TextStyle {
+                width: 80,
+                ascii: true,
+                bold: false,
+            },
+        );
         // A word that is longer than a line, such as a path, cannot be wrapped.
-        let is_wide = |line: &&str| line.len() > 80 && line.split_whitespace().all(|word| word.len() < 60);
-        wide.extend(page.lines().filter(is_wide).map(|line| format!("{name}: {line}")));
+        let is_wide =
+            |line: &&str| line.len() > 80 && line.split_whitespace().all(|word| word.len() < 60);
+        wide.extend(
+            page.lines()
+                .filter(is_wide)
+                .map(|line| format!("{name}: {line}")),
+        );
         assert!(!page.contains(" 1 bytes"), "{name}: {page}");
     }
     assert!(wide.is_empty(), "{}", wide.join("\n"));
@@ -179,17 +246,29 @@ fn a_report_fits_80_columns() {
 
 #[test]
 fn advice_on_training_is_not_given_for_a_server() {
-    const TRAINING: [&str; 5] = ["accumulation", "step 1000", "checkpoint(", "train.py", "drop_last"];
+    const TRAINING: [&str; 5] = [
+        "accumulation",
+        "step 1000",
+        "checkpoint(",
+        "train.py",
+        "drop_last",
+    ];
     let mut servers = 0;
     for (name, _, log) in files() {
         let whole = explained(find(&log));
         for message in whole["messages"].as_array().expect("a list") {
-            if !message["program"].as_str().is_some_and(|program| ["vllm", "sglang", "comfyui"].contains(&program)) {
+            if !message["program"]
+                .as_str()
+                .is_some_and(|program| ["vllm", "sglang", "comfyui"].contains(&program))
+            {
                 continue;
             }
             servers += 1;
             let advice = message["advice"].to_string();
-            let found: Vec<&&str> = TRAINING.iter().filter(|words| advice.contains(**words)).collect();
+            let found: Vec<&&str> = TRAINING
+                .iter()
+                .filter(|words| advice.contains(**words))
+                .collect();
             assert!(found.is_empty(), "{name}: {found:?}");
         }
     }
@@ -208,7 +287,10 @@ fn messages(log: ScannedLog) -> Vec<FoundMessage> {
         LogEvent::Message(found) => Some(*found),
         LogEvent::Error(_) => None,
     };
-    log.events.into_iter().filter_map(|(event, _)| message(event)).collect()
+    log.events
+        .into_iter()
+        .filter_map(|(event, _)| message(event))
+        .collect()
 }
 
 fn only(log: ScannedLog) -> FoundMessage {

@@ -1,8 +1,9 @@
 //! Writes Parquet: a table by columns, which pandas, `DuckDB` and Spark read without parsing text.
 //!
-//! The crate `parquet` would add 50 s of CPU time to the build and 0.8 MiB to the program, for an encoder of which this table
-//! needs little: plain values, one page for each column of a group of rows, compressed by zstd. The format is
-//! <https://parquet.apache.org/docs/file-format/>; a script reads the files with `DuckDB` and pandas.
+//! The crate `parquet` would add 50 s of CPU time to the build and 0.8 MiB to the program, for an
+//! encoder of which this table needs little: plain values, one page for each column of a group of
+//! rows, compressed by zstd. The format is <https://parquet.apache.org/docs/file-format/>; a script
+//! reads the files with `DuckDB` and pandas.
 
 use std::io::{self, Write};
 
@@ -46,7 +47,13 @@ impl<W: Write> ParquetWriter<W> {
     pub(super) fn new(mut out: W, columns: &'static [ExportColumn]) -> io::Result<Self> {
         out.write_all(MAGIC)?;
         let cells = columns.iter().map(|_| Vec::new()).collect();
-        Ok(Self { out, written: MAGIC.len() as u64, columns, cells, groups: Vec::new() })
+        Ok(Self {
+            out,
+            written: MAGIC.len() as u64,
+            columns,
+            cells,
+            groups: Vec::new(),
+        })
     }
 
     /// Adds a row, which has a cell for each column.
@@ -54,7 +61,15 @@ impl<W: Write> ParquetWriter<W> {
         for (column, cell) in self.cells.iter_mut().zip(row) {
             column.push(cell);
         }
-        if self.cells.first().is_some_and(|column| column.len() >= GROUP_ROWS) { self.write_group() } else { Ok(()) }
+        if self
+            .cells
+            .first()
+            .is_some_and(|column| column.len() >= GROUP_ROWS)
+        {
+            self.write_group()
+        } else {
+            Ok(())
+        }
     }
 
     fn write_group(&mut self) -> io::Result<()> {
@@ -64,7 +79,10 @@ impl<W: Write> ParquetWriter<W> {
         }
         let mut chunks = Vec::new();
         for number in 0..self.columns.len() {
-            let page = page_content(&std::mem::take(&mut self.cells[number]), self.columns[number].kind);
+            let page = page_content(
+                &std::mem::take(&mut self.cells[number]),
+                self.columns[number].kind,
+            );
             let compressed = zstd::bulk::compress(&page, ZSTD_LEVEL)?;
             let header = page_header(rows, page.len(), compressed.len());
             self.out.write_all(&header)?;
@@ -85,7 +103,11 @@ impl<W: Write> ParquetWriter<W> {
         self.write_group()?;
         let footer = footer(self.columns, &self.groups);
         self.out.write_all(&footer)?;
-        self.out.write_all(&u32::try_from(footer.len()).map_err(io::Error::other)?.to_le_bytes())?;
+        self.out.write_all(
+            &u32::try_from(footer.len())
+                .map_err(io::Error::other)?
+                .to_le_bytes(),
+        )?;
         self.out.write_all(MAGIC)?;
         Ok(self.out)
     }
@@ -98,7 +120,10 @@ fn page_content(cells: &[ExportCell], kind: ColumnKind) -> Vec<u8> {
         write_varint(&mut levels, (run.len() as u64) << 1);
         levels.push(u8::from(run.first().is_some_and(|cell| !cell.is_empty())));
     }
-    let mut page = u32::try_from(levels.len()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
+    let mut page = u32::try_from(levels.len())
+        .unwrap_or(u32::MAX)
+        .to_le_bytes()
+        .to_vec();
     page.extend(levels);
     for cell in cells {
         match (cell, kind) {
@@ -186,7 +211,9 @@ fn row_group(columns: &[ExportColumn], group: &RowGroup) -> Vec<u8> {
                     write_signed(list, ENCODING_PLAIN);
                     write_signed(list, ENCODING_RLE);
                 });
-                data.list(3, CompactStruct::TEXT, 1, |list| write_text(list, column.name));
+                data.list(3, CompactStruct::TEXT, 1, |list| {
+                    write_text(list, column.name);
+                });
                 data.int32(4, CODEC_ZSTD);
                 data.int64(5, group.rows as u64);
                 data.int64(6, chunk.uncompressed);
@@ -201,7 +228,8 @@ fn row_group(columns: &[ExportColumn], group: &RowGroup) -> Vec<u8> {
     written.finish()
 }
 
-/// A structure in Thrift's compact protocol, which the metadata has. Fields are written in the order of their numbers.
+/// A structure in Thrift's compact protocol, which the metadata has. Fields are written in the
+/// order of their numbers.
 #[derive(Default)]
 struct CompactStruct {
     bytes: Vec<u8>,

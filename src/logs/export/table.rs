@@ -1,4 +1,5 @@
-//! The columns of an export, and the rows that a snapshot has. Names have their units, and never change.
+//! The columns of an export, and the rows that a snapshot has. Names have their units, and never
+//! change.
 
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Percent, Watts};
@@ -124,7 +125,9 @@ impl ExportSubject {
 }
 
 fn integer(number: Option<impl TryInto<i64>>) -> ExportCell {
-    number.and_then(|number| number.try_into().ok()).map_or(ExportCell::Empty, ExportCell::Integer)
+    number
+        .and_then(|number| number.try_into().ok())
+        .map_or(ExportCell::Empty, ExportCell::Integer)
 }
 
 fn bytes(bytes: Option<Bytes>) -> ExportCell {
@@ -132,7 +135,9 @@ fn bytes(bytes: Option<Bytes>) -> ExportCell {
 }
 
 fn percent(percent: Option<Percent>) -> ExportCell {
-    percent.map_or(ExportCell::Empty, |percent| ExportCell::Float(percent.value()))
+    percent.map_or(ExportCell::Empty, |percent| {
+        ExportCell::Float(percent.value())
+    })
 }
 
 fn text(text: Option<impl Into<String>>) -> ExportCell {
@@ -140,7 +145,11 @@ fn text(text: Option<impl Into<String>>) -> ExportCell {
 }
 
 fn when_and_where(snapshot: &Snapshot, host: &Text) -> [ExportCell; 3] {
-    [integer(Some(snapshot.unix_ms)), integer(Some(snapshot.unix_ms)), text(Some(host.as_str()))]
+    [
+        integer(Some(snapshot.unix_ms)),
+        integer(Some(snapshot.unix_ms)),
+        text(Some(host.as_str())),
+    ]
 }
 
 fn gpu_row(snapshot: &Snapshot, host: &Text, gpu: &Gpu) -> Vec<ExportCell> {
@@ -157,27 +166,57 @@ fn gpu_row(snapshot: &Snapshot, host: &Text, gpu: &Gpu) -> Vec<ExportCell> {
         percent(load.sm.ok()),
         percent(load.memory_bandwidth.ok()),
         integer(load.temperature.ok().map(|temperature| temperature.0)),
-        load.power.ok().map(Watts::value).map_or(ExportCell::Empty, ExportCell::Float),
+        load.power
+            .ok()
+            .map(Watts::value)
+            .map_or(ExportCell::Empty, ExportCell::Float),
         integer(load.sm_clock.ok().map(|clock| clock.0)),
-        integer(gpu.missing.processes.is_none().then_some(gpu.processes.len())),
-        text(gpu.trouble.as_ref().map(|trouble| trouble.cause.to_string())),
+        integer(
+            gpu.missing
+                .processes
+                .is_none()
+                .then_some(gpu.processes.len()),
+        ),
+        text(
+            gpu.trouble
+                .as_ref()
+                .map(|trouble| trouble.cause.to_string()),
+        ),
     ]);
     row
 }
 
-fn process_row(snapshot: &Snapshot, host: &Text, gpu: &Gpu, gpu_process: &GpuProcess) -> Vec<ExportCell> {
+fn process_row(
+    snapshot: &Snapshot,
+    host: &Text,
+    gpu: &Gpu,
+    gpu_process: &GpuProcess,
+) -> Vec<ExportCell> {
     let id = gpu_process.process;
     let process = snapshot.process(id);
     let on_gpu = |device: Option<&crate::protocol::snapshot::GpuUuid>| device == Some(&gpu.uuid);
     let allocator = process.and_then(|process| process.allocator.as_deref());
-    let device = allocator.and_then(|stats| stats.devices.iter().find(|device| on_gpu(device.gpu.as_ref())));
+    let device = allocator.and_then(|stats| {
+        stats
+            .devices
+            .iter()
+            .find(|device| on_gpu(device.gpu.as_ref()))
+    });
     let report = process.and_then(|process| process.fresh_report(snapshot.at));
     let steps = report.and_then(|report| report.steps.as_ref());
     let load = process.map(|process| &process.load);
-    let name = gpu_process.names.as_ref().map(|names| names.command.to_string());
+    let name = gpu_process
+        .names
+        .as_ref()
+        .map(|names| names.command.to_string());
     let user = |process: &Process| process.facts.user.as_ref().ok().map(Text::to_string);
-    #[expect(clippy::cast_possible_truncation, reason = "a duration needs few digits")]
-    let step_seconds = steps.and_then(|steps| steps.seconds).map(|seconds| ExportCell::Float(seconds as f32));
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a duration needs few digits"
+    )]
+    let step_seconds = steps
+        .and_then(|steps| steps.seconds)
+        .map(|seconds| ExportCell::Float(seconds as f32));
     let mut row = when_and_where(snapshot, host).to_vec();
     row.extend([
         integer(Some(gpu.facts.index)),
@@ -220,7 +259,9 @@ mod tests {
                 for (cell, column) in row.iter().zip(subject.columns()) {
                     let is_right = match cell {
                         ExportCell::Empty => true,
-                        ExportCell::Integer(_) => matches!(column.kind, ColumnKind::Integer | ColumnKind::Time),
+                        ExportCell::Integer(_) => {
+                            matches!(column.kind, ColumnKind::Integer | ColumnKind::Time)
+                        }
                         ExportCell::Float(_) => column.kind == ColumnKind::Float,
                         ExportCell::Text(_) => column.kind == ColumnKind::Text,
                     };

@@ -1,5 +1,5 @@
-//! Series of a bounded number of buckets. When there are too many, two neighbours become one, so that a day takes as much memory
-//! as an hour.
+//! Series of a bounded number of buckets. When there are too many, two neighbours become one, so
+//! that a day takes as much memory as an hour.
 
 /// The samples of one part of the time.
 pub(crate) trait DecimatedBucket {
@@ -23,10 +23,15 @@ impl<B: DecimatedBucket> Decimated<B> {
 
     /// Returns an empty series of at most `most` buckets.
     pub(crate) fn new(most: usize) -> Self {
-        Self { width: Self::FINEST, most: most.max(2), buckets: Vec::new() }
+        Self {
+            width: Self::FINEST,
+            most: most.max(2),
+            buckets: Vec::new(),
+        }
     }
 
-    /// Adds the sample at a time in milliseconds. A time before the last bucket counts as part of that.
+    /// Adds the sample at a time in milliseconds. A time before the last bucket counts as part of
+    /// that.
     pub(crate) fn push(&mut self, at: u64, sample: B) {
         let number = at / self.width;
         match self.buckets.last_mut() {
@@ -56,7 +61,10 @@ impl<B: DecimatedBucket> Decimated<B> {
     where
         B: Clone,
     {
-        let mut reduced = Self { most: most.max(2), ..self.clone() };
+        let mut reduced = Self {
+            most: most.max(2),
+            ..self.clone()
+        };
         while reduced.buckets.len() > reduced.most {
             reduced.widen();
         }
@@ -74,7 +82,9 @@ impl<B: DecimatedBucket> Decimated<B> {
 
     /// Returns each bucket with the time of its beginning in milliseconds.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &B)> {
-        self.buckets.iter().map(|(number, bucket)| (number * self.width, bucket))
+        self.buckets
+            .iter()
+            .map(|(number, bucket)| (number * self.width, bucket))
     }
 }
 
@@ -90,7 +100,8 @@ pub(crate) struct AmountSample<P> {
     pub(crate) parts: P,
 }
 
-/// The samples with the lowest and the highest amount. Both keep their parts, which therefore add up.
+/// The samples with the lowest and the highest amount. Both keep their parts, which therefore add
+/// up.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Extremes<P> {
     pub(crate) low: AmountSample<P>,
@@ -102,20 +113,28 @@ pub(crate) struct Extremes<P> {
 impl<P: Clone> Extremes<P> {
     /// Returns the bucket of one sample.
     pub(crate) fn of(sample: AmountSample<P>, after_gap: bool) -> Self {
-        Self { low: sample.clone(), high: sample, after_gap }
+        Self {
+            low: sample.clone(),
+            high: sample,
+            after_gap,
+        }
     }
 
     /// Returns both samples in the order of time; one if they are the same.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = &AmountSample<P>> {
-        let (first, second) =
-            if self.low.at <= self.high.at { (&self.low, &self.high) } else { (&self.high, &self.low) };
+        let (first, second) = if self.low.at <= self.high.at {
+            (&self.low, &self.high)
+        } else {
+            (&self.high, &self.low)
+        };
         std::iter::once(first).chain((first.at != second.at).then_some(second))
     }
 }
 
 impl<P> Decimated<Extremes<P>> {
-    /// Returns the growth of the floor in bytes per hour, from the second quarter of the time to the last: the first quarter,
-    /// in which a program starts, does not count. `None` where there are too few samples.
+    /// Returns the growth of the floor in bytes per hour, from the second quarter of the time to
+    /// the last: the first quarter, in which a program starts, does not count. `None` where there
+    /// are too few samples.
     pub(crate) fn growth_per_hour(&self) -> Option<f64> {
         /// The shortest time in milliseconds that shows a growth.
         const SHORTEST: f64 = 20_000.0;
@@ -126,7 +145,11 @@ impl<P> Decimated<Extremes<P>> {
         let elapsed = last.at.saturating_sub(second.at) as f64;
         let gain = f64::from(last.inner_kib) - f64::from(second.inner_kib);
         // The floor of a sawtooth varies a little from sample to sample.
-        let gain = if gain.abs() < LEAST_SHARE * f64::from(second.inner_kib) { 0.0 } else { gain };
+        let gain = if gain.abs() < LEAST_SHARE * f64::from(second.inner_kib) {
+            0.0
+        } else {
+            gain
+        };
         (elapsed >= SHORTEST).then(|| gain * 1024.0 * 3_600_000.0 / elapsed)
     }
 
@@ -140,7 +163,10 @@ impl<P> Decimated<Extremes<P>> {
     fn floor_of_quarter(&self, quarter: usize) -> Option<&AmountSample<P>> {
         let edge = |quarter: usize| self.buckets.len() * quarter / 4;
         let buckets = self.buckets.get(edge(quarter)..edge(quarter + 1))?;
-        buckets.iter().map(|(_, bucket)| &bucket.low).min_by_key(|sample| sample.inner_kib)
+        buckets
+            .iter()
+            .map(|(_, bucket)| &bucket.low)
+            .min_by_key(|sample| sample.inner_kib)
     }
 }
 
@@ -171,7 +197,11 @@ pub(crate) struct Mean {
 
 impl Mean {
     pub(crate) fn of(value: f32) -> Self {
-        Self { sum: f64::from(value), count: 1, high: value }
+        Self {
+            sum: f64::from(value),
+            count: 1,
+            high: value,
+        }
     }
 
     pub(crate) fn mean(&self) -> f64 {
@@ -192,7 +222,15 @@ mod tests {
     use super::*;
 
     fn sample(at: u64, kib: u32) -> Extremes<()> {
-        Extremes::of(AmountSample { at, kib, inner_kib: 0, parts: () }, false)
+        Extremes::of(
+            AmountSample {
+                at,
+                kib,
+                inner_kib: 0,
+                parts: (),
+            },
+            false,
+        )
     }
 
     #[test]
@@ -204,13 +242,22 @@ mod tests {
                 50_000 => 7,
                 _ => 1000 + second % 10,
             };
-            series.push(u64::from(second) * 1000, sample(u64::from(second) * 1000, kib));
+            series.push(
+                u64::from(second) * 1000,
+                sample(u64::from(second) * 1000, kib),
+            );
         }
         let buckets: Vec<_> = series.iter().map(|(_, bucket)| bucket.clone()).collect();
         assert!((50..=100).contains(&buckets.len()), "{}", buckets.len());
-        assert_eq!(buckets.iter().map(|bucket| bucket.high.kib).max(), Some(9000));
+        assert_eq!(
+            buckets.iter().map(|bucket| bucket.high.kib).max(),
+            Some(9000)
+        );
         assert_eq!(buckets.iter().map(|bucket| bucket.low.kib).min(), Some(7));
-        let low = buckets.iter().find(|bucket| bucket.low.kib == 7).map(|bucket| bucket.low.at);
+        let low = buckets
+            .iter()
+            .find(|bucket| bucket.low.kib == 7)
+            .map(|bucket| bucket.low.at);
         assert_eq!(low, Some(50_000_000));
         assert!(series.reduced(20).iter().count() <= 20);
     }
@@ -221,13 +268,21 @@ mod tests {
             let mut series = Decimated::new(50);
             for second in 0..3600 {
                 let at = u64::from(second) * 1000;
-                let sample = AmountSample { at, kib: kib(second), inner_kib: kib(second), parts: () };
+                let sample = AmountSample {
+                    at,
+                    kib: kib(second),
+                    inner_kib: kib(second),
+                    parts: (),
+                };
                 series.push(at, Extremes::of(sample, false));
             }
             series.growth_per_hour().map(|bytes| bytes / 1024.0)
         };
         // A program that takes its memory in the first minutes, with a peak in each step.
-        assert_eq!(growth(|second| second.min(600) * 100 + second % 7 * 50), Some(0.0));
+        assert_eq!(
+            growth(|second| second.min(600) * 100 + second % 7 * 50),
+            Some(0.0)
+        );
         let leak = growth(|second| 1000 + second * 10 + second % 7 * 50).unwrap();
         assert!((35_900.0..36_100.0).contains(&leak), "{leak}");
         assert_eq!(Decimated::<Extremes<()>>::new(50).growth_per_hour(), None);
@@ -239,7 +294,10 @@ mod tests {
         for (second, value) in [(0, 10.0), (1, 20.0), (2, 30.0), (3, 40.0), (4, 100.0)] {
             series.push(second * 1000, Mean::of(value));
         }
-        let means: Vec<(f64, f32)> = series.iter().map(|(_, mean)| (mean.mean(), mean.high)).collect();
+        let means: Vec<(f64, f32)> = series
+            .iter()
+            .map(|(_, mean)| (mean.mean(), mean.high))
+            .collect();
         assert_eq!(means, [(25.0, 40.0), (100.0, 100.0)]);
     }
 }

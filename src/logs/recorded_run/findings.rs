@@ -1,10 +1,13 @@
-//! Findings of the model during a recording, which remembers them after the model forgets: events, leaks and suspects.
+//! Findings of the model during a recording, which remembers them after the model forgets: events,
+//! leaks and suspects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::process_run::Pass;
 use super::{ProcessKey, RunSubject};
-use crate::model::{Advice, Evidence, GpuOrProcess, HostModel, NewsKind, Severity, Total, Verdict, short_name};
+use crate::model::{
+    Advice, Evidence, GpuOrProcess, HostModel, NewsKind, Severity, Total, Verdict, short_name,
+};
 use crate::protocol::snapshot::ProcessId;
 
 /// The most events that are kept. When there are more, the oldest harmless ones are dropped.
@@ -65,7 +68,8 @@ pub(crate) struct SuspectFound {
 pub(crate) struct HeldMemory(Verdict);
 
 impl HeldMemory {
-    /// Returns the memory of some suspects together. Memory that several of them may keep counts once.
+    /// Returns the memory of some suspects together. Memory that several of them may keep counts
+    /// once.
     pub(crate) fn total<'a>(held: impl Iterator<Item = &'a Self> + Clone) -> Total {
         Verdict::total(&held.map(|Self(verdict)| verdict))
     }
@@ -93,10 +97,12 @@ impl Findings {
     }
 
     fn look_at_news(&mut self, model: &HostModel, pass: &Pass<'_>) {
-        // The model replaces some news by better ones: those that it no longer has are dropped here, too.
+        // The model replaces some news by better ones: those that it no longer has are dropped
+        // here, too.
         if let Some(oldest) = model.news().map(|item| item.number).min() {
             let kept: BTreeSet<u64> = model.news().map(|item| item.number).collect();
-            self.news.retain(|number, _| *number < oldest || kept.contains(number));
+            self.news
+                .retain(|number, _| *number < oldest || kept.contains(number));
         }
         for item in model.news() {
             // A viewer adds these to its own history; a recording has a gap there.
@@ -111,8 +117,11 @@ impl Findings {
             self.news.insert(item.number, event);
         }
         while self.news.len() > MOST_EVENTS {
-            let harmless =
-                self.news.iter().find(|(_, event)| event.severity == Severity::Fine).map(|(number, _)| *number);
+            let harmless = self
+                .news
+                .iter()
+                .find(|(_, event)| event.severity == Severity::Fine)
+                .map(|(number, _)| *number);
             match harmless {
                 Some(number) => self.news.remove(&number),
                 None => self.news.pop_first().map(|(_, event)| event),
@@ -121,7 +130,9 @@ impl Findings {
     }
 
     fn look_at_leaks(&mut self, model: &HostModel, pass: &Pass<'_>) {
-        self.leaks.iter_mut().for_each(|leak| leak.is_current = false);
+        self.leaks
+            .iter_mut()
+            .for_each(|leak| leak.is_current = false);
         for (leaking, evidence) in model.leaking() {
             let growth = model.growth(&leaking);
             let found = LeakFound {
@@ -129,14 +140,26 @@ impl Findings {
                 since: pass.unix(evidence.since),
                 until: pass.at,
                 evidence,
-                reason: growth.and_then(|growth| growth.reason()).unwrap_or_else(|| evidence.to_string()),
+                reason: growth
+                    .and_then(|growth| growth.reason())
+                    .unwrap_or_else(|| evidence.to_string()),
                 advice: model.advice(&leaking).iter().map(Advice::title).collect(),
                 is_current: true,
             };
             // A leak that stops and resumes has another beginning, and is the same.
             let has_room = self.leaks.len() < MOST_FOUND;
-            match self.leaks.iter_mut().rev().find(|known| known.subject == found.subject) {
-                Some(known) => *known = LeakFound { since: known.since.min(found.since), ..found },
+            match self
+                .leaks
+                .iter_mut()
+                .rev()
+                .find(|known| known.subject == found.subject)
+            {
+                Some(known) => {
+                    *known = LeakFound {
+                        since: known.since.min(found.since),
+                        ..found
+                    }
+                }
                 None if has_room => self.leaks.push(found),
                 None => {}
             }
@@ -144,9 +167,18 @@ impl Findings {
     }
 
     fn look_at_suspects(&mut self, model: &HostModel, pass: &Pass<'_>) {
-        self.suspects.iter_mut().for_each(|suspect| suspect.is_current = false);
-        for verdict in model.verdicts().iter().filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu()) {
-            let process = ProcessKey { boot: pass.boot, id: verdict.process };
+        self.suspects
+            .iter_mut()
+            .for_each(|suspect| suspect.is_current = false);
+        for verdict in model
+            .verdicts()
+            .iter()
+            .filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu())
+        {
+            let process = ProcessKey {
+                boot: pass.boot,
+                id: verdict.process,
+            };
             let held = HeldMemory(verdict.clone());
             let found = SuspectFound {
                 process,
@@ -163,7 +195,13 @@ impl Findings {
             let is_same = |known: &&mut SuspectFound| known.process == process;
             let has_room = self.suspects.len() < MOST_FOUND;
             match self.suspects.iter_mut().find(is_same) {
-                Some(known) => *known = SuspectFound { since: known.since, looks: known.looks + 1, ..found },
+                Some(known) => {
+                    *known = SuspectFound {
+                        since: known.since,
+                        looks: known.looks + 1,
+                        ..found
+                    }
+                }
                 None if has_room => self.suspects.push(found),
                 None => {}
             }
@@ -189,23 +227,34 @@ impl Findings {
 
     /// Keeps the events of this boot; the model starts anew.
     pub(super) fn end_boot(&mut self) {
-        self.finished.extend(std::mem::take(&mut self.news).into_values());
-        self.leaks.iter_mut().for_each(|leak| leak.is_current = false);
-        self.suspects.iter_mut().for_each(|suspect| suspect.is_current = false);
+        self.finished
+            .extend(std::mem::take(&mut self.news).into_values());
+        self.leaks
+            .iter_mut()
+            .for_each(|leak| leak.is_current = false);
+        self.suspects
+            .iter_mut()
+            .for_each(|suspect| suspect.is_current = false);
     }
 
     /// Returns events in the order of time, leaks and suspects: the worst first.
     pub(super) fn finish(mut self) -> (Vec<RunEvent>, Vec<LeakFound>, Vec<SuspectFound>) {
         self.finished.extend(self.news.into_values());
         self.finished.sort_by_key(|event| event.at);
-        self.suspects.retain(|suspect| suspect.looks > 1 || suspect.is_current);
+        self.suspects
+            .retain(|suspect| suspect.looks > 1 || suspect.is_current);
         self.leaks.sort_by(|a, b| {
             (b.is_current, b.evidence.rate)
                 .partial_cmp(&(a.is_current, a.evidence.rate))
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
         let held = |suspect: &SuspectFound| HeldMemory::total(std::iter::once(&suspect.held)).bytes;
-        self.suspects.sort_by_key(|suspect| (suspect.severity != Severity::Bad, std::cmp::Reverse(held(suspect))));
+        self.suspects.sort_by_key(|suspect| {
+            (
+                suspect.severity != Severity::Bad,
+                std::cmp::Reverse(held(suspect)),
+            )
+        });
         (self.finished, self.leaks, self.suspects)
     }
 }
@@ -214,7 +263,10 @@ impl Findings {
 fn named(model: &HostModel, id: ProcessId) -> String {
     let process = model.latest().and_then(|latest| latest.process(id));
     let name = process.and_then(|process| short_name(&process.facts).ok());
-    name.map_or_else(|| format!("PID {}", id.pid), |name| format!("{name} (PID {})", id.pid))
+    name.map_or_else(
+        || format!("PID {}", id.pid),
+        |name| format!("{name} (PID {})", id.pid),
+    )
 }
 
 fn subject(subject: &GpuOrProcess, boot: u32) -> RunSubject {

@@ -40,22 +40,32 @@ pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Resu
     let problems = lines::read(&range.path, |recorded| {
         let host = recorded.host;
         if let Some(name) = recorded.host_name.filter(|_| !folds.contains_key(&host)) {
-            fleet.set_label(host, HostLabel { name: Some(name), source: Text::default() });
+            fleet.set_label(
+                host,
+                HostLabel {
+                    name: Some(name),
+                    source: Text::default(),
+                },
+            );
         }
         let fold = folds.entry(host).or_default();
         match &recorded.line {
             Line::Tick(_) => fold.is_begun = true,
-            // A checkpoint has the history before the recording. Later ones repeat what the lines said.
+            // A checkpoint has the history before the recording. Later ones repeat what the lines
+            // said.
             Line::Checkpoint(_) if fold.is_begun => return Ok(()),
             Line::Full(_) | Line::Reply(_) | Line::Checkpoint(_) => {}
         }
         if let Line::Full(snapshot) = &recorded.line
             && let Some(model) = fleet.host(host)
-            && model.latest().is_some_and(|old| old.host.facts.boot_id != snapshot.host.facts.boot_id)
+            && model
+                .latest()
+                .is_some_and(|old| old.host.facts.boot_id != snapshot.host.facts.boot_id)
         {
             fold.end_boot(model);
         }
-        // A tick that does not follow the line before is left out, as on the screen: the next full line has everything.
+        // A tick that does not follow the line before is left out, as on the screen: the next full
+        // line has everything.
         if fleet.apply(host, recorded.line).is_ok()
             && let Some(model) = fleet.host(host)
         {
@@ -64,8 +74,14 @@ pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Resu
         Ok(())
     })?;
     if let Some(now) = now {
-        let boot_of = |model: &HostModel| model.latest().map(|latest| latest.host.facts.boot_id.clone());
-        let is_same = |(_, model): &(HostKey, &HostModel)| boot_of(model).as_ref() == Some(&now.host.facts.boot_id);
+        let boot_of = |model: &HostModel| {
+            model
+                .latest()
+                .map(|latest| latest.host.facts.boot_id.clone())
+        };
+        let is_same = |(_, model): &(HostKey, &HostModel)| {
+            boot_of(model).as_ref() == Some(&now.host.facts.boot_id)
+        };
         let host = fleet.hosts().find(is_same).map(|(host, _)| host);
         let name = Text::new(range.path.as_os_str().as_encoded_bytes());
         let host = host.with_context(|| format!("{name} is of another boot of this host"))?;
@@ -78,13 +94,18 @@ pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Resu
     let mut hosts = Vec::new();
     let marks: Vec<String> = folds.values().flat_map(|fold| fold.marks.clone()).collect();
     for (key, fold) in folds {
-        let Some(model) = fleet.host(key) else { continue };
+        let Some(model) = fleet.host(key) else {
+            continue;
+        };
         hosts.extend(fold.finish(model, fleet.name(key)));
     }
     if hosts.is_empty() {
         let name = Text::new(range.path.as_os_str().as_encoded_bytes());
-        let known =
-            if marks.is_empty() { "it has no mark".to_owned() } else { format!("its marks: {}", marks.join(", ")) };
+        let known = if marks.is_empty() {
+            "it has no mark".to_owned()
+        } else {
+            format!("its marks: {}", marks.join(", "))
+        };
         anyhow::ensure!(!range.is_part(), "{name} has nothing in that part; {known}");
         anyhow::bail!("{name} has no full line: a recording begins with one");
     }
@@ -97,7 +118,8 @@ struct HostFold {
     /// Whether there was a tick.
     is_begun: bool,
     boot: u32,
-    /// A moment of this boot with its time in milliseconds since 1970; `None` before the first line.
+    /// A moment of this boot with its time in milliseconds since 1970; `None` before the first
+    /// line.
     clock: Option<(Moment, u64)>,
     /// The times of the first and last line.
     span: Option<(u64, u64)>,
@@ -139,12 +161,24 @@ impl HostFold {
             process.is_there = false;
         }
         for total in model.process_totals() {
-            let Some(process) = latest.process(total.process) else { continue };
-            let key = ProcessKey { boot: pass.boot, id: process.id };
-            let run = self.processes.entry(key).or_insert_with(|| ProcessRun::new(process, pass.at));
+            let Some(process) = latest.process(total.process) else {
+                continue;
+            };
+            let key = ProcessKey {
+                boot: pass.boot,
+                id: process.id,
+            };
+            let run = self
+                .processes
+                .entry(key)
+                .or_insert_with(|| ProcessRun::new(process, pass.at));
             run.add(model, process, total, &pass);
-            let since = run.report().and_then(|report| report.changes_since.as_ref());
-            if let Some((mark, step)) = since.and_then(|since| Some((since.mark.as_ref()?, since.step))) {
+            let since = run
+                .report()
+                .and_then(|report| report.changes_since.as_ref());
+            if let Some((mark, step)) =
+                since.and_then(|since| Some((since.mark.as_ref()?, since.step)))
+            {
                 self.findings.mark(key, mark.as_str(), step, pass.at);
             }
         }
@@ -164,16 +198,22 @@ impl HostFold {
         }
         let mut set = Vec::new();
         for process in &latest.processes {
-            let report = process.probe.as_ref().and_then(|probe| probe.report.as_ref());
+            let report = process
+                .probe
+                .as_ref()
+                .and_then(|probe| probe.report.as_ref());
             let mark = report.and_then(|report| report.changes_since.as_ref()?.mark.as_ref());
-            if let Some(mark) = mark.filter(|mark| !self.marks.iter().any(|known| known == mark.as_str())) {
+            if let Some(mark) =
+                mark.filter(|mark| !self.marks.iter().any(|known| known == mark.as_str()))
+            {
                 self.marks.push(mark.to_string());
                 set.push(mark.as_str());
             }
         }
         let utc_offset = latest.host.facts.utc_offset.unwrap_or(0);
         let is_reached = |edge: &RangeEdge| {
-            edge.time(began, utc_offset).is_some_and(|time| pass.at >= time)
+            edge.time(began, utc_offset)
+                .is_some_and(|time| pass.at >= time)
                 || set.iter().any(|mark| edge.is_mark(mark))
         };
         if self.part == PartProgress::Before && range.from.as_ref().is_none_or(is_reached) {
@@ -188,15 +228,28 @@ impl HostFold {
     fn pass<'a>(&mut self, latest: &Snapshot, gpus: &'a [&'a GpuUuid]) -> Pass<'a> {
         // The time since boot never jumps: a step of the wall clock moves no sample.
         let after_last = |unix: u64| self.span.map_or(unix, |(_, ended)| unix.max(ended));
-        let (moment, unix) =
-            *self.clock.get_or_insert_with(|| (latest.at, after_last(latest.unix_ms.min(Moment::LATEST.0 * 1000))));
+        let (moment, unix) = *self.clock.get_or_insert_with(|| {
+            (
+                latest.at,
+                after_last(latest.unix_ms.min(Moment::LATEST.0 * 1000)),
+            )
+        });
         let at = (unix + latest.at.0).saturating_sub(moment.0);
         let patience = latest.interval_ms.clamp(1000, 3_600_000) * u64::from(Snapshot::STALE_AFTER);
-        Pass { at, now: latest.at, boot: self.boot, patience, gpus }
+        Pass {
+            at,
+            now: latest.at,
+            boot: self.boot,
+            patience,
+            gpus,
+        }
     }
 
     fn add_gpu(&mut self, gpu: &Gpu, pass: &Pass<'_>) {
-        let place = self.gpus.iter().position(|(known, ..)| known.uuid == gpu.uuid);
+        let place = self
+            .gpus
+            .iter()
+            .position(|(known, ..)| known.uuid == gpu.uuid);
         let place = place.unwrap_or_else(|| {
             self.gpus.push((new_gpu(gpu), Moment::default(), 0));
             self.gpus.len() - 1
@@ -205,7 +258,12 @@ impl HostFold {
         run.label = gpu.label();
         run.name = gpu.facts.name.as_ref().ok().cloned().or(run.name.take());
         run.capacity = gpu.load.memory_total.ok().or(run.capacity);
-        run.power_limit = gpu.health.power_limit.ok().map(Watts::value).or(run.power_limit);
+        run.power_limit = gpu
+            .health
+            .power_limit
+            .ok()
+            .map(Watts::value)
+            .or(run.power_limit);
         // A GPU that does not answer keeps its last readings.
         if gpu.load.at == *last_reading {
             return;
@@ -213,16 +271,34 @@ impl HostFold {
         *last_reading = gpu.load.at;
         let load = &gpu.load;
         if let Ok(used) = load.memory_used {
-            let known = gpu.processes.iter().filter_map(|process| Some((process.process, process.memory.ok()?)));
-            let mut parts: Vec<(ProcessKey, u32)> =
-                known.map(|(id, memory)| (ProcessKey { boot: pass.boot, id }, in_kib(memory.0))).collect();
+            let known = gpu
+                .processes
+                .iter()
+                .filter_map(|process| Some((process.process, process.memory.ok()?)));
+            let mut parts: Vec<(ProcessKey, u32)> = known
+                .map(|(id, memory)| {
+                    (
+                        ProcessKey {
+                            boot: pass.boot,
+                            id,
+                        },
+                        in_kib(memory.0),
+                    )
+                })
+                .collect();
             if parts.len() > MOST_ON_GPU {
                 parts.sort_unstable_by_key(|(_, kib)| std::cmp::Reverse(*kib));
                 parts.truncate(MOST_ON_GPU);
             }
-            let after_gap = run.curve.is_empty() || pass.at.saturating_sub(*last_known) > pass.patience;
+            let after_gap =
+                run.curve.is_empty() || pass.at.saturating_sub(*last_known) > pass.patience;
             let kib = in_kib(used.0);
-            let sample = AmountSample { at: pass.at, kib, inner_kib: kib, parts };
+            let sample = AmountSample {
+                at: pass.at,
+                kib,
+                inner_kib: kib,
+                parts,
+            };
             run.curve.push(pass.at, Extremes::of(sample, after_gap));
             run.memory.add(pass.at, used);
             *last_known = pass.at;
@@ -230,14 +306,24 @@ impl HostFold {
         run.sm.add(pass.at, load.sm.ok().map(Percent::value));
         run.power.add(pass.at, load.power.ok().map(Watts::value));
         #[expect(clippy::cast_precision_loss, reason = "degrees have few digits")]
-        run.temperature.add(pass.at, load.temperature.ok().map(|temperature| temperature.0 as f32));
+        run.temperature.add(
+            pass.at,
+            load.temperature
+                .ok()
+                .map(|temperature| temperature.0 as f32),
+        );
     }
 
     /// Forgets the processes that matter least, if there are too many.
     fn forget(&mut self) {
         while self.processes.len() > MOST_PROCESSES {
-            let gone = self.processes.iter().filter(|(_, process)| !process.is_there);
-            let least = gone.min_by_key(|(_, process)| process.weight()).map(|(key, _)| *key);
+            let gone = self
+                .processes
+                .iter()
+                .filter(|(_, process)| !process.is_there);
+            let least = gone
+                .min_by_key(|(_, process)| process.weight())
+                .map(|(key, _)| *key);
             // With more processes at once, those with the least memory so far are left out.
             let least = least.or_else(|| {
                 self.processes
@@ -276,7 +362,9 @@ impl HostFold {
     fn finish(mut self, model: &HostModel, name: &str) -> Option<HostRun> {
         self.look(model);
         let (began, ended) = self.span?;
-        let facts = model.latest().map(|latest| (&latest.host.facts, &latest.driver))?;
+        let facts = model
+            .latest()
+            .map(|latest| (&latest.host.facts, &latest.driver))?;
         let (events, leaks, suspects) = self.findings.finish();
         Some(HostRun {
             name: Text::new(name),
@@ -317,7 +405,12 @@ mod tests {
     #[test]
     fn a_sum_with_an_unknown_part_is_neither_a_peak_nor_a_low() {
         let gib = Bytes::from_gib;
-        let first = example::host(2).with(101, "python a.py", 0, gib(8)).with(101, "python a.py", 1, gib(4));
+        let first = example::host(2).with(101, "python a.py", 0, gib(8)).with(
+            101,
+            "python a.py",
+            1,
+            gib(4),
+        );
         let mut second = first.later(1);
         second.gpus[1].processes[0].memory = Err(Missing::Failed);
         let third = second.later(1);
@@ -331,7 +424,8 @@ mod tests {
         std::fs::write(file.path(), lines).unwrap();
         let run = fold(&RunRange::whole(file.path())).unwrap();
         let process = run.hosts[0].processes.values().next().unwrap();
-        let amounts = [process.memory.lowest, process.memory.peak].map(|amount| amount.map(|(_, bytes)| bytes));
+        let amounts = [process.memory.lowest, process.memory.peak]
+            .map(|amount| amount.map(|(_, bytes)| bytes));
         assert_eq!(amounts, [Some(gib(12)), Some(gib(13))]);
     }
 }

@@ -39,12 +39,21 @@ impl MemoryLayer {
         Self::Undivided,
     ];
 
-    /// Returns the layers of a process that holds this many KiB, and the KiB of its tensors: by the probe, else by the
-    /// allocator stats.
-    pub(super) fn amounts(model: &HostModel, process: &Process, kib: u32, now: Moment) -> (LayerAmounts, Option<u32>) {
-        let outside = |known: &[u32]| kib.saturating_sub(known.iter().fold(0, |sum, part| sum.saturating_add(*part)));
+    /// Returns the layers of a process that holds this many KiB, and the KiB of its tensors: by the
+    /// probe, else by the allocator stats.
+    pub(super) fn amounts(
+        model: &HostModel,
+        process: &Process,
+        kib: u32,
+        now: Moment,
+    ) -> (LayerAmounts, Option<u32>) {
+        let outside = |known: &[u32]| {
+            kib.saturating_sub(known.iter().fold(0, |sum, part| sum.saturating_add(*part)))
+        };
         let report = process.fresh_report(now);
-        if let Some((report, layers)) = report.and_then(|report| Some((report, TensorLayer::amounts(report)?))) {
+        if let Some((report, layers)) =
+            report.and_then(|report| Some((report, TensorLayer::amounts(report)?)))
+        {
             let layers = layers.map(|bytes| in_kib(bytes.0));
             let of_tensors = TensorLayer::ALL.into_iter().zip(layers);
             let known = of_tensors.map(|(layer, kib)| (Self::Tensors(layer), kib));
@@ -56,7 +65,10 @@ impl MemoryLayer {
             Some((allocated, cached)) => {
                 let other = outside(&[allocated, cached]);
                 let cached = (Self::Tensors(TensorLayer::Unallocated), cached);
-                (in_order([(Self::Allocated, allocated), cached, (Self::Other, other)]), Some(allocated))
+                (
+                    in_order([(Self::Allocated, allocated), cached, (Self::Other, other)]),
+                    Some(allocated),
+                )
             }
             None => (in_order([(Self::Undivided, kib)]), None),
         }
@@ -89,7 +101,10 @@ fn in_order(known: impl IntoIterator<Item = (MemoryLayer, u32)>) -> LayerAmounts
 /// Returns the KiB of a process's tensors, and those that PyTorch reserved without a tensor.
 fn stats_of(model: &HostModel, process: ProcessId) -> Option<(u32, u32)> {
     let stats = reserved(model.latest()?, process, None)?;
-    Some((in_kib(stats.allocated.0), in_kib(stats.sum().saturating_sub(stats.allocated).0)))
+    Some((
+        in_kib(stats.allocated.0),
+        in_kib(stats.sum().saturating_sub(stats.allocated).0),
+    ))
 }
 
 /// Returns an amount in KiB, at most 4 TiB.

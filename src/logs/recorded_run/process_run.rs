@@ -37,7 +37,8 @@ pub(crate) struct ProcessRun {
     /// The last reading of the probe with a report.
     probe: Option<Arc<ProbeReading>>,
     pub(crate) steps: Option<StepSpan>,
-    /// The memory times the time for which it was held, in KiB and milliseconds: how much the process matters.
+    /// The memory times the time for which it was held, in KiB and milliseconds: how much the
+    /// process matters.
     weight: u128,
 }
 
@@ -53,7 +54,11 @@ impl StepSpan {
     /// The mean duration of a step in seconds; `None` before the second one.
     #[expect(clippy::cast_precision_loss, reason = "steps and milliseconds of days")]
     pub(crate) fn seconds(&self) -> Option<f64> {
-        let steps = self.last.0.checked_sub(self.first.0).filter(|steps| *steps > 0)?;
+        let steps = self
+            .last
+            .0
+            .checked_sub(self.first.0)
+            .filter(|steps| *steps > 0)?;
         Some(self.last.1.saturating_sub(self.first.1) as f64 / 1000.0 / steps as f64)
     }
 }
@@ -78,10 +83,23 @@ impl ProcessRun {
         }
     }
 
-    /// Adds the readings of a pass. A longer time than `patience` in milliseconds without a sample is a gap.
-    pub(super) fn add(&mut self, model: &HostModel, process: &Process, total: &ProcessTotal, pass: &Pass<'_>) {
-        let Pass { at, now, patience, .. } = *pass;
-        if process.facts.argv.as_ref().is_ok_and(|argv| !argv.is_empty())
+    /// Adds the readings of a pass. A longer time than `patience` in milliseconds without a sample
+    /// is a gap.
+    pub(super) fn add(
+        &mut self,
+        model: &HostModel,
+        process: &Process,
+        total: &ProcessTotal,
+        pass: &Pass<'_>,
+    ) {
+        let Pass {
+            at, now, patience, ..
+        } = *pass;
+        if process
+            .facts
+            .argv
+            .as_ref()
+            .is_ok_and(|argv| !argv.is_empty())
             && (self.command.is_none() || !Arc::ptr_eq(&self.facts, &process.facts))
         {
             self.facts = Arc::clone(&process.facts);
@@ -106,21 +124,47 @@ impl ProcessRun {
             }
             // Without figures of PyTorch, all samples of an amount are the same.
             let inner_kib = tensors.unwrap_or(kib);
-            self.curve.push(at, Extremes::of(AmountSample { at, kib, inner_kib, parts }, after_gap));
+            self.curve.push(
+                at,
+                Extremes::of(
+                    AmountSample {
+                        at,
+                        kib,
+                        inner_kib,
+                        parts,
+                    },
+                    after_gap,
+                ),
+            );
             self.ended = at;
         }
         self.sm.add(at, total.sm.ok().map(Percent::value));
-        if let Some(allocator) = process.allocator.as_ref().filter(|stats| !stats.devices.is_empty()) {
-            self.ooms = allocator.devices.iter().map(|device| device.ooms.ok()).sum::<Option<u64>>().or(self.ooms);
+        if let Some(allocator) = process
+            .allocator
+            .as_ref()
+            .filter(|stats| !stats.devices.is_empty())
+        {
+            self.ooms = allocator
+                .devices
+                .iter()
+                .map(|device| device.ooms.ok())
+                .sum::<Option<u64>>()
+                .or(self.ooms);
         }
         if let Some(reading) = process.probe.as_ref()
             && let Some(report) = &reading.report
-            && self.probe.as_ref().is_none_or(|before| !Arc::ptr_eq(before, reading))
+            && self
+                .probe
+                .as_ref()
+                .is_none_or(|before| !Arc::ptr_eq(before, reading))
         {
             self.probe = Some(Arc::clone(reading));
             if let Some(steps) = &report.steps {
                 let step = (steps.count, pass.unix(report.at));
-                let span = self.steps.get_or_insert(StepSpan { first: step, last: step });
+                let span = self.steps.get_or_insert(StepSpan {
+                    first: step,
+                    last: step,
+                });
                 if step.0 < span.first.0 {
                     span.first = step;
                 }

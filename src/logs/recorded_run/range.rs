@@ -1,4 +1,5 @@
-//! A part of a recording: `run.zst@10:15..10:45`, `run.zst@+5m..+20m`, `run.zst@warm..tuned` from one mark to another.
+//! A part of a recording: `run.zst@10:15..10:45`, `run.zst@+5m..+20m`, `run.zst@warm..tuned` from
+//! one mark to another.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,11 @@ const DAY_MS: u64 = 86_400_000;
 impl RunRange {
     /// Returns a whole recording.
     pub(crate) fn whole(path: &Path) -> Self {
-        Self { path: path.to_owned(), from: None, to: None }
+        Self {
+            path: path.to_owned(),
+            from: None,
+            to: None,
+        }
     }
 
     /// Whether only a part of the recording is meant.
@@ -42,18 +47,27 @@ impl RunRange {
     /// Parses `FILE` or `FILE@FROM..TO`. A file whose name contains the sign is meant as it is.
     pub(crate) fn parse(text: &str) -> Self {
         let whole = Self::whole(Path::new(text));
-        let Some((path, range)) = text.rsplit_once('@').filter(|_| fs::symlink_metadata(text).is_err()) else {
+        let Some((path, range)) = text
+            .rsplit_once('@')
+            .filter(|_| fs::symlink_metadata(text).is_err())
+        else {
             return whole;
         };
         let (from, to) = range.split_once("..").unwrap_or((range, ""));
         let edge = |text: &str| (!text.is_empty()).then(|| RangeEdge::parse(text));
-        Self { path: PathBuf::from(path), from: edge(from), to: edge(to) }
+        Self {
+            path: PathBuf::from(path),
+            from: edge(from),
+            to: edge(to),
+        }
     }
 }
 
 impl RangeEdge {
     fn parse(text: &str) -> Self {
-        let after = text.strip_prefix('+').and_then(|span| parse_span(span).ok());
+        let after = text
+            .strip_prefix('+')
+            .and_then(|span| parse_span(span).ok());
         if let Some(after) = after {
             return Self::After(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         }
@@ -61,7 +75,9 @@ impl RangeEdge {
             return Self::TimeOfDay(time);
         }
         let date = text.replacen(' ', "T", 1);
-        let date = [date.clone(), format!("{date}Z")].iter().find_map(|date| humantime::parse_rfc3339(date).ok());
+        let date = [date.clone(), format!("{date}Z")]
+            .iter()
+            .find_map(|date| humantime::parse_rfc3339(date).ok());
         match date.and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok()) {
             Some(since) => Self::Unix(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
             None => Self::Mark(text.to_owned()),
@@ -88,10 +104,15 @@ impl RangeEdge {
 
 /// Parses `10:15` or `10:15:30`, in milliseconds.
 fn time_of_day(text: &str) -> Option<u64> {
-    let parts: Option<Vec<u64>> = text.split(':').map(|part| part.parse().ok().filter(|_| part.len() == 2)).collect();
+    let parts: Option<Vec<u64>> = text
+        .split(':')
+        .map(|part| part.parse().ok().filter(|_| part.len() == 2))
+        .collect();
     match parts?.as_slice() {
         [hours @ 0..24, minutes @ 0..60] => Some((hours * 60 + minutes) * 60_000),
-        [hours @ 0..24, minutes @ 0..60, seconds @ 0..60] => Some(((hours * 60 + minutes) * 60 + seconds) * 1000),
+        [hours @ 0..24, minutes @ 0..60, seconds @ 0..60] => {
+            Some(((hours * 60 + minutes) * 60 + seconds) * 1000)
+        }
         _ => None,
     }
 }
@@ -108,19 +129,40 @@ mod tests {
         };
         let mark = |name: &str| Some(RangeEdge::Mark(name.to_owned()));
         assert_eq!(parse("run"), ("run".to_owned(), None, None));
-        assert_eq!(parse("run@warm..tuned"), ("run".to_owned(), mark("warm"), mark("tuned")));
+        assert_eq!(
+            parse("run@warm..tuned"),
+            ("run".to_owned(), mark("warm"), mark("tuned"))
+        );
         assert_eq!(parse("a@b@warm"), ("a@b".to_owned(), mark("warm"), None));
-        assert_eq!(parse("run@..+5m"), ("run".to_owned(), None, Some(RangeEdge::After(300_000))));
-        let times = (Some(RangeEdge::TimeOfDay(36_900_000)), Some(RangeEdge::TimeOfDay(36_930_000)));
-        assert_eq!(parse("run@10:15..10:15:30"), ("run".to_owned(), times.0, times.1));
-        assert_eq!(parse("run@2026-07-14 08:12:38").1, Some(RangeEdge::Unix(1_784_016_758_000)));
+        assert_eq!(
+            parse("run@..+5m"),
+            ("run".to_owned(), None, Some(RangeEdge::After(300_000)))
+        );
+        let times = (
+            Some(RangeEdge::TimeOfDay(36_900_000)),
+            Some(RangeEdge::TimeOfDay(36_930_000)),
+        );
+        assert_eq!(
+            parse("run@10:15..10:15:30"),
+            ("run".to_owned(), times.0, times.1)
+        );
+        assert_eq!(
+            parse("run@2026-07-14 08:12:38").1,
+            Some(RangeEdge::Unix(1_784_016_758_000))
+        );
     }
 
     #[test]
     fn a_time_of_day_is_the_first_one_in_the_recording() {
         // 2026-07-14T08:12:38Z, which is 10:12:38 there.
         let (began, offset) = (1_784_016_758_000, 7200);
-        assert_eq!(RangeEdge::parse("10:12:40").time(began, offset), Some(began + 2000));
-        assert_eq!(RangeEdge::parse("10:12:36").time(began, offset), Some(began + 86_398_000));
+        assert_eq!(
+            RangeEdge::parse("10:12:40").time(began, offset),
+            Some(began + 2000)
+        );
+        assert_eq!(
+            RangeEdge::parse("10:12:36").time(began, offset),
+            Some(began + 86_398_000)
+        );
     }
 }

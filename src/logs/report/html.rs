@@ -1,6 +1,7 @@
 //! The page: one HTML file that needs no network and no script.
 //!
-//! `maud` escapes every text. The policy in the head forbids scripts and requests even if a text got through.
+//! `maud` escapes every text. The policy in the head forbids scripts and requests even if a text
+//! got through.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -81,7 +82,11 @@ fn class(severity: Severity) -> &'static str {
 }
 
 fn host_section(host: &HostRun, plots: &super::HostPlots, has_many: bool) -> Markup {
-    let findings = [table::leaks(host), table::tensor_leaks(host), table::suspects(host)];
+    let findings = [
+        table::leaks(host),
+        table::tensor_leaks(host),
+        table::suspects(host),
+    ];
     let events = table::events(host, MOST_EVENTS);
     html! {
         @if has_many { h2 { "Host " (host.name) } }
@@ -134,7 +139,10 @@ fn figure(plot: &Plot) -> Markup {
 fn draw_table(table: &PageTable) -> Markup {
     let is_number = |column: usize| {
         let cells = table.rows.iter().filter_map(|row| row.get(column));
-        cells.clone().count() > 0 && cells.clone().all(|cell| matches!(cell, PageCell::Number(_)))
+        cells.clone().count() > 0
+            && cells
+                .clone()
+                .all(|cell| matches!(cell, PageCell::Number(_)))
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label=(table.title) {

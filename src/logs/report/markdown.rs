@@ -30,9 +30,22 @@ pub(super) fn document(content: &PageContent<'_>) -> String {
         if content.hosts.len() > 1 {
             _ = write!(text, "\n## Host {}\n", escaped(host.name.as_str()));
         }
-        let tables = [table::leaks(host), table::tensor_leaks(host), table::suspects(host)];
-        let rest = [table::gpus(host), table::processes(host), table::events(host, MOST_ROWS)];
-        for table in tables.iter().chain([&plots.ooms]).chain(&rest).filter(|table| !table.rows.is_empty()) {
+        let tables = [
+            table::leaks(host),
+            table::tensor_leaks(host),
+            table::suspects(host),
+        ];
+        let rest = [
+            table::gpus(host),
+            table::processes(host),
+            table::events(host, MOST_ROWS),
+        ];
+        for table in tables
+            .iter()
+            .chain([&plots.ooms])
+            .chain(&rest)
+            .filter(|table| !table.rows.is_empty())
+        {
             write_table(&mut text, table);
         }
     }
@@ -48,7 +61,11 @@ fn write_table(text: &mut String, table: &PageTable) {
     text.push_str("\n|");
     for column in 0..table.headings.len() {
         let is_number = |row: &Vec<PageCell>| matches!(row.get(column), Some(PageCell::Number(_)));
-        text.push_str(if table.rows.iter().all(is_number) { " ---: |" } else { " --- |" });
+        text.push_str(if table.rows.iter().all(is_number) {
+            " ---: |"
+        } else {
+            " --- |"
+        });
     }
     text.push('\n');
     for row in table.rows.iter().take(MOST_ROWS) {
@@ -100,7 +117,11 @@ fn escaped(words: &str) -> String {
 
 /// Returns words as code in a cell of a table.
 fn code(words: &str) -> String {
-    let longest = words.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
+    let longest = words
+        .split(|letter| letter != '`')
+        .map(str::len)
+        .max()
+        .unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     let space = if longest > 0 { " " } else { "" };
     // Even in code, a bar ends the cell.
@@ -113,7 +134,10 @@ mod tests {
 
     #[test]
     fn words_have_no_meaning_in_markdown() {
-        assert_eq!(escaped("<b> a_b|c @me #7"), "&lt;b&gt; a\\_b\\|c @<!---->me #<!---->7");
+        assert_eq!(
+            escaped("<b> a_b|c @me #7"),
+            "&lt;b&gt; a\\_b\\|c @<!---->me #<!---->7"
+        );
         assert_eq!(code("python -c 'a|b'"), "`python -c 'a\\|b'`");
         assert_eq!(code("a `b` ``c``"), "``` a `b` ``c`` ```");
     }

@@ -1,4 +1,5 @@
-//! Draws a plot as SVG: memory in stacked layers, events above, thin rows of load below, and a forecast ahead.
+//! Draws a plot as SVG: memory in stacked layers, events above, thin rows of load below, and a
+//! forecast ahead.
 
 mod event_labels;
 mod path;
@@ -133,14 +134,17 @@ impl Plot {
 
     fn draw_with(&self, style: &Markup) -> Markup {
         let legend = self.legend_lines();
-        let legend_height = LEGEND_LINE * f64::from(u32::try_from(legend.len()).unwrap_or(u32::MAX));
+        let legend_height =
+            LEGEND_LINE * f64::from(u32::try_from(legend.len()).unwrap_or(u32::MAX));
         let lane = EventLane::place(&self.events, |at| self.scale(0.0).x(at));
         let top = 8.0 + legend_height + LANE * f64::from(lane.lanes) + 6.0;
         let scale = self.scale(top);
         let rows_top = scale.base + ROW_GAP;
-        let bottom = rows_top + (ROW + ROW_GAP) * f64::from(u32::try_from(self.rows.len()).unwrap_or(0));
+        let bottom =
+            rows_top + (ROW + ROW_GAP) * f64::from(u32::try_from(self.rows.len()).unwrap_or(0));
         let height = bottom + 20.0;
-        let (title_id, description_id) = (format!("{}-title", self.id), format!("{}-desc", self.id));
+        let (title_id, description_id) =
+            (format!("{}-title", self.id), format!("{}-desc", self.id));
         html! {
             svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height:.0}")) role="img"
                 aria-labelledby=(format!("{title_id} {description_id}")) {
@@ -161,14 +165,24 @@ impl Plot {
     }
 
     fn scale(&self, top: f64) -> PlotScale {
-        let total = |point: &PlotPoint| point.amounts.iter().map(|kib| f64::from(*kib)).sum::<f64>();
+        let total =
+            |point: &PlotPoint| point.amounts.iter().map(|kib| f64::from(*kib)).sum::<f64>();
         let highest = self.points.iter().map(total).fold(1024.0, f64::max) * 1.04;
         #[expect(clippy::cast_precision_loss, reason = "places are rounded to tenths")]
-        let capacity = self.capacity.map_or(0.0, |capacity| (capacity.0 >> 10) as f64 * 1.02);
+        let capacity = self
+            .capacity
+            .map_or(0.0, |capacity| (capacity.0 >> 10) as f64 * 1.02);
         // The end of a forecast within the plot is at its top.
-        let full = self.forecast.filter(|forecast| forecast.likely <= self.span.1);
+        let full = self
+            .forecast
+            .filter(|forecast| forecast.likely <= self.span.1);
         let full = full.map_or(0.0, |forecast| f64::from(forecast.full) * 1.02);
-        PlotScale { span: self.span, top_kib: highest.max(capacity).max(full), top, base: top + HEIGHT }
+        PlotScale {
+            span: self.span,
+            top_kib: highest.max(capacity).max(full),
+            top,
+            base: top + HEIGHT,
+        }
     }
 
     /// Returns the entries of the legend in lines that fit the width: the place, the layer.
@@ -207,7 +221,8 @@ impl Plot {
         }
     }
 
-    /// Draws each layer down to the base line, the top layer first: the next one covers its lower part.
+    /// Draws each layer down to the base line, the top layer first: the next one covers its lower
+    /// part.
     fn draw_layers(&self, scale: &PlotScale) -> Markup {
         html! {
             @for (number, layer) in self.layers.iter().enumerate().rev() {
@@ -223,14 +238,21 @@ impl Plot {
     fn area(&self, layer: usize, scale: &PlotScale) -> String {
         let mut path = AreaPath::new(scale.base);
         for point in &self.points {
-            let kib: f64 = point.amounts.iter().take(layer + 1).map(|kib| f64::from(*kib)).sum();
+            let kib: f64 = point
+                .amounts
+                .iter()
+                .take(layer + 1)
+                .map(|kib| f64::from(*kib))
+                .sum();
             path.point(scale.x(point.at), scale.y(kib), point.after_gap);
         }
         path.finish()
     }
 
     fn draw_capacity(&self, scale: &PlotScale) -> Markup {
-        let Some(capacity) = self.capacity else { return html! {} };
+        let Some(capacity) = self.capacity else {
+            return html! {};
+        };
         #[expect(clippy::cast_precision_loss, reason = "places are rounded to tenths")]
         let y = scale.y((capacity.0 >> 10) as f64);
         html! {
@@ -239,7 +261,9 @@ impl Plot {
     }
 
     fn draw_forecast(&self, scale: &PlotScale) -> Markup {
-        let Some(forecast) = self.forecast else { return html! {} };
+        let Some(forecast) = self.forecast else {
+            return html! {};
+        };
         let (from_x, from_y) = (scale.x(forecast.from.0), scale.y(forecast.from.1.into()));
         // The line ends at the right end of the plot, if that comes first.
         let end = |at: u64| {
@@ -247,18 +271,26 @@ impl Plot {
             let whole = at.saturating_sub(forecast.from.0).max(1);
             #[expect(clippy::cast_precision_loss, reason = "places are rounded to tenths")]
             let share = end.saturating_sub(forecast.from.0) as f64 / whole as f64;
-            let kib = f64::from(forecast.from.1) + share * (f64::from(forecast.full) - f64::from(forecast.from.1));
+            let kib = f64::from(forecast.from.1)
+                + share * (f64::from(forecast.full) - f64::from(forecast.from.1));
             (scale.x(end), scale.y(kib))
         };
         let ((low_x, low_y), (likely_x, likely_y), (high_x, high_y)) =
             (end(forecast.low), end(forecast.likely), end(forecast.high));
-        let corner = if high_x < RIGHT - 0.05 { String::new() } else { format!("L{RIGHT} {:.1}", low_y.min(likely_y)) };
+        let corner = if high_x < RIGHT - 0.05 {
+            String::new()
+        } else {
+            format!("L{RIGHT} {:.1}", low_y.min(likely_y))
+        };
         let time = ticks::clock(forecast.likely, self.utc_offset, self.span);
         let label = format!("full at about {time}");
         // The label is below the line, whose left end is lower.
-        let label_x = likely_x.max(from_x + event_labels::text_width(&label)).min(RIGHT - 2.0);
+        let label_x = likely_x
+            .max(from_x + event_labels::text_width(&label))
+            .min(RIGHT - 2.0);
         let share = event_labels::text_width(&label) / (likely_x - from_x).max(1.0);
-        let label_y = (likely_y + share.min(1.0) * (from_y - likely_y) + 16.0).min(scale.base - 4.0);
+        let label_y =
+            (likely_y + share.min(1.0) * (from_y - likely_y) + 16.0).min(scale.base - 4.0);
         html! {
             path.doubt d=(format!("M{from_x:.1} {from_y:.1}L{low_x:.1} {low_y:.1}{corner}L{high_x:.1} {high_y:.1}Z")) {}
             path.forecast d=(format!("M{from_x:.1} {from_y:.1}L{likely_x:.1} {likely_y:.1}")) {

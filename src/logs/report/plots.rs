@@ -1,10 +1,12 @@
-//! The plots of a page: one for each GPU with its processes stacked, and one for each process with its parts stacked.
+//! The plots of a page: one for each GPU with its processes stacked, and one for each process with
+//! its parts stacked.
 
 use super::plot::{Plot, PlotEvent, PlotForecast, PlotLayer, PlotPoint, PlotRow, RowPoint};
 use super::words;
 use crate::base::units::Bytes;
 use crate::logs::recorded_run::{
-    Decimated, Extremes, GpuRun, HostRun, LeakFound, LoadRange, Mean, MemoryLayer, ProcessKey, ProcessRun, RunSubject,
+    Decimated, Extremes, GpuRun, HostRun, LeakFound, LoadRange, Mean, MemoryLayer, ProcessKey,
+    ProcessRun, RunSubject,
 };
 use crate::model::TensorLayer;
 
@@ -37,47 +39,96 @@ pub(super) struct PlotResolution {
 impl PlotResolution {
     /// Returns the resolution of a page with this many GPUs and processes.
     pub(super) fn of(gpus: usize, processes: usize) -> Self {
-        // A GPU has up to ten layers, and rows below; it gets twice the buckets of a process, with four layers.
+        // A GPU has up to ten layers, and rows below; it gets twice the buckets of a process, with
+        // four layers.
         let parts = gpus * 12 * 2 + processes * 5;
         let buckets = CURVE_BYTES / (POINT_BYTES * 2 * parts.max(1));
         let within = |buckets: usize| buckets.clamp(FEWEST_BUCKETS, MOST_BUCKETS);
-        Self { gpu: within(buckets * 2), process: within(buckets) }
+        Self {
+            gpu: within(buckets * 2),
+            process: within(buckets),
+        }
     }
 }
 
 /// Returns the plot of a GPU; `None` if its memory was never read.
-pub(super) fn of_gpu(host: &HostRun, gpu: &GpuRun, id: String, resolution: PlotResolution) -> Option<Plot> {
+pub(super) fn of_gpu(
+    host: &HostRun,
+    gpu: &GpuRun,
+    id: String,
+    resolution: PlotResolution,
+) -> Option<Plot> {
     let curve = gpu.curve.reduced(resolution.gpu);
     (!curve.is_empty()).then_some(())?;
     let shown = largest_parts(&curve);
     let mut layers: Vec<PlotLayer> = shown
         .iter()
         .zip(COLOURS)
-        .map(|(key, class)| PlotLayer { name: host.subject_name(&RunSubject::Process(*key)), class })
+        .map(|(key, class)| PlotLayer {
+            name: host.subject_name(&RunSubject::Process(*key)),
+            class,
+        })
         .collect();
     let amounts = |kib: u32, parts: &Vec<(ProcessKey, u32)>| {
-        let of = |key: &ProcessKey| parts.iter().filter(|(part, _)| part == key).map(|(_, kib)| *kib).sum::<u32>();
+        let of = |key: &ProcessKey| {
+            parts
+                .iter()
+                .filter(|(part, _)| part == key)
+                .map(|(_, kib)| *kib)
+                .sum::<u32>()
+        };
         let mut amounts: Vec<u32> = shown.iter().map(of).collect();
-        let all: u32 = parts.iter().fold(0, |sum, (_, kib)| sum.saturating_add(*kib));
-        let others = all.saturating_sub(amounts.iter().fold(0, |sum, kib| sum.saturating_add(*kib)));
+        let all: u32 = parts
+            .iter()
+            .fold(0, |sum, (_, kib)| sum.saturating_add(*kib));
+        let others =
+            all.saturating_sub(amounts.iter().fold(0, |sum, kib| sum.saturating_add(*kib)));
         amounts.extend([others, kib.saturating_sub(all)]);
         amounts
     };
     let mut points = points(&curve, amounts);
-    let others = [("other processes", "others"), ("of no listed process", "unlisted")];
-    layers.extend(others.map(|(name, class)| PlotLayer { name: name.to_owned(), class }));
+    let others = [
+        ("other processes", "others"),
+        ("of no listed process", "unlisted"),
+    ];
+    layers.extend(others.map(|(name, class)| PlotLayer {
+        name: name.to_owned(),
+        class,
+    }));
     drop_empty_layers(&mut layers, &mut points);
-    let leak = host.leaks.iter().find(|leak| concerns_gpu(host, &leak.subject, gpu) && leak.is_current);
-    let last =
-        curve.iter().next_back().and_then(|(_, bucket)| bucket.in_order().last().map(|sample| (sample.at, sample.kib)));
-    let forecast = leak.zip(last).and_then(|(leak, last)| forecast(leak, last, gpu.capacity));
+    let leak = host
+        .leaks
+        .iter()
+        .find(|leak| concerns_gpu(host, &leak.subject, gpu) && leak.is_current);
+    let last = curve.iter().next_back().and_then(|(_, bucket)| {
+        bucket
+            .in_order()
+            .last()
+            .map(|sample| (sample.at, sample.kib))
+    });
+    let forecast = leak
+        .zip(last)
+        .and_then(|(leak, last)| forecast(leak, last, gpu.capacity));
     let peak = words::peak(&gpu.memory, gpu.capacity, host);
-    let row = |name, top: f64, unit: &str, range: &LoadRange| row(name, top, unit, range, resolution.gpu);
+    let row =
+        |name, top: f64, unit: &str, range: &LoadRange| row(name, top, unit, range, resolution.gpu);
     let highest = |range: &LoadRange| range.all.map_or(0.0, |all| f64::from(all.high));
     let rows = [
         row("util", 100.0, " %", &gpu.sm),
-        row("power", gpu.power_limit.map_or(0.0, f64::from).max(highest(&gpu.power)), " W", &gpu.power),
-        row("temp", highest(&gpu.temperature).max(60.0), " °C", &gpu.temperature),
+        row(
+            "power",
+            gpu.power_limit
+                .map_or(0.0, f64::from)
+                .max(highest(&gpu.power)),
+            " W",
+            &gpu.power,
+        ),
+        row(
+            "temp",
+            highest(&gpu.temperature).max(60.0),
+            " °C",
+            &gpu.temperature,
+        ),
     ];
     Some(Plot {
         id,
@@ -95,24 +146,46 @@ pub(super) fn of_gpu(host: &HostRun, gpu: &GpuRun, id: String, resolution: PlotR
 }
 
 /// Returns the plot of a process; `None` if its memory was never read.
-pub(super) fn of_process(host: &HostRun, key: ProcessKey, id: String, resolution: PlotResolution) -> Option<Plot> {
+pub(super) fn of_process(
+    host: &HostRun,
+    key: ProcessKey,
+    id: String,
+    resolution: PlotResolution,
+) -> Option<Plot> {
     let process = host.processes.get(&key)?;
     let curve = process.curve.reduced(resolution.process);
     (!curve.is_empty()).then_some(())?;
-    let mut layers: Vec<PlotLayer> =
-        MemoryLayer::ALL.iter().map(|layer| PlotLayer { name: layer.to_string(), class: class(*layer) }).collect();
+    let mut layers: Vec<PlotLayer> = MemoryLayer::ALL
+        .iter()
+        .map(|layer| PlotLayer {
+            name: layer.to_string(),
+            class: class(*layer),
+        })
+        .collect();
     let mut points = points(&curve, |_, parts| parts.to_vec());
     drop_empty_layers(&mut layers, &mut points);
     let subject = RunSubject::Process(key);
-    let leak = host.leaks.iter().find(|leak| leak.subject == subject && leak.is_current);
-    let last =
-        curve.iter().next_back().and_then(|(_, bucket)| bucket.in_order().last().map(|sample| (sample.at, sample.kib)));
-    let forecast = leak.zip(last).and_then(|(leak, last)| forecast(leak, last, capacity(host, process)));
+    let leak = host
+        .leaks
+        .iter()
+        .find(|leak| leak.subject == subject && leak.is_current);
+    let last = curve.iter().next_back().and_then(|(_, bucket)| {
+        bucket
+            .in_order()
+            .last()
+            .map(|sample| (sample.at, sample.kib))
+    });
+    let forecast = leak
+        .zip(last)
+        .and_then(|(leak, last)| forecast(leak, last, capacity(host, process)));
     let name = process.name_with_pid(key);
     Some(Plot {
         id,
         title: format!("Memory of {name}"),
-        description: format!("GPU memory over time by its parts. {}", words::peak(&process.memory, None, host)),
+        description: format!(
+            "GPU memory over time by its parts. {}",
+            words::peak(&process.memory, None, host)
+        ),
         span: span(host, forecast.as_ref()),
         utc_offset: words::utc_offset(host),
         layers,
@@ -120,11 +193,14 @@ pub(super) fn of_process(host: &HostRun, key: ProcessKey, id: String, resolution
         capacity: None,
         forecast,
         events: events(host, |other| *other == subject),
-        rows: row("util", 100.0, " %", &process.sm, resolution.process).into_iter().collect(),
+        rows: row("util", 100.0, " %", &process.sm, resolution.process)
+            .into_iter()
+            .collect(),
     })
 }
 
-/// Returns the plot that shows most: of the process or GPU that leaks, else of the GPU with the highest memory.
+/// Returns the plot that shows most: of the process or GPU that leaks, else of the GPU with the
+/// highest memory.
 pub(super) fn leading(host: &HostRun, id: String, resolution: PlotResolution) -> Option<Plot> {
     match host.leaks.first().map(|leak| &leak.subject) {
         Some(RunSubject::Process(key)) => of_process(host, *key, id, resolution),
@@ -148,12 +224,19 @@ fn class(layer: MemoryLayer) -> &'static str {
 }
 
 /// Returns the points of a curve, with the amounts of its layers.
-fn points<P: Clone>(curve: &Decimated<Extremes<P>>, amounts: impl Fn(u32, &P) -> Vec<u32>) -> Vec<PlotPoint> {
+fn points<P: Clone>(
+    curve: &Decimated<Extremes<P>>,
+    amounts: impl Fn(u32, &P) -> Vec<u32>,
+) -> Vec<PlotPoint> {
     let mut points = Vec::new();
     for (_, bucket) in curve.iter() {
         for (number, sample) in bucket.in_order().enumerate() {
             let after_gap = number == 0 && bucket.after_gap;
-            points.push(PlotPoint { at: sample.at, after_gap, amounts: amounts(sample.kib, &sample.parts) });
+            points.push(PlotPoint {
+                at: sample.at,
+                after_gap,
+                amounts: amounts(sample.kib, &sample.parts),
+            });
         }
     }
     points
@@ -164,7 +247,14 @@ fn drop_empty_layers(layers: &mut Vec<PlotLayer>, points: &mut [PlotPoint]) {
     /// Less than this is not visible.
     const LEAST_KIB: u32 = 1024;
     let is_used: Vec<bool> = (0..layers.len())
-        .map(|layer| points.iter().any(|point| point.amounts.get(layer).is_some_and(|kib| *kib >= LEAST_KIB)))
+        .map(|layer| {
+            points.iter().any(|point| {
+                point
+                    .amounts
+                    .get(layer)
+                    .is_some_and(|kib| *kib >= LEAST_KIB)
+            })
+        })
         .collect();
     let retain = |number: &mut usize| {
         *number += 1;
@@ -198,7 +288,10 @@ fn largest_parts(curve: &Decimated<Extremes<Vec<(ProcessKey, u32)>>>) -> Vec<Pro
 fn concerns_gpu(host: &HostRun, subject: &RunSubject, gpu: &GpuRun) -> bool {
     match subject {
         RunSubject::Gpu(uuid) => *uuid == gpu.uuid,
-        RunSubject::Process(key) => host.processes.get(key).is_some_and(|process| process.gpus.contains(&gpu.uuid)),
+        RunSubject::Process(key) => host
+            .processes
+            .get(key)
+            .is_some_and(|process| process.gpus.contains(&gpu.uuid)),
     }
 }
 
@@ -225,18 +318,35 @@ fn events(host: &HostRun, concerns: impl Fn(&RunSubject) -> bool) -> Vec<PlotEve
 fn span(host: &HostRun, forecast: Option<&PlotForecast>) -> (u64, u64) {
     let length = (host.ended - host.began).max(1000);
     let ended = host.began + length;
-    let more = forecast.map_or(0, |forecast| forecast.likely.saturating_sub(ended) * 21 / 20);
+    let more = forecast.map_or(0, |forecast| {
+        forecast.likely.saturating_sub(ended) * 21 / 20
+    });
     // The end of a forecast that is far away is outside the plot.
-    (host.began, ended + if more <= length { more } else { length / FORECAST_SHARE })
+    (
+        host.began,
+        ended
+            + if more <= length {
+                more
+            } else {
+                length / FORECAST_SHARE
+            },
+    )
 }
 
 fn forecast(leak: &LeakFound, from: (u64, u32), capacity: Option<Bytes>) -> Option<PlotForecast> {
     let forecast = leak.evidence.forecast?;
-    let after = |span: std::time::Duration| leak.until + u64::try_from(span.as_millis()).unwrap_or(u64::MAX / 4);
+    let after = |span: std::time::Duration| {
+        leak.until + u64::try_from(span.as_millis()).unwrap_or(u64::MAX / 4)
+    };
     // The forecast ends where the memory of the GPU does; without its size, where the rate leads.
     let full = capacity.map(|capacity| u32::try_from(capacity.0 >> 10).unwrap_or(u32::MAX));
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an amount of memory")]
-    let by_rate = (f64::from(from.1) + leak.evidence.rate.0 * forecast.likely.as_secs_f64() / 1024.0) as u32;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an amount of memory"
+    )]
+    let by_rate =
+        (f64::from(from.1) + leak.evidence.rate.0 * forecast.likely.as_secs_f64() / 1024.0) as u32;
     Some(PlotForecast {
         from,
         full: full.unwrap_or(by_rate).max(from.1),
@@ -246,16 +356,28 @@ fn forecast(leak: &LeakFound, from: (u64, u32), capacity: Option<Bytes>) -> Opti
     })
 }
 
-/// Returns the memory of the GPUs of a process that no other process may hold: what it can grow to; `None` when it is not known.
+/// Returns the memory of the GPUs of a process that no other process may hold: what it can grow to;
+/// `None` when it is not known.
 fn capacity(host: &HostRun, process: &ProcessRun) -> Option<Bytes> {
-    process.gpus.iter().map(|uuid| host.gpu(uuid)?.capacity).sum()
+    process
+        .gpus
+        .iter()
+        .map(|uuid| host.gpu(uuid)?.capacity)
+        .sum()
 }
 
 /// Returns a thin row; `None` if the value was never read.
-fn row(name: &'static str, top: f64, unit: &str, range: &LoadRange, buckets: usize) -> Option<PlotRow> {
+fn row(
+    name: &'static str,
+    top: f64,
+    unit: &str,
+    range: &LoadRange,
+    buckets: usize,
+) -> Option<PlotRow> {
     range.all?;
     let curve = range.curve.reduced(buckets);
-    let point = |(at, bucket): (u64, &Mean)| -> RowPoint { (at, bucket.mean(), f64::from(bucket.high)) };
+    let point =
+        |(at, bucket): (u64, &Mean)| -> RowPoint { (at, bucket.mean(), f64::from(bucket.high)) };
     Some(PlotRow {
         name,
         top,

@@ -48,21 +48,34 @@ fn number(text: impl Into<String>) -> PageCell {
 }
 
 fn mean(range: &LoadRange, unit: &str) -> String {
-    range.all.as_ref().map_or_else(|| "-".to_owned(), |all| format!("{:.0}{unit}", Mean::mean(all)))
+    range.all.as_ref().map_or_else(
+        || "-".to_owned(),
+        |all| format!("{:.0}{unit}", Mean::mean(all)),
+    )
 }
 
 fn highest(range: &LoadRange, unit: &str) -> String {
-    range.all.map_or_else(|| "-".to_owned(), |all| format!("{:.0}{unit}", all.high))
+    range
+        .all
+        .map_or_else(|| "-".to_owned(), |all| format!("{:.0}{unit}", all.high))
 }
 
 /// Returns the table of GPUs.
 pub(super) fn gpus(host: &HostRun) -> PageTable {
     let row = |gpu: &GpuRun| {
-        let name = gpu.name.as_ref().map_or_else(String::new, ToString::to_string);
+        let name = gpu
+            .name
+            .as_ref()
+            .map_or_else(String::new, ToString::to_string);
         let peak = gpu.memory.peak.map(|(_, peak)| peak);
-        let share = peak.zip(gpu.capacity).and_then(|(peak, capacity)| peak.share_of(capacity));
+        let share = peak
+            .zip(gpu.capacity)
+            .and_then(|(peak, capacity)| peak.share_of(capacity));
         let share = share.map_or_else(String::new, |share| format!(" ({:.0} %)", share * 100.0));
-        let at = gpu.memory.peak.map_or_else(|| "-".to_owned(), |(at, _)| words::time(host, at));
+        let at = gpu
+            .memory
+            .peak
+            .map_or_else(|| "-".to_owned(), |(at, _)| words::time(host, at));
         vec![
             text(gpu.label.clone()),
             text(name),
@@ -78,7 +91,18 @@ pub(super) fn gpus(host: &HostRun) -> PageTable {
     };
     PageTable {
         title: "GPUs",
-        headings: vec!["GPU", "Name", "Memory", "Peak", "At", "Lowest", "Growth", "Mean use", "Mean power", "Hottest"],
+        headings: vec![
+            "GPU",
+            "Name",
+            "Memory",
+            "Peak",
+            "At",
+            "Lowest",
+            "Growth",
+            "Mean use",
+            "Mean power",
+            "Hottest",
+        ],
         rows: host.gpus.iter().map(row).collect(),
     }
 }
@@ -86,8 +110,15 @@ pub(super) fn gpus(host: &HostRun) -> PageTable {
 /// Returns the table of processes, the largest first.
 pub(super) fn processes(host: &HostRun) -> PageTable {
     let row = |(key, process): (ProcessKey, &ProcessRun)| {
-        let gpus = process.gpus.iter().filter_map(|uuid| Some(host.gpu(uuid)?.label.clone()));
-        let until = if process.is_there { "the end".to_owned() } else { words::time(host, process.ended) };
+        let gpus = process
+            .gpus
+            .iter()
+            .filter_map(|uuid| Some(host.gpu(uuid)?.label.clone()));
+        let until = if process.is_there {
+            "the end".to_owned()
+        } else {
+            words::time(host, process.ended)
+        };
         let step = Metric::StepSeconds.format(process.steps.and_then(|steps| steps.seconds()));
         let ooms = match process.ooms {
             None => number("-"),
@@ -102,9 +133,15 @@ pub(super) fn processes(host: &HostRun) -> PageTable {
             text(format!("{} to {until}", words::time(host, process.began))),
             number(words::amount(process.memory.peak.map(|(_, peak)| peak))),
             number(words::amount(process.tensors.peak.map(|(_, peak)| peak))),
-            number(words::amount(process.curve.floor().map(|kib| Bytes::from_kib(kib.into())))),
+            number(words::amount(
+                process.curve.floor().map(|kib| Bytes::from_kib(kib.into())),
+            )),
             number(Metric::GrowthBytesPerHour.format(process.curve.growth_per_hour())),
-            number(process.mean_sm().map_or_else(|| "-".to_owned(), |sm| format!("{sm:.0} %"))),
+            number(
+                process
+                    .mean_sm()
+                    .map_or_else(|| "-".to_owned(), |sm| format!("{sm:.0} %")),
+            ),
             number(step),
             ooms,
         ]
@@ -134,58 +171,109 @@ pub(super) fn leaks(host: &HostRun) -> PageTable {
     let by_curve = |leak: &LeakFound| {
         let end = leak.evidence.forecast.filter(|_| leak.is_current);
         let end = end.map(|forecast| {
-            let at = leak.until + u64::try_from(forecast.likely.as_millis()).unwrap_or(u64::MAX / 4);
-            format!("{} (in {})", words::date_and_time(host, at), words::ahead(forecast.likely))
+            let at =
+                leak.until + u64::try_from(forecast.likely.as_millis()).unwrap_or(u64::MAX / 4);
+            format!(
+                "{} (in {})",
+                words::date_and_time(host, at),
+                words::ahead(forecast.likely)
+            )
         });
-        let over = || if leak.is_current { "not within a day".to_owned() } else { "the growth is over".to_owned() };
+        let over = || {
+            if leak.is_current {
+                "not within a day".to_owned()
+            } else {
+                "the growth is over".to_owned()
+            }
+        };
         vec![
             PageCell::Bad(host.subject_name(&leak.subject)),
             text(words::time(host, leak.since)),
-            text(leak.reason.split("; out of memory").next().unwrap_or(&leak.reason).to_owned()),
+            text(
+                leak.reason
+                    .split("; out of memory")
+                    .next()
+                    .unwrap_or(&leak.reason)
+                    .to_owned(),
+            ),
             text(end.unwrap_or_else(over)),
             text(leak.advice.join("; ")),
         ]
     };
     PageTable {
         title: "Leaks",
-        headings: vec!["Process or GPU", "Since", "Evidence", "Memory is full", "Possible causes"],
+        headings: vec![
+            "Process or GPU",
+            "Since",
+            "Evidence",
+            "Memory is full",
+            "Possible causes",
+        ],
         rows: host.leaks.iter().map(by_curve).collect(),
     }
 }
 
 /// Returns the leaks that the probe found inside PyTorch, with their lines and holders.
 pub(super) fn tensor_leaks(host: &HostRun) -> PageTable {
-    let leaks =
-        host.largest_processes().into_iter().filter_map(|(key, process)| Some((key, process, process.report()?)));
+    let leaks = host
+        .largest_processes()
+        .into_iter()
+        .filter_map(|(key, process)| Some((key, process, process.report()?)));
     let row = |key: ProcessKey, leak: &TensorLeak| {
-        let line = leak.allocated_at.as_ref().and_then(|lines| lines.user.as_ref().or(lines.inner.as_ref()));
+        let line = leak
+            .allocated_at
+            .as_ref()
+            .and_then(|lines| lines.user.as_ref().or(lines.inner.as_ref()));
         let held_by: Vec<&str> = leak.held_by.iter().map(Text::as_str).collect();
-        let cause = leak.title.as_ref().or(leak.cause.as_ref()).map_or_else(String::new, ToString::to_string);
-        let advice = leak.advice.as_ref().map_or_else(String::new, |advice| format!(": {advice}"));
+        let cause = leak
+            .title
+            .as_ref()
+            .or(leak.cause.as_ref())
+            .map_or_else(String::new, ToString::to_string);
+        let advice = leak
+            .advice
+            .as_ref()
+            .map_or_else(String::new, |advice| format!(": {advice}"));
         vec![
             PageCell::Bad(host.subject_name(&RunSubject::Process(key))),
             text(tensors::leak(leak)),
             PageCell::Code(line.map_or_else(|| "-".to_owned(), ToString::to_string)),
-            PageCell::Code(if held_by.is_empty() { "-".to_owned() } else { held_by.join("; ") }),
+            PageCell::Code(if held_by.is_empty() {
+                "-".to_owned()
+            } else {
+                held_by.join("; ")
+            }),
             text(format!("{cause}{advice}")),
         ]
     };
     PageTable {
         title: "Tensors that leak",
         headings: vec!["Process", "Growth", "Allocated at", "Held by", "Cause"],
-        rows: leaks.flat_map(|(key, _, report)| report.leaks.iter().map(move |leak| row(key, leak))).collect(),
+        rows: leaks
+            .flat_map(|(key, _, report)| report.leaks.iter().map(move |leak| row(key, leak)))
+            .collect(),
     }
 }
 
 /// Returns the table of processes that hold memory and should not.
 pub(super) fn suspects(host: &HostRun) -> PageTable {
     let rows = host.suspects.iter().map(|suspect| {
-        let until = if suspect.is_current { "the end".to_owned() } else { words::time(host, suspect.until) };
+        let until = if suspect.is_current {
+            "the end".to_owned()
+        } else {
+            words::time(host, suspect.until)
+        };
         let word = suspect.word.to_owned();
         vec![
             text(suspect.name.clone()),
-            if suspect.severity == Severity::Bad { PageCell::Bad(word) } else { PageCell::Text(word) },
-            number(words::held(HeldMemory::total(std::iter::once(&suspect.held)))),
+            if suspect.severity == Severity::Bad {
+                PageCell::Bad(word)
+            } else {
+                PageCell::Text(word)
+            },
+            number(words::held(HeldMemory::total(std::iter::once(
+                &suspect.held,
+            )))),
             text(format!("{} to {until}", words::time(host, suspect.since))),
             text(suspect.sentence.clone()),
         ]
@@ -199,16 +287,36 @@ pub(super) fn suspects(host: &HostRun) -> PageTable {
 
 /// Returns the table of two recordings side by side.
 pub(super) fn comparison(comparison: &RunComparison) -> PageTable {
-    let rows = comparison.processes.iter().chain(&comparison.gpus).flat_map(|subject| {
-        subject.told().enumerate().map(|(row, metric)| {
-            let [a, b] = [metric.a, metric.b].map(|value| number(metric.metric.format(value)));
-            let name = if row == 0 { subject.name.clone() } else { String::new() };
-            vec![PageCell::Code(name), text(metric.metric.words()), a, b, number(metric.change_in_words())]
-        })
-    });
+    let rows = comparison
+        .processes
+        .iter()
+        .chain(&comparison.gpus)
+        .flat_map(|subject| {
+            subject.told().enumerate().map(|(row, metric)| {
+                let [a, b] = [metric.a, metric.b].map(|value| number(metric.metric.format(value)));
+                let name = if row == 0 {
+                    subject.name.clone()
+                } else {
+                    String::new()
+                };
+                vec![
+                    PageCell::Code(name),
+                    text(metric.metric.words()),
+                    a,
+                    b,
+                    number(metric.change_in_words()),
+                ]
+            })
+        });
     PageTable {
         title: "Compared",
-        headings: vec!["Process or GPU", "Figure", "This recording", "The other", "Change"],
+        headings: vec![
+            "Process or GPU",
+            "Figure",
+            "This recording",
+            "The other",
+            "Change",
+        ],
         rows: rows.collect(),
     }
 }
@@ -216,14 +324,28 @@ pub(super) fn comparison(comparison: &RunComparison) -> PageTable {
 /// Returns the table of events: the last `most`, without harmless ones if there are more.
 pub(super) fn events(host: &HostRun, most: usize) -> PageTable {
     let is_kept = |severity: Severity| host.events.len() <= most || severity >= Severity::Notable;
-    let events: Vec<_> = host.events.iter().filter(|event| is_kept(event.severity) || event.kind.is_none()).collect();
-    let events = events.get(events.len().saturating_sub(most)..).unwrap_or_default();
+    let events: Vec<_> = host
+        .events
+        .iter()
+        .filter(|event| is_kept(event.severity) || event.kind.is_none())
+        .collect();
+    let events = events
+        .get(events.len().saturating_sub(most)..)
+        .unwrap_or_default();
     let row = |event: &&crate::logs::recorded_run::RunEvent| {
         let sentence = event.sentence.clone();
         vec![
             number(words::time(host, event.at)),
-            if event.severity == Severity::Bad { PageCell::Bad(sentence) } else { PageCell::Text(sentence) },
+            if event.severity == Severity::Bad {
+                PageCell::Bad(sentence)
+            } else {
+                PageCell::Text(sentence)
+            },
         ]
     };
-    PageTable { title: "Events", headings: vec!["Time", "Event"], rows: events.iter().map(row).collect() }
+    PageTable {
+        title: "Events",
+        headings: vec!["Time", "Event"],
+        rows: events.iter().map(row).collect(),
+    }
 }

@@ -1,5 +1,5 @@
-//! Checks that a model that goes on from a checkpoint has the state of the model that saw every line, and that a forged
-//! checkpoint does no harm.
+//! Checks that a model that goes on from a checkpoint has the state of the model that saw every
+//! line, and that a forged checkpoint does no harm.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -15,7 +15,9 @@ use crate::protocol::snapshot::{Xid, example};
 /// Returns a checkpoint as a file would hold it.
 fn written(model: &HostModel) -> Line {
     let mut line = Vec::new();
-    Line::Checkpoint(Box::new(model.checkpoint().unwrap())).write(&mut line).unwrap();
+    Line::Checkpoint(Box::new(model.checkpoint().unwrap()))
+        .write(&mut line)
+        .unwrap();
     Line::parse(&line).unwrap().unwrap()
 }
 
@@ -30,11 +32,15 @@ fn restored(latest: &Snapshot, from: &HostModel) -> HostModel {
 /// A host whose memory leaks, whose processes come and go, and which is not seen for a while.
 fn life() -> Vec<Snapshot> {
     let gib = Bytes::from_gib;
-    let mut host = example::host(2).with(100, "python train.py", 0, gib(4)).with(200, "python eval.py", 1, gib(9));
+    let mut host = example::host(2)
+        .with(100, "python train.py", 0, gib(4))
+        .with(200, "python eval.py", 1, gib(9));
     let mut random = 1_u64;
     let mut lines = Vec::new();
     for pass in 0..400_u64 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let seconds = match pass {
             // Longer than the history has patience, and longer than it keeps seconds.
             150 => 40,
@@ -44,10 +50,19 @@ fn life() -> Vec<Snapshot> {
         };
         host = host.later(seconds);
         match pass {
-            60 => host = host.with(300, "python third.py", 0, gib(1)).related(301, 300, "python third.py"),
+            60 => {
+                host = host.with(300, "python third.py", 0, gib(1)).related(
+                    301,
+                    300,
+                    "python third.py",
+                );
+            }
             90 => host.unix_ms -= 7_200_000,
             120 => host = host.without(200),
-            180 => host.gpus[0].health.xids.push(Xid { at: host.at, code: 31 }),
+            180 => host.gpus[0].health.xids.push(Xid {
+                at: host.at,
+                code: 31,
+            }),
             200 => host = host.with(100, "python train.py", 1, gib(1)),
             300 => host = host.without(300),
             330 => host.gpus[1].load.memory_used = Err(crate::protocol::snapshot::Missing::Failed),
@@ -62,13 +77,18 @@ fn life() -> Vec<Snapshot> {
                     _ => gpu_process.memory,
                 };
             }
-            let used: Option<Bytes> = gpu.processes.iter().map(|gpu_process| gpu_process.memory.ok()).sum();
+            let used: Option<Bytes> = gpu
+                .processes
+                .iter()
+                .map(|gpu_process| gpu_process.memory.ok())
+                .sum();
             gpu.load.memory_used = gpu.load.memory_used.and(Ok(used.unwrap()));
         }
         for process in &mut host.processes {
             process.load.rss = Ok(Bytes(random >> 34));
             let allocated = Bytes((pass << 24) + (random >> 40));
-            process.allocator = Some(example::peek(Some(host.gpus[0].uuid.clone()), gib(5), allocated).into());
+            process.allocator =
+                Some(example::peek(Some(host.gpus[0].uuid.clone()), gib(5), allocated).into());
         }
         lines.push(host.clone());
     }
@@ -83,14 +103,31 @@ fn assert_same(one: &HostModel, other: &HostModel, at: usize) {
     assert_eq!(one.leaking(), other.leaking(), "{at}");
     assert!(one.news().eq(other.news()), "{at}");
     let latest = one.latest().unwrap();
-    let gpus = latest.gpus.iter().map(|gpu| GpuOrProcess::Gpu(gpu.uuid.clone()));
-    let processes = latest.processes.iter().map(|process| GpuOrProcess::Process(process.id));
+    let gpus = latest
+        .gpus
+        .iter()
+        .map(|gpu| GpuOrProcess::Gpu(gpu.uuid.clone()));
+    let processes = latest
+        .processes
+        .iter()
+        .map(|process| GpuOrProcess::Process(process.id));
     for subject in gpus.chain(processes) {
-        assert!(one.history().events(&subject).eq(other.history().events(&subject)), "{at}");
+        assert!(
+            one.history()
+                .events(&subject)
+                .eq(other.history().events(&subject)),
+            "{at}"
+        );
         let shown = |model: &HostModel| {
             let windows = [10, 60, 600, 900, 3600, 21_600, 604_800].map(|seconds| {
-                let window = Window::until(model.now(), std::time::Duration::from_secs(seconds), 100);
-                format!("{:?}", model.series(&subject).map(|series| series.over(&window, model.now())))
+                let window =
+                    Window::until(model.now(), std::time::Duration::from_secs(seconds), 100);
+                format!(
+                    "{:?}",
+                    model
+                        .series(&subject)
+                        .map(|series| series.over(&window, model.now()))
+                )
             });
             (windows, format!("{:?}", model.growth(&subject)))
         };
@@ -117,7 +154,10 @@ fn a_model_goes_on_from_a_checkpoint_as_if_it_had_seen_every_line() {
             later.push(restored(line, &whole));
         }
     }
-    assert!(!whole.suspects().is_empty(), "the life of the host has a leak");
+    assert!(
+        !whole.suspects().is_empty(),
+        "the life of the host has a leak"
+    );
     assert!(whole.news().count() > 5);
 }
 
@@ -137,7 +177,9 @@ fn a_viewer_that_reads_its_own_past_adds_what_it_sees_now() {
 fn a_checkpoint_of_another_boot_version_or_time_is_ignored() {
     let lines = life();
     let mut before = HostModel::default();
-    lines[..100].iter().for_each(|line| before.replace(line.clone()));
+    lines[..100]
+        .iter()
+        .for_each(|line| before.replace(line.clone()));
     let fresh = |latest: &Snapshot| {
         let mut model = HostModel::default();
         model.replace(latest.clone());
@@ -146,11 +188,21 @@ fn a_checkpoint_of_another_boot_version_or_time_is_ignored() {
     let mut rebooted = lines[100].clone();
     rebooted.host.facts.boot_id = "another".into();
     assert_eq!(restored(&rebooted, &before).checkpoint(), fresh(&rebooted));
-    assert_eq!(restored(&lines[98], &before).checkpoint(), fresh(&lines[98]), "it is from the future");
-    assert_ne!(restored(&lines[99], &before).checkpoint(), fresh(&lines[99]));
+    assert_eq!(
+        restored(&lines[98], &before).checkpoint(),
+        fresh(&lines[98]),
+        "it is from the future"
+    );
+    assert_ne!(
+        restored(&lines[99], &before).checkpoint(),
+        fresh(&lines[99])
+    );
     let mut model = HostModel::default();
     model.replace(lines[99].clone());
-    let checkpoint = Checkpoint { version: VERSION + 1, ..before.checkpoint().unwrap() };
+    let checkpoint = Checkpoint {
+        version: VERSION + 1,
+        ..before.checkpoint().unwrap()
+    };
     model.apply(Line::Checkpoint(checkpoint.into())).unwrap();
     assert_eq!(model.checkpoint(), fresh(&lines[99]));
     let mut empty = HostModel::default();
@@ -158,14 +210,18 @@ fn a_checkpoint_of_another_boot_version_or_time_is_ignored() {
     assert_eq!(empty.checkpoint(), None);
 }
 
-/// Replaces the value at a place, counted through the whole tree, by another one of the same kind. Returns whether the tree has
-/// that many values.
+/// Replaces the value at a place, counted through the whole tree, by another one of the same kind.
+/// Returns whether the tree has that many values.
 fn forge(value: &mut Value, place: &mut usize, number: u64, text: &str) -> bool {
     if let Some(rest) = place.checked_sub(1) {
         *place = rest;
         return match value {
-            Value::Array(items) => items.iter_mut().any(|item| forge(item, place, number, text)),
-            Value::Object(fields) => fields.values_mut().any(|field| forge(field, place, number, text)),
+            Value::Array(items) => items
+                .iter_mut()
+                .any(|item| forge(item, place, number, text)),
+            Value::Object(fields) => fields
+                .values_mut()
+                .any(|field| forge(field, place, number, text)),
             _ => false,
         };
     }
@@ -192,9 +248,26 @@ fn values(value: &Value) -> usize {
 }
 
 fn any_number() -> impl Strategy<Value = u64> {
-    let edges =
-        [0, 1, 2, 7, 64, 255, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32, 1 << 53, Moment::LATEST.0, u64::MAX];
-    prop_oneof![proptest::sample::select(edges.to_vec()), any::<u64>(), 0..2_000_000_u64]
+    let edges = [
+        0,
+        1,
+        2,
+        7,
+        64,
+        255,
+        1 << 31,
+        (1 << 32) - 2,
+        (1 << 32) - 1,
+        1 << 32,
+        1 << 53,
+        Moment::LATEST.0,
+        u64::MAX,
+    ];
+    prop_oneof![
+        proptest::sample::select(edges.to_vec()),
+        any::<u64>(),
+        0..2_000_000_u64
+    ]
 }
 
 proptest! {

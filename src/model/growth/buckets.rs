@@ -1,10 +1,11 @@
-//! Keeps the samples of a series in buckets of time: the lowest and highest amount of each, on levels of ever wider
-//! buckets.
+//! Keeps the samples of a series in buckets of time: the lowest and highest amount of each, on
+//! levels of ever wider buckets.
 //!
-//! Every level has the same number of buckets, four times as wide as those of the level below. With a sample each
-//! second, the finest level covers 9 minutes and the coarsest level 6 days; all levels take less than 4 kB. With rarer
-//! samples, the buckets are wider, so that each has a sample as a rule. A series that never changed needs no buckets:
-//! the memory of most processes is constant.
+//! Every level has the same number of buckets, four times as wide as those of the level below. With
+//! a sample each second, the finest level covers 9 minutes and the coarsest level 6 days; all
+//! levels take less than 4 kB. With rarer samples, the buckets are wider, so that each has a sample
+//! as a rule. A series that never changed needs no buckets: the memory of most processes is
+//! constant.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,16 +39,23 @@ impl From<Bucket> for (u32, u32) {
 
 impl Bucket {
     /// A bucket without samples.
-    const HOLE: Self = Self { low: u32::MAX, high: 0 };
+    const HOLE: Self = Self {
+        low: u32::MAX,
+        high: 0,
+    };
 
     fn is_hole(self) -> bool {
         self.low > self.high
     }
 
-    /// Returns the bucket as a point at this time, the middle of the bucket in seconds since boot; `None` for a bucket
-    /// without samples.
+    /// Returns the bucket as a point at this time, the middle of the bucket in seconds since boot;
+    /// `None` for a bucket without samples.
     fn point(self, at: f64) -> Option<Point> {
-        (!self.is_hole()).then_some(Point { at, low: f64::from(self.low), high: f64::from(self.high) })
+        (!self.is_hole()).then_some(Point {
+            at,
+            low: f64::from(self.low),
+            high: f64::from(self.high),
+        })
     }
 
     fn take(&mut self, kib: u32) {
@@ -64,13 +72,20 @@ struct BucketLevel {
 }
 
 impl BucketLevel {
-    /// Adds a sample that is `ahead` buckets after the open one. Returns whether that finished the open bucket.
+    /// Adds a sample that is `ahead` buckets after the open one. Returns whether that finished the
+    /// open bucket.
     fn push(&mut self, ahead: u64, kib: u32) -> bool {
         if ahead == 0 {
             self.open.take(kib);
             return false;
         }
-        let finished = std::mem::replace(&mut self.open, Bucket { low: kib, high: kib });
+        let finished = std::mem::replace(
+            &mut self.open,
+            Bucket {
+                low: kib,
+                high: kib,
+            },
+        );
         self.keep(finished);
         for _ in 1..ahead.min(LENGTH as u64 + 1) {
             self.keep(Bucket::HOLE);
@@ -83,7 +98,8 @@ impl BucketLevel {
             self.full.remove(0);
         } else if self.full.len() == self.full.capacity() {
             // Reserves little, so that coarse levels of short series stay small.
-            self.full.reserve_exact(if self.full.len() < 16 { 4 } else { 16 });
+            self.full
+                .reserve_exact(if self.full.len() < 16 { 4 } else { 16 });
         }
         self.full.push(bucket);
     }
@@ -100,7 +116,8 @@ pub(super) struct Point {
     pub(super) high: f64,
 }
 
-/// The buckets of a level, oldest first. The open bucket is included only where each bucket has a single sample.
+/// The buckets of a level, oldest first. The open bucket is included only where each bucket has a
+/// single sample.
 #[derive(Debug, Clone)]
 pub(super) struct Points {
     buckets: [Point; LENGTH],
@@ -129,15 +146,31 @@ struct Constant {
 }
 
 impl Constant {
-    /// Returns the levels that the samples would have filled, with finest buckets of this width in milliseconds.
+    /// Returns the levels that the samples would have filled, with finest buckets of this width in
+    /// milliseconds.
     fn varying(&self, finest: u64) -> Varying {
-        let ever = Bucket { low: self.kib, high: self.kib };
+        let ever = Bucket {
+            low: self.kib,
+            high: self.kib,
+        };
         let full = |level: usize| {
             let width = finest << (2 * level);
-            usize::try_from(self.last.0 / width - self.first.0 / width).unwrap_or(LENGTH).min(LENGTH)
+            usize::try_from(self.last.0 / width - self.first.0 / width)
+                .unwrap_or(LENGTH)
+                .min(LENGTH)
         };
-        let levels = (0..BucketLevels::COUNT).map(full).take_while(|full| *full > 0);
-        Varying { ever, levels: levels.map(|full| BucketLevel { open: ever, full: vec![ever; full] }).collect() }
+        let levels = (0..BucketLevels::COUNT)
+            .map(full)
+            .take_while(|full| *full > 0);
+        Varying {
+            ever,
+            levels: levels
+                .map(|full| BucketLevel {
+                    open: ever,
+                    full: vec![ever; full],
+                })
+                .collect(),
+        }
     }
 }
 
@@ -151,8 +184,9 @@ struct Varying {
 }
 
 impl Varying {
-    /// Adds a sample. `number` and `before` are the indices of the finest buckets of this sample and of the last one.
-    /// Returns how many levels, from the finest on, have a new finished bucket.
+    /// Adds a sample. `number` and `before` are the indices of the finest buckets of this sample
+    /// and of the last one. Returns how many levels, from the finest on, have a new finished
+    /// bucket.
     fn push(&mut self, before: u64, number: u64, kib: u32) -> usize {
         let mut finished = 0;
         for at in 0..BucketLevels::COUNT {
@@ -162,7 +196,10 @@ impl Varying {
                     break;
                 }
                 self.levels.reserve_exact(1);
-                self.levels.push(BucketLevel { open: self.ever, full: Vec::new() });
+                self.levels.push(BucketLevel {
+                    open: self.ever,
+                    full: Vec::new(),
+                });
             }
             if self.levels[at].push(ahead, kib) {
                 finished = at + 1;
@@ -177,28 +214,35 @@ impl Varying {
 pub(super) struct BucketLevels {
     /// The width of the finest buckets in milliseconds.
     finest: u64,
-    /// The index, counted from boot, of the finest bucket that is open; the open buckets of other levels contain that
-    /// bucket.
+    /// The index, counted from boot, of the finest bucket that is open; the open buckets of other
+    /// levels contain that bucket.
     number: u64,
     /// The series before its first change; `None` before the first sample.
     constant: Option<Constant>,
     /// `None` while `constant` describes the whole series.
     varying: Option<Box<Varying>>,
-    /// Whether each finest bucket has a single sample as a rule: the bucket is hardly wider than the sampling interval.
+    /// Whether each finest bucket has a single sample as a rule: the bucket is hardly wider than
+    /// the sampling interval.
     is_single: bool,
 }
 
 impl Default for BucketLevels {
     fn default() -> Self {
-        Self { finest: FINEST, number: 0, constant: None, varying: None, is_single: false }
+        Self {
+            finest: FINEST,
+            number: 0,
+            constant: None,
+            varying: None,
+            is_single: false,
+        }
     }
 }
 
 impl BucketLevels {
     pub(super) const COUNT: usize = 6;
 
-    /// Raises or lowers what was before a jump by the jump in KiB. `since` is when it ended, in seconds since boot, and `level`
-    /// the lowest amount since then, in KiB.
+    /// Raises or lowers what was before a jump by the jump in KiB. `since` is when it ended, in
+    /// seconds since boot, and `level` the lowest amount since then, in KiB.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -207,16 +251,27 @@ impl BucketLevels {
     )]
     pub(super) fn remove_jump(&mut self, jump: f64, since: f64, level: f64) {
         let (number, finest) = (self.number, self.finest);
-        let Some(varying) = &mut self.varying else { return };
+        let Some(varying) = &mut self.varying else {
+            return;
+        };
         let whole = |kib: f64| kib.clamp(0.0, f64::from(u32::MAX - 1)) as u32;
         let moved = |kib: u32| whole(f64::from(kib) + jump);
         for (at, buckets) in varying.levels.iter_mut().enumerate() {
             let width = Self::seconds(finest << (2 * at));
-            let ends = (0..=number >> (2 * at)).rev().map(|number| (number + 1) as f64 * width);
-            let newest_first = std::iter::once(&mut buckets.open).chain(buckets.full.iter_mut().rev());
-            for (end, bucket) in ends.zip(newest_first).filter(|(_, bucket)| !bucket.is_hole()) {
+            let ends = (0..=number >> (2 * at))
+                .rev()
+                .map(|number| (number + 1) as f64 * width);
+            let newest_first =
+                std::iter::once(&mut buckets.open).chain(buckets.full.iter_mut().rev());
+            for (end, bucket) in ends
+                .zip(newest_first)
+                .filter(|(_, bucket)| !bucket.is_hole())
+            {
                 if end <= since {
-                    *bucket = Bucket { low: moved(bucket.low), high: moved(bucket.high) };
+                    *bucket = Bucket {
+                        low: moved(bucket.low),
+                        high: moved(bucket.high),
+                    };
                 } else if end - width < since {
                     bucket.low = moved(bucket.low).min(whole(level)).max(bucket.low);
                 }
@@ -224,14 +279,19 @@ impl BucketLevels {
         }
     }
 
-    /// Whether the levels of a checkpoint keep the rules that their arithmetic relies on, for a series whose last sample
-    /// was at a time.
+    /// Whether the levels of a checkpoint keep the rules that their arithmetic relies on, for a
+    /// series whose last sample was at a time.
     pub(super) fn is_sound(&self, last: Moment) -> bool {
         let levels = self.varying.iter().flat_map(|varying| &varying.levels);
         (FINEST..=2 * WIDEST).contains(&self.finest)
             && self.number <= last.0 / self.finest
-            && self.constant.is_none_or(|constant| constant.first <= constant.last && constant.last <= last)
-            && self.varying.as_ref().is_none_or(|varying| varying.levels.len() <= Self::COUNT)
+            && self
+                .constant
+                .is_none_or(|constant| constant.first <= constant.last && constant.last <= last)
+            && self
+                .varying
+                .as_ref()
+                .is_none_or(|varying| varying.levels.len() <= Self::COUNT)
             && levels.into_iter().all(|level| level.full.len() <= LENGTH)
     }
 
@@ -243,37 +303,47 @@ impl BucketLevels {
     pub(super) fn fit(&mut self, interval: f64) {
         let fitting = |interval: f64| {
             let mut finest = FINEST;
-            // Buckets may be a little narrower than the interval: now and then, a late sample then leaves a bucket
-            // empty.
+            // Buckets may be a little narrower than the interval: now and then, a late sample then
+            // leaves a bucket empty.
             while Self::seconds(finest) < 0.95 * interval && finest < WIDEST {
                 finest *= 2;
             }
             finest
         };
         let finest = fitting(interval);
-        // Narrows the buckets only when twice the interval would fit into narrower ones, too: narrowing loses detail.
+        // Narrows the buckets only when twice the interval would fit into narrower ones, too:
+        // narrowing loses detail.
         if finest > self.finest || fitting(2.0 * interval) < self.finest {
             self.refit(finest);
         }
         self.is_single = self.finest >= 4 * FINEST && Self::seconds(self.finest) < 1.1 * interval;
     }
 
-    /// Moves the samples into wider or narrower buckets. When narrowing, each wide bucket goes into its first narrow
-    /// bucket.
+    /// Moves the samples into wider or narrower buckets. When narrowing, each wide bucket goes into
+    /// its first narrow bucket.
     fn refit(&mut self, finest: u64) {
         let (before, newest) = (std::mem::replace(&mut self.finest, finest), self.number);
         // A constant series has no buckets to move.
-        let Some(varying) = self.varying.take() else { return };
-        *self = Self { finest, ..Self::default() };
-        // The buckets of all levels, newest first; of each coarser level, only those that are older than the finer
-        // levels reach.
+        let Some(varying) = self.varying.take() else {
+            return;
+        };
+        *self = Self {
+            finest,
+            ..Self::default()
+        };
+        // The buckets of all levels, newest first; of each coarser level, only those that are older
+        // than the finer levels reach.
         let mut known = Vec::new();
         let mut forgotten = u64::MAX;
         for (at, level) in varying.levels.iter().enumerate() {
             let (width, newest) = (before << (2 * at), newest >> (2 * at));
             let buckets = std::iter::once(&level.open).chain(level.full.iter().rev());
             let begins = (0..=newest).rev().map(|number| number * width);
-            known.extend(begins.zip(buckets).filter(|(begin, bucket)| *begin < forgotten && !bucket.is_hole()));
+            known.extend(
+                begins
+                    .zip(buckets)
+                    .filter(|(begin, bucket)| *begin < forgotten && !bucket.is_hole()),
+            );
             if level.full.len() < LENGTH {
                 break;
             }
@@ -285,19 +355,26 @@ impl BucketLevels {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "the widest bucket is of some months")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the widest bucket is of some months"
+    )]
     fn seconds(millis: u64) -> f64 {
         millis as f64 / 1000.0
     }
 
-    /// Adds a sample. Returns how many levels, from the finest on, have a new finished bucket: 0 while the amount is
-    /// constant.
+    /// Adds a sample. Returns how many levels, from the finest on, have a new finished bucket: 0
+    /// while the amount is constant.
     pub(super) fn push(&mut self, at: Moment, kib: u32) -> usize {
         let number = at.0 / self.finest;
         let varying = match &mut self.varying {
             Some(varying) => varying,
             none => {
-                let constant = self.constant.get_or_insert(Constant { first: at, last: at, kib });
+                let constant = self.constant.get_or_insert(Constant {
+                    first: at,
+                    last: at,
+                    kib,
+                });
                 self.number = constant.last.0 / self.finest;
                 if constant.kib == kib && number - self.number <= 1 {
                     constant.last = at;
@@ -314,19 +391,32 @@ impl BucketLevels {
         Self::seconds(self.finest << (2 * level))
     }
 
-    /// Returns the buckets of a level as points. A bucket without samples repeats the one before it.
-    #[expect(clippy::cast_precision_loss, reason = "buckets since boot are fewer than 2^53")]
+    /// Returns the buckets of a level as points. A bucket without samples repeats the one before
+    /// it.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "buckets since boot are fewer than 2^53"
+    )]
     pub(super) fn filled(&self, level: usize) -> Points {
         let width = self.width(level);
-        let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width };
-        let Some(full) = self.full(level) else { return points };
+        let mut points = Points {
+            buckets: [Point::default(); LENGTH],
+            count: 0,
+            width,
+        };
+        let Some(full) = self.full(level) else {
+            return points;
+        };
         let oldest = (self.number >> (2 * level)).saturating_sub(full.len() as u64);
         let open = self.single().filter(|_| level == 0);
         let mut before = None;
         let skipped = usize::from(open.is_some() && full.len() == LENGTH);
         for (number, bucket) in (oldest..).zip(full).skip(skipped) {
             let at = (number as f64 + 0.5) * width;
-            let Some(point) = bucket.point(at).or_else(|| before.map(|before| Point { at, ..before })) else {
+            let Some(point) = bucket
+                .point(at)
+                .or_else(|| before.map(|before| Point { at, ..before }))
+            else {
                 continue;
             };
             before = Some(point);
@@ -346,7 +436,11 @@ impl BucketLevels {
 
     /// Whether the newest finished bucket of the finest level has a sample.
     pub(super) fn is_newest_known(&self) -> bool {
-        self.single().is_some() || self.full(0).and_then(<[Bucket]>::last).is_some_and(|bucket| !bucket.is_hole())
+        self.single().is_some()
+            || self
+                .full(0)
+                .and_then(<[Bucket]>::last)
+                .is_some_and(|bucket| !bucket.is_hole())
     }
 
     /// The end of the newest finest bucket whose samples count, in seconds since boot.
@@ -355,15 +449,15 @@ impl BucketLevels {
         (self.number + u64::from(self.is_single)) as f64 * self.width(0)
     }
 
-    /// Returns the open finest bucket where buckets have a single sample as a rule: waiting for its end would delay the
-    /// verdict by one sample.
+    /// Returns the open finest bucket where buckets have a single sample as a rule: waiting for its
+    /// end would delay the verdict by one sample.
     fn single(&self) -> Option<Point> {
         self.is_single.then_some(())?;
         self.point(self.varying.as_ref()?.levels.first()?.open, 0.5)
     }
 
-    /// Returns a finest bucket as a point whose middle is `behind` bucket widths after the beginning of the open
-    /// bucket.
+    /// Returns a finest bucket as a point whose middle is `behind` bucket widths after the
+    /// beginning of the open bucket.
     #[expect(clippy::cast_precision_loss, reason = "as above")]
     fn point(&self, bucket: Bucket, behind: f64) -> Option<Point> {
         bucket.point((self.number as f64 + behind) * self.width(0))
@@ -377,31 +471,41 @@ impl BucketLevels {
     /// Returns the points of the finest level that reaches back to a time in seconds since boot.
     pub(super) fn reaching(&self, since: f64) -> Points {
         let fits = |level: &usize| {
-            let Some(full) = self.full(*level) else { return true };
+            let Some(full) = self.full(*level) else {
+                return true;
+            };
             #[expect(clippy::cast_precision_loss, reason = "as above")]
-            let begin = ((self.number >> (2 * level)).saturating_sub(full.len() as u64)) as f64 * self.width(*level);
+            let begin = ((self.number >> (2 * level)).saturating_sub(full.len() as u64)) as f64
+                * self.width(*level);
             begin <= since || full.len() < LENGTH
         };
         self.filled((0..Self::COUNT).find(fits).unwrap_or(Self::COUNT - 1))
     }
 
-    /// Returns the highest amount in KiB before a time in seconds since boot, as far as buckets reach; 0 when there are
-    /// none.
+    /// Returns the highest amount in KiB before a time in seconds since boot, as far as buckets
+    /// reach; 0 when there are none.
     pub(super) fn highest(&self, before: f64) -> f64 {
         let level = |at| {
             let points = self.filled(at);
             let until = before - points.width / 2.0;
-            points.as_slice().iter().take_while(|point| point.at <= until).map(|point| point.high).fold(0.0, f64::max)
+            points
+                .as_slice()
+                .iter()
+                .take_while(|point| point.at <= until)
+                .map(|point| point.high)
+                .fold(0.0, f64::max)
         };
         (0..Self::COUNT).map(level).fold(0.0, f64::max)
     }
 
-    /// Whether the second half of the finest buckets grew by at least a quarter less than the first half. Smaller
-    /// differences occur in even growth, too.
+    /// Whether the second half of the finest buckets grew by at least a quarter less than the first
+    /// half. Smaller differences occur in even growth, too.
     pub(super) fn slows(&self) -> bool {
         let points = self.filled(0);
         let points = points.as_slice();
-        let (Some(first), Some(last)) = (points.first(), points.last()) else { return false };
+        let (Some(first), Some(last)) = (points.first(), points.last()) else {
+            return false;
+        };
         let middle = points[points.len() / 2];
         0.75 * (middle.low - first.low) > last.low - middle.low
     }
@@ -416,13 +520,20 @@ mod tests {
     impl BucketLevels {
         /// The heap memory in bytes.
         pub(in crate::model::growth) fn heap(&self) -> usize {
-            let level = |level: &BucketLevel| size_of::<BucketLevel>() + level.full.capacity() * size_of::<Bucket>();
-            self.varying.iter().flat_map(|varying| &varying.levels).map(level).sum()
+            let level = |level: &BucketLevel| {
+                size_of::<BucketLevel>() + level.full.capacity() * size_of::<Bucket>()
+            };
+            self.varying
+                .iter()
+                .flat_map(|varying| &varying.levels)
+                .map(level)
+                .sum()
         }
     }
 
     proptest! {
-        /// The levels computed from the ends of a constant series equal those that all of its samples fill.
+        /// The levels computed from the ends of a constant series equal those that all of its
+        /// samples fill.
         #[test]
         fn a_constant_series_has_the_levels_of_its_samples(
             first in 0_u64..1 << 40, samples in 1_u64..5000, every in 1_u64..8000, then in 1_u64..100,

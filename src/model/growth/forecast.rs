@@ -1,4 +1,5 @@
-//! Predicts when memory runs out if growth goes on as it changed from the first half of its time to the second.
+//! Predicts when memory runs out if growth goes on as it changed from the first half of its time to
+//! the second.
 
 use std::time::Duration;
 
@@ -8,12 +9,14 @@ use super::buckets::BucketLevels;
 use super::watched_growth::WatchedGrowth;
 use super::{floor, median_slope};
 
-/// The share of a GPU's memory that may not be available: the driver keeps some, the log of one process does not show
-/// what other processes hold, and the request that fails is larger than what is left.
+/// The share of a GPU's memory that may not be available: the driver keeps some, the log of one
+/// process does not show what other processes hold, and the request that fails is larger than what
+/// is left.
 const HEADROOM: f64 = 0.02;
 
-/// The standard deviation of the logarithm of the error when as much time is left as the growth has lasted, and the power of
-/// the ratio of the two with which it changes. Measured by `benches/growth`.
+/// The standard deviation of the logarithm of the error when as much time is left as the growth has
+/// lasted, and the power of the ratio of the two with which it changes. Measured by
+/// `benches/growth`.
 const ERROR: (f64, f64) = (0.1, 0.4);
 
 /// The bounds of that ratio.
@@ -25,7 +28,8 @@ const EIGHTY_PERCENT: f64 = 1.28;
 /// The share of the highest amounts that are not usual: those of a checkpoint, or of a short burst.
 const RARE: f64 = 0.1;
 
-/// The level of buckets that shows the amounts above the floor: half a minute each, for half an hour.
+/// The level of buckets that shows the amounts above the floor: half a minute each, for half an
+/// hour.
 const LEVEL_OF_PEAKS: usize = 1;
 
 /// A rate of growth in bytes per second.
@@ -50,8 +54,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The pace at the end of a growth. A change between the halves counts as far as it is larger than scatter; growth that slows
-    /// down goes on at the rate of its second half.
+    /// The pace at the end of a growth. A change between the halves counts as far as it is larger
+    /// than scatter; growth that slows down goes on at the rate of its second half.
     pub(super) fn of(watched: &WatchedGrowth, levels: &BucketLevels) -> Self {
         let growth = &watched.longest;
         let [first, second] = growth.rates;
@@ -59,9 +63,19 @@ impl Pace {
         let sure = (change.abs() - noise(watched) * first).max(0.0);
         if change > 0.0 && sure > 0.0 {
             let change = sure / (0.5 * growth.span);
-            return Self { rate: f64::midpoint(first, second) + sure, change };
+            return Self {
+                rate: f64::midpoint(first, second) + sure,
+                change,
+            };
         }
-        Self { rate: if change < 0.0 && sure > 0.0 { second } else { fitted_rate(watched, levels) }, change: 0.0 }
+        Self {
+            rate: if change < 0.0 && sure > 0.0 {
+                second
+            } else {
+                fitted_rate(watched, levels)
+            },
+            change: 0.0,
+        }
     }
 
     /// The seconds in which so many KiB are gained.
@@ -74,8 +88,8 @@ impl Pace {
     }
 }
 
-/// The slope of the floor in KiB per second: the median of the slopes between each two buckets (Theil and Sen). A single jump hardly
-/// changes it.
+/// The slope of the floor in KiB per second: the median of the slopes between each two buckets
+/// (Theil and Sen). A single jump hardly changes it.
 fn fitted_rate(watched: &WatchedGrowth, levels: &BucketLevels) -> f64 {
     if watched.rests() {
         return watched.longest.rate();
@@ -85,7 +99,9 @@ fn fitted_rate(watched: &WatchedGrowth, levels: &BucketLevels) -> f64 {
     let known = &known[known.partition_point(|point| point.at < watched.longest.from)..];
     let floor = floor(known);
     let floor: Vec<(f64, f64)> = known.iter().map(|point| point.at).zip(floor).collect();
-    median_slope(&floor).filter(|slope| *slope > 0.0).unwrap_or_else(|| watched.longest.rate())
+    median_slope(&floor)
+        .filter(|slope| *slope > 0.0)
+        .unwrap_or_else(|| watched.longest.rate())
 }
 
 /// The standard error of the rate, as a share of it.
@@ -94,7 +110,11 @@ fn noise(watched: &WatchedGrowth) -> f64 {
 }
 
 /// Predicts when memory runs out at a limit in KiB; `None` when that cannot be predicted.
-pub(super) fn forecast(watched: &WatchedGrowth, levels: &BucketLevels, limit: f64) -> Option<Forecast> {
+pub(super) fn forecast(
+    watched: &WatchedGrowth,
+    levels: &BucketLevels,
+    limit: f64,
+) -> Option<Forecast> {
     let pace = Pace::of(watched, levels);
     let now = levels.now();
     let held = watched.floor_now(levels);
@@ -103,7 +123,8 @@ pub(super) fn forecast(watched: &WatchedGrowth, levels: &BucketLevels, limit: f6
     let (power, (least, largest)) = (ERROR.1, RATIOS);
     let ratio = (likely / (now - watched.from).max(1.0)).clamp(least, largest);
     let error = EIGHTY_PERCENT * libm::hypot(noise(watched), ERROR.0 * libm::pow(ratio, power));
-    // Close to the limit, where jobs that fill their GPU are, the headroom is half of what is left at most.
+    // Close to the limit, where jobs that fill their GPU are, the headroom is half of what is left
+    // at most.
     let sure_room = most - (HEADROOM * limit).min(0.5 * most);
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds.clamp(0.0, 1e9)).ok();
     (likely < 1e8).then_some(())?;

@@ -1,4 +1,5 @@
-//! The memory that grows now, whatever its verdict: how fast, when it is full, and whether that is urgent.
+//! The memory that grows now, whatever its verdict: how fast, when it is full, and whether that is
+//! urgent.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ const SOON: Duration = Duration::from_mins(15);
 /// Memory stays urgent until it lasts longer than this: a forecast goes up and down a little.
 const NO_LONGER_SOON: Duration = Duration::from_mins(19);
 
-/// The longest times for which growth that looks like loading is not urgent: while the process has not computed, and while it reads from
-/// files what it puts on the GPU.
+/// The longest times for which growth that looks like loading is not urgent: while the process has
+/// not computed, and while it reads from files what it puts on the GPU.
 const LOADING: [Duration; 2] = [Duration::from_mins(10), Duration::from_mins(1)];
 
 /// Reading from files does not hide an end that is nearer than this.
@@ -51,8 +52,9 @@ impl Growing {
         self.verdict == LeakVerdict::Leak && !self.is_loading
     }
 
-    /// Adds whether the growth is urgent, and whether it looks like loading. `before` is what grew at the snapshot before. A growth that
-    /// does not rise just now becomes no urgent one: it may have ended, as that of a load does.
+    /// Adds whether the growth is urgent, and whether it looks like loading. `before` is what grew
+    /// at the snapshot before. A growth that does not rise just now becomes no urgent one: it may
+    /// have ended, as that of a load does.
     pub(in crate::model) fn with_urgency(
         mut self,
         rises: bool,
@@ -60,8 +62,12 @@ impl Growing {
         detectors: &LeakDetectors,
         now: &Snapshot,
     ) -> Self {
-        let was_urgent = before.iter().any(|before| before.is_urgent() && before.subject == self.subject);
-        let was_soon = before.iter().any(|before| before.is_soon && before.subject == self.subject);
+        let was_urgent = before
+            .iter()
+            .any(|before| before.is_urgent() && before.subject == self.subject);
+        let was_soon = before
+            .iter()
+            .any(|before| before.is_soon && before.subject == self.subject);
         let limit = if was_soon { NO_LONGER_SOON } else { SOON };
         self.is_soon = self.left().is_some_and(|left| left <= limit);
         self.is_loading = self.looks_like_loading(detectors, now);
@@ -72,7 +78,9 @@ impl Growing {
     }
 
     fn looks_like_loading(&self, detectors: &LeakDetectors, snapshot: &Snapshot) -> bool {
-        let GpuOrProcess::Process(id) = self.subject else { return false };
+        let GpuOrProcess::Process(id) = self.subject else {
+            return false;
+        };
         let grown_for = snapshot.at.since(self.evidence.found);
         let mut gpus = snapshot.gpus.iter().filter(|gpu| gpu.process(id).is_some());
         let [mut has_not_computed, mut reads] = [true, true];
@@ -88,7 +96,9 @@ impl Growing {
 
 fn is_almost_full(gpu: &Gpu) -> bool {
     let (used, total) = (gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
-    used.zip(total).and_then(|(used, total)| used.share_of(total)).is_some_and(|share| share >= ALMOST_FULL)
+    used.zip(total)
+        .and_then(|(used, total)| used.share_of(total))
+        .is_some_and(|share| share >= ALMOST_FULL)
 }
 
 #[cfg(test)]

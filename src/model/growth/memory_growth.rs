@@ -1,7 +1,7 @@
 //! Finds which part of a process's memory grows, where allocator stats show the parts.
 //!
-//! When tensors leak, allocated memory grows from the first training step on. PyTorch's reserved memory, and NVML's
-//! figure with it, grows only once the cache is used up: minutes or hours later.
+//! When tensors leak, allocated memory grows from the first training step on. PyTorch's reserved
+//! memory, and NVML's figure with it, grows only once the cache is used up: minutes or hours later.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::model::{GrowthPattern, MemoryPart};
 use crate::protocol::snapshot::ProcessId;
 
 impl LeakDetectors {
-    /// Returns the growth of a process, as a whole or of a part; `None` when no detector knows the process.
+    /// Returns the growth of a process, as a whole or of a part; `None` when no detector knows the
+    /// process.
     pub(in crate::model) fn growth<'a>(
         &'a self,
         process: ProcessId,
@@ -27,27 +28,29 @@ impl LeakDetectors {
         {
             chosen = (gpu, false);
         }
-        let series = history.and_then(|history| Some((history.memory()?, history.allocator.as_deref()?)));
+        let series =
+            history.and_then(|history| Some((history.memory()?, history.allocator.as_deref()?)));
         Some(MemoryGrowth::of(chosen, series, now))
     }
 }
 
-/// Returns the detector of tensor memory if its verdict is suspect or leak and no better than that of the whole, else the
-/// detector of the whole. Also returns whether the tensor detector was chosen. What tensors hold grows evenly where the whole
-/// takes one large step after another.
+/// Returns the detector of tensor memory if its verdict is suspect or leak and no better than that
+/// of the whole, else the detector of the whole. Also returns whether the tensor detector was
+/// chosen. What tensors hold grows evenly where the whole takes one large step after another.
 fn more_telling<'a>(
     held: Option<&'a LeakDetector>,
     allocated: Option<&'a LeakDetector>,
 ) -> Option<(&'a LeakDetector, bool)> {
     let verdict = held.map(LeakDetector::verdict);
-    let grows =
-        |detector: &&LeakDetector| detector.verdict() >= LeakVerdict::Suspect && Some(detector.verdict()) >= verdict;
+    let grows = |detector: &&LeakDetector| {
+        detector.verdict() >= LeakVerdict::Suspect && Some(detector.verdict()) >= verdict
+    };
     let allocated = allocated.filter(grows).map(|detector| (detector, true));
     allocated.or(held.map(|detector| (detector, false)))
 }
 
-/// Judges the memory growth of a process on one GPU, and the growth of its parts, from plain figures instead of
-/// snapshots.
+/// Judges the memory growth of a process on one GPU, and the growth of its parts, from plain
+/// figures instead of snapshots.
 #[derive(Debug, Default)]
 pub struct PartedDetector {
     detectors: ProcessDetectors,
@@ -57,18 +60,31 @@ pub struct PartedDetector {
 }
 
 impl PartedDetector {
-    /// Adds a sample: the memory held; the parts of it that PyTorch reserved and that tensors hold, where known; and
-    /// the amount at which memory runs out, where known.
-    pub fn push(&mut self, at: Moment, held: Bytes, parts: Option<[Bytes; 2]>, limit: Option<Bytes>) {
+    /// Adds a sample: the memory held; the parts of it that PyTorch reserved and that tensors hold,
+    /// where known; and the amount at which memory runs out, where known.
+    pub fn push(
+        &mut self,
+        at: Moment,
+        held: Bytes,
+        parts: Option<[Bytes; 2]>,
+        limit: Option<Bytes>,
+    ) {
         self.now = at;
         self.detectors.held.push(at, held, limit);
         self.memory.push(at, Some(held), Duration::MAX);
         if let Some([reserved, allocated]) = parts {
             // Tensors cannot use the memory outside PyTorch.
             let limit = limit.map(|limit| limit.saturating_sub(held.saturating_sub(reserved)));
-            self.detectors.tensors.get_or_insert_default().push(at, allocated, limit);
-            self.allocator.allocated.push(at, Some(allocated), Duration::MAX);
-            self.allocator.reserved.push(at, Some(reserved), Duration::MAX);
+            self.detectors
+                .tensors
+                .get_or_insert_default()
+                .push(at, allocated, limit);
+            self.allocator
+                .allocated
+                .push(at, Some(allocated), Duration::MAX);
+            self.allocator
+                .reserved
+                .push(at, Some(reserved), Duration::MAX);
         }
     }
 
@@ -90,7 +106,11 @@ impl PartedDetector {
 
     /// The growth of the whole or, where tensors grow worse, of their memory.
     pub fn growth(&self) -> MemoryGrowth<'_> {
-        let series = self.detectors.tensors.is_some().then_some((&self.memory, &self.allocator));
+        let series = self
+            .detectors
+            .tensors
+            .is_some()
+            .then_some((&self.memory, &self.allocator));
         MemoryGrowth::of(self.detector(), series, self.now)
     }
 }
@@ -100,7 +120,8 @@ impl PartedDetector {
 pub struct MemoryGrowth<'a> {
     /// The detector of the tensor memory where that part grows, else of the whole.
     pub detector: &'a LeakDetector,
-    /// The part that grows: allocated, cache or outside; `None` where the parts are unknown, or nothing grows.
+    /// The part that grows: allocated, cache or outside; `None` where the parts are unknown, or
+    /// nothing grows.
     pub part: Option<MemoryPart>,
     /// The change of reserved memory since the growth began, in bytes; `None` where unknown.
     reserved: Option<i64>,
@@ -109,7 +130,11 @@ pub struct MemoryGrowth<'a> {
 impl<'a> MemoryGrowth<'a> {
     /// The growth of a series without parts.
     pub fn whole(detector: &'a LeakDetector) -> Self {
-        Self { detector, part: None, reserved: None }
+        Self {
+            detector,
+            part: None,
+            reserved: None,
+        }
     }
 
     /// The growth of a series with parts; with `is_part`, the detector is that of tensor memory.
@@ -118,9 +143,14 @@ impl<'a> MemoryGrowth<'a> {
         series: Option<(&MemoryHistory, &AllocatorHistory)>,
         now: Moment,
     ) -> Self {
-        let mut growth = Self { part: is_part.then_some(MemoryPart::Allocated), ..Self::whole(detector) };
+        let mut growth = Self {
+            part: is_part.then_some(MemoryPart::Allocated),
+            ..Self::whole(detector)
+        };
         if let Some(((memory, allocator), evidence)) = series.zip(detector.evidence()) {
-            growth.part = growth.part.or_else(|| largest_gain(memory, allocator, evidence.since, now));
+            growth.part = growth
+                .part
+                .or_else(|| largest_gain(memory, allocator, evidence.since, now));
             growth.reserved = reserved_gain(&allocator.reserved, evidence.since, now);
         }
         growth
@@ -130,10 +160,13 @@ impl<'a> MemoryGrowth<'a> {
         self.detector.verdict()
     }
 
-    /// The evidence: `allocated +30 MiB/min for …; reserved has not moved yet`. `None` where nothing grows.
+    /// The evidence: `allocated +30 MiB/min for …; reserved has not moved yet`. `None` where
+    /// nothing grows.
     pub fn reason(&self) -> Option<String> {
         let reason = describe_evidence(self.part, self.detector.evidence()?);
-        let more = self.reserved.filter(|_| self.part == Some(MemoryPart::Allocated));
+        let more = self
+            .reserved
+            .filter(|_| self.part == Some(MemoryPart::Allocated));
         let more = more.map(|gain| Bytes(gain.max(0).unsigned_abs()));
         Some(match more {
             Some(more) if more >= SMALLEST_SEGMENT => format!("{reason}; reserved +{more} since"),
@@ -142,7 +175,8 @@ impl<'a> MemoryGrowth<'a> {
         })
     }
 
-    /// The verdict and its evidence: `LEAK: allocated +30 MiB/min for …; reserved has not moved yet`.
+    /// The verdict and its evidence: `LEAK: allocated +30 MiB/min for …; reserved has not moved
+    /// yet`.
     pub fn sentence(&self) -> String {
         match self.reason() {
             Some(reason) => format!("{}: {reason}", self.verdict().word()),
@@ -154,7 +188,9 @@ impl<'a> MemoryGrowth<'a> {
     pub fn pattern(&self) -> Option<GrowthPattern> {
         let pattern = self.detector.pattern()?;
         Some(match self.part {
-            Some(MemoryPart::Allocated) if pattern == GrowthPattern::Steady => GrowthPattern::Tensors,
+            Some(MemoryPart::Allocated) if pattern == GrowthPattern::Steady => {
+                GrowthPattern::Tensors
+            }
             Some(MemoryPart::Cache) => GrowthPattern::Cache,
             Some(MemoryPart::Outside) => GrowthPattern::NotPyTorch,
             _ => pattern,
@@ -171,7 +207,8 @@ pub(crate) fn part_name(part: MemoryPart) -> &'static str {
     }
 }
 
-/// Returns the evidence after the name of the part, where that is known: `allocated +30 MiB/min for …`.
+/// Returns the evidence after the name of the part, where that is known: `allocated +30 MiB/min for
+/// …`.
 pub(crate) fn describe_evidence(part: Option<MemoryPart>, evidence: &Evidence) -> String {
     let part = match part {
         Some(MemoryPart::Allocated) => "allocated ",
@@ -189,11 +226,14 @@ const SMALLEST_SEGMENT: Bytes = Bytes(2 << 20);
 /// The span over which extremes are compared: long enough for some training steps.
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Returns the change of reserved memory since a time, in bytes; `None` where it was not read. Compares maxima, as
-/// PyTorch keeps the memory that a training step releases.
+/// Returns the change of reserved memory since a time, in bytes; `None` where it was not read.
+/// Compares maxima, as PyTorch keeps the memory that a training step releases.
 fn reserved_gain(reserved: &MemoryHistory, since: Moment, now: Moment) -> Option<i64> {
     let most = |until| {
-        let extent = reserved.over(&Window::until(until, MINUTE, 1), now).into_iter().next()??;
+        let extent = reserved
+            .over(&Window::until(until, MINUTE, 1), now)
+            .into_iter()
+            .next()??;
         Some(signed(extent.high))
     };
     Some(most(now)? - most(since.max(reserved.began()?).after(MINUTE).min(now))?)
@@ -203,8 +243,8 @@ fn signed(bytes: Bytes) -> i64 {
     bytes.0.min(1 << 60).cast_signed()
 }
 
-/// Returns the part that gained most; `None` when no part gained, or the gains are not known. Compares floors:
-/// temporary memory of a training step is no gain.
+/// Returns the part that gained most; `None` when no part gained, or the gains are not known.
+/// Compares floors: temporary memory of a training step is no gain.
 fn largest_gain(
     memory: &MemoryHistory,
     allocator: &AllocatorHistory,
@@ -212,25 +252,36 @@ fn largest_gain(
     now: Moment,
 ) -> Option<MemoryPart> {
     let since = since.max(allocator.allocated.began()?);
-    // The history keeps seconds for 15 minutes only. For older growth, take the first five-minute bucket that is wholly
-    // in the growth: an earlier one may include the loading of the model.
+    // The history keeps seconds for 15 minutes only. For older growth, take the first five-minute
+    // bucket that is wholly in the growth: an earlier one may include the loading of the model.
     let (span, from) = if now.since(since) < Duration::from_mins(14) {
         (MINUTE, since)
     } else {
         let bucket = super::millis(MemoryHistory::COARSE.as_secs_f64());
-        (MemoryHistory::COARSE, Moment(since.0.next_multiple_of(bucket)))
+        (
+            MemoryHistory::COARSE,
+            Moment(since.0.next_multiple_of(bucket)),
+        )
     };
     // The last millisecond of the first span.
     let first = Moment(from.after(span).0 - 1).min(now);
     let floor = |series: &MemoryHistory, until| series.floor(until, span, now).map(signed);
     let gain = |series: &MemoryHistory| Some(floor(series, now)? - floor(series, first)?);
-    let (allocated, reserved, held) = (gain(&allocator.allocated)?, gain(&allocator.reserved)?, gain(memory)?);
+    let (allocated, reserved, held) = (
+        gain(&allocator.allocated)?,
+        gain(&allocator.reserved)?,
+        gain(memory)?,
+    );
     let gains = [
         (allocated, MemoryPart::Allocated),
         (reserved - allocated, MemoryPart::Cache),
         (held - reserved, MemoryPart::Outside),
     ];
-    gains.into_iter().filter(|(gain, _)| *gain > 0).max_by_key(|(gain, _)| *gain).map(|(_, part)| part)
+    gains
+        .into_iter()
+        .filter(|(gain, _)| *gain > 0)
+        .max_by_key(|(gain, _)| *gain)
+        .map(|(_, part)| part)
 }
 
 #[cfg(test)]
@@ -242,12 +293,17 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Returns the growth of a process after some seconds. The closures return the MiB of the driver's figure, and of
-    /// PyTorch's reserved and allocated memory, at each second.
+    /// Returns the growth of a process after some seconds. The closures return the MiB of the
+    /// driver's figure, and of PyTorch's reserved and allocated memory, at each second.
     fn watch(
         seconds: u64,
         held: [fn(u64) -> u64; 3],
-    ) -> (LeakVerdict, Option<MemoryPart>, String, Option<GrowthPattern>) {
+    ) -> (
+        LeakVerdict,
+        Option<MemoryPart>,
+        String,
+        Option<GrowthPattern>,
+    ) {
         let mut model = HostModel::default();
         let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(30));
         let id = host.processes[0].id;
@@ -264,11 +320,24 @@ mod tests {
                 reserved: Ok(Bytes(reserved)),
                 ..DeviceAllocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
             };
-            host.processes[0].allocator = Some(AllocatorStats { devices: vec![figures], unreadable: None }.into());
+            host.processes[0].allocator = Some(
+                AllocatorStats {
+                    devices: vec![figures],
+                    unreadable: None,
+                }
+                .into(),
+            );
             model.replace(host.clone());
         }
-        let growing = model.growth(&GpuOrProcess::Process(id)).expect("it is watched");
-        (growing.verdict(), growing.part, growing.sentence(), growing.pattern())
+        let growing = model
+            .growth(&GpuOrProcess::Process(id))
+            .expect("it is watched");
+        (
+            growing.verdict(),
+            growing.part,
+            growing.sentence(),
+            growing.pattern(),
+        )
     }
 
     /// The temporary memory of a training step in MiB.
@@ -278,42 +347,81 @@ mod tests {
 
     #[test]
     fn a_leak_shows_in_allocated_memory_before_reserved_memory_grows() {
-        let (verdict, part, sentence, pattern) =
-            watch(900, [|_| 31_000, |_| 30_500, |second| 10_000 + 5 * second + swing(second)]);
+        let (verdict, part, sentence, pattern) = watch(
+            900,
+            [
+                |_| 31_000,
+                |_| 30_500,
+                |second| 10_000 + 5 * second + swing(second),
+            ],
+        );
         assert_eq!(
             (verdict, part, pattern),
-            (LeakVerdict::Leak, Some(MemoryPart::Allocated), Some(GrowthPattern::Tensors)),
+            (
+                LeakVerdict::Leak,
+                Some(MemoryPart::Allocated),
+                Some(GrowthPattern::Tensors)
+            ),
             "{sentence}"
         );
         assert!(sentence.starts_with("LEAK: allocated +"), "{sentence}");
-        assert!(sentence.ends_with("; reserved has not moved yet"), "{sentence}");
+        assert!(
+            sentence.ends_with("; reserved has not moved yet"),
+            "{sentence}"
+        );
     }
 
     #[test]
     fn a_leak_that_reached_the_driver_s_figure_is_still_of_tensors() {
         let grown = |second: u64| 10_000 + second / 4 * 20 + swing(second);
-        let held = [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, grown];
+        let held = [
+            |second| 12_500 + second / 4 * 20,
+            |second| 12_048 + second / 4 * 20,
+            grown,
+        ];
         let (verdict, part, sentence, _) = watch(900, held);
-        assert_eq!((verdict, part), (LeakVerdict::Leak, Some(MemoryPart::Allocated)), "{sentence}");
-        assert!(sentence.contains("; reserved +") && sentence.ends_with(" since"), "{sentence}");
+        assert_eq!(
+            (verdict, part),
+            (LeakVerdict::Leak, Some(MemoryPart::Allocated)),
+            "{sentence}"
+        );
+        assert!(
+            sentence.contains("; reserved +") && sentence.ends_with(" since"),
+            "{sentence}"
+        );
     }
 
     #[test]
     fn growth_of_cache_or_outside_memory_is_named() {
-        let cache =
-            [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, |second| 10_000 + swing(second)];
+        let cache = [
+            |second| 12_500 + second / 4 * 20,
+            |second| 12_048 + second / 4 * 20,
+            |second| 10_000 + swing(second),
+        ];
         let (verdict, part, sentence, pattern) = watch(900, cache);
         assert_eq!(
             (verdict, part, pattern),
-            (LeakVerdict::Leak, Some(MemoryPart::Cache), Some(GrowthPattern::Cache)),
+            (
+                LeakVerdict::Leak,
+                Some(MemoryPart::Cache),
+                Some(GrowthPattern::Cache)
+            ),
             "{sentence}"
         );
         assert!(sentence.starts_with("LEAK: unallocated +"), "{sentence}");
-        let outside = [|second| 12_500 + second / 4 * 20, |_| 12_048, |second| 10_000 + swing(second)];
+        let outside = [
+            |second| 12_500 + second / 4 * 20,
+            |_| 12_048,
+            |second| 10_000 + swing(second),
+        ];
         let (verdict, part, sentence, pattern) = watch(900, outside);
         assert_eq!(
             (verdict, part, pattern),
-            (LeakVerdict::Leak, Some(MemoryPart::Outside), Some(GrowthPattern::NotPyTorch)),
+            (
+                LeakVerdict::Leak,
+                Some(MemoryPart::Outside),
+                Some(GrowthPattern::NotPyTorch)
+            ),
             "{sentence}"
         );
     }
@@ -335,8 +443,15 @@ mod tests {
 
     #[test]
     fn steps_of_a_job_that_rests_are_no_growth() {
-        let (verdict, part, sentence, pattern) = watch(900, [|_| 13_000, |_| 12_500, |second| 10_000 + swing(second)]);
-        assert_eq!((verdict, part, pattern), (LeakVerdict::Steady, None, None), "{sentence}");
+        let (verdict, part, sentence, pattern) = watch(
+            900,
+            [|_| 13_000, |_| 12_500, |second| 10_000 + swing(second)],
+        );
+        assert_eq!(
+            (verdict, part, pattern),
+            (LeakVerdict::Steady, None, None),
+            "{sentence}"
+        );
     }
 
     #[test]
@@ -345,14 +460,30 @@ mod tests {
         for second in 0..1200_u64 {
             let kept = 10_000 + 5 * second;
             let [held, reserved, allocated] =
-                [kept + 2548, kept + 2048, kept + second * 37 % 5 * 512].map(|mib| Bytes(mib * MIB));
-            growth.push(Moment(second * 1000), held, Some([reserved, allocated]), Some(Bytes::from_gib(40)));
+                [kept + 2548, kept + 2048, kept + second * 37 % 5 * 512]
+                    .map(|mib| Bytes(mib * MIB));
+            growth.push(
+                Moment(second * 1000),
+                held,
+                Some([reserved, allocated]),
+                Some(Bytes::from_gib(40)),
+            );
         }
-        let forecast =
-            growth.detector().0.evidence().and_then(|evidence| evidence.forecast).expect("it leaks, and has an end");
+        let forecast = growth
+            .detector()
+            .0
+            .evidence()
+            .and_then(|evidence| evidence.forecast)
+            .expect("it leaks, and has an end");
         // PyTorch may take all but 500 MiB, and a training step needs 2 GiB of that.
         let truth = Duration::from_secs((40 * 1024 - 500 - 2048 - 16_000) / 5);
-        assert!(forecast.low <= truth && truth <= forecast.high, "{forecast:?}, {truth:?}");
-        assert!(forecast.likely.abs_diff(truth) < truth / 20, "{forecast:?}, {truth:?}");
+        assert!(
+            forecast.low <= truth && truth <= forecast.high,
+            "{forecast:?}, {truth:?}"
+        );
+        assert!(
+            forecast.likely.abs_diff(truth) < truth / 20,
+            "{forecast:?}, {truth:?}"
+        );
     }
 }

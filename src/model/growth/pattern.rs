@@ -1,5 +1,5 @@
-//! Finds the pattern of a growth as far as one series shows it: steady, in steps or accelerating. Advice depends on the
-//! pattern.
+//! Finds the pattern of a growth as far as one series shows it: steady, in steps or accelerating.
+//! Advice depends on the pattern.
 
 use super::{LeakDetector, kib};
 use crate::model::GrowthPattern;
@@ -7,8 +7,8 @@ use crate::model::GrowthPattern;
 /// The least time between two steps: in seconds, and in sampling intervals. The longer one applies.
 const STEPS_APART: (f64, f64) = (60.0, 15.0);
 
-/// The least height of a step in KiB. PyTorch's allocator takes segments of 2 or 20 MiB, so a steady growth has steps
-/// of that size, too.
+/// The least height of a step in KiB. PyTorch's allocator takes segments of 2 or 20 MiB, so a
+/// steady growth has steps of that size, too.
 const STEP_HEIGHT: f64 = 24.0 * 1024.0;
 
 /// The ratio of the current rate to the mean rate above which a growth accelerates.
@@ -35,24 +35,45 @@ mod tests {
     use crate::base::units::{Bytes, Moment};
     use crate::model::LeakVerdict;
 
-    /// Returns the verdict and pattern after some minutes. The closure returns the MiB at each second.
+    /// Returns the verdict and pattern after some minutes. The closure returns the MiB at each
+    /// second.
     fn pattern(minutes: u32, memory: impl Fn(f64) -> f64) -> (LeakVerdict, Option<GrowthPattern>) {
         let mut detector = LeakDetector::default();
         for second in 0..minutes * 60 {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an amount of memory")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "an amount of memory"
+            )]
             let held = Bytes::from_mib(memory(f64::from(second)) as u64);
-            detector.push(Moment(u64::from(second) * 1000), held, Some(Bytes::from_gib(80)));
+            detector.push(
+                Moment(u64::from(second) * 1000),
+                held,
+                Some(Bytes::from_gib(80)),
+            );
         }
         (detector.verdict(), detector.pattern())
     }
 
     #[test]
     fn a_growth_is_steady_in_steps_or_accelerating() {
-        assert_eq!(pattern(40, |at| 10_000.0 + at), (LeakVerdict::Leak, Some(GrowthPattern::Steady)));
+        assert_eq!(
+            pattern(40, |at| 10_000.0 + at),
+            (LeakVerdict::Leak, Some(GrowthPattern::Steady))
+        );
         // 20 MiB every 100 s: segments of the allocator.
-        assert_eq!(pattern(60, |at| 78_000.0 + 20.0 * (at / 100.0).floor()).1, Some(GrowthPattern::Steady));
-        assert_eq!(pattern(60, |at| 10_000.0 + 500.0 * (at / 300.0).floor()).1, Some(GrowthPattern::Steps));
-        assert_eq!(pattern(60, |at| 10_000.0 + at * at / 500.0).1, Some(GrowthPattern::Accelerating));
+        assert_eq!(
+            pattern(60, |at| 78_000.0 + 20.0 * (at / 100.0).floor()).1,
+            Some(GrowthPattern::Steady)
+        );
+        assert_eq!(
+            pattern(60, |at| 10_000.0 + 500.0 * (at / 300.0).floor()).1,
+            Some(GrowthPattern::Steps)
+        );
+        assert_eq!(
+            pattern(60, |at| 10_000.0 + at * at / 500.0).1,
+            Some(GrowthPattern::Accelerating)
+        );
         assert_eq!(pattern(40, |_| 10_000.0), (LeakVerdict::Steady, None));
     }
 }

@@ -1,7 +1,8 @@
 //! Finds growth that is regular at some scale.
 //!
-//! The end of a series is cut into parts of equal length. Growth is regular at that length when the floor rose in each of the
-//! last parts, by similar amounts. Steps, teeth, pauses and noise only make the parts longer in which growth is regular.
+//! The end of a series is cut into parts of equal length. Growth is regular at that length when the
+//! floor rose in each of the last parts, by similar amounts. Steps, teeth, pauses and noise only
+//! make the parts longer in which growth is regular.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +15,15 @@ const BUCKETS_OF_PART: [usize; 5] = [1, 2, 3, 4, 6];
 /// The fewest parts that show anything.
 const FEWEST_PARTS: usize = 4;
 
-/// The fewest parts of a leak whose parts have this many seconds. Each doubling of the length needs one less, but never less
-/// than the third number: longer parts hold more samples.
+/// The fewest parts of a leak whose parts have this many seconds. Each doubling of the length needs
+/// one less, but never less than the third number: longer parts hold more samples.
 const PARTS_OF_LEAK: (f64, f64, f64) = (16.0, 8.0, 6.0);
 
 /// The least gain of a part, as a share of the mean gain.
 const LEAST_GAIN: f64 = 0.25;
 
-/// A gain this many times the second largest is a jump, with another cause: it counts as the second largest.
+/// A gain this many times the second largest is a jump, with another cause: it counts as the second
+/// largest.
 const JUMP: f64 = 3.0;
 
 /// The mean gain of a part in standard errors.
@@ -30,8 +32,8 @@ const STANDARD_ERRORS: f64 = 8.0;
 /// The least growth, as a multiple of how far the series went up and down before.
 const FLUCTUATIONS: f64 = 5.0;
 
-/// The least gain of the second half as a share of that of the first, where the end is far away. A growth that slows down more
-/// is a warm-up.
+/// The least gain of the second half as a share of that of the first, where the end is far away. A
+/// growth that slows down more is a warm-up.
 const LEAST_SPEED: f64 = 0.92;
 
 /// The same for a suspect.
@@ -40,12 +42,14 @@ const LEAST_SPEED_OF_SUSPECT: f64 = 0.7;
 /// How many standard errors of the speed are forgiven.
 const FORGIVEN: f64 = 0.5;
 
-/// The seconds for which growth lasts before it is a leak, if memory lasts for no more than the second number of seconds; and the
-/// power with which a farther end makes it longer. The farther the end, the surer the verdict.
+/// The seconds for which growth lasts before it is a leak, if memory lasts for no more than the
+/// second number of seconds; and the power with which a farther end makes it longer. The farther
+/// the end, the surer the verdict.
 const SPAN_OF_LEAK: (f64, f64, f64) = (110.0, 900.0, 0.35);
 
-/// How many seconds it lasts while a process loads. Loading begins with at most this share of the memory, and is at least this
-/// fast, in KiB per second: slow for a file system, and fast for a leak.
+/// How many seconds it lasts while a process loads. Loading begins with at most this share of the
+/// memory, and is at least this fast, in KiB per second: slow for a file system, and fast for a
+/// leak.
 const SPAN_OF_LOADING: f64 = 1200.0;
 const LOADED: f64 = 0.5;
 const LOADING: f64 = 12.0 * 1024.0;
@@ -53,8 +57,9 @@ const LOADING: f64 = 12.0 * 1024.0;
 /// The share of that span that makes a suspect.
 const SHARE_OF_SUSPECT: f64 = 0.4;
 
-/// The seconds for which growth lasts at most before it is a suspect, whose figures are shown, and the same as a share of the time
-/// until memory runs out: a user must see it early enough, also while a process loads.
+/// The seconds for which growth lasts at most before it is a suspect, whose figures are shown, and
+/// the same as a share of the time until memory runs out: a user must see it early enough, also
+/// while a process loads.
 const SHOWN_AFTER: (f64, f64) = (88.0, 0.2);
 
 /// A growth that lasts up to now. Times are in seconds since boot, amounts in KiB.
@@ -69,8 +74,8 @@ pub(super) struct RegularGrowth {
     pub(super) parts: f64,
     /// The standard deviation of the gains, as a share of their mean.
     pub(super) scatter: f64,
-    /// The rate in KiB per second in the first and in the second half, without the first part. Equal where there are too few parts
-    /// to tell.
+    /// The rate in KiB per second in the first and in the second half, without the first part.
+    /// Equal where there are too few parts to tell.
     pub(super) rates: [f64; 2],
     /// The seconds until memory runs out at this rate.
     pub(super) left: f64,
@@ -86,15 +91,26 @@ impl RegularGrowth {
         self.gained / self.span
     }
 
-    /// Whether the figures of a checkpoint, which may be forged, are such that arithmetic with them stays finite.
+    /// Whether the figures of a checkpoint, which may be forged, are such that arithmetic with them
+    /// stays finite.
     pub(super) fn is_sound(&self) -> bool {
-        let figures = [self.span, self.gained, self.part, self.parts, self.rates[0], self.rates[1]];
-        figures.into_iter().all(|figure| (1e-6..1e12).contains(&figure))
+        let figures = [
+            self.span,
+            self.gained,
+            self.part,
+            self.parts,
+            self.rates[0],
+            self.rates[1],
+        ];
+        figures
+            .into_iter()
+            .all(|figure| (1e-6..1e12).contains(&figure))
             && (0.0..1e6).contains(&self.scatter)
             && (0.0..1e12).contains(&self.from)
     }
 
-    /// Returns the regular growths on a level. `room` is the memory in KiB that may still be taken above an amount.
+    /// Returns the regular growths on a level. `room` is the memory in KiB that may still be taken
+    /// above an amount.
     pub(super) fn on_level(
         levels: &BucketLevels,
         level: usize,
@@ -106,13 +122,21 @@ impl RegularGrowth {
     }
 
     /// Finds the longest growth in parts of so many buckets of a level.
-    fn find(levels: &BucketLevels, level: usize, buckets: usize, room: impl Fn(f64) -> f64) -> Option<Self> {
+    fn find(
+        levels: &BucketLevels,
+        level: usize,
+        buckets: usize,
+        room: impl Fn(f64) -> f64,
+    ) -> Option<Self> {
         let points = levels.filled(level);
         let count = (points.as_slice().len() / buckets).min(LENGTH / 2);
         let known = &points.as_slice()[points.as_slice().len() - count * buckets..];
         let mut lows = [0.0; LENGTH / 2];
         for (part, low) in known.chunks_exact(buckets).zip(&mut lows) {
-            *low = part.iter().map(|point| point.low).fold(f64::INFINITY, f64::min);
+            *low = part
+                .iter()
+                .map(|point| point.low)
+                .fold(f64::INFINITY, f64::min);
         }
         let lows = &lows[..count];
         let (floor, gains) = Gains::longest(lows)?;
@@ -122,9 +146,11 @@ impl RegularGrowth {
         let (parts, part) = (gains.len() as f64, points.width * buckets as f64);
         let gained: f64 = gains.iter().sum();
         let mean = gained / parts;
-        let scatter = (gains.iter().map(|gain| (gain - mean).powi(2)).sum::<f64>() / parts).sqrt() / mean;
+        let scatter =
+            (gains.iter().map(|gain| (gain - mean).powi(2)).sum::<f64>() / parts).sqrt() / mean;
         let [first, second] = rates_of_halves(gains, part);
-        // Growth may have begun in the middle of the first part, which then looks like acceleration.
+        // Growth may have begun in the middle of the first part, which then looks like
+        // acceleration.
         let rates = rates_of_halves(&gains[1..], part);
         let span = parts * part;
         let latest = &known[known.len() - known.len().div_ceil(4)..];
@@ -132,10 +158,9 @@ impl RegularGrowth {
         let left = room(top) * span / gained;
         let end = floor[count - 1];
         let before = [1, 2].map(|coarser| before(levels, level + coarser, span + part));
-        if before
-            .iter()
-            .any(|before| is_return(before.as_slice(), end, gained) || is_fluctuation(before.as_slice(), gained))
-        {
+        if before.iter().any(|before| {
+            is_return(before.as_slice(), end, gained) || is_fluctuation(before.as_slice(), gained)
+        }) {
             return None;
         }
         let needed = if floor[from] < LOADED * end && gained > LOADING * span {
@@ -143,8 +168,11 @@ impl RegularGrowth {
         } else {
             SPAN_OF_LEAK.0 * libm::pow((left / SPAN_OF_LEAK.1).max(1.0), SPAN_OF_LEAK.2)
         };
-        let needed_of_suspect = (SHARE_OF_SUSPECT * needed).min(SHOWN_AFTER.0).min(SHOWN_AFTER.1 * left);
-        // Parts of one bucket of several samples are short. They show only growth that will soon fill memory.
+        let needed_of_suspect = (SHARE_OF_SUSPECT * needed)
+            .min(SHOWN_AFTER.0)
+            .min(SHOWN_AFTER.1 * left);
+        // Parts of one bucket of several samples are short. They show only growth that will soon
+        // fill memory.
         let is_short = buckets == 1 && !levels.is_single();
         let forgiven = FORGIVEN * deviation_from_line(gains) / mean / parts.sqrt();
         let speed = second / first + forgiven;
@@ -165,20 +193,23 @@ impl RegularGrowth {
             rates,
             left,
             is_even,
-            is_suspect: is_even && span >= needed_of_suspect && !(is_short && span < SHOWN_AFTER.1 * left),
+            is_suspect: is_even
+                && span >= needed_of_suspect
+                && !(is_short && span < SHOWN_AFTER.1 * left),
             is_leak: !is_short
                 && strength >= STANDARD_ERRORS
                 && parts >= fewest
                 && span >= needed
                 && speed >= least_speed
-                && speed_by_rises(levels, levels.now() - span).is_none_or(|speed| speed + forgiven >= least_speed),
+                && speed_by_rises(levels, levels.now() - span)
+                    .is_none_or(|speed| speed + forgiven >= least_speed),
         })
     }
 }
 
-/// The rate of the second half as a share of that of the first, each the median slope of the floor between the moments at which it
-/// rose. Memory grows in pieces, so that the time between those moments is better known than the gain of a part. `None` if the floor
-/// rose too seldom.
+/// The rate of the second half as a share of that of the first, each the median slope of the floor
+/// between the moments at which it rose. Memory grows in pieces, so that the time between those
+/// moments is better known than the gain of a part. `None` if the floor rose too seldom.
 fn speed_by_rises(levels: &BucketLevels, from: f64) -> Option<f64> {
     let points = levels.reaching(from);
     let known = points.as_slice();
@@ -194,11 +225,17 @@ fn speed_by_rises(levels: &BucketLevels, from: f64) -> Option<f64> {
     Some(median_slope(&rises[..half])? / median_slope(&rises[half..])?)
 }
 
-/// The rates of the first and the second half of gains in parts of so many seconds; their mean if there are fewer than eight.
+/// The rates of the first and the second half of gains in parts of so many seconds; their mean if
+/// there are fewer than eight.
 #[expect(clippy::cast_precision_loss, reason = "parts are few")]
 fn rates_of_halves(gains: &[f64], part: f64) -> [f64; 2] {
-    let half = if gains.len() < 2 * FEWEST_PARTS { gains.len() } else { gains.len() / 2 };
-    [&gains[..half], &gains[gains.len() - half..]].map(|gains| gains.iter().sum::<f64>() / (gains.len() as f64 * part))
+    let half = if gains.len() < 2 * FEWEST_PARTS {
+        gains.len()
+    } else {
+        gains.len() / 2
+    };
+    [&gains[..half], &gains[gains.len() - half..]]
+        .map(|gains| gains.iter().sum::<f64>() / (gains.len() as f64 * part))
 }
 
 /// The gains of the last parts.
@@ -212,7 +249,8 @@ impl Gains {
         &self.gains[..self.count]
     }
 
-    /// Returns the floor, and the gains of the most last parts that are regular; `None` if there are too few of them.
+    /// Returns the floor, and the gains of the most last parts that are regular; `None` if there
+    /// are too few of them.
     fn longest(lows: &[f64]) -> Option<([f64; LENGTH / 2], Self)> {
         let mut floor = [0.0; LENGTH / 2];
         let mut lowest = f64::INFINITY;
@@ -222,13 +260,19 @@ impl Gains {
         }
         let heights = &floor[..lows.len()];
         // In most series, the floor did not rise in each of the last parts.
-        let rising = heights.windows(2).rev().take_while(|pair| pair[1] > pair[0]).count();
-        let found =
-            (FEWEST_PARTS..=rising).rev().find_map(|count| Self::regular(&heights[lows.len() - 1 - count..]))?;
+        let rising = heights
+            .windows(2)
+            .rev()
+            .take_while(|pair| pair[1] > pair[0])
+            .count();
+        let found = (FEWEST_PARTS..=rising)
+            .rev()
+            .find_map(|count| Self::regular(&heights[lows.len() - 1 - count..]))?;
         Some((floor, found))
     }
 
-    /// Returns the gains between these heights if they are regular. A jump counts as the second largest gain.
+    /// Returns the gains between these heights if they are regular. A jump counts as the second
+    /// largest gain.
     fn regular(heights: &[f64]) -> Option<Self> {
         let mut gains = [0.0; LENGTH / 2];
         let count = heights.len() - 1;
@@ -237,7 +281,11 @@ impl Gains {
             gains[at] = pair[1] - pair[0];
             if at > 0 {
                 second = f64::max(second, gains[at].min(gains[largest]));
-                largest = if gains[at] > gains[largest] { at } else { largest };
+                largest = if gains[at] > gains[largest] {
+                    at
+                } else {
+                    largest
+                };
             }
         }
         if gains[largest] > JUMP * second && count > FEWEST_PARTS + 1 {
@@ -246,7 +294,12 @@ impl Gains {
         let regular = Self { gains, count };
         #[expect(clippy::cast_precision_loss, reason = "parts are few")]
         let mean = regular.as_slice().iter().sum::<f64>() / count as f64;
-        (mean > 0.0 && regular.as_slice().iter().all(|gain| *gain >= LEAST_GAIN * mean)).then_some(regular)
+        (mean > 0.0
+            && regular
+                .as_slice()
+                .iter()
+                .all(|gain| *gain >= LEAST_GAIN * mean))
+        .then_some(regular)
     }
 }
 
@@ -260,7 +313,8 @@ fn deviation_from_line(gains: &[f64]) -> f64 {
         up += (at as f64 - middle) * (gain - mean);
         along += (at as f64 - middle).powi(2);
     }
-    let rest = |(at, gain): (usize, &f64)| (gain - mean - up / along * (at as f64 - middle)).powi(2);
+    let rest =
+        |(at, gain): (usize, &f64)| (gain - mean - up / along * (at as f64 - middle)).powi(2);
     (gains.iter().enumerate().map(rest).sum::<f64>() / (count - 2.0)).sqrt()
 }
 
@@ -272,16 +326,17 @@ fn before(levels: &BucketLevels, level: usize, seconds: f64) -> Points {
     points
 }
 
-/// Whether growth up to an amount only returns to about what was held before: the series goes up and down. An earlier short bump
-/// does not count, since less was held most of the time.
+/// Whether growth up to an amount only returns to about what was held before: the series goes up
+/// and down. An earlier short bump does not count, since less was held most of the time.
 fn is_return(before: &[Point], end: f64, gained: f64) -> bool {
     let above = |height: f64| before.iter().filter(|point| point.low > height).count();
     let is_third = |height: f64| 3 * above(height) > before.len();
     is_third(end - 0.7 * gained) || above(end - 0.3 * gained) > 0 && is_third(end - 0.8 * gained)
 }
 
-/// Whether growth is no more than one more rise of a series that goes up and down, like that of a server. How far it does is the
-/// mean height above the floor in each third of the time, and of these the middle one: a large release may distort a third.
+/// Whether growth is no more than one more rise of a series that goes up and down, like that of a
+/// server. How far it does is the mean height above the floor in each third of the time, and of
+/// these the middle one: a large release may distort a third.
 fn is_fluctuation(before: &[Point], gained: f64) -> bool {
     let mut thirds = [0, 1, 2].map(|third| {
         let points = &before[before.len() * third / 3..before.len() * (third + 1) / 3];

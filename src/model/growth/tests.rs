@@ -1,5 +1,5 @@
-//! Tests of single series. `benches/growth` measures the detection over many series, and `tests/it/analyze.rs` tests
-//! some of them.
+//! Tests of single series. `benches/growth` measures the detection over many series, and
+//! `tests/it/analyze.rs` tests some of them.
 
 use std::time::Duration;
 
@@ -13,7 +13,11 @@ const LIMIT: u64 = 30 << 10;
 fn watched(seconds: u64, mib: impl Fn(u64) -> u64) -> LeakDetector {
     let mut growth = LeakDetector::default();
     for at in 0..seconds {
-        growth.push(Moment(5_000_000 + at * 1000), Bytes(mib(at) * MIB), Some(Bytes(LIMIT * MIB)));
+        growth.push(
+            Moment(5_000_000 + at * 1000),
+            Bytes(mib(at) * MIB),
+            Some(Bytes(LIMIT * MIB)),
+        );
     }
     growth
 }
@@ -25,9 +29,16 @@ fn check(seconds: u64, mib: impl Fn(u64) -> u64, expected: LeakVerdict) -> LeakD
     growth
 }
 
-/// Returns a series that loads weights in the first 20 s, and then holds the MiB that the closure adds.
+/// Returns a series that loads weights in the first 20 s, and then holds the MiB that the closure
+/// adds.
 fn job(added: impl Fn(u64) -> u64) -> impl Fn(u64) -> u64 {
-    move |at| if at < 20 { 500 + at * 1000 } else { 20_500 + added(at) }
+    move |at| {
+        if at < 20 {
+            500 + at * 1000
+        } else {
+            20_500 + added(at)
+        }
+    }
 }
 
 #[test]
@@ -37,7 +48,11 @@ fn a_leak_that_is_read_once_a_minute_is_called_within_fifteen_samples() {
         (0..60).find(|sample| {
             // All samples from the fourth on come `late` seconds later.
             let at = sample * 60_000 + if *sample > 2 { late * 1000 } else { 0 };
-            growth.push(Moment(at), Bytes((20_500 + at / 2000) * MIB), Some(Bytes(LIMIT * MIB)));
+            growth.push(
+                Moment(at),
+                Bytes((20_500 + at / 2000) * MIB),
+                Some(Bytes(LIMIT * MIB)),
+            );
             growth.verdict() == LeakVerdict::Leak
         })
     };
@@ -52,7 +67,11 @@ fn a_leak_is_called_as_soon_when_it_was_read_more_often_before() {
         let early = (0..often).map(|at| (at, 20_500));
         let late = (1..60).map(|sample| (often + sample * 60, 20_500 + sample * 30));
         early.chain(late).find_map(|(at, mib)| {
-            growth.push(Moment(at * 1000), Bytes(mib * MIB), Some(Bytes(LIMIT * MIB)));
+            growth.push(
+                Moment(at * 1000),
+                Bytes(mib * MIB),
+                Some(Bytes(LIMIT * MIB)),
+            );
             (growth.verdict() == LeakVerdict::Leak).then(|| at.saturating_sub(often) / 60)
         })
     };
@@ -65,34 +84,66 @@ fn a_leak_is_called_with_its_rate_and_its_end() {
     // 2 MiB every 4 s; 10 GiB are left.
     let growth = check(900, job(|at| at / 4 * 2), LeakVerdict::Leak);
     let evidence = growth.evidence().expect("a leak has evidence");
-    assert!((evidence.rate.0 / 1024.0 - 512.0).abs() < 20.0, "{evidence:?}");
+    assert!(
+        (evidence.rate.0 / 1024.0 - 512.0).abs() < 20.0,
+        "{evidence:?}"
+    );
     let forecast = evidence.forecast.expect("the limit is known");
     let truth = Duration::from_secs((LIMIT - 20_500 - 450) * 2);
-    assert!(forecast.low < truth && truth < forecast.high, "{evidence:?}");
+    assert!(
+        forecast.low < truth && truth < forecast.high,
+        "{evidence:?}"
+    );
     // The end is 20 times as far away as the growth has lasted.
-    assert!(forecast.low > truth / 2 && forecast.high < 2 * truth, "{evidence:?}");
+    assert!(
+        forecast.low > truth / 2 && forecast.high < 2 * truth,
+        "{evidence:?}"
+    );
     assert!(forecast.likely.abs_diff(truth) < truth / 20, "{evidence:?}");
     // The last part of the memory may not be available.
-    assert!(forecast.low < Duration::from_secs((LIMIT / 100 * 98 - 20_500 - 450) * 2), "{evidence:?}");
-    assert!(evidence.maxima > 20 && evidence.chance < 6.0, "{evidence:?}");
+    assert!(
+        forecast.low < Duration::from_secs((LIMIT / 100 * 98 - 20_500 - 450) * 2),
+        "{evidence:?}"
+    );
+    assert!(
+        evidence.maxima > 20 && evidence.chance < 6.0,
+        "{evidence:?}"
+    );
 }
 
 #[test]
 fn a_rise_in_a_series_that_goes_up_and_down_is_no_leak() {
-    // The load of a server, in waves of 14, 40 and 95 minutes, with and without some late samples in a row.
-    let wave = |at: f64, period: f64, phase: f64| (at / period * std::f64::consts::TAU + phase).sin();
+    // The load of a server, in waves of 14, 40 and 95 minutes, with and without some late samples
+    // in a row.
+    let wave =
+        |at: f64, period: f64, phase: f64| (at / period * std::f64::consts::TAU + phase).sin();
     for (late, by) in [(0, 0), (4, 60), (4, 15), (12, 60)] {
         let mut growth = LeakDetector::default();
         let mut at = 0_u32;
         let mut holes = 0..late;
         while at < 12 * 3600 {
             let time = f64::from(at);
-            let load = wave(time, 2400.0, 0.0) + 0.7 * wave(time, 5700.0, 1.0) + 0.3 * wave(time, 820.0, 0.0);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB")]
+            let load = wave(time, 2400.0, 0.0)
+                + 0.7 * wave(time, 5700.0, 1.0)
+                + 0.3 * wave(time, 820.0, 0.0);
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "MiB"
+            )]
             let held = Bytes((10_000.0 + 750.0 * load) as u64 * 2 * MIB);
             growth.push(Moment(u64::from(at) * 1000), held, Some(Bytes(80 << 30)));
-            assert_ne!(growth.verdict(), LeakVerdict::Leak, "{late} by {by}, at {at} s: {:?}", growth.evidence());
-            at += if at >= 10_000 && holes.next().is_some() { by } else { 1 };
+            assert_ne!(
+                growth.verdict(),
+                LeakVerdict::Leak,
+                "{late} by {by}, at {at} s: {:?}",
+                growth.evidence()
+            );
+            at += if at >= 10_000 && holes.next().is_some() {
+                by
+            } else {
+                1
+            };
         }
     }
 }
@@ -102,7 +153,12 @@ fn a_series_that_is_constant_after_its_warm_up_is_steady() {
     check(50, job(|_| 0), LeakVerdict::TooSoon);
     check(600, job(|_| 0), LeakVerdict::Steady);
     // Growth that slows down, up to 6 GiB.
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB")]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "MiB"
+    )]
     let slower = job(|at| (6000.0 * (1.0 - (-(at as f64) / 200.0).exp())) as u64);
     check(3000, slower, LeakVerdict::Steady);
 }
@@ -114,20 +170,37 @@ fn growth_too_slow_to_matter_within_a_day_is_mentioned() {
     let limit = 20_500 + 31 * 60 * 24 * 3;
     let mut growth = LeakDetector::default();
     for at in 0..3500 {
-        growth.push(Moment(at * 1000), Bytes(held(at) * MIB), Some(Bytes(limit * MIB)));
+        growth.push(
+            Moment(at * 1000),
+            Bytes(held(at) * MIB),
+            Some(Bytes(limit * MIB)),
+        );
     }
     assert_eq!(growth.verdict(), LeakVerdict::Steady);
     let sentence = growth.sentence();
-    assert!(sentence.starts_with("steady, though +1.") && sentence.contains(" GiB in 5"), "{sentence}");
-    assert!(sentence.ends_with(" min; at this pace memory lasts 2 d 23 h"), "{sentence}");
+    assert!(
+        sentence.starts_with("steady, though +1.") && sentence.contains(" GiB in 5"),
+        "{sentence}"
+    );
+    assert!(
+        sentence.ends_with(" min; at this pace memory lasts 2 d 23 h"),
+        "{sentence}"
+    );
     // After the growth has stopped, it is no longer mentioned.
     for at in 3500..4000 {
-        growth.push(Moment(at * 1000), Bytes(held(3500) * MIB), Some(Bytes(limit * MIB)));
+        growth.push(
+            Moment(at * 1000),
+            Bytes(held(3500) * MIB),
+            Some(Bytes(limit * MIB)),
+        );
     }
     assert_eq!(growth.sentence(), "steady");
     // Loading, or memory that comes and goes, is not mentioned either.
     assert_eq!(watched(3000, job(|_| 0)).sentence(), "steady");
-    assert_eq!(watched(3000, job(|at| at * 37 % 101 * 20)).sentence(), "steady");
+    assert_eq!(
+        watched(3000, job(|at| at * 37 % 101 * 20)).sentence(),
+        "steady"
+    );
 }
 
 #[test]
@@ -135,12 +208,20 @@ fn growth_not_called_yet_or_over_years_is_not_mentioned_as_slow() {
     let sentence = |every: u64, count: u64, held: &dyn Fn(u64) -> u64| {
         let mut growth = LeakDetector::default();
         for at in (0..count).map(|sample| sample * every) {
-            growth.push(Moment(at * 1000), Bytes(held(at) << 10), Some(Bytes(LIMIT * MIB)));
+            growth.push(
+                Moment(at * 1000),
+                Bytes(held(at) << 10),
+                Some(Bytes(LIMIT * MIB)),
+            );
         }
         (growth.verdict(), growth.sentence())
     };
     // Growth that fills memory within hours is not slow, whether it is loading or a leak.
-    assert!(!sentence(1, 400, &|at| (1000 + at * 13) << 10).1.contains("though"));
+    assert!(
+        !sentence(1, 400, &|at| (1000 + at * 13) << 10)
+            .1
+            .contains("though")
+    );
     // At 10 MiB a day, memory lasts for years.
     assert_eq!(
         sentence(60, 10_000, &|at| (1000 << 10) + at * 10_240 / 86_400),
@@ -154,7 +235,11 @@ fn a_leak_with_steps_little_rarer_than_its_samples_does_not_come_and_go() {
         let mut growth = LeakDetector::default();
         let (mut calls, mut was) = (0, LeakVerdict::TooSoon);
         for at in (0..8 * 3600).step_by(60) {
-            growth.push(Moment(at * 1000), Bytes((10_000 + at / step * 100) * MIB), Some(Bytes(2 * LIMIT * MIB)));
+            growth.push(
+                Moment(at * 1000),
+                Bytes((10_000 + at / step * 100) * MIB),
+                Some(Bytes(2 * LIMIT * MIB)),
+            );
             calls += u32::from(growth.verdict() == LeakVerdict::Leak && was != LeakVerdict::Leak);
             was = growth.verdict();
         }
@@ -175,13 +260,26 @@ fn a_leak_that_stops_is_withdrawn_within_two_minutes_or_three_samples() {
         // The leak stops between two samples; a sample is missing some time before.
         for stops in [3602, 3630, 3658] {
             let mut growth = LeakDetector::default();
-            for at in
-                (0..=stops + within).step_by(usize::try_from(every).expect("it is small")).filter(|at| *at != 1800)
+            for at in (0..=stops + within)
+                .step_by(usize::try_from(every).expect("it is small"))
+                .filter(|at| *at != 1800)
             {
-                growth.push(Moment(at * 1000), Bytes((10_500 + at.min(stops)) * MIB), Some(Bytes(LIMIT * MIB)));
-                assert!(at < 1200 || at > stops || growth.verdict() == LeakVerdict::Leak, "{every} s, {at} s");
+                growth.push(
+                    Moment(at * 1000),
+                    Bytes((10_500 + at.min(stops)) * MIB),
+                    Some(Bytes(LIMIT * MIB)),
+                );
+                assert!(
+                    at < 1200 || at > stops || growth.verdict() == LeakVerdict::Leak,
+                    "{every} s, {at} s"
+                );
             }
-            assert_eq!(growth.verdict(), LeakVerdict::Steady, "{every} s, {stops} s: {:?}", growth.evidence());
+            assert_eq!(
+                growth.verdict(),
+                LeakVerdict::Steady,
+                "{every} s, {stops} s: {:?}",
+                growth.evidence()
+            );
         }
     }
 }
@@ -189,11 +287,21 @@ fn a_leak_that_stops_is_withdrawn_within_two_minutes_or_three_samples() {
 #[test]
 fn the_upper_bound_for_a_leak_that_rested_allows_for_one_more_rest() {
     let paused = |pause: u64| {
-        let growth = check(2400 + pause, |at| 500 + at.min(1200) + at.saturating_sub(1200 + pause), LeakVerdict::Leak);
-        growth.evidence().and_then(|evidence| evidence.forecast).expect("the limit is known")
+        let growth = check(
+            2400 + pause,
+            |at| 500 + at.min(1200) + at.saturating_sub(1200 + pause),
+            LeakVerdict::Leak,
+        );
+        growth
+            .evidence()
+            .and_then(|evidence| evidence.forecast)
+            .expect("the limit is known")
     };
     let (even, paused) = (paused(0), paused(600));
-    assert!(paused.high >= even.high + Duration::from_mins(10), "{even:?}, {paused:?}");
+    assert!(
+        paused.high >= even.high + Duration::from_mins(10),
+        "{even:?}, {paused:?}"
+    );
 }
 
 #[test]
@@ -202,11 +310,23 @@ fn a_leak_that_stops_after_missing_samples_is_withdrawn_as_soon() {
     let mut told = Vec::new();
     for at in (0..600).chain(900..1400_u64) {
         let mib = job(|at| at.min(1200))(at);
-        growth.push(Moment(5_000_000 + at * 1000), Bytes(mib * MIB), Some(Bytes(LIMIT * MIB)));
+        growth.push(
+            Moment(5_000_000 + at * 1000),
+            Bytes(mib * MIB),
+            Some(Bytes(LIMIT * MIB)),
+        );
         told.push((at, growth.verdict()));
     }
-    assert!(told.iter().all(|(at, verdict)| !(920..1200).contains(at) || *verdict == LeakVerdict::Leak), "{told:?}");
-    assert!(told.iter().all(|(at, verdict)| *at < 1320 || *verdict < LeakVerdict::Suspect), "{told:?}");
+    assert!(
+        told.iter()
+            .all(|(at, verdict)| !(920..1200).contains(at) || *verdict == LeakVerdict::Leak),
+        "{told:?}"
+    );
+    assert!(
+        told.iter()
+            .all(|(at, verdict)| *at < 1320 || *verdict < LeakVerdict::Suspect),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -220,7 +340,11 @@ fn an_uneven_sawtooth_with_a_rising_floor_stays_a_leak() {
             (began, until) = (at, until + lengths.next().unwrap_or(60));
         }
         let tooth = job(|_| began + 20 * at.saturating_sub(began))(at);
-        growth.push(Moment(5_000_000 + at * 1000), Bytes(tooth * MIB), Some(Bytes(LIMIT * MIB)));
+        growth.push(
+            Moment(5_000_000 + at * 1000),
+            Bytes(tooth * MIB),
+            Some(Bytes(LIMIT * MIB)),
+        );
         match growth.verdict() {
             LeakVerdict::Leak => called += 1,
             other => assert_eq!(called, 0, "{other:?} after {at} s"),
@@ -233,7 +357,11 @@ fn an_uneven_sawtooth_with_a_rising_floor_stays_a_leak() {
 fn four_equal_steps_are_no_leak_and_the_sixth_one_is() {
     let steps = |count: u64| job(move |at| (at / 300).min(count) * 500);
     for seconds in (100..6000).step_by(100) {
-        assert_ne!(watched(seconds, steps(4)).verdict(), LeakVerdict::Leak, "after {seconds} s");
+        assert_ne!(
+            watched(seconds, steps(4)).verdict(),
+            LeakVerdict::Leak,
+            "after {seconds} s"
+        );
     }
     check(6000, steps(4), LeakVerdict::Steady);
     check(1850, steps(20), LeakVerdict::Leak);
@@ -244,18 +372,28 @@ fn a_suspicion_ends_after_two_steps_are_missing_and_a_leak_that_stopped_does_not
     let told = |mib: &dyn Fn(u64) -> u64| {
         let mut growth = LeakDetector::default();
         let outlooks = (0..6000).map(|at| {
-            growth.push(Moment(5_000_000 + at * 1000), Bytes(mib(at) * MIB), Some(Bytes(LIMIT * MIB)));
+            growth.push(
+                Moment(5_000_000 + at * 1000),
+                Bytes(mib(at) * MIB),
+                Some(Bytes(LIMIT * MIB)),
+            );
             growth.verdict()
         });
         outlooks.collect::<Vec<_>>()
     };
     let few = told(&job(|at| (at / 150).min(5) * 300));
     assert!(few.contains(&LeakVerdict::Suspect));
-    let last = few.iter().rposition(|verdict| *verdict >= LeakVerdict::Suspect);
+    let last = few
+        .iter()
+        .rposition(|verdict| *verdict >= LeakVerdict::Suspect);
     assert!(last.is_some_and(|last| last < 5 * 150 + 400), "{last:?}");
     let filled = told(&job(|at| at.min(1000) + at.saturating_sub(1000) / 1000));
     assert!(filled.contains(&LeakVerdict::Leak));
-    assert!(filled[1120..].iter().all(|verdict| *verdict < LeakVerdict::Suspect));
+    assert!(
+        filled[1120..]
+            .iter()
+            .all(|verdict| *verdict < LeakVerdict::Suspect)
+    );
 }
 
 #[test]
@@ -279,7 +417,8 @@ fn a_sawtooth_is_a_leak_only_if_its_floor_rises() {
 
 #[test]
 fn the_sixth_drop_to_a_higher_bottom_makes_a_leak() {
-    // `first` is the MiB at the bottom of the first drop; the bottoms of the others rise by 300 MiB each.
+    // `first` is the MiB at the bottom of the first drop; the bottoms of the others rise by 300 MiB
+    // each.
     let sawtooth = |first: u64| {
         job(move |at| {
             let tooth = at / 400;
@@ -287,14 +426,22 @@ fn the_sixth_drop_to_a_higher_bottom_makes_a_leak() {
         })
     };
     for seconds in (400..2400).step_by(100) {
-        assert_ne!(watched(seconds, sawtooth(300)).verdict(), LeakVerdict::Leak, "after {seconds} s");
+        assert_ne!(
+            watched(seconds, sawtooth(300)).verdict(),
+            LeakVerdict::Leak,
+            "after {seconds} s"
+        );
     }
     for seconds in (2900..8000).step_by(100) {
         check(seconds, sawtooth(300), LeakVerdict::Leak);
     }
     // The first drop ends higher than the later ones: the series held more before, and released it.
     for seconds in (400..3200).step_by(100) {
-        assert_ne!(watched(seconds, sawtooth(3000)).verdict(), LeakVerdict::Leak, "after {seconds} s");
+        assert_ne!(
+            watched(seconds, sawtooth(3000)).verdict(),
+            LeakVerdict::Leak,
+            "after {seconds} s"
+        );
     }
 }
 
@@ -302,12 +449,20 @@ fn the_sixth_drop_to_a_higher_bottom_makes_a_leak() {
 fn a_sawtooth_runs_out_of_memory_at_its_first_top_above_the_limit() {
     // Rises of 3000 MiB every 600 s, of which 120 MiB stay.
     let sawtooth = |at: u64| at % 600 * 5 + at / 600 * 120;
-    let end = (0..1_000_000).find(|at| 20_500 + sawtooth(*at) >= LIMIT).expect("it grows");
+    let end = (0..1_000_000)
+        .find(|at| 20_500 + sawtooth(*at) >= LIMIT)
+        .expect("it grows");
     for now in (end / 4..end * 3 / 4).step_by(1000) {
         let growth = check(now, job(sawtooth), LeakVerdict::Leak);
-        let forecast = growth.evidence().and_then(|evidence| evidence.forecast).expect("the limit is known");
+        let forecast = growth
+            .evidence()
+            .and_then(|evidence| evidence.forecast)
+            .expect("the limit is known");
         let truth = Duration::from_secs(end - now);
-        assert!(forecast.low < truth && truth < forecast.high, "after {now} s {truth:?}: {forecast:?}");
+        assert!(
+            forecast.low < truth && truth < forecast.high,
+            "after {now} s {truth:?}: {forecast:?}"
+        );
     }
 }
 
@@ -321,20 +476,36 @@ fn a_warm_up_that_was_called_a_leak_is_not_called_again_at_each_further_step() {
         random = random * 48_271 % 1_000_003;
         pieces.push((at, 20 + random % 400));
     }
-    let added = |now: u32| pieces.iter().filter(|piece| piece.0 <= f64::from(now)).map(|piece| piece.1).sum::<u64>();
+    let added = |now: u32| {
+        pieces
+            .iter()
+            .filter(|piece| piece.0 <= f64::from(now))
+            .map(|piece| piece.1)
+            .sum::<u64>()
+    };
     let (mut growth, mut calls, mut was) = (LeakDetector::default(), 0, LeakVerdict::TooSoon);
     for at in 0..8000 {
         let held = job(|_| added(at))(u64::from(at)) * MIB;
-        growth.push(Moment(5_000_000 + u64::from(at) * 1000), Bytes(held), Some(Bytes((LIMIT + 20_000) * MIB)));
+        growth.push(
+            Moment(5_000_000 + u64::from(at) * 1000),
+            Bytes(held),
+            Some(Bytes((LIMIT + 20_000) * MIB)),
+        );
         calls += u32::from(growth.verdict() == LeakVerdict::Leak && was != LeakVerdict::Leak);
         was = growth.verdict();
     }
-    assert_eq!((calls, was), (1, LeakVerdict::Steady), "{:?}", growth.evidence());
+    assert_eq!(
+        (calls, was),
+        (1, LeakVerdict::Steady),
+        "{:?}",
+        growth.evidence()
+    );
 }
 
 #[test]
 fn a_warm_up_in_equal_pieces_is_no_leak() {
-    // Pieces of 20 MiB, at first 12 s apart: equal numbers of them in each part hide that they come ever less often.
+    // Pieces of 20 MiB, at first 12 s apart: equal numbers of them in each part hide that they come
+    // ever less often.
     for slowness in [150.0, 300.0, 600.0] {
         let pieces: Vec<f64> = (1..100)
             .map(|piece| -slowness * libm::log1p(-12.0 * f64::from(piece) / slowness))
@@ -342,28 +513,49 @@ fn a_warm_up_in_equal_pieces_is_no_leak() {
             .collect();
         let mut growth = LeakDetector::default();
         for at in 0..6000_u32 {
-            let added = pieces.iter().filter(|piece| **piece <= f64::from(at)).map(|_| 20).sum::<u64>();
+            let added = pieces
+                .iter()
+                .filter(|piece| **piece <= f64::from(at))
+                .map(|_| 20)
+                .sum::<u64>();
             let held = job(|_| added)(u64::from(at)) * MIB;
-            growth.push(Moment(5_000_000 + u64::from(at) * 1000), Bytes(held), Some(Bytes(LIMIT * MIB)));
-            assert_ne!(growth.verdict(), LeakVerdict::Leak, "slowness {slowness}, after {at} s");
+            growth.push(
+                Moment(5_000_000 + u64::from(at) * 1000),
+                Bytes(held),
+                Some(Bytes(LIMIT * MIB)),
+            );
+            assert_ne!(
+                growth.verdict(),
+                LeakVerdict::Leak,
+                "slowness {slowness}, after {at} s"
+            );
         }
     }
 }
 
 #[test]
 fn the_rate_of_a_leak_that_slows_down_is_at_most_its_mean() {
-    // 20 MiB a minute for 10 minutes, then 7 MiB a minute for 15, in pieces of 1 MiB: at that rate, memory lasts for days.
-    let growth = watched(1500, |at| 2000 + at.min(600) / 3 + at.saturating_sub(600) * 7 / 60);
+    // 20 MiB a minute for 10 minutes, then 7 MiB a minute for 15, in pieces of 1 MiB: at that rate,
+    // memory lasts for days.
+    let growth = watched(1500, |at| {
+        2000 + at.min(600) / 3 + at.saturating_sub(600) * 7 / 60
+    });
     let evidence = growth.evidence().expect("it grows");
     let mean = 305.0 * 1_048_576.0 / 1500.0;
-    assert!((0.3 * mean..1.05 * mean).contains(&evidence.rate.0), "{evidence:?}");
+    assert!(
+        (0.3 * mean..1.05 * mean).contains(&evidence.rate.0),
+        "{evidence:?}"
+    );
 }
 
 #[test]
 fn the_lower_bound_with_little_room_is_not_0() {
     // 300 MiB are left of 30 GiB.
     let growth = check(900, |at| 30_200 + at / 4, LeakVerdict::Leak);
-    let forecast = growth.evidence().and_then(|evidence| evidence.forecast).expect("the limit is known");
+    let forecast = growth
+        .evidence()
+        .and_then(|evidence| evidence.forecast)
+        .expect("the limit is known");
     assert!(forecast.low > forecast.likely / 4, "{forecast:?}");
 }
 
@@ -385,12 +577,19 @@ fn no_verdict_comes_and_goes_while_nothing_new_happens() {
         let (mut growth, mut said) = (LeakDetector::default(), Vec::new());
         for at in 0..7200 {
             let held = job(added)(at) * MIB;
-            growth.push(Moment(5_000_000 + at * 1000), Bytes(held), Some(Bytes(80 << 30)));
+            growth.push(
+                Moment(5_000_000 + at * 1000),
+                Bytes(held),
+                Some(Bytes(80 << 30)),
+            );
             if said.last() != Some(&growth.verdict()) {
                 said.push(growth.verdict());
             }
         }
-        assert!(said.len() <= 5 && said.last() == Some(&LeakVerdict::Steady), "{number}: {said:?}");
+        assert!(
+            said.len() <= 5 && said.last() == Some(&LeakVerdict::Steady),
+            "{number}: {said:?}"
+        );
     }
 }
 
@@ -406,7 +605,12 @@ fn rare_or_unordered_samples_make_no_difference() {
             // A sample that is not later than the one before is ignored.
             growth.push(Moment(time.0 - 1), Bytes(0), None);
         }
-        assert_eq!(growth.verdict(), LeakVerdict::Leak, "every {interval} ms: {:?}", growth.evidence());
+        assert_eq!(
+            growth.verdict(),
+            LeakVerdict::Leak,
+            "every {interval} ms: {:?}",
+            growth.evidence()
+        );
     }
 }
 
@@ -420,7 +624,10 @@ fn falls_have_names() {
         growth.last_drop().map(|(at, fall)| (at.0 / 1000, fall))
     };
     assert_eq!(named(&[9000, 9000, 8900]), None);
-    assert_eq!(named(&[9000, 9000, 3000]), Some((3, MemoryDrop::CacheEmptied)));
+    assert_eq!(
+        named(&[9000, 9000, 3000]),
+        Some((3, MemoryDrop::CacheEmptied))
+    );
     assert_eq!(named(&[9000, 0]), Some((2, MemoryDrop::ContextGone)));
     assert_eq!(named(&[9000, 0, 0, 700]), Some((4, MemoryDrop::Restarted)));
 }
@@ -428,7 +635,11 @@ fn falls_have_names() {
 #[test]
 fn the_sentence_has_all_figures() {
     let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
-    let forecast = Forecast { likely: minutes(190), low: minutes(168), high: minutes(222) };
+    let forecast = Forecast {
+        likely: minutes(190),
+        low: minutes(168),
+        high: minutes(222),
+    };
     let evidence = Evidence {
         since: Moment(0),
         found: Moment(0),
@@ -449,7 +660,11 @@ fn the_sentence_has_all_figures() {
 /// The memory of a thousand series must stay at some kB each.
 #[test]
 fn a_series_of_days_takes_little_memory() {
-    assert!(size_of::<LeakDetector>() < 640, "{}", size_of::<LeakDetector>());
+    assert!(
+        size_of::<LeakDetector>() < 640,
+        "{}",
+        size_of::<LeakDetector>()
+    );
     let growth = watched(3 * 86_400, |at| 1000 + at % 7);
     assert!(growth.levels.heap() < 4096, "{}", growth.levels.heap());
 }
@@ -460,11 +675,20 @@ fn a_leak_goes_on_while_something_else_gives_memory_back_and_takes_it_again() {
     let mut growth = LeakDetector::default();
     let mut verdicts = Vec::new();
     for at in 0..6000 {
-        growth.push(Moment(5_000_000 + at * 1000), Bytes(with_neighbour(at) * MIB), Some(Bytes(LIMIT * MIB)));
+        growth.push(
+            Moment(5_000_000 + at * 1000),
+            Bytes(with_neighbour(at) * MIB),
+            Some(Bytes(LIMIT * MIB)),
+        );
         verdicts.push(growth.verdict());
     }
-    let first = verdicts.iter().position(|verdict| *verdict == LeakVerdict::Leak).expect("it is found");
-    let end = verdicts[first..].iter().position(|verdict| *verdict != LeakVerdict::Leak);
+    let first = verdicts
+        .iter()
+        .position(|verdict| *verdict == LeakVerdict::Leak)
+        .expect("it is found");
+    let end = verdicts[first..]
+        .iter()
+        .position(|verdict| *verdict != LeakVerdict::Leak);
     assert_eq!(end, None, "found after {first} s");
     let rate = growth.evidence().expect("a leak has evidence").rate.0 / f64::from(1 << 20);
     assert!((1.9..2.1).contains(&rate), "{rate} MiB/s");

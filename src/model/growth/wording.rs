@@ -1,5 +1,5 @@
-//! The wording of leak verdicts and their evidence: a word for the table, a name for JSON, and a sentence with the
-//! figures.
+//! The wording of leak verdicts and their evidence: a word for the table, a name for JSON, and a
+//! sentence with the figures.
 
 use std::fmt;
 use std::time::Duration;
@@ -45,10 +45,19 @@ impl LeakVerdict {
 }
 
 impl Rate {
-    /// The gain in a minute or an hour, and the word for that time. A slow growth is easier to read per hour.
+    /// The gain in a minute or an hour, and the word for that time. A slow growth is easier to read
+    /// per hour.
     pub(crate) fn per_unit(self) -> (Bytes, &'static str) {
-        let (seconds, unit) = if self.0 * 60.0 >= LEAST_PER_MINUTE { (60.0, "min") } else { (3600.0, "h") };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a growth has a positive rate")]
+        let (seconds, unit) = if self.0 * 60.0 >= LEAST_PER_MINUTE {
+            (60.0, "min")
+        } else {
+            (3600.0, "h")
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a growth has a positive rate"
+        )]
         let amount = Bytes((self.0 * seconds).max(0.0) as u64);
         (amount, unit)
     }
@@ -62,15 +71,24 @@ impl fmt::Display for Rate {
     }
 }
 
-/// `+30 MiB/min for 12 min (38 new highs, 1 expected by chance); out of memory in 3 h 10 min (2 h 50 to 3 h 40)`
+/// `+30 MiB/min for 12 min (38 new highs, 1 expected by chance); out of memory in 3 h 10 min (2 h
+/// 50 to 3 h 40)`
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let span = RoughSpan(Duration::try_from_secs_f64(self.span).unwrap_or(Duration::ZERO));
         let highs = if self.maxima == 1 { "high" } else { "highs" };
         let chance = self.chance.round().max(1.0);
-        write!(f, "{} for {span} ({} new {highs}, {chance} expected by chance)", self.rate, self.maxima)?;
+        write!(
+            f,
+            "{} for {span} ({} new {highs}, {chance} expected by chance)",
+            self.rate, self.maxima
+        )?;
         if let Some(end) = self.forecast {
-            let (likely, low, high) = (RoughSpan(end.likely), RoughSpan(end.low), RoughSpan(end.high));
+            let (likely, low, high) = (
+                RoughSpan(end.likely),
+                RoughSpan(end.low),
+                RoughSpan(end.high),
+            );
             write!(f, "; out of memory in {likely} ({low:#} to {high:#})")?;
         }
         Ok(())
@@ -90,26 +108,41 @@ impl LeakDetector {
         }
     }
 
-    /// The growth of a series that is steady because it would take days to fill memory: `+1.8 GiB in 58 min; at this
-    /// pace memory lasts 3 d 4 h`. `None` where there is no even growth, or memory lasts more than a month.
+    /// The growth of a series that is steady because it would take days to fill memory: `+1.8 GiB
+    /// in 58 min; at this pace memory lasts 3 d 4 h`. `None` where there is no even growth, or
+    /// memory lasts more than a month.
     pub(crate) fn slow_growth(&self) -> Option<String> {
         if self.verdict() != LeakVerdict::Steady || self.levels.is_constant() {
             return None;
         }
         let slow = |level: usize| {
-            let grown = self.growths(level).filter(|growth| growth.is_even && growth.gained >= LEAST_GROWTH);
+            let grown = self
+                .growths(level)
+                .filter(|growth| growth.is_even && growth.gained >= LEAST_GROWTH);
             grown.max_by(|one, other| one.span.total_cmp(&other.span))
         };
         let growth = (0..BucketLevels::COUNT).rev().find_map(slow)?;
         // Coarse buckets show late that it has stopped.
-        WatchedGrowth::new(growth, &self.levels, None).has_stopped(&self.levels).is_none().then_some(())?;
+        WatchedGrowth::new(growth, &self.levels, None)
+            .has_stopped(&self.levels)
+            .is_none()
+            .then_some(())?;
         let span = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().map(RoughSpan);
-        let grown = format!("+{} in {}", Bytes(to_bytes(growth.gained)), span(growth.span)?);
-        let Some(limit) = self.limit() else { return Some(grown) };
+        let grown = format!(
+            "+{} in {}",
+            Bytes(to_bytes(growth.gained)),
+            span(growth.span)?
+        );
+        let Some(limit) = self.limit() else {
+            return Some(grown);
+        };
         // Growth that fills memory sooner is not slow, although it is not called a leak yet.
-        let lasts =
-            Some((limit - self.held()) / growth.rate()).filter(|seconds| (RELEVANT..MONTH).contains(seconds))?;
-        Some(format!("{grown}; at this pace memory lasts {}", span(lasts)?))
+        let lasts = Some((limit - self.held()) / growth.rate())
+            .filter(|seconds| (RELEVANT..MONTH).contains(seconds))?;
+        Some(format!(
+            "{grown}; at this pace memory lasts {}",
+            span(lasts)?
+        ))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Events for the time axis of a graph: processes that began, ended, were signalled or released much memory, and Xid
-//! errors.
+//! Events for the time axis of a graph: processes that began, ended, were signalled or released
+//! much memory, and Xid errors.
 
 use std::collections::VecDeque;
 
@@ -20,8 +20,8 @@ const MOST: u64 = 1 << 53;
 pub(crate) enum HistoryEventKind {
     /// A process took memory for the first time.
     Began,
-    /// A process released all its memory: it ended, or lives on without any. Contains the amount last seen, `None` when
-    /// that was not known.
+    /// A process released all its memory: it ended, or lives on without any. Contains the amount
+    /// last seen, `None` when that was not known.
     Ended(Option<Bytes>),
     Signalled(Signal),
     /// The process released much memory at once.
@@ -70,10 +70,16 @@ impl EventLog {
             for xid in &gpu.health.xids {
                 let kind = HistoryEventKind::Xid(xid.code);
                 let is_known = |event: &HistoryEvent| {
-                    (event.at, event.kind) == (xid.at, kind) && event.gpu.as_ref() == Some(&gpu.uuid)
+                    (event.at, event.kind) == (xid.at, kind)
+                        && event.gpu.as_ref() == Some(&gpu.uuid)
                 };
                 if !self.events.iter().any(is_known) {
-                    self.add(HistoryEvent { at: xid.at, kind, gpu: Some(gpu.uuid.clone()), process: None });
+                    self.add(HistoryEvent {
+                        at: xid.at,
+                        kind,
+                        gpu: Some(gpu.uuid.clone()),
+                        process: None,
+                    });
                 }
             }
         }
@@ -86,12 +92,14 @@ impl EventLog {
     /// Returns the events after the first `seen` ones.
     pub(super) fn after(&self, seen: u64) -> impl Iterator<Item = &HistoryEvent> {
         let new = usize::try_from(self.added.saturating_sub(seen)).unwrap_or(usize::MAX);
-        self.events.iter().skip(self.events.len().saturating_sub(new))
+        self.events
+            .iter()
+            .skip(self.events.len().saturating_sub(new))
     }
 }
 
-/// Whether a drop is large enough to be an event: at least 512 MiB, and at least an eighth of the amount before.
-/// Smaller drops are garbage collection.
+/// Whether a drop is large enough to be an event: at least 512 MiB, and at least an eighth of the
+/// amount before. Smaller drops are garbage collection.
 pub(super) fn is_drop(from: Bytes, to: Bytes) -> bool {
     let lost = from.saturating_sub(to);
     lost >= Bytes::from_mib(512) && lost.0 >= from.0 / 8

@@ -41,14 +41,23 @@ impl TensorLayer {
         Self::Unallocated,
     ];
 
-    /// Returns the memory in each layer, on all devices together; `None` if a device has no categories.
+    /// Returns the memory in each layer, on all devices together; `None` if a device has no
+    /// categories.
     pub(crate) fn amounts(report: &ProbeReport) -> Option<[Bytes; Self::ALL.len()]> {
-        if report.devices.is_empty() || report.devices.iter().any(|device| device.categories.is_empty()) {
+        if report.devices.is_empty()
+            || report
+                .devices
+                .iter()
+                .any(|device| device.categories.is_empty())
+        {
             return None;
         }
         let categories = || report.devices.iter().flat_map(|device| &device.categories);
         Some(Self::ALL.map(|layer| {
-            categories().filter(|(category, _)| Self::of(**category) == layer).map(|(_, bytes)| *bytes).sum()
+            categories()
+                .filter(|(category, _)| Self::of(**category) == layer)
+                .map(|(_, bytes)| *bytes)
+                .sum()
         }))
     }
 
@@ -59,8 +68,12 @@ impl TensorLayer {
             TensorCategory::OptimizerState => Self::OptimizerState,
             TensorCategory::NamedTensors => Self::NamedTensors,
             TensorCategory::Activations => Self::Activations,
-            TensorCategory::Libraries | TensorCategory::GraphPools | TensorCategory::Other => Self::Libraries,
-            TensorCategory::Pending | TensorCategory::Cache | TensorCategory::Fragmentation => Self::Unallocated,
+            TensorCategory::Libraries | TensorCategory::GraphPools | TensorCategory::Other => {
+                Self::Libraries
+            }
+            TensorCategory::Pending | TensorCategory::Cache | TensorCategory::Fragmentation => {
+                Self::Unallocated
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Stores one number for each bucket of time, packed: a number that stays the same takes almost no memory.
+//! Stores one number for each bucket of time, packed: a number that stays the same takes almost no
+//! memory.
 //!
-//! All buckets of a [`Track`] have one width, which only the owner of the track knows. A track has one slot for each
-//! bucket from its first to its last. Full blocks of slots are packed.
+//! All buckets of a [`Track`] have one width, which only the owner of the track knows. A track has
+//! one slot for each bucket from its first to its last. Full blocks of slots are packed.
 
 mod text_form;
 
@@ -30,7 +31,8 @@ enum Block {
         slot: u32,
         blocks: u32,
     },
-    /// Each slot is `base` plus a number of steps of 2^`shift`: amounts of memory are often multiples of a page.
+    /// Each slot is `base` plus a number of steps of 2^`shift`: amounts of memory are often
+    /// multiples of a page.
     Narrow {
         base: u32,
         shift: u8,
@@ -51,14 +53,21 @@ impl Block {
             BLANK => BLANK_BYTE,
             _ => u8::try_from((slot - base) >> shift).unwrap_or(GAP_BYTE),
         };
-        Self::Narrow { base, shift, steps: Box::new(slots.map(step)) }
+        Self::Narrow {
+            base,
+            shift,
+            steps: Box::new(slots.map(step)),
+        }
     }
 
     /// Returns the base and the shift with which the steps of these slots are smallest.
     fn scale(slots: &[u32]) -> (u32, u8) {
         let known = || slots.iter().copied().filter(|slot| *slot <= HIGHEST);
         let base = known().min().unwrap_or(HIGHEST);
-        let shift = known().fold(0, |bits, slot| bits | (slot - base)).trailing_zeros().min(31);
+        let shift = known()
+            .fold(0, |bits, slot| bits | (slot - base))
+            .trailing_zeros()
+            .min(31);
         (base, u8::try_from(shift).unwrap_or(31))
     }
 
@@ -91,7 +100,10 @@ impl Block {
     fn last_known(&self) -> Option<u32> {
         match self {
             Self::Same { slot, .. } => (*slot != BLANK).then_some(*slot),
-            _ => (0..BLOCK).rev().map(|at| self.slot(at)).find(|slot| *slot != BLANK),
+            _ => (0..BLOCK)
+                .rev()
+                .map(|at| self.slot(at))
+                .find(|slot| *slot != BLANK),
         }
     }
 }
@@ -111,7 +123,8 @@ pub(super) enum Merge {
     Lowest,
 }
 
-/// The slots after the last full block. The first `same` of them have one value, as most curves stay constant.
+/// The slots after the last full block. The first `same` of them have one value, as most curves
+/// stay constant.
 #[derive(Debug, Clone, Default)]
 struct OpenBlock {
     slot: u32,
@@ -141,7 +154,8 @@ impl OpenBlock {
     }
 
     fn slot(&self, at: usize) -> u32 {
-        at.checked_sub(self.same as usize).map_or(self.slot, |at| self.rest[at])
+        at.checked_sub(self.same as usize)
+            .map_or(self.slot, |at| self.rest[at])
     }
 
     /// Packs all slots, which fill a block, and starts the next block.
@@ -171,9 +185,16 @@ pub(super) struct Track {
 }
 
 impl Track {
-    /// Adds a value, or [`GAP`]. With `after_silence`, the time since the last value is a gap. Keeps `kept` buckets,
-    /// and up to a block more. Ignores buckets older than the last one.
-    pub(super) fn push(&mut self, bucket: u32, slot: u32, keep: Merge, after_silence: bool, kept: u32) {
+    /// Adds a value, or [`GAP`]. With `after_silence`, the time since the last value is a gap.
+    /// Keeps `kept` buckets, and up to a block more. Ignores buckets older than the last one.
+    pub(super) fn push(
+        &mut self,
+        bucket: u32,
+        slot: u32,
+        keep: Merge,
+        after_silence: bool,
+        kept: u32,
+    ) {
         if let Some(last) = self.last() {
             if bucket < last {
                 return;
@@ -216,7 +237,13 @@ impl Track {
                 self.pack(kept);
             }
             if self.open.len() == 0 && left > BLOCK {
-                self.keep(Block::Same { slot: BLANK, blocks: 1 }, kept);
+                self.keep(
+                    Block::Same {
+                        slot: BLANK,
+                        blocks: 1,
+                    },
+                    kept,
+                );
                 left -= BLOCK;
             } else {
                 self.open.push(BLANK);
@@ -242,7 +269,11 @@ impl Track {
     fn keep(&mut self, block: Block, kept: u32) {
         self.packed += BLOCK_BUCKETS;
         match (self.full.back_mut(), &block) {
-            (Some(Block::Same { slot, blocks }), Block::Same { slot: same, .. }) if slot == same => *blocks += 1,
+            (Some(Block::Same { slot, blocks }), Block::Same { slot: same, .. })
+                if slot == same =>
+            {
+                *blocks += 1;
+            }
             _ => self.full.push_back(block),
         }
         while self.len() >= kept as usize + BLOCK
@@ -277,8 +308,8 @@ impl Track {
         (len > 0).then(|| self.first + (len - 1))
     }
 
-    /// Returns the value that lasts into a bucket: the latest earlier slot that is not blank; `None` when there is
-    /// none.
+    /// Returns the value that lasts into a bucket: the latest earlier slot that is not blank;
+    /// `None` when there is none.
     pub(super) fn before(&self, bucket: u32) -> Option<u32> {
         let end = (bucket.saturating_sub(self.first) as usize).min(self.len());
         let packed = self.packed as usize;
@@ -292,7 +323,8 @@ impl Track {
         open.chain(full).find(|slot| *slot != BLANK).or(self.before)
     }
 
-    /// Returns the slots from bucket `from` to before `until`, as far as there are any, and the bucket of the first.
+    /// Returns the slots from bucket `from` to before `until`, as far as there are any, and the
+    /// bucket of the first.
     pub(super) fn slots(&self, from: u32, until: u32) -> (u32, Vec<u32>) {
         let place = |bucket: u32| (bucket.saturating_sub(self.first) as usize).min(self.len());
         let (begin, end) = (place(from), place(until));
@@ -318,17 +350,23 @@ impl Track {
         Self::of(first, self.before(first), &slots)
     }
 
-    /// Returns the track with the last `kept` buckets as they are, and one value for each `width` buckets before them.
+    /// Returns the track with the last `kept` buckets as they are, and one value for each `width`
+    /// buckets before them.
     pub(super) fn merged(&self, kept: u32, width: u32, keep: Merge) -> Self {
         let (first, mut slots) = self.slots(0, u32::MAX);
         let old = slots.len().saturating_sub(kept as usize);
         let width = width as usize;
-        // Merged buckets begin at multiples of their width, so that a later checkpoint merges the same ones.
+        // Merged buckets begin at multiples of their width, so that a later checkpoint merges the
+        // same ones.
         let ahead = (width - first as usize % width) % width;
         let (head, rest) = slots[..old].split_at_mut(ahead.min(old));
         for part in std::iter::once(head).chain(rest.chunks_mut(width)) {
             let known = || part.iter().copied().filter(|slot| *slot <= HIGHEST);
-            let value = if keep == Merge::Highest { known().max() } else { known().min() };
+            let value = if keep == Merge::Highest {
+                known().max()
+            } else {
+                known().min()
+            };
             if let Some(value) = value {
                 part.fill(value);
             }
@@ -337,7 +375,11 @@ impl Track {
     }
 
     fn of(first: u32, before: Option<u32>, slots: &[u32]) -> Self {
-        let mut track = Self { first, before, ..Self::default() };
+        let mut track = Self {
+            first,
+            before,
+            ..Self::default()
+        };
         for slot in slots {
             track.append(*slot, u32::MAX);
         }
@@ -352,6 +394,8 @@ impl Track {
             Block::Narrow { .. } => BLOCK,
             Block::Wide(_) => BLOCK * size_of::<u32>(),
         });
-        packed.sum::<usize>() + self.full.capacity() * size_of::<Block>() + self.open.rest.capacity() * size_of::<u32>()
+        packed.sum::<usize>()
+            + self.full.capacity() * size_of::<Block>()
+            + self.open.rest.capacity() * size_of::<u32>()
     }
 }

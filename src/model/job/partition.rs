@@ -1,15 +1,16 @@
 //! Partitions processes into jobs: each process is in exactly one.
 //!
-//! 1. A process joins its parent's job when the parent is a Python process, launcher or helper of the same user, or has
-//!    itself joined such a job. A program that a Python process started in a session or group of its own is a job of its
-//!    own. A shell that runs a script joins the job of the Python process that started it, unless
-//!    that process is a notebook. Interactive shells, tmux, sshd, service managers, container shims and notebook
-//!    servers start jobs and are in none of these jobs.
+//! 1. A process joins its parent's job when the parent is a Python process, launcher or helper of
+//!    the same user, or has itself joined such a job. A program that a Python process started in a
+//!    session or group of its own is a job of its own. A shell that runs a script joins the job of
+//!    the Python process that started it, unless that process is a notebook. Interactive shells,
+//!    tmux, sshd, service managers, container shims and notebook servers start jobs and are in none
+//!    of these jobs.
 //! 2. A process stays in its first job when its parent ends, also when the root ends.
-//! 3. Ranks of `torchrun` without a known agent are one job when they have the same run name, user and program, and
-//!    started together. The name alone is not enough: people reuse names.
-//! 4. Among processes left behind before gputop started: workers of one process group are one job, and so are other
-//!    processes in it with the same arguments.
+//! 3. Ranks of `torchrun` without a known agent are one job when they have the same run name, user
+//!    and program, and started together. The name alone is not enough: people reuse names.
+//! 4. Among processes left behind before gputop started: workers of one process group are one job,
+//!    and so are other processes in it with the same arguments.
 
 use std::collections::HashMap;
 
@@ -49,22 +50,34 @@ impl JobPartition {
             let line: Vec<usize> = ancestors.take_while(|at| keys[*at].is_none()).collect();
             for at in line.into_iter().rev() {
                 let id = processes[at].id;
-                let parent = view.tree.parent_of(at).filter(|parent| is_one_job(view, *parent, joined[*parent], at));
+                let parent = view
+                    .tree
+                    .parent_of(at)
+                    .filter(|parent| is_one_job(view, *parent, joined[*parent], at));
                 joined[at] = parent.is_some();
-                let is_above = |root| view.tree.ancestors_of(at).any(|ancestor| processes[ancestor].id == root);
+                let is_above = |root| {
+                    view.tree
+                        .ancestors_of(at)
+                        .any(|ancestor| processes[ancestor].id == root)
+                };
                 keys[at] = Some(match view.root(at).map(|root| root.id) {
                     None if id.start_ticks.is_none() => JobKey::Ended(id),
                     Some(root) if view.tree.place(root).is_none() => JobKey::Ended(root),
-                    // The parent of the process ended, the root of its job did not: the root may be in a larger job by
-                    // now.
+                    // The parent of the process ended, the root of its job did not: the root may be
+                    // in a larger job by now.
                     Some(root) if root != id && !is_above(root) => JobKey::Root(root),
-                    _ => parent.and_then(|parent| keys[parent].clone()).unwrap_or(JobKey::Root(id)),
+                    _ => parent
+                        .and_then(|parent| keys[parent].clone())
+                        .unwrap_or(JobKey::Root(id)),
                 });
             }
         }
         let keys: Vec<JobKey> = keys.into_iter().flatten().collect();
         let own = processes.iter().map(|process| JobKey::Root(process.id));
-        let same = own.zip(keys.iter().cloned()).filter(|(own, key)| own != key).collect();
+        let same = own
+            .zip(keys.iter().cloned())
+            .filter(|(own, key)| own != key)
+            .collect();
         Self { keys, same }
     }
 
@@ -95,7 +108,9 @@ impl JobPartition {
         for (at, process) in view.snapshot.processes.iter().enumerate() {
             // A rank that is its own root has no agent.
             let is_rank = self.find(&self.keys[at]) == JobKey::Root(process.id);
-            if let (true, Ok(run), Ok(uid)) = (is_rank, &process.facts.elastic_run, process.facts.uid) {
+            if let (true, Ok(run), Ok(uid)) =
+                (is_rank, &process.facts.elastic_run, process.facts.uid)
+            {
                 runs.entry((uid, run)).or_default().push(at);
             }
         }
@@ -106,13 +121,17 @@ impl JobPartition {
         }
     }
 
-    /// Joins ranks of one run by program and start time: the name of a run is typed by a user, or `none`, and not
-    /// unique.
+    /// Joins ranks of one run by program and start time: the name of a run is typed by a user, or
+    /// `none`, and not unique.
     fn join_ranks(&mut self, view: ProcessView<'_>, mut ranks: Vec<usize>, uid: u32, name: &Text) {
         let start = |at: usize| view.process(at).id.start_ticks;
         let program = |at: usize| view.record(at).known.program();
         let gap = START_GAP.saturating_mul(view.snapshot.host.facts.ticks_per_second);
-        let is_soon = |a: usize, b: usize| start(a).zip(start(b)).is_some_and(|(a, b)| b.saturating_sub(a) <= gap);
+        let is_soon = |a: usize, b: usize| {
+            start(a)
+                .zip(start(b))
+                .is_some_and(|(a, b)| b.saturating_sub(a) <= gap)
+        };
         ranks.sort_by_cached_key(|at| (program(*at), start(*at)));
         for run in ranks.chunk_by(|a, b| program(*a) == program(*b) && is_soon(*a, *b)) {
             let name = format!("{name} {}", view.process(run[0]).id.pid);
@@ -128,7 +147,9 @@ impl JobPartition {
         let mut left: HashMap<JobKey, Vec<usize>> = HashMap::new();
         for (at, process) in view.snapshot.processes.iter().enumerate() {
             let facts = &process.facts;
-            let (Ok(uid), Ok(group)) = (facts.uid, facts.group) else { continue };
+            let (Ok(uid), Ok(group)) = (facts.uid, facts.group) else {
+                continue;
+            };
             let is_root = self.find(&self.keys[at]) == JobKey::Root(process.id);
             if orphan::left(view, at).is_none() || !is_root || group <= 1 || view.is_alive(group) {
                 continue;
@@ -136,13 +157,18 @@ impl JobPartition {
             let arguments = match view.role(at) {
                 ProcessRole::Worker | ProcessRole::Helper => "".into(),
                 // A trainer is a job of its own.
-                ProcessRole::Python if facts.trainer_threads != Ok(true) => view.record(at).known.command().into(),
+                ProcessRole::Python if facts.trainer_threads != Ok(true) => {
+                    view.record(at).known.command().into()
+                }
                 _ => continue,
             };
-            left.entry(JobKey::Group(uid, group, arguments)).or_default().push(at);
+            left.entry(JobKey::Group(uid, group, arguments))
+                .or_default()
+                .push(at);
         }
         for (key, members) in left {
-            let is_worker = matches!(&key, JobKey::Group(_, _, arguments) if arguments.as_str().is_empty());
+            let is_worker =
+                matches!(&key, JobKey::Group(_, _, arguments) if arguments.as_str().is_empty());
             // A single process that serves no other one remains its own root.
             if is_worker || members.len() > 1 {
                 for at in members {
@@ -176,21 +202,28 @@ fn is_one_job(view: ProcessView<'_>, parent: usize, parent_joined: bool, child: 
         return false;
     }
     let above = view.role(parent);
-    let is_started = above == ProcessRole::Launcher || above.is_python() && !is_independent(view, parent, child);
+    let is_started =
+        above == ProcessRole::Launcher || above.is_python() && !is_independent(view, parent, child);
     match view.role(child) {
         ProcessRole::Shell | ProcessRole::Adopter => false,
         ProcessRole::Script => {
-            is_started && above != ProcessRole::Notebook || above == ProcessRole::Other && parent_joined
+            is_started && above != ProcessRole::Notebook
+                || above == ProcessRole::Other && parent_joined
         }
         _ => {
             is_started
-                || parent_joined && matches!(above, ProcessRole::Other | ProcessRole::Script | ProcessRole::Unknown)
+                || parent_joined
+                    && matches!(
+                        above,
+                        ProcessRole::Other | ProcessRole::Script | ProcessRole::Unknown
+                    )
         }
     }
 }
 
-/// Whether a program is a job of its own, although a Python program started it: it leads a session or group of its own. A
-/// scheduler starts its jobs like that. The ranks of one run, which differ in their number, are one job all the same.
+/// Whether a program is a job of its own, although a Python program started it: it leads a session
+/// or group of its own. A scheduler starts its jobs like that. The ranks of one run, which differ
+/// in their number, are one job all the same.
 fn is_independent(view: ProcessView<'_>, parent: usize, child: usize) -> bool {
     let facts = view.facts(child);
     let own = Ok(view.process(child).id.pid);

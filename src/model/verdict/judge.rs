@@ -1,14 +1,15 @@
 //! Judges processes by these rules, in this order; the first that applies gives the verdict.
-//! 1. The driver's PID is not in `/proc`: *foreign* when it belongs to another PID namespace, else *ghost*.
-//! 2. Ended: *zombie* with one thread, or *ghost* when the driver still lists it after [`GHOST_AFTER`]; with more
-//!    threads *dying*, or *stuck* when one of them waits in the kernel.
-//! 3. Frozen with its control group: *frozen*. In the kernel, where signals have no effect, for [`BLOCKED_AFTER`]:
-//!    *stuck* in the driver, else *blocked*.
-//! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*. Between the two: a process that a signal stopped is
-//!    *stopped*: a stopped process cannot show whether it is needed. Then: a launcher or helper is a *launcher*, and a
-//!    process that works for a living one is its *worker*.
-//! 6. A notebook, or more than [`IDLE_MEMORY`] held, and no computation for [`IDLE_AFTER`]: *idle*. Until then *too
-//!    soon*, unless the process was seen to compute.
+//! 1. The driver's PID is not in `/proc`: *foreign* when it belongs to another PID namespace, else
+//!    *ghost*.
+//! 2. Ended: *zombie* with one thread, or *ghost* when the driver still lists it after
+//!    [`GHOST_AFTER`]; with more threads *dying*, or *stuck* when one of them waits in the kernel.
+//! 3. Frozen with its control group: *frozen*. In the kernel, where signals have no effect, for
+//!    [`BLOCKED_AFTER`]: *stuck* in the driver, else *blocked*.
+//! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*. Between the two: a process that a
+//!    signal stopped is *stopped*: a stopped process cannot show whether it is needed. Then: a
+//!    launcher or helper is a *launcher*, and a process that works for a living one is its *worker*.
+//! 6. A notebook, or more than [`IDLE_MEMORY`] held, and no computation for [`IDLE_AFTER`]: *idle*.
+//!    Until then *too soon*, unless the process was seen to compute.
 //! 7. Otherwise *active*.
 
 use std::time::Duration;
@@ -25,25 +26,31 @@ use crate::protocol::snapshot::{Gpu, Identity, Missing, Process, ProcessId, Stat
 /// The time in the kernel after which a process is blocked. A healthy driver returns sooner.
 pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
 
-/// The time after which an ended process that the driver still lists is a ghost. The driver forgets an ended process at
-/// once, unless another process keeps its memory.
+/// The time after which an ended process that the driver still lists is a ghost. The driver forgets
+/// an ended process at once, unless another process keeps its memory.
 pub(super) const GHOST_AFTER: Duration = Duration::from_secs(3);
 
-/// The time without computation after which a process is idle: longer than a short break of its user.
+/// The time without computation after which a process is idle: longer than a short break of its
+/// user.
 pub(super) const IDLE_AFTER: Duration = Duration::from_mins(10);
 
 /// The memory above which an idle process matters. A CUDA context alone takes less.
 pub(super) const IDLE_MEMORY: Bytes = Bytes(500 << 20);
 
-/// Replaces the verdicts with those on the processes of the snapshot, in its order. Reuses the memory of the old
-/// verdicts.
+/// Replaces the verdicts with those on the processes of the snapshot, in its order. Reuses the
+/// memory of the old verdicts.
 pub(in crate::model) fn judge(
     verdicts: &mut Vec<Verdict>,
     view: ProcessView<'_>,
     process_totals: &[ProcessTotal],
     unaccounted: &[UnaccountedMemory],
 ) {
-    let unlisted: Vec<Vec<usize>> = view.snapshot.gpus.iter().map(|gpu| unlisted_holders(view, gpu)).collect();
+    let unlisted: Vec<Vec<usize>> = view
+        .snapshot
+        .gpus
+        .iter()
+        .map(|gpu| unlisted_holders(view, gpu))
+        .collect();
     let mut open = vec![Vec::new(); view.snapshot.processes.len()];
     for (gpu, holders) in unlisted.iter().enumerate() {
         for holder in holders {
@@ -51,26 +58,39 @@ pub(in crate::model) fn judge(
         }
     }
     let mut held = process_totals.iter().peekable();
-    let uses = view.snapshot.processes.iter().zip(&open).map(|(process, open)| {
-        let is_listed = held.next_if(|total| total.process == process.id).is_some();
-        GpuUse { is_listed, is_on_gpu: is_listed || !open.is_empty() }
-    });
+    let uses = view
+        .snapshot
+        .processes
+        .iter()
+        .zip(&open)
+        .map(|(process, open)| {
+            let is_listed = held.next_if(|total| total.process == process.id).is_some();
+            GpuUse {
+                is_listed,
+                is_on_gpu: is_listed || !open.is_empty(),
+            }
+        });
     let mut orphans = OrphanJudge::new(view, uses.collect());
     let mut held = process_totals.iter().peekable();
-    let judged = view.snapshot.processes.iter().enumerate().map(|(at, process)| {
-        let process_total = held.next_if(|total| total.process == process.id);
-        let open = std::mem::take(&mut open[at]);
-        let kind = view.kind(at, process, process_total, || orphans.judge(at), &unlisted);
-        Verdict {
-            process: process.id,
-            undecided_for: view.undecided_for(at, process, &kind, || orphans.judge(at)),
-            kind,
-            listed: process_total.map(|total| total.memory),
-            open,
-            kept: Vec::new(),
-            rss: process.load.rss,
-        }
-    });
+    let judged = view
+        .snapshot
+        .processes
+        .iter()
+        .enumerate()
+        .map(|(at, process)| {
+            let process_total = held.next_if(|total| total.process == process.id);
+            let open = std::mem::take(&mut open[at]);
+            let kind = view.kind(at, process, process_total, || orphans.judge(at), &unlisted);
+            Verdict {
+                process: process.id,
+                undecided_for: view.undecided_for(at, process, &kind, || orphans.judge(at)),
+                kind,
+                listed: process_total.map(|total| total.memory),
+                open,
+                kept: Vec::new(),
+                rss: process.load.rss,
+            }
+        });
     verdicts.clear();
     verdicts.reserve_exact(judged.len());
     verdicts.extend(judged);
@@ -79,15 +99,19 @@ pub(in crate::model) fn judge(
 
 /// Returns the indices of the processes that have a GPU open without being listed for it, sorted.
 fn unlisted_holders(view: ProcessView<'_>, gpu: &Gpu) -> Vec<usize> {
-    let mut holders: Vec<usize> =
-        gpu.unlisted_holders().into_iter().filter_map(|holder| view.tree.place(holder)).collect();
+    let mut holders: Vec<usize> = gpu
+        .unlisted_holders()
+        .into_iter()
+        .filter_map(|holder| view.tree.place(holder))
+        .collect();
     holders.sort_unstable();
     holders.dedup();
     holders
 }
 
 impl ProcessView<'_> {
-    /// Judges one process. `unlisted` are the processes that have each GPU open without being listed.
+    /// Judges one process. `unlisted` are the processes that have each GPU open without being
+    /// listed.
     fn kind(
         self,
         at: usize,
@@ -100,12 +124,23 @@ impl ProcessView<'_> {
         // Computed only for ghosts.
         let keepers = || {
             let gpus = process_total.iter().flat_map(|total| &total.gpus);
-            orphan::likely_holders(self, process.id, gpus.flat_map(|gpu| &unlisted[*gpu]).copied().collect())
+            orphan::likely_holders(
+                self,
+                process.id,
+                gpus.flat_map(|gpu| &unlisted[*gpu]).copied().collect(),
+            )
         };
         if let Some(kind) = self
             .absent(process, process_total, keepers)
             .or_else(|| self.ended(at, process, process_total, keepers))
-            .or_else(|| process.facts.frozen_by.clone().ok().map(|by| VerdictKind::Frozen { by }))
+            .or_else(|| {
+                process
+                    .facts
+                    .frozen_by
+                    .clone()
+                    .ok()
+                    .map(|by| VerdictKind::Frozen { by })
+            })
             .or_else(|| self.out_of_reach(process, record))
         {
             return kind;
@@ -115,15 +150,20 @@ impl ProcessView<'_> {
             return orphan.unwrap_or(VerdictKind::TooSoon);
         }
         if let Ok(state @ (State::Stopped | State::Traced)) = process.load.state {
-            return VerdictKind::Stopped { traced: state == State::Traced };
+            return VerdictKind::Stopped {
+                traced: state == State::Traced,
+            };
         }
         orphan
             .or_else(|| self.launcher_or_worker(at, record))
             .or_else(|| self.idle(process, record, process_total))
-            .unwrap_or_else(|| VerdictKind::Active { trainer: process.facts.trainer_threads == Ok(true) })
+            .unwrap_or_else(|| VerdictKind::Active {
+                trainer: process.facts.trainer_threads == Ok(true),
+            })
     }
 
-    /// Returns the time for which it has been open whether the process is an orphan, has ended or is stuck.
+    /// Returns the time for which it has been open whether the process is an orphan, has ended or
+    /// is stuck.
     fn undecided_for(
         self,
         at: usize,
@@ -134,12 +174,19 @@ impl ProcessView<'_> {
         let record = self.record(at);
         let is_undecided = match kind {
             // The driver, or the parent, may have been about to forget the process.
-            VerdictKind::Zombie { .. } | VerdictKind::Ghost { .. } => record.dead_since == Some(self.snapshot.at),
+            VerdictKind::Zombie { .. } | VerdictKind::Ghost { .. } => {
+                record.dead_since == Some(self.snapshot.at)
+            }
             VerdictKind::TooSoon if process.id.start_ticks.is_none() => true,
-            VerdictKind::TooSoon if record.activity == Activity::Unknown || process.awaits_arguments() => {
+            VerdictKind::TooSoon
+                if record.activity == Activity::Unknown || process.awaits_arguments() =>
+            {
                 matches!(orphan(), Some(VerdictKind::TooSoon))
             }
-            VerdictKind::WorkerOf(_) | VerdictKind::Launcher | VerdictKind::Active { .. } | VerdictKind::TooSoon => {
+            VerdictKind::WorkerOf(_)
+            | VerdictKind::Launcher
+            | VerdictKind::Active { .. }
+            | VerdictKind::TooSoon => {
                 // A process that has computed was not stuck until then.
                 let since = record.blocked_since?.max(record.quiet_since?);
                 return Some(self.snapshot.at.since(since));
@@ -157,8 +204,10 @@ impl ProcessView<'_> {
         keepers: impl Fn() -> Vec<ProcessId>,
     ) -> Option<VerdictKind> {
         if process.id.start_ticks.is_some() {
-            // A local process with a PID that the driver reported for a process of another namespace.
-            let is_stranger = process.facts.identity == Identity::Unverified && process_total.is_some();
+            // A local process with a PID that the driver reported for a process of another
+            // namespace.
+            let is_stranger =
+                process.facts.identity == Identity::Unverified && process_total.is_some();
             return is_stranger.then_some(VerdictKind::Foreign { hidden: false });
         }
         Some(match process.load.state.err() {
@@ -171,7 +220,10 @@ impl ProcessView<'_> {
             // The process may live.
             Some(Missing::Failed) => VerdictKind::Unreadable,
             Some(Missing::Gone | Missing::Unsupported) | None => VerdictKind::Ghost {
-                was: self.records.ended_process(process.id.pid).map(|ended| ended.known.clone()),
+                was: self
+                    .records
+                    .ended_process(process.id.pid)
+                    .map(|ended| ended.known.clone()),
                 keepers: keepers(),
             },
         })
@@ -186,23 +238,42 @@ impl ProcessView<'_> {
         keepers: impl Fn() -> Vec<ProcessId>,
     ) -> Option<VerdictKind> {
         let threads = process.load.threads.unwrap_or(1);
-        // Resident memory is gone with the main thread. Kernel threads never have any, but have a single thread.
+        // Resident memory is gone with the main thread. Kernel threads never have any, but have a
+        // single thread.
         let has_no_memory = process.load.rss == Ok(Bytes(0)) && threads > 1;
         let state = process.load.state;
         if state != Ok(State::Zombie) && !has_no_memory {
             return None;
         }
         let record = self.record(at);
-        let is_dead_for = |span: Duration| record.dead_since.is_some_and(|since| self.snapshot.at.since(since) >= span);
-        let is_listed = process_total.is_some_and(|total| total.memory.is_ok_and(|bytes| bytes.bytes > Bytes(0)));
+        let is_dead_for = |span: Duration| {
+            record
+                .dead_since
+                .is_some_and(|since| self.snapshot.at.since(since) >= span)
+        };
+        let is_listed = process_total
+            .is_some_and(|total| total.memory.is_ok_and(|bytes| bytes.bytes > Bytes(0)));
         Some(if threads <= 1 && is_listed && is_dead_for(GHOST_AFTER) {
-            VerdictKind::Ghost { was: Some(record.known.clone()), keepers: keepers() }
+            VerdictKind::Ghost {
+                was: Some(record.known.clone()),
+                keepers: keepers(),
+            }
         } else if threads <= 1 {
-            VerdictKind::Zombie { parent: self.tree.parent_of(at).map(|parent| self.record(parent).known.clone()) }
+            VerdictKind::Zombie {
+                parent: self
+                    .tree
+                    .parent_of(at)
+                    .map(|parent| self.record(parent).known.clone()),
+            }
         } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
-            VerdictKind::StuckInDriver { wchan: process.load.wchan.clone().ok(), span: self.blocked(record) }
+            VerdictKind::StuckInDriver {
+                wchan: process.load.wchan.clone().ok(),
+                span: self.blocked(record),
+            }
         } else {
-            VerdictKind::Dying { threads: threads - 1 }
+            VerdictKind::Dying {
+                threads: threads - 1,
+            }
         })
     }
 
@@ -220,11 +291,13 @@ impl ProcessView<'_> {
     }
 
     fn blocked(self, record: &ProcessRecord) -> Duration {
-        record.blocked_since.map_or(Duration::ZERO, |since| self.snapshot.at.since(since))
+        record
+            .blocked_since
+            .map_or(Duration::ZERO, |since| self.snapshot.at.since(since))
     }
 
-    /// Applies the end of rules 4 and 5, where the process shows no sign of an orphan: a launcher, or a worker whose
-    /// starter lives.
+    /// Applies the end of rules 4 and 5, where the process shows no sign of an orphan: a launcher,
+    /// or a worker whose starter lives.
     fn launcher_or_worker(self, at: usize, record: &ProcessRecord) -> Option<VerdictKind> {
         if matches!(record.role, ProcessRole::Launcher | ProcessRole::Helper) && !record.forked {
             return Some(VerdictKind::Launcher);
@@ -245,18 +318,28 @@ impl ProcessView<'_> {
     ) -> Option<VerdictKind> {
         let process_total = process_total?;
         if record.activity == Activity::Unknown {
-            let is_coming = process.load.cpu == Err(Missing::NotYet) || process_total.sm == Err(Missing::NotYet);
+            let is_coming = process.load.cpu == Err(Missing::NotYet)
+                || process_total.sm == Err(Missing::NotYet);
             return is_coming.then_some(VerdictKind::TooSoon);
         }
         // A program that draws the screen waits most of the time.
-        let mut mine = process_total.gpus.iter().filter_map(|at| self.snapshot.gpus[*at].process(process.id));
+        let mut mine = process_total
+            .gpus
+            .iter()
+            .filter_map(|at| self.snapshot.gpus[*at].process(process.id));
         if mine.all(|gpu_process| gpu_process.usage == Use::Graphics) {
             return None;
         }
         let notebook = record.role == ProcessRole::Notebook;
-        let is_much = process_total.memory.is_ok_and(|total| total.bytes > IDLE_MEMORY);
+        let is_much = process_total
+            .memory
+            .is_ok_and(|total| total.bytes > IDLE_MEMORY);
         let rests = use_of_gpus(process_total, self.snapshot).is_ok_and(|sm| sm.value() <= 0.0);
-        let span = self.snapshot.at.since(record.quiet_since.filter(|_| rests && (notebook || is_much))?);
+        let span = self.snapshot.at.since(
+            record
+                .quiet_since
+                .filter(|_| rests && (notebook || is_much))?,
+        );
         match () {
             () if span >= IDLE_AFTER => Some(VerdictKind::Idle { span, notebook }),
             () if !record.computed => Some(VerdictKind::TooSoon),
@@ -267,7 +350,9 @@ impl ProcessView<'_> {
 
 /// Whether a kernel function belongs to the driver.
 fn is_driver(wchan: &Text) -> bool {
-    ["nv", "_nv", "uvm_", "rm_", "os_acquire", "os_wait"].iter().any(|prefix| wchan.as_str().starts_with(prefix))
+    ["nv", "_nv", "uvm_", "rm_", "os_acquire", "os_wait"]
+        .iter()
+        .any(|prefix| wchan.as_str().starts_with(prefix))
 }
 
 /// Attributes the memory of ghosts, and unaccounted memory, to the orphans that may keep it.
@@ -275,12 +360,21 @@ fn attribute(verdicts: &mut [Verdict], view: ProcessView<'_>, unaccounted: &[Una
     let mut pools = Vec::new();
     let is_orphan = |at: &usize| verdicts[*at].is_orphan();
     let orphans = |holders: &[ProcessId]| -> Vec<usize> {
-        holders.iter().filter_map(|holder| view.tree.place(*holder)).filter(is_orphan).collect()
+        holders
+            .iter()
+            .filter_map(|holder| view.tree.place(*holder))
+            .filter(is_orphan)
+            .collect()
     };
     for verdict in &*verdicts {
-        let VerdictKind::Ghost { keepers, .. } = &verdict.kind else { continue };
+        let VerdictKind::Ghost { keepers, .. } = &verdict.kind else {
+            continue;
+        };
         for (gpu_at, gpu) in view.snapshot.gpus.iter().enumerate() {
-            if let Some(memory) = gpu.process(verdict.process).and_then(|gpu_process| gpu_process.memory.ok()) {
+            if let Some(memory) = gpu
+                .process(verdict.process)
+                .and_then(|gpu_process| gpu_process.memory.ok())
+            {
                 let mut holders = orphans(keepers);
                 holders.retain(|at| verdicts[*at].open.contains(&gpu_at));
                 pools.push((gpu_at, Some(verdict.process), memory, holders));
@@ -288,12 +382,24 @@ fn attribute(verdicts: &mut [Verdict], view: ProcessView<'_>, unaccounted: &[Una
         }
     }
     for pool in unaccounted {
-        let Some(gpu) = view.snapshot.gpus.iter().position(|gpu| gpu.uuid == pool.gpu) else { continue };
+        let Some(gpu) = view
+            .snapshot
+            .gpus
+            .iter()
+            .position(|gpu| gpu.uuid == pool.gpu)
+        else {
+            continue;
+        };
         pools.push((gpu, None, pool.memory, orphans(&pool.device_file_holders)));
     }
     for (gpu, ghost, memory, holders) in pools {
         for at in &holders {
-            verdicts[*at].kept.push(RetainedMemory { gpu, ghost, memory, holders: holders.len() });
+            verdicts[*at].kept.push(RetainedMemory {
+                gpu,
+                ghost,
+                memory,
+                holders: holders.len(),
+            });
         }
     }
 }

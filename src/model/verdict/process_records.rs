@@ -1,5 +1,5 @@
-//! Remembers of each process what earlier snapshots showed: its parents, its arguments, and since when it has been
-//! quiet, blocked or dead. All times are those of the snapshots.
+//! Remembers of each process what earlier snapshots showed: its parents, its arguments, and since
+//! when it has been quiet, blocked or dead. All times are those of the snapshots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,16 @@ use crate::base::units::{Moment, Percent};
 use crate::model::ProcessTotal;
 use crate::model::process_role::{self, ProcessRole};
 use crate::model::process_tree::ProcessTree;
-use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State};
+use crate::protocol::snapshot::{
+    Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State,
+};
 
-/// The CPU use in percent from which a process counts as computing. A process that spins while it waits for the GPU
-/// uses a whole core; a process that waits in `poll` uses none.
+/// The CPU use in percent from which a process counts as computing. A process that spins while it
+/// waits for the GPU uses a whole core; a process that waits in `poll` uses none.
 const COMPUTES: f32 = 1.0;
 
-/// The time for which an ended GPU process is remembered: the driver may still list its PID as a ghost.
+/// The time for which an ended GPU process is remembered: the driver may still list its PID as a
+/// ghost.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
 /// The most ended GPU processes that are remembered; the oldest is dropped for a new one.
@@ -60,8 +63,8 @@ pub(in crate::model) struct ProcessRecord {
     /// The process and its last known arguments: a process that has ended no longer has any.
     pub(in crate::model) known: Arc<KnownProcess>,
     pub(in crate::model) role: ProcessRole,
-    /// Whether the process was forked from its Python parent, and works for it: it called no `exec`, and did not leave the
-    /// session.
+    /// Whether the process was forked from its Python parent, and works for it: it called no
+    /// `exec`, and did not leave the session.
     pub(in crate::model) forked: bool,
     /// The first parent whose end is a sign of an orphan; else the last parent that ended.
     pub(super) lost_parent: Option<LostParent>,
@@ -70,9 +73,11 @@ pub(in crate::model) struct ProcessRecord {
     pub(super) quiet_since: Option<Moment>,
     /// Whether the process was ever seen to compute.
     pub(super) computed: bool,
-    /// Since when the process has waited in the kernel, where signals have no effect; `None` while it does not.
+    /// Since when the process has waited in the kernel, where signals have no effect; `None` while
+    /// it does not.
     pub(super) blocked_since: Option<Moment>,
-    /// Since when the process has been a zombie, or only a PID that the driver lists; `None` while it is neither.
+    /// Since when the process has been a zombie, or only a PID that the driver lists; `None` while
+    /// it is neither.
     pub(super) dead_since: Option<Moment>,
     /// The root of the first job that the process was seen in.
     pub(in crate::model) root: Option<Arc<KnownProcess>>,
@@ -90,7 +95,8 @@ pub(super) struct EndedProcess {
     at: Moment,
 }
 
-/// The processes of the latest snapshot, their tree, and their records. All three identify a process by its index.
+/// The processes of the latest snapshot, their tree, and their records. All three identify a
+/// process by its index.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::model) struct ProcessView<'a> {
     pub(in crate::model) snapshot: &'a Snapshot,
@@ -117,7 +123,8 @@ impl<'a> ProcessView<'a> {
 
     /// Whether a process belongs to the simulated machine of another gputop.
     pub(in crate::model) fn is_stand_in(self, at: usize) -> bool {
-        process_role::is_stand_in(self.facts(at)) && !self.snapshot.gpus.iter().any(|gpu| gpu.facts.simulated)
+        process_role::is_stand_in(self.facts(at))
+            && !self.snapshot.gpus.iter().any(|gpu| gpu.facts.simulated)
     }
 
     /// Whether a process with this PID exists and has a living thread.
@@ -128,8 +135,8 @@ impl<'a> ProcessView<'a> {
         })
     }
 
-    /// Returns the root of the first job that a process was seen in; for a ghost, the root of the ended GPU process
-    /// that had the PID.
+    /// Returns the root of the first job that a process was seen in; for a ghost, the root of the
+    /// ended GPU process that had the PID.
     pub(in crate::model) fn root(self, at: usize) -> Option<&'a Arc<KnownProcess>> {
         let id = self.process(at).id;
         match id.start_ticks {
@@ -174,16 +181,21 @@ pub(in crate::model) struct RecordedTime {
 }
 
 impl ProcessRecords {
-    /// Whether no process, parent or argument changed since the last pass, so that process tree and jobs are the same.
-    /// Always false while zombies or unlisted PIDs exist: their jobs depend on more.
+    /// Whether no process, parent or argument changed since the last pass, so that process tree and
+    /// jobs are the same. Always false while zombies or unlisted PIDs exist: their jobs depend on
+    /// more.
     pub(in crate::model) fn is_settled(&self, snapshot: &Snapshot) -> bool {
         let is_same = |(record, process): (&ProcessRecord, &Process)| {
             let facts = record.known.facts.as_ref();
             record.known.id == process.id
-                && facts.is_some_and(|facts| is_equal(facts, &process.facts) || have_equal_ties(facts, &process.facts))
+                && facts.is_some_and(|facts| {
+                    is_equal(facts, &process.facts) || have_equal_ties(facts, &process.facts)
+                })
         };
         let is_dead = |(record, process): (&ProcessRecord, &Process)| {
-            record.dead_since.is_some() || process.load.state == Ok(State::Zombie) || process.id.start_ticks.is_none()
+            record.dead_since.is_some()
+                || process.load.state == Ok(State::Zombie)
+                || process.id.start_ticks.is_none()
         };
         let mut pairs = self.records.iter().zip(&snapshot.processes);
         !self.any_argv_cleared
@@ -198,19 +210,24 @@ impl ProcessRecords {
         tree: &ProcessTree,
         process_totals: &[ProcessTotal],
     ) {
-        let is_same =
-            self.records.iter().map(|record| record.known.id).eq(snapshot.processes.iter().map(|process| process.id));
+        let is_same = self
+            .records
+            .iter()
+            .map(|record| record.known.id)
+            .eq(snapshot.processes.iter().map(|process| process.id));
         if !is_same {
             self.match_processes(snapshot);
         }
-        self.ended.retain(|ended| snapshot.at.since(ended.at) < REMEMBERED);
+        self.ended
+            .retain(|ended| snapshot.at.since(ended.at) < REMEMBERED);
         let mut held = process_totals.iter().peekable();
         self.any_argv_cleared = false;
         for (record, process) in self.records.iter_mut().zip(&snapshot.processes) {
             self.any_argv_cleared |= record.name(process);
             let process_total = held.next_if(|total| total.process == process.id);
             // A PID that NVML reported for another namespace does not matter when it ends.
-            record.gpu_process = process_total.is_some() && process.facts.identity != Identity::Unverified;
+            record.gpu_process =
+                process_total.is_some() && process.facts.identity != Identity::Unverified;
             record.activity = activity(process, process_total, snapshot);
         }
         for at in 0..self.records.len() {
@@ -242,12 +259,16 @@ impl ProcessRecords {
                 gone.push(record);
             }
             let known = old.next_if(|record| record.known.id == process.id);
-            self.records.push(known.unwrap_or_else(|| ProcessRecord::of(process)));
+            self.records
+                .push(known.unwrap_or_else(|| ProcessRecord::of(process)));
         }
         gone.extend(old);
         gone.retain(|record| record.gpu_process && record.known.id.start_ticks.is_some());
         let at = snapshot.at;
-        self.ended.extend(gone.into_iter().map(|ProcessRecord { known, root, .. }| EndedProcess { known, root, at }));
+        self.ended.extend(
+            gone.into_iter()
+                .map(|ProcessRecord { known, root, .. }| EndedProcess { known, root, at }),
+        );
         let surplus = self.ended.len().saturating_sub(MOST_ENDED);
         self.ended.drain(..surplus);
     }
@@ -255,13 +276,25 @@ impl ProcessRecords {
     /// Updates the record of one process.
     fn update(&mut self, at: usize, process: &Process, tree: &ProcessTree, snapshot: &Snapshot) {
         let now = snapshot.at;
-        let argv = self.records[at].known.argv().filter(|argv| !argv.is_empty());
-        let parent = tree.parent_of(at).map(|parent| (&self.records[parent], snapshot.processes[parent].facts.session));
+        let argv = self.records[at]
+            .known
+            .argv()
+            .filter(|argv| !argv.is_empty());
+        let parent = tree.parent_of(at).map(|parent| {
+            (
+                &self.records[parent],
+                snapshot.processes[parent].facts.session,
+            )
+        });
         let (session, forked) = (process.facts.session, process.facts.forked);
         let is_fork = parent
-            .filter(|(parent, _)| parent.role.runs_python() && argv.is_some() && parent.known.argv() == argv)
+            .filter(|(parent, _)| {
+                parent.role.runs_python() && argv.is_some() && parent.known.argv() == argv
+            })
             // A daemon has a session of its own, and is no worker.
-            .map(|(_, above)| forked != Ok(false) && (above.is_err() || session.is_err() || session == above));
+            .map(|(_, above)| {
+                forked != Ok(false) && (above.is_err() || session.is_err() || session == above)
+            });
         let creator = parent.map(|(parent, _)| (parent.known.clone(), parent.role));
         let began = self.saw_begin(process, snapshot);
         let record = &mut self.records[at];
@@ -271,33 +304,61 @@ impl ProcessRecords {
             if let Some(before) = before.filter(|before| before.pid != parent) {
                 record.lose(before.pid, now);
             }
-            let is_starter = before.map_or(began, |before| before.is_starter && before.pid == parent);
-            record.parent = Some(ParentRecord { pid: parent, is_starter });
-            record.creator = creator.or(record.creator.take().filter(|creator| creator.0.id.pid == parent));
+            let is_starter =
+                before.map_or(began, |before| before.is_starter && before.pid == parent);
+            record.parent = Some(ParentRecord {
+                pid: parent,
+                is_starter,
+            });
+            record.creator = creator.or(record
+                .creator
+                .take()
+                .filter(|creator| creator.0.id.pid == parent));
         }
-        since(&mut record.blocked_since, process.load.state == Ok(State::DiskSleep), now);
+        since(
+            &mut record.blocked_since,
+            process.load.state == Ok(State::DiskSleep),
+            now,
+        );
         let is_dead = matches!(process.load.state, Ok(State::Zombie) | Err(Missing::Gone));
         since(&mut record.dead_since, is_dead, now);
-        since(&mut record.quiet_since, record.activity == Activity::Quiet, now);
+        since(
+            &mut record.quiet_since,
+            record.activity == Activity::Quiet,
+            now,
+        );
         record.computed |= record.activity == Activity::Computes;
     }
 
-    /// Whether the process began after the pass before, a short while ago. Then no other process has had the time to adopt it.
+    /// Whether the process began after the pass before, a short while ago. Then no other process
+    /// has had the time to adopt it.
     fn saw_begin(&self, process: &Process, snapshot: &Snapshot) -> bool {
         let per_second = snapshot.host.facts.ticks_per_second.max(1);
-        let began = process.id.start_ticks.map(|ticks| Moment(ticks.saturating_mul(1000) / per_second));
+        let began = process
+            .id
+            .start_ticks
+            .map(|ticks| Moment(ticks.saturating_mul(1000) / per_second));
         began.is_some_and(|began| {
-            self.scanned.is_some_and(|scanned| began > scanned) && snapshot.at.since(began) < JUST_BEGUN
+            self.scanned.is_some_and(|scanned| began > scanned)
+                && snapshot.at.since(began) < JUST_BEGUN
         })
     }
 
     /// Returns the last ended GPU process with a PID.
     pub(super) fn ended_process(&self, pid: u32) -> Option<&EndedProcess> {
-        self.ended.iter().rev().find(|ended| ended.known.id.pid == pid)
+        self.ended
+            .iter()
+            .rev()
+            .find(|ended| ended.known.id.pid == pid)
     }
 
-    /// Records the root of each process's job, by the index of the process. A process whose root has ended keeps its record.
-    pub(in crate::model) fn set_roots(&mut self, tree: &ProcessTree, root: impl Fn(usize) -> Option<ProcessId>) {
+    /// Records the root of each process's job, by the index of the process. A process whose root
+    /// has ended keeps its record.
+    pub(in crate::model) fn set_roots(
+        &mut self,
+        tree: &ProcessTree,
+        root: impl Fn(usize) -> Option<ProcessId>,
+    ) {
         for at in 0..self.records.len() {
             if let Some(root) = root(at).and_then(|root| tree.place(root)) {
                 self.records[at].root = Some(self.records[root].known.clone());
@@ -314,14 +375,20 @@ impl KnownProcess {
 }
 
 impl ProcessRecord {
-    /// Whether the process began between two passes, and still has the parent that it had then: that parent started it.
+    /// Whether the process began between two passes, and still has the parent that it had then:
+    /// that parent started it.
     pub(super) fn was_seen_to_begin(&self) -> bool {
         self.parent.is_some_and(|parent| parent.is_starter)
     }
 
     fn of(process: &Process) -> Self {
         Self {
-            known: KnownProcess { id: process.id, facts: None, relation: "".into() }.into(),
+            known: KnownProcess {
+                id: process.id,
+                facts: None,
+                relation: "".into(),
+            }
+            .into(),
             role: ProcessRole::Unknown,
             forked: false,
             lost_parent: None,
@@ -337,34 +404,76 @@ impl ProcessRecord {
         }
     }
 
-    /// Updates the name and arguments. An ended process no longer has arguments: then keeps the old ones and returns
-    /// true.
+    /// Updates the name and arguments. An ended process no longer has arguments: then keeps the old
+    /// ones and returns true.
     fn name(&mut self, process: &Process) -> bool {
         let facts = &process.facts;
-        let is_same = self.known.facts.as_ref().is_some_and(|known| is_equal(known, facts));
-        let is_cleared = !is_same && self.known.argv().is_some() && facts.argv.as_ref().is_ok_and(Argv::is_empty);
+        let is_same = self
+            .known
+            .facts
+            .as_ref()
+            .is_some_and(|known| is_equal(known, facts));
+        let is_cleared = !is_same
+            && self.known.argv().is_some()
+            && facts.argv.as_ref().is_ok_and(Argv::is_empty);
         if is_same || is_cleared {
             return is_cleared;
         }
         self.forked &= self.known.argv() == facts.argv.as_ref().ok();
         self.role = ProcessRole::of(process);
         // A tool like `vllm` is no trainer.
-        let is_script = self.role == ProcessRole::Python && process_role::program(facts).strip_suffix(".py").is_some();
-        let relation = if is_script { "trainer" } else { self.role.relation() };
-        self.known = KnownProcess { id: process.id, facts: Some(facts.clone()), relation: relation.into() }.into();
+        let is_script = self.role == ProcessRole::Python
+            && process_role::program(facts).strip_suffix(".py").is_some();
+        let relation = if is_script {
+            "trainer"
+        } else {
+            self.role.relation()
+        };
+        self.known = KnownProcess {
+            id: process.id,
+            facts: Some(facts.clone()),
+            relation: relation.into(),
+        }
+        .into();
         false
     }
 
     /// Records that the parent ended, which had this PID.
     fn lose(&mut self, pid: u32, now: Moment) {
-        // The end of a shell or service manager is no sign of an orphan, and must not hide a parent whose end is one.
-        if self.lost_parent.as_ref().is_some_and(|lost_parent| lost_parent.role.runs_python()) {
+        // The end of a shell or service manager is no sign of an orphan, and must not hide a parent
+        // whose end is one.
+        if self
+            .lost_parent
+            .as_ref()
+            .is_some_and(|lost_parent| lost_parent.role.runs_python())
+        {
             return;
         }
-        let id = ProcessId { pid, start_ticks: None };
-        let stranger = || (KnownProcess { id, facts: None, relation: "parent".into() }.into(), ProcessRole::Unknown);
-        let (process, role) = self.creator.take().filter(|creator| creator.0.id.pid == pid).unwrap_or_else(stranger);
-        self.lost_parent = Some(LostParent { process, role, at: now });
+        let id = ProcessId {
+            pid,
+            start_ticks: None,
+        };
+        let stranger = || {
+            (
+                KnownProcess {
+                    id,
+                    facts: None,
+                    relation: "parent".into(),
+                }
+                .into(),
+                ProcessRole::Unknown,
+            )
+        };
+        let (process, role) = self
+            .creator
+            .take()
+            .filter(|creator| creator.0.id.pid == pid)
+            .unwrap_or_else(stranger);
+        self.lost_parent = Some(LostParent {
+            process,
+            role,
+            at: now,
+        });
     }
 }
 
@@ -373,11 +482,16 @@ fn is_equal(one: &Arc<ProcessFacts>, other: &Arc<ProcessFacts>) -> bool {
     Arc::ptr_eq(one, other) || one == other
 }
 
-/// Whether two readings of a process lead to the same process tree and job. Ignores whether the thread names were read
-/// yet, which takes minutes on a large host, unless they show a trainer.
+/// Whether two readings of a process lead to the same process tree and job. Ignores whether the
+/// thread names were read yet, which takes minutes on a large host, unless they show a trainer.
 fn have_equal_ties(one: &ProcessFacts, other: &ProcessFacts) -> bool {
     let trains = |facts: &ProcessFacts| facts.trainer_threads == Ok(true);
-    trains(one) == trains(other) && *one == ProcessFacts { trainer_threads: one.trainer_threads, ..other.clone() }
+    trains(one) == trains(other)
+        && *one
+            == ProcessFacts {
+                trainer_threads: one.trainer_threads,
+                ..other.clone()
+            }
 }
 
 /// Updates the time since which a condition holds; `None` while it does not hold.
@@ -385,9 +499,18 @@ fn since(since: &mut Option<Moment>, is_so: bool, now: Moment) {
     *since = is_so.then(|| since.unwrap_or(now));
 }
 
-fn activity(process: &Process, process_total: Option<&ProcessTotal>, snapshot: &Snapshot) -> Activity {
-    let (cpu, sm) = (process.load.cpu, process_total.map(|total| use_of_gpus(total, snapshot)));
-    if cpu.is_ok_and(|cpu| cpu.value() >= COMPUTES) || sm.is_some_and(|sm| sm.is_ok_and(|sm| sm.value() > 0.0)) {
+fn activity(
+    process: &Process,
+    process_total: Option<&ProcessTotal>,
+    snapshot: &Snapshot,
+) -> Activity {
+    let (cpu, sm) = (
+        process.load.cpu,
+        process_total.map(|total| use_of_gpus(total, snapshot)),
+    );
+    if cpu.is_ok_and(|cpu| cpu.value() >= COMPUTES)
+        || sm.is_some_and(|sm| sm.is_ok_and(|sm| sm.value() > 0.0))
+    {
         return Activity::Computes;
     }
     match (cpu, sm) {
@@ -397,11 +520,14 @@ fn activity(process: &Process, process_total: Option<&ProcessTotal>, snapshot: &
     }
 }
 
-/// Returns a process's use of its GPUs. Where the driver has no figures by process, idle GPUs mean 0.
+/// Returns a process's use of its GPUs. Where the driver has no figures by process, idle GPUs mean
+/// 0.
 pub(super) fn use_of_gpus(process_total: &ProcessTotal, snapshot: &Snapshot) -> Reading<Percent> {
     let rests = |at: &usize| snapshot.gpus[*at].load.sm.is_ok_and(|sm| sm.value() <= 0.0);
     match process_total.sm {
-        Err(why) if why != Missing::NotYet && process_total.gpus.iter().all(rests) => Ok(Percent::new(0.0)),
+        Err(why) if why != Missing::NotYet && process_total.gpus.iter().all(rests) => {
+            Ok(Percent::new(0.0))
+        }
         sm => sm,
     }
 }

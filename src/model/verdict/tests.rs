@@ -12,7 +12,8 @@ use crate::model::verdict::process_records::ProcessView;
 use crate::model::{HostModel, Job};
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{
-    GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Use, example,
+    GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Use,
+    example,
 };
 
 /// The host of a story. The format is in the head of `stories.txt`.
@@ -28,7 +29,12 @@ struct VerdictStory {
 impl VerdictStory {
     fn new() -> Self {
         let (host, model) = (example::host(2), HostModel::default());
-        let mut story = Self { host, model, restored: Vec::new(), extra: [0; 2] };
+        let mut story = Self {
+            host,
+            model,
+            restored: Vec::new(),
+            extra: [0; 2],
+        };
         for gpu in &mut story.host.gpus {
             gpu.load.memory_reserved = Ok(Bytes::from_mib(551));
         }
@@ -46,7 +52,10 @@ impl VerdictStory {
             ["kill", pid] => self.kill(number(pid), 1),
             ["kill", pid, adopter] => self.kill(number(pid), number(adopter)),
             ["fresh"] => (self.model, self.restored) = (HostModel::default(), Vec::new()),
-            ["gone", pid] => self.host.processes.retain(|process| process.id.pid != number::<u32>(pid)),
+            ["gone", pid] => self
+                .host
+                .processes
+                .retain(|process| process.id.pid != number::<u32>(pid)),
             ["extra", gpu, memory] => self.extra[number::<usize>(gpu)] = bytes(memory).0,
             ["unread", processes] => self.host.host.scan.unreadable = number(processes),
             ["ghost", pid] => self.ghost(number(pid), Missing::Gone),
@@ -57,7 +66,10 @@ impl VerdictStory {
             [pid, ref argv @ ..] => self.process(number(pid), 1, argv),
             [] => {}
         }
-        for attribute in attributes.split(", ").filter(|attribute| !attribute.is_empty()) {
+        for attribute in attributes
+            .split(", ")
+            .filter(|attribute| !attribute.is_empty())
+        {
             self.attribute(number(words[0]), &attribute.split(' ').collect::<Vec<_>>());
         }
     }
@@ -65,7 +77,12 @@ impl VerdictStory {
     /// Ends a process, and gives its children to another one.
     fn kill(&mut self, pid: u32, adopter: u32) {
         self.host.processes.retain(|process| process.id.pid != pid);
-        for child in self.host.processes.iter_mut().filter(|process| process.facts.parent == Ok(pid)) {
+        for child in self
+            .host
+            .processes
+            .iter_mut()
+            .filter(|process| process.facts.parent == Ok(pid))
+        {
             child.facts_mut().parent = Ok(adopter);
         }
     }
@@ -80,19 +97,36 @@ impl VerdictStory {
 
     /// Adds a process, or changes its parent or program.
     fn process(&mut self, pid: u32, parent: u32, argv: &[&str]) {
-        if let Some(known) = self.host.processes.iter_mut().find(|process| process.id.pid == pid) {
+        if let Some(known) = self
+            .host
+            .processes
+            .iter_mut()
+            .find(|process| process.id.pid == pid)
+        {
             if !argv.is_empty() {
                 known.facts_mut().argv = Ok(arguments(argv));
             }
             known.facts_mut().parent = if pid == 1 { Ok(0) } else { Ok(parent) };
             return;
         }
-        let above =
-            self.host.processes.iter().find(|process| process.id.pid == parent).map(|process| process.facts.clone());
-        // A program that a shell starts has a process group of its own, like a command typed into it.
-        let is_shell =
-            |facts: &ProcessFacts| matches!(facts.comm.as_ref().map_or("", Text::as_str), "bash" | "systemd");
-        let group = above.as_ref().filter(|facts| !is_shell(facts)).map_or(Ok(pid), |facts| facts.group);
+        let above = self
+            .host
+            .processes
+            .iter()
+            .find(|process| process.id.pid == parent)
+            .map(|process| process.facts.clone());
+        // A program that a shell starts has a process group of its own, like a command typed into
+        // it.
+        let is_shell = |facts: &ProcessFacts| {
+            matches!(
+                facts.comm.as_ref().map_or("", Text::as_str),
+                "bash" | "systemd"
+            )
+        };
+        let group = above
+            .as_ref()
+            .filter(|facts| !is_shell(facts))
+            .map_or(Ok(pid), |facts| facts.group);
         let name = argv[0].rsplit('/').next().unwrap();
         let facts = ProcessFacts {
             uid: Ok(1000),
@@ -111,7 +145,10 @@ impl VerdictStory {
             rss: Ok(Bytes::from_gib(1)),
             wchan: Err(Missing::Unsupported),
         };
-        let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
+        let id = ProcessId {
+            pid,
+            start_ticks: Some(u64::from(pid)),
+        };
         self.host.processes.push(Process {
             id,
             facts: facts.into(),
@@ -123,7 +160,10 @@ impl VerdictStory {
     }
 
     fn ghost(&mut self, pid: u32, why: Missing) {
-        let id = ProcessId { pid, start_ticks: None };
+        let id = ProcessId {
+            pid,
+            start_ticks: None,
+        };
         self.host.processes.retain(|process| process.id.pid != pid);
         self.host.processes.push(Process {
             id,
@@ -172,7 +212,9 @@ impl VerdictStory {
                     .filter(|gpu_process| gpu_process.process == id)
                     .for_each(|gpu_process| gpu_process.usage = Use::Graphics);
             }
-            ["open", gpu] => self.host.gpus[number::<usize>(gpu)].device_file_holders.push(id),
+            ["open", gpu] => self.host.gpus[number::<usize>(gpu)]
+                .device_file_holders
+                .push(id),
             ["sm", "N/A"] => gpu_processes(&mut self.host, Err(Missing::Unsupported)),
             ["sm", percent] => gpu_processes(&mut self.host, Ok(Percent::new(number(percent)))),
             ["argv", "unread"] => {
@@ -189,7 +231,9 @@ impl VerdictStory {
             ["rss", memory] => self.at(pid).load.rss = Ok(bytes(memory)),
             ["wchan", function] => self.at(pid).load.wchan = Ok(function.into()),
             ["comm", comm] => self.at(pid).facts_mut().comm = Ok(comm.into()),
-            ["comm", first, second] => self.at(pid).facts_mut().comm = Ok(format!("{first} {second}").into()),
+            ["comm", first, second] => {
+                self.at(pid).facts_mut().comm = Ok(format!("{first} {second}").into());
+            }
             ["group", group] => self.at(pid).facts_mut().group = Ok(number(group)),
             ["session"] => {
                 let facts = self.at(pid).facts_mut();
@@ -197,8 +241,12 @@ impl VerdictStory {
             }
             ["session", session] => self.at(pid).facts_mut().session = Ok(number(session)),
             ["run", run] => self.at(pid).facts_mut().elastic_run = Ok(run.into()),
-            ["launcher", launcher] => self.at(pid).facts_mut().launcher = Ok(launcher.replace('~', " ").into()),
-            ["origin", ref words @ ..] => self.at(pid).facts_mut().origin = Ok(words.join(" ").into()),
+            ["launcher", launcher] => {
+                self.at(pid).facts_mut().launcher = Ok(launcher.replace('~', " ").into());
+            }
+            ["origin", ref words @ ..] => {
+                self.at(pid).facts_mut().origin = Ok(words.join(" ").into());
+            }
             ["frozen", file] => self.at(pid).facts_mut().frozen_by = Ok(file.into()),
             ["thawed"] => self.at(pid).facts_mut().frozen_by = Err(Missing::Unsupported),
             ["rank", rank] => self.at(pid).facts_mut().rank = Ok(rank.into()),
@@ -220,9 +268,14 @@ impl VerdictStory {
         let processes = &self.host.processes;
         let records = |id: &ProcessId| processes.iter().any(|process| process.id == *id);
         for (gpu, extra) in self.host.gpus.iter_mut().zip(self.extra) {
-            gpu.processes.retain(|gpu_process| records(&gpu_process.process));
+            gpu.processes
+                .retain(|gpu_process| records(&gpu_process.process));
             gpu.device_file_holders.retain(records);
-            let claimed: Bytes = gpu.processes.iter().filter_map(|gpu_process| gpu_process.memory.ok()).sum();
+            let claimed: Bytes = gpu
+                .processes
+                .iter()
+                .filter_map(|gpu_process| gpu_process.memory.ok())
+                .sum();
             gpu.load.memory_used = Ok(Bytes(claimed.0 + extra));
         }
         // Passes second by second, like an agent.
@@ -237,12 +290,17 @@ impl VerdictStory {
         }
     }
 
-    /// Checks that models that go on from earlier checkpoints have the state and the verdicts of the whole story.
+    /// Checks that models that go on from earlier checkpoints have the state and the verdicts of
+    /// the whole story.
     fn goes_on_from_checkpoints(&mut self) {
-        let Some(checkpoint) = self.model.checkpoint() else { return };
+        let Some(checkpoint) = self.model.checkpoint() else {
+            return;
+        };
         let mut model = HostModel::default();
         model.replace(self.model.latest().unwrap().clone());
-        model.apply(Line::Checkpoint(Box::new(checkpoint.clone()))).unwrap();
+        model
+            .apply(Line::Checkpoint(Box::new(checkpoint.clone())))
+            .unwrap();
         self.restored.push(model);
         for model in &self.restored {
             assert_eq!(model.verdicts(), self.model.verdicts());
@@ -252,10 +310,24 @@ impl VerdictStory {
 
     /// Checks that results kept from the previous pass equal those of a fresh computation.
     fn finds_the_same_afresh(&self) {
-        let HostModel { latest: Some(latest), records, process_totals, tree, jobs, .. } = &self.model else { return };
+        let HostModel {
+            latest: Some(latest),
+            records,
+            process_totals,
+            tree,
+            jobs,
+            ..
+        } = &self.model
+        else {
+            return;
+        };
         let fresh = ProcessTree::of(latest);
         assert_eq!(*tree, fresh);
-        let mut fresh_jobs = Jobs::of(ProcessView { snapshot: latest, tree, records });
+        let mut fresh_jobs = Jobs::of(ProcessView {
+            snapshot: latest,
+            tree,
+            records,
+        });
         fresh_jobs.update_memory(process_totals);
         assert_eq!(jobs.list, fresh_jobs.list);
     }
@@ -271,15 +343,28 @@ impl VerdictStory {
     /// Returns what the model says to the question of a claim.
     fn answer(&self, question: &str) -> String {
         match question.split_whitespace().collect::<Vec<_>>().as_slice() {
-            ["summary"] => Verdict::summary(self.model.verdicts()).unwrap_or_else(|| "nothing".to_owned()),
+            ["summary"] => {
+                Verdict::summary(self.model.verdicts()).unwrap_or_else(|| "nothing".to_owned())
+            }
             ["leftovers"] => {
-                let left = self.model.verdicts().iter().filter(|verdict| verdict.is_leftover());
-                or_nobody(left.map(|verdict| verdict.process.pid.to_string()).collect::<Vec<_>>().join(" "))
+                let left = self
+                    .model
+                    .verdicts()
+                    .iter()
+                    .filter(|verdict| verdict.is_leftover());
+                or_nobody(
+                    left.map(|verdict| verdict.process.pid.to_string())
+                        .collect::<Vec<_>>()
+                        .join(" "),
+                )
             }
             ["unaccounted"] => {
                 let said = self.model.unaccounted().iter().map(|unaccounted| {
-                    let device_file_holders: Vec<_> =
-                        unaccounted.device_file_holders.iter().map(|holder| holder.pid).collect();
+                    let device_file_holders: Vec<_> = unaccounted
+                        .device_file_holders
+                        .iter()
+                        .map(|holder| holder.pid)
+                        .collect();
                     format!(
                         "{} of {}, open in {device_file_holders:?}, {} unread",
                         unaccounted.memory, unaccounted.gpu, unaccounted.unreadable
@@ -289,7 +374,11 @@ impl VerdictStory {
             }
             ["job", pid] => job(self.model.job(self.of(number(pid)).process).unwrap()),
             ["word", pid] => self.of(number(pid)).word().to_owned(),
-            [pid] => format!("{}: {}", self.of(number(pid)).word(), self.of(number(pid)).sentence()),
+            [pid] => format!(
+                "{}: {}",
+                self.of(number(pid)).word(),
+                self.of(number(pid)).sentence()
+            ),
             _ => panic!("what is {question}?"),
         }
     }
@@ -297,21 +386,31 @@ impl VerdictStory {
 
 fn job(job: &Job) -> String {
     let members: Vec<_> = job.members.iter().map(|member| member.pid).collect();
-    let root = job.root.map_or("no root".to_owned(), |root| format!("root {}", root.pid));
+    let root = job
+        .root
+        .map_or("no root".to_owned(), |root| format!("root {}", root.pid));
     format!("{}, {root}, {members:?}", job.name)
 }
 
 fn or_nobody(text: String) -> String {
-    if text.is_empty() { "nobody".to_owned() } else { text }
+    if text.is_empty() {
+        "nobody".to_owned()
+    } else {
+        text
+    }
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("{text} is no number"))
+    text.parse()
+        .unwrap_or_else(|_| panic!("{text} is no number"))
 }
 
 /// Parses arguments; `~` stands for a space in one.
 fn arguments(words: &[&str]) -> crate::base::text::Argv {
-    words.iter().map(|word| Text::from(word.replace('~', " "))).collect()
+    words
+        .iter()
+        .map(|word| Text::from(word.replace('~', " ")))
+        .collect()
 }
 
 /// Parses `11GiB`, `300MiB` or `0`.
@@ -338,18 +437,25 @@ fn every_claim_of_the_stories_holds() {
                     let (question, expected) = claim.split_once(" => ").unwrap();
                     let answer = story.answer(question);
                     if answer != expected {
-                        wrong.push(format!("{title}\n  {question}\n    told: {expected}\n    said: {answer}"));
+                        wrong.push(format!(
+                            "{title}\n  {question}\n    told: {expected}\n    said: {answer}"
+                        ));
                     }
                 }
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {told} stories:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {told} stories:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     assert!(told >= 25, "{told}");
 }
 
-/// Generates processes of some kinds, some of which end, as lines of a story: the first line of each process, and a
-/// later one.
+/// Generates processes of some kinds, some of which end, as lines of a story: the first line of
+/// each process, and a later one.
 fn any_forest() -> impl Strategy<Value = Vec<(String, String)>> {
     let kinds = proptest::sample::select(vec![
         "python train.py",
@@ -361,21 +467,43 @@ fn any_forest() -> impl Strategy<Value = Vec<(String, String)>> {
         "ffmpeg -i x",
         "python -m ipykernel_launcher -f k.json",
     ]);
-    let traits = proptest::sample::select(vec!["rss 1GiB", "gpu 0 1GiB", "open 1", "run 7f", "run none", "group 99"]);
-    let process = (kinds, traits.clone(), traits, 0..8_u32, 0..3_u32, any::<bool>());
+    let traits = proptest::sample::select(vec![
+        "rss 1GiB",
+        "gpu 0 1GiB",
+        "open 1",
+        "run 7f",
+        "run none",
+        "group 99",
+    ]);
+    let process = (
+        kinds,
+        traits.clone(),
+        traits,
+        0..8_u32,
+        0..3_u32,
+        any::<bool>(),
+    );
     proptest::collection::vec(process, 1..12).prop_map(|processes| {
-        let lines = (100..).zip(processes).map(|(pid, (kind, one, other, above, fate, is_busy))| {
-            let parent = if pid - 100 > above { pid - 1 - above } else { 1 };
-            let (argv, comm) = kind.split_once(" | ").unwrap_or((kind, "rss 1GiB"));
-            let cpu = if is_busy { 90 } else { 0 };
-            let now = format!("{pid} < {parent} {argv} | {comm}, cpu {cpu}, {one}, {other}");
-            let later = match fate {
-                0 => format!("gone {pid}"),
-                1 => format!("{pid} < 1"),
-                _ => format!("{pid} < {parent}"),
-            };
-            (now, later)
-        });
+        let lines =
+            (100..)
+                .zip(processes)
+                .map(|(pid, (kind, one, other, above, fate, is_busy))| {
+                    let parent = if pid - 100 > above {
+                        pid - 1 - above
+                    } else {
+                        1
+                    };
+                    let (argv, comm) = kind.split_once(" | ").unwrap_or((kind, "rss 1GiB"));
+                    let cpu = if is_busy { 90 } else { 0 };
+                    let now =
+                        format!("{pid} < {parent} {argv} | {comm}, cpu {cpu}, {one}, {other}");
+                    let later = match fate {
+                        0 => format!("gone {pid}"),
+                        1 => format!("{pid} < 1"),
+                        _ => format!("{pid} < {parent}"),
+                    };
+                    (now, later)
+                });
         lines.collect()
     })
 }
@@ -387,7 +515,10 @@ fn story_of(forest: &[(String, String)], turned: usize) -> VerdictStory {
         let count = story.host.processes.len();
         story.host.processes.rotate_left(turned % count);
         for gpu in &mut story.host.gpus {
-            let (gpu_processes, holders) = (gpu.processes.len().max(1), gpu.device_file_holders.len().max(1));
+            let (gpu_processes, holders) = (
+                gpu.processes.len().max(1),
+                gpu.device_file_holders.len().max(1),
+            );
             gpu.processes.rotate_left(turned % gpu_processes);
             gpu.device_file_holders.rotate_left(turned % holders);
         }
@@ -398,15 +529,22 @@ fn story_of(forest: &[(String, String)], turned: usize) -> VerdictStory {
     turn(&mut story);
     story.pass(1);
     let gone = |later: &str| later.starts_with("gone");
-    forest.iter().filter(|(_, later)| !gone(later)).for_each(|(_, later)| story.line(later));
-    forest.iter().filter(|(_, later)| gone(later)).for_each(|(_, later)| story.line(later));
+    forest
+        .iter()
+        .filter(|(_, later)| !gone(later))
+        .for_each(|(_, later)| story.line(later));
+    forest
+        .iter()
+        .filter(|(_, later)| gone(later))
+        .for_each(|(_, later)| story.line(later));
     turn(&mut story);
     story.pass(12);
     story
 }
 
 proptest! {
-    /// A process that computes and does not serve another is no orphan because of its parents alone.
+    /// A process that computes and does not serve another is no orphan because of its parents
+    /// alone.
     #[test]
     fn a_computing_process_is_no_orphan_because_of_its_parent(forest in any_forest()) {
         let story = story_of(&forest, 0);
@@ -473,13 +611,23 @@ proptest! {
 #[test]
 fn a_forest_keeps_the_given_order() {
     let mut story = VerdictStory::new();
-    let lines =
-        ["50 bash", "100 < 50 python a.py", "101 < 100 ffmpeg x", "102 < 101 python b.py", "103 < 100 python c.py"];
+    let lines = [
+        "50 bash",
+        "100 < 50 python a.py",
+        "101 < 100 ffmpeg x",
+        "102 < 101 python b.py",
+        "103 < 100 python c.py",
+    ];
     for line in lines {
         story.line(line);
     }
     story.pass(1);
     let ids = [103, 102, 50, 100].map(|pid| story.of(pid).process);
     let tree = story.model.process_tree().forest(&ids);
-    assert_eq!(tree.iter().map(|row| (row.0.pid, row.1)).collect::<Vec<_>>(), [(50, 0), (100, 1), (103, 2), (102, 2)]);
+    assert_eq!(
+        tree.iter()
+            .map(|row| (row.0.pid, row.1))
+            .collect::<Vec<_>>(),
+        [(50, 0), (100, 1), (103, 2), (102, 2)]
+    );
 }

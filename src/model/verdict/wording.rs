@@ -1,4 +1,5 @@
-//! The wording of verdicts: a word for the table, a sentence with the figures, and a summary of many verdicts.
+//! The wording of verdicts: a word for the table, a sentence with the figures, and a summary of
+//! many verdicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -32,20 +33,33 @@ impl Verdict {
         (&self.kind).into()
     }
 
-    /// Returns the device memory of some processes together. Memory that several of them may keep counts once.
+    /// Returns the device memory of some processes together. Memory that several of them may keep
+    /// counts once.
     pub fn total<'a>(verdicts: &(impl Iterator<Item = &'a Self> + Clone)) -> Total {
         let listed = verdicts.clone().filter_map(|verdict| verdict.listed);
-        let mut pools: Vec<&RetainedMemory> = verdicts.clone().flat_map(|verdict| &verdict.kept).collect();
+        let mut pools: Vec<&RetainedMemory> =
+            verdicts.clone().flat_map(|verdict| &verdict.kept).collect();
         pools.sort_unstable_by_key(|pool| (pool.gpu, pool.ghost));
         pools.dedup_by_key(|pool| (pool.gpu, pool.ghost));
         // Where a ghost is among these processes, its listing already contains the memory.
-        pools.retain(|pool| pool.ghost.is_none_or(|ghost| verdicts.clone().all(|verdict| verdict.process != ghost)));
-        let kept = pools.iter().map(|pool| Ok(Total { bytes: pool.memory, lower_bound: false }));
-        Total::sum(listed.chain(kept)).unwrap_or(Total { bytes: Bytes(0), lower_bound: true })
+        pools.retain(|pool| {
+            pool.ghost
+                .is_none_or(|ghost| verdicts.clone().all(|verdict| verdict.process != ghost))
+        });
+        let kept = pools.iter().map(|pool| {
+            Ok(Total {
+                bytes: pool.memory,
+                lower_bound: false,
+            })
+        });
+        Total::sum(listed.chain(kept)).unwrap_or(Total {
+            bytes: Bytes(0),
+            lower_bound: true,
+        })
     }
 
-    /// The group in which the header counts the process: its rank, the worst first, and its noun. `None` when the process is no
-    /// suspect.
+    /// The group in which the header counts the process: its rank, the worst first, and its noun.
+    /// `None` when the process is no suspect.
     fn group(&self) -> Option<(u8, &'static str)> {
         match self.kind {
             VerdictKind::Orphan(_) => Some((0, "orphan")),
@@ -70,7 +84,9 @@ impl Verdict {
     /// How bad the verdict is for the user.
     pub fn severity(&self) -> Severity {
         match self.kind {
-            VerdictKind::Orphan(_) | VerdictKind::StuckInDriver { .. } | VerdictKind::Ghost { .. } => Severity::Bad,
+            VerdictKind::Orphan(_)
+            | VerdictKind::StuckInDriver { .. }
+            | VerdictKind::Ghost { .. } => Severity::Bad,
             _ if self.is_suspect() => Severity::Notable,
             _ => Severity::Fine,
         }
@@ -86,36 +102,49 @@ impl Verdict {
         self.listed.is_some() || !self.open.is_empty()
     }
 
-    /// Whether the process holds GPU memory, or may: the driver lists more than zero bytes for it or an unknown amount, or it has
-    /// a GPU open whose memory no listed process explains.
+    /// Whether the process holds GPU memory, or may: the driver lists more than zero bytes for it
+    /// or an unknown amount, or it has a GPU open whose memory no listed process explains.
     pub fn holds_gpu_memory(&self) -> bool {
-        self.listed.is_some_and(|total| total.map(|total| total.bytes) != Ok(Bytes(0))) || !self.kept.is_empty()
+        self.listed
+            .is_some_and(|total| total.map(|total| total.bytes) != Ok(Bytes(0)))
+            || !self.kept.is_empty()
     }
 
     /// Whether the process has ended and is not forgotten yet: by its parent, or by the driver.
     pub fn is_dead(&self) -> bool {
-        matches!(self.kind, VerdictKind::Zombie { .. } | VerdictKind::Ghost { .. })
+        matches!(
+            self.kind,
+            VerdictKind::Zombie { .. } | VerdictKind::Ghost { .. }
+        )
     }
 
     /// Whether the process is an orphan, or may be one.
     pub(super) fn is_orphan(&self) -> bool {
-        matches!(self.kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_))
+        matches!(
+            self.kind,
+            VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_)
+        )
     }
 
-    /// Whether the process is, or may be, an orphan without device memory: it only takes host memory.
+    /// Whether the process is, or may be, an orphan without device memory: it only takes host
+    /// memory.
     pub fn is_leftover(&self) -> bool {
         !self.is_on_gpu() && self.is_orphan()
     }
 
-    /// The sentence about the process, as in `its trainer (4711, python train.py) ended 12 s ago; still holds 11.0
-    /// GiB`.
+    /// The sentence about the process, as in `its trainer (4711, python train.py) ended 12 s ago;
+    /// still holds 11.0 GiB`.
     pub fn sentence(&self) -> String {
         let holds = || self.holds();
         match &self.kind {
             VerdictKind::Orphan(orphaned) => format!("{}; still {}", orphaned.why(), holds()),
-            VerdictKind::MaybeOrphan(orphaned) => format!("possibly orphaned: {}; {}", orphaned.why(), holds()),
+            VerdictKind::MaybeOrphan(orphaned) => {
+                format!("possibly orphaned: {}; {}", orphaned.why(), holds())
+            }
             VerdictKind::Zombie { parent } => {
-                let parent = parent.as_ref().map_or_else(String::new, |parent| format!(" ({parent})"));
+                let parent = parent
+                    .as_ref()
+                    .map_or_else(String::new, |parent| format!(" ({parent})"));
                 let holds = match self.listed {
                     Some(total) if !total.is_ok_and(|total| total.bytes == Bytes(0)) => {
                         format!("but the driver still lists {}", self.amount())
@@ -125,23 +154,49 @@ impl Verdict {
                 format!("has ended, {holds}; its parent{parent} has not reaped it")
             }
             VerdictKind::Dying { threads } => {
-                let (threads, run) = (many(*threads, "other thread"), if *threads == 1 { "runs" } else { "run" });
-                format!("its main thread has ended, {threads} still {run}; {}", holds())
+                let (threads, run) = (
+                    many(*threads, "other thread"),
+                    if *threads == 1 { "runs" } else { "run" },
+                );
+                format!(
+                    "its main thread has ended, {threads} still {run}; {}",
+                    holds()
+                )
             }
             VerdictKind::StuckInDriver { wchan, span } => {
-                format!("waits in the driver{}: signals have no effect; {}", place(wchan.as_ref(), *span), holds())
+                format!(
+                    "waits in the driver{}: signals have no effect; {}",
+                    place(wchan.as_ref(), *span),
+                    holds()
+                )
             }
             VerdictKind::Blocked { wchan, span } => {
-                format!("waits in the kernel{}: signals have no effect; {}", place(wchan.as_ref(), *span), holds())
+                format!(
+                    "waits in the kernel{}: signals have no effect; {}",
+                    place(wchan.as_ref(), *span),
+                    holds()
+                )
             }
             VerdictKind::Frozen { by } => {
-                let word = if by.as_str().ends_with("freezer.state") { "THAWED" } else { "0" };
-                format!("frozen with its control group; {}; write {word} to {by} to resume it", holds())
+                let word = if by.as_str().ends_with("freezer.state") {
+                    "THAWED"
+                } else {
+                    "0"
+                };
+                format!(
+                    "frozen with its control group; {}; write {word} to {by} to resume it",
+                    holds()
+                )
             }
-            VerdictKind::Stopped { traced: false } => format!("stopped by a signal (SIGCONT resumes it); {}", holds()),
+            VerdictKind::Stopped { traced: false } => {
+                format!("stopped by a signal (SIGCONT resumes it); {}", holds())
+            }
             VerdictKind::Stopped { traced: true } => format!("stopped by a debugger; {}", holds()),
             VerdictKind::Foreign { hidden: false } => {
-                format!("in another PID namespace (a container's or the host's); {}", holds())
+                format!(
+                    "in another PID namespace (a container's or the host's); {}",
+                    holds()
+                )
             }
             VerdictKind::Foreign { hidden: true } => format!("hidden from this user; {}", holds()),
             VerdictKind::Unreadable => format!("its state could not be read; {}", holds()),
@@ -153,15 +208,26 @@ impl Verdict {
                 let keepers = match keepers.as_slice() {
                     [] => "no visible process keeps it".to_owned(),
                     [one] => format!("{} keeps it", one.pid),
-                    [first, rest @ ..] => format!("{} and {} keep it", first.pid, many(rest.len(), "other")),
+                    [first, rest @ ..] => {
+                        format!("{} and {} keep it", first.pid, many(rest.len(), "other"))
+                    }
                 };
-                format!("{process}, but the driver still lists {}; {keepers}", self.amount())
+                format!(
+                    "{process}, but the driver still lists {}; {keepers}",
+                    self.amount()
+                )
             }
             VerdictKind::Idle { span, notebook } => {
                 let notebook = if *notebook { "a notebook; " } else { "" };
-                format!("{notebook}has computed nothing for {}; holds {}", ago(*span), self.amount())
+                format!(
+                    "{notebook}has computed nothing for {}; holds {}",
+                    ago(*span),
+                    self.amount()
+                )
             }
-            VerdictKind::WorkerOf(creator) => format!("worker of {}, {}", creator.id.pid, creator.command()),
+            VerdictKind::WorkerOf(creator) => {
+                format!("worker of {}, {}", creator.id.pid, creator.command())
+            }
             VerdictKind::Launcher => "starts or serves the processes of a job".to_owned(),
             VerdictKind::Active { trainer: true } => format!("training; {}", holds()),
             VerdictKind::Active { trainer: false } => format!("no problem found; {}", holds()),
@@ -169,8 +235,8 @@ impl Verdict {
         }
     }
 
-    /// Returns the line of the news, in which the figure comes before the reason: `orphan 4711 train.py (alice) holds 11.0 GiB:
-    /// its parent exited`. `name` is that of the process.
+    /// Returns the line of the news, in which the figure comes before the reason: `orphan 4711
+    /// train.py (alice) holds 11.0 GiB: its parent exited`. `name` is that of the process.
     pub(in crate::model) fn news(&self, name: &str) -> String {
         let word = self.word();
         match &self.kind {
@@ -183,13 +249,21 @@ impl Verdict {
 
     /// The summary for the header: `3 orphans hold 41.2 GiB`. `None` when no suspect is on a GPU.
     pub fn summary<'a>(verdicts: impl IntoIterator<Item = &'a Self>) -> Option<String> {
-        let suspects: Vec<&Self> =
-            verdicts.into_iter().filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu()).collect();
+        let suspects: Vec<&Self> = verdicts
+            .into_iter()
+            .filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu())
+            .collect();
         // The memory of a ghost counts for the processes that keep it, where these are known.
-        let kept: BTreeSet<_> =
-            suspects.iter().flat_map(|suspect| &suspect.kept).filter_map(|kept| kept.ghost).collect();
+        let kept: BTreeSet<_> = suspects
+            .iter()
+            .flat_map(|suspect| &suspect.kept)
+            .filter_map(|kept| kept.ghost)
+            .collect();
         let mut groups: BTreeMap<(u8, &str), Vec<&Self>> = BTreeMap::new();
-        for suspect in suspects.into_iter().filter(|suspect| !kept.contains(&suspect.process)) {
+        for suspect in suspects
+            .into_iter()
+            .filter(|suspect| !kept.contains(&suspect.process))
+        {
             if let Some(group) = suspect.group() {
                 groups.entry(group).or_default().push(suspect);
             }
@@ -200,15 +274,20 @@ impl Verdict {
             let total = Self::total(&group.iter().copied());
             let count = many(group.len(), noun);
             let is_first = parts.is_empty();
-            let says_amount =
-                is_first && !(total == Total::default() && group.iter().any(|verdict| verdict.is_orphan()));
-            parts.push(if says_amount { format!("{count} {holds} {total}") } else { count });
+            let says_amount = is_first
+                && !(total == Total::default() && group.iter().any(|verdict| verdict.is_orphan()));
+            parts.push(if says_amount {
+                format!("{count} {holds} {total}")
+            } else {
+                count
+            });
         }
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// Counts processes by their kinds, the worst first, and last those without GPU memory: `3 orphans, 1 healthy process, 19
-    /// without GPU memory`. `None` stands for a process that is not judged yet.
+    /// Counts processes by their kinds, the worst first, and last those without GPU memory: `3
+    /// orphans, 1 healthy process, 19 without GPU memory`. `None` stands for a process that is not
+    /// judged yet.
     pub fn kinds<'a>(verdicts: impl IntoIterator<Item = Option<&'a Self>>) -> String {
         let mut counts: BTreeMap<(u8, &str), usize> = BTreeMap::new();
         let mut without_memory = 0;
@@ -217,12 +296,17 @@ impl Verdict {
                 without_memory += 1;
             } else {
                 let kind = verdict.map_or((u8::MAX, UNDECIDED), |verdict| {
-                    verdict.group().unwrap_or_else(|| (u8::MAX, verdict.innocent_noun()))
+                    verdict
+                        .group()
+                        .unwrap_or_else(|| (u8::MAX, verdict.innocent_noun()))
                 });
                 *counts.entry(kind).or_default() += 1;
             }
         }
-        let mut parts: Vec<String> = counts.into_iter().map(|((_, noun), count)| many(count, noun)).collect();
+        let mut parts: Vec<String> = counts
+            .into_iter()
+            .map(|((_, noun), count)| many(count, noun))
+            .collect();
         parts.extend((without_memory > 0).then(|| format!("{without_memory} without GPU memory")));
         parts.join(", ")
     }
@@ -242,9 +326,25 @@ impl Verdict {
     fn holds(&self) -> String {
         let listed = self.listed.map(|_| format!("holds {}", self.amount()));
         let kept = (!self.kept.is_empty()).then(|| {
-            let memory = Self::total(&[&Self { listed: None, ..self.clone() }].into_iter());
-            let others = self.kept.iter().map(|kept| kept.holders).max().unwrap_or(1).saturating_sub(1);
-            let with = if others == 0 { String::new() } else { format!(" with {}", many(others, "other")) };
+            let memory = Self::total(
+                &[&Self {
+                    listed: None,
+                    ..self.clone()
+                }]
+                .into_iter(),
+            );
+            let others = self
+                .kept
+                .iter()
+                .map(|kept| kept.holders)
+                .max()
+                .unwrap_or(1)
+                .saturating_sub(1);
+            let with = if others == 0 {
+                String::new()
+            } else {
+                format!(" with {}", many(others, "other"))
+            };
             format!("keeps {memory}{with}")
         });
         match (listed, kept) {
@@ -270,12 +370,16 @@ impl Verdict {
 impl OrphanEvidence {
     /// `its trainer (4711, python train.py) ended 12 s ago`.
     fn why(&self) -> String {
-        let ended = self.signs.iter().find(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
+        let ended = self
+            .signs
+            .iter()
+            .find(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
         let mut why = match ended {
             // The end of the creator alone is proof.
             Some(sign) => self.describe(sign),
             None => {
-                let signs: Vec<String> = self.signs.iter().map(|sign| self.describe(sign)).collect();
+                let signs: Vec<String> =
+                    self.signs.iter().map(|sign| self.describe(sign)).collect();
                 signs.join("; ")
             }
         };
@@ -285,21 +389,39 @@ impl OrphanEvidence {
         why
     }
 
-    /// The relation of another process to this one. A process that does not serve another has a parent, not a trainer.
+    /// The relation of another process to this one. A process that does not serve another has a
+    /// parent, not a trainer.
     fn relation<'a>(&self, process: &'a KnownProcess) -> &'a str {
-        if self.serves || process.relation != "trainer" { &process.relation } else { "parent" }
+        if self.serves || process.relation != "trainer" {
+            &process.relation
+        } else {
+            "parent"
+        }
     }
 
     fn describe(&self, sign: &OrphanSign) -> String {
         match sign {
             OrphanSign::CreatorEnded(ended) => {
-                let when = ended.recorded.as_ref().map_or_else(|| format!("{} ago", ago(ended.ago)), Text::to_string);
-                format!("its {} ({}) ended {when}", self.relation(&ended.process), ended.process)
+                let when = ended
+                    .recorded
+                    .as_ref()
+                    .map_or_else(|| format!("{} ago", ago(ended.ago)), Text::to_string);
+                format!(
+                    "its {} ({}) ended {when}",
+                    self.relation(&ended.process),
+                    ended.process
+                )
             }
-            OrphanSign::StarterIsOrphan(starter) => format!("its {} ({starter}) is an orphan", self.relation(starter)),
+            OrphanSign::StarterIsOrphan(starter) => {
+                format!("its {} ({starter}) is an orphan", self.relation(starter))
+            }
             OrphanSign::Left { to } => format!("its parent exited (now under {to})"),
-            OrphanSign::GroupLeaderGone(leader) => format!("its process group leader {leader} is gone"),
-            OrphanSign::ServedGone(served) => format!("the process that it served ({served}) is gone"),
+            OrphanSign::GroupLeaderGone(leader) => {
+                format!("its process group leader {leader} is gone")
+            }
+            OrphanSign::ServedGone(served) => {
+                format!("the process that it served ({served}) is gone")
+            }
             OrphanSign::LauncherGone(launcher) => format!("its {launcher} is gone"),
         }
     }
@@ -329,7 +451,11 @@ fn many(count: impl TryInto<u64>, noun: &str) -> String {
 /// ` (nv_drm_ioctl) for 34 s`.
 fn place(wchan: Option<&Text>, span: Duration) -> String {
     let wchan = wchan.map_or_else(String::new, |wchan| format!(" ({wchan})"));
-    if span.is_zero() { wchan } else { format!("{wchan} for {}", ago(span)) }
+    if span.is_zero() {
+        wchan
+    } else {
+        format!("{wchan} for {}", ago(span))
+    }
 }
 
 /// A span in its largest unit: `12 s`, `4 min`, `3 h`, `2 days`.

@@ -11,7 +11,8 @@ pub(crate) fn rate(rate: Rate) -> String {
     format!("+{}/{unit}", short(amount))
 }
 
-/// When memory is full: `full 13:41`, or `full in 12m` where the time of day is not known. `None` where nobody can say.
+/// When memory is full: `full 13:41`, or `full in 12m` where the time of day is not known. `None`
+/// where nobody can say.
 pub(crate) fn full(model: &HostModel, growing: &Growing) -> Option<String> {
     let left = growing.left()?;
     Some(model.wall_clock().map_or_else(
@@ -20,12 +21,13 @@ pub(crate) fn full(model: &HostModel, growing: &Growing) -> Option<String> {
     ))
 }
 
-/// When memory is full, and the earliest and latest time of that: `full 13:41 (13:38–13:45)`. `None` where nobody can say so closely:
-/// the range is wider than the time left.
+/// When memory is full, and the earliest and latest time of that: `full 13:41 (13:38–13:45)`.
+/// `None` where nobody can say so closely: the range is wider than the time left.
 pub(crate) fn full_within(model: &HostModel, growing: &Growing) -> Option<String> {
     let forecast = growing.evidence.forecast.filter(is_close)?;
     let range = match model.wall_clock() {
-        Some(clock) => [forecast.low, forecast.high].map(|left| clock.near(model.now().after(left), model.now())),
+        Some(clock) => [forecast.low, forecast.high]
+            .map(|left| clock.near(model.now().after(left), model.now())),
         None => [forecast.low, forecast.high].map(rounded),
     };
     Some(format!("{} ({})", full(model, growing)?, range.join("–")))
@@ -55,12 +57,18 @@ mod tests {
     #[test]
     fn a_time_left_has_its_largest_unit() {
         let words = |seconds| rounded(Duration::from_secs(seconds));
-        assert_eq!([20, 699, 5939, 5940, 172_799, 172_800].map(words), ["20s", "12m", "99m", "2h", "48h", "2d"]);
+        assert_eq!(
+            [20, 699, 5939, 5940, 172_799, 172_800].map(words),
+            ["20s", "12m", "99m", "2h", "48h", "2d"]
+        );
     }
 
     #[test]
     fn a_rate_is_short() {
         let per_minute = |mib: f64| rate(Rate(mib * 1_048_576.0 / 60.0));
-        assert_eq!([2400.0, 40.0, 0.5].map(per_minute), ["+2.3G/min", "+40.0M/min", "+30.0M/h"]);
+        assert_eq!(
+            [2400.0, 40.0, 0.5].map(per_minute),
+            ["+2.3G/min", "+40.0M/min", "+30.0M/h"]
+        );
     }
 }

@@ -4,12 +4,20 @@ use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{TensorCategory, TensorGroup, TensorLeak, TrainingSteps};
 
-/// `(512, 512, 3, 3) float32`, as Python prints a shape; `blocks without a tensor` if there is no shape.
+/// `(512, 512, 3, 3) float32`, as Python prints a shape; `blocks without a tensor` if there is no
+/// shape.
 pub(crate) fn shape(shape: Option<&[u64]>, dtype: Option<&Text>) -> String {
     let shape = match shape {
         None => return "blocks without a tensor".to_owned(),
         Some([one]) => format!("({one},)"),
-        Some(shape) => format!("({})", shape.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
+        Some(shape) => format!(
+            "({})",
+            shape
+                .iter()
+                .map(u64::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
     };
     dtype.map_or_else(|| shape.clone(), |dtype| format!("{shape} {dtype}"))
 }
@@ -32,16 +40,26 @@ pub(crate) fn category(group: &TensorGroup) -> String {
     }
 }
 
-/// `+ 7 × (512, 512, 3, 3) float32`: how the number of tensors in a group changed. `None` if nothing did, or it is not known.
+/// `+ 7 × (512, 512, 3, 3) float32`: how the number of tensors in a group changed. `None` if
+/// nothing did, or it is not known.
 pub(crate) fn tensors_changed(group: &TensorGroup) -> Option<String> {
     let change = group.count_change.filter(|change| *change != 0)?;
     let sign = if change < 0 { '-' } else { '+' };
-    Some(format!("{sign} {}", tensors(&TensorGroup { count: change.unsigned_abs(), ..group.clone() })))
+    Some(format!(
+        "{sign} {}",
+        tensors(&TensorGroup {
+            count: change.unsigned_abs(),
+            ..group.clone()
+        })
+    ))
 }
 
-/// `2.0 MiB per step: 3 × (64, 128) float32, activations`. Without a growth per step, by the second or in all.
+/// `2.0 MiB per step: 3 × (64, 128) float32, activations`. Without a growth per step, by the second
+/// or in all.
 pub(crate) fn leak(leak: &TensorLeak) -> String {
-    let count = leak.count_per_step.map_or_else(String::new, |count| format!("{} × ", rounded(count)));
+    let count = leak
+        .count_per_step
+        .map_or_else(String::new, |count| format!("{} × ", rounded(count)));
     let shape = shape(leak.shape.as_deref(), leak.dtype.as_ref());
     let category = match leak.category {
         TensorCategory::Other => String::new(),
@@ -56,12 +74,18 @@ pub(crate) fn leak(leak: &TensorLeak) -> String {
     format!("{growth}: {count}{shape}{category}")
 }
 
-/// `step 120, 4.8 steps/s`; where steps take long, `step 120, 3.5 s per step`. An attached probe has not seen the first steps:
-/// `120 steps since attach, 4.8 steps/s`.
+/// `step 120, 4.8 steps/s`; where steps take long, `step 120, 3.5 s per step`. An attached probe
+/// has not seen the first steps: `120 steps since attach, 4.8 steps/s`.
 pub(crate) fn steps(steps: &TrainingSteps) -> String {
-    let is_attached = steps.source.as_ref().is_some_and(|source| source.as_str() == "optimizer_since_attach");
-    let count =
-        if is_attached { format!("{} steps since attach", steps.count) } else { format!("step {}", steps.count) };
+    let is_attached = steps
+        .source
+        .as_ref()
+        .is_some_and(|source| source.as_str() == "optimizer_since_attach");
+    let count = if is_attached {
+        format!("{} steps since attach", steps.count)
+    } else {
+        format!("step {}", steps.count)
+    };
     match steps.seconds {
         Some(seconds) if seconds > 1.0 => format!("{count}, {} s per step", rounded(seconds)),
         Some(seconds) if seconds > 0.0 => format!("{count}, {} steps/s", rounded(1.0 / seconds)),
@@ -114,23 +138,48 @@ mod tests {
         assert_eq!(tensors(&group(Some(vec![512]))), "7 × (512,) float32");
         assert_eq!(tensors(&group(Some(vec![]))), "7 × () float32");
         assert_eq!(tensors(&group(None)), "7 × blocks of 9.0 MiB");
-        assert_eq!(tensors_changed(&group(Some(vec![1]))).as_deref(), Some("- 2 × (1,) float32"));
+        assert_eq!(
+            tensors_changed(&group(Some(vec![1]))).as_deref(),
+            Some("- 2 × (1,) float32")
+        );
         assert_eq!(category(&group(None)), "optimizer state exp_avg");
     }
 
     #[test]
     fn steps_have_a_rate_or_a_duration() {
-        let words = |seconds| steps(&TrainingSteps { count: 120, seconds, source: None });
+        let words = |seconds| {
+            steps(&TrainingSteps {
+                count: 120,
+                seconds,
+                source: None,
+            })
+        };
         assert_eq!(words(Some(0.21)), "step 120, 4.8 steps/s");
         assert_eq!(words(Some(3.5)), "step 120, 3.5 s per step");
-        assert_eq!((words(Some(0.0)), words(None)), ("step 120".to_owned(), "step 120".to_owned()));
+        assert_eq!(
+            (words(Some(0.0)), words(None)),
+            ("step 120".to_owned(), "step 120".to_owned())
+        );
         let source = Some("optimizer_since_attach".into());
-        assert_eq!(steps(&TrainingSteps { count: 120, seconds: None, source }), "120 steps since attach");
+        assert_eq!(
+            steps(&TrainingSteps {
+                count: 120,
+                seconds: None,
+                source
+            }),
+            "120 steps since attach"
+        );
     }
 
     #[test]
     fn shares_are_whole_percents() {
         assert_eq!(share(Bytes(31), Bytes(100)), "31 %");
-        assert_eq!((share(Bytes(1), Bytes(1000)).as_str(), share(Bytes(0), Bytes(0)).as_str()), ("< 1 %", ""));
+        assert_eq!(
+            (
+                share(Bytes(1), Bytes(1000)).as_str(),
+                share(Bytes(0), Bytes(0)).as_str()
+            ),
+            ("< 1 %", "")
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Tests of changes between consecutive snapshots: applied to the earlier snapshot, a change gives the later one, also
-//! after a way through JSON.
+//! Tests of changes between consecutive snapshots: applied to the earlier snapshot, a change gives
+//! the later one, also after a way through JSON.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,9 @@ use crate::protocol::snapshot::example::host;
 fn over_the_wire(change: Change) -> Change {
     let mut line = Vec::new();
     Line::Tick(Box::new(change)).write(&mut line).unwrap();
-    let Ok(Some(Line::Tick(change))) = Line::parse(&line) else { panic!("{}", String::from_utf8_lossy(&line)) };
+    let Ok(Some(Line::Tick(change))) = Line::parse(&line) else {
+        panic!("{}", String::from_utf8_lossy(&line))
+    };
     *change
 }
 
@@ -28,10 +30,16 @@ fn any_readings() -> impl Strategy<Value = Vec<KnownReadings>> {
 
 /// A host with one GPU and a GPU process for each of the readings.
 fn host_with(readings: &[KnownReadings]) -> Snapshot {
-    let mut host = (100..105).fold(host(1), |host, pid| host.with(pid, "python train.py", 0, Bytes(0)));
+    let mut host = (100..105).fold(host(1), |host, pid| {
+        host.with(pid, "python train.py", 0, Bytes(0))
+    });
     for (gpu_process, (memory, sm)) in host.gpus[0].processes.iter_mut().zip(readings) {
-        gpu_process.memory = memory.map(|bytes| Bytes(bytes.into())).ok_or(Missing::Denied);
-        gpu_process.sm = sm.map(|percent| Percent::new(percent.into())).ok_or(Missing::NotYet);
+        gpu_process.memory = memory
+            .map(|bytes| Bytes(bytes.into()))
+            .ok_or(Missing::Denied);
+        gpu_process.sm = sm
+            .map(|percent| Percent::new(percent.into()))
+            .ok_or(Missing::NotYet);
     }
     host
 }
@@ -71,10 +79,14 @@ fn a_full_line_keeps_the_reasons_of_missing_readings() {
     let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(1));
     let mut line = Vec::new();
     Line::Full(Box::new(host.clone())).write(&mut line).unwrap();
-    assert_eq!(Line::parse(&line).unwrap(), Some(Line::Full(Box::new(host))));
+    assert_eq!(
+        Line::parse(&line).unwrap(),
+        Some(Line::Full(Box::new(host)))
+    );
     let text = String::from_utf8(line).unwrap();
     assert!(
-        text.contains(r#""fan_speed_percent":null"#) && text.contains(r#""fan_speed_percent":"unsupported""#),
+        text.contains(r#""fan_speed_percent":null"#)
+            && text.contains(r#""fan_speed_percent":"unsupported""#),
         "{text}"
     );
 }
@@ -87,12 +99,24 @@ fn a_change_from_another_snapshot_is_refused_and_changes_nothing() {
     let mut viewed = old.clone();
     assert_eq!((viewed.apply(change), viewed), (Err(OutOfStep), old));
 
-    let (old, new) =
-        (host_with(&[(Some(1), Some(1)); 5]), Snapshot { sequence: 1, ..host_with(&[(Some(2), Some(1)); 5]) });
+    let (old, new) = (
+        host_with(&[(Some(1), Some(1)); 5]),
+        Snapshot {
+            sequence: 1,
+            ..host_with(&[(Some(2), Some(1)); 5])
+        },
+    );
     let mut viewed = old.clone();
     let mut change = Change::between(&old, &new).unwrap();
     // A column for four of the five GPU processes.
-    change.gpus[0].process_columns.as_mut().unwrap().memory.as_mut().unwrap().pop();
+    change.gpus[0]
+        .process_columns
+        .as_mut()
+        .unwrap()
+        .memory
+        .as_mut()
+        .unwrap()
+        .pop();
     assert_eq!((viewed.apply(change), viewed), (Err(OutOfStep), old));
 }
 

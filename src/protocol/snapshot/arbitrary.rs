@@ -1,4 +1,5 @@
-//! Random snapshots for property tests. Every field has a random value: a type or field without one does not compile.
+//! Random snapshots for property tests. Every field has a random value: a type or field without one
+//! does not compile.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,11 +8,12 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRng;
 
 use super::{
-    AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver, EngineShares,
-    Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory, Missing, MissingLists, OmittedGroups,
-    PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames,
-    Reading, Route, SharedMemory, Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak,
-    Throttle, TrainingSteps, Trouble, Use, Xid,
+    AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver,
+    EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory,
+    Missing, MissingLists, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
+    ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, SharedMemory,
+    Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle,
+    TrainingSteps, Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -21,8 +23,8 @@ pub(crate) trait Arbitrary {
     fn arbitrary(random: &mut TestRng) -> Self;
 }
 
-/// Returns a pair of snapshots of which a tick can lead from the first to the second: of one boot, with the same GPUs.
-/// Everything else differs at random.
+/// Returns a pair of snapshots of which a tick can lead from the first to the second: of one boot,
+/// with the same GPUs. Everything else differs at random.
 pub(crate) fn consecutive_snapshots() -> impl Strategy<Value = (Snapshot, Snapshot)> {
     Just(()).prop_perturb(|(), mut random| {
         let old = Snapshot::arbitrary(&mut random);
@@ -39,12 +41,19 @@ fn successor(old: &Snapshot, random: &mut TestRng) -> Snapshot {
         unix_ms: old_or_new(&old.unix_ms, random),
         interval_ms: old_or_new(&old.interval_ms, random),
         host: Host {
-            facts: HostFacts { boot_id: old.host.facts.boot_id.clone(), ..old_or_new(&old.host.facts, random) },
+            facts: HostFacts {
+                boot_id: old.host.facts.boot_id.clone(),
+                ..old_or_new(&old.host.facts, random)
+            },
             load: old_or_new(&old.host.load, random),
             scan: old_or_new(&old.host.scan, random),
         },
         driver: old_or_new(&old.driver, random),
-        gpus: old.gpus.iter().map(|gpu| gpu_successor(gpu, random)).collect(),
+        gpus: old
+            .gpus
+            .iter()
+            .map(|gpu| gpu_successor(gpu, random))
+            .collect(),
         processes: processes_successor(&old.processes, random),
     }
 }
@@ -94,7 +103,11 @@ fn by_id(mut processes: Vec<Process>) -> Vec<Process> {
 }
 
 fn old_or_new<T: Arbitrary + Clone>(old: &T, random: &mut TestRng) -> T {
-    if bool::arbitrary(random) { old.clone() } else { T::arbitrary(random) }
+    if bool::arbitrary(random) {
+        old.clone()
+    } else {
+        T::arbitrary(random)
+    }
 }
 
 fn one_of<T: Copy>(values: &[T], random: &mut TestRng) -> T {
@@ -205,8 +218,13 @@ arbitrary_values! {
 
 impl<T: Arbitrary> Arbitrary for Reading<T> {
     fn arbitrary(random: &mut TestRng) -> Self {
-        // Most readings are known: otherwise, hardly any two lists of GPU processes would differ by columns alone.
-        if random.random_range(0..8) > 0 { Ok(T::arbitrary(random)) } else { Err(Missing::arbitrary(random)) }
+        // Most readings are known: otherwise, hardly any two lists of GPU processes would differ by
+        // columns alone.
+        if random.random_range(0..8) > 0 {
+            Ok(T::arbitrary(random))
+        } else {
+            Err(Missing::arbitrary(random))
+        }
     }
 }
 
@@ -218,13 +236,17 @@ impl<T: Arbitrary> Arbitrary for Option<T> {
 
 impl<T: Arbitrary> Arbitrary for Vec<T> {
     fn arbitrary(random: &mut TestRng) -> Self {
-        (0..random.random_range(0..4)).map(|_| T::arbitrary(random)).collect()
+        (0..random.random_range(0..4))
+            .map(|_| T::arbitrary(random))
+            .collect()
     }
 }
 
 impl<Key: Arbitrary + Ord, T: Arbitrary> Arbitrary for BTreeMap<Key, T> {
     fn arbitrary(random: &mut TestRng) -> Self {
-        (0..random.random_range(0..4)).map(|_| (Key::arbitrary(random), T::arbitrary(random))).collect()
+        (0..random.random_range(0..4))
+            .map(|_| (Key::arbitrary(random), T::arbitrary(random)))
+            .collect()
     }
 }
 

@@ -1,14 +1,15 @@
 //! A host for the tests: GPUs, and processes on them, each given in a few words.
 
 use super::{
-    AllocatorStats, DeviceAllocator, Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuProcess, GpuUuid, Host, HostFacts,
-    HostLoad, HostScan, Identity, Missing, MissingLists, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot,
-    State, Use,
+    AllocatorStats, DeviceAllocator, Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuProcess,
+    GpuUuid, Host, HostFacts, HostLoad, HostScan, Identity, Missing, MissingLists, Process,
+    ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Use,
 };
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Celsius, Moment, Percent, Watts};
 
-/// Returns the snapshot of a host with this many GPUs of 80 GiB and no processes, 1000 s after boot.
+/// Returns the snapshot of a host with this many GPUs of 80 GiB and no processes, 1000 s after
+/// boot.
 pub(crate) fn host(gpus: u32) -> Snapshot {
     Snapshot {
         schema: Snapshot::SCHEMA,
@@ -83,14 +84,20 @@ pub(crate) fn peek(gpu: Option<GpuUuid>, reserved: Bytes, allocated: Bytes) -> A
         reserved: Ok(reserved),
         ..DeviceAllocator::missing(0, gpu, Missing::NotYet)
     };
-    AllocatorStats { devices: vec![allocator], unreadable: None }
+    AllocatorStats {
+        devices: vec![allocator],
+        unreadable: None,
+    }
 }
 
 impl Snapshot {
-    /// Adds a process of alice on the GPU at this index, which holds this much memory there. Call it again to put the
-    /// same process on another GPU.
+    /// Adds a process of alice on the GPU at this index, which holds this much memory there. Call
+    /// it again to put the same process on another GPU.
     pub(crate) fn with(mut self, pid: u32, command: &str, gpu: usize, memory: Bytes) -> Self {
-        let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
+        let id = ProcessId {
+            pid,
+            start_ticks: Some(u64::from(pid)),
+        };
         let gpu_process = GpuProcess {
             process: id,
             usage: Use::Compute,
@@ -103,12 +110,19 @@ impl Snapshot {
         if let Ok(used) = &mut self.gpus[gpu].load.memory_used {
             used.0 += memory.0;
         }
-        if self.process(id).is_some() { self } else { self.related(pid, 1, command) }
+        if self.process(id).is_some() {
+            self
+        } else {
+            self.related(pid, 1, command)
+        }
     }
 
     /// Adds a process of alice on no GPU, with this parent.
     pub(crate) fn related(mut self, pid: u32, parent: u32, command: &str) -> Self {
-        let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
+        let id = ProcessId {
+            pid,
+            start_ticks: Some(u64::from(pid)),
+        };
         let facts = ProcessFacts {
             uid: Ok(1000),
             user: Ok("alice".into()),
@@ -124,7 +138,14 @@ impl Snapshot {
             rss: Ok(Bytes::from_gib(3)),
             wchan: Err(Missing::Unsupported),
         };
-        self.processes.push(Process { id, facts: facts.into(), load, allocator: None, probe: None, bytes_read: None });
+        self.processes.push(Process {
+            id,
+            facts: facts.into(),
+            load,
+            allocator: None,
+            probe: None,
+            bytes_read: None,
+        });
         self.processes.sort_by_key(|process| process.id);
         self
     }
@@ -145,10 +166,15 @@ impl Snapshot {
     pub(crate) fn without(mut self, pid: u32) -> Self {
         self.processes.retain(|process| process.id.pid != pid);
         for gpu in &mut self.gpus {
-            let (gone, rest): (Vec<_>, Vec<_>) =
-                gpu.processes.drain(..).partition(|gpu_process| gpu_process.process.pid == pid);
+            let (gone, rest): (Vec<_>, Vec<_>) = gpu
+                .processes
+                .drain(..)
+                .partition(|gpu_process| gpu_process.process.pid == pid);
             gpu.processes = rest;
-            let freed: Bytes = gone.iter().filter_map(|gpu_process| gpu_process.memory.ok()).sum();
+            let freed: Bytes = gone
+                .iter()
+                .filter_map(|gpu_process| gpu_process.memory.ok())
+                .sum();
             gpu.load.memory_used = gpu.load.memory_used.map(|used| used.saturating_sub(freed));
         }
         self

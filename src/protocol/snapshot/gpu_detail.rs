@@ -1,8 +1,8 @@
 //! The detail of a GPU: its full identity, bus, modes, limits and error counts.
 //!
-//! Reading the detail of a GPU takes about a hundred driver calls. An agent reads the detail of all GPUs if it was
-//! started with `--detail`, else only of the GPU whose page is open. Slow readings and rates, which need two readings,
-//! are read only for an open page.
+//! Reading the detail of a GPU takes about a hundred driver calls. An agent reads the detail of all
+//! GPUs if it was started with `--detail`, else only of the GPU whose page is open. Slow readings
+//! and rates, which need two readings, are read only for an open page.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -45,7 +45,8 @@ reading_groups! {
         pcie_generation_max: u32 = "pcie_generation_max",
         /// The highest PCIe generation that the GPU supports.
         pcie_generation_gpu_max: u32 = "pcie_generation_gpu_max",
-        /// The highest PCIe generation that the port of the host supports. Missing in a virtual machine.
+        /// The highest PCIe generation that the port of the host supports. Missing in a virtual
+        /// machine.
         pcie_generation_host_max: u32 = "pcie_generation_host_max",
         /// The number of PCIe lanes in use.
         pcie_width: u32 = "pcie_width",
@@ -73,8 +74,8 @@ reading_groups! {
         inforom_power: Text = "inforom_power_version",
         /// Whether the checksum of the infoROM is correct.
         inforom_valid: bool = "inforom_valid",
-        /// The recovery action that the driver recommends: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
-        /// 5 recover the IMEX domain, 6 reset its bus, 7 reboot the system.
+        /// The recovery action that the driver recommends: 0 none, 1 reset, 2 reboot, 3 drain P2P,
+        /// 4 drain and reset, 5 recover the IMEX domain, 6 reset its bus, 7 reboot the system.
         recovery_action: u32 = "recovery_action",
         /// The compute mode: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
         compute_mode: u32 = "compute_mode",
@@ -118,21 +119,25 @@ reading_groups! {
         remapped_correctable: u32 = "remapped_rows_correctable",
         /// Memory rows that were remapped because of uncorrected errors.
         remapped_uncorrectable: u32 = "remapped_rows_uncorrectable",
-        /// How many of the rows in `remapped_rows_correctable` have a remapping that is not in effect.
+        /// How many of the rows in `remapped_rows_correctable` have a remapping that is not in
+        /// effect.
         remapped_correctable_inactive: u64 = "remapped_rows_correctable_inactive",
-        /// How many of the rows in `remapped_rows_uncorrectable` have a remapping that is not in effect.
+        /// How many of the rows in `remapped_rows_uncorrectable` have a remapping that is not in
+        /// effect.
         remapped_uncorrectable_inactive: u64 = "remapped_rows_uncorrectable_inactive",
         /// Whether a row will be remapped at the next reset.
         remapped_pending: bool = "remapped_rows_pending",
         /// Whether the remapping of a row failed.
         remapped_failed: bool = "remapped_rows_failed",
-        /// The number of memory banks by the spare rows that they have left: all, most, some, few, none.
+        /// The number of memory banks by the spare rows that they have left: all, most, some, few,
+        /// none.
         remapped_banks: [u32; 5] = "remapped_rows_histogram",
         /// How much hotter the GPU can become before it lowers its clocks, in degrees Celsius.
         temperature_margin: Celsius = "temperature_margin_celsius",
         /// Temperature of the device memory.
         memory_temperature: Celsius = "memory_temperature_celsius",
-        /// Power draw in milliwatts: the average over a second on some chips, the instantaneous draw on others.
+        /// Power draw in milliwatts: the average over a second on some chips, the instantaneous
+        /// draw on others.
         power_draw: u32 = "power_draw_milliwatts",
         /// Average power draw over the last second, in milliwatts.
         power_average: u32 = "power_average_milliwatts",
@@ -150,15 +155,16 @@ reading_groups! {
         power_limit_max: u32 = "power_limit_max_milliwatts",
         /// How far power peaks may exceed the limit (`EDPp` multiplier), in percent of the limit.
         edpp: u32 = "edpp_multiplier_percent",
-        /// Power smoothing, in nvidia-smi's order: whether it can be delayed (0 or 1), the first and second floor, the
-        /// least offset and the activation point in watts, the multiplier of the window in milliseconds; the second
-        /// floor, both multipliers and the offset of the active profile; the same as an administrator set them. `null`
-        /// in the list: not set.
+        /// Power smoothing, in nvidia-smi's order: whether it can be delayed (0 or 1), the first
+        /// and second floor, the least offset and the activation point in watts, the multiplier of
+        /// the window in milliseconds; the second floor, both multipliers and the offset of the
+        /// active profile; the same as an administrator set them. `null` in the list: not set.
         power_smoothing: Vec<Option<u64>> = "power_smoothing",
-        /// Power smoothing since driver 590: whether it is on, the privilege level, whether power may fall at once, ceiling and
-        /// floor, highest and lowest floor in percent, remaining lifetime in percent, the number of profiles, the active
-        /// profile; then floor, rates and hysteresis of the profile, and those of the administrator. `null` in the list: not
-        /// set. Unsupported on boards without power smoothing.
+        /// Power smoothing since driver 590: whether it is on, the privilege level, whether power
+        /// may fall at once, ceiling and floor, highest and lowest floor in percent, remaining
+        /// lifetime in percent, the number of profiles, the active profile; then floor, rates and
+        /// hysteresis of the profile, and those of the administrator. `null` in the list: not set.
+        /// Unsupported on boards without power smoothing.
         power_smoothing_settings: Vec<Option<u64>> = "power_smoothing_settings",
         /// Clock of the graphics engine.
         graphics_clock: Hertz = "graphics_clock_hertz",
@@ -170,8 +176,8 @@ reading_groups! {
         sm_clock_max: Hertz = "sm_clock_max_hertz",
         /// The highest clock of the device memory.
         memory_clock_max: Hertz = "memory_clock_max_hertz",
-        /// Application clocks of the graphics engine and of the device memory, in MHz, then the defaults of both.
-        /// `null` in the list: the driver no longer supports them.
+        /// Application clocks of the graphics engine and of the device memory, in MHz, then the
+        /// defaults of both. `null` in the list: the driver no longer supports them.
         application_clocks: Vec<Option<u32>> = "application_clocks_mhz",
         /// Whether MIG is on after the next reset.
         mig_pending: bool = "mig_pending",
@@ -179,9 +185,11 @@ reading_groups! {
         gsp: bool = "gsp_firmware_mode",
         /// Whether the GSP runs the firmware of the driver by default.
         gsp_default: bool = "gsp_firmware_mode_default",
-        /// The operation mode, now and after a reboot: 0 all, 1 compute only, 2 graphics with low double precision.
+        /// The operation mode, now and after a reboot: 0 all, 1 compute only, 2 graphics with low
+        /// double precision.
         operation_mode: [u32; 2] = "operation_mode",
-        /// The driver model of Windows for a GPU in WSL, now and after a reboot: 0 WDDM, 1 TCC, 2 MCDM.
+        /// The driver model of Windows for a GPU in WSL, now and after a reboot: 0 WDDM, 1 TCC, 2
+        /// MCDM.
         driver_model: [u32; 2] = "driver_model",
         /// How the GPU addresses the memory of the host: 0 not at all, 1 HMM, 2 ATS.
         addressing: u32 = "addressing_mode",
@@ -191,10 +199,12 @@ reading_groups! {
         dram_encryption: bool = "dram_encryption_mode",
         /// Whether device memory is encrypted after the next reboot.
         dram_encryption_pending: bool = "dram_encryption_mode_pending",
-        /// Uncorrected SRAM errors: since the driver was loaded by parity and by SEC-DED, in the lifetime of the board
-        /// by both, and the lifetime errors by place: L2, multiprocessors, microcontroller, PCIe, other.
+        /// Uncorrected SRAM errors: since the driver was loaded by parity and by SEC-DED, in the
+        /// lifetime of the board by both, and the lifetime errors by place: L2, multiprocessors,
+        /// microcontroller, PCIe, other.
         sram_errors: [u64; 9] = "sram_uncorrected_errors",
-        /// Whether the uncorrected SRAM errors exceed the threshold at which the board should be replaced.
+        /// Whether the uncorrected SRAM errors exceed the threshold at which the board should be
+        /// replaced.
         sram_exceeded: bool = "sram_threshold_exceeded",
         /// Memory under confidential computing: the total, and the part in use.
         protected_memory: [Bytes; 2] = "protected_memory_bytes",
@@ -220,11 +230,12 @@ reading_groups! {
         numa_nodes: Text = "memory_affinity",
         /// The NUMA node that the device memory is to the host, on boards where it is one.
         numa_node: u32 = "numa_node",
-        /// Support of the driver and the GPU for virtual GPUs, in nvidia-smi's order. `null` in the list: the driver
-        /// does not report it.
+        /// Support of the driver and the GPU for virtual GPUs, in nvidia-smi's order. `null` in the
+        /// list: the driver does not report it.
         vgpu: Vec<Option<bool>> = "vgpu_capabilities",
-        /// The state in the NVLink fabric (1 not started, 2 in progress, 3 completed), its result (an `nvmlReturn_t`),
-        /// the clique, the health bits of NVML, and the health summary. Not supported without an NVLink fabric.
+        /// The state in the NVLink fabric (1 not started, 2 in progress, 3 completed), its result
+        /// (an `nvmlReturn_t`), the clique, the health bits of NVML, and the health summary. Not
+        /// supported without an NVLink fabric.
         fabric: [u32; 5] = "fabric",
         /// The UUID of the cluster in the NVLink fabric.
         fabric_cluster: Text = "fabric_cluster_uuid",
@@ -256,8 +267,8 @@ reading_groups! {
         module_power_limit_enforced: u32 = "module_power_limit_enforced_milliwatts",
         /// The requested power limit of the module, in milliwatts.
         module_power_limit: u32 = "module_power_limit_requested_milliwatts",
-        /// Bytes per second that the GPU sends over PCIe. This reading and all below are read only while the GPU's page
-        /// is open.
+        /// Bytes per second that the GPU sends over PCIe. This reading and all below are read only
+        /// while the GPU's page is open.
         pcie_sent: Bytes = "pcie_sent_bytes_per_second",
         /// Bytes per second that the GPU receives over PCIe.
         pcie_received: Bytes = "pcie_received_bytes_per_second",
@@ -265,7 +276,8 @@ reading_groups! {
         nvlink_sent: Bytes = "nvlink_sent_bytes_per_second",
         /// Bytes per second that the GPU receives over all of its NVLink connections.
         nvlink_received: Bytes = "nvlink_received_bytes_per_second",
-        /// Share of time in which a multiprocessor has at least one warp, averaged over all multiprocessors.
+        /// Share of time in which a multiprocessor has at least one warp, averaged over all
+        /// multiprocessors.
         sm_active: Percent = "sm_active_percent",
         /// Resident warps, as a share of the most that the multiprocessors can hold.
         sm_occupancy: Percent = "sm_occupancy_percent",

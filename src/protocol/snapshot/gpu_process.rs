@@ -22,10 +22,11 @@ pub struct GpuProcess {
     pub memory: Reading<Bytes>,
     /// Share of the last second in which kernels of the process ran.
     pub sm: Reading<Percent>,
-    /// Shares of the other engines; `None` without a sample of the process, and in the lines of most agents.
+    /// Shares of the other engines; `None` without a sample of the process, and in the lines of
+    /// most agents.
     pub engines: Option<EngineShares>,
-    /// The user and the command; `None` in the lines of an agent. `--json` adds them, so that its readers need not join
-    /// two lists.
+    /// The user and the command; `None` in the lines of an agent. `--json` adds them, so that its
+    /// readers need not join two lists.
     pub names: Option<Box<ProcessNames>>,
 }
 
@@ -45,7 +46,8 @@ pub struct EngineShares {
 pub struct ProcessNames {
     /// The user name, or the user ID where the user has no name; `None` when it could not be read.
     pub user: Option<Text>,
-    /// The command line, or the kernel's name of the process where the command line could not be read.
+    /// The command line, or the kernel's name of the process where the command line could not be
+    /// read.
     pub command: Text,
 }
 
@@ -55,8 +57,8 @@ pub struct ProcessNames {
 struct GpuProcessJson {
     /// The PID.
     pid: u32,
-    /// Clock ticks from boot to the start of the process: field 22 of `/proc/PID/stat`. Null for a PID that NVML names and
-    /// `/proc` does not know.
+    /// Clock ticks from boot to the start of the process: field 22 of `/proc/PID/stat`. Null for a
+    /// PID that NVML names and `/proc` does not know.
     start_ticks: Option<u64>,
     /// The list of NVML that names the process.
     r#type: Use,
@@ -73,8 +75,8 @@ struct GpuProcessJson {
     /// The user name, or the user ID where the user has no name. Only in the output of `--json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     user: Option<Text>,
-    /// The command line, or the kernel's name of the process where the command line could not be read. Only in the output of
-    /// `--json`.
+    /// The command line, or the kernel's name of the process where the command line could not be
+    /// read. Only in the output of `--json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     command: Option<Text>,
 }
@@ -84,9 +86,18 @@ const SM: &str = "sm_utilization_percent";
 
 impl From<GpuProcess> for GpuProcessJson {
     fn from(gpu_process: GpuProcess) -> Self {
-        let GpuProcess { process: ProcessId { pid, start_ticks }, usage, memory, sm, engines, names } = gpu_process;
+        let GpuProcess {
+            process: ProcessId { pid, start_ticks },
+            usage,
+            memory,
+            sm,
+            engines,
+            names,
+        } = gpu_process;
         let missing = [(MEMORY, memory.err()), (SM, sm.err())];
-        let missing = missing.into_iter().filter_map(|(name, why)| Some((name.into(), why?)));
+        let missing = missing
+            .into_iter()
+            .filter_map(|(name, why)| Some((name.into(), why?)));
         let (user, command) = names.map_or((None, None), |names| (names.user, Some(names.command)));
         Self {
             pid,
@@ -104,14 +115,27 @@ impl From<GpuProcess> for GpuProcessJson {
 
 impl From<GpuProcessJson> for GpuProcess {
     fn from(json: GpuProcessJson) -> Self {
-        let why = |name| json.missing.get(name).copied().unwrap_or(Missing::Unsupported);
+        let why = |name| {
+            json.missing
+                .get(name)
+                .copied()
+                .unwrap_or(Missing::Unsupported)
+        };
         Self {
-            process: ProcessId { pid: json.pid, start_ticks: json.start_ticks },
+            process: ProcessId {
+                pid: json.pid,
+                start_ticks: json.start_ticks,
+            },
             usage: json.r#type,
             memory: json.memory_used_bytes.ok_or_else(|| why(MEMORY)),
             sm: json.sm_utilization_percent.ok_or_else(|| why(SM)),
             engines: json.engines,
-            names: json.command.map(|command| Box::new(ProcessNames { user: json.user, command })),
+            names: json.command.map(|command| {
+                Box::new(ProcessNames {
+                    user: json.user,
+                    command,
+                })
+            }),
         }
     }
 }

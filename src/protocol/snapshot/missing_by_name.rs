@@ -1,4 +1,5 @@
-//! The `missing` map of a group of readings, as it is read: the reasons of a few readings, by their names.
+//! The `missing` map of a group of readings, as it is read: the reasons of a few readings, by their
+//! names.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,14 +12,19 @@ use super::Missing;
 /// The most reasons of a group. A line may be forged, and each reading searches the whole list.
 const MOST: usize = 256;
 
-/// The names are parts of the line: most processes of most lines have such a map, and a copy of each name would be an allocation.
+/// The names are parts of the line: most processes of most lines have such a map, and a copy of
+/// each name would be an allocation.
 #[derive(Debug, Default)]
 pub(super) struct MissingByName<'a>(Vec<(Cow<'a, str>, Missing)>);
 
 impl MissingByName<'_> {
     /// Returns why the reading of this name is missing; `None` when the map does not have it.
     pub(super) fn of(&self, name: &str) -> Option<Missing> {
-        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, why)| *why)
+        self.0
+            .iter()
+            .rev()
+            .find(|(known, _)| known == name)
+            .map(|(_, why)| *why)
     }
 }
 
@@ -49,7 +55,8 @@ impl<'de> Visitor<'de> for Reasons {
     }
 }
 
-/// Reads a name without a copy where the line has it as it is. The implementation of serde for `Cow` always copies.
+/// Reads a name without a copy where the line has it as it is. The implementation of serde for
+/// `Cow` always copies.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {

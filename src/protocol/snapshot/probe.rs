@@ -1,7 +1,8 @@
-//! The report of gputop's probe, which runs inside a Python program that was started with `gputop run`.
+//! The report of gputop's probe, which runs inside a Python program that was started with `gputop
+//! run`.
 //!
-//! The probe writes the same object with shorter names: `assets/probe/FORMAT.md`. A value that the probe does not know is
-//! absent.
+//! The probe writes the same object with shorter names: `assets/probe/FORMAT.md`. A value that the
+//! probe does not know is absent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +27,9 @@ pub struct ProbeReading {
 }
 
 /// Why there is no report of a probe. The text of each says what to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeMissing {
     /// The process was not started with `gputop run`.
@@ -53,9 +56,12 @@ pub enum ProbeMissing {
     /// The process belongs to another user.
     #[strum(to_string = "it belongs to another user: run gputop as that user or as root")]
     OtherUser,
-    /// The kernel refuses for another reason: the process is not dumpable, or the agent runs in a container.
-    #[strum(to_string = "the kernel lets nobody but root look into it: run gputop as root; in a container, \
-         start that with `--cap-add SYS_PTRACE`")]
+    /// The kernel refuses for another reason: the process is not dumpable, or the agent runs in a
+    /// container.
+    #[strum(
+        to_string = "the kernel lets nobody but root look into it: run gputop as root; in a container, \
+         start that with `--cap-add SYS_PTRACE`"
+    )]
     Protected,
     /// The report is damaged, or something other than the probe wrote it.
     #[strum(to_string = "its report is damaged, or something other than gputop's probe wrote it")]
@@ -71,7 +77,12 @@ pub struct ProbeReport {
     /// The version of the format: 1.
     pub version: u32,
     /// When the probe wrote it: seconds since 1970 (UTC).
-    #[serde(rename = "unix_time_seconds", alias = "time", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "unix_time_seconds",
+        alias = "time",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub unix_time: Option<f64>,
     /// When the agent first saw this report, in milliseconds since boot.
     #[serde(rename = "time_ms", default)]
@@ -88,7 +99,8 @@ pub struct ProbeReport {
     /// The memory on each CUDA device that PyTorch uses.
     #[serde(default)]
     pub devices: Vec<ProbeDevice>,
-    /// Tensors by category, shape and type: the largest groups, and those that grew most. `gputop tensors` lists more.
+    /// Tensors by category, shape and type: the largest groups, and those that grew most. `gputop
+    /// tensors` lists more.
     #[serde(default, deserialize_with = "known_items")]
     pub groups: Vec<TensorGroup>,
     /// The groups that are left out; absent when there are none.
@@ -128,7 +140,9 @@ fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D
 }
 
 /// Reads a list, and leaves out items that another version of the probe writes in another form.
-fn known_items<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+fn known_items<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum ListItem<T> {
@@ -163,35 +177,77 @@ pub struct ProbeDevice {
     #[serde(rename = "cuda_device", alias = "index")]
     pub device: u32,
     /// The GPU; absent when it is not known.
-    #[serde(rename = "gpu_uuid", alias = "uuid", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "gpu_uuid",
+        alias = "uuid",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub gpu: Option<GpuUuid>,
-    /// When the amounts were read: seconds since 1970 (UTC). A report may repeat an earlier reading.
-    #[serde(rename = "unix_time_seconds", alias = "time", default, skip_serializing_if = "Option::is_none")]
+    /// When the amounts were read: seconds since 1970 (UTC). A report may repeat an earlier
+    /// reading.
+    #[serde(
+        rename = "unix_time_seconds",
+        alias = "time",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub unix_time: Option<f64>,
     /// Where in a step the amounts were read: `step_end`, or `any` for somewhere in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moment: Option<Text>,
     /// Memory of tensors: `memory_allocated`.
-    #[serde(rename = "allocated_bytes", alias = "allocated", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "allocated_bytes",
+        alias = "allocated",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub allocated: Option<Bytes>,
     /// Memory taken from CUDA, in use or not: `memory_reserved`.
-    #[serde(rename = "reserved_bytes", alias = "reserved", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "reserved_bytes",
+        alias = "reserved",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub reserved: Option<Bytes>,
     /// Memory of tensors as the program requested it, before rounding; absent before PyTorch 2.0.
-    #[serde(rename = "requested_bytes", alias = "requested", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "requested_bytes",
+        alias = "requested",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub requested: Option<Bytes>,
-    /// The parts of the reserved memory, in bytes; their sum is the reserved memory. Empty when they are not known.
-    #[serde(rename = "category_bytes", alias = "categories", default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// The parts of the reserved memory, in bytes; their sum is the reserved memory. Empty when
+    /// they are not known.
+    #[serde(
+        rename = "category_bytes",
+        alias = "categories",
+        default,
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub categories: BTreeMap<TensorCategory, Bytes>,
     /// The optimizer state by its name in the optimizer, as in `exp_avg`, in bytes.
     #[serde(rename = "optimizer_state_bytes", alias = "optimizer_state", default)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub optimizer_state: BTreeMap<Text, Bytes>,
     /// Memory of tensors right after the last step.
-    #[serde(rename = "floor_bytes", alias = "floor", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "floor_bytes",
+        alias = "floor",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub floor: Option<Bytes>,
     /// The highest memory of tensors since the program started or reset its peaks.
-    #[serde(rename = "peak_bytes", alias = "peak", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "peak_bytes",
+        alias = "peak",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub peak: Option<Bytes>,
     /// The step that last raised the peak.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,16 +264,37 @@ pub struct StepEnd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
     /// Memory of tensors: `memory_allocated`.
-    #[serde(rename = "allocated_bytes", alias = "allocated", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "allocated_bytes",
+        alias = "allocated",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub allocated: Option<Bytes>,
     /// Memory taken from CUDA, in use or not: `memory_reserved`.
-    #[serde(rename = "reserved_bytes", alias = "reserved", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "reserved_bytes",
+        alias = "reserved",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub reserved: Option<Bytes>,
     /// Memory of tensors as the program requested it, before rounding; absent before PyTorch 2.0.
-    #[serde(rename = "requested_bytes", alias = "requested", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "requested_bytes",
+        alias = "requested",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub requested: Option<Bytes>,
-    /// The parts of the reserved memory, in bytes; their sum is the reserved memory. Empty when they are not known.
-    #[serde(rename = "category_bytes", alias = "categories", default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// The parts of the reserved memory, in bytes; their sum is the reserved memory. Empty when
+    /// they are not known.
+    #[serde(
+        rename = "category_bytes",
+        alias = "categories",
+        default,
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub categories: BTreeMap<TensorCategory, Bytes>,
     /// The optimizer state by its name in the optimizer, as in `exp_avg`, in bytes.
     #[serde(rename = "optimizer_state_bytes", alias = "optimizer_state", default)]
@@ -227,7 +304,18 @@ pub struct StepEnd {
 
 /// A part of the memory that PyTorch reserved.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, strum::Display,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::Display,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -277,7 +365,12 @@ pub struct TensorGroup {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Text>,
     /// The memory of each block without a Python tensor; absent where the shape is known.
-    #[serde(rename = "block_bytes", alias = "block", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "block_bytes",
+        alias = "block",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub block: Option<Bytes>,
     /// The name of the optimizer state, as in `exp_avg`; absent in other categories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -295,7 +388,8 @@ pub struct TensorGroup {
     /// How many more bytes they have than then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_change: Option<i64>,
-    /// Whether the tensors are views of larger blocks, as the flat buffers of FSDP; the bytes are those of the blocks.
+    /// Whether the tensors are views of larger blocks, as the flat buffers of FSDP; the bytes are
+    /// those of the blocks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub part: bool,
 }
@@ -315,13 +409,25 @@ pub struct TensorLeak {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Text>,
     /// The growth in each step; absent without steps, and for memory that did not grow in each.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "amount")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "amount"
+    )]
     pub bytes_per_step: Option<Bytes>,
     /// The growth in each second; absent where it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "amount")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "amount"
+    )]
     pub bytes_per_second: Option<Bytes>,
     /// The memory that was added so far; absent where it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "amount")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "amount"
+    )]
     pub bytes: Option<Bytes>,
     /// The number of tensors that each step adds; absent when it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -332,7 +438,8 @@ pub struct TensorLeak {
     /// The lines that allocated the tensors; absent unless stacks were recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_at: Option<AllocationLines>,
-    /// The variables that hold the tensors, as in `list outputs, train.py:40 in main`. Empty when none was found.
+    /// The variables that hold the tensors, as in `list outputs, train.py:40 in main`. Empty when
+    /// none was found.
     #[serde(default)]
     pub held_by: Vec<Text>,
     /// The name of the probable cause, as in `kept_outputs`.
@@ -365,7 +472,8 @@ pub struct AllocationLines {
 pub struct StackRecording {
     /// `off`, `on`, or `users`: the program records by itself.
     pub state: Text,
-    /// How much longer a step takes while stacks are recorded, in percent; absent before it is known.
+    /// How much longer a step takes while stacks are recorded, in percent; absent before it is
+    /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_percent: Option<f64>,
     /// After how many steps the recording ends; absent while there is none.
@@ -384,7 +492,10 @@ pub struct OmittedGroups {
 
 impl OmittedGroups {
     /// No group.
-    pub const NONE: Self = Self { count: 0, bytes: Bytes(0) };
+    pub const NONE: Self = Self {
+        count: 0,
+        bytes: Bytes(0),
+    };
 
     /// Adds a group.
     pub fn add(&mut self, group: &TensorGroup) {
@@ -427,7 +538,8 @@ pub struct ProbeAnswer {
     /// Over how many steps stacks were recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
-    /// The memory that was allocated during a recording and is still in use, by line, the largest first.
+    /// The memory that was allocated during a recording and is still in use, by line, the largest
+    /// first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<LineMemory>,
     /// The parts of the highest memory during a recording, for each CUDA device.

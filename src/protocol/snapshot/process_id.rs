@@ -6,20 +6,22 @@ use std::hash::{Hash, Hasher};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The identity of a process on one boot of one host. Unlike a PID, an identity is never used again.
+/// The identity of a process on one boot of one host. Unlike a PID, an identity is never used
+/// again.
 ///
-/// Without start ticks, it names a PID that NVML named and `/proc` does not know. Such a process cannot be signalled.
+/// Without start ticks, it names a PID that NVML named and `/proc` does not know. Such a process
+/// cannot be signalled.
 #[derive(Debug, Clone, Copy, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessId {
     /// The PID.
     pub pid: u32,
-    /// Clock ticks from boot to the start of the process: field 22 of `/proc/PID/stat`. `null` when `/proc` does not know the
-    /// process.
+    /// Clock ticks from boot to the start of the process: field 22 of `/proc/PID/stat`. `null` when
+    /// `/proc` does not know the process.
     pub start_ticks: Option<u64>,
 }
 
-// On a large host, identities are compared tens of thousands of times a second, in a program that is built for size. The
-// derived comparing and hashing took a fifth of the viewer's CPU time.
+// On a large host, identities are compared tens of thousands of times a second, in a program that
+// is built for size. The derived comparing and hashing took a fifth of the viewer's CPU time.
 impl PartialEq for ProcessId {
     #[expect(clippy::inline_always, reason = "see above")]
     #[inline(always)]
@@ -56,8 +58,8 @@ impl Hash for ProcessId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
-    /// The process was read at least one whole tick after it started, so that no later process with its PID can have the same
-    /// start ticks. Only such a process may be signalled.
+    /// The process was read at least one whole tick after it started, so that no later process with
+    /// its PID can have the same start ticks. Only such a process may be signalled.
     Sure,
     /// The process started within the last tick. The identity is sure at the next pass.
     Fresh,
@@ -65,8 +67,8 @@ pub enum Identity {
     Unverified,
 }
 
-/// Why the arguments and the environment of a process take long. Reading them needs a lock of the process, which may be held for
-/// ever, for example by a thread that waits for a dead NFS server.
+/// Why the arguments and the environment of a process take long. Reading them needs a lock of the
+/// process, which may be held for ever, for example by a thread that waits for a dead NFS server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArgvDelay {
@@ -78,7 +80,9 @@ pub enum ArgvDelay {
 }
 
 /// The state of a process: field 3 of `/proc/PID/stat`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// `R`.
@@ -117,13 +121,18 @@ impl State {
 
     /// Returns the kernel's letter of the state; `?` for [`State::Other`].
     pub fn letter(self) -> char {
-        Self::LETTERS.iter().find(|(state, _)| *state == self).map_or('?', |(_, letter)| *letter)
+        Self::LETTERS
+            .iter()
+            .find(|(state, _)| *state == self)
+            .map_or('?', |(_, letter)| *letter)
     }
 }
 
 impl From<u8> for State {
     fn from(letter: u8) -> Self {
-        let found = Self::LETTERS.iter().find(|(_, known)| *known == char::from(letter));
+        let found = Self::LETTERS
+            .iter()
+            .find(|(_, known)| *known == char::from(letter));
         found.map_or(Self::Other, |(state, _)| *state)
     }
 }

@@ -1,7 +1,7 @@
 //! The groups of readings: the list of everything that gputop measures.
 //!
-//! A new measurement is one line here: its type, its name in JSON and its meaning. The macro derives the JSON form: a missing
-//! reading is `null`, and the `missing` map beside it says why.
+//! A new measurement is one line here: its type, its name in JSON and its meaning. The macro
+//! derives the JSON form: a missing reading is `null`, and the `missing` map beside it says why.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use super::{ArgvDelay, GpuUuid, Identity, Missing, Reading, State, Throttle, Xid
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 
-/// Defines groups of readings: first the values that are always known, then those that are mostly absent, then those that are a
-/// [`Reading`].
+/// Defines groups of readings: first the values that are always known, then those that are mostly
+/// absent, then those that are a [`Reading`].
 macro_rules! reading_groups {
     ($(
         $(#[doc = $doc:literal])+
@@ -137,7 +137,8 @@ reading_groups! {
         readings:
         /// The number of logical processors.
         cpus: u32 = "cpus",
-        /// Whether `/proc` hides the processes of other users from the agent: it is mounted with `hidepid`.
+        /// Whether `/proc` hides the processes of other users from the agent: it is mounted with
+        /// `hidepid`.
         hides_processes: bool = "hides_processes",
         /// How far the local time of the host is ahead of UTC, in seconds.
         utc_offset: i32 = "utc_offset_seconds",
@@ -149,10 +150,12 @@ reading_groups! {
         at: Moment = "time_ms",
         /// The number of processes.
         processes: u32 = "processes",
-        /// The number of processes whose open files the agent may not read: those of other users, unless the agent runs as root.
+        /// The number of processes whose open files the agent may not read: those of other users,
+        /// unless the agent runs as root.
         unreadable: u32 = "unreadable_processes",
         readings:
-        /// Memory in use in `/dev/shm`, where `DataLoader` workers leave batches that no process fetched.
+        /// Memory in use in `/dev/shm`, where `DataLoader` workers leave batches that no process
+        /// fetched.
         shm_used: Bytes = "shm_used_bytes",
     }
 
@@ -201,7 +204,8 @@ reading_groups! {
         /// When this group was read.
         at: Moment = "time_ms",
         readings:
-        /// Device memory in use, without the memory that the driver reserves: nvidia-smi's `memory.used`.
+        /// Device memory in use, without the memory that the driver reserves: nvidia-smi's
+        /// `memory.used`.
         memory_used: Bytes = "memory_used_bytes",
         /// Free device memory.
         memory_free: Bytes = "memory_free_bytes",
@@ -227,7 +231,8 @@ reading_groups! {
     GpuHealth {
         /// When this group was read.
         at: Moment = "time_ms",
-        /// The Xid errors that the driver reported while the agent ran: the last 16 at most, the latest last.
+        /// The Xid errors that the driver reported while the agent ran: the last 16 at most, the
+        /// latest last.
         xids: Vec<Xid> = "xids",
         readings:
         /// The power limit in force: nvidia-smi's `enforced.power.limit`.
@@ -236,8 +241,8 @@ reading_groups! {
         memory_clock: Hertz = "memory_clock_hertz",
         /// Performance state, from 0 (`P0`, fastest) to 15 (`P15`, slowest).
         performance_state: u32 = "performance_state",
-        /// The number of GPU processes that are left out because the host has more than gputop lists: those with the
-        /// least memory. Unsupported while all are listed.
+        /// The number of GPU processes that are left out because the host has more than gputop
+        /// lists: those with the least memory. Unsupported while all are listed.
         omitted_processes: u32 = "omitted_processes",
         /// The device memory of the omitted processes. Unsupported while all are listed.
         omitted_memory: Bytes = "omitted_process_memory_bytes",
@@ -255,8 +260,8 @@ reading_groups! {
         remap_failed: bool = "remapped_rows_failed",
         /// Whether pages of device memory wait for a reboot to be retired. Only before Ampere.
         retired_pending: bool = "retired_pages_pending",
-        /// The recovery that the driver recommends: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
-        /// 5 recover the IMEX domain.
+        /// The recovery that the driver recommends: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain
+        /// and reset, 5 recover the IMEX domain.
         recovery_action: u32 = "recovery_action",
         /// PCIe generation in use.
         pcie_generation: u32 = "pcie_generation",
@@ -289,7 +294,8 @@ reading_groups! {
         total: u64 = "total",
     }
 
-    /// PyTorch's allocator stats for one CUDA device of a process, as `torch.cuda.memory_stats()` returns them.
+    /// PyTorch's allocator stats for one CUDA device of a process, as `torch.cuda.memory_stats()`
+    /// returns them.
     DeviceAllocator {
         /// PyTorch's number of the device: 0 for `cuda:0`.
         device: u32 = "cuda_device",
@@ -348,29 +354,32 @@ reading_groups! {
         comm: Text = "comm",
         /// The arguments, 4 KiB at most.
         argv: Argv = "argv",
-        /// The job system, container runtime or terminal multiplexer that started the process, from its control group
-        /// and environment, as in `slurm 4711`, `docker 3f2a91`, `kubernetes 1b2c`, `tmux`. Unsupported when none is
-        /// found.
+        /// The job system, container runtime or terminal multiplexer that started the process, from
+        /// its control group and environment, as in `slurm 4711`, `docker 3f2a91`, `kubernetes
+        /// 1b2c`, `tmux`. Unsupported when none is found.
         origin: Text = "origin",
-        /// The file through which the control group of the process was frozen, as by `docker pause`: `cgroup.freeze`,
-        /// where `0` thaws it, or `freezer.state`, where `THAWED` does. Unsupported when the process is not known to be
-        /// frozen.
+        /// The file through which the control group of the process was frozen, as by `docker
+        /// pause`: `cgroup.freeze`, where `0` thaws it, or `freezer.state`, where `THAWED` does.
+        /// Unsupported when the process is not known to be frozen.
         frozen_by: Text = "freezer_file",
-        /// `TORCHELASTIC_RUN_ID`: the `torchrun` run of the process. Unsupported when it is not set.
+        /// `TORCHELASTIC_RUN_ID`: the `torchrun` run of the process. Unsupported when it is not
+        /// set.
         elastic_run: Text = "torchelastic_run_id",
-        /// The launcher that started the process and waits for its end, as the environment shows: `accelerate`,
-        /// `deepspeed`. Unsupported when it shows none.
+        /// The launcher that started the process and waits for its end, as the environment shows:
+        /// `accelerate`, `deepspeed`. Unsupported when it shows none.
         launcher: Text = "waiting_launcher",
         /// `RANK`, or else `LOCAL_RANK`, of a distributed run. Unsupported when neither is set.
         rank: Text = "rank",
-        /// Whether the process was forked and has called no `exec` since: its memory began as a copy of its creator's.
+        /// Whether the process was forked and has called no `exec` since: its memory began as a
+        /// copy of its creator's.
         forked: bool = "forked",
-        /// The PID that the process was started to serve, once that process has ended: `--parent=PID` of a compile
-        /// worker, `JPY_PARENT_PID` of a notebook's kernel. Unsupported while the other process lives, when none is
-        /// named, and when the number belongs to another PID namespace.
+        /// The PID that the process was started to serve, once that process has ended:
+        /// `--parent=PID` of a compile worker, `JPY_PARENT_PID` of a notebook's kernel. Unsupported
+        /// while the other process lives, when none is named, and when the number belongs to
+        /// another PID namespace.
         ended_served: u32 = "ended_served_pid",
-        /// Whether the process has threads that only a training process has: `pt_autograd_*`, `pt_data_pin`,
-        /// `pt_nccl_*`. Unsupported for processes that are no GPU process.
+        /// Whether the process has threads that only a training process has: `pt_autograd_*`,
+        /// `pt_data_pin`, `pt_nccl_*`. Unsupported for processes that are no GPU process.
         trainer_threads: bool = "has_trainer_threads",
     }
 
@@ -381,8 +390,8 @@ reading_groups! {
         state: State = "state",
         /// The number of threads.
         threads: u32 = "threads",
-        /// The kernel function that the process waits in; read only while it is blocked. Unsupported when the process
-        /// waits in none.
+        /// The kernel function that the process waits in; read only while it is blocked.
+        /// Unsupported when the process waits in none.
         wchan: Text = "wchan",
         /// CPU use; 100 for one core.
         cpu: Percent = "cpu_percent",

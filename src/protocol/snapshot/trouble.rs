@@ -1,4 +1,5 @@
-//! Troubles that keep the driver or a GPU from answering, and single functions of the driver that fail.
+//! Troubles that keep the driver or a GPU from answering, and single functions of the driver that
+//! fail.
 
 use std::fmt;
 
@@ -29,7 +30,8 @@ impl Trouble {
         self.cause == Cause::Starting
     }
 
-    /// Returns whether the cause is a call that has not returned, or a first pass that is not complete.
+    /// Returns whether the cause is a call that has not returned, or a first pass that is not
+    /// complete.
     pub fn is_silence(&self) -> bool {
         matches!(self.cause, Cause::Starting | Cause::Hung)
     }

@@ -1,4 +1,5 @@
-//! Recognises a control master of ssh: it has a listening Unix socket open, to which the user's other sessions connect.
+//! Recognises a control master of ssh: it has a listening Unix socket open, to which the user's
+//! other sessions connect.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,10 +16,12 @@ pub(super) fn may_be_master(pid: Pid) -> bool {
     let pid = pid.as_raw_pid();
     has_listening_socket(pid).unwrap_or(true)
         || descendants(pid).map_or(true, |descendants| {
-            descendants.into_iter().any(|descendant| match has_listening_socket(descendant) {
-                Ok(has_one) => has_one,
-                Err(error) => !has_ended(&error),
-            })
+            descendants
+                .into_iter()
+                .any(|descendant| match has_listening_socket(descendant) {
+                    Ok(has_one) => has_one,
+                    Err(error) => !has_ended(&error),
+                })
         })
 }
 
@@ -42,12 +45,18 @@ fn has_listening_socket(pid: i32) -> io::Result<bool> {
 
 /// Parses a link of `/proc/PID/fd`. Returns `None` if it does not lead to a socket.
 fn socket_inode(link: &str) -> Option<u64> {
-    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    link.strip_prefix("socket:[")?
+        .strip_suffix(']')?
+        .parse()
+        .ok()
 }
 
-/// Parses `/proc/net/unix`: `Num RefCount Protocol Flags Type St Inode Path`, after a line of titles.
+/// Parses `/proc/net/unix`: `Num RefCount Protocol Flags Type St Inode Path`, after a line of
+/// titles.
 fn listening_inodes(list: &[u8]) -> HashSet<u64> {
-    let lines = list.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);
+    let lines = list
+        .split(|byte| *byte == b'\n')
+        .map(String::from_utf8_lossy);
     let inode = |line: &str| {
         let mut fields = line.split_ascii_whitespace().skip(3);
         let flags = u32::from_str_radix(fields.next()?, 16).ok()?;
@@ -61,7 +70,9 @@ pub(super) fn descendants(pid: i32) -> io::Result<Vec<i32>> {
     let mut others: Vec<(i32, i32)> = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
-        let Some(Ok(other)) = name.to_str().map(str::parse) else { continue };
+        let Some(Ok(other)) = name.to_str().map(str::parse) else {
+            continue;
+        };
         match fs::read(format!("/proc/{other}/stat")) {
             Ok(stat) => others.extend(parent(&stat).map(|parent| (other, parent))),
             Err(error) if has_ended(&error) => {}
@@ -71,7 +82,12 @@ pub(super) fn descendants(pid: i32) -> io::Result<Vec<i32>> {
     let mut family = vec![pid];
     let mut next = 0;
     while let Some(ancestor) = family.get(next).copied() {
-        family.extend(others.iter().filter(|(_, parent)| *parent == ancestor).map(|(child, _)| *child));
+        family.extend(
+            others
+                .iter()
+                .filter(|(_, parent)| *parent == ancestor)
+                .map(|(child, _)| *child),
+        );
         next += 1;
     }
     Ok(family.split_off(1))
@@ -80,12 +96,18 @@ pub(super) fn descendants(pid: i32) -> io::Result<Vec<i32>> {
 /// Parses the parent in `/proc/PID/stat`. The name of the program before it may contain anything.
 fn parent(stat: &[u8]) -> Option<i32> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    str::from_utf8(&stat[name_end + 1..])
+        .ok()?
+        .split_ascii_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 /// Whether a file of `/proc` could not be read because its process has ended.
 fn has_ended(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 #[cfg(test)]

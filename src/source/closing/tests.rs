@@ -34,22 +34,38 @@ impl Script {
     /// Starts the script, and waits until it has written a line.
     fn start(text: &str) -> Self {
         let mut command = Command::new("sh");
-        command.args(["-c", text]).stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+            .args(["-c", text])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut output = BufReader::with_capacity(1, child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         let closing = ClosingCommand::new(&child, output.into_inner().into());
-        Self { child, line: line.trim_end().to_owned(), closing }
+        Self {
+            child,
+            line: line.trim_end().to_owned(),
+            closing,
+        }
     }
 
-    /// Closes the command, and then ends it by another signal. Returns whether it got SIGTERM before.
+    /// Closes the command, and then ends it by another signal. Returns whether it got SIGTERM
+    /// before.
     fn gets_sigterm(&mut self, patience: Duration) -> bool {
         close(self.closing.take().into_iter().collect(), patience);
         // The kernel delivers the signal with the lower number first, so SIGTERM is never late.
         kill_process(Pid::from_child(&self.child), Signal::POWER).unwrap();
-        let signal = self.child.wait().unwrap().signal().and_then(Signal::from_named_raw);
-        assert!([Some(Signal::TERM), Some(Signal::POWER)].contains(&signal), "{signal:?}");
+        let signal = self
+            .child
+            .wait()
+            .unwrap()
+            .signal()
+            .and_then(Signal::from_named_raw);
+        assert!(
+            [Some(Signal::TERM), Some(Signal::POWER)].contains(&signal),
+            "{signal:?}"
+        );
         signal == Some(Signal::TERM)
     }
 }
@@ -78,7 +94,8 @@ fn a_command_that_writes_without_end_gets_sigterm() {
 #[test]
 fn a_command_whose_output_ends_gets_no_signal() {
     // Output that nobody reads must not delay the end.
-    let mut script = Script::start("echo ready; head -c 1000000 /dev/zero; exec >&-; exec sleep 1000");
+    let mut script =
+        Script::start("echo ready; head -c 1000000 /dev/zero; exec >&-; exec sleep 1000");
     assert!(!script.gets_sigterm(LONG));
 }
 
@@ -89,8 +106,12 @@ fn a_control_master_gets_no_signal() {
 
 #[test]
 fn a_wrapper_of_a_control_master_gets_no_signal() {
-    let mut script = Script::start(&format!("sh -c {} & wait", shell_words::quote(&format!("({MASTER}) & wait"))));
-    let descendants = listening_socket::descendants(Pid::from_child(&script.child).as_raw_pid()).unwrap();
+    let mut script = Script::start(&format!(
+        "sh -c {} & wait",
+        shell_words::quote(&format!("({MASTER}) & wait"))
+    ));
+    let descendants =
+        listening_socket::descendants(Pid::from_child(&script.child).as_raw_pid()).unwrap();
     assert!(!script.gets_sigterm(SHORT));
     for descendant in descendants {
         kill_process(Pid::from_raw(descendant).unwrap(), Signal::KILL).unwrap();
@@ -104,7 +125,18 @@ fn a_command_that_cannot_be_read_gets_no_signal() {
 
 #[test]
 fn arguments_that_name_no_command_are_ignored() {
-    for argument in ["", "1", "1:2", "1:0:1", "1:100000:100001", "1:3:4:5", "a:b:c"] {
-        assert!(ClosingCommand::from_argument(argument).is_none(), "{argument}");
+    for argument in [
+        "",
+        "1",
+        "1:2",
+        "1:0:1",
+        "1:100000:100001",
+        "1:3:4:5",
+        "a:b:c",
+    ] {
+        assert!(
+            ClosingCommand::from_argument(argument).is_none(),
+            "{argument}"
+        );
     }
 }

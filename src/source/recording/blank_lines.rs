@@ -10,7 +10,10 @@ pub(super) fn skip(content: &mut dyn BufRead) -> io::Result<u64> {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             bytes => bytes?,
         };
-        let blank = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        let blank = bytes
+            .iter()
+            .take_while(|byte| byte.is_ascii_whitespace())
+            .count();
         let is_over = blank < bytes.len() || bytes.is_empty();
         content.consume(blank);
         skipped += blank as u64;
@@ -28,9 +31,12 @@ mod tests {
 
     #[test]
     fn white_space_is_skipped_over_the_end_of_the_buffer() {
-        for (text, skipped, rest) in
-            [("\n \r\n\n{}\n", 5, "{}\n"), ("{} \n", 0, "{} \n"), ("\n\n\n\n", 4, ""), ("", 0, "")]
-        {
+        for (text, skipped, rest) in [
+            ("\n \r\n\n{}\n", 5, "{}\n"),
+            ("{} \n", 0, "{} \n"),
+            ("\n\n\n\n", 4, ""),
+            ("", 0, ""),
+        ] {
             let mut content = BufReader::with_capacity(2, text.as_bytes());
             assert_eq!(skip(&mut content).unwrap(), skipped);
             assert_eq!(io::read_to_string(content).unwrap(), rest);

@@ -1,5 +1,5 @@
-//! The files of a recording that is written: FILE and its older parts, in one folder. Follows no symbolic link, and
-//! refuses a folder that another user could change.
+//! The files of a recording that is written: FILE and its older parts, in one folder. Follows no
+//! symbolic link, and refuses a folder that another user could change.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, open, openat, renameat, statat,
-    unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, open, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -37,38 +37,56 @@ pub(super) struct OlderPart {
 impl RecordingFolder {
     /// Opens the folder of this file, and creates it if it is absent. The error is one phrase.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
-        let name = path.file_name().ok_or("it is not the name of a file")?.to_owned();
+        let name = path
+            .file_name()
+            .ok_or("it is not the name of a file")?
+            .to_owned();
         let folder = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| error.to_string())?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|error| error.to_string())?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = open(folder, flags, Mode::empty()).map_err(|error| match error {
-            Errno::LOOP | Errno::NOTDIR => "its folder is a symbolic link: name the folder itself".to_owned(),
+            Errno::LOOP | Errno::NOTDIR => {
+                "its folder is a symbolic link: name the folder itself".to_owned()
+            }
             error => io::Error::from(error).to_string(),
         })?;
         let stat = fstat(&folder).map_err(|error| io::Error::from(error).to_string())?;
         if ![0, geteuid().as_raw()].contains(&stat.st_uid) {
-            return Err("its folder belongs to another user: choose a folder of your own".to_owned());
+            return Err(
+                "its folder belongs to another user: choose a folder of your own".to_owned(),
+            );
         }
         // In a sticky folder such as /tmp, nobody else can replace or remove the file.
         let mode = Mode::from_raw_mode(stat.st_mode);
         if mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) {
-            return Err("every user may write to its folder: choose a folder of your own".to_owned());
+            return Err(
+                "every user may write to its folder: choose a folder of your own".to_owned(),
+            );
         }
         Ok(Self { folder, name })
     }
 
-    /// Opens the newest file for reading and writing, and creates it if it is absent. No other recorder can open it then.
+    /// Opens the newest file for reading and writing, and creates it if it is absent. No other
+    /// recorder can open it then.
     pub(super) fn open_newest(&self) -> Result<File, String> {
         let phrase = |error: Errno| io::Error::from(error).to_string();
         // A pipe in the place of the file must not block.
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&self.folder, &self.name, flags, Mode::RUSR | Mode::WUSR).map_err(|error| match error {
-            Errno::LOOP => "it is a symbolic link: name the file itself".to_owned(),
-            error => phrase(error),
-        })?;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file =
+            openat(&self.folder, &self.name, flags, Mode::RUSR | Mode::WUSR).map_err(|error| {
+                match error {
+                    Errno::LOOP => "it is a symbolic link: name the file itself".to_owned(),
+                    error => phrase(error),
+                }
+            })?;
         let stat = fstat(&file).map_err(phrase)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err("it is no plain file".to_owned());
@@ -84,7 +102,9 @@ impl RecordingFolder {
             fchmod(&file, mode & Mode::RWXU).map_err(phrase)?;
         }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => Err("another gputop records to it: choose another file with -o".to_owned()),
+            Err(Errno::WOULDBLOCK) => {
+                Err("another gputop records to it: choose another file with -o".to_owned())
+            }
             // Some file systems of networks have no locks.
             Ok(()) | Err(_) => Ok(file.into()),
         }
@@ -98,7 +118,11 @@ impl RecordingFolder {
                 Err(Errno::NOENT) => break,
                 stat => stat?,
             };
-            parts.push(OlderPart { number, bytes: size(&stat), modified: modified(&stat) });
+            parts.push(OlderPart {
+                number,
+                bytes: size(&stat),
+                modified: modified(&stat),
+            });
         }
         Ok(parts)
     }
@@ -106,14 +130,23 @@ impl RecordingFolder {
     /// Makes FILE the part FILE.1, FILE.1 the part FILE.2, and so on.
     pub(super) fn rotate(&self) -> io::Result<()> {
         for part in self.older_parts()?.iter().rev() {
-            renameat(&self.folder, self.older(part.number), &self.folder, self.older(part.number + 1))?;
+            renameat(
+                &self.folder,
+                self.older(part.number),
+                &self.folder,
+                self.older(part.number + 1),
+            )?;
         }
         renameat(&self.folder, &self.name, &self.folder, self.older(1))?;
         Ok(())
     }
 
     pub(super) fn remove(&self, part: &OlderPart) -> io::Result<()> {
-        Ok(unlinkat(&self.folder, self.older(part.number), AtFlags::empty())?)
+        Ok(unlinkat(
+            &self.folder,
+            self.older(part.number),
+            AtFlags::empty(),
+        )?)
     }
 
     fn older(&self, number: u32) -> PathBuf {

@@ -12,7 +12,8 @@ use super::super::limits::LONGEST_LINE;
 /// The first bytes of a frame.
 pub(super) const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 
-/// The base-2 logarithm of the largest window that is accepted: 8 MiB, which RFC 8878 recommends. gputop writes 2 MiB.
+/// The base-2 logarithm of the largest window that is accepted: 8 MiB, which RFC 8878 recommends.
+/// gputop writes 2 MiB.
 const LARGEST_WINDOW_LOG: u32 = 23;
 
 /// The longest block: 128 KiB.
@@ -32,8 +33,8 @@ pub(super) enum FrameEnd {
     Invalid,
 }
 
-/// Finds the end of the frame that begins at `offset` in the first `length` bytes of a file. Reads only the headers of the
-/// frame and of its blocks.
+/// Finds the end of the frame that begins at `offset` in the first `length` bytes of a file. Reads
+/// only the headers of the frame and of its blocks.
 pub(super) fn find_end(file: &File, offset: u64, length: u64) -> io::Result<FrameEnd> {
     walk(file, offset, length, |_| {})
 }
@@ -52,8 +53,12 @@ fn walk(file: &File, offset: u64, length: u64, mut see: impl FnMut(u64)) -> io::
     let mut header = [0; LONGEST_HEADER];
     let read = read_at(file, &mut header, offset, length)?;
     let header = &header[..read];
-    let Some(rest) = header.strip_prefix(&MAGIC) else { return Ok(end_of_skippable(header, offset, length)) };
-    let Some(descriptor) = rest.first() else { return Ok(FrameEnd::Torn(offset)) };
+    let Some(rest) = header.strip_prefix(&MAGIC) else {
+        return Ok(end_of_skippable(header, offset, length));
+    };
+    let Some(descriptor) = rest.first() else {
+        return Ok(FrameEnd::Torn(offset));
+    };
     let is_single_segment = descriptor & 0b10_0000 != 0;
     if descriptor & 0b1000 != 0 {
         return Ok(FrameEnd::Invalid);
@@ -61,7 +66,11 @@ fn walk(file: &File, offset: u64, length: u64, mut see: impl FnMut(u64)) -> io::
     let dictionary_bytes = [0, 1, 2, 4][usize::from(descriptor & 0b11)];
     let content_size_bytes = [u64::from(is_single_segment), 2, 4, 8][usize::from(descriptor >> 6)];
     let has_checksum = descriptor & 0b100 != 0;
-    let header_bytes = MAGIC.len() as u64 + 1 + u64::from(!is_single_segment) + dictionary_bytes + content_size_bytes;
+    let header_bytes = MAGIC.len() as u64
+        + 1
+        + u64::from(!is_single_segment)
+        + dictionary_bytes
+        + content_size_bytes;
     let mut at = offset + header_bytes;
     if at > length {
         return Ok(FrameEnd::Torn(offset));
@@ -77,7 +86,8 @@ fn walk(file: &File, offset: u64, length: u64, mut see: impl FnMut(u64)) -> io::
             return Ok(FrameEnd::Invalid);
         }
         // A block of kind 1 is one byte, repeated.
-        let end = at + 3 + if kind == 1 { 1 } else { size } + if is_last && has_checksum { 4 } else { 0 };
+        let end =
+            at + 3 + if kind == 1 { 1 } else { size } + if is_last && has_checksum { 4 } else { 0 };
         if end > length {
             return Ok(FrameEnd::Torn(at));
         }
@@ -91,7 +101,9 @@ fn walk(file: &File, offset: u64, length: u64, mut see: impl FnMut(u64)) -> io::
 
 /// Finds the end of a skippable frame, which other programs may write.
 fn end_of_skippable(header: &[u8], offset: u64, length: u64) -> FrameEnd {
-    let [magic, 0x2A, 0x4D, 0x18, a, b, c, d, ..] = *header else { return FrameEnd::Invalid };
+    let [magic, 0x2A, 0x4D, 0x18, a, b, c, d, ..] = *header else {
+        return FrameEnd::Invalid;
+    };
     let end = offset + 8 + u64::from(u32::from_le_bytes([a, b, c, d]));
     match magic {
         0x50..=0x5F if end <= length => FrameEnd::At(end),
@@ -100,7 +112,8 @@ fn end_of_skippable(header: &[u8], offset: u64, length: u64) -> FrameEnd {
     }
 }
 
-/// Returns the offset of the next [`MAGIC`] from `offset` on; `None` when there is none in the first `length` bytes.
+/// Returns the offset of the next [`MAGIC`] from `offset` on; `None` when there is none in the
+/// first `length` bytes.
 pub(super) fn find_magic(file: &File, mut offset: u64, length: u64) -> io::Result<Option<u64>> {
     let mut bytes = vec![0; READ_SIZE];
     loop {
@@ -108,7 +121,10 @@ pub(super) fn find_magic(file: &File, mut offset: u64, length: u64) -> io::Resul
         if read < MAGIC.len() {
             return Ok(None);
         }
-        if let Some(found) = bytes[..read].windows(MAGIC.len()).position(|window| window == MAGIC) {
+        if let Some(found) = bytes[..read]
+            .windows(MAGIC.len())
+            .position(|window| window == MAGIC)
+        {
             return Ok(Some(offset + found as u64));
         }
         // The magic may lie across the end of these bytes.
@@ -117,8 +133,15 @@ pub(super) fn find_magic(file: &File, mut offset: u64, length: u64) -> io::Resul
 }
 
 /// Reads as many bytes as there are at `offset` in the first `length` bytes of a file.
-pub(super) fn read_at(file: &File, bytes: &mut [u8], offset: u64, length: u64) -> io::Result<usize> {
-    let room = usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes.len());
+pub(super) fn read_at(
+    file: &File,
+    bytes: &mut [u8],
+    offset: u64,
+    length: u64,
+) -> io::Result<usize> {
+    let room = usize::try_from(length.saturating_sub(offset))
+        .unwrap_or(usize::MAX)
+        .min(bytes.len());
     let mut read = 0;
     while read < room {
         match file.read_at(&mut bytes[read..room], offset + read as u64) {
@@ -131,7 +154,8 @@ pub(super) fn read_at(file: &File, bytes: &mut [u8], offset: u64, length: u64) -
     Ok(read)
 }
 
-/// The content of one frame. Reading it needs the memory of a window and of two buffers, however long the content is.
+/// The content of one frame. Reading it needs the memory of a window and of two buffers, however
+/// long the content is.
 pub(super) struct FrameStream {
     file: Arc<File>,
     decoder: Decoder<'static>,
@@ -145,11 +169,20 @@ pub(super) struct FrameStream {
 }
 
 impl FrameStream {
-    /// Returns the content of the frame that begins at `offset` in the first `length` bytes of a file.
+    /// Returns the content of the frame that begins at `offset` in the first `length` bytes of a
+    /// file.
     pub(super) fn new(file: Arc<File>, offset: u64, length: u64) -> io::Result<Self> {
         let mut decoder = Decoder::new()?;
         decoder.set_parameter(DParameter::WindowLogMax(LARGEST_WINDOW_LOG))?;
-        Ok(Self { file, decoder, input: Vec::new(), taken: 0, offset, length, has_ended: false })
+        Ok(Self {
+            file,
+            decoder,
+            input: Vec::new(),
+            taken: 0,
+            offset,
+            length,
+            has_ended: false,
+        })
     }
 
     /// Reads as far as this offset from now on.
@@ -163,11 +196,15 @@ impl FrameStream {
     }
 }
 
-/// A frame that the file does not contain to its end gives [`io::ErrorKind::UnexpectedEof`] after its last whole block.
+/// A frame that the file does not contain to its end gives [`io::ErrorKind::UnexpectedEof`] after
+/// its last whole block.
 impl Read for FrameStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         while !self.has_ended && !bytes.is_empty() {
-            let (mut input, mut output) = (InBuffer::around(&self.input[self.taken..]), OutBuffer::around(bytes));
+            let (mut input, mut output) = (
+                InBuffer::around(&self.input[self.taken..]),
+                OutBuffer::around(bytes),
+            );
             let hint = self
                 .decoder
                 .run(&mut input, &mut output)
@@ -206,7 +243,8 @@ impl FrameContent {
 
     fn add(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
-        self.kept.take_if(|kept| kept.len() + bytes.len() > Self::MOST_KEPT);
+        self.kept
+            .take_if(|kept| kept.len() + bytes.len() > Self::MOST_KEPT);
         if let Some(kept) = &mut self.kept {
             kept.extend_from_slice(bytes);
         }
@@ -229,17 +267,28 @@ impl FrameState {
     pub(super) const MOST_CONTENT: u64 = 1 << 30;
 
     /// Reads all of the frame that begins at `offset`.
-    pub(super) fn read(file: &Arc<File>, offset: u64, length: u64) -> io::Result<(Self, FrameContent)> {
+    pub(super) fn read(
+        file: &Arc<File>,
+        offset: u64,
+        length: u64,
+    ) -> io::Result<(Self, FrameContent)> {
         let mut stream = FrameStream::new(Arc::clone(file), offset, length)?;
         let mut bytes = vec![0; READ_SIZE];
-        let mut content = FrameContent { length: 0, kept: Some(Vec::new()) };
+        let mut content = FrameContent {
+            length: 0,
+            kept: Some(Vec::new()),
+        };
         let mut line = 0;
         loop {
             let read = match stream.read(&mut bytes) {
                 Ok(0) => return Ok((Self::Whole(stream.end()), content)),
                 Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok((Self::Torn, content)),
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok((Self::Damaged, content)),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Ok((Self::Torn, content));
+                }
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return Ok((Self::Damaged, content));
+                }
                 Err(error) => return Err(error),
             };
             content.add(&bytes[..read]);

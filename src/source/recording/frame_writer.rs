@@ -25,7 +25,10 @@ impl FrameWriter {
         let mut encoder = Encoder::new(LEVEL)?;
         encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
         encoder.set_parameter(CParameter::ChecksumFlag(true))?;
-        Ok(Self { encoder, bytes: Vec::new() })
+        Ok(Self {
+            encoder,
+            bytes: Vec::new(),
+        })
     }
 
     /// Forgets the frame and its bytes.
@@ -70,6 +73,9 @@ impl FrameWriter {
     ) -> io::Result<usize> {
         let written = self.bytes.len();
         self.bytes.reserve(ROOM);
-        step(&mut self.encoder, &mut OutBuffer::around_pos(&mut self.bytes, written))
+        step(
+            &mut self.encoder,
+            &mut OutBuffer::around_pos(&mut self.bytes, written),
+        )
     }
 }

@@ -62,11 +62,20 @@ impl Damage {
                 }
             }
             Self::CutOff { place } => bytes.truncate(at(*place)),
-            Self::Remove { place, length: count } => {
+            Self::Remove {
+                place,
+                length: count,
+            } => {
                 _ = bytes.drain(at(*place)..length.min(at(*place) + usize::from(*count)));
             }
-            Self::Insert { place, bytes: new } => _ = bytes.splice(at(*place)..at(*place), new.iter().copied()),
-            Self::Splice { from, length: count, to } => {
+            Self::Insert { place, bytes: new } => {
+                _ = bytes.splice(at(*place)..at(*place), new.iter().copied());
+            }
+            Self::Splice {
+                from,
+                length: count,
+                to,
+            } => {
                 let copied = bytes[at(*from)..length.min(at(*from) + usize::from(*count))].to_vec();
                 bytes.splice(at(*to)..at(*to), copied);
             }
@@ -83,9 +92,15 @@ struct DamagedFile {
 
 impl DamagedFile {
     fn new() -> Self {
-        let minutes: Vec<String> = (0..5).map(|number| minute(number, number % 2 == 0)).collect();
+        let minutes: Vec<String> = (0..5)
+            .map(|number| minute(number, number % 2 == 0))
+            .collect();
         let frames = minutes.iter().map(|lines| frame(lines)).collect();
-        Self { folder: tempfile::tempdir().unwrap(), minutes, frames }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            minutes,
+            frames,
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -111,11 +126,18 @@ impl DamagedFile {
         if span.is_some() {
             prop_assert!(reader.span().unwrap() == span);
         }
-        let limits = RecordingLimits { max_size: Bytes(1 << 30), max_age: Duration::from_hours(1000) };
-        let Ok(mut writer) = RecordingWriter::open(&self.path(), limits) else { return Ok(()) };
+        let limits = RecordingLimits {
+            max_size: Bytes(1 << 30),
+            max_age: Duration::from_hours(1000),
+        };
+        let Ok(mut writer) = RecordingWriter::open(&self.path(), limits) else {
+            return Ok(());
+        };
         let now = Instant::now();
         let last = "{\"kind\":\"full\",\"schema\":1,\"unix_time_ms\":1784999999999,\"host\":{}}\n";
-        let start = writer.next_frame(HostKey::FIRST, 1_784_999_999_999, true, now).unwrap();
+        let start = writer
+            .next_frame(HostKey::FIRST, 1_784_999_999_999, true, now)
+            .unwrap();
         writer.begin_frame(start, last.as_bytes(), BTreeMap::new(), now);
         prop_assert!(writer.close(now).len() <= 1);
         let (text, _) = rest_of_any(&mut RecordingReader::open(&self.path()).unwrap());
@@ -143,8 +165,12 @@ fn one_flipped_bit_costs_one_frame_at_most_and_is_said() {
     let all = file.minutes.concat();
     for at in 0..bytes.len() * 8 {
         // All bits of the headers, and some of the content.
-        let first = file.frames.iter().scan(0, |offset, frame| Some(std::mem::replace(offset, *offset + frame.len())));
-        let is_header = first.into_iter().any(|offset| (offset..offset + 10).contains(&(at / 8)));
+        let first = file.frames.iter().scan(0, |offset, frame| {
+            Some(std::mem::replace(offset, *offset + frame.len()))
+        });
+        let is_header = first
+            .into_iter()
+            .any(|offset| (offset..offset + 10).contains(&(at / 8)));
         if !is_header && at % 41 != 0 {
             continue;
         }
@@ -156,11 +182,19 @@ fn one_flipped_bit_costs_one_frame_at_most_and_is_said() {
             end += frame.len();
             at / 8 < end
         });
-        for (number, lines) in file.minutes.iter().enumerate().filter(|(number, _)| Some(*number) != damaged) {
+        for (number, lines) in file
+            .minutes
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| Some(*number) != damaged)
+        {
             assert!(text.contains(lines), "bit {at}: minute {number} is lost");
         }
         assert!(text == all || !problems.is_empty(), "bit {at} is not said");
-        assert!(text.lines().all(|line| all.contains(line)), "bit {at}: another line");
+        assert!(
+            text.lines().all(|line| all.contains(line)),
+            "bit {at}: another line"
+        );
     }
 }
 

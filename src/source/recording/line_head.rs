@@ -24,7 +24,8 @@ impl LineHead<'_> {
         Self::of_beginning(line).or_else(|| is_object.then(|| serde_json::from_slice(line).ok())?)
     }
 
-    /// Reads the fields before the first one that is an object or an array. Returns `None` when the time is not among them.
+    /// Reads the fields before the first one that is an object or an array. Returns `None` when the
+    /// time is not among them.
     fn of_beginning(line: &[u8]) -> Option<LineHead<'_>> {
         /// More bytes than these fields take.
         const LONGEST: usize = 256;
@@ -54,13 +55,30 @@ mod tests {
     #[test]
     fn the_head_is_read_from_the_beginning_or_from_the_whole_line() {
         let head = |line: &'static str| {
-            LineHead::of(line.as_bytes()).map(|head| (head.kind.into_owned(), head.schema, head.unix_ms))
+            LineHead::of(line.as_bytes())
+                .map(|head| (head.kind.into_owned(), head.schema, head.unix_ms))
         };
         let expected = Some(("full".to_owned(), Some(1), Some(7)));
-        assert_eq!(head(r#"{"kind":"full","schema":1,"sequence":2,"unix_time_ms":7,"host":{"schema":9}}"#), expected);
-        assert_eq!(head(r#"{"host":{"kind":[]}, "unix_time_ms": 7, "schema": 1, "kind": "full"}"#), expected);
-        assert_eq!(head(r#"{"kind":"reply","process":{}}"#), Some(("reply".to_owned(), None, None)));
-        for line in ["", "{", "[]", "{}", r#"{"kind":7,"a":[]}"#, r#"{"kind":"full","host":{"#] {
+        assert_eq!(
+            head(r#"{"kind":"full","schema":1,"sequence":2,"unix_time_ms":7,"host":{"schema":9}}"#),
+            expected
+        );
+        assert_eq!(
+            head(r#"{"host":{"kind":[]}, "unix_time_ms": 7, "schema": 1, "kind": "full"}"#),
+            expected
+        );
+        assert_eq!(
+            head(r#"{"kind":"reply","process":{}}"#),
+            Some(("reply".to_owned(), None, None))
+        );
+        for line in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            r#"{"kind":7,"a":[]}"#,
+            r#"{"kind":"full","host":{"#,
+        ] {
             assert_eq!(head(line), None, "{line}");
         }
     }

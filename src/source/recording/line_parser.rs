@@ -1,5 +1,5 @@
-//! Reads and parses the lines of a recording in a thread of its own: a jump plays minutes at once, and the model takes in one
-//! line while the thread parses the next ones.
+//! Reads and parses the lines of a recording in a thread of its own: a jump plays minutes at once,
+//! and the model takes in one line while the thread parses the next ones.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::ChildStdout;
@@ -31,7 +31,11 @@ pub(super) struct ParsedLine {
 impl ParsedLine {
     fn of(raw: &[u8]) -> Self {
         let line = limits::parse(raw);
-        let tag = if matches!(line, Ok(Some(_))) { HostTag::of(raw) } else { None };
+        let tag = if matches!(line, Ok(Some(_))) {
+            HostTag::of(raw)
+        } else {
+            None
+        };
         Self { line, tag }
     }
 }
@@ -59,38 +63,54 @@ impl LineParser {
     pub(super) fn start(input: ChildStdout) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(MOST_WAITING);
         let mut input = BufReader::with_capacity(READ_SIZE, input);
-        thread::Builder::new().name("line parser".to_owned()).spawn(move || {
-            let mut line = Vec::new();
-            let (mut is_misunderstood, mut more) = (false, 0);
-            loop {
-                let parsed = next(&mut input, &mut line).unwrap_or_else(ParsedInput::Failed);
-                let was_misunderstood = is_misunderstood;
-                is_misunderstood = matches!(&parsed, ParsedInput::Line(line) if line.line.is_err());
-                if is_misunderstood && was_misunderstood {
-                    // A file of another kind has millions of such lines, and each one sent would wake the receiver.
-                    more += 1;
-                    continue;
+        thread::Builder::new()
+            .name("line parser".to_owned())
+            .spawn(move || {
+                let mut line = Vec::new();
+                let (mut is_misunderstood, mut more) = (false, 0);
+                loop {
+                    let parsed = next(&mut input, &mut line).unwrap_or_else(ParsedInput::Failed);
+                    let was_misunderstood = is_misunderstood;
+                    is_misunderstood =
+                        matches!(&parsed, ParsedInput::Line(line) if line.line.is_err());
+                    if is_misunderstood && was_misunderstood {
+                        // A file of another kind has millions of such lines, and each one sent
+                        // would wake the receiver.
+                        more += 1;
+                        continue;
+                    }
+                    let is_line = matches!(parsed, ParsedInput::Line(_));
+                    let before = Some(std::mem::take(&mut more))
+                        .filter(|more| *more > 0)
+                        .map(ParsedInput::Misunderstood);
+                    if before
+                        .into_iter()
+                        .chain([parsed])
+                        .any(|input| sender.blocking_send(input).is_err())
+                        || !is_line
+                    {
+                        return;
+                    }
                 }
-                let is_line = matches!(parsed, ParsedInput::Line(_));
-                let before = Some(std::mem::take(&mut more)).filter(|more| *more > 0).map(ParsedInput::Misunderstood);
-                if before.into_iter().chain([parsed]).any(|input| sender.blocking_send(input).is_err()) || !is_line {
-                    return;
-                }
-            }
-        })?;
+            })?;
         Ok(Self(receiver))
     }
 
     /// Returns the result of the next read. Safe to cancel.
     pub(super) async fn next(&mut self) -> ParsedInput {
-        self.0.recv().await.unwrap_or(ParsedInput::End { is_cut_off: false })
+        self.0
+            .recv()
+            .await
+            .unwrap_or(ParsedInput::End { is_cut_off: false })
     }
 }
 
 fn next(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<ParsedInput> {
     line.clear();
     line.shrink_to(KEPT_ROOM);
-    input.take(LONGEST_LINE as u64 + 1).read_until(b'\n', line)?;
+    input
+        .take(LONGEST_LINE as u64 + 1)
+        .read_until(b'\n', line)?;
     if line.len() > LONGEST_LINE {
         let sentence = format!("its line is longer than {} MiB", LONGEST_LINE >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, sentence));

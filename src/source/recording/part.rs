@@ -50,7 +50,9 @@ pub(super) fn open_all(path: &Path) -> io::Result<Vec<Part>> {
         let path = older_path(path, number);
         // A pipe of this name must not block.
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
-        let Ok(file) = File::options().read(true).custom_flags(flags).open(&path) else { break };
+        let Ok(file) = File::options().read(true).custom_flags(flags).open(&path) else {
+            break;
+        };
         let id = file_id(&file)?;
         // A recorder may have renamed the files in between.
         if file.metadata()?.is_file() && !seen.contains(&id) {
@@ -80,7 +82,12 @@ impl Part {
         }
         let length = metadata.is_file().then_some(metadata.len());
         let has_frames = length.map_or(Ok(false), |length| has_frames(&file, length))?;
-        Ok(Self { file: Arc::new(file), length, has_frames, frames: Vec::new() })
+        Ok(Self {
+            file: Arc::new(file),
+            length,
+            has_frames,
+            frames: Vec::new(),
+        })
     }
 
     /// Returns the length of a file that is no pipe.
@@ -106,10 +113,12 @@ impl Part {
                 self.frames.push(offset);
                 offset = match end {
                     FrameEnd::At(end) => end,
-                    _ => match find_magic(&self.file, offset + MAGIC.len() as u64, self.length())? {
-                        Some(next) => next,
-                        None => break,
-                    },
+                    _ => {
+                        match find_magic(&self.file, offset + MAGIC.len() as u64, self.length())? {
+                            Some(next) => next,
+                            None => break,
+                        }
+                    }
                 };
             }
         }
@@ -119,7 +128,11 @@ impl Part {
     /// Returns the content of the frame that begins at `offset`, or all lines from there on.
     pub(super) fn content_from(&self, offset: u64) -> io::Result<Box<dyn BufRead>> {
         Ok(if self.has_frames {
-            Box::new(BufReader::new(FrameStream::new(Arc::clone(&self.file), offset, self.length())?))
+            Box::new(BufReader::new(FrameStream::new(
+                Arc::clone(&self.file),
+                offset,
+                self.length(),
+            )?))
         } else {
             Box::new(self.lines_from(offset)?)
         })

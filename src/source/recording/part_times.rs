@@ -46,13 +46,15 @@ impl Part {
         }
     }
 
-    /// Returns the offset from which a replay must read to show this moment: the last frame with checkpoints before it, or
-    /// the place that is `before` earlier when there are none. Returns `None` when the file begins later.
+    /// Returns the offset from which a replay must read to show this moment: the last frame with
+    /// checkpoints before it, or the place that is `before` earlier when there are none. Returns
+    /// `None` when the file begins later.
     pub(super) fn start_for(&mut self, unix_ms: u64, before: Duration) -> io::Result<Option<u64>> {
         if self.begin_ms()?.is_none_or(|begin| begin > unix_ms) {
             return Ok(None);
         }
-        let earlier = |time: u64| time.saturating_sub(u64::try_from(before.as_millis()).unwrap_or(u64::MAX));
+        let earlier =
+            |time: u64| time.saturating_sub(u64::try_from(before.as_millis()).unwrap_or(u64::MAX));
         if !self.has_frames {
             let end = self.end_ms()?.unwrap_or(unix_ms);
             let offset = self.full_line_before(earlier(unix_ms.min(end)))?;
@@ -63,13 +65,21 @@ impl Part {
         while low < high {
             let middle = usize::midpoint(low, high);
             // A damaged frame has the time of one before it.
-            let time = first_some((low..=middle).rev(), |number| self.first_ms(offsets[number]))?;
-            if time.is_none_or(|time| time <= unix_ms) { low = middle + 1 } else { high = middle }
+            let time = first_some((low..=middle).rev(), |number| {
+                self.first_ms(offsets[number])
+            })?;
+            if time.is_none_or(|time| time <= unix_ms) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
         }
         let time = first_some((0..low).rev(), |number| self.first_ms(offsets[number]))?;
         let early_ms = earlier(time.unwrap_or(unix_ms));
         for offset in offsets[..low].iter().rev() {
-            if self.has_checkpoint(*offset)? || self.first_ms(*offset)?.is_some_and(|time| time <= early_ms) {
+            if self.has_checkpoint(*offset)?
+                || self.first_ms(*offset)?.is_some_and(|time| time <= early_ms)
+            {
                 return Ok(Some(*offset));
             }
         }
@@ -108,7 +118,8 @@ impl Part {
         Ok(None)
     }
 
-    /// Returns the first time in the frame or in the lines that begin at `offset`; `None` when nothing there has a time.
+    /// Returns the first time in the frame or in the lines that begin at `offset`; `None` when
+    /// nothing there has a time.
     fn first_ms(&self, offset: u64) -> io::Result<Option<u64>> {
         let mut line = Vec::new();
         let mut lines = self.content_from(offset)?;
@@ -120,7 +131,8 @@ impl Part {
         Ok(None)
     }
 
-    /// Returns the last time in the frame or in the lines that begin at `offset`; `None` when nothing there has a time.
+    /// Returns the last time in the frame or in the lines that begin at `offset`; `None` when
+    /// nothing there has a time.
     fn last_ms(&self, offset: u64) -> io::Result<Option<u64>> {
         let (mut line, mut last) = (Vec::new(), None);
         let mut lines = self.content_from(offset)?;
@@ -160,13 +172,22 @@ fn first_some<T>(
     Ok(None)
 }
 
-/// Reads the next whole line that is not empty, without its line end. Returns the bytes up to the line after it; `None` when there is none,
-/// or none that can be read.
+/// Reads the next whole line that is not empty, without its line end. Returns the bytes up to the
+/// line after it; `None` when there is none, or none that can be read.
 fn next_of(lines: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<Option<u64>> {
     line.clear();
     let skipped = blank_lines::skip(lines);
-    match skipped.and_then(|skipped| Ok(skipped + lines.take(LONGEST_LINE as u64).read_until(b'\n', line)? as u64)) {
-        Err(error) if !matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) => Err(error),
+    match skipped.and_then(|skipped| {
+        Ok(skipped + lines.take(LONGEST_LINE as u64).read_until(b'\n', line)? as u64)
+    }) {
+        Err(error)
+            if !matches!(
+                error.kind(),
+                ErrorKind::UnexpectedEof | ErrorKind::InvalidData
+            ) =>
+        {
+            Err(error)
+        }
         Err(_) => Ok(None),
         Ok(length) => Ok((line.pop() == Some(b'\n')).then_some(length)),
     }

@@ -1,7 +1,9 @@
-//! The player: sends the lines of a recording when they are due, and obeys the user who pauses, steps and jumps.
+//! The player: sends the lines of a recording when they are due, and obeys the user who pauses,
+//! steps and jumps.
 //!
-//! Another process reads the file. A jump starts a new reader, near the wanted time. Lines from there up to that time are sent
-//! without delay, between [`PlayerReport::JumpBegan`] and [`PlayerReport::Jumped`].
+//! Another process reads the file. A jump starts a new reader, near the wanted time. Lines from
+//! there up to that time are sent without delay, between [`PlayerReport::JumpBegan`] and
+//! [`PlayerReport::Jumped`].
 
 use std::io;
 use std::process::{self, Child, Command, Stdio};
@@ -24,20 +26,23 @@ use crate::source::standard_error::StandardError;
 
 const MOST_HOSTS: usize = 1024;
 
-/// A longer time between two lines is a gap: nothing was recorded. The longest interval of an agent is a minute.
+/// A longer time between two lines is a gap: nothing was recorded. The longest interval of an agent
+/// is a minute.
 const GAP: Duration = Duration::from_mins(2);
 
 /// How long the player waits at a gap, at any speed.
 const WAIT_AT_GAP: Duration = Duration::from_secs(1);
 
-/// A host whose first line is this much later than the lines of other hosts has a clock that is ahead.
+/// A host whose first line is this much later than the lines of other hosts has a clock that is
+/// ahead.
 const CLOCK_AHEAD: u64 = 60_000;
 
-/// A line that is this much earlier than the line before comes after the clock was set back, in milliseconds.
+/// A line that is this much earlier than the line before comes after the clock was set back, in
+/// milliseconds.
 const CLOCK_SET_BACK: u64 = 60_000;
 
-/// Returns a command that prints the lines of a recording; from a little before a time in milliseconds since 1970, if one is
-/// given.
+/// Returns a command that prints the lines of a recording; from a little before a time in
+/// milliseconds since 1970, if one is given.
 pub(super) type ReaderCommand = Box<dyn Fn(Option<u64>) -> Command + Send + Sync>;
 
 /// The process that reads the file, and its output.
@@ -52,7 +57,11 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Takes over a process that prints lines.
-    pub(super) fn new(process: Child, stdout: process::ChildStdout, stderr: process::ChildStderr) -> io::Result<Self> {
+    pub(super) fn new(
+        process: Child,
+        stdout: process::ChildStdout,
+        stderr: process::ChildStderr,
+    ) -> io::Result<Self> {
         Ok(Self {
             process,
             lines: LineParser::start(stdout)?,
@@ -63,8 +72,14 @@ impl Reader {
 }
 
 /// Starts a process that prints lines, and returns it with its outputs.
-pub(super) fn start(command: &mut Command) -> io::Result<(Child, process::ChildStdout, process::ChildStderr)> {
-    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(explained)?;
+pub(super) fn start(
+    command: &mut Command,
+) -> io::Result<(Child, process::ChildStdout, process::ChildStderr)> {
+    let mut process = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(explained)?;
     match (process.stdout.take(), process.stderr.take()) {
         (Some(stdout), Some(stderr)) => Ok((process, stdout, stderr)),
         _ => Err(io::Error::other("a process was started without pipes")),
@@ -89,12 +104,21 @@ pub(super) struct RecordedHost {
 
 impl RecordedHost {
     pub(super) fn new(key_in_file: Option<u64>, at: Moment, position: Duration) -> Self {
-        Self { key_in_file, at, position, ahead: 0, lines: 0, unix_ms: 0 }
+        Self {
+            key_in_file,
+            at,
+            position,
+            ahead: 0,
+            lines: 0,
+            unix_ms: 0,
+        }
     }
 
-    /// Advances to the line at this data time. Returns the time from the beginning of the recording to that line.
+    /// Advances to the line at this data time. Returns the time from the beginning of the recording
+    /// to that line.
     pub(super) fn advance(&mut self, at: Moment) -> Duration {
-        // A smaller time is that of another boot: how much time passed is not known, so none is counted.
+        // A smaller time is that of another boot: how much time passed is not known, so none is
+        // counted.
         let step = at.since(std::mem::replace(&mut self.at, at));
         self.position = self.position.saturating_add(step);
         self.position
@@ -141,12 +165,13 @@ pub(super) struct Player {
     position: Duration,
     /// The target of the jump that is under way, in milliseconds since 1970.
     target: Option<u64>,
-    /// The time since 1970 in milliseconds, by the clock of the host at `clock_host`; `None` until a line was sent.
+    /// The time since 1970 in milliseconds, by the clock of the host at `clock_host`; `None` until
+    /// a line was sent.
     now: Option<u64>,
     /// The host of the first line since the latest jump.
     clock_host: usize,
-    /// The reason why the first ignored line was not understood, and the number of ignored lines; `None` when there are
-    /// none.
+    /// The reason why the first ignored line was not understood, and the number of ignored lines;
+    /// `None` when there are none.
     ignored: Option<(String, u64)>,
     reporter: Reporter,
 }
@@ -226,11 +251,17 @@ impl Player {
             };
         };
         if let Some(target) = self.target {
-            return if self.is_after(&line, target) { self.finish_jump(line).await } else { self.send(line).await };
+            return if self.is_after(&line, target) {
+                self.finish_jump(line).await
+            } else {
+                self.send(line).await
+            };
         }
         match &mut self.mode {
             Playing::On => {}
-            Playing::Stepping(stepped) if line.times.is_none() || !stepped.contains(&line.place) => {
+            Playing::Stepping(stepped)
+                if line.times.is_none() || !stepped.contains(&line.place) =>
+            {
                 if line.times.is_some() {
                     stepped.push(line.place);
                 }
@@ -276,36 +307,68 @@ impl Player {
             Line::Tick(change) => Some((change.at, change.unix_ms)),
             Line::Reply(_) | Line::Checkpoint(_) => None,
         };
-        let place = self.hosts.iter().position(|host| host.key_in_file == key_in_file).unwrap_or(self.hosts.len());
-        // A checkpoint after the first line replaces the lines before it. The model derives the same as a later checkpoint
-        // holds.
-        if matches!(line, Line::Checkpoint(_)) && self.hosts.get(place).is_none_or(|host| host.lines != 1) {
+        let place = self
+            .hosts
+            .iter()
+            .position(|host| host.key_in_file == key_in_file)
+            .unwrap_or(self.hosts.len());
+        // A checkpoint after the first line replaces the lines before it. The model derives the
+        // same as a later checkpoint holds.
+        if matches!(line, Line::Checkpoint(_))
+            && self.hosts.get(place).is_none_or(|host| host.lines != 1)
+        {
             return;
         }
         if place == MOST_HOSTS {
             return self.ignore(number, &format!("its host is one more than {MOST_HOSTS}"));
         }
         if place == self.hosts.len() {
-            self.hosts.push(RecordedHost::new(key_in_file, Moment::default(), Duration::ZERO));
+            self.hosts.push(RecordedHost::new(
+                key_in_file,
+                Moment::default(),
+                Duration::ZERO,
+            ));
         }
-        self.pending = Some(PendingLine { place, line, name: tag.and_then(|tag| tag.name), times });
+        self.pending = Some(PendingLine {
+            place,
+            line,
+            name: tag.and_then(|tag| tag.name),
+            times,
+        });
     }
 
     fn ignore(&mut self, number: u64, reason: &str) {
-        let (_, count) = self.ignored.get_or_insert_with(|| (format!("line {number} of the recording: {reason}"), 0));
+        let (_, count) = self
+            .ignored
+            .get_or_insert_with(|| (format!("line {number} of the recording: {reason}"), 0));
         *count += 1;
     }
 
     /// When a line is due; `None` for never.
     fn due(&mut self, line: &PendingLine) -> Option<Instant> {
-        let Some((at, _)) = line.times else { return Some(Instant::now()) };
+        let Some((at, _)) = line.times else {
+            return Some(Instant::now());
+        };
         let host = &self.hosts[line.place];
         // The first line of a host is due at once.
-        let step = if host.lines > 0 { at.since(host.at) } else { Duration::ZERO };
-        let position = if host.lines > 0 { host.position.saturating_add(step) } else { self.position };
-        let Speed::Times(times) = self.speed else { return Some(Instant::now()) };
+        let step = if host.lines > 0 {
+            at.since(host.at)
+        } else {
+            Duration::ZERO
+        };
+        let position = if host.lines > 0 {
+            host.position.saturating_add(step)
+        } else {
+            self.position
+        };
+        let Speed::Times(times) = self.speed else {
+            return Some(Instant::now());
+        };
         let since_pace = position.saturating_sub(self.pace.1).as_secs_f64() / times;
-        let due = self.pace.0.checked_add(Duration::try_from_secs_f64(since_pace).unwrap_or(Duration::MAX));
+        let due = self
+            .pace
+            .0
+            .checked_add(Duration::try_from_secs_f64(since_pace).unwrap_or(Duration::MAX));
         if position.saturating_sub(self.position) < GAP {
             return due;
         }
@@ -319,15 +382,24 @@ impl Player {
 
     /// Sends a line. Returns whether anything still reads events.
     async fn send(&mut self, pending: PendingLine) -> bool {
-        let PendingLine { place, line, name, times } = pending;
-        let Ok(key) = u16::try_from(place).map(HostKey) else { return true };
+        let PendingLine {
+            place,
+            line,
+            name,
+            times,
+        } = pending;
+        let Ok(key) = u16::try_from(place).map(HostKey) else {
+            return true;
+        };
         let host = &mut self.hosts[place];
         host.lines += 1;
         if host.lines == 1 {
             host.position = self.position;
             host.at = times.map(|(at, _)| at).unwrap_or_default();
             if let (Some((_, unix_ms)), Some(now)) = (times, self.now) {
-                host.ahead = Some(unix_ms.saturating_sub(now)).filter(|ahead| *ahead > CLOCK_AHEAD).unwrap_or(0);
+                host.ahead = Some(unix_ms.saturating_sub(now))
+                    .filter(|ahead| *ahead > CLOCK_AHEAD)
+                    .unwrap_or(0);
             }
             if let Some(name) = name
                 && !self.reporter.send(SourceEvent::Named(key, name)).await
@@ -349,7 +421,9 @@ impl Player {
                 }
             };
         }
-        self.reporter.send(SourceEvent::Line(key, Box::new(line))).await
+        self.reporter
+            .send(SourceEvent::Line(key, Box::new(line)))
+            .await
             && (self.target.is_some() || self.send_position().await)
     }
 
@@ -364,8 +438,8 @@ impl Player {
         }
     }
 
-    /// Whether a line comes after the target of a jump, or after the clock was set back: then the target is not ahead. The first line
-    /// of each host never does: the host would be missing.
+    /// Whether a line comes after the target of a jump, or after the clock was set back: then the
+    /// target is not ahead. The first line of each host never does: the host would be missing.
     fn is_after(&self, line: &PendingLine, target: u64) -> bool {
         let host = &self.hosts[line.place];
         line.times.is_some_and(|(_, unix_ms)| {
@@ -406,7 +480,9 @@ impl Player {
             return self.report(PlayerReport::JumpRefused(reason.into())).await;
         }
         let started = start(&mut (self.reader_command)(Some(target)));
-        let reader = match started.and_then(|(process, stdout, stderr)| Reader::new(process, stdout, stderr)) {
+        let reader = match started
+            .and_then(|(process, stdout, stderr)| Reader::new(process, stdout, stderr))
+        {
             Ok(reader) => reader,
             Err(error) => {
                 let reason = Text::new(format!("cannot read the recording: {error}"));
@@ -416,7 +492,8 @@ impl Player {
         let mut old = std::mem::replace(&mut self.reader, reader).process;
         let _exited: io::Result<()> = old.kill();
         self.exiting.push(old);
-        self.exiting.retain_mut(|process| !matches!(process.try_wait(), Ok(Some(_)) | Err(_)));
+        self.exiting
+            .retain_mut(|process| !matches!(process.try_wait(), Ok(Some(_)) | Err(_)));
         for host in &mut self.hosts {
             (host.lines, host.ahead) = (0, 0);
         }
@@ -428,7 +505,8 @@ impl Player {
         self.report(PlayerReport::JumpBegan).await
     }
 
-    /// Reports the end of the recording, and what is wrong with the file. Returns whether a jump could still follow.
+    /// Reports the end of the recording, and what is wrong with the file. Returns whether a jump
+    /// could still follow.
     async fn end(&mut self, problem: Option<String>, failure: Option<String>) -> bool {
         self.has_ended = true;
         if !self.report_jump().await {
@@ -442,13 +520,21 @@ impl Player {
         });
         let problems: Vec<String> = failure.into_iter().chain(ignored).chain(problem).collect();
         if self.hosts.is_empty() {
-            let reason = if problems.is_empty() { "there is no line in it".to_owned() } else { problems.join("; ") };
+            let reason = if problems.is_empty() {
+                "there is no line in it".to_owned()
+            } else {
+                problems.join("; ")
+            };
             let reason = Text::new(format!("the recording cannot be replayed: {reason}"));
-            self.reporter.send(SourceEvent::Ended(HostKey::FIRST, reason)).await;
+            self.reporter
+                .send(SourceEvent::Ended(HostKey::FIRST, reason))
+                .await;
             return false;
         }
         let problem = (!problems.is_empty()).then(|| Text::new(problems.join("; ")));
-        self.reporter.send(SourceEvent::RecordingEnded(problem)).await
+        self.reporter
+            .send(SourceEvent::RecordingEnded(problem))
+            .await
     }
 }
 

@@ -1,5 +1,5 @@
-//! Reads the lines of a recording: plain or in zstd frames, with the older parts of the file. Everything in it may be
-//! forged, so lines and frames have limits, and a damaged frame is skipped.
+//! Reads the lines of a recording: plain or in zstd frames, with the older parts of the file.
+//! Everything in it may be forged, so lines and frames have limits, and a damaged frame is skipped.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
@@ -25,7 +25,8 @@ const MOST_DAMAGED_IN_A_ROW: u32 = 1000;
 /// After so many bytes of content of damaged frames, the rest of a part is skipped.
 const MOST_DAMAGED_CONTENT: u64 = 4 << 30;
 
-/// Where a replay must begin to show a moment, if no checkpoint is before it: the finest history covers as much.
+/// Where a replay must begin to show a moment, if no checkpoint is before it: the finest history
+/// covers as much.
 const BEFORE_A_MOMENT: Duration = Duration::from_mins(15);
 
 /// The bytes of buffer that are kept between two lines.
@@ -35,7 +36,8 @@ const KEPT_ROOM: usize = 1 << 20;
 pub struct RecordingReader {
     /// The files of the recording, the oldest first.
     parts: Vec<Part>,
-    /// The number of the part that is read, and the offset in it where reading goes on after `content`.
+    /// The number of the part that is read, and the offset in it where reading goes on after
+    /// `content`.
     part: usize,
     offset: u64,
     /// The frame or the plain lines that are read now.
@@ -94,8 +96,8 @@ impl RecordingReader {
         })
     }
 
-    /// Returns the next line that is not empty, without its line end, and without the secrets in arguments of processes; `None` at the
-    /// end of the recording.
+    /// Returns the next line that is not empty, without its line end, and without the secrets in
+    /// arguments of processes; `None` at the end of the recording.
     ///
     /// # Errors
     ///
@@ -119,8 +121,13 @@ impl RecordingReader {
                 continue;
             };
             let room = (LONGEST_LINE + 1).saturating_sub(self.line.len());
-            let skipped = if self.line.is_empty() { blank_lines::skip(&mut **content) } else { Ok(0) };
-            match skipped.and_then(|_| content.take(room as u64).read_until(b'\n', &mut self.line)) {
+            let skipped = if self.line.is_empty() {
+                blank_lines::skip(&mut **content)
+            } else {
+                Ok(0)
+            };
+            match skipped.and_then(|_| content.take(room as u64).read_until(b'\n', &mut self.line))
+            {
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
                 read => _ = read?,
             }
@@ -144,11 +151,22 @@ impl RecordingReader {
 
     /// Returns one sentence for each problem with the lines that were read so far.
     pub fn problems(&self) -> Vec<String> {
-        let Problems { damaged_places, lost_ms, first, is_end_damaged, is_cut_off, .. } = self.problems;
+        let Problems {
+            damaged_places,
+            lost_ms,
+            first,
+            is_end_damaged,
+            is_cut_off,
+            ..
+        } = self.problems;
         let mut sentences = Vec::new();
         if let Some((from, to)) = first {
             let count = damaged_places - u64::from(is_end_damaged);
-            let places = if count == 1 { "1 place is".to_owned() } else { format!("{count} places are") };
+            let places = if count == 1 {
+                "1 place is".to_owned()
+            } else {
+                format!("{count} places are")
+            };
             let lost = Elapsed(Duration::from_millis(lost_ms)).to_string();
             let time = |unix_ms| local_time(unix_ms, 0).replace("+00:00", "Z");
             let noun = if count == 1 { "from" } else { "the first from" };
@@ -175,8 +193,8 @@ impl RecordingReader {
         Bytes(self.parts.iter().filter_map(|part| part.length).sum())
     }
 
-    /// Returns the times of the first and the last line, in milliseconds since 1970; `None` for a recording without any. Reads
-    /// little of the files.
+    /// Returns the times of the first and the last line, in milliseconds since 1970; `None` for a
+    /// recording without any. Reads little of the files.
     ///
     /// # Errors
     ///
@@ -194,8 +212,9 @@ impl RecordingReader {
         Ok(span)
     }
 
-    /// Continues reading where a replay must begin to show this moment: at the last frame with checkpoints before it, or
-    /// 15 minutes before it when there are none. Clears [`RecordingReader::problems`].
+    /// Continues reading where a replay must begin to show this moment: at the last frame with
+    /// checkpoints before it, or 15 minutes before it when there are none. Clears
+    /// [`RecordingReader::problems`].
     ///
     /// # Errors
     ///
@@ -206,9 +225,13 @@ impl RecordingReader {
         let mut is_found = false;
         for number in (0..self.parts.len()).rev() {
             let part = &mut self.parts[number];
-            let Some(offset) = part.start_for(unix_ms, BEFORE_A_MOMENT)? else { continue };
+            let Some(offset) = part.start_for(unix_ms, BEFORE_A_MOMENT)? else {
+                continue;
+            };
             // A user names a whole second, in which the part may end.
-            let is_in_part = part.end_ms()?.is_some_and(|end| unix_ms < end.saturating_add(1000));
+            let is_in_part = part
+                .end_ms()?
+                .is_some_and(|end| unix_ms < end.saturating_add(1000));
             // Without a part that has the moment, the newest that begins before it.
             if is_in_part || !is_found {
                 (self.part, self.offset) = (number, offset);
@@ -224,7 +247,9 @@ impl RecordingReader {
 
     fn check_no_pipe(&self) -> io::Result<()> {
         if self.is_pipe() {
-            return Err(io::Error::other("it is a pipe, in which gputop cannot go to a time: save it in a file first"));
+            return Err(io::Error::other(
+                "it is a pipe, in which gputop cannot go to a time: save it in a file first",
+            ));
         }
         Ok(())
     }
@@ -235,8 +260,9 @@ impl RecordingReader {
         let (mut damaged, mut damaged_content) = (0, 0);
         while let Some(part) = self.parts.get(self.part) {
             let length = part.length();
-            let is_over =
-                self.offset >= length || damaged > MOST_DAMAGED_IN_A_ROW || damaged_content > MOST_DAMAGED_CONTENT;
+            let is_over = self.offset >= length
+                || damaged > MOST_DAMAGED_IN_A_ROW
+                || damaged_content > MOST_DAMAGED_CONTENT;
             if is_over {
                 (self.part, self.offset, is_apart) = (self.part + 1, 0, true);
                 (damaged, damaged_content) = (0, 0);
@@ -245,30 +271,49 @@ impl RecordingReader {
             if !part.has_frames {
                 self.content = Some(Box::new(part.lines_from(self.offset)?));
                 self.offset = length;
-                return Ok(if is_apart { Opened::Apart } else { Opened::Continued });
+                return Ok(if is_apart {
+                    Opened::Apart
+                } else {
+                    Opened::Continued
+                });
             }
             let (state, content) = FrameState::read(&part.file, self.offset, length)?;
             let is_torn = state == FrameState::Torn && !has_later_frame(part, self.offset)?;
             if state == FrameState::Damaged || state == FrameState::Torn && !is_torn {
                 self.problems.damaged_places += u64::from(!self.problems.is_damaged);
                 self.problems.is_damaged = true;
-                (is_apart, damaged, damaged_content) = (true, damaged + 1, damaged_content + content.length);
+                (is_apart, damaged, damaged_content) =
+                    (true, damaged + 1, damaged_content + content.length);
                 let next = find_magic(&part.file, self.offset + MAGIC.len() as u64, length)?;
                 self.offset = next.unwrap_or(length);
                 continue;
             }
             self.content = Some(match content.kept {
                 Some(bytes) => Box::new(Cursor::new(bytes)),
-                None => Box::new(BufReader::new(FrameStream::new(Arc::clone(&part.file), self.offset, length)?)),
+                None => Box::new(BufReader::new(FrameStream::new(
+                    Arc::clone(&part.file),
+                    self.offset,
+                    length,
+                )?)),
             });
-            self.problems.is_cut_off |= is_torn && find_end(&part.file, self.offset, length)? != FrameEnd::Torn(length);
-            self.offset = if let FrameState::Whole(end) = state { end } else { length };
-            return Ok(if is_apart { Opened::Apart } else { Opened::Continued });
+            self.problems.is_cut_off |=
+                is_torn && find_end(&part.file, self.offset, length)? != FrameEnd::Torn(length);
+            self.offset = if let FrameState::Whole(end) = state {
+                end
+            } else {
+                length
+            };
+            return Ok(if is_apart {
+                Opened::Apart
+            } else {
+                Opened::Continued
+            });
         }
         Ok(Opened::End)
     }
 
-    /// Decides whether the line without a line end that was read last is whole. Forgets it if it is not.
+    /// Decides whether the line without a line end that was read last is whole. Forgets it if it is
+    /// not.
     fn take_rest(&mut self) -> bool {
         if !std::mem::take(&mut self.is_partial) {
             return false;
@@ -284,7 +329,9 @@ impl RecordingReader {
 
     /// Notes the time of the line, and checks its version.
     fn note_line(&mut self) -> io::Result<()> {
-        let Some(head) = LineHead::of(&self.line) else { return Ok(()) };
+        let Some(head) = LineHead::of(&self.line) else {
+            return Ok(());
+        };
         if let Some(schema) = head.schema
             && schema != Snapshot::SCHEMA
         {
@@ -295,10 +342,15 @@ impl RecordingReader {
             );
             return Err(io::Error::new(ErrorKind::InvalidData, sentence));
         }
-        let Some(time) = head.unix_ms else { return Ok(()) };
+        let Some(time) = head.unix_ms else {
+            return Ok(());
+        };
         if std::mem::take(&mut self.problems.is_damaged) {
             let before = self.last_ms.unwrap_or(time);
-            self.problems.lost_ms = self.problems.lost_ms.saturating_add(time.saturating_sub(before));
+            self.problems.lost_ms = self
+                .problems
+                .lost_ms
+                .saturating_add(time.saturating_sub(before));
             self.problems.first.get_or_insert((before, time));
         }
         self.last_ms = Some(time);
@@ -306,11 +358,14 @@ impl RecordingReader {
     }
 }
 
-/// Whether another frame begins behind the beginning of a frame that seems to end with the file: then the frame is damaged.
+/// Whether another frame begins behind the beginning of a frame that seems to end with the file:
+/// then the frame is damaged.
 fn has_later_frame(part: &Part, offset: u64) -> io::Result<bool> {
     let mut at = offset;
     for _ in 0..MOST_DAMAGED_IN_A_ROW {
-        let Some(next) = find_magic(&part.file, at + MAGIC.len() as u64, part.length())? else { return Ok(false) };
+        let Some(next) = find_magic(&part.file, at + MAGIC.len() as u64, part.length())? else {
+            return Ok(false);
+        };
         if find_end(&part.file, next, part.length())? != FrameEnd::Invalid {
             return Ok(true);
         }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::frame::{FrameEnd, FrameStream, MAGIC, block_ends, find_end, find_magic};
 
-/// The bit of a frame's descriptor that says that a checksum follows the last block. The descriptor follows the magic.
+/// The bit of a frame's descriptor that says that a checksum follows the last block. The descriptor
+/// follows the magic.
 const CHECKSUM_BIT: u8 = 0b100;
 
 /// A last block without content.
@@ -24,7 +25,8 @@ pub(super) struct Repaired {
     pub(super) is_closed: bool,
 }
 
-/// Makes the file end with a whole frame. A frame that is cut off is closed after its last whole line that was flushed.
+/// Makes the file end with a whole frame. A frame that is cut off is closed after its last whole
+/// line that was flushed.
 pub(super) fn repair(file: &Arc<File>, length: u64) -> io::Result<Repaired> {
     let mut offset = 0;
     while offset < length {
@@ -37,7 +39,11 @@ pub(super) fn repair(file: &Arc<File>, length: u64) -> io::Result<Repaired> {
             },
         }
     }
-    Ok(Repaired { length, cut: 0, is_closed: false })
+    Ok(Repaired {
+        length,
+        cut: 0,
+        is_closed: false,
+    })
 }
 
 /// Closes the frame at `offset`, within which the file ends.
@@ -62,22 +68,33 @@ pub(super) fn close_frame(file: &Arc<File>, offset: u64, length: u64) -> io::Res
             good = Some(end);
         }
     }
-    let Some(good) = good else { return cut(file, offset, length) };
+    let Some(good) = good else {
+        return cut(file, offset, length);
+    };
     file.set_len(good)?;
-    // The checksum of what is left is not known without reading it all again, so the frame has none.
+    // The checksum of what is left is not known without reading it all again, so the frame has
+    // none.
     let mut descriptor = [0];
     let at = offset + MAGIC.len() as u64;
     file.read_exact_at(&mut descriptor, at)?;
     file.write_all_at(&[descriptor[0] & !CHECKSUM_BIT], at)?;
     file.write_all_at(&LAST_BLOCK, good)?;
     file.sync_data()?;
-    Ok(Repaired { length: good + LAST_BLOCK.len() as u64, cut: length - good, is_closed: true })
+    Ok(Repaired {
+        length: good + LAST_BLOCK.len() as u64,
+        cut: length - good,
+        is_closed: true,
+    })
 }
 
 fn cut(file: &File, offset: u64, length: u64) -> io::Result<Repaired> {
     file.set_len(offset)?;
     file.sync_data()?;
-    Ok(Repaired { length: offset, cut: length - offset, is_closed: false })
+    Ok(Repaired {
+        length: offset,
+        cut: length - offset,
+        is_closed: false,
+    })
 }
 
 /// Returns the offset of a frame behind the damaged one at `offset`.

@@ -15,7 +15,10 @@ use super::{RecordingReader, reader_tests::rest_of};
 use crate::base::units::Bytes;
 use crate::protocol::host_key::HostKey;
 
-const LIMITS: RecordingLimits = RecordingLimits { max_size: Bytes(1 << 30), max_age: Duration::from_hours(24) };
+const LIMITS: RecordingLimits = RecordingLimits {
+    max_size: Bytes(1 << 30),
+    max_age: Duration::from_hours(24),
+};
 
 /// The time of the first line.
 const START_MS: u64 = 1_784_016_758_000;
@@ -29,7 +32,11 @@ struct TestRecording {
 
 impl TestRecording {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), second: 0, now: Instant::now() }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            second: 0,
+            now: Instant::now(),
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -48,9 +55,18 @@ impl TestRecording {
             match writer.next_frame(HostKey::FIRST, unix_ms, is_full, self.now) {
                 None => writer.add(line("tick", self.second).as_bytes(), self.now),
                 Some(start) => {
-                    let kinds = if start.has_checkpoints { &["full", "checkpoint"][..] } else { &["full"] };
+                    let kinds = if start.has_checkpoints {
+                        &["full", "checkpoint"][..]
+                    } else {
+                        &["full"]
+                    };
                     let lines: String = kinds.iter().map(|kind| line(kind, self.second)).collect();
-                    writer.begin_frame(start, lines.as_bytes(), BTreeMap::from([(HostKey::FIRST, unix_ms)]), self.now);
+                    writer.begin_frame(
+                        start,
+                        lines.as_bytes(),
+                        BTreeMap::from([(HostKey::FIRST, unix_ms)]),
+                        self.now,
+                    );
                 }
             }
             self.second += 1;
@@ -69,12 +85,17 @@ impl TestRecording {
         (parsed.collect(), problems)
     }
 
-    /// Returns the seconds of the lines that are no checkpoints. Fails when the recording has a problem.
+    /// Returns the seconds of the lines that are no checkpoints. Fails when the recording has a
+    /// problem.
     #[track_caller]
     fn seconds(&self) -> Vec<u64> {
         let (lines, problems) = self.read();
         assert!(problems.is_empty(), "{problems:?}");
-        lines.into_iter().filter(|(kind, _)| kind != "checkpoint").map(|(_, second)| second).collect()
+        lines
+            .into_iter()
+            .filter(|(kind, _)| kind != "checkpoint")
+            .map(|(_, second)| second)
+            .collect()
     }
 
     /// The sizes of FILE, FILE.1 and so on.
@@ -90,7 +111,9 @@ fn line(kind: &str, second: u64) -> String {
     let mut noise = second;
     let mut digits = String::new();
     for _ in 0..20 {
-        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise = noise
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         _ = write!(digits, "{:08x}", noise >> 32);
     }
     let time = START_MS + second * 1000;
@@ -105,9 +128,18 @@ fn a_recording_has_every_line_and_a_checkpoint_every_five_minutes() {
     assert!(writer.close(recording.now).is_empty());
     let (lines, problems) = recording.read();
     assert!(problems.is_empty(), "{problems:?}");
-    let of_kind = |kind: &str| -> Vec<u64> { lines.iter().filter(|line| line.0 == kind).map(|line| line.1).collect() };
+    let of_kind = |kind: &str| -> Vec<u64> {
+        lines
+            .iter()
+            .filter(|line| line.0 == kind)
+            .map(|line| line.1)
+            .collect()
+    };
     assert_eq!(of_kind("checkpoint"), [0, 300, 600, 900, 1200]);
-    assert_eq!(of_kind("full"), (0..25).map(|minute| minute * 60).collect::<Vec<_>>());
+    assert_eq!(
+        of_kind("full"),
+        (0..25).map(|minute| minute * 60).collect::<Vec<_>>()
+    );
     assert_eq!(recording.seconds(), (0..1500).collect::<Vec<_>>());
     let mut part = super::part::Part::of(fs::File::open(recording.path()).unwrap()).unwrap();
     assert_eq!(part.frames().unwrap().len(), 25);
@@ -147,7 +179,10 @@ fn a_recording_that_is_cut_off_anywhere_can_be_continued() {
     drop(writer);
     let bytes = fs::read(recording.path()).unwrap();
     let all = recording.seconds();
-    for length in (0..bytes.len()).step_by(37).chain([bytes.len() - 1, bytes.len()]) {
+    for length in (0..bytes.len())
+        .step_by(37)
+        .chain([bytes.len() - 1, bytes.len()])
+    {
         fs::write(recording.path(), &bytes[..length]).unwrap();
         let mut writer = recording.open(LIMITS);
         let notes = writer.take_notes();
@@ -158,13 +193,19 @@ fn a_recording_that_is_cut_off_anywhere_can_be_continued() {
         recording.second = 1000;
         recording.record(&mut writer, 2);
         writer.close(recording.now);
-        assert_eq!(recording.seconds(), [&kept[..], &[1000, 1001]].concat(), "{length} bytes");
+        assert_eq!(
+            recording.seconds(),
+            [&kept[..], &[1000, 1001]].concat(),
+            "{length} bytes"
+        );
     }
     // Zeros at the end, as after a power loss.
     fs::write(recording.path(), [&bytes[..], &[0; 4096]].concat()).unwrap();
     let notes = recording.open(LIMITS).take_notes();
-    let sentence =
-        format!("the end of {} was damaged: 4 KiB were cut off; the lines before are kept", recording.path().display());
+    let sentence = format!(
+        "the end of {} was damaged: 4 KiB were cut off; the lines before are kept",
+        recording.path().display()
+    );
     assert_eq!(notes, [sentence]);
     assert_eq!(recording.seconds(), all);
 }
@@ -172,7 +213,10 @@ fn a_recording_that_is_cut_off_anywhere_can_be_continued() {
 #[test]
 fn the_largest_size_holds_while_recording() {
     let mut recording = TestRecording::new();
-    let limits = RecordingLimits { max_size: Bytes(400_000), ..LIMITS };
+    let limits = RecordingLimits {
+        max_size: Bytes(400_000),
+        ..LIMITS
+    };
     let mut writer = recording.open(limits);
     for _ in 0..100 {
         recording.record(&mut writer, 60);
@@ -185,24 +229,44 @@ fn the_largest_size_holds_while_recording() {
     writer.close(recording.now);
     let seconds = recording.seconds();
     let first = seconds[0];
-    assert!(first > 0 && seconds.iter().copied().eq(first..6000), "{first}");
+    assert!(
+        first > 0 && seconds.iter().copied().eq(first..6000),
+        "{first}"
+    );
     for number in 1..sizes.len() {
         let path = older_path(&recording.path(), u32::try_from(number).unwrap());
         let mut part = RecordingReader::open(&path).unwrap();
         let _full = part.next_line().unwrap().unwrap();
-        assert!(part.next_line().unwrap().unwrap().starts_with(b"{\"kind\":\"checkpoint\""));
+        assert!(
+            part.next_line()
+                .unwrap()
+                .unwrap()
+                .starts_with(b"{\"kind\":\"checkpoint\"")
+        );
     }
 }
 
 #[test]
 fn lines_that_are_too_old_are_deleted_while_recording() {
     let mut recording = TestRecording::new();
-    let mut writer = recording.open(RecordingLimits { max_age: Duration::from_mins(80), ..LIMITS });
+    let mut writer = recording.open(RecordingLimits {
+        max_age: Duration::from_mins(80),
+        ..LIMITS
+    });
     recording.record(&mut writer, 1200);
-    assert_eq!(recording.sizes().len(), 2, "a part has an eighth of the age");
-    let oldest = fs::File::options().write(true).open(older_path(&recording.path(), 1)).unwrap();
+    assert_eq!(
+        recording.sizes().len(),
+        2,
+        "a part has an eighth of the age"
+    );
+    let oldest = fs::File::options()
+        .write(true)
+        .open(older_path(&recording.path(), 1))
+        .unwrap();
     let modified = oldest.metadata().unwrap().modified().unwrap();
-    oldest.set_modified(modified - Duration::from_mins(81)).unwrap();
+    oldest
+        .set_modified(modified - Duration::from_mins(81))
+        .unwrap();
     recording.record(&mut writer, 61);
     assert_eq!(recording.seconds()[0], 600);
 }
@@ -214,7 +278,10 @@ fn a_file_that_is_removed_is_made_anew() {
     recording.record(&mut writer, 60);
     fs::remove_file(recording.path()).unwrap();
     recording.record(&mut writer, 60);
-    assert_eq!(writer.take_notes(), ["the file of the recording was removed; a new one begins"]);
+    assert_eq!(
+        writer.take_notes(),
+        ["the file of the recording was removed; a new one begins"]
+    );
     writer.close(recording.now);
     assert_eq!(recording.seconds(), (60..120).collect::<Vec<_>>());
 }
@@ -223,17 +290,38 @@ fn a_file_that_is_removed_is_made_anew() {
 fn when_the_clock_is_set_back_a_new_frame_begins() {
     let recording = TestRecording::new();
     let mut writer = recording.open(LIMITS);
-    let start = FrameStart { has_checkpoints: true };
-    assert_eq!(writer.next_frame(HostKey::FIRST, START_MS, true, recording.now), Some(start));
-    writer.begin_frame(start, line("full", 0).as_bytes(), BTreeMap::from([(HostKey::FIRST, START_MS)]), recording.now);
-    assert_eq!(writer.next_frame(HostKey::FIRST, START_MS + 30_000, true, recording.now), None);
-    assert!(writer.next_frame(HostKey::FIRST, START_MS - 3_600_000, false, recording.now).is_some());
+    let start = FrameStart {
+        has_checkpoints: true,
+    };
+    assert_eq!(
+        writer.next_frame(HostKey::FIRST, START_MS, true, recording.now),
+        Some(start)
+    );
+    writer.begin_frame(
+        start,
+        line("full", 0).as_bytes(),
+        BTreeMap::from([(HostKey::FIRST, START_MS)]),
+        recording.now,
+    );
+    assert_eq!(
+        writer.next_frame(HostKey::FIRST, START_MS + 30_000, true, recording.now),
+        None
+    );
+    assert!(
+        writer
+            .next_frame(HostKey::FIRST, START_MS - 3_600_000, false, recording.now)
+            .is_some()
+    );
 }
 
 #[track_caller]
 fn check_refused(path: &Path, words: &str) {
     let error = RecordingWriter::open(path, LIMITS).err().unwrap();
-    assert!(error.starts_with(&format!("cannot record to {}: ", path.display())) && error.contains(words), "{error}");
+    assert!(
+        error.starts_with(&format!("cannot record to {}: ", path.display()))
+            && error.contains(words),
+        "{error}"
+    );
 }
 
 #[test]
@@ -269,10 +357,16 @@ fn links_foreign_folders_and_other_files_are_refused() {
     check_refused(&file("second"), "it has a second name");
     fs::write(file("notes.txt"), "not a recording").unwrap();
     check_refused(&file("notes.txt"), "it is another kind of file");
-    assert_eq!(fs::read_to_string(file("notes.txt")).unwrap(), "not a recording");
+    assert_eq!(
+        fs::read_to_string(file("notes.txt")).unwrap(),
+        "not a recording"
+    );
     check_refused(&file("folder"), "Is a directory");
     fs::set_permissions(file("folder"), Permissions::from_mode(0o777)).unwrap();
     check_refused(&file("folder/night"), "every user may write to its folder");
     fs::set_permissions(file("folder"), Permissions::from_mode(0o1777)).unwrap();
-    assert!(RecordingWriter::open(&file("folder/night"), LIMITS).is_ok(), "a sticky folder, as /tmp");
+    assert!(
+        RecordingWriter::open(&file("folder/night"), LIMITS).is_ok(),
+        "a sticky folder, as /tmp"
+    );
 }

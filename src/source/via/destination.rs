@@ -3,11 +3,13 @@
 /// How a program names its destination.
 #[derive(Debug, Clone, Copy)]
 enum Form {
-    /// The first argument that is no option, as in `ssh USER@HOST`. A shell there splits the rest of the command again.
+    /// The first argument that is no option, as in `ssh USER@HOST`. A shell there splits the rest
+    /// of the command again.
     FirstArgument,
     /// The argument after this one, as in `kubectl exec POD`.
     AfterVerb(&'static str),
-    /// The value of one of these options, as in `srun -w NODE`: a short one, and long ones with the words before the value.
+    /// The value of one of these options, as in `srun -w NODE`: a short one, and long ones with the
+    /// words before the value.
     OptionValue(&'static str, &'static [(&'static str, &'static str)]),
 }
 
@@ -24,7 +26,12 @@ struct Connector {
 
 /// The programs, with their options from their manuals.
 const CONNECTORS: &[Connector] = &[
-    Connector { names: &["ssh"], form: Form::FirstArgument, letters: "BDEFIJLOPQRSWbceilmopw", long_options: &[] },
+    Connector {
+        names: &["ssh"],
+        form: Form::FirstArgument,
+        letters: "BDEFIJLOPQRSWbceilmopw",
+        long_options: &[],
+    },
     Connector {
         names: &["kubectl", "oc"],
         form: Form::AfterVerb("exec"),
@@ -91,14 +98,20 @@ const CONNECTORS: &[Connector] = &[
     },
 ];
 
-/// Returns the destination in a command: of the command that runs there, too, as in `ssh HOST docker exec CONTAINER …`, which is
-/// `HOST/CONTAINER`. Returns `None` if no known program with a destination is in it.
+/// Returns the destination in a command: of the command that runs there, too, as in `ssh HOST
+/// docker exec CONTAINER …`, which is `HOST/CONTAINER`. Returns `None` if no known program with a
+/// destination is in it.
 pub(super) fn destination(words: &[String]) -> Option<String> {
-    let known = words.iter().enumerate().find_map(|(at, word)| Some((at, connector(word)?)));
+    let known = words
+        .iter()
+        .enumerate()
+        .find_map(|(at, word)| Some((at, connector(word)?)));
     let (at, connector) = known?;
     let (found, rest) = connector.destination(&words[at + 1..])?;
     let there = match connector.form {
-        Form::FirstArgument => shell_words::split(&rest.join(" ")).ok().and_then(|words| destination(&words)),
+        Form::FirstArgument => shell_words::split(&rest.join(" "))
+            .ok()
+            .and_then(|words| destination(&words)),
         Form::AfterVerb(_) | Form::OptionValue(..) => destination(rest),
     };
     Some(there.map_or_else(|| found.clone(), |there| format!("{found}/{there}")))
@@ -108,7 +121,9 @@ pub(super) fn destination(words: &[String]) -> Option<String> {
 fn connector(word: &str) -> Option<&'static Connector> {
     // In `env A=/b/ssh`, the word is a variable.
     let name = word.rsplit('/').next().filter(|_| !word.contains('='))?;
-    CONNECTORS.iter().find(|connector| connector.names.contains(&name))
+    CONNECTORS
+        .iter()
+        .find(|connector| connector.names.contains(&name))
 }
 
 impl Connector {
@@ -131,21 +146,33 @@ impl Connector {
                     None => Some((arguments.get(at + 1)?.as_str(), arguments.get(at + 2..)?)),
                 };
                 let find = |option: &str, is_short: bool| {
-                    arguments.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(option)? {
-                        "" => value(at, None),
-                        rest if is_short => value(at, Some(rest)),
-                        rest => value(at, Some(rest.strip_prefix('=')?)),
+                    arguments.iter().enumerate().find_map(|(at, word)| {
+                        match word.strip_prefix(option)? {
+                            "" => value(at, None),
+                            rest if is_short => value(at, Some(rest)),
+                            rest => value(at, Some(rest.strip_prefix('=')?)),
+                        }
                     })
                 };
-                let named = |prefix: &str, (value, rest): (&str, &'a [String])| (format!("{prefix}{value}"), rest);
-                let long = || long.iter().find_map(|(option, prefix)| Some(named(prefix, find(option, false)?)));
-                find(short, true).map(|found| named("", found)).or_else(long)
+                let named = |prefix: &str, (value, rest): (&str, &'a [String])| {
+                    (format!("{prefix}{value}"), rest)
+                };
+                let long = || {
+                    long.iter()
+                        .find_map(|(option, prefix)| Some(named(prefix, find(option, false)?)))
+                };
+                find(short, true)
+                    .map(|found| named("", found))
+                    .or_else(long)
             }
         }
     }
 
     /// The arguments that are neither an option nor the value of one, each with its place.
-    fn plain_arguments<'a>(&self, arguments: &'a [String]) -> impl Iterator<Item = (usize, &'a str)> {
+    fn plain_arguments<'a>(
+        &self,
+        arguments: &'a [String],
+    ) -> impl Iterator<Item = (usize, &'a str)> {
         let mut is_value = false;
         let mut are_options_over = false;
         arguments.iter().enumerate().filter_map(move |(at, word)| {
@@ -159,7 +186,10 @@ impl Connector {
                 Some("") => are_options_over = true,
                 Some(option) => is_value = self.long_options.contains(&option),
                 // The letters after one that takes a value are its value.
-                None => is_value = word[1..].find(|letter| self.letters.contains(letter)) == Some(word.len() - 2),
+                None => {
+                    is_value = word[1..].find(|letter| self.letters.contains(letter))
+                        == Some(word.len() - 2);
+                }
             }
             None
         })
@@ -184,26 +214,56 @@ mod tests {
     /// A command, and the destination in it; `-` if there is none.
     const EXAMPLES: &[(&str, &str)] = &[
         ("ssh gpu-1 gputop agent", "gpu-1"),
-        ("/usr/bin/ssh -p 2222 -vi key alice@gpu-1 gputop agent", "gpu-1"),
-        ("ssh -TCo BatchMode=yes -J login -l alice -- gpu-1 gputop agent", "gpu-1"),
+        (
+            "/usr/bin/ssh -p 2222 -vi key alice@gpu-1 gputop agent",
+            "gpu-1",
+        ),
+        (
+            "ssh -TCo BatchMode=yes -J login -l alice -- gpu-1 gputop agent",
+            "gpu-1",
+        ),
         ("ssh -p2222 -oBatchMode=yes gpu-1", "gpu-1"),
         ("ssh ssh://alice@gpu-1.lab:2222 gputop agent", "gpu-1.lab"),
         ("ssh alice@fe80::1 gputop agent", "fe80::1"),
         ("ssh ssh gputop agent", "ssh"),
-        ("env SSH=/usr/bin/ssh timeout 60 ssh gpu-1 gputop agent", "gpu-1"),
+        (
+            "env SSH=/usr/bin/ssh timeout 60 ssh gpu-1 gputop agent",
+            "gpu-1",
+        ),
         ("kubectl exec -i trainer-0 -- gputop agent", "trainer-0"),
-        ("kubectl --context lab -n team exec -ic main deploy/trainer -- gputop agent", "deploy/trainer"),
-        ("oc exec --namespace=team --container main trainer-0 -- gputop agent", "trainer-0"),
+        (
+            "kubectl --context lab -n team exec -ic main deploy/trainer -- gputop agent",
+            "deploy/trainer",
+        ),
+        (
+            "oc exec --namespace=team --container main trainer-0 -- gputop agent",
+            "trainer-0",
+        ),
         ("docker exec -i trainer gputop agent", "trainer"),
-        ("docker -H tcp://gpu-1 exec -iu root -e A=b --workdir /tmp trainer gputop agent", "trainer"),
-        ("docker compose -f lab.yml exec -T trainer gputop agent", "trainer"),
+        (
+            "docker -H tcp://gpu-1 exec -iu root -e A=b --workdir /tmp trainer gputop agent",
+            "trainer",
+        ),
+        (
+            "docker compose -f lab.yml exec -T trainer gputop agent",
+            "trainer",
+        ),
         ("podman container exec -i trainer gputop agent", "trainer"),
-        ("srun --overlap --jobid 4711 -N1 -w gpu-1 -n1 --gres=gpu:0 gputop agent", "gpu-1"),
+        (
+            "srun --overlap --jobid 4711 -N1 -w gpu-1 -n1 --gres=gpu:0 gputop agent",
+            "gpu-1",
+        ),
         ("srun --jobid=4711 --nodelist=gpu-1 gputop agent", "gpu-1"),
         ("srun --jobid 4711 -wgpu-1 gputop agent", "gpu-1"),
         ("srun --overlap --jobid 4711 gputop agent", "job 4711"),
-        ("ssh login srun --jobid 4711 -w gpu-1 gputop agent", "login/gpu-1"),
-        ("ssh gpu-1 'docker exec -i trainer gputop agent'", "gpu-1/trainer"),
+        (
+            "ssh login srun --jobid 4711 -w gpu-1 gputop agent",
+            "login/gpu-1",
+        ),
+        (
+            "ssh gpu-1 'docker exec -i trainer gputop agent'",
+            "gpu-1/trainer",
+        ),
         ("nerdctl exec -i trainer gputop agent", "trainer"),
         ("docker run -i image gputop agent", "-"),
         ("kubectl get pods", "-"),
@@ -218,10 +278,17 @@ mod tests {
     fn the_destination_is_found_in_the_command() {
         for (command, expected) in EXAMPLES {
             let words = shell_words::split(command).unwrap();
-            assert_eq!(destination(&words).as_deref().unwrap_or("-"), *expected, "{command}");
+            assert_eq!(
+                destination(&words).as_deref().unwrap_or("-"),
+                *expected,
+                "{command}"
+            );
         }
         for name in CONNECTORS.iter().flat_map(|connector| connector.names) {
-            assert!(EXAMPLES.iter().any(|(command, _)| command.contains(name)), "{name} has no example");
+            assert!(
+                EXAMPLES.iter().any(|(command, _)| command.contains(name)),
+                "{name} has no example"
+            );
         }
     }
 }

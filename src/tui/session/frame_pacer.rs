@@ -14,7 +14,8 @@ pub(super) enum ScreenState {
     Awaited,
 }
 
-/// Spaces frames out: ten a second on average, while a few frames in a row may answer the user at once.
+/// Spaces frames out: ten a second on average, while a few frames in a row may answer the user at
+/// once.
 #[derive(Debug)]
 pub(super) struct FramePacer {
     /// When the next frame is due if frames come at the average distance.
@@ -27,11 +28,16 @@ impl FramePacer {
     /// Frames that may be drawn ahead of the average to answer the user.
     const AHEAD_FOR_USER: u32 = 4;
 
-    /// Frames that may be drawn ahead of the average for lines, which may come in pairs, as the first ones do.
+    /// Frames that may be drawn ahead of the average for lines, which may come in pairs, as the
+    /// first ones do.
     const AHEAD_FOR_LINES: u32 = 1;
 
     pub(super) fn due(&self, screen: ScreenState) -> Instant {
-        let frames = if screen == ScreenState::Awaited { Self::AHEAD_FOR_USER } else { Self::AHEAD_FOR_LINES };
+        let frames = if screen == ScreenState::Awaited {
+            Self::AHEAD_FOR_USER
+        } else {
+            Self::AHEAD_FOR_LINES
+        };
         let ahead = frames * Self::FRAME;
         self.next.checked_sub(ahead).unwrap_or(self.next)
     }
@@ -64,6 +70,9 @@ mod tests {
             now = now.max(pacer.due(ScreenState::Outdated));
             pacer.drawn(now);
         }
-        assert_eq!(pacer.due(ScreenState::Awaited), pacer.due(ScreenState::Outdated) - 3 * FramePacer::FRAME);
+        assert_eq!(
+            pacer.due(ScreenState::Awaited),
+            pacer.due(ScreenState::Outdated) - 3 * FramePacer::FRAME
+        );
     }
 }

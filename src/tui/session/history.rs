@@ -1,7 +1,7 @@
 //! Keeps the history of each host in a file, and begins with that of an earlier session.
 //!
-//! Processes of their own read and write the files, because a home directory may hang: neither a frame nor the end of the session
-//! waits for one.
+//! Processes of their own read and write the files, because a home directory may hang: neither a
+//! frame nor the end of the session waits for one.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -56,8 +56,15 @@ pub(super) struct HistoryKeeper<'a> {
 }
 
 impl<'a> HistoryKeeper<'a> {
-    pub(super) fn new(files: Option<&'a HistoryFiles>, inputs: UnboundedSender<SessionInput>) -> Self {
-        Self { files, inputs, hosts: BTreeMap::new() }
+    pub(super) fn new(
+        files: Option<&'a HistoryFiles>,
+        inputs: UnboundedSender<SessionInput>,
+    ) -> Self {
+        Self {
+            files,
+            inputs,
+            hosts: BTreeMap::new(),
+        }
     }
 
     /// Starts to read the past of each new host, and to write the history of each host that is due.
@@ -69,11 +76,22 @@ impl<'a> HistoryKeeper<'a> {
                     let source = sources.hosts().find(|(key, _)| *key == host);
                     if let (Some(latest), Some((_, source))) = (model.latest(), source) {
                         let name = latest.host.facts.name.clone();
-                        let owner = HistoryOwner { name, source: source.description() };
-                        self.hosts.insert(host, HostHistory { owner: owner.clone(), state: HistoryState::Busy });
+                        let owner = HistoryOwner {
+                            name,
+                            source: source.description(),
+                        };
+                        self.hosts.insert(
+                            host,
+                            HostHistory {
+                                owner: owner.clone(),
+                                state: HistoryState::Busy,
+                            },
+                        );
                         let files = files.clone();
                         self.start(host, move || {
-                            HistoryResult::Read(files.read(&owner).and_then(parse).map_err(Text::from))
+                            HistoryResult::Read(
+                                files.read(&owner).and_then(parse).map_err(Text::from),
+                            )
                         });
                     }
                 }
@@ -82,7 +100,10 @@ impl<'a> HistoryKeeper<'a> {
                     match write(files, &known.owner, model) {
                         Ok(child) => self.start(host, move || HistoryResult::Written(wait(child))),
                         Err(reason) => {
-                            _ = self.inputs.send(SessionInput::History(host, HistoryResult::Written(Err(reason))));
+                            _ = self.inputs.send(SessionInput::History(
+                                host,
+                                HistoryResult::Written(Err(reason)),
+                            ));
                         }
                     }
                 }
@@ -93,7 +114,8 @@ impl<'a> HistoryKeeper<'a> {
 
     fn start(&self, host: HostKey, act: impl FnOnce() -> HistoryResult + Send + 'static) {
         let inputs = self.inputs.clone();
-        // Nothing receives the result once the session is over. Without a thread, the host stays without a history.
+        // Nothing receives the result once the session is over. Without a thread, the host stays
+        // without a history.
         let act = move || _ = inputs.send(SessionInput::History(host, act()));
         let _no_thread = thread::Builder::new().name("history".to_owned()).spawn(act);
     }
@@ -102,13 +124,19 @@ impl<'a> HistoryKeeper<'a> {
     pub(super) fn take(&mut self, host: HostKey, result: HistoryResult) -> Option<Event> {
         let known = self.hosts.get_mut(&host)?;
         let (state, event) = match result {
-            HistoryResult::Read(Ok(past)) => {
-                (HistoryState::Due(Instant::now() + WRITE_INTERVAL), past.map(|past| Event::Past(host, past)))
+            HistoryResult::Read(Ok(past)) => (
+                HistoryState::Due(Instant::now() + WRITE_INTERVAL),
+                past.map(|past| Event::Past(host, past)),
+            ),
+            HistoryResult::Written(Ok(())) => {
+                (HistoryState::Due(Instant::now() + WRITE_INTERVAL), None)
             }
-            HistoryResult::Written(Ok(())) => (HistoryState::Due(Instant::now() + WRITE_INTERVAL), None),
-            HistoryResult::Read(Err(reason)) | HistoryResult::Written(Err(reason)) => {
-                (HistoryState::Off, Some(Event::Done(Text::new(format!("no history is kept: {reason}")))))
-            }
+            HistoryResult::Read(Err(reason)) | HistoryResult::Written(Err(reason)) => (
+                HistoryState::Off,
+                Some(Event::Done(Text::new(format!(
+                    "no history is kept: {reason}"
+                )))),
+            ),
         };
         known.state = state;
         event
@@ -117,7 +145,11 @@ impl<'a> HistoryKeeper<'a> {
     /// Starts to write the history of each host, and waits for none.
     pub(super) fn finish(&self, fleet: &Fleet) {
         let Some(files) = self.files else { return };
-        for (host, known) in self.hosts.iter().filter(|(_, known)| matches!(known.state, HistoryState::Due(_))) {
+        for (host, known) in self
+            .hosts
+            .iter()
+            .filter(|(_, known)| matches!(known.state, HistoryState::Due(_)))
+        {
             if let Some(model) = fleet.host(*host) {
                 let _left_behind = write(files, &known.owner, model);
             }
@@ -131,7 +163,11 @@ fn parse(text: Option<String>) -> Result<Option<Box<Past>>, String> {
 }
 
 /// Starts a process that writes the history of a host.
-fn write(files: &HistoryFiles, owner: &HistoryOwner, model: &HostModel) -> Result<std::process::Child, Text> {
+fn write(
+    files: &HistoryFiles,
+    owner: &HistoryOwner,
+    model: &HostModel,
+) -> Result<std::process::Child, Text> {
     let (Some(latest), Some(checkpoint)) = (model.latest(), model.checkpoint()) else {
         return Err("the state of the host cannot be written".into());
     };
@@ -145,7 +181,9 @@ fn write(files: &HistoryFiles, owner: &HistoryOwner, model: &HostModel) -> Resul
 }
 
 fn wait(child: std::process::Child) -> Result<(), Text> {
-    let output = child.wait_with_output().map_err(|error| Text::new(error.to_string()))?;
+    let output = child
+        .wait_with_output()
+        .map_err(|error| Text::new(error.to_string()))?;
     if output.status.success() {
         return Ok(());
     }

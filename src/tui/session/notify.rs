@@ -1,6 +1,7 @@
 //! Runs the program of `--on-alert` once for each alert, without waiting for it.
 //!
-//! Each run has a session of its own without a terminal; a thread reaps it. Its output is discarded.
+//! Each run has a session of its own without a terminal; a thread reaps it. Its output is
+//! discarded.
 
 use std::io;
 use std::process::{Command, ExitStatus, Stdio};
@@ -27,26 +28,46 @@ pub(super) struct Notifier<'a> {
 }
 
 impl<'a> Notifier<'a> {
-    pub(super) fn new(command: &'a [String], rings_bell: bool, inputs: UnboundedSender<SessionInput>) -> Self {
-        Self { rings_bell, command, inputs, running: 0 }
+    pub(super) fn new(
+        command: &'a [String],
+        rings_bell: bool,
+        inputs: UnboundedSender<SessionInput>,
+    ) -> Self {
+        Self {
+            rings_bell,
+            command,
+            inputs,
+            running: 0,
+        }
     }
 
-    /// Starts the program, if there is one. Its end arrives as a [`SessionInput::AlertProgramEnded`].
+    /// Starts the program, if there is one. Its end arrives as a
+    /// [`SessionInput::AlertProgramEnded`].
     ///
     /// # Errors
     ///
     /// When the program cannot be started, or too many still run: one sentence.
     pub(super) fn notify(&mut self, alert: &Alert) -> Result<(), Text> {
-        let Some((name, arguments)) = self.command.split_first() else { return Ok(()) };
+        let Some((name, arguments)) = self.command.split_first() else {
+            return Ok(());
+        };
         if self.running >= MOST_RUNNING {
-            return Err(format!("{name} still runs for {MOST_RUNNING} alerts: this alert was not passed on").into());
+            return Err(format!(
+                "{name} still runs for {MOST_RUNNING} alerts: this alert was not passed on"
+            )
+            .into());
         }
         let mut command = Command::new(name);
         command
             .args(arguments)
             .env("GPUTOP_ALERT", <&str>::from(alert.kind))
             .env("GPUTOP_ALERT_SENTENCE", &alert.sentence)
-            .envs(alert.facts.iter().map(|(fact, value)| (format!("GPUTOP_ALERT_{fact}"), value)))
+            .envs(
+                alert
+                    .facts
+                    .iter()
+                    .map(|(fact, value)| (format!("GPUTOP_ALERT_{fact}"), value)),
+            )
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
@@ -73,7 +94,9 @@ impl<'a> Notifier<'a> {
 fn problem(name: &str, ended: io::Result<ExitStatus>) -> Option<Text> {
     match ended {
         Ok(status) if status.success() => None,
-        Ok(status) => Some(format!("{name}, which was to pass on an alert, ended with {status}").into()),
+        Ok(status) => {
+            Some(format!("{name}, which was to pass on an alert, ended with {status}").into())
+        }
         Err(error) => Some(format!("cannot run {name} to pass on an alert: {error}").into()),
     }
 }

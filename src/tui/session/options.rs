@@ -25,7 +25,8 @@ pub(crate) struct SessionOptions {
     /// Sentences about the settings files, to show at the start.
     pub notices: Vec<String>,
     pub settings_files: SettingsFiles,
-    /// `None` when no history is kept: at the user's request, in a replay, and for the simulated machine.
+    /// `None` when no history is kept: at the user's request, in a replay, and for the simulated
+    /// machine.
     pub history_files: Option<HistoryFiles>,
 }
 
@@ -44,6 +45,7 @@ pub(crate) struct ScreenFiles {
 pub(crate) struct SettingsFiles {
     /// `config.toml`; `None` without a home directory.
     pub config: Option<PathBuf>,
-    /// `screen.toml`, which keeps what was changed on the screen, and what it holds; `None` when nothing may be written there.
+    /// `screen.toml`, which keeps what was changed on the screen, and what it holds; `None` when
+    /// nothing may be written there.
     pub last_run: Option<(PathBuf, Settings)>,
 }

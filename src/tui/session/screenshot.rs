@@ -27,7 +27,8 @@ use crate::protocol::recorder_report::{RecorderReport, RecorderState};
 use crate::source::{SourceEvent, Sources, descriptors};
 use crate::view;
 
-/// How long to watch a live host if the user names no time: the second pass has rates, and the third all processes.
+/// How long to watch a live host if the user names no time: the second pass has rates, and the
+/// third all processes.
 const USUAL: Duration = Duration::from_secs(3);
 
 /// How long after a key its result is on the screen, such as the reply of an agent.
@@ -40,7 +41,8 @@ pub(crate) struct ScreenshotOptions {
     pub file: PathBuf,
     /// The columns and rows of the screen.
     pub size: (u16, u16),
-    /// The time to watch before the first key; `None` for a few seconds, and for the whole of a recording.
+    /// The time to watch before the first key; `None` for a few seconds, and for the whole of a
+    /// recording.
     pub after: Option<Duration>,
     /// The keys to press, one after the other.
     pub keys: Vec<KeyEvent>,
@@ -53,14 +55,23 @@ pub(crate) struct ScreenshotOptions {
 /// # Errors
 ///
 /// When no source can be started, no line arrives, or the file cannot be written.
-pub(crate) fn run(options: &SessionOptions, screenshot: &ScreenshotOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    options: &SessionOptions,
+    screenshot: &ScreenshotOptions,
+) -> anyhow::Result<ExitCode> {
     descriptors::check()?;
     // The user should not wait before learning that the file cannot be written.
     if !is_stdout(&screenshot.file) {
-        let opened = File::options().write(true).create(true).truncate(false).open(&screenshot.file);
+        let opened = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&screenshot.file);
         opened.with_context(|| format!("cannot write {}", screenshot.file.display()))?;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let svg = runtime.block_on(async {
         let sources = Sources::start(options.sources.clone(), None)?;
         let mut app = new_app(options, &sources);
@@ -83,7 +94,8 @@ pub(crate) fn run(options: &SessionOptions, screenshot: &ScreenshotOptions) -> a
     if is_stdout(&screenshot.file) {
         io::stdout().write_all(svg.as_bytes())?;
     } else {
-        fs::write(&screenshot.file, svg).with_context(|| format!("cannot write {}", screenshot.file.display()))?;
+        fs::write(&screenshot.file, svg)
+            .with_context(|| format!("cannot write {}", screenshot.file.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -120,9 +132,13 @@ impl Watcher {
         self.watch(after, screenshot.patience).await;
         if self.data_time().is_none() {
             let late = || "no line arrived in time; `--timeout` waits longer".into();
-            anyhow::bail!("nothing to draw: {}", self.lost_hosts().next().cloned().unwrap_or_else(late));
+            anyhow::bail!(
+                "nothing to draw: {}",
+                self.lost_hosts().next().cloned().unwrap_or_else(late)
+            );
         }
-        // The timeline of a recording, in which the keys find events. A long recording takes its time.
+        // The timeline of a recording, in which the keys find events. A long recording takes its
+        // time.
         while let Some(part) = outline.recv().await {
             self.update(Event::Outline(part));
         }
@@ -141,8 +157,9 @@ impl Watcher {
         Ok(view::svg(&options.theme, &self.app))
     }
 
-    /// Takes lines for this much time from the first line on: of a recording, data time, since it is read as fast as possible.
-    /// For `None`, until the end of the recording. Waits no longer than `patience` for the first line.
+    /// Takes lines for this much time from the first line on: of a recording, data time, since it
+    /// is read as fast as possible. For `None`, until the end of the recording. Waits no longer
+    /// than `patience` for the first line.
     async fn watch(&mut self, span: Option<Duration>, patience: Duration) {
         let is_recording = self.sources.is_recording();
         let mut start = self.data_time();
@@ -153,7 +170,10 @@ impl Watcher {
         let mut deadline = until(start.is_none());
         while !self.is_over {
             let passed = start.and_then(|start| Some(self.data_time()?.since(start)));
-            if is_recording && !self.awaits_position && span.is_some_and(|span| passed >= Some(span)) {
+            if is_recording
+                && !self.awaits_position
+                && span.is_some_and(|span| passed >= Some(span))
+            {
                 return;
             }
             let event = match deadline.filter(|_| !is_recording) {
@@ -195,7 +215,9 @@ impl Watcher {
                 self.hosts_to_step.clear();
             }
             SourceEvent::Player(PlayerReport::JumpBegan) => self.is_over = false,
-            SourceEvent::Player(PlayerReport::Jumped | PlayerReport::JumpRefused(_)) => self.is_jumping = false,
+            SourceEvent::Player(PlayerReport::Jumped | PlayerReport::JumpRefused(_)) => {
+                self.is_jumping = false;
+            }
             SourceEvent::Line(host, line) if matches!(**line, Line::Full(_) | Line::Tick(_)) => {
                 self.hosts_to_step.remove(host);
                 self.awaits_position = self.sources.is_recording() && !self.app.is_jumping();
@@ -209,18 +231,25 @@ impl Watcher {
 
     /// The reasons why no more lines come from some hosts.
     fn lost_hosts(&self) -> impl Iterator<Item = &Text> {
-        self.app.troubles().filter_map(|(_, trouble)| match trouble {
-            HostTrouble::Lost(reason) => Some(reason),
-            HostTrouble::Silent(_) | HostTrouble::NeverAnswered(_) => None,
-        })
+        self.app
+            .troubles()
+            .filter_map(|(_, trouble)| match trouble {
+                HostTrouble::Lost(reason) => Some(reason),
+                HostTrouble::Silent(_) | HostTrouble::NeverAnswered(_) => None,
+            })
     }
 
     /// The time of the first host's latest snapshot; `None` before the first line of any host.
     fn data_time(&self) -> Option<Moment> {
-        self.app.fleet().hosts().find(|(_, model)| model.latest().is_some()).map(|(_, model)| HostModel::now(model))
+        self.app
+            .fleet()
+            .hosts()
+            .find(|(_, model)| model.latest().is_some())
+            .map(|(_, model)| HostModel::now(model))
     }
 
-    /// Passes an event to the app. Of its effects, only those on the agents and the player are performed.
+    /// Passes an event to the app. Of its effects, only those on the agents and the player are
+    /// performed.
     fn update(&mut self, event: Event) {
         match self.app.update(event) {
             Some(Effect::Commands(commands)) => {
@@ -230,21 +259,29 @@ impl Watcher {
             }
             Some(Effect::StartRecording) => {
                 let sentence = "a screenshot records nothing".into();
-                self.update(Event::Recorder(RecorderReport { state: RecorderState::Closed, sentence }));
+                self.update(Event::Recorder(RecorderReport {
+                    state: RecorderState::Closed,
+                    sentence,
+                }));
             }
-            Some(Effect::Play(commands)) => commands.into_iter().for_each(|command| self.play(command)),
+            Some(Effect::Play(commands)) => {
+                commands.into_iter().for_each(|command| self.play(command));
+            }
             _ => {}
         }
     }
 
-    /// Performs a command to the player. Between two keys no line is taken, so the replay stands still there.
+    /// Performs a command to the player. Between two keys no line is taken, so the replay stands
+    /// still there.
     fn play(&mut self, command: PlayerCommand) {
         match command {
             PlayerCommand::Jump(_) => {
                 self.is_jumping = true;
                 self.sources.play(command);
             }
-            PlayerCommand::Step => self.hosts_to_step = self.app.fleet().hosts().map(|(host, _)| host).collect(),
+            PlayerCommand::Step => {
+                self.hosts_to_step = self.app.fleet().hosts().map(|(host, _)| host).collect();
+            }
             PlayerCommand::Pause | PlayerCommand::Resume | PlayerCommand::Speed(_) => {}
         }
     }

@@ -1,8 +1,9 @@
 //! Turns changed cells into the shortest bytes that make a terminal show them.
 //!
-//! The painter remembers cells, style and cursor from frame to frame, so that a changed digit costs a short cursor movement
-//! and one byte. ratatui's own terminal keeps two buffers instead, each three times as large. The bytes go into a buffer;
-//! nothing here writes to a terminal or queries it.
+//! The painter remembers cells, style and cursor from frame to frame, so that a changed digit costs
+//! a short cursor movement and one byte. ratatui's own terminal keeps two buffers instead, each
+//! three times as large. The bytes go into a buffer; nothing here writes to a terminal or queries
+//! it.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -19,10 +20,12 @@ pub(super) struct Painter {
     pen: TerminalPen,
     /// The position of the cursor; `None` where terminals disagree on it.
     cursor: Option<Position>,
-    /// The content of each cell, row by row; `None` for a cell that does not show one plain character.
+    /// The content of each cell, row by row; `None` for a cell that does not show one plain
+    /// character.
     shown: Vec<Option<(char, TerminalPen)>>,
-    /// The content of the other cells, by their place in `shown`. The right half of a wide character has no entry: once the
-    /// left half is replaced, terminals differ in what the right half shows.
+    /// The content of the other cells, by their place in `shown`. The right half of a wide
+    /// character has no entry: once the left half is replaced, terminals differ in what the right
+    /// half shows.
     others: HashMap<usize, (String, TerminalPen)>,
 }
 
@@ -48,16 +51,23 @@ const MODIFIERS: [(Modifier, u8); 9] = [
 ];
 
 /// The modifiers that are visible on a blank.
-const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
+const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED
+    .union(Modifier::REVERSED)
+    .union(Modifier::CROSSED_OUT);
 
 impl TerminalPen {
     fn from_cell(cell: &Cell) -> Self {
-        Self { foreground: cell.fg, background: cell.bg, modifier: cell.modifier }
+        Self {
+            foreground: cell.fg,
+            background: cell.bg,
+            modifier: cell.modifier,
+        }
     }
 
     /// Returns whether a blank looks the same with both pens.
     fn blank_looks_as(self, other: Self) -> bool {
-        self.background == other.background && !(self.modifier | other.modifier).intersects(VISIBLE_ON_BLANKS)
+        self.background == other.background
+            && !(self.modifier | other.modifier).intersects(VISIBLE_ON_BLANKS)
     }
 
     /// Returns the SGR parameters that change the pen from `old` to this one.
@@ -66,7 +76,11 @@ impl TerminalPen {
             return String::new();
         }
         // A reset is mostly as short as the parameters that turn single modifiers off.
-        let (reset, old) = if self.modifier.contains(old.modifier) { ("", old) } else { ("0", Self::default()) };
+        let (reset, old) = if self.modifier.contains(old.modifier) {
+            ("", old)
+        } else {
+            ("0", Self::default())
+        };
         let mut parameters = reset.to_owned();
         for (modifier, parameter) in MODIFIERS {
             if self.modifier.difference(old.modifier).contains(modifier) {
@@ -105,7 +119,10 @@ fn colour(parameters: &mut String, colour: Color, base: u8) {
         Color::LightCyan => ansi(66),
         Color::White => ansi(67),
         Color::Indexed(index) => push(parameters, format_args!(";{};5;{index}", base + 8)),
-        Color::Rgb(red, green, blue) => push(parameters, format_args!(";{};2;{red};{green};{blue}", base + 8)),
+        Color::Rgb(red, green, blue) => push(
+            parameters,
+            format_args!(";{};2;{red};{green};{blue}", base + 8),
+        ),
     }
 }
 
@@ -124,10 +141,12 @@ fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 /// The longest movement to the left that backspaces are used for: `CSI n D` takes four bytes.
 const MOST_BACKSPACES: u16 = 4;
 
-/// The longest movement down that line feeds are used for: `CSI row;column H` takes at most eight bytes on most screens.
+/// The longest movement down that line feeds are used for: `CSI row;column H` takes at most eight
+/// bytes on most screens.
 const MOST_LINE_FEEDS: u16 = 7;
 
-/// The longest movement to the right for which unchanged characters may be repainted: `CSI n C` takes four bytes.
+/// The longest movement to the right for which unchanged characters may be repainted: `CSI n C`
+/// takes four bytes.
 const MOST_REPAINTED: u16 = 3;
 
 fn horizontal_movement(from: u16, to: u16) -> String {
@@ -140,10 +159,17 @@ fn horizontal_movement(from: u16, to: u16) -> String {
         return right(to - from);
     }
     let distance = from - to;
-    let left =
-        if distance <= MOST_BACKSPACES { "\x08".repeat(usize::from(distance)) } else { format!("\x1b[{distance}D") };
+    let left = if distance <= MOST_BACKSPACES {
+        "\x08".repeat(usize::from(distance))
+    } else {
+        format!("\x1b[{distance}D")
+    };
     let from_margin = format!("\r{}", right(to));
-    if from_margin.len() < left.len() { from_margin } else { left }
+    if from_margin.len() < left.len() {
+        from_margin
+    } else {
+        left
+    }
 }
 
 impl Painter {
@@ -159,7 +185,8 @@ impl Painter {
         }
     }
 
-    /// Paints the cells of a drawing that the terminal does not show yet. After a change of size, clears the screen first.
+    /// Paints the cells of a drawing that the terminal does not show yet. After a change of size,
+    /// clears the screen first.
     pub(super) fn paint(&mut self, drawing: &Buffer) {
         if drawing.area.as_size() != self.size {
             self.size = drawing.area.as_size();
@@ -213,10 +240,14 @@ impl Painter {
     fn shows(&self, place: usize, symbol: &str, pen: TerminalPen) -> bool {
         match self.shown[place] {
             Some((character, shown_pen)) => {
-                let looks_same = shown_pen == pen || character == ' ' && shown_pen.blank_looks_as(pen);
+                let looks_same =
+                    shown_pen == pen || character == ' ' && shown_pen.blank_looks_as(pen);
                 looks_same && is_character(symbol, character)
             }
-            None => self.others.get(&place).is_some_and(|shown| (shown.0.as_str(), shown.1) == (symbol, pen)),
+            None => self
+                .others
+                .get(&place)
+                .is_some_and(|shown| (shown.0.as_str(), shown.1) == (symbol, pen)),
         }
     }
 
@@ -224,13 +255,15 @@ impl Painter {
         usize::from(at.y) * usize::from(self.size.width) + usize::from(at.x)
     }
 
-    /// Returns the characters from one column to another of a line, if the current pen paints them as they are.
+    /// Returns the characters from one column to another of a line, if the current pen paints them
+    /// as they are.
     fn unchanged_between(&self, from: Position, to: Position) -> Option<String> {
         let start = self.place(from);
         let cells = self.shown.get(start..start + usize::from(to.x - from.x))?;
         let unchanged = |cell: &Option<(char, TerminalPen)>| {
             let (character, pen) = (*cell)?;
-            (pen == self.pen || character == ' ' && self.pen.blank_looks_as(pen)).then_some(character)
+            (pen == self.pen || character == ' ' && self.pen.blank_looks_as(pen))
+                .then_some(character)
         };
         cells.iter().map(unchanged).collect()
     }
@@ -258,15 +291,22 @@ impl Painter {
         if self.cursor == Some(to) {
             return;
         }
-        let mut movement =
-            if to.x == 0 { format!("\x1b[{}H", to.y + 1) } else { format!("\x1b[{};{}H", to.y + 1, to.x + 1) };
+        let mut movement = if to.x == 0 {
+            format!("\x1b[{}H", to.y + 1)
+        } else {
+            format!("\x1b[{};{}H", to.y + 1, to.x + 1)
+        };
         if let Some(from) = self.cursor
             && to.y >= from.y
         {
-            // In raw mode a line feed keeps the column. It does not scroll here, because the target row is on the screen.
+            // In raw mode a line feed keeps the column. It does not scroll here, because the target
+            // row is on the screen.
             let rows = to.y - from.y;
-            let relative =
-                format!("{}{}", "\n".repeat(rows.min(MOST_LINE_FEEDS).into()), horizontal_movement(from.x, to.x));
+            let relative = format!(
+                "{}{}",
+                "\n".repeat(rows.min(MOST_LINE_FEEDS).into()),
+                horizontal_movement(from.x, to.x)
+            );
             if rows <= MOST_LINE_FEEDS && relative.len() < movement.len() {
                 movement = relative;
             }
@@ -293,8 +333,10 @@ impl Painter {
 
     /// Returns the position of the cursor after a symbol at `at`; `None` where terminals disagree.
     fn cursor_after(&self, at: Position, symbol: &str) -> Option<Position> {
-        // Terminals disagree on the width of wide and composed characters, and on the cursor after the last column.
-        let is_certain = symbol.chars().count() == 1 && symbol.width() == 1 && at.x + 1 < self.size.width;
+        // Terminals disagree on the width of wide and composed characters, and on the cursor after
+        // the last column.
+        let is_certain =
+            symbol.chars().count() == 1 && symbol.width() == 1 && at.x + 1 < self.size.width;
         is_certain.then(|| Position::new(at.x + 1, at.y))
     }
 }
@@ -334,19 +376,31 @@ mod tests {
 
     fn strokes() -> impl Strategy<Value = Vec<Stroke>> {
         let modifiers = prop::sample::subsequence(
-            vec![Modifier::BOLD, Modifier::DIM, Modifier::ITALIC, Modifier::UNDERLINED, Modifier::REVERSED],
+            vec![
+                Modifier::BOLD,
+                Modifier::DIM,
+                Modifier::ITALIC,
+                Modifier::UNDERLINED,
+                Modifier::REVERSED,
+            ],
             0..4,
         );
-        let stroke = (0..SIZE.width, 0..SIZE.height, "[ab 0-9é█⣿名]{1,12}", colours(), colours(), modifiers).prop_map(
-            |(x, y, text, foreground, background, modifiers)| Stroke {
+        let stroke = (
+            0..SIZE.width,
+            0..SIZE.height,
+            "[ab 0-9é█⣿名]{1,12}",
+            colours(),
+            colours(),
+            modifiers,
+        )
+            .prop_map(|(x, y, text, foreground, background, modifiers)| Stroke {
                 at: Position::new(x, y),
                 text,
                 style: Style::new()
                     .fg(foreground)
                     .bg(background)
                     .add_modifier(modifiers.into_iter().collect::<Modifier>()),
-            },
-        );
+            });
         prop::collection::vec(stroke, 0..8)
     }
 
@@ -371,18 +425,40 @@ mod tests {
                     continue;
                 }
                 let blank = cell.symbol() == " ";
-                let seen_symbol = if seen_cell.contents().is_empty() { " " } else { seen_cell.contents() };
+                let seen_symbol = if seen_cell.contents().is_empty() {
+                    " "
+                } else {
+                    seen_cell.contents()
+                };
                 assert_eq!(seen_symbol, cell.symbol(), "at {x},{y}");
                 assert_eq!(seen_cell.bgcolor(), seen(cell.bg), "background at {x},{y}");
-                assert_eq!(seen_cell.inverse(), cell.modifier.contains(Modifier::REVERSED), "at {x},{y}");
-                assert_eq!(seen_cell.underline(), cell.modifier.contains(Modifier::UNDERLINED), "at {x},{y}");
+                assert_eq!(
+                    seen_cell.inverse(),
+                    cell.modifier.contains(Modifier::REVERSED),
+                    "at {x},{y}"
+                );
+                assert_eq!(
+                    seen_cell.underline(),
+                    cell.modifier.contains(Modifier::UNDERLINED),
+                    "at {x},{y}"
+                );
                 if !blank {
                     assert_eq!(seen_cell.fgcolor(), seen(cell.fg), "foreground at {x},{y}");
-                    assert_eq!(seen_cell.italic(), cell.modifier.contains(Modifier::ITALIC), "at {x},{y}");
+                    assert_eq!(
+                        seen_cell.italic(),
+                        cell.modifier.contains(Modifier::ITALIC),
+                        "at {x},{y}"
+                    );
                     let plain = !cell.modifier.contains(Modifier::BOLD | Modifier::DIM);
                     // The emulator shows either bold or dim, not both.
-                    assert!(!plain || seen_cell.bold() == cell.modifier.contains(Modifier::BOLD), "at {x},{y}");
-                    assert!(!plain || seen_cell.dim() == cell.modifier.contains(Modifier::DIM), "at {x},{y}");
+                    assert!(
+                        !plain || seen_cell.bold() == cell.modifier.contains(Modifier::BOLD),
+                        "at {x},{y}"
+                    );
+                    assert!(
+                        !plain || seen_cell.dim() == cell.modifier.contains(Modifier::DIM),
+                        "at {x},{y}"
+                    );
                 }
             }
         }
@@ -391,7 +467,8 @@ mod tests {
     /// Replaces wide characters whose right half was overwritten with blanks.
     fn blank_cut_characters(drawn: &mut Buffer) {
         for place in 0..drawn.content.len() - 1 {
-            if drawn.content[place].symbol().width() > 1 && drawn.content[place + 1].symbol() != " " {
+            if drawn.content[place].symbol().width() > 1 && drawn.content[place + 1].symbol() != " "
+            {
                 drawn.content[place].set_symbol(" ");
             }
         }
@@ -441,19 +518,34 @@ mod tests {
 
     #[test]
     fn a_changed_digit_costs_a_short_movement_and_a_byte() {
-        let painted = painted(["61.2 GiB  97%\n61.2 GiB  97%", "61.3 GiB  98%\n61.3 GiB  98%"]);
+        let painted = painted([
+            "61.2 GiB  97%\n61.2 GiB  97%",
+            "61.3 GiB  98%\n61.3 GiB  98%",
+        ]);
         assert_eq!(painted[1], "\x1b[1;4H3\x1b[7C8\n\x1b[9D3\x1b[7C8");
     }
 
     #[test]
     fn the_pen_changes_with_the_fewest_parameters() {
-        let red = TerminalPen { foreground: Color::Red, ..TerminalPen::default() };
-        let loud = TerminalPen { modifier: Modifier::BOLD | Modifier::UNDERLINED, ..red };
+        let red = TerminalPen {
+            foreground: Color::Red,
+            ..TerminalPen::default()
+        };
+        let loud = TerminalPen {
+            modifier: Modifier::BOLD | Modifier::UNDERLINED,
+            ..red
+        };
         assert_eq!(TerminalPen::default().parameters(loud), "");
         assert_eq!(loud.parameters(red), "1;4");
         assert_eq!(red.parameters(loud), "0;31");
-        let dim = TerminalPen { modifier: Modifier::DIM, ..TerminalPen::default() };
-        let bold_and_dim = TerminalPen { modifier: Modifier::DIM | Modifier::BOLD, ..TerminalPen::default() };
+        let dim = TerminalPen {
+            modifier: Modifier::DIM,
+            ..TerminalPen::default()
+        };
+        let bold_and_dim = TerminalPen {
+            modifier: Modifier::DIM | Modifier::BOLD,
+            ..TerminalPen::default()
+        };
         assert_eq!(dim.parameters(bold_and_dim), "0;2");
     }
 }

@@ -54,9 +54,15 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid)
                     let call = trouble.call.as_ref().filter(|_| trouble.is_silence());
                     call.map_or_else(|| phrase.clone(), |call| format!("{phrase} {call}"))
                 };
-                let below = Area { y: inside.y + 1, height: inside.height.saturating_sub(1), ..inside };
+                let below = Area {
+                    y: inside.y + 1,
+                    height: inside.height.saturating_sub(1),
+                    ..inside
+                };
                 let line = Line::styled(text, theme.alarm());
-                Paragraph::new(line).wrap(Wrap { trim: true }).render(rect(below), buffer);
+                Paragraph::new(line)
+                    .wrap(Wrap { trim: true })
+                    .render(rect(below), buffer);
             }
             None => figures(buffer, theme, app, row, inside),
         }
@@ -65,8 +71,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid)
 
 /// The style of a tile's frame. The frame of a GPU in trouble is red, the loudest on the screen.
 fn edge(theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, is_selected: bool) -> Style {
-    let is_in_trouble = model.rank_of(gpu).is_some_and(|rank| rank != TroubleRank::Slowdown)
-        || gpu_users::growing(model, gpu).is_some_and(|growing| growing.is_urgent() || growing.is_leak());
+    let is_in_trouble = model
+        .rank_of(gpu)
+        .is_some_and(|rank| rank != TroubleRank::Slowdown)
+        || gpu_users::growing(model, gpu)
+            .is_some_and(|growing| growing.is_urgent() || growing.is_leak());
     match () {
         () if is_in_trouble => theme.alarm_line(),
         () if is_selected => theme.accent(),
@@ -74,17 +83,34 @@ fn edge(theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, is_selected: bool) 
     }
 }
 
-/// Whether the sentence about a GPU in trouble fits into its tile. A seventh of each line counts as lost to word wrap.
+/// Whether the sentence about a GPU in trouble fits into its tile. A seventh of each line counts as
+/// lost to word wrap.
 pub(super) fn has_room_for(trouble: &Trouble, tile: Area) -> bool {
     let inside = tile.inside();
-    trouble.sentence.as_str().len() <= usize::from(inside.width) * 6 / 7 * usize::from(inside.height - 1)
+    trouble.sentence.as_str().len()
+        <= usize::from(inside.width) * 6 / 7 * usize::from(inside.height - 1)
 }
 
 /// Draws on the upper edge what the GPU is, what is wrong with it, its temperature and its power.
-fn head(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: Area, is_selected: bool) {
+fn head(
+    buffer: &mut Buffer,
+    theme: Theme,
+    app: &App,
+    row: GpuRow<'_>,
+    area: Area,
+    is_selected: bool,
+) {
     let GpuRow { gpu, .. } = row;
-    let name = gpu.facts.name.as_ref().map_or("", |name| gpu_cells::short_name(name.as_str()));
-    let host = if app.fleet().has_many() { format!("{}:", app.fleet().name(row.host)) } else { String::new() };
+    let name = gpu
+        .facts
+        .name
+        .as_ref()
+        .map_or("", |name| gpu_cells::short_name(name.as_str()));
+    let host = if app.fleet().has_many() {
+        format!("{}:", app.fleet().name(row.host))
+    } else {
+        String::new()
+    };
     let label = format!("{host}{}", gpu_label(gpu));
     let heat = cell(app, row, GpuColumn::Temperature);
     let mut right = notes(theme, app, row);
@@ -94,7 +120,13 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: Are
         right.push((word(gpu.load.power), theme.text()));
     }
     // Each text has a blank before it, and the last one a blank after it.
-    let width = |texts: &[(String, Style)]| texts.iter().map(|(text, _)| text.width() + 1).sum::<usize>() + 1;
+    let width = |texts: &[(String, Style)]| {
+        texts
+            .iter()
+            .map(|(text, _)| text.width() + 1)
+            .sum::<usize>()
+            + 1
+    };
     let room = usize::from(area.width).saturating_sub(4);
     // Power, then the temperature, gives way to what is wrong.
     while right.len() > 1 && label.width() + 3 + width(&right) > room {
@@ -116,7 +148,13 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: Are
         pen.put(" ", theme.text());
     }
     if is_selected {
-        theme.select(buffer, Rect { height: 1, ..rect(area) });
+        theme.select(
+            buffer,
+            Rect {
+                height: 1,
+                ..rect(area)
+            },
+        );
     }
 }
 
@@ -130,9 +168,13 @@ fn notes(theme: Theme, app: &App, row: GpuRow<'_>) -> Vec<(String, Style)> {
     let health = model.health(gpu);
     match model.age(gpu) {
         // The phrase has the time since when the GPU does not answer.
-        _ if model.rank_of(gpu) == Some(TroubleRank::Lost) => notes.push((health.phrase, theme.alarm_line())),
+        _ if model.rank_of(gpu) == Some(TroubleRank::Lost) => {
+            notes.push((health.phrase, theme.alarm_line()));
+        }
         Some(age) => notes.push((format!("{} old", Elapsed(age)), theme.notable())),
-        None if health.severity > Severity::Fine => notes.push((health.word, theme.severity(health.severity))),
+        None if health.severity > Severity::Fine => {
+            notes.push((health.word, theme.severity(health.severity)));
+        }
         None => {}
     }
     if app.alerts.is_watched(&row.id().into()) {
@@ -141,7 +183,11 @@ fn notes(theme: Theme, app: &App, row: GpuRow<'_>) -> Vec<(String, Style)> {
     notes
 }
 
-fn cell(app: &App, GpuRow { host, model, gpu }: GpuRow<'_>, column: GpuColumn) -> crate::app::lists::columns::Cell {
+fn cell(
+    app: &App,
+    GpuRow { host, model, gpu }: GpuRow<'_>,
+    column: GpuColumn,
+) -> crate::app::lists::columns::Cell {
     gpu_cells::cell(column, app.fleet().name(host), model, gpu)
 }
 
@@ -150,14 +196,34 @@ fn figures(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: 
         memory(&mut pen, theme, app, row);
     }
     if let Some(mut pen) = Pen::at(buffer, area, 1) {
-        let style = if is_read(row) { theme.text() } else { theme.dim() };
-        let bar = pen.room().saturating_sub(usize::from(LABEL) + MEMORY_WIDTH + 1);
+        let style = if is_read(row) {
+            theme.text()
+        } else {
+            theme.dim()
+        };
+        let bar = pen
+            .room()
+            .saturating_sub(usize::from(LABEL) + MEMORY_WIDTH + 1);
         pen.cell("SM", LABEL.into(), Align::Left, theme.dim());
-        let share = row.gpu.load.sm.ok().map(|percent| f64::from(percent.value()) / 100.0);
+        let share = row
+            .gpu
+            .load
+            .sm
+            .ok()
+            .map(|percent| f64::from(percent.value()) / 100.0);
         pen.gauge(theme, share, bar, Fill::Busy, style);
-        pen.skip(1).cell(cell(app, row, GpuColumn::Sm).text, MEMORY_WIDTH, Align::Right, style);
+        pen.skip(1).cell(
+            cell(app, row, GpuColumn::Sm).text,
+            MEMORY_WIDTH,
+            Align::Right,
+            style,
+        );
     }
-    let above = Area { y: area.y + 2, height: area.height.saturating_sub(3), ..area };
+    let above = Area {
+        y: area.y + 2,
+        height: area.height.saturating_sub(3),
+        ..area
+    };
     history(buffer, theme, row, above);
     if let Some(mut pen) = Pen::at(buffer, area, area.height - 1) {
         users(&mut pen, theme, row);
@@ -167,72 +233,125 @@ fn figures(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: 
 fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
     let GpuRow { model, gpu, .. } = row;
     let load = &gpu.load;
-    let style = if is_read(row) { theme.text() } else { theme.dim() };
-    let bar = pen.room().saturating_sub(usize::from(LABEL) + MEMORY_WIDTH + 1);
-    let share = load.memory_used.ok().zip(load.memory_total.ok()).and_then(|(used, total)| used.share_of(total));
+    let style = if is_read(row) {
+        theme.text()
+    } else {
+        theme.dim()
+    };
+    let bar = pen
+        .room()
+        .saturating_sub(usize::from(LABEL) + MEMORY_WIDTH + 1);
+    let share = load
+        .memory_used
+        .ok()
+        .zip(load.memory_total.ok())
+        .and_then(|(used, total)| used.share_of(total));
     pen.cell("MEM", LABEL.into(), Align::Left, theme.dim());
     let latest = model.latest().filter(|_| is_read(row));
-    let parts = latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu, model.unaccounted()).ok());
+    let parts =
+        latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu, model.unaccounted()).ok());
     match parts.zip(load.memory_total.ok()) {
-        _ if gpu.shared_memory.is_some() => pen.cell(shared_memory_words(bar), bar, Align::Left, theme.dim()),
+        _ if gpu.shared_memory.is_some() => {
+            pen.cell(shared_memory_words(bar), bar, Align::Left, theme.dim())
+        }
         Some((parts, total)) => pen.breakdown(theme, &parts, total, bar, style),
         None => pen.gauge(theme, share, bar, Fill::Allocated, style),
     };
-    let figure = if is_read(row) { theme.full(share, style) } else { style };
-    pen.skip(1).cell(cell(app, row, GpuColumn::Memory).text, MEMORY_WIDTH, Align::Right, figure);
+    let figure = if is_read(row) {
+        theme.full(share, style)
+    } else {
+        style
+    };
+    pen.skip(1).cell(
+        cell(app, row, GpuColumn::Memory).text,
+        MEMORY_WIDTH,
+        Align::Right,
+        figure,
+    );
 }
 
 /// Draws the memory of the last minutes, the name of that period, and the change of memory in it.
 fn history(buffer: &mut Buffer, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, area: Area) {
     let subject = GpuOrProcess::Gpu(gpu.uuid.clone());
-    let (Some(series), Ok(total)) = (model.series(&subject), gpu.load.memory_total) else { return };
+    let (Some(series), Ok(total)) = (model.series(&subject), gpu.load.memory_total) else {
+        return;
+    };
     let curve = Area {
         x: area.x + LABEL,
-        width: area.width.saturating_sub(LABEL + u16::try_from(MEMORY_WIDTH).unwrap_or(0) + 1),
+        width: area
+            .width
+            .saturating_sub(LABEL + u16::try_from(MEMORY_WIDTH).unwrap_or(0) + 1),
         ..area
     };
     let period = labels::recent(model);
     let columns = series.columns(model.now(), period, curve.width.into());
-    let fill = if unaccounted(model, gpu).is_some() { Fill::Other } else { Fill::Allocated };
+    let fill = if unaccounted(model, gpu).is_some() {
+        Fill::Other
+    } else {
+        Fill::Allocated
+    };
     for line in 0..area.height {
-        let Some(mut pen) = Pen::at(buffer, curve, line) else { return };
+        let Some(mut pen) = Pen::at(buffer, curve, line) else {
+            return;
+        };
         let row = u64::from(area.height - 1 - line);
         let glyph = |held: Bytes| {
-            // From no memory at the bottom to all memory at the top: a constant amount does not look like none.
-            // In eighths of a cell, of which a memory in use has at least one.
-            // The highest one leaves a gap to the bar above.
+            // From no memory at the bottom to all memory at the top: a constant amount does not
+            // look like none. In eighths of a cell, of which a memory in use has at least one. The
+            // highest one leaves a gap to the bar above.
             let most = u64::from(area.height) * 8 - 1;
             let eighths = held.0.saturating_mul(most).saturating_add(total.0 / 2) / total.0.max(1);
             let eighths = eighths.max(u64::from(held.0 > 0));
             usize::try_from(eighths.saturating_sub(row * 8)).map_or(8, |eighths| eighths.min(8))
         };
-        let blocks: String = columns.iter().map(|held| held.map_or(' ', |held| EIGHTHS[glyph(held)])).collect();
-        pen.put(blocks, theme.fill(fill, f64::from(area.height - line) / f64::from(area.height)));
+        let blocks: String = columns
+            .iter()
+            .map(|held| held.map_or(' ', |held| EIGHTHS[glyph(held)]))
+            .collect();
+        pen.put(
+            blocks,
+            theme.fill(fill, f64::from(area.height - line) / f64::from(area.height)),
+        );
     }
     let label = format!("last {}", labels::period(period));
     // While memory grows, its rate says more than its change.
-    let rate = gpu_users::growing(model, gpu).map(|growing| labels::growth::rate(growing.evidence.rate));
+    let rate =
+        gpu_users::growing(model, gpu).map(|growing| labels::growth::rate(growing.evidence.rate));
     let change = || labels::change_of_memory(model, &subject).filter(|change| *change != 0);
-    let change = || change().map(|change| format!("{}/{}", labels::signed(change), labels::period(period)));
+    let change =
+        || change().map(|change| format!("{}/{}", labels::signed(change), labels::period(period)));
     let change = rate.or_else(change);
     let texts = match change {
         Some(change) if area.height == 1 => vec![(change, theme.text())],
-        change => vec![(label, theme.dim()), (change.unwrap_or_default(), theme.text())],
+        change => vec![
+            (label, theme.dim()),
+            (change.unwrap_or_default(), theme.text()),
+        ],
     };
-    let above = area.height.saturating_sub(u16::try_from(texts.len()).unwrap_or(0));
+    let above = area
+        .height
+        .saturating_sub(u16::try_from(texts.len()).unwrap_or(0));
     for (line, (text, style)) in (above..).zip(texts) {
-        let Some(mut pen) = Pen::at(buffer, area, line) else { return };
-        pen.tab_from_end(MEMORY_WIDTH).cell(text, MEMORY_WIDTH, Align::Right, style);
+        let Some(mut pen) = Pen::at(buffer, area, line) else {
+            return;
+        };
+        pen.tab_from_end(MEMORY_WIDTH)
+            .cell(text, MEMORY_WIDTH, Align::Right, style);
     }
 }
 
 /// Blocks by their height in eighths of a cell.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The unaccounted memory of a GPU without processes; `None` if there is none, or some process uses the GPU.
+/// The unaccounted memory of a GPU without processes; `None` if there is none, or some process uses
+/// the GPU.
 fn unaccounted(model: &HostModel, gpu: &Gpu) -> Option<Bytes> {
-    let here = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.uuid);
-    here.filter(|_| gpu.processes.is_empty()).map(|unaccounted| unaccounted.memory)
+    let here = model
+        .unaccounted()
+        .iter()
+        .find(|unaccounted| unaccounted.gpu == gpu.uuid);
+    here.filter(|_| gpu.processes.is_empty())
+        .map(|unaccounted| unaccounted.memory)
 }
 
 /// Draws who is on the GPU, the largest first, and how many have no room.
@@ -241,11 +360,19 @@ fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
     if users.is_empty() {
         let GpuRow { model, gpu, .. } = row;
         _ = match unaccounted(model, gpu) {
-            Some(memory) => pen.rest(format!("{} unaccounted", short(memory)), theme.edge(Fill::Other)),
-            None if gpu.missing.processes.is_some() || gpu.trouble.is_some() || !gpu.failures.is_empty() => {
+            Some(memory) => pen.rest(
+                format!("{} unaccounted", short(memory)),
+                theme.edge(Fill::Other),
+            ),
+            None if gpu.missing.processes.is_some()
+                || gpu.trouble.is_some()
+                || !gpu.failures.is_empty() =>
+            {
                 pen.rest("processes not known", theme.dim())
             }
-            None if gpu_users::is_busy_without_process(gpu) => pen.rest("busy, no process seen", theme.notable()),
+            None if gpu_users::is_busy_without_process(gpu) => {
+                pen.rest("busy, no process seen", theme.notable())
+            }
             None => pen.put("no process", theme.dim()),
         };
         return;
@@ -261,10 +388,23 @@ fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
             pen.put(more, theme.dim());
             return;
         }
-        pen.put(separator, theme.dim()).put(words[0], theme.dim()).skip(1).put(words[1], theme.text()).skip(1);
+        pen.put(separator, theme.dim())
+            .put(words[0], theme.dim())
+            .skip(1)
+            .put(words[1], theme.text())
+            .skip(1);
         // The number of the others is not cut.
-        let others = if after > 0 { format!(" +{}", users.len() - at - 1).len() } else { 0 };
+        let others = if after > 0 {
+            format!(" +{}", users.len() - at - 1).len()
+        } else {
+            0
+        };
         let room = pen.room().saturating_sub(others);
-        pen.cell(words[2], words[2].width().min(room), Align::Left, theme.text());
+        pen.cell(
+            words[2],
+            words[2].width().min(room),
+            Align::Left,
+            theme.text(),
+        );
     }
 }

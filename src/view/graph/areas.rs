@@ -1,6 +1,7 @@
 //! Filled areas on each other, with eight steps of height in each cell.
 //!
-//! In a cell that two areas share, the foreground is the lower one and the background the upper one.
+//! In a cell that two areas share, the foreground is the lower one and the background the upper
+//! one.
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Style};
@@ -18,7 +19,8 @@ const BLOCKS: [char; STEPS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', 
 pub(super) struct Areas {
     /// The fill of each area; `None` for memory whose parts are not known.
     fills: Vec<Option<Fill>>,
-    /// For each column of cells the upper edges of the areas, in steps from the bottom; none in a gap.
+    /// For each column of cells the upper edges of the areas, in steps from the bottom; none in a
+    /// gap.
     columns: Vec<Vec<usize>>,
     /// The area at the top of the last column; `None` before the first.
     top_area: Option<usize>,
@@ -26,15 +28,21 @@ pub(super) struct Areas {
 
 impl Areas {
     pub(super) fn new(fills: Vec<Option<Fill>>) -> Self {
-        Self { fills, columns: Vec::new(), top_area: None }
+        Self {
+            fills,
+            columns: Vec::new(),
+            top_area: None,
+        }
     }
 
-    /// Adds a column of cells at the right. `heights` are the upper edges of the areas as shares of the plot; none in a gap.
+    /// Adds a column of cells at the right. `heights` are the upper edges of the areas as shares of
+    /// the plot; none in a gap.
     ///
-    /// The thickness of an area is rounded, and not its edges: an area of constant size must not flicker from column to column.
-    /// The thickest area takes what is left, so that all of them end at the height of the whole. Areas at the top that are
-    /// thinner than half a cell are drawn as a part of the area below: a cell has no third colour for them, and they would show
-    /// only where the top happens to be at the edge of a cell.
+    /// The thickness of an area is rounded, and not its edges: an area of constant size must not
+    /// flicker from column to column. The thickest area takes what is left, so that all of them end
+    /// at the height of the whole. Areas at the top that are thinner than half a cell are drawn as
+    /// a part of the area below: a cell has no third colour for them, and they would show only
+    /// where the top happens to be at the edge of a cell.
     pub(super) fn push(&mut self, plot: Area, heights: impl Iterator<Item = f64>) {
         #[expect(
             clippy::cast_possible_truncation,
@@ -56,7 +64,10 @@ impl Areas {
         }
         // The area at the top of the column before stays there if it is a little thinner.
         let is_top = |at: usize| parts[at] + usize::from(self.top_area == Some(at)) >= STEPS / 2;
-        let top_area = (0..parts.len()).rev().find(|at| is_top(*at)).unwrap_or(thickest);
+        let top_area = (0..parts.len())
+            .rev()
+            .find(|at| is_top(*at))
+            .unwrap_or(thickest);
         self.top_area = Some(top_area);
         for above in top_area + 1..parts.len() {
             parts[top_area] += std::mem::take(&mut parts[above]);
@@ -72,17 +83,28 @@ impl Areas {
     pub(super) fn draw(&self, buffer: &mut Buffer, theme: Theme, plot: Area) {
         for row in 0..plot.height {
             let place = f64::from(row) / f64::from(plot.height.max(2) - 1);
-            let styles: Vec<Style> = self.fills.iter().map(|fill| style(theme, *fill, place)).collect();
+            let styles: Vec<Style> = self
+                .fills
+                .iter()
+                .map(|fill| style(theme, *fill, place))
+                .collect();
             let from = usize::from(row) * STEPS;
             for (x, tops) in (plot.x..plot.x + plot.width).zip(&self.columns) {
                 let cell = &mut buffer[(x, plot.y + plot.height - 1 - row)];
-                match tops.last().map_or(0, |top| top.saturating_sub(from + STEPS)) {
-                    // The bright line is a cell thick: the less of it is in the cell above, the more is in this one.
+                match tops
+                    .last()
+                    .map_or(0, |top| top.saturating_sub(from + STEPS))
+                {
+                    // The bright line is a cell thick: the less of it is in the cell above, the
+                    // more is in this one.
                     above @ 0..STEPS => {
                         #[expect(clippy::cast_precision_loss, reason = "less than 8")]
                         let place = 1.0 - (1.0 - place) * above as f64 / EIGHT;
                         let mut styles = styles.clone();
-                        let top_area = tops.iter().position(|top| Some(top) == tops.last()).unwrap_or(0);
+                        let top_area = tops
+                            .iter()
+                            .position(|top| Some(top) == tops.last())
+                            .unwrap_or(0);
                         styles[top_area] = style(theme, self.fills[top_area], place);
                         self.draw_cell(cell, theme, from, tops, &styles);
                     }
@@ -93,12 +115,20 @@ impl Areas {
     }
 
     /// Draws one cell, whose lower edge is at `from`.
-    fn draw_cell(&self, cell: &mut Cell, theme: Theme, from: usize, tops: &[usize], styles: &[Style]) {
+    fn draw_cell(
+        &self,
+        cell: &mut Cell,
+        theme: Theme,
+        from: usize,
+        tops: &[usize],
+        styles: &[Style],
+    ) {
         let at = |step: usize| tops.iter().position(|top| step < *top);
         let Some(lowest) = at(from) else { return };
         let highest = at(from + STEPS - 1);
         if highest == Some(lowest) {
-            cell.set_char(glyph(theme, self.fills[lowest])).set_style(styles[lowest]);
+            cell.set_char(glyph(theme, self.fills[lowest]))
+                .set_style(styles[lowest]);
             return;
         }
         // Only two of the areas in a cell are drawn: the highest, and the largest of the others.
@@ -107,21 +137,26 @@ impl Areas {
         let lower = match highest {
             // A thin area at the top is visible along its whole length.
             None => at((from + filled).saturating_sub(1)),
-            Some(highest) => (lowest..highest).max_by_key(|area| tops[*area].saturating_sub(beginning(*area))),
+            Some(highest) => {
+                (lowest..highest).max_by_key(|area| tops[*area].saturating_sub(beginning(*area)))
+            }
         };
         let Some(lower) = lower else { return };
         let block = BLOCKS[filled.clamp(1, STEPS) - 1];
         match highest {
             // The top of all areas is a bright line.
-            None => cell.set_char(block).set_style(self.fills[lower].map_or(theme.dim(), |fill| theme.edge(fill))),
+            None => cell
+                .set_char(block)
+                .set_style(self.fills[lower].map_or(theme.dim(), |fill| theme.edge(fill))),
             // Two hatchings cannot share a cell.
             Some(highest) if theme.is_hatched() => {
                 let area = if 2 * filled > STEPS { lower } else { highest };
-                cell.set_char(glyph(theme, self.fills[area])).set_style(styles[area])
+                cell.set_char(glyph(theme, self.fills[area]))
+                    .set_style(styles[area])
             }
-            Some(highest) => {
-                cell.set_char(block).set_style(styles[lower].bg(styles[highest].fg.unwrap_or(Color::Reset)))
-            }
+            Some(highest) => cell
+                .set_char(block)
+                .set_style(styles[lower].bg(styles[highest].fg.unwrap_or(Color::Reset))),
         };
     }
 }
@@ -153,7 +188,12 @@ mod tests {
     use super::*;
     use crate::base::terminal::ColourDepth;
 
-    const PLOT: Area = Area { x: 0, y: 0, width: 4, height: 2 };
+    const PLOT: Area = Area {
+        x: 0,
+        y: 0,
+        width: 4,
+        height: 2,
+    };
 
     fn drawn(theme: Theme) -> Buffer {
         let mut areas = Areas::new(vec![Some(Fill::Allocated), Some(Fill::Unallocated), None]);
@@ -161,14 +201,22 @@ mod tests {
             areas.push(PLOT, heights.into_iter());
         }
         areas.push(PLOT, std::iter::empty());
-        let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width: PLOT.width, height: PLOT.height });
+        let mut buffer = Buffer::empty(Rect {
+            x: 0,
+            y: 0,
+            width: PLOT.width,
+            height: PLOT.height,
+        });
         areas.draw(&mut buffer, theme, PLOT);
         buffer
     }
 
     fn rows(buffer: &Buffer) -> Vec<String> {
         let cells: Vec<&str> = buffer.content.iter().map(Cell::symbol).collect();
-        cells.chunks(usize::from(PLOT.width)).map(<[&str]>::concat).collect()
+        cells
+            .chunks(usize::from(PLOT.width))
+            .map(<[&str]>::concat)
+            .collect()
     }
 
     #[test]
@@ -176,14 +224,26 @@ mod tests {
         let theme = Theme::new(false, ColourDepth::Sixteen);
         let buffer = drawn(theme);
         assert_eq!(rows(&buffer), [" ▄█ ", "▄█▆ "]);
-        let (allocated, unallocated) = (theme.fill(Fill::Allocated, 0.0), theme.fill(Fill::Unallocated, 0.0));
-        assert_eq!((Some(buffer[(2, 1)].fg), Some(buffer[(2, 1)].bg)), (allocated.fg, unallocated.fg));
-        assert_eq!((buffer[(1, 0)].bg, buffer[(2, 0)].bg), (Color::Reset, Color::Reset));
+        let (allocated, unallocated) = (
+            theme.fill(Fill::Allocated, 0.0),
+            theme.fill(Fill::Unallocated, 0.0),
+        );
+        assert_eq!(
+            (Some(buffer[(2, 1)].fg), Some(buffer[(2, 1)].bg)),
+            (allocated.fg, unallocated.fg)
+        );
+        assert_eq!(
+            (buffer[(1, 0)].bg, buffer[(2, 0)].bg),
+            (Color::Reset, Color::Reset)
+        );
     }
 
     #[test]
     fn without_colour_areas_are_hatched() {
-        assert_eq!(rows(&drawn(Theme::new(false, ColourDepth::None))), [" ▄▒ ", "▄██ "]);
+        assert_eq!(
+            rows(&drawn(Theme::new(false, ColourDepth::None))),
+            [" ▄▒ ", "▄██ "]
+        );
     }
 
     #[test]

@@ -17,15 +17,30 @@ const LEAST_OF_OTHERS: Bytes = Bytes(1 << 30);
 
 /// `OOM 04:12`, the time at which memory ends; `OOM` if the wall clock is not known.
 pub(super) fn end_time(clock: Option<WallClock>, now: Moment, after: Duration) -> String {
-    clock.map_or_else(|| "OOM".to_owned(), |clock| format!("OOM {}", clock.near(now.after(after), now)))
+    clock.map_or_else(
+        || "OOM".to_owned(),
+        |clock| format!("OOM {}", clock.near(now.after(after), now)),
+    )
 }
 
-/// Draws the likeliest path in red up to the line where memory ends, the earliest and the latest path dimmed, and the time at
-/// which memory ends.
-pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Option<WallClock>, now: Moment) {
-    let Some(projection) = panel.projection else { return };
+/// Draws the likeliest path in red up to the line where memory ends, the earliest and the latest
+/// path dimmed, and the time at which memory ends.
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    theme: Theme,
+    panel: &Panel,
+    clock: Option<WallClock>,
+    now: Moment,
+) {
+    let Some(projection) = panel.projection else {
+        return;
+    };
     let (past, width) = (panel.past, panel.plot.width);
-    let ahead = Area { x: panel.plot.x + past, width: width - past, ..panel.plot };
+    let ahead = Area {
+        x: panel.plot.x + past,
+        width: width - past,
+        ..panel.plot
+    };
     let limit = projection.limit.map(|amount| Level {
         amount,
         name: String::new(),
@@ -35,50 +50,97 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Opti
     if let Some(limit) = &limit {
         limit.line(buffer, panel, ahead);
     }
-    let last = paths(buffer, theme, panel, projection, limit.as_ref().and_then(|limit| limit.row(panel)));
+    let last = paths(
+        buffer,
+        theme,
+        panel,
+        projection,
+        limit.as_ref().and_then(|limit| limit.row(panel)),
+    );
     // Says why the paths end below the capacity.
-    let others = panel.capacity.zip(projection.limit).map(|(capacity, limit)| capacity.saturating_sub(limit));
-    if let (Some(limit), Some(others)) = (&limit, others.filter(|others| *others >= LEAST_OF_OTHERS)) {
-        let before = Level { name: format!("others hold {others}"), style: theme.dim(), ..limit.clone() };
-        before.line(buffer, panel, Area { width: past, ..panel.plot });
+    let others = panel
+        .capacity
+        .zip(projection.limit)
+        .map(|(capacity, limit)| capacity.saturating_sub(limit));
+    if let (Some(limit), Some(others)) =
+        (&limit, others.filter(|others| *others >= LEAST_OF_OTHERS))
+    {
+        let before = Level {
+            name: format!("others hold {others}"),
+            style: theme.dim(),
+            ..limit.clone()
+        };
+        before.line(
+            buffer,
+            panel,
+            Area {
+                width: past,
+                ..panel.plot
+            },
+        );
         before.name(buffer, panel);
     }
-    let (Some(full), Some(limit)) = (projection.full, limit) else { return };
+    let (Some(full), Some(limit)) = (projection.full, limit) else {
+        return;
+    };
     let label = end_time(clock, now, full.likely);
     let label_width = u16::try_from(label.len()).unwrap_or(u16::MAX);
     let column = full.likely.as_millis() / panel.window.part().as_millis().max(1);
-    let column = u16::try_from(column).unwrap_or(u16::MAX).saturating_add(past);
+    let column = u16::try_from(column)
+        .unwrap_or(u16::MAX)
+        .saturating_add(past);
     if column < width {
         let Some(row) = limit.row(panel) else { return };
-        // After the place where the path meets the limit, or near it where the label covers no part of a path.
-        let Some(last) = width.checked_sub(label_width) else { return };
+        // After the place where the path meets the limit, or near it where the label covers no part
+        // of a path.
+        let Some(last) = width.checked_sub(label_width) else {
+            return;
+        };
         let x = panel.plot.x + last.min(column + 2);
-        let is_free = |y: &u16| (x..x + label_width).all(|x| matches!(buffer[(x, *y)].symbol(), " " | "╌"));
+        let is_free =
+            |y: &u16| (x..x + label_width).all(|x| matches!(buffer[(x, *y)].symbol(), " " | "╌"));
         let above = row.checked_sub(1).filter(|above| *above >= panel.plot.y);
-        let mut rows = [row].into_iter().chain(above).chain(row + 1..panel.plot.y + panel.plot.height);
+        let mut rows = [row]
+            .into_iter()
+            .chain(above)
+            .chain(row + 1..panel.plot.y + panel.plot.height);
         let row = rows.find(is_free).unwrap_or(row);
         write_over(buffer, (x, row), &label, theme.alarm_line());
     } else if let Some(start) = width.checked_sub(label_width + 2) {
         // The path leaves the plot before it meets the limit.
         let row = panel.plot.y + last.saturating_sub(1);
-        write_over(buffer, (panel.plot.x + start, row), &format!("{label} →"), theme.alarm_line());
+        write_over(
+            buffer,
+            (panel.plot.x + start, row),
+            &format!("{label} →"),
+            theme.alarm_line(),
+        );
     }
 }
 
-/// Draws the paths up to the row of the limit. Returns the row of the last cell of the likeliest one, counted from the top of the
-/// plot.
-fn paths(buffer: &mut Buffer, theme: Theme, panel: &Panel, projection: Projection, limit: Option<u16>) -> u16 {
+/// Draws the paths up to the row of the limit. Returns the row of the last cell of the likeliest
+/// one, counted from the top of the plot.
+fn paths(
+    buffer: &mut Buffer,
+    theme: Theme,
+    panel: &Panel,
+    projection: Projection,
+    limit: Option<u16>,
+) -> u16 {
     let mut dots = Dots::new(panel.plot);
     let highest = limit.map_or(0, |row| usize::from(row - panel.plot.y) * 4);
     let past = usize::from(panel.past) * 2;
     let mut before = dots.row(panel.scale.height(projection.held(Duration::ZERO)[1]));
     for x in past..usize::from(panel.plot.width) * 2 {
         let after = panel.window.part() * u32::try_from(x - past + 1).unwrap_or(u32::MAX) / 2;
-        let rows = projection.held(after).map(|bytes| dots.row(panel.scale.height(bytes)));
+        let rows = projection
+            .held(after)
+            .map(|bytes| dots.row(panel.scale.height(bytes)));
         for row in [rows[0], rows[2]].into_iter().filter(|_| x % 4 < 2) {
             dots.line(x, (row, row), theme.dim());
         }
-        // Neighbouring columns are joined, however steep the path is, and the line is two dots thick.
+        // Neighbouring columns are joined, however steep the path is, and the line is two dots
+        // thick.
         let top = before.min(rows[1]).saturating_sub(1).max(highest);
         dots.line(x, (top, before.max(rows[1])), theme.alarm_line());
         before = rows[1];

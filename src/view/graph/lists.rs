@@ -1,4 +1,5 @@
-//! The lists below the graph over the whole screen: marks, with the change of memory from one to the next, and events.
+//! The lists below the graph over the whole screen: marks, with the change of memory from one to
+//! the next, and events.
 
 use ratatui::buffer::Buffer;
 
@@ -13,7 +14,8 @@ use crate::output::labels;
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
-/// The width from which both lists fit beside each other: the sentence of an event takes up to 60 columns.
+/// The width from which both lists fit beside each other: the sentence of an event takes up to 60
+/// columns.
 const WIDE: u16 = 160;
 
 const AT: usize = 8;
@@ -23,16 +25,43 @@ const ALLOCATED: usize = 9;
 const SHORTEST_NAME: usize = 8;
 const LONGEST_NAME: usize = 24;
 
-pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, subject: &HostSubject, area: Area) {
-    let marked = u16::try_from(app.marks.list.len()).unwrap_or(u16::MAX).saturating_add(2);
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    theme: Theme,
+    app: &App,
+    subject: &HostSubject,
+    area: Area,
+) {
+    let marked = u16::try_from(app.marks.list.len())
+        .unwrap_or(u16::MAX)
+        .saturating_add(2);
     let (marks, events) = if area.width >= WIDE {
         let half = area.width / 2;
-        (Area { width: half - 1, ..area }, Area { x: area.x + half, width: area.width - half, ..area })
+        (
+            Area {
+                width: half - 1,
+                ..area
+            },
+            Area {
+                x: area.x + half,
+                width: area.width - half,
+                ..area
+            },
+        )
     } else {
         let height = marked.min(area.height.saturating_sub(2).max(area.height / 2));
-        (Area { height, ..area }, Area { y: area.y + height, height: area.height - height, ..area })
+        (
+            Area { height, ..area },
+            Area {
+                y: area.y + height,
+                height: area.height - height,
+                ..area
+            },
+        )
     };
-    let Some(model) = app.fleet().host(subject.host) else { return };
+    let Some(model) = app.fleet().host(subject.host) else {
+        return;
+    };
     draw_marks(buffer, theme, model, app.marks.lines(model, subject), marks);
     draw_events(buffer, theme, model, &subject.subject, events);
 }
@@ -43,7 +72,9 @@ fn ago(now: Moment, at: Moment) -> String {
 
 /// The clock time of a moment; empty if the wall clock is not known.
 fn clock_time(model: &HostModel, at: Moment) -> String {
-    model.wall_clock().map_or_else(String::new, |clock| clock.seconds(at, model.now()))
+    model
+        .wall_clock()
+        .map_or_else(String::new, |clock| clock.seconds(at, model.now()))
 }
 
 /// A column of the list of marks.
@@ -58,16 +89,33 @@ struct MarkColumn {
 impl MarkColumn {
     /// The columns after the name, from left to right.
     fn all(is_split: bool) -> Vec<Self> {
-        let column = |heading, width, rank, text| Self { heading, width, rank, text };
+        let column = |heading, width, rank, text| Self {
+            heading,
+            width,
+            rank,
+            text,
+        };
         let mut columns = vec![
             column("AT", AT, 5, |model, line| clock_time(model, line.at)),
             column("AGO", AGO, 8, |model, line| ago(model.now(), line.at)),
-            column("MEMORY", Bytes::WIDTH, 0, |_, line| amount(line.memory.held)),
-            column("SINCE LAST", CHANGE, 1, |_, line| change(line, |memory| memory.held)),
-            column("ALLOCATED", ALLOCATED, 3, |_, line| amount(line.memory.allocated)),
-            column("CHANGE", CHANGE, 6, |_, line| change(line, |memory| memory.allocated)),
-            column("RESERVED", Bytes::WIDTH, 4, |_, line| amount(line.memory.reserved)),
-            column("CHANGE", CHANGE, 7, |_, line| change(line, |memory| memory.reserved)),
+            column("MEMORY", Bytes::WIDTH, 0, |_, line| {
+                amount(line.memory.held)
+            }),
+            column("SINCE LAST", CHANGE, 1, |_, line| {
+                change(line, |memory| memory.held)
+            }),
+            column("ALLOCATED", ALLOCATED, 3, |_, line| {
+                amount(line.memory.allocated)
+            }),
+            column("CHANGE", CHANGE, 6, |_, line| {
+                change(line, |memory| memory.allocated)
+            }),
+            column("RESERVED", Bytes::WIDTH, 4, |_, line| {
+                amount(line.memory.reserved)
+            }),
+            column("CHANGE", CHANGE, 7, |_, line| {
+                change(line, |memory| memory.reserved)
+            }),
             column("PEAK", Bytes::WIDTH, 2, |_, line| amount(line.memory.peak)),
         ];
         columns.retain(|column| is_split || ![3, 4, 6, 7].contains(&column.rank));
@@ -86,16 +134,28 @@ impl MarkColumn {
     }
 }
 
-fn draw_marks(buffer: &mut Buffer, theme: Theme, model: &HostModel, mut lines: Vec<MarkLine>, area: Area) {
+fn draw_marks(
+    buffer: &mut Buffer,
+    theme: Theme,
+    model: &HostModel,
+    mut lines: Vec<MarkLine>,
+    area: Area,
+) {
     let is_split = lines.iter().any(|line| line.memory.reserved.is_some());
-    let columns = MarkColumn::fitting(is_split, usize::from(area.width).saturating_sub(SHORTEST_NAME));
+    let columns = MarkColumn::fitting(
+        is_split,
+        usize::from(area.width).saturating_sub(SHORTEST_NAME),
+    );
     let taken: usize = columns.iter().map(|column| column.width + 1).sum();
-    let name_width = usize::from(area.width).saturating_sub(taken).min(LONGEST_NAME);
+    let name_width = usize::from(area.width)
+        .saturating_sub(taken)
+        .min(LONGEST_NAME);
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         pen.band(theme);
         pen.cell("MARK", name_width, Align::Left, theme.head());
         for column in &columns {
-            pen.skip(1).cell(column.heading, column.width, Align::Right, theme.head());
+            pen.skip(1)
+                .cell(column.heading, column.width, Align::Right, theme.head());
         }
     }
     if lines.len() == 1 {
@@ -107,14 +167,20 @@ fn draw_marks(buffer: &mut Buffer, theme: Theme, model: &HostModel, mut lines: V
     let room = usize::from(area.height.saturating_sub(1));
     lines.drain(..lines.len().saturating_sub(room));
     for (row, line) in (1..).zip(&lines) {
-        let Some(mut pen) = Pen::at(buffer, area, row) else { return };
+        let Some(mut pen) = Pen::at(buffer, area, row) else {
+            return;
+        };
         match &line.name {
             Some(name) => pen.cell(name, name_width, Align::Left, theme.accent()),
             None => pen.cell("now", name_width, Align::Left, theme.dim()),
         };
         for column in &columns {
             let is_time = ["AT", "AGO"].contains(&column.heading);
-            let text = if is_time && line.name.is_none() { String::new() } else { (column.text)(model, line) };
+            let text = if is_time && line.name.is_none() {
+                String::new()
+            } else {
+                (column.text)(model, line)
+            };
             let style = if is_time { theme.dim() } else { theme.text() };
             pen.skip(1).cell(text, column.width, Align::Right, style);
         }
@@ -126,25 +192,43 @@ fn amount(bytes: Option<Bytes>) -> String {
 }
 
 fn change(line: &MarkLine, amount: fn(&MarkedMemory) -> Option<Bytes>) -> String {
-    line.change(amount).map_or_else(|| "-".to_owned(), labels::change)
+    line.change(amount)
+        .map_or_else(|| "-".to_owned(), labels::change)
 }
 
-fn draw_events(buffer: &mut Buffer, theme: Theme, model: &HostModel, subject: &GpuOrProcess, area: Area) {
+fn draw_events(
+    buffer: &mut Buffer,
+    theme: Theme,
+    model: &HostModel,
+    subject: &GpuOrProcess,
+    area: Area,
+) {
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         pen.band(theme);
         pen.cell("AT", AT, Align::Right, theme.head()).skip(1);
-        pen.cell("AGO", AGO, Align::Right, theme.head()).skip(1).put("EVENT", theme.head());
+        pen.cell("AGO", AGO, Align::Right, theme.head())
+            .skip(1)
+            .put("EVENT", theme.head());
     }
     let mut is_empty = true;
     for (row, event) in (1..area.height).zip(model.history().events(subject)) {
-        let Some(mut pen) = Pen::at(buffer, area, row) else { return };
+        let Some(mut pen) = Pen::at(buffer, area, row) else {
+            return;
+        };
         let (letter, style) = axes::glyph(theme, event.kind);
-        pen.cell(clock_time(model, event.at), AT, Align::Right, theme.text()).skip(1);
-        pen.cell(ago(model.now(), event.at), AGO, Align::Right, theme.dim()).skip(1);
-        pen.put(letter.to_string(), style).skip(1).put(axes::sentence(model, event), theme.text());
+        pen.cell(clock_time(model, event.at), AT, Align::Right, theme.text())
+            .skip(1);
+        pen.cell(ago(model.now(), event.at), AGO, Align::Right, theme.dim())
+            .skip(1);
+        pen.put(letter.to_string(), style)
+            .skip(1)
+            .put(axes::sentence(model, event), theme.text());
         is_empty = false;
     }
     if is_empty && let Some(mut pen) = Pen::at(buffer, area, 1) {
-        pen.skip(AT + AGO + 2).put("nothing yet: starts, ends, signals, drops, Xid", theme.dim());
+        pen.skip(AT + AGO + 2).put(
+            "nothing yet: starts, ends, signals, drops, Xid",
+            theme.dim(),
+        );
     }
 }

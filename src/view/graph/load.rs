@@ -23,11 +23,21 @@ struct LoadRow<'a> {
     style: Style,
 }
 
-/// Draws as many rows as the graph has: use, then power and temperature of the GPU, or of the GPU of the process.
-pub(super) fn draw(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel: &Panel, at: Moment) {
+/// Draws as many rows as the graph has: use, then power and temperature of the GPU, or of the GPU
+/// of the process.
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    theme: Theme,
+    model: &HostModel,
+    panel: &Panel,
+    at: Moment,
+) {
     let gpu = match &panel.subject.subject {
         GpuOrProcess::Gpu(gpu) => Some(gpu),
-        GpuOrProcess::Process(id) => model.history().process(*id).and_then(|process| Some(&process.parts.first()?.0)),
+        GpuOrProcess::Process(id) => model
+            .history()
+            .process(*id)
+            .and_then(|process| Some(&process.parts.first()?.0)),
     };
     let history = gpu.and_then(|gpu| model.history().gpu(gpu));
     let sm = match &panel.subject.subject {
@@ -35,7 +45,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel: 
         GpuOrProcess::Process(id) => model.history().process(*id).map(|process| &process.sm),
     };
     let limit = gpu.and_then(|gpu| model.latest()?.gpu(gpu)?.health.power_limit.ok());
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "watts, never below 0")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "watts, never below 0"
+    )]
     let limit = limit.map_or(1000, |limit| limit.value() as u32);
     let sm = sm.map(|curve| LoadRow {
         curve,
@@ -43,10 +57,18 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel: 
         words: |percent| format!("SM {percent:>3}%"),
         style: theme.edge(Fill::Busy),
     });
-    let row = |curve, edges, words| LoadRow { curve, edges, words, style: theme.dim() };
+    let row = |curve, edges, words| LoadRow {
+        curve,
+        edges,
+        words,
+        style: theme.dim(),
+    };
     let power = history.map(|gpu| row(&gpu.power, (0, limit), |watts| format!("{watts} W")));
-    let temperature = history
-        .map(|gpu| row(&gpu.temperature, (HOT - 100, HOT), |kelvin| format!("{}°C", GpuHistory::celsius(kelvin))));
+    let temperature = history.map(|gpu| {
+        row(&gpu.temperature, (HOT - 100, HOT), |kelvin| {
+            format!("{}°C", GpuHistory::celsius(kelvin))
+        })
+    });
     for (y, row) in (panel.load..panel.load + panel.load_rows).zip([sm, power, temperature]) {
         if let Some(row) = row {
             row.draw(buffer, theme, panel, y, (at, model.now()));
@@ -56,16 +78,39 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel: 
 
 impl LoadRow<'_> {
     /// Draws the row, with its value at a moment at the left.
-    fn draw(&self, buffer: &mut Buffer, theme: Theme, panel: &Panel, y: u16, (at, now): (Moment, Moment)) {
-        let left = Area { x: panel.area.x, y, width: AXIS, height: 1 };
-        let value = self.curve.at(at, now).map_or_else(|| "-".to_owned(), |range| (self.words)(range.high));
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        theme: Theme,
+        panel: &Panel,
+        y: u16,
+        (at, now): (Moment, Moment),
+    ) {
+        let left = Area {
+            x: panel.area.x,
+            y,
+            width: AXIS,
+            height: 1,
+        };
+        let value = self
+            .curve
+            .at(at, now)
+            .map_or_else(|| "-".to_owned(), |range| (self.words)(range.high));
         if let Some(mut pen) = Pen::at(buffer, left, 0) {
             pen.cell(value, usize::from(AXIS) - 1, Align::Right, theme.dim());
         }
         let (low, high) = self.edges;
-        let height = |value: u32| block(value.saturating_sub(low).into(), high.saturating_sub(low).into());
+        let height = |value: u32| {
+            block(
+                value.saturating_sub(low).into(),
+                high.saturating_sub(low).into(),
+            )
+        };
         let parts = self.curve.over(&panel.window, now);
-        let steps: String = parts.iter().map(|range| range.map_or(' ', |range| height(range.high))).collect();
+        let steps: String = parts
+            .iter()
+            .map(|range| range.map_or(' ', |range| height(range.high)))
+            .collect();
         buffer.set_stringn(panel.plot.x, y, steps, usize::from(panel.past), self.style);
     }
 }

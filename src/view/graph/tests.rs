@@ -19,16 +19,21 @@ use crate::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, Snapshot, X
 
 const SIZE: (u16, u16) = (120, 40);
 
-/// The app with a GPU and three processes, after five minutes in which the first grew by 50 MiB per second, and after
-/// `keys`.
+/// The app with a GPU and three processes, after five minutes in which the first grew by 50 MiB per
+/// second, and after `keys`.
 fn app(keys: &str) -> App {
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(SIZE.0, SIZE.1));
     let mut host = [(100, 30), (200, 12), (300, 6)]
         .into_iter()
-        .fold(host(1), |host, (pid, gib)| host.with(pid, "python train.py", 0, Bytes::from_gib(gib)));
+        .fold(host(1), |host, (pid, gib)| {
+            host.with(pid, "python train.py", 0, Bytes::from_gib(gib))
+        });
     let see = |app: &mut App, host: &Snapshot| {
-        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
+        app.update(Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(host.clone()))),
+        ));
     };
     for _ in 0..300 {
         host = host.later(1);
@@ -53,7 +58,9 @@ fn app(keys: &str) -> App {
 
 fn screen(theme: Theme, app: &App) -> String {
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
-    terminal.draw(|frame| crate::view::draw(frame.buffer_mut(), &theme, app)).unwrap();
+    terminal
+        .draw(|frame| crate::view::draw(frame.buffer_mut(), &theme, app))
+        .unwrap();
     terminal.backend().to_string()
 }
 
@@ -67,7 +74,15 @@ fn shows(screen: &str, parts: &[&str]) {
 #[test]
 fn a_process_has_round_amounts_and_times_its_peak_and_its_first_memory() {
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("g"));
-    shows(&screen, &["100 train.py memory  now 44.6 GiB", "peak 44.6 GiB", "at first 30.0 GiB", "OOM 22:"]);
+    shows(
+        &screen,
+        &[
+            "100 train.py memory  now 44.6 GiB",
+            "peak 44.6 GiB",
+            "at first 30.0 GiB",
+            "OOM 22:",
+        ],
+    );
     shows(
         &screen,
         &[
@@ -88,18 +103,34 @@ fn a_process_has_round_amounts_and_times_its_peak_and_its_first_memory() {
 #[test]
 fn a_gpu_shows_its_processes_on_each_other_with_and_without_colour() {
     let app = app("\tg");
-    for theme in [Theme::new(false, ColourDepth::Sixteen), Theme::new(false, ColourDepth::None)] {
-        shows(&screen(theme, &app), &["100 train.py", "44.6 GiB", "200 train.py", "12.0 GiB", "capacity", "  0 GiB"]);
+    for theme in [
+        Theme::new(false, ColourDepth::Sixteen),
+        Theme::new(false, ColourDepth::None),
+    ] {
+        shows(
+            &screen(theme, &app),
+            &[
+                "100 train.py",
+                "44.6 GiB",
+                "200 train.py",
+                "12.0 GiB",
+                "capacity",
+                "  0 GiB",
+            ],
+        );
     }
     let poor = screen(Theme::new(true, ColourDepth::None), &app);
     shows(&poor, &["100 train.py", "44.6 GiB", "capacity"]);
     assert!(poor.is_ascii(), "{poor}");
     // Without colour, layers beside each other have different glyphs.
-    shows(&screen(Theme::new(false, ColourDepth::None), &app), &["█ 100 train.py", "▒ 200 train.py"]);
+    shows(
+        &screen(Theme::new(false, ColourDepth::None), &app),
+        &["█ 100 train.py", "▒ 200 train.py"],
+    );
 }
 
-/// A process of 40 GiB, of which PyTorch reserved 36. Tensors hold 10 GiB, and 50 MiB more each second. The parts are
-/// not known in the first minute, and in half a minute later on.
+/// A process of 40 GiB, of which PyTorch reserved 36. Tensors hold 10 GiB, and 50 MiB more each
+/// second. The parts are not known in the first minute, and in half a minute later on.
 fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(size.0, size.1));
@@ -109,9 +140,15 @@ fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
         let (reserved, allocated) = (Bytes::from_gib(36), Bytes::from_mib(10_240 + 50 * second));
         let peek = peek(Some(host.gpus[0].uuid.clone()), reserved, allocated);
         let is_known = second >= 60 && !(150..180).contains(&second);
-        host.processes[0].allocator =
-            Some(Box::new(if is_known { peek } else { AllocatorStats::unreadable(AllocatorUnreadable::NotYet) }));
-        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
+        host.processes[0].allocator = Some(Box::new(if is_known {
+            peek
+        } else {
+            AllocatorStats::unreadable(AllocatorUnreadable::NotYet)
+        }));
+        app.update(Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(host.clone()))),
+        ));
     }
     for key in keys {
         app.update(Event::Key(KeyEvent::from(*key)));
@@ -125,8 +162,21 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
     let app = with_parts(&[graph], SIZE);
     let colours = screen(Theme::new(false, ColourDepth::Sixteen), &app);
     // Tensors held 10.0 GiB at first. The rest of the 36 GiB that PyTorch reserved is unallocated.
-    shows(&colours, &["█ allocated", "24.6 GiB", "█ unallocated", "11.4 GiB", "█ other", "4.0 GiB"]);
-    shows(&screen(Theme::new(true, ColourDepth::None), &app), &["# allocated", "% unallocated", ": other"]);
+    shows(
+        &colours,
+        &[
+            "█ allocated",
+            "24.6 GiB",
+            "█ unallocated",
+            "11.4 GiB",
+            "█ other",
+            "4.0 GiB",
+        ],
+    );
+    shows(
+        &screen(Theme::new(true, ColourDepth::None), &app),
+        &["# allocated", "% unallocated", ": other"],
+    );
     // Where the parts are not known, only the whole is drawn, and no part is shown as 0.
     let row = colours.lines().find(|it| it.contains(" 20 GiB")).unwrap();
     assert!(row.contains("█░░░░") && row.contains("░░░░█"), "{row}");
@@ -134,7 +184,13 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
     let narrow = with_parts(&[graph, KeyCode::Left], (75, 40));
     let mut terminal = Terminal::new(TestBackend::new(75, 40)).unwrap();
     terminal
-        .draw(|frame| crate::view::draw(frame.buffer_mut(), &Theme::new(false, ColourDepth::Sixteen), &narrow))
+        .draw(|frame| {
+            crate::view::draw(
+                frame.buffer_mut(),
+                &Theme::new(false, ColourDepth::Sixteen),
+                &narrow,
+            );
+        })
         .unwrap();
     shows(&terminal.backend().to_string(), &["allocated 24."]);
 }
@@ -145,22 +201,40 @@ fn unaccounted_memory_has_the_same_name_in_graph_and_list() {
     app.update(Event::Resized(SIZE.0, SIZE.1));
     let mut host = host(1).with(100, "python train.py", 0, Bytes::from_gib(30));
     host.gpus[0].load.memory_used.as_mut().unwrap().0 += 9 << 30;
-    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
+    app.update(Event::Line(
+        HostKey::FIRST,
+        Box::new(Line::Full(Box::new(host))),
+    ));
     for key in [KeyCode::Tab, KeyCode::Char('g')] {
         app.update(Event::Key(KeyEvent::from(key)));
     }
-    shows(&screen(Theme::new(false, ColourDepth::Sixteen), &app), &["unaccounted       9.0 GiB"]);
+    shows(
+        &screen(Theme::new(false, ColourDepth::Sixteen), &app),
+        &["unaccounted       9.0 GiB"],
+    );
 }
 
 #[test]
 fn a_scale_that_does_not_begin_at_zero_says_so() {
     let theme = Theme::new(false, ColourDepth::Sixteen);
     for keys in ["g", "\tg"] {
-        shows(&screen(theme, &app(keys)), &["  0 GiB", "╌ capacity 80.0 GiB ╌"]);
-        shows(&screen(theme, &app(&format!("{keys}z"))), &["zoomed: ", " GiB≈", "capacity 80.0 GiB ↑"]);
+        shows(
+            &screen(theme, &app(keys)),
+            &["  0 GiB", "╌ capacity 80.0 GiB ╌"],
+        );
+        shows(
+            &screen(theme, &app(&format!("{keys}z"))),
+            &["zoomed: ", " GiB≈", "capacity 80.0 GiB ↑"],
+        );
     }
     // A zoomed graph shows the changes of every part.
-    shows(&screen(theme, &with_parts(&[KeyCode::Char('g'), KeyCode::Char('z')], SIZE)), &["zoomed: 1", "allocated"]);
+    shows(
+        &screen(
+            theme,
+            &with_parts(&[KeyCode::Char('g'), KeyCode::Char('z')], SIZE),
+        ),
+        &["zoomed: 1", "allocated"],
+    );
 }
 
 #[test]
@@ -184,39 +258,86 @@ fn a_level_is_named_where_its_line_is_seen_or_not_at_all() {
 #[test]
 fn ended_processes_are_listed_and_marked_on_the_axis() {
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("\tg"));
-    shows(&screen, &["▼ 300 train.py ended, held 6.0 GiB", "22:18:21      -0s ▼ 300 train.py"]);
+    shows(
+        &screen,
+        &[
+            "▼ 300 train.py ended, held 6.0 GiB",
+            "22:18:21      -0s ▼ 300 train.py",
+        ],
+    );
 }
 
 #[test]
 fn a_living_process_without_memory_has_not_ended() {
     let mut app = app("\tg");
-    let host = app.fleet().host(HostKey::FIRST).unwrap().latest().unwrap().later(1);
+    let host = app
+        .fleet()
+        .host(HostKey::FIRST)
+        .unwrap()
+        .latest()
+        .unwrap()
+        .later(1);
     let mut idle = host.clone().without(200);
     idle.processes = host.processes;
-    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(idle)))));
-    shows(&screen(Theme::new(false, ColourDepth::Sixteen), &app), &["200 train.py let go of 12.0 GiB"]);
+    app.update(Event::Line(
+        HostKey::FIRST,
+        Box::new(Line::Full(Box::new(idle))),
+    ));
+    shows(
+        &screen(Theme::new(false, ColourDepth::Sixteen), &app),
+        &["200 train.py let go of 12.0 GiB"],
+    );
 }
 
 #[test]
 fn words_on_the_axis_cover_no_letter_of_an_earlier_event() {
     let mut app = app("\tg");
-    let mut host = app.fleet().host(HostKey::FIRST).unwrap().latest().unwrap().later(1);
-    host.gpus[0].health.xids.push(Xid { at: host.at, code: 79 });
+    let mut host = app
+        .fleet()
+        .host(HostKey::FIRST)
+        .unwrap()
+        .latest()
+        .unwrap()
+        .later(1);
+    host.gpus[0].health.xids.push(Xid {
+        at: host.at,
+        code: 79,
+    });
     for host in [host.clone(), host.later(12).without(200)] {
-        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
+        app.update(Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(host))),
+        ));
     }
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app);
-    assert!(screen.lines().any(|line| line.contains('!') && line.contains('▼')), "{screen}");
+    assert!(
+        screen
+            .lines()
+            .any(|line| line.contains('!') && line.contains('▼')),
+        "{screen}"
+    );
 }
 
 #[test]
 fn marks_are_drawn_in_the_graph_and_listed_with_the_change_of_memory() {
-    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("gm'epoch 3\nm'after eval\n"));
-    let in_list = |name: &str| screen.lines().rfind(|it| it.contains(name)).unwrap().to_owned();
+    let screen = screen(
+        Theme::new(false, ColourDepth::Sixteen),
+        &app("gm'epoch 3\nm'after eval\n"),
+    );
+    let in_list = |name: &str| {
+        screen
+            .lines()
+            .rfind(|it| it.contains(name))
+            .unwrap()
+            .to_owned()
+    };
     shows(&in_list("epoch 3"), &["22:18:21", "-0s", "44.6 GiB"]);
     shows(&in_list("after eval"), &["44.6 GiB", "+0"]);
     // Both names are in the graph too, beside the line of both, and the latest is in the head.
-    assert!(screen.matches("epoch 3").count() == 2 && screen.matches("after eval").count() == 3, "{screen}");
+    assert!(
+        screen.matches("epoch 3").count() == 2 && screen.matches("after eval").count() == 3,
+        "{screen}"
+    );
     shows(&screen, &["┊"]);
 }
 
@@ -224,18 +345,35 @@ fn marks_are_drawn_in_the_graph_and_listed_with_the_change_of_memory() {
 fn power_and_temperature_are_rows_below_the_graph_on_request() {
     let theme = Theme::new(false, ColourDepth::Sixteen);
     for keys in ["gv", "\tgv"] {
-        shows(&screen(theme, &app(keys)), &["   SM  ", "0% ", "     300 W ▃▃▃", "      50°C ▄▄▄"]);
+        shows(
+            &screen(theme, &app(keys)),
+            &["   SM  ", "0% ", "     300 W ▃▃▃", "      50°C ▄▄▄"],
+        );
     }
     let without = screen(theme, &app("gvv"));
-    assert!(!without.contains("300 W") && !without.contains("SM  "), "{without}");
+    assert!(
+        !without.contains("300 W") && !without.contains("SM  "),
+        "{without}"
+    );
 }
 
 #[test]
 fn the_cursor_shows_the_figures_of_its_moment() {
-    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app("\tg←←←←←←←←←←"));
+    let screen = screen(
+        Theme::new(false, ColourDepth::Sixteen),
+        &app("\tg←←←←←←←←←←"),
+    );
     shows(
         &screen,
-        &["at -", "SM 50%", "300 W", "50°C", "100 train.py     42.3 GiB", "200 train.py     12.0 GiB", "graph "],
+        &[
+            "at -",
+            "SM 50%",
+            "300 W",
+            "50°C",
+            "100 train.py     42.3 GiB",
+            "200 train.py     12.0 GiB",
+            "graph ",
+        ],
     );
 }
 
@@ -244,7 +382,11 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
     let app = app("g");
     let mut panel = app.panels().remove(0);
     let minutes = Duration::from_mins;
-    let full = Forecast { low: minutes(2), likely: minutes(3), high: minutes(5) };
+    let full = Forecast {
+        low: minutes(2),
+        likely: minutes(3),
+        high: minutes(5),
+    };
     panel.projection = Some(Projection {
         rate: Rate(5e7),
         now: Bytes::from_gib(44),
@@ -253,15 +395,26 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
         full: Some(full),
     });
     panel.past = panel.plot.width * 3 / 4;
-    panel.window = Window::until(app.fleet().host(HostKey::FIRST).unwrap().now(), minutes(5), usize::from(panel.past));
+    panel.window = Window::until(
+        app.fleet().host(HostKey::FIRST).unwrap().now(),
+        minutes(5),
+        usize::from(panel.past),
+    );
     let theme = Theme::new(false, ColourDepth::Sixteen);
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
-    terminal.draw(|frame| draw_one(frame.buffer_mut(), theme, &app, &panel)).unwrap();
+    terminal
+        .draw(|frame| draw_one(frame.buffer_mut(), theme, &app, &panel))
+        .unwrap();
     let screen = terminal.backend().to_string();
-    shows(&screen, &["full in 2m00s to 5m00s", "OOM 22:21", "+1m", "now"]);
+    shows(
+        &screen,
+        &["full in 2m00s to 5m00s", "OOM 22:21", "+1m", "now"],
+    );
     let beyond = usize::from(panel.plot.x + panel.past);
     let drawn = screen.lines().skip(1).take(usize::from(panel.plot.height));
-    let dots = drawn.flat_map(|it| it.chars().skip(beyond + 1)).filter(|it| ('\u{2801}'..='\u{28ff}').contains(it));
+    let dots = drawn
+        .flat_map(|it| it.chars().skip(beyond + 1))
+        .filter(|it| ('\u{2801}'..='\u{28ff}').contains(it));
     assert!(dots.count() > 5, "{screen}");
 }
 
@@ -270,9 +423,17 @@ fn a_forecast_that_ends_below_the_capacity_names_the_memory_of_others() {
     let app = app("g");
     let mut panel = app.panels().remove(0);
     let minutes = Duration::from_mins;
-    let full = Forecast { low: minutes(2), likely: minutes(3), high: minutes(5) };
+    let full = Forecast {
+        low: minutes(2),
+        likely: minutes(3),
+        high: minutes(5),
+    };
     panel.past = panel.plot.width * 3 / 4;
-    panel.window = Window::until(app.fleet().host(HostKey::FIRST).unwrap().now(), minutes(15), usize::from(panel.past));
+    panel.window = Window::until(
+        app.fleet().host(HostKey::FIRST).unwrap().now(),
+        minutes(15),
+        usize::from(panel.past),
+    );
     // Each limit is in another part of a row.
     for limit in (60..64).map(Bytes::from_gib) {
         panel.projection = Some(Projection {
@@ -284,11 +445,20 @@ fn a_forecast_that_ends_below_the_capacity_names_the_memory_of_others() {
         });
         let theme = Theme::new(false, ColourDepth::Sixteen);
         let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
-        terminal.draw(|frame| draw_one(frame.buffer_mut(), theme, &app, &panel)).unwrap();
+        terminal
+            .draw(|frame| draw_one(frame.buffer_mut(), theme, &app, &panel))
+            .unwrap();
         let screen = terminal.backend().to_string();
         let others = Bytes::from_gib(80).saturating_sub(limit);
-        shows(&screen, &[&format!(" others hold {others} "), "capacity 80.0 GiB"]);
-        let is_dots = |symbol: &str| symbol.chars().any(|letter| ('\u{2801}'..='\u{28ff}').contains(&letter));
+        shows(
+            &screen,
+            &[&format!(" others hold {others} "), "capacity 80.0 GiB"],
+        );
+        let is_dots = |symbol: &str| {
+            symbol
+                .chars()
+                .any(|letter| ('\u{2801}'..='\u{28ff}').contains(&letter))
+        };
         let buffer = terminal.backend().buffer();
         let first = (0..SIZE.1).find(|y| (0..SIZE.0).any(|x| is_dots(buffer[(x, *y)].symbol())));
         let row = panel.plot.y + panel.plot.height - 1 - row_of(&panel, limit);
@@ -301,7 +471,11 @@ fn a_steep_projection_has_no_gaps() {
     let app = app("g");
     let mut panel = app.panels().remove(0);
     let seconds = Duration::from_secs;
-    let full = Forecast { low: seconds(9), likely: seconds(10), high: seconds(11) };
+    let full = Forecast {
+        low: seconds(9),
+        likely: seconds(10),
+        high: seconds(11),
+    };
     panel.projection = Some(Projection {
         rate: Rate(5e9),
         now: Bytes::from_gib(30),
@@ -318,18 +492,32 @@ fn a_steep_projection_has_no_gaps() {
     panel.capacity = None;
     let theme = Theme::new(false, ColourDepth::Sixteen);
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
-    terminal.draw(|frame| forecast::draw(frame.buffer_mut(), theme, &panel, None, Moment(0))).unwrap();
-    // The projection reaches its limit in the first column, which joins the limit to the memory now.
+    terminal
+        .draw(|frame| forecast::draw(frame.buffer_mut(), theme, &panel, None, Moment(0)))
+        .unwrap();
+    // The projection reaches its limit in the first column, which joins the limit to the memory
+    // now.
     let at = |gib| panel.plot.y + panel.plot.height - 1 - row_of(&panel, Bytes::from_gib(gib));
     let buffer = terminal.backend().buffer();
-    let rows: Vec<u16> = (0..SIZE.1).filter(|y| buffer[(panel.plot.x + panel.past, *y)].symbol() != " ").collect();
-    assert_eq!((rows.first(), rows.last()), (Some(&panel.plot.y), Some(&at(30))), "{}", terminal.backend());
+    let rows: Vec<u16> = (0..SIZE.1)
+        .filter(|y| buffer[(panel.plot.x + panel.past, *y)].symbol() != " ")
+        .collect();
+    assert_eq!(
+        (rows.first(), rows.last()),
+        (Some(&panel.plot.y), Some(&at(30))),
+        "{}",
+        terminal.backend()
+    );
     assert!(rows.windows(2).all(|two| two[0] + 1 == two[1]), "{rows:?}");
 }
 
 /// The row of an amount, from the bottom.
 fn row_of(panel: &Panel, amount: Bytes) -> u16 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 0 and the rows there are"
+    )]
     let row = (panel.scale.height(amount) * f64::from(panel.plot.height)) as u16;
     row
 }

@@ -13,8 +13,10 @@ use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
 /// The distances between two labels, in seconds.
-const STEPS: [u64; 18] =
-    [5, 10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 345_600];
+const STEPS: [u64; 18] = [
+    5, 10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400,
+    172_800, 345_600,
+];
 
 const DAY: u64 = 86_400;
 
@@ -33,21 +35,40 @@ impl Labels<'_> {
     /// Writes a label from this column on, if it has room there.
     fn put(&mut self, start: u64, label: &str) {
         let place = start..start + label.len() as u64;
-        let is_free = self.taken.iter().all(|other| place.end < other.start || other.end < place.start);
+        let is_free = self
+            .taken
+            .iter()
+            .all(|other| place.end < other.start || other.end < place.start);
         if is_free
             && place.end <= u64::from(self.row.width)
             && let Some(mut pen) = Pen::at(self.buffer, self.row, 0)
         {
-            pen.skip(usize::try_from(start).unwrap_or(usize::MAX)).put(label, self.theme.dim());
+            pen.skip(usize::try_from(start).unwrap_or(usize::MAX))
+                .put(label, self.theme.dim());
             self.taken.push(place);
         }
     }
 }
 
 /// Draws the axis. `clock` is the wall clock of the host; `None` if its time zone is not known.
-pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Option<WallClock>, now: Moment) {
-    let row = Area { y: panel.time, height: 1, ..panel.plot };
-    let mut labels = Labels { buffer, theme, row, taken: Vec::new() };
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    theme: Theme,
+    panel: &Panel,
+    clock: Option<WallClock>,
+    now: Moment,
+) {
+    let row = Area {
+        y: panel.time,
+        height: 1,
+        ..panel.plot
+    };
+    let mut labels = Labels {
+        buffer,
+        theme,
+        row,
+        taken: Vec::new(),
+    };
     let (past, width) = (u64::from(panel.past), u64::from(panel.plot.width));
     let window = &panel.window;
     let column_ms = u64::try_from(window.part().as_millis()).unwrap_or(u64::MAX);
@@ -70,7 +91,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Opti
         } else {
             60
         };
-        let ahead = format!("+{}", period(Duration::from_secs((seconds + unit / 2) / unit * unit)));
+        let ahead = format!(
+            "+{}",
+            period(Duration::from_secs((seconds + unit / 2) / unit * unit))
+        );
         labels.put(width - ahead.len() as u64, &ahead);
     }
     let Some(clock) = clock else { return };
@@ -81,7 +105,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, panel: &Panel, clock: Opti
     let least = if with_seconds { 1 } else { 60 };
     let label_width = if with_seconds { 8 } else { 5 } + APART;
     let steps = STEPS.into_iter().filter(|step| *step >= least);
-    let step = steps.into_iter().find(|step| step * 1000 / column_ms >= label_width).unwrap_or(7 * DAY) * 1000;
+    let step = steps
+        .into_iter()
+        .find(|step| step * 1000 / column_ms >= label_width)
+        .unwrap_or(7 * DAY)
+        * 1000;
     for local in (begin.div_ceil(step)..).map(|number| number * step) {
         let column = (local - begin) / column_ms;
         if column >= width {

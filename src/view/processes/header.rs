@@ -15,14 +15,26 @@ use crate::view::theme::Theme;
 const WITH_SCALE: usize = "MEMORY▼ OF GPU".len() - "▼".len() + 1;
 
 /// Draws the headings, and at the end how many lines of the list are below the screen.
-pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ProcessWidths, below: usize) {
-    let mut more = if below > 0 { format!(" {below} more below") } else { String::new() };
+pub(super) fn draw(
+    pen: &mut Pen<'_>,
+    theme: Theme,
+    app: &App,
+    columns: &ProcessWidths,
+    below: usize,
+) {
+    let mut more = if below > 0 {
+        format!(" {below} more below")
+    } else {
+        String::new()
+    };
     let sort = app.processes.sort;
     pen.band(theme);
     for column in &columns.shown {
         let mark = match sort.then {
             _ if *column == sort.column => Some(if sort.descending { '▼' } else { '▲' }),
-            Some((then, descending)) if *column == then => Some(if descending { '▾' } else { '▴' }),
+            Some((then, descending)) if *column == then => {
+                Some(if descending { '▾' } else { '▴' })
+            }
             _ => None,
         };
         let is_last = column.spec().is_last;
@@ -35,10 +47,14 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Process
         if *column == ProcessColumn::Memory && columns.width(*column) >= WITH_SCALE {
             text = format!("{text:<width$}OF GPU", width = MEMORY + 2);
         }
-        let style = if *column == sort.column { theme.head().patch(theme.accent()) } else { theme.head() };
+        let style = if *column == sort.column {
+            theme.head().patch(theme.accent())
+        } else {
+            theme.head()
+        };
         let (width, align) = if is_last {
-            // The last heading shares its cell with the number of lines below. Where both do not fit, the word `below`
-            // is left out, then the heading.
+            // The last heading shares its cell with the number of lines below. Where both do not
+            // fit, the word `below` is left out, then the heading.
             let name = text.chars().count();
             if name + more.len() > pen.room() {
                 more.truncate(more.trim_end_matches(" below").len());
@@ -68,11 +84,26 @@ fn title(column: ProcessColumn, app: &App, columns: &ProcessWidths) -> String {
         ProcessColumn::History => period(app),
         ProcessColumn::Growth => format!("IN {}", period(app)),
         ProcessColumn::Command => {
-            let mut text = if app.processes.view.suspects { "WHY" } else { column.spec().title }.to_owned();
+            let mut text = if app.processes.view.suspects {
+                "WHY"
+            } else {
+                column.spec().title
+            }
+            .to_owned();
             let view = &app.processes.view;
             if !app.processes.filter.value().is_empty() || view.mine || view.gpu.is_some() {
-                let shown = app.processes.rows.iter().filter_map(Row::process).collect::<HashSet<_>>().len();
-                let all = app.fleet().hosts().map(|(_, model)| model.process_totals().len()).sum::<usize>();
+                let shown = app
+                    .processes
+                    .rows
+                    .iter()
+                    .filter_map(Row::process)
+                    .collect::<HashSet<_>>()
+                    .len();
+                let all = app
+                    .fleet()
+                    .hosts()
+                    .map(|(_, model)| model.process_totals().len())
+                    .sum::<usize>();
                 text = format!("{text} ({shown}/{all})");
             }
             if app.processes.command_offset > 0 {
@@ -86,5 +117,11 @@ fn title(column: ProcessColumn, app: &App, columns: &ProcessWidths) -> String {
 
 /// The longest period that a line shows the history and the change of memory for.
 fn period(app: &App) -> String {
-    labels::period(app.fleet().hosts().map(|(_, model)| labels::recent(model)).max().unwrap_or_default())
+    labels::period(
+        app.fleet()
+            .hosts()
+            .map(|(_, model)| labels::recent(model))
+            .max()
+            .unwrap_or_default(),
+    )
 }

@@ -23,8 +23,8 @@ pub(in crate::view) enum Fill {
     Process(usize),
 }
 
-/// The colours of one meaning: of a terminal with sixteen, of one with 256, of the themes `Safe` and `Light`, and the ends of the
-/// gradient in 24 bits.
+/// The colours of one meaning: of a terminal with sixteen, of one with 256, of the themes `Safe`
+/// and `Light`, and the ends of the gradient in 24 bits.
 struct FillColours {
     sixteen: Color,
     indexed: u8,
@@ -33,11 +33,23 @@ struct FillColours {
     gradient: [[u8; 3]; 2],
 }
 
-const fn colours(sixteen: Color, indexed: u8, safe: u8, light: u8, gradient: [u32; 2]) -> FillColours {
+const fn colours(
+    sixteen: Color,
+    indexed: u8,
+    safe: u8,
+    light: u8,
+    gradient: [u32; 2],
+) -> FillColours {
     let [low, high] = gradient;
     let [_, low @ ..] = low.to_be_bytes();
     let [_, high @ ..] = high.to_be_bytes();
-    FillColours { sixteen, indexed, safe, light, gradient: [low, high] }
+    FillColours {
+        sixteen,
+        indexed,
+        safe,
+        light,
+        gradient: [low, high],
+    }
 }
 
 const ALLOCATED: FillColours = colours(Color::LightBlue, 69, 32, 26, [0x2e_62d9, 0x69_a9ff]);
@@ -87,7 +99,8 @@ impl Fill {
 }
 
 impl Theme {
-    /// Whether areas are hatched: they cannot be told apart by colour alone, or should not have to be.
+    /// Whether areas are hatched: they cannot be told apart by colour alone, or should not have to
+    /// be.
     pub(in crate::view) fn is_hatched(self) -> bool {
         self.is_ascii || !self.has_colour() || self.name == ThemeName::Safe
     }
@@ -102,15 +115,26 @@ impl Theme {
 
     /// The glyph of a filled cell of an area.
     pub(in crate::view) fn area_glyph(self, fill: Fill) -> char {
-        if self.is_hatched() { fill.hatching() } else { '█' }
+        if self.is_hatched() {
+            fill.hatching()
+        } else {
+            '█'
+        }
     }
 
-    /// The style of a filled area at this place of its gradient, from 0 for the dark end to 1 for the bright end.
+    /// The style of a filled area at this place of its gradient, from 0 for the dark end to 1 for
+    /// the bright end.
     pub(in crate::view) fn fill(self, fill: Fill, place: f64) -> Style {
         if !self.has_colour() {
             return Style::new();
         }
-        let FillColours { sixteen, indexed, safe, light, gradient: [low, high] } = fill.colours();
+        let FillColours {
+            sixteen,
+            indexed,
+            safe,
+            light,
+            gradient: [low, high],
+        } = fill.colours();
         Style::new().fg(match (self.name, self.depth) {
             (ThemeName::Safe, _) => Color::Indexed(*safe),
             (ThemeName::Light, _) => Color::Indexed(*light),
@@ -135,20 +159,34 @@ impl Theme {
 
     /// The style of the line on top of an area, and of the name of the area.
     pub(in crate::view) fn edge(self, fill: Fill) -> Style {
-        self.fill(fill, 1.0).add_modifier(if self.has_colour() { Modifier::empty() } else { Modifier::BOLD })
+        self.fill(fill, 1.0).add_modifier(if self.has_colour() {
+            Modifier::empty()
+        } else {
+            Modifier::BOLD
+        })
     }
 }
 
-/// Returns how many cells of a bar each part takes, by the largest remainder method: together as many as their sum
-/// rounds to, each as near to its own share as that allows. A part without an amount takes none.
-pub(in crate::view) fn cells<const PARTS: usize>(parts: [Bytes; PARTS], all: Bytes, width: usize) -> [usize; PARTS] {
+/// Returns how many cells of a bar each part takes, by the largest remainder method: together as
+/// many as their sum rounds to, each as near to its own share as that allows. A part without an
+/// amount takes none.
+pub(in crate::view) fn cells<const PARTS: usize>(
+    parts: [Bytes; PARTS],
+    all: Bytes,
+    width: usize,
+) -> [usize; PARTS] {
     let wide = |bytes: u128| bytes * u128::try_from(width).unwrap_or_default();
     let sum: u128 = parts.iter().map(|part| u128::from(part.0)).sum();
     let all = u128::from(all.0).max(sum).max(1);
-    let mut cells = parts.map(|part| usize::try_from(wide(part.0.into()) / all).unwrap_or_default());
+    let mut cells =
+        parts.map(|part| usize::try_from(wide(part.0.into()) / all).unwrap_or_default());
     let mut by_remainder: Vec<usize> = (0..PARTS).collect();
     by_remainder.sort_by_key(|at| std::cmp::Reverse(wide(parts[*at].0.into()) % all));
-    let left = usize::try_from((2 * wide(sum) + all) / (2 * all)).unwrap_or_default() - cells.iter().sum::<usize>();
-    by_remainder.into_iter().take(left).for_each(|at| cells[at] += 1);
+    let left = usize::try_from((2 * wide(sum) + all) / (2 * all)).unwrap_or_default()
+        - cells.iter().sum::<usize>();
+    by_remainder
+        .into_iter()
+        .take(left)
+        .for_each(|at| cells[at] += 1);
     cells
 }

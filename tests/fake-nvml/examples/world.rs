@@ -1,6 +1,8 @@
-//! Writes a world file to stdout: `cargo run -p fake-nvml --example world -- H100*8 processes=64 [PID…]`.
+//! Writes a world file to stdout: `cargo run -p fake-nvml --example world -- H100*8 processes=64
+//! [PID…]`.
 //!
-//! The processes are assigned to the GPUs in turn. They have the given PIDs, and then fictional ones.
+//! The processes are assigned to the GPUs in turn. They have the given PIDs, and then fictional
+//! ones.
 
 use fake_nvml::{GpuProcess, World};
 
@@ -27,5 +29,8 @@ fn main() {
         process.sm = Some(10);
         world.gpus[gpu].processes.push(process);
     }
-    println!("{}", serde_json::to_string_pretty(&world).expect("plain data"));
+    println!(
+        "{}",
+        serde_json::to_string_pretty(&world).expect("plain data")
+    );
 }

@@ -78,13 +78,16 @@ codes! {
 
 /// The `nvmlReturn_t` of a result.
 pub fn to_c(answer: Answer) -> c_int {
-    answer.err().map_or(0, |code| c_int::try_from(code.0).unwrap_or(999))
+    answer
+        .err()
+        .map_or(0, |code| c_int::try_from(code.0).unwrap_or(999))
 }
 
 /// A pointer of the C caller: to write a value to, or to read a count, a version or a list from.
 ///
-/// It is made from a reference, or is an argument of an exported function. There, the caller guarantees that it is null or
-/// points to enough memory, as nvml.h demands. This crate trusts no other pointer.
+/// It is made from a reference, or is an argument of an exported function. There, the caller
+/// guarantees that it is null or points to enough memory, as nvml.h demands. This crate trusts no
+/// other pointer.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
@@ -150,7 +153,9 @@ impl Out<c_char> {
             return Err(Code::INVALID_ARGUMENT);
         }
         // SAFETY: not null, and a C string by the contract of nvml.h.
-        Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
+        Ok(unsafe { CStr::from_ptr(self.0) }
+            .to_string_lossy()
+            .into_owned())
     }
 }
 
@@ -267,7 +272,8 @@ pub struct Addressing {
 #[repr(C)]
 pub struct SramStatus {
     pub version: u32,
-    /// Aggregate: parity, SEC-DED, corrected; volatile: the same three; aggregate by location: L2, SM, PCIe, MCU, other.
+    /// Aggregate: parity, SEC-DED, corrected; volatile: the same three; aggregate by location: L2,
+    /// SM, PCIe, MCU, other.
     pub counts: [u64; 11],
     pub exceeded: u32,
 }

@@ -1,9 +1,13 @@
-//! The frame of every exported function: calls are counted, and delayed, stopped or refused as the world file says.
+//! The frame of every exported function: calls are counted, and delayed, stopped or refused as the
+//! world file says.
 
 use std::{
     ffi::c_int,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU64, atomic::Ordering::Relaxed},
+    sync::{
+        LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU64,
+        atomic::Ordering::Relaxed,
+    },
     thread,
     time::Duration,
 };
@@ -31,7 +35,10 @@ pub struct Function {
 
 impl Function {
     pub const fn new(name: &'static str) -> Self {
-        Self { name, counter: OnceLock::new() }
+        Self {
+            name,
+            counter: OnceLock::new(),
+        }
     }
 
     fn count(&self) {
@@ -53,7 +60,11 @@ pub struct Device<'a> {
 impl Device<'_> {
     /// The GPU; for functions that a MIG instance does not support.
     pub fn gpu(&self) -> Result<&Gpu, Code> {
-        if self.position.instance.is_some() { Err(Code::NOT_SUPPORTED) } else { Ok(self.physical_gpu()) }
+        if self.position.instance.is_some() {
+            Err(Code::NOT_SUPPORTED)
+        } else {
+            Ok(self.physical_gpu())
+        }
     }
 
     /// The GPU, or the GPU that the MIG instance is a part of.
@@ -78,10 +89,14 @@ impl Device<'_> {
         self.machine.process_states(self.number)
     }
 
-    /// A number from −1 to 1 that changes with time if the GPU has jitter; otherwise 0. Each salt has its own course.
+    /// A number from −1 to 1 that changes with time if the GPU has jitter; otherwise 0. Each salt
+    /// has its own course.
     pub fn wave(&self, salt: u32) -> f64 {
         if self.physical_gpu().jitter {
-            wave(self.machine.now, f64::from(salt) + f64::from(crate::system::number(self.number)) * 3.1)
+            wave(
+                self.machine.now,
+                f64::from(salt) + f64::from(crate::system::number(self.number)) * 3.1,
+            )
         } else {
             0.0
         }
@@ -91,33 +106,62 @@ impl Device<'_> {
     pub fn utilization(&self, value: Option<u32>, salt: u32) -> Option<u32> {
         /// A sample that some drivers give, and that no reader may believe.
         const GARBAGE: u32 = 4_294_000;
-        if self.garbage { Some(GARBAGE) } else { value.map(|value| percent(value, self.wave(salt) * 8.0)) }
+        if self.garbage {
+            Some(GARBAGE)
+        } else {
+            value.map(|value| percent(value, self.wave(salt) * 8.0))
+        }
     }
 }
 
 /// Answers a call about a device.
-pub fn device_call(function: &Function, device: Handle, body: impl FnOnce(&mut Device<'_>) -> Answer) -> c_int {
+pub fn device_call(
+    function: &Function,
+    device: Handle,
+    body: impl FnOnce(&mut Device<'_>) -> Answer,
+) -> c_int {
     catch_panics(|| {
-        let (mut machine, garbage) =
-            begin_call(function, |machine| machine.fault(function.name, machine.number(device).ok()), false)?;
+        let (mut machine, garbage) = begin_call(
+            function,
+            |machine| machine.fault(function.name, machine.number(device).ok()),
+            false,
+        )?;
         let number = machine.number(device)?;
         let position = machine.position(number)?;
-        body(&mut Device { machine: &mut machine, garbage, number, position })
+        body(&mut Device {
+            machine: &mut machine,
+            garbage,
+            number,
+            position,
+        })
     })
 }
 
 /// Answers a call about the machine.
 pub fn system_call(function: &Function, body: impl FnOnce(&mut Machine, bool) -> Answer) -> c_int {
     catch_panics(|| {
-        let (mut machine, garbage) = begin_call(function, |machine| machine.fault(function.name, None), false)?;
+        let (mut machine, garbage) = begin_call(
+            function,
+            |machine| machine.fault(function.name, None),
+            false,
+        )?;
         body(&mut machine, garbage)
     })
 }
 
-/// Answers a call for the handle of the GPU at an index. A fault of all functions of a GPU does not concern it.
-pub fn handle_call(function: &Function, index: u32, body: impl FnOnce(&Machine) -> Answer) -> c_int {
+/// Answers a call for the handle of the GPU at an index. A fault of all functions of a GPU does not
+/// concern it.
+pub fn handle_call(
+    function: &Function,
+    index: u32,
+    body: impl FnOnce(&Machine) -> Answer,
+) -> c_int {
     catch_panics(|| {
-        let (machine, _) = begin_call(function, |machine| machine.handle_fault(function.name, index), false)?;
+        let (machine, _) = begin_call(
+            function,
+            |machine| machine.handle_fault(function.name, index),
+            false,
+        )?;
         body(&machine)
     })
 }
@@ -126,7 +170,8 @@ pub fn handle_call(function: &Function, index: u32, body: impl FnOnce(&Machine) 
 pub fn init_call(function: &Function, open: impl FnOnce(&mut Machine) -> Answer) -> c_int {
     catch_panics(|| {
         open(&mut machine())?;
-        let (mut machine, _) = begin_call(function, |machine| machine.fault(function.name, None), true)?;
+        let (mut machine, _) =
+            begin_call(function, |machine| machine.fault(function.name, None), true)?;
         machine.opened += 1;
         Ok(())
     })
@@ -135,13 +180,17 @@ pub fn init_call(function: &Function, open: impl FnOnce(&mut Machine) -> Answer)
 /// Answers a call that waits, and locks the machine only when it needs it.
 pub fn waiting_call(function: &Function, body: impl FnOnce() -> Answer) -> c_int {
     catch_panics(|| {
-        drop(begin_call(function, |machine| machine.fault(function.name, None), false)?);
+        drop(begin_call(
+            function,
+            |machine| machine.fault(function.name, None),
+            false,
+        )?);
         body()
     })
 }
 
-/// Counts a call, and applies the first fault of the world file that fits. Returns the machine, and whether the call answers
-/// nonsense.
+/// Counts a call, and applies the first fault of the world file that fits. Returns the machine, and
+/// whether the call answers nonsense.
 fn begin_call(
     function: &Function,
     find_fault: impl for<'a> Fn(&'a Machine) -> Option<&'a Fault>,

@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int};
 
 use crate::{
     abi::{
-        Answer, Code, LegacyPciInfo, Margin, MemoryV1, MemoryV2, Out, PciInfo, PciInfoExt, Rates, TemperatureV1,
-        version,
+        Answer, Code, LegacyPciInfo, Margin, MemoryV1, MemoryV2, Out, PciInfo, PciInfoExt, Rates,
+        TemperatureV1, version,
     },
     calls::{Device, device_calls},
     gpu::{Bar1, Clocks, Gpu, Memory},
@@ -175,12 +175,30 @@ fn memory_of(device: &Device<'_>) -> Result<(Memory, u64), Code> {
     let (described, unaccounted) = if let Some(part) = device.instance() {
         (&part.memory, part.memory.unaccounted)
     } else {
-        let instances = device.physical_gpu().instances().iter().map(|instance| instance.memory.unaccounted);
-        (&device.physical_gpu().memory, device.physical_gpu().memory.unaccounted + instances.sum::<u64>())
+        let instances = device
+            .physical_gpu()
+            .instances()
+            .iter()
+            .map(|instance| instance.memory.unaccounted);
+        (
+            &device.physical_gpu().memory,
+            device.physical_gpu().memory.unaccounted + instances.sum::<u64>(),
+        )
     };
-    let claimed: u64 = device.process_states().iter().filter_map(|process| process.bytes).sum();
+    let claimed: u64 = device
+        .process_states()
+        .iter()
+        .filter_map(|process| process.bytes)
+        .sum();
     let used = (unaccounted + claimed).min(described.total.saturating_sub(described.reserved));
-    Ok((described.clone(), if device.garbage { described.total * 2 } else { used }))
+    Ok((
+        described.clone(),
+        if device.garbage {
+            described.total * 2
+        } else {
+            used
+        },
+    ))
 }
 
 fn engine(value: Option<u32>, share: Out<u32>, period: Out<u32>) -> Answer {
@@ -213,8 +231,16 @@ pub fn energy(device: &Device<'_>) -> Result<Option<u64>, Code> {
 pub fn clock(device: &Device<'_>, domain: u32) -> Result<Option<u32>, Code> {
     let mhz = of_domain(&device.gpu()?.clocks, domain)?;
     // Clocks change in steps of 15 MHz, and only downwards.
-    let change = if domain == 2 { 0.0 } else { -15.0 * (2.0 + 2.0 * device.wave(9)).round() };
-    Ok(if device.physical_gpu().jitter { mhz.map(|mhz| plus_u32(mhz, change)) } else { mhz })
+    let change = if domain == 2 {
+        0.0
+    } else {
+        -15.0 * (2.0 + 2.0 * device.wave(9)).round()
+    };
+    Ok(if device.physical_gpu().jitter {
+        mhz.map(|mhz| plus_u32(mhz, change))
+    } else {
+        mhz
+    })
 }
 
 pub fn of_domain(clocks: &Clocks, domain: u32) -> Result<Option<u32>, Code> {
@@ -230,7 +256,11 @@ pub fn of_domain(clocks: &Clocks, domain: u32) -> Result<Option<u32>, Code> {
 /// Checks the version that the caller wrote into a struct.
 pub fn expect_version(found: Out<u32>, version: u32) -> Result<u32, Code> {
     let found = found.read()?;
-    if found == version { Ok(found) } else { Err(Code::ARGUMENT_VERSION_MISMATCH) }
+    if found == version {
+        Ok(found)
+    } else {
+        Err(Code::ARGUMENT_VERSION_MISMATCH)
+    }
 }
 
 fn pci(gpu: &Gpu) -> PciInfo {

@@ -32,7 +32,10 @@ struct EventSet {
 impl EventSets {
     fn set(&mut self, handle: Handle) -> Result<&mut Option<EventSet>, Code> {
         let index = handle.addr().wrapping_sub(FIRST_SET) / 16;
-        self.0.get_mut(index).filter(|set| set.is_some()).ok_or(Code::INVALID_ARGUMENT)
+        self.0
+            .get_mut(index)
+            .filter(|set| set.is_some())
+            .ok_or(Code::INVALID_ARGUMENT)
     }
 }
 
@@ -79,7 +82,10 @@ macro_rules! wait_calls {
 
 wait_calls! { nvmlEventSetWait nvmlEventSetWait_v2 }
 
-#[expect(clippy::disallowed_methods, reason = "the caller waits, and no event reports a change of the file")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the caller waits, and no event reports a change of the file"
+)]
 fn wait(set: Handle, data: Out<EventData>, timeout_ms: u32) -> Answer {
     let started = Instant::now();
     loop {
@@ -98,33 +104,58 @@ fn wait(set: Handle, data: Out<EventData>, timeout_ms: u32) -> Answer {
     }
 }
 
-/// The next Xid for a set. Once a GPU of the set is lost and its own Xids are delivered, the set answers only
-/// `GPU_IS_LOST`, whatever happens to other GPUs.
+/// The next Xid for a set. Once a GPU of the set is lost and its own Xids are delivered, the set
+/// answers only `GPU_IS_LOST`, whatever happens to other GPUs.
 fn next(machine: &mut Machine, handle: Handle) -> Result<Option<EventData>, Code> {
-    let mut set = machine.events.set(handle)?.take().ok_or(Code::INVALID_ARGUMENT)?;
+    let mut set = machine
+        .events
+        .set(handle)?
+        .take()
+        .ok_or(Code::INVALID_ARGUMENT)?;
     // A new version of the file may have fewer Xids.
     set.seen = set.seen.min(machine.world.xids.len());
     let seen = set.seen;
     let mut found = None;
     while let (None, Some(xid)) = (&found, machine.world.xids.get(set.seen)) {
         set.seen += 1;
-        found = set.devices.iter().find(|number| machine.is_selected(**number, &xid.gpu)).map(|number| EventData {
-            device: Machine::handle(*number),
-            kind: XID,
-            data: xid.xid,
-            gpu_instance: NONE,
-            compute_instance: NONE,
-        });
+        found = set
+            .devices
+            .iter()
+            .find(|number| machine.is_selected(**number, &xid.gpu))
+            .map(|number| EventData {
+                device: Machine::handle(*number),
+                kind: XID,
+                data: xid.xid,
+                gpu_instance: NONE,
+                compute_instance: NONE,
+            });
     }
-    let is_lost = |device: Handle| machine.number(device).is_ok_and(|number| machine.position(number).is_err());
-    let answers_lost = set.devices.iter().any(|number| machine.position(*number).is_err())
-        && !found.as_ref().is_some_and(|event: &EventData| is_lost(event.device));
+    let is_lost = |device: Handle| {
+        machine
+            .number(device)
+            .is_ok_and(|number| machine.position(number).is_err())
+    };
+    let answers_lost = set
+        .devices
+        .iter()
+        .any(|number| machine.position(*number).is_err())
+        && !found
+            .as_ref()
+            .is_some_and(|event: &EventData| is_lost(event.device));
     if answers_lost {
         set.seen = seen;
     }
     // The set was taken from its slot above.
-    if let Some(slot) = machine.events.0.get_mut(handle.addr().wrapping_sub(FIRST_SET) / 16) {
+    if let Some(slot) = machine
+        .events
+        .0
+        .get_mut(handle.addr().wrapping_sub(FIRST_SET) / 16)
+    {
         *slot = Some(set);
     }
-    if answers_lost { Err(Code::GPU_IS_LOST) } else { Ok(found) }
+    if answers_lost {
+        Err(Code::GPU_IS_LOST)
+    } else {
+        Ok(found)
+    }
 }

@@ -63,21 +63,31 @@ device_calls! {
 /// One field's type and value. The numbers are nvml.h's `NVML_FI_DEV_…`.
 fn field(device: &Device<'_>, field: u32, scope: u32) -> Result<(u32, u64), Code> {
     let gpu = device.gpu()?;
-    let unsigned = |value: Option<u32>| Ok((UNSIGNED, u64::from(value.ok_or(Code::NOT_SUPPORTED)?)));
+    let unsigned =
+        |value: Option<u32>| Ok((UNSIGNED, u64::from(value.ok_or(Code::NOT_SUPPORTED)?)));
     let flag = |value: Option<bool>| unsigned(value.map(u32::from));
     let long = |value: Option<u64>| Ok((LONG, value.ok_or(Code::NOT_SUPPORTED)?));
     // The difference of the highest operating temperature and a threshold: never above 0.
     let margin = |threshold: Option<u32>| {
-        let (threshold, highest) = threshold.zip(gpu.temperature.gpu_max).ok_or(Code::NOT_SUPPORTED)?;
+        let (threshold, highest) = threshold
+            .zip(gpu.temperature.gpu_max)
+            .ok_or(Code::NOT_SUPPORTED)?;
         let margin = (highest.cast_signed() - threshold.cast_signed()).min(0);
         Ok((SIGNED, u64::from(margin.cast_unsigned())))
     };
     let rows = gpu.remapped_rows.as_ref();
     let pages = gpu.retired_pages.as_ref();
     let limit = &gpu.power;
-    // Driver 575 added three of the throttle counters, with the numbers 251 to 253. Driver 580.82 gave them the numbers 269 to
-    // 271. From 570 on, other drivers use 251 to 253 for power smoothing; 251 says whether it is on.
-    let mut version = device.machine.world.driver.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    // Driver 575 added three of the throttle counters, with the numbers 251 to 253. Driver 580.82
+    // gave them the numbers 269 to
+    // 271. From 570 on, other drivers use 251 to 253 for power smoothing; 251 says whether it is
+    //   on.
+    let mut version = device
+        .machine
+        .world
+        .driver
+        .split('.')
+        .map(|number| number.parse::<u32>().unwrap_or(0));
     let version = (version.next().unwrap_or(0), version.next().unwrap_or(0));
     let field = match (field, version) {
         (251..=253, (575.., _)) if version < (580, 82) => field,
@@ -91,16 +101,26 @@ fn field(device: &Device<'_>, field: u32, scope: u32) -> Result<(u32, u64), Code
     }
     // Scope 1 means the module of GPU and CPU.
     if let (185..=190 | 192, 1) = (field, scope) {
-        let index = [185, 186, 187, 188, 189, 190, 192].iter().position(|module_field| *module_field == field);
-        return unsigned(gpu.module_power.zip(index).map(|(power, index)| power[index]));
+        let index = [185, 186, 187, 188, 189, 190, 192]
+            .iter()
+            .position(|module_field| *module_field == field);
+        return unsigned(
+            gpu.module_power
+                .zip(index)
+                .map(|(power, index)| power[index]),
+        );
     }
     match field {
         1 => flag(gpu.ecc.as_ref().map(|ecc| ecc.enabled)),
         2 => flag(gpu.ecc.as_ref().map(|ecc| ecc.pending)),
-        3 => ecc_counts(device, 0).and_then(|counts| long(Some(counts.dram_corrected + counts.sram_corrected))),
-        4 => ecc_counts(device, 0).and_then(|counts| long(Some(counts.dram_uncorrected + counts.sram_uncorrected))),
-        5 => ecc_counts(device, 1).and_then(|counts| long(Some(counts.dram_corrected + counts.sram_corrected))),
-        6 => ecc_counts(device, 1).and_then(|counts| long(Some(counts.dram_uncorrected + counts.sram_uncorrected))),
+        3 => ecc_counts(device, 0)
+            .and_then(|counts| long(Some(counts.dram_corrected + counts.sram_corrected))),
+        4 => ecc_counts(device, 0)
+            .and_then(|counts| long(Some(counts.dram_uncorrected + counts.sram_uncorrected))),
+        5 => ecc_counts(device, 1)
+            .and_then(|counts| long(Some(counts.dram_corrected + counts.sram_corrected))),
+        6 => ecc_counts(device, 1)
+            .and_then(|counts| long(Some(counts.dram_uncorrected + counts.sram_uncorrected))),
         29 => unsigned(pages.map(|pages| pages.single_bit)),
         30 => unsigned(pages.map(|pages| pages.double_bit)),
         31 => flag(pages.map(|pages| pages.pending)),
@@ -118,7 +138,11 @@ fn field(device: &Device<'_>, field: u32, scope: u32) -> Result<(u32, u64), Code
         145 => flag(rows.map(|rows| rows.failed)),
         164 => {
             let up = link_is_up(device, scope)?;
-            unsigned(Some(if up && !nvlink(device)?.asleep { nvlink(device)?.speed } else { 0 }))
+            unsigned(Some(if up && !nvlink(device)?.asleep {
+                nvlink(device)?.speed
+            } else {
+                0
+            }))
         }
         165 => {
             let up = if nvlink(device)?.asleep { 2 } else { 1 };
@@ -151,5 +175,9 @@ fn transferred(device: &Device<'_>, link: u32, received: bool) -> Result<u64, Co
         return Ok(all);
     }
     let up = nvlink.links.saturating_sub(nvlink.down);
-    Ok(if link_is_up(device, link)? { all / u64::from(up) } else { 0 })
+    Ok(if link_is_up(device, link)? {
+        all / u64::from(up)
+    } else {
+        0
+    })
 }

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::world::GpuProcess;
 
 /// One GPU. Its `uuid` identifies it, also when its position in the list changes.
-#[expect(clippy::struct_excessive_bools, reason = "they are independent fields of the file")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent fields of the file"
+)]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gpu {
@@ -55,7 +58,8 @@ pub struct Gpu {
     pub throttle: Option<u64>,
     /// Bits that this GPU can report; absent: all (`0x1ff`).
     pub throttle_supported: Option<u64>,
-    /// Nanoseconds spent throttled since the driver was loaded, by field number (74, 76, 251, 252, 253).
+    /// Nanoseconds spent throttled since the driver was loaded, by field number (74, 76, 251, 252,
+    /// 253).
     pub throttle_ns: BTreeMap<u32, u64>,
     /// Error correction; absent: not supported.
     pub ecc: Option<Ecc>,
@@ -101,8 +105,8 @@ pub struct Gpu {
     pub fabric: Option<Fabric>,
     /// The module ID: its position on the board.
     pub module: Option<u8>,
-    /// Milliwatts of the module of GPU and CPU: average, instant, and the limits: lowest, highest, default, in force,
-    /// requested.
+    /// Milliwatts of the module of GPU and CPU: average, instant, and the limits: lowest, highest,
+    /// default, in force, requested.
     pub module_power: Option<[u32; 7]>,
     /// The addressing mode for the host's memory: 0 none, 1 HMM, 2 ATS.
     pub addressing: Option<u32>,
@@ -114,7 +118,8 @@ pub struct Gpu {
     pub power_instant: Option<u32>,
     /// Whether the average power is not supported.
     pub power_without_average: bool,
-    /// Whether both versions of `nvmlDeviceGetMemoryInfo` are not supported, as on a GPU without its own memory.
+    /// Whether both versions of `nvmlDeviceGetMemoryInfo` are not supported, as on a GPU without
+    /// its own memory.
     pub no_memory_info: bool,
     /// Whether the process lists contain no memory (`ULLONG_MAX`), as under Windows.
     pub no_process_memory: bool,
@@ -130,9 +135,11 @@ pub struct Gpu {
     pub processes: Vec<GpuProcess>,
     /// Whether the GPU fell off the bus: all calls answer `GPU_IS_LOST`. It is still counted.
     pub lost: bool,
-    /// Whether the GPU is not counted and has no index. Calls with an old handle answer `GPU_IS_LOST`.
+    /// Whether the GPU is not counted and has no index. Calls with an old handle answer
+    /// `GPU_IS_LOST`.
     pub hidden: bool,
-    /// Whether utilization, power, temperature, clocks, bus traffic, and utilization and memory of processes change all the time.
+    /// Whether utilization, power, temperature, clocks, bus traffic, and utilization and memory of
+    /// processes change all the time.
     pub jitter: bool,
 }
 
@@ -226,7 +233,8 @@ pub struct Power {
     pub min_limit: Option<u32>,
     /// The highest limit that may be set.
     pub max_limit: Option<u32>,
-    /// Energy since the driver was loaded; grows with `usage` from the moment the world was first read.
+    /// Energy since the driver was loaded; grows with `usage` from the moment the world was first
+    /// read.
     pub energy: Option<u64>,
 }
 
@@ -330,7 +338,8 @@ pub struct Fabric {
     pub clique: u32,
     /// `NVML_GPU_FABRIC_HEALTH_MASK_…` bits.
     pub health: u32,
-    /// `NVML_GPU_FABRIC_HEALTH_SUMMARY_…`: 0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity.
+    /// `NVML_GPU_FABRIC_HEALTH_SUMMARY_…`: 0 not supported, 1 healthy, 2 unhealthy, 3 limited
+    /// capacity.
     pub summary: u8,
 }
 
@@ -399,11 +408,17 @@ impl Gpu {
     /// The MIG instances, while the mode is on.
     #[must_use]
     pub fn instances(&self) -> &[MigInstance] {
-        self.mig.as_ref().filter(|mig| mig.enabled).map_or(&[], |mig| &mig.instances)
+        self.mig
+            .as_ref()
+            .filter(|mig| mig.enabled)
+            .map_or(&[], |mig| &mig.instances)
     }
 
     /// The processes of the GPU and of its instances.
     pub fn all_processes(&self) -> impl Iterator<Item = &GpuProcess> {
-        self.instances().iter().flat_map(|instance| &instance.processes).chain(&self.processes)
+        self.instances()
+            .iter()
+            .flat_map(|instance| &instance.processes)
+            .chain(&self.processes)
     }
 }

@@ -70,13 +70,24 @@ device_calls! {
 
 fn supported_reasons(device: &Device<'_>, reasons: Out<u64>) -> Answer {
     let gpu = device.gpu()?;
-    reasons.write_some(gpu.throttle.map(|_| gpu.throttle_supported.unwrap_or(ALL_REASONS)))
+    reasons.write_some(
+        gpu.throttle
+            .map(|_| gpu.throttle_supported.unwrap_or(ALL_REASONS)),
+    )
 }
 
 /// The counts since the driver was loaded (0) or since the board was made (1).
 pub fn ecc_counts<'a>(device: &'a Device<'_>, counter: u32) -> Result<&'a EccCounts, Code> {
-    let Ecc { volatile, aggregate, .. } =
-        device.gpu()?.ecc.as_ref().filter(|ecc| ecc.enabled).ok_or(Code::NOT_SUPPORTED)?;
+    let Ecc {
+        volatile,
+        aggregate,
+        ..
+    } = device
+        .gpu()?
+        .ecc
+        .as_ref()
+        .filter(|ecc| ecc.enabled)
+        .ok_or(Code::NOT_SUPPORTED)?;
     match counter {
         0 => Ok(volatile),
         1 => Ok(aggregate),
@@ -85,8 +96,17 @@ pub fn ecc_counts<'a>(device: &'a Device<'_>, counter: u32) -> Result<&'a EccCou
 }
 
 /// Lists the pages retired for a cause: several single-bit errors (0), or a double-bit one (1).
-fn retired(device: &Device<'_>, cause: u32, count: Out<u32>, put: impl Fn(usize) -> Answer) -> Answer {
-    let pages = device.gpu()?.retired_pages.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+fn retired(
+    device: &Device<'_>,
+    cause: u32,
+    count: Out<u32>,
+    put: impl Fn(usize) -> Answer,
+) -> Answer {
+    let pages = device
+        .gpu()?
+        .retired_pages
+        .as_ref()
+        .ok_or(Code::NOT_SUPPORTED)?;
     let found = match cause {
         0 => pages.single_bit,
         1 => pages.double_bit,

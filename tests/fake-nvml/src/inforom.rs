@@ -1,4 +1,5 @@
-//! InfoROM, encoder sessions, GSP firmware, addressing mode, SRAM errors and protected memory of a device.
+//! InfoROM, encoder sessions, GSP firmware, addressing mode, SRAM errors and protected memory of a
+//! device.
 
 use std::ffi::c_char;
 

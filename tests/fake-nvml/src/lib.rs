@@ -1,7 +1,7 @@
 //! A fake `libnvidia-ml.so.1` that answers from a world file.
 //!
-//! As a C library, any NVML program can load it; it reads the file that `$FAKE_NVML_WORLD` names. As a Rust library, tests use
-//! it to write that file:
+//! As a C library, any NVML program can load it; it reads the file that `$FAKE_NVML_WORLD` names.
+//! As a Rust library, tests use it to write that file:
 //!
 //! ```no_run
 //! use fake_nvml::{GpuProcess, World, WorldFile};
@@ -47,8 +47,8 @@ mod system;
 
 pub use counts::read as counts;
 pub use gpu::{
-    Bar1, Clocks, Ecc, EccCounts, Fabric, Gpu, Inforom, Memory, Mig, MigInstance, NvLink, Pcie, Power, RemappedRows,
-    RetiredPages, Temperature, Utilization,
+    Bar1, Clocks, Ecc, EccCounts, Fabric, Gpu, Inforom, Memory, Mig, MigInstance, NvLink, Pcie,
+    Power, RemappedRows, RetiredPages, Temperature, Utilization,
 };
 pub use library::{install, library, library_without};
 pub use world::{ErrorCode, Fault, GpuProcess, GpuSelector, ProcessKind, World, WorldFile, Xid};

@@ -16,14 +16,20 @@ const NAME: &str = "libfake_nvml.so";
 #[must_use]
 pub fn library() -> PathBuf {
     let program = env::current_exe().expect("the running program has a path");
-    let near =
-        program.ancestors().skip(1).take(3).flat_map(|folder| [folder.join("deps").join(NAME), folder.join(NAME)]);
+    let near = program
+        .ancestors()
+        .skip(1)
+        .take(3)
+        .flat_map(|folder| [folder.join("deps").join(NAME), folder.join(NAME)]);
     // `deps` has the library of this build; target/debug may have one of an older `cargo build`.
-    let found = near.filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path))).max();
+    let found = near
+        .filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)))
+        .max();
     found.expect("cargo builds the cdylib with the rlib").1
 }
 
-/// Links the library as `libnvidia-ml.so.1` into a directory, for `LD_LIBRARY_PATH`. Returns its path.
+/// Links the library as `libnvidia-ml.so.1` into a directory, for `LD_LIBRARY_PATH`. Returns its
+/// path.
 ///
 /// # Errors
 ///
@@ -46,16 +52,22 @@ pub fn install(directory: impl AsRef<Path>) -> io::Result<PathBuf> {
 pub fn library_without(functions: &[&str], path: impl AsRef<Path>) -> io::Result<()> {
     let mut bytes = fs::read(library())?;
     for function in functions {
-        // In .dynstr each name is between two NULs. With another first letter, the symbol is found neither by its old name
-        // (the strings differ) nor by its new name (the hash differs).
+        // In .dynstr each name is between two NULs. With another first letter, the symbol is found
+        // neither by its old name (the strings differ) nor by its new name (the hash differs).
         let name = [b"\0", function.as_bytes(), b"\0"].concat();
         let mut from = 0;
-        while let Some(at) = bytes[from..].windows(name.len()).position(|window| window == name) {
+        while let Some(at) = bytes[from..]
+            .windows(name.len())
+            .position(|window| window == name)
+        {
             bytes[from + at + 1] = b'x';
             from += at + 1;
         }
         if from == 0 {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("the library has no {function}")));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("the library has no {function}"),
+            ));
         }
     }
     fs::write(path, bytes)

@@ -1,4 +1,5 @@
-//! Connections of a device: PCI Express, NVLink, topology. Also the functions that no device supports.
+//! Connections of a device: PCI Express, NVLink, topology. Also the functions that no device
+//! supports.
 
 use crate::{
     abi::{Code, FabricInfo, Handle, Out, PlatformInfo, version},
@@ -139,7 +140,11 @@ fn application_clock(device: &Device<'_>, domain: u32) -> Result<Option<u32>, Co
         return Err(Code::DEPRECATED);
     }
     let gpu = device.gpu()?;
-    if gpu.ecc.is_none() { Ok(None) } else { of_domain(&gpu.max_clocks, domain) }
+    if gpu.ecc.is_none() {
+        Ok(None)
+    } else {
+        of_domain(&gpu.max_clocks, domain)
+    }
 }
 
 /// The half of the host (0 or 1) that the GPU is near.
@@ -162,5 +167,9 @@ pub fn nvlink<'a>(device: &'a Device<'_>) -> Result<&'a NvLink, Code> {
 /// Whether a link is up; an error when there is no such link.
 pub fn link_is_up(device: &Device<'_>, link: u32) -> Result<bool, Code> {
     let NvLink { links, down, .. } = nvlink(device)?;
-    if link < *links { Ok(link < links.saturating_sub(*down)) } else { Err(Code::INVALID_ARGUMENT) }
+    if link < *links {
+        Ok(link < links.saturating_sub(*down))
+    } else {
+        Err(Code::INVALID_ARGUMENT)
+    }
 }

@@ -1,4 +1,5 @@
-//! The machine at this moment: the world file as last read, which processes live, and what each device has in use.
+//! The machine at this moment: the world file as last read, which processes live, and what each
+//! device has in use.
 
 use std::{
     collections::HashMap,
@@ -38,9 +39,10 @@ pub struct Machine {
     loaded: Option<f64>,
     /// Unix seconds of the last refresh.
     refreshed: f64,
-    /// The ID of each device that ever was: the UUID of a GPU, or the slot of a MIG instance. The number of a device is its
-    /// index here, and makes its handle. So the handle of a GPU stays valid when its index changes, and the handle of a
-    /// MIG instance goes to the next instance in its slot.
+    /// The ID of each device that ever was: the UUID of a GPU, or the slot of a MIG instance. The
+    /// number of a device is its index here, and makes its handle. So the handle of a GPU stays
+    /// valid when its index changes, and the handle of a MIG instance goes to the next instance in
+    /// its slot.
     ids: Vec<String>,
     numbers: HashMap<String, usize>,
     /// The position of the device with each number; `None` when it is gone.
@@ -90,7 +92,10 @@ impl Machine {
         self.now = unix_now();
         self.refreshed = self.now;
         if let Err(error) = self.read() {
-            eprintln!("fake-nvml: cannot read the world file {}: {error}", self.path.display());
+            eprintln!(
+                "fake-nvml: cannot read the world file {}: {error}",
+                self.path.display()
+            );
             return Err(Code::UNKNOWN);
         }
         self.update_processes();
@@ -106,7 +111,10 @@ impl Machine {
         }
         self.refreshed = self.now;
         if let Err(error) = self.read() {
-            eprintln!("fake-nvml: cannot read the world file {}, keeping the last one: {error}", self.path.display());
+            eprintln!(
+                "fake-nvml: cannot read the world file {}, keeping the last one: {error}",
+                self.path.display()
+            );
         }
         self.update_processes();
     }
@@ -126,7 +134,13 @@ impl Machine {
     /// Reads the file, if it changed.
     fn read(&mut self) -> Result<(), String> {
         let meta = fs::metadata(&self.path).map_err(|error| error.to_string())?;
-        let stamp = (meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec());
+        let stamp = (
+            meta.dev(),
+            meta.ino(),
+            meta.size(),
+            meta.mtime(),
+            meta.mtime_nsec(),
+        );
         if self.stamp == Some(stamp) {
             return Ok(());
         }
@@ -145,10 +159,13 @@ impl Machine {
 
     /// Gives each device of the world a number and a position, and tracks the processes.
     fn assign_numbers(&mut self) {
-        self.order = (0..self.world.gpus.len()).filter(|index| !self.world.gpus[*index].hidden).collect();
+        self.order = (0..self.world.gpus.len())
+            .filter(|index| !self.world.gpus[*index].hidden)
+            .collect();
         self.positions.fill(None);
         for (index, gpu) in self.world.gpus.iter().enumerate() {
-            let instances = (0..gpu.instances().len()).map(|slot| (slot_id(&gpu.uuid, slot), Some(slot)));
+            let instances =
+                (0..gpu.instances().len()).map(|slot| (slot_id(&gpu.uuid, slot), Some(slot)));
             for (id, instance) in std::iter::once((gpu.uuid.clone(), None)).chain(instances) {
                 let number = *self.numbers.entry(id.clone()).or_insert_with(|| {
                     self.ids.push(id);
@@ -156,12 +173,17 @@ impl Machine {
                     self.process_states.push(Vec::new());
                     self.ids.len() - 1
                 });
-                self.positions[number] = Some(Position { gpu: index, instance });
+                self.positions[number] = Some(Position {
+                    gpu: index,
+                    instance,
+                });
             }
         }
         let processes = self.world.gpus.iter().flat_map(Gpu::all_processes);
         let real = processes.filter(|process| !process.fictional || !process.holders.is_empty());
-        let pids = real.flat_map(|process| std::iter::once(process.pid).chain(process.holders.iter().copied()));
+        let pids = real.flat_map(|process| {
+            std::iter::once(process.pid).chain(process.holders.iter().copied())
+        });
         self.tracker.track(pids, self.now);
     }
 
@@ -181,13 +203,18 @@ impl Machine {
                     if position.instance.is_none_or(|wanted| wanted == slot) {
                         let ids = (instance.gpu_instance, instance.compute_instance);
                         states.extend(
-                            instance.processes.iter().filter_map(|process| self.process_state(gpu, process, ids)),
+                            instance
+                                .processes
+                                .iter()
+                                .filter_map(|process| self.process_state(gpu, process, ids)),
                         );
                     }
                 }
                 if position.instance.is_none() {
                     states.extend(
-                        gpu.processes.iter().filter_map(|process| self.process_state(gpu, process, (NONE, NONE))),
+                        gpu.processes
+                            .iter()
+                            .filter_map(|process| self.process_state(gpu, process, (NONE, NONE))),
                     );
                 }
             }
@@ -196,27 +223,56 @@ impl Machine {
     }
 
     /// The state of a process; `None` when the process has ended and no holder keeps its memory.
-    fn process_state(&self, gpu: &Gpu, process: &GpuProcess, instance_ids: (u32, u32)) -> Option<ProcessState> {
+    fn process_state(
+        &self,
+        gpu: &Gpu,
+        process: &GpuProcess,
+        instance_ids: (u32, u32),
+    ) -> Option<ProcessState> {
         /// The unit in which PyTorch's allocator takes memory from the driver.
         const BLOCK: f64 = (2 << 20) as f64;
         let tracked = self.tracker.get(process.pid);
-        let ended = if process.fictional { None } else { tracked.map_or(Some(0.0), |tracked| tracked.ended) };
-        let lives = |pid: &u32| self.tracker.get(*pid).is_some_and(|holder| holder.ended.is_none());
+        let ended = if process.fictional {
+            None
+        } else {
+            tracked.map_or(Some(0.0), |tracked| tracked.ended)
+        };
+        let lives = |pid: &u32| {
+            self.tracker
+                .get(*pid)
+                .is_some_and(|holder| holder.ended.is_none())
+        };
         if ended.is_some() && !process.holders.iter().any(lives) {
             return None;
         }
-        let first_seen = tracked.map(|tracked| tracked.first_seen).or(self.loaded).unwrap_or(self.now);
+        let first_seen = tracked
+            .map(|tracked| tracked.first_seen)
+            .or(self.loaded)
+            .unwrap_or(self.now);
         let until = ended.unwrap_or(self.now);
         let grown = process.growth * (until - process.since.unwrap_or(first_seen)).max(0.0);
         let jitters = gpu.jitter && ended.is_none();
-        let wave = if jitters { wave(until, process.pid.into()) } else { 0.0 };
-        let rss = tracked.filter(|_| process.follow_rss).map_or(0, |tracked| tracked.rss);
+        let wave = if jitters {
+            wave(until, process.pid.into())
+        } else {
+            0.0
+        };
+        let rss = tracked
+            .filter(|_| process.follow_rss)
+            .map_or(0, |tracked| tracked.rss);
         Some(ProcessState {
             pid: process.pid,
             listed: ended.is_none(),
             kinds: process.kinds.iter().fold(0, |bits, kind| bits | kind.bit()),
-            bytes: process.memory.map(|base| plus_u64(base.saturating_add(rss), grown + BLOCK * (8.0 * wave).round())),
-            sm: process.sm.map(|sm| if jitters { percent(sm, 8.0 * wave) } else { sm }),
+            bytes: process.memory.map(|base| {
+                plus_u64(
+                    base.saturating_add(rss),
+                    grown + BLOCK * (8.0 * wave).round(),
+                )
+            }),
+            sm: process
+                .sm
+                .map(|sm| if jitters { percent(sm, 8.0 * wave) } else { sm }),
             mem: process.mem,
             enc: process.enc,
             dec: process.dec,
@@ -233,7 +289,10 @@ impl Machine {
     /// The device that has this UUID now.
     pub fn find(&self, uuid: &str) -> Option<(usize, Position)> {
         let slot = |gpu: &Gpu| {
-            let slot = gpu.instances().iter().position(|instance| instance.uuid == uuid)?;
+            let slot = gpu
+                .instances()
+                .iter()
+                .position(|instance| instance.uuid == uuid)?;
             Some(slot_id(&gpu.uuid, slot))
         };
         let slot = self.world.gpus.iter().find_map(slot);
@@ -268,17 +327,28 @@ impl Machine {
     /// The position of a device, unless it is gone.
     pub fn position(&self, number: usize) -> Result<Position, Code> {
         let is_instance = self.ids[number].contains('/');
-        let gone = if is_instance { Code::INVALID_ARGUMENT } else { Code::GPU_IS_LOST };
+        let gone = if is_instance {
+            Code::INVALID_ARGUMENT
+        } else {
+            Code::GPU_IS_LOST
+        };
         let position = self.positions[number].ok_or(gone)?;
         let gpu = &self.world.gpus[position.gpu];
-        if gpu.lost || gpu.hidden { Err(Code::GPU_IS_LOST) } else { Ok(position) }
+        if gpu.lost || gpu.hidden {
+            Err(Code::GPU_IS_LOST)
+        } else {
+            Ok(position)
+        }
     }
 
     /// The first fault that fits a call.
     pub fn fault(&self, function: &str, number: Option<usize>) -> Option<&Fault> {
         self.world.faults.iter().find(|fault| {
             (fault.function == "*" || fault.function == function)
-                && fault.gpu.as_ref().is_none_or(|gpu| number.is_some_and(|number| self.is_selected(number, gpu)))
+                && fault
+                    .gpu
+                    .as_ref()
+                    .is_none_or(|gpu| number.is_some_and(|number| self.is_selected(number, gpu)))
         })
     }
 
@@ -287,7 +357,10 @@ impl Machine {
         let number = self.indexed(index as usize).map(|(number, _)| number);
         self.world.faults.iter().find(|fault| match &fault.gpu {
             None => fault.function == "*" || fault.function == function,
-            Some(gpu) => fault.function == function && number.is_some_and(|number| self.is_selected(number, gpu)),
+            Some(gpu) => {
+                fault.function == function
+                    && number.is_some_and(|number| self.is_selected(number, gpu))
+            }
         })
     }
 
@@ -299,7 +372,10 @@ impl Machine {
             GpuSelector::Uuid(uuid) => {
                 let has_uuid = |position: Position| {
                     let gpu = &self.world.gpus[position.gpu];
-                    gpu.uuid == *uuid || position.instance.is_some_and(|slot| gpu.instances()[slot].uuid == *uuid)
+                    gpu.uuid == *uuid
+                        || position
+                            .instance
+                            .is_some_and(|slot| gpu.instances()[slot].uuid == *uuid)
                 };
                 self.ids[number] == *uuid || position.is_some_and(has_uuid)
             }
@@ -312,11 +388,16 @@ impl Machine {
 
     /// Seconds since the world was first read.
     pub fn elapsed(&self) -> f64 {
-        self.loaded.map_or(0.0, |loaded| (self.now - loaded).max(0.0))
+        self.loaded
+            .map_or(0.0, |loaded| (self.now - loaded).max(0.0))
     }
 
     /// Microseconds since 1970, the driver's clock.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "after 1970, before 586512")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "after 1970, before 586512"
+    )]
     pub fn now_us(&self) -> u64 {
         (self.now * 1e6) as u64
     }
@@ -329,16 +410,26 @@ fn slot_id(gpu: &str, slot: usize) -> String {
 
 #[expect(clippy::disallowed_methods, reason = "the driver has a clock")]
 fn unix_now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// A number from −1 to 1 that changes with time, the same in all processes at the same time. Each seed has its own course.
+/// A number from −1 to 1 that changes with time, the same in all processes at the same time. Each
+/// seed has its own course.
 pub fn wave(now: f64, seed: f64) -> f64 {
-    f64::midpoint(libm::sin(now * 1.3 + seed * 1.7), libm::sin(now * 0.41 + seed * 0.9))
+    f64::midpoint(
+        libm::sin(now * 1.3 + seed * 1.7),
+        libm::sin(now * 0.41 + seed * 0.9),
+    )
 }
 
 /// The sum, from 0 to 100.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped"
+)]
 pub fn percent(value: u32, change: f64) -> u32 {
     (f64::from(value) + change).round().clamp(0.0, 100.0) as u32
 }
@@ -355,5 +446,9 @@ pub fn plus_u32(value: u32, change: f64) -> u32 {
     reason = "the value stays exact; the change may be rounded"
 )]
 pub fn plus_u64(value: u64, change: f64) -> u64 {
-    if change < 0.0 { value.saturating_sub(-change as u64) } else { value.saturating_add(change as u64) }
+    if change < 0.0 {
+        value.saturating_sub(-change as u64)
+    } else {
+        value.saturating_add(change as u64)
+    }
 }

@@ -1,4 +1,5 @@
-//! Multi-instance GPUs: the mode, the instances, and the handles from a GPU to its instances and back.
+//! Multi-instance GPUs: the mode, the instances, and the handles from a GPU to its instances and
+//! back.
 
 use crate::{
     abi::{Attributes, Code, Handle, Out},

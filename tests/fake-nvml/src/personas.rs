@@ -1,8 +1,8 @@
 //! GPUs with the values of real ones under load. Values that a GPU does not support are absent.
 
 use crate::gpu::{
-    Bar1, Clocks, Ecc, Fabric, Gpu, Memory, Mig, MigInstance, NvLink, Pcie, Power, RemappedRows, Temperature,
-    Utilization,
+    Bar1, Clocks, Ecc, Fabric, Gpu, Memory, Mig, MigInstance, NvLink, Pcie, Power, RemappedRows,
+    Temperature, Utilization,
 };
 
 const MIB: u64 = 1 << 20;
@@ -10,7 +10,14 @@ const MIB: u64 = 1 << 20;
 /// The GPU with this name, at this position of the machine.
 pub fn gpu(name: &str, position: usize) -> Option<Gpu> {
     let gpu = match name {
-        "H100" => Gpu { fabric: Some(Fabric { state: 3, ..Fabric::default() }), module: Some(7), ..h100() },
+        "H100" => Gpu {
+            fabric: Some(Fabric {
+                state: 3,
+                ..Fabric::default()
+            }),
+            module: Some(7),
+            ..h100()
+        },
         "A100" => a100(),
         "A100-MIG" => a100_mig(position),
         "RTX-4090" => rtx_4090(),
@@ -24,7 +31,10 @@ pub fn gpu(name: &str, position: usize) -> Option<Gpu> {
     };
     Some(Gpu {
         uuid: format!("GPU-{position:08x}-1111-2222-3333-{position:012x}"),
-        pci: format!("00000000:{:02X}:00.0", 0x1b + position * 0x10 % 0xe0 + position / 14),
+        pci: format!(
+            "00000000:{:02X}:00.0",
+            0x1b + position * 0x10 % 0xe0 + position / 14
+        ),
         ..gpu
     })
 }
@@ -40,8 +50,16 @@ fn h100() -> Gpu {
         architecture: 9,
         compute_capability: (9, 0),
         cores: Some(16896),
-        memory: Memory { total: 85_520_809_984, reserved: 600 * MIB, unaccounted: 0, v2: true },
-        bar1: Some(Bar1 { total: 131_072 * MIB, used: 4 * MIB }),
+        memory: Memory {
+            total: 85_520_809_984,
+            reserved: 600 * MIB,
+            unaccounted: 0,
+            v2: true,
+        },
+        bar1: Some(Bar1 {
+            total: 131_072 * MIB,
+            used: 4 * MIB,
+        }),
         utilization: Utilization {
             gpu: Some(97),
             memory: Some(41),
@@ -71,18 +89,31 @@ fn h100() -> Gpu {
         pstate: Some(0),
         throttle: Some(0),
         throttle_ns: [74, 76, 251, 252, 253].map(|field| (field, 0)).into(),
-        ecc: Some(Ecc { enabled: true, pending: true, ..Ecc::default() }),
+        ecc: Some(Ecc {
+            enabled: true,
+            pending: true,
+            ..Ecc::default()
+        }),
         remapped_rows: Some(RemappedRows::default()),
         recovery_action: Some(0),
         pcie: Some(pcie(5, 3092, 6346)),
-        nvlink: Some(NvLink { links: 18, version: 4, speed: 26_562, ..NvLink::default() }),
+        nvlink: Some(NvLink {
+            links: 18,
+            version: 4,
+            speed: 26_562,
+            ..NvLink::default()
+        }),
         persistence: Some(true),
         compute_mode: Some(0),
         accounting: Some(false),
         display: Some(false),
         process_utilization: true,
         gpm: Some([(1, 97.2), (2, 88.0), (3, 40.5), (5, 61.3), (10, 41.0)].into()),
-        mig: Some(Mig { enabled: false, max: 7, instances: Vec::new() }),
+        mig: Some(Mig {
+            enabled: false,
+            max: 7,
+            instances: Vec::new(),
+        }),
         ..Gpu::default()
     }
 }
@@ -95,9 +126,21 @@ fn a100() -> Gpu {
         architecture: 7,
         compute_capability: (8, 0),
         cores: Some(6912),
-        memory: Memory { total: 40_960 * MIB, reserved: 571 * MIB, unaccounted: 0, v2: true },
-        bar1: Some(Bar1 { total: 65_536 * MIB, used: MIB }),
-        utilization: Utilization { gpu: Some(88), memory: Some(35), ..h100().utilization },
+        memory: Memory {
+            total: 40_960 * MIB,
+            reserved: 571 * MIB,
+            unaccounted: 0,
+            v2: true,
+        },
+        bar1: Some(Bar1 {
+            total: 65_536 * MIB,
+            used: MIB,
+        }),
+        utilization: Utilization {
+            gpu: Some(88),
+            memory: Some(35),
+            ..h100().utilization
+        },
         temperature: Temperature {
             gpu: Some(52),
             memory: Some(60),
@@ -117,25 +160,37 @@ fn a100() -> Gpu {
         clocks: clocks(1410, 1215, 1275),
         max_clocks: clocks(1410, 1215, 1290),
         pcie: Some(pcie(4, 1400, 2100)),
-        nvlink: Some(NvLink { links: 12, version: 3, speed: 25_781, ..NvLink::default() }),
+        nvlink: Some(NvLink {
+            links: 12,
+            version: 3,
+            speed: 25_781,
+            ..NvLink::default()
+        }),
         gpm: None,
         ..h100()
     }
 }
 
 fn a100_mig(position: usize) -> Gpu {
-    let instance = |index: usize, profile: &str, gpu_instance, slices: u32, total: u64| MigInstance {
-        uuid: format!("MIG-{position:08x}-4444-5555-6666-{index:012x}"),
-        profile: profile.to_owned(),
-        gpu_instance,
-        compute_instance: 0,
-        slices,
-        multiprocessors: slices * 14,
-        memory: Memory { total: total * MIB, reserved: 0, unaccounted: 0, v2: true },
-        processes: Vec::new(),
-    };
+    let instance =
+        |index: usize, profile: &str, gpu_instance, slices: u32, total: u64| MigInstance {
+            uuid: format!("MIG-{position:08x}-4444-5555-6666-{index:012x}"),
+            profile: profile.to_owned(),
+            gpu_instance,
+            compute_instance: 0,
+            slices,
+            multiprocessors: slices * 14,
+            memory: Memory {
+                total: total * MIB,
+                reserved: 0,
+                unaccounted: 0,
+                v2: true,
+            },
+            processes: Vec::new(),
+        };
     Gpu {
-        // In multi-instance mode, a GPU reports no utilization, neither its own nor that of processes.
+        // In multi-instance mode, a GPU reports no utilization, neither its own nor that of
+        // processes.
         utilization: Utilization::default(),
         nvlink: None,
         process_utilization: false,
@@ -162,9 +217,21 @@ fn rtx_4090() -> Gpu {
         architecture: 8,
         compute_capability: (8, 9),
         cores: Some(16384),
-        memory: Memory { total: 24_564 * MIB, reserved: 446 * MIB, unaccounted: 0, v2: true },
-        bar1: Some(Bar1 { total: 32_768 * MIB, used: 5 * MIB }),
-        utilization: Utilization { gpu: Some(76), memory: Some(22), ..h100().utilization },
+        memory: Memory {
+            total: 24_564 * MIB,
+            reserved: 446 * MIB,
+            unaccounted: 0,
+            v2: true,
+        },
+        bar1: Some(Bar1 {
+            total: 32_768 * MIB,
+            used: 5 * MIB,
+        }),
+        utilization: Utilization {
+            gpu: Some(76),
+            memory: Some(22),
+            ..h100().utilization
+        },
         temperature: Temperature {
             gpu: Some(61),
             memory: None,
@@ -207,8 +274,16 @@ fn gtx_970() -> Gpu {
         architecture: 3,
         compute_capability: (5, 2),
         cores: Some(1664),
-        memory: Memory { total: 4_036 * MIB, reserved: 0, unaccounted: 0, v2: false },
-        bar1: Some(Bar1 { total: 256 * MIB, used: 2 * MIB }),
+        memory: Memory {
+            total: 4_036 * MIB,
+            reserved: 0,
+            unaccounted: 0,
+            v2: false,
+        },
+        bar1: Some(Bar1 {
+            total: 256 * MIB,
+            used: 2 * MIB,
+        }),
         utilization: Utilization {
             gpu: Some(12),
             memory: Some(5),
@@ -217,12 +292,23 @@ fn gtx_970() -> Gpu {
             jpeg: None,
             ofa: None,
         },
-        temperature: Temperature { gpu: Some(47), shutdown: Some(96), slowdown: Some(91), ..Temperature::default() },
+        temperature: Temperature {
+            gpu: Some(47),
+            shutdown: Some(96),
+            slowdown: Some(91),
+            ..Temperature::default()
+        },
         clocks: clocks(1050, 3505, 966),
         max_clocks: clocks(1455, 3505, 1339),
         pstate: Some(2),
         fans: vec![34],
-        pcie: Some(Pcie { max_generation: 3, generation: 1, tx: None, rx: None, ..pcie(3, 0, 0) }),
+        pcie: Some(Pcie {
+            max_generation: 3,
+            generation: 1,
+            tx: None,
+            rx: None,
+            ..pcie(3, 0, 0)
+        }),
         persistence: Some(false),
         compute_mode: Some(0),
         display: Some(true),
@@ -230,12 +316,18 @@ fn gtx_970() -> Gpu {
     }
 }
 
-/// A module of GPU and CPU with a chip-to-chip link, each of which can access the memory of the other.
+/// A module of GPU and CPU with a chip-to-chip link, each of which can access the memory of the
+/// other.
 fn gh200() -> Gpu {
     Gpu {
         name: "NVIDIA GH200 480GB".to_owned(),
         pci_device_id: 0x2342_10DE,
-        memory: Memory { total: 97_871 * MIB, reserved: 611 * MIB, unaccounted: 0, v2: true },
+        memory: Memory {
+            total: 97_871 * MIB,
+            reserved: 611 * MIB,
+            unaccounted: 0,
+            v2: true,
+        },
         power: Power {
             usage: Some(612_300),
             limit: Some(900_000),
@@ -246,7 +338,9 @@ fn gh200() -> Gpu {
         },
         nvlink: None,
         numa_node: Some(1),
-        module_power: Some([731_400, 742_100, 200_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000]),
+        module_power: Some([
+            731_400, 742_100, 200_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000,
+        ]),
         addressing: Some(2),
         c2c: Some(true),
         gsp: Some(true),
@@ -269,13 +363,30 @@ fn gb10() -> Gpu {
             decoder: Some(0),
             ..Utilization::default()
         },
-        temperature: Temperature { gpu: Some(58), ..Temperature::default() },
-        power: Power { usage: Some(41_200), ..Power::default() },
-        clocks: Clocks { memory: None, ..clocks(2418, 0, 2002) },
-        max_clocks: Clocks { memory: None, ..clocks(3003, 0, 3003) },
+        temperature: Temperature {
+            gpu: Some(58),
+            ..Temperature::default()
+        },
+        power: Power {
+            usage: Some(41_200),
+            ..Power::default()
+        },
+        clocks: Clocks {
+            memory: None,
+            ..clocks(2418, 0, 2002)
+        },
+        max_clocks: Clocks {
+            memory: None,
+            ..clocks(3003, 0, 3003)
+        },
         pstate: Some(0),
         throttle: Some(0),
-        pcie: Some(Pcie { tx: None, rx: None, replays: None, ..pcie(1, 0, 0) }),
+        pcie: Some(Pcie {
+            tx: None,
+            rx: None,
+            replays: None,
+            ..pcie(1, 0, 0)
+        }),
         persistence: Some(true),
         compute_mode: Some(0),
         display: Some(false),
@@ -287,7 +398,13 @@ fn gb10() -> Gpu {
 
 /// A GPU of a Windows host, seen from WSL: processes are listed without their memory.
 fn wsl() -> Gpu {
-    Gpu { no_process_memory: true, process_utilization: false, serial: None, driver_model: Some(0), ..rtx_4090() }
+    Gpu {
+        no_process_memory: true,
+        process_utilization: false,
+        serial: None,
+        driver_model: Some(0),
+        ..rtx_4090()
+    }
 }
 
 /// A vGPU in a virtual machine: temperature, power and PCIe are not reported.
@@ -297,8 +414,16 @@ fn vgpu() -> Gpu {
         pci_device_id: 0x2235_10DE,
         architecture: 7,
         compute_capability: (8, 6),
-        memory: Memory { total: 24_576 * MIB, reserved: 1_664 * MIB, unaccounted: 0, v2: true },
-        bar1: Some(Bar1 { total: 256 * MIB, used: MIB }),
+        memory: Memory {
+            total: 24_576 * MIB,
+            reserved: 1_664 * MIB,
+            unaccounted: 0,
+            v2: true,
+        },
+        bar1: Some(Bar1 {
+            total: 256 * MIB,
+            used: MIB,
+        }),
         utilization: Utilization {
             gpu: Some(31),
             memory: Some(12),
@@ -328,7 +453,12 @@ fn orin() -> Gpu {
 }
 
 fn clocks(core: u32, memory: u32, video: u32) -> Clocks {
-    Clocks { graphics: Some(core), sm: Some(core), memory: Some(memory), video: Some(video) }
+    Clocks {
+        graphics: Some(core),
+        sm: Some(core),
+        memory: Some(memory),
+        video: Some(video),
+    }
 }
 
 fn pcie(generation: u32, tx: u32, rx: u32) -> Pcie {

@@ -8,8 +8,8 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open, test_kill_process},
 };
 
-/// The most pidfds that are kept open: the monitor has 1024 descriptors as a rule. Other processes are polled by
-/// `kill(pid, 0)`.
+/// The most pidfds that are kept open: the monitor has 1024 descriptors as a rule. Other processes
+/// are polled by `kill(pid, 0)`.
 const MOST_PIDFDS: usize = 384;
 
 /// One process. A later process with the same PID is another one.
@@ -45,7 +45,10 @@ impl ProcessTracker {
         if self.epoll.is_none() {
             self.epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok();
         }
-        let mut pidfds = before.values().filter(|process| process.pidfd.is_some()).count();
+        let mut pidfds = before
+            .values()
+            .filter(|process| process.pidfd.is_some())
+            .count();
         for pid in pids {
             if self.known.contains_key(&pid) {
                 continue;
@@ -53,30 +56,48 @@ impl ProcessTracker {
             let process = before.remove(&pid).unwrap_or_else(|| {
                 let has_room = pidfds < MOST_PIDFDS;
                 let number = valid_pid(pid).filter(|_| has_room);
-                let pidfd = number.and_then(|number| open_watched_pidfd(self.epoll.as_ref()?, number));
+                let pidfd =
+                    number.and_then(|number| open_watched_pidfd(self.epoll.as_ref()?, number));
                 pidfds += usize::from(pidfd.is_some());
                 let lives = pidfd.is_some() || exists(pid);
-                TrackedProcess { first_seen: now, ended: (!lives).then_some(now), rss: 0, pidfd }
+                TrackedProcess {
+                    first_seen: now,
+                    ended: (!lives).then_some(now),
+                    rss: 0,
+                    pidfd,
+                }
             });
             self.known.insert(pid, process);
         }
-        let polled = self.known.iter().filter(|(_, process)| process.pidfd.is_none() && process.ended.is_none());
+        let polled = self
+            .known
+            .iter()
+            .filter(|(_, process)| process.pidfd.is_none() && process.ended.is_none());
         self.polled = polled.map(|(pid, _)| *pid).collect();
     }
 
     /// Notices processes that have ended since the last call.
     pub fn refresh(&mut self, now: f64) {
         for pid in &self.polled {
-            let process = self.known.get_mut(pid).filter(|process| process.ended.is_none());
+            let process = self
+                .known
+                .get_mut(pid)
+                .filter(|process| process.ended.is_none());
             if let Some(process) = process.filter(|_| !exists(*pid)) {
                 process.ended = Some(now);
             }
         }
         let Some(epoll) = &self.epoll else { return };
-        // A pidfd is readable when its process has ended. One epoll call costs the same for one pidfd and for hundreds.
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // A pidfd is readable when its process has ended. One epoll call costs the same for one
+        // pidfd and for hundreds.
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         let mut events = Vec::with_capacity(64);
-        while epoll::wait(epoll, spare_capacity(&mut events), Some(&at_once)).is_ok_and(|count| count > 0) {
+        while epoll::wait(epoll, spare_capacity(&mut events), Some(&at_once))
+            .is_ok_and(|count| count > 0)
+        {
             for event in events.drain(..) {
                 let pid = u32::try_from(event.data.u64()).unwrap_or(0);
                 if let Some(process) = self.known.get_mut(&pid) {
@@ -93,7 +114,10 @@ impl ProcessTracker {
         if let Some(process) = self.known.get_mut(&pid)
             && process.ended.is_none()
             && let Ok(statm) = fs::read_to_string(format!("/proc/{pid}/statm"))
-            && let Some(pages) = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok())
+            && let Some(pages) = statm
+                .split(' ')
+                .nth(1)
+                .and_then(|pages| pages.parse::<u64>().ok())
             && pages > 0
         {
             process.rss = pages * rustix::param::page_size() as u64;
@@ -105,13 +129,22 @@ impl ProcessTracker {
 fn open_watched_pidfd(epoll: &OwnedFd, pid: Pid) -> Option<OwnedFd> {
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     let number = u64::try_from(pid.as_raw_nonzero().get()).ok()?;
-    epoll::add(epoll, &pidfd, epoll::EventData::new_u64(number), epoll::EventFlags::IN).ok()?;
+    epoll::add(
+        epoll,
+        &pidfd,
+        epoll::EventData::new_u64(number),
+        epoll::EventFlags::IN,
+    )
+    .ok()?;
     Some(pidfd)
 }
 
 /// `None` for 0 and for numbers beyond `i32`: kill(2) takes them for process groups.
 fn valid_pid(pid: u32) -> Option<Pid> {
-    i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)
+    i32::try_from(pid)
+        .ok()
+        .filter(|pid| *pid > 0)
+        .and_then(Pid::from_raw)
 }
 
 fn exists(pid: u32) -> bool {

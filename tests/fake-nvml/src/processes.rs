@@ -9,7 +9,8 @@ use crate::{
     world::ProcessKind,
 };
 
-/// PIDs that no process can have. A caller reads such PIDs when its entries have another size than the driver's.
+/// PIDs that no process can have. A caller reads such PIDs when its entries have another size than
+/// the driver's.
 const GARBAGE_PIDS: [u32; 4] = [u32::MAX, 0, 4_294_967_040, 1];
 
 /// Bytes per entry.
@@ -57,19 +58,38 @@ device_calls! {
     }
 }
 
-/// Writes a process list with this number of bytes per entry, which may differ from what the caller expects.
-fn list(device: &Device<'_>, kind: ProcessKind, stride: usize, count: Out<u32>, infos: Out<u8>) -> Answer {
+/// Writes a process list with this number of bytes per entry, which may differ from what the caller
+/// expects.
+fn list(
+    device: &Device<'_>,
+    kind: ProcessKind,
+    stride: usize,
+    count: Out<u32>,
+    infos: Out<u8>,
+) -> Answer {
     if device.physical_gpu().no_process_lists {
         return Err(Code::NOT_SUPPORTED);
     }
     let hides_memory = device.physical_gpu().no_process_memory;
-    let listed = || device.process_states().iter().filter(|process| process.listed && process.kinds & kind.bit() != 0);
+    let listed = || {
+        device
+            .process_states()
+            .iter()
+            .filter(|process| process.listed && process.kinds & kind.bit() != 0)
+    };
     check_room(listed().count(), count, infos.is_null())?;
     for (index, process) in listed().enumerate() {
         let entry = infos.offset(index * stride);
-        entry.cast().write(if device.garbage { GARBAGE_PIDS[index % GARBAGE_PIDS.len()] } else { process.pid })?;
+        entry.cast().write(if device.garbage {
+            GARBAGE_PIDS[index % GARBAGE_PIDS.len()]
+        } else {
+            process.pid
+        })?;
         // The padding before the 64-bit field stays as it is: real drivers do not write it either.
-        entry.offset(8).cast().write(process.bytes.filter(|_| !hides_memory).unwrap_or(u64::MAX))?;
+        entry
+            .offset(8)
+            .cast()
+            .write(process.bytes.filter(|_| !hides_memory).unwrap_or(u64::MAX))?;
         if stride >= V2 {
             entry.offset(16).cast().write(process.gpu_instance)?;
             entry.offset(20).cast().write(process.compute_instance)?;
@@ -85,13 +105,21 @@ fn list(device: &Device<'_>, kind: ProcessKind, stride: usize, count: Out<u32>, 
 fn check_room(found: usize, count: Out<u32>, no_list: bool) -> Answer {
     let capacity = count.read()? as usize;
     count.write(number(found))?;
-    if found > capacity || (no_list && found > 0) { Err(Code::INSUFFICIENT_SIZE) } else { Ok(()) }
+    if found > capacity || (no_list && found > 0) {
+        Err(Code::INSUFFICIENT_SIZE)
+    } else {
+        Ok(())
+    }
 }
 
 /// The clock of `/proc/uptime`, in microseconds.
 fn since_boot_us() -> u64 {
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let seconds = uptime.split(' ').next().and_then(|seconds| seconds.parse().ok()).unwrap_or(0.0);
+    let seconds = uptime
+        .split(' ')
+        .next()
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(0.0);
     u64::try_from(std::time::Duration::from_secs_f64(seconds).as_micros()).unwrap_or(0)
 }
 
@@ -103,11 +131,23 @@ fn samples_after(device: &Device<'_>, last_seen_us: u64) -> Result<(Vec<ProcessS
     }
     // The driver samples six times a second.
     let period = 166_667;
-    let now_us = if device.machine.world.samples_since_boot { since_boot_us() } else { device.machine.now_us() };
+    let now_us = if device.machine.world.samples_since_boot {
+        since_boot_us()
+    } else {
+        device.machine.now_us()
+    };
     let latest = now_us / period * period;
-    let time_us = if device.garbage { latest.saturating_sub(600_000_000) } else { latest };
-    let found: Vec<ProcessState> =
-        device.process_states().iter().filter(|process| process.listed && process.sm.is_some()).cloned().collect();
+    let time_us = if device.garbage {
+        latest.saturating_sub(600_000_000)
+    } else {
+        latest
+    };
+    let found: Vec<ProcessState> = device
+        .process_states()
+        .iter()
+        .filter(|process| process.listed && process.sm.is_some())
+        .cloned()
+        .collect();
     if found.is_empty() || (latest <= last_seen_us && !device.garbage) {
         return Err(Code::NOT_FOUND);
     }

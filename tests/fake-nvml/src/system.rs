@@ -123,11 +123,25 @@ system_calls! {
 
 fn by_bus_id(machine: &Machine, bus_id: Out<c_char>, handle: Out<Handle>) -> Answer {
     let asked = bus_numbers(&bus_id.string()?);
-    let gpu = machine.world.gpus.iter().find(|gpu| asked.is_some() && bus_numbers(&gpu.pci) == asked);
-    write_handle(machine, gpu.and_then(|gpu| machine.find(&gpu.uuid)), Code::NOT_FOUND, handle)
+    let gpu = machine
+        .world
+        .gpus
+        .iter()
+        .find(|gpu| asked.is_some() && bus_numbers(&gpu.pci) == asked);
+    write_handle(
+        machine,
+        gpu.and_then(|gpu| machine.find(&gpu.uuid)),
+        Code::NOT_FOUND,
+        handle,
+    )
 }
 
-fn write_handle(machine: &Machine, found: Option<(usize, Position)>, otherwise: Code, handle: Out<Handle>) -> Answer {
+fn write_handle(
+    machine: &Machine,
+    found: Option<(usize, Position)>,
+    otherwise: Code,
+    handle: Out<Handle>,
+) -> Answer {
     let (number, position) = found.ok_or(otherwise)?;
     if machine.world.gpus[position.gpu].hidden {
         return Err(otherwise);
@@ -137,19 +151,31 @@ fn write_handle(machine: &Machine, found: Option<(usize, Position)>, otherwise: 
 }
 
 fn process_name(machine: &Machine, pid: u32) -> Option<String> {
-    let all_processes = machine.world.gpus.iter().flat_map(crate::Gpu::all_processes);
-    if let Some(name) = all_processes.filter(|process| process.pid == pid).find_map(|process| process.name.clone()) {
+    let all_processes = machine
+        .world
+        .gpus
+        .iter()
+        .flat_map(crate::Gpu::all_processes);
+    if let Some(name) = all_processes
+        .filter(|process| process.pid == pid)
+        .find_map(|process| process.name.clone())
+    {
         return Some(name);
     }
     let argv = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let first = argv.split(|byte| *byte == 0).next().filter(|first| !first.is_empty())?;
+    let first = argv
+        .split(|byte| *byte == 0)
+        .next()
+        .filter(|first| !first.is_empty())?;
     Some(String::from_utf8_lossy(first).into_owned())
 }
 
 /// Domain, bus and device of `00000000:1B:00.0`; the domain may be short or left out.
 pub fn bus_numbers(bus_id: &str) -> Option<(u32, u32, u32)> {
     let (rest, _function) = bus_id.split_once('.')?;
-    let mut numbers = rest.rsplit(':').map(|number| u32::from_str_radix(number, 16));
+    let mut numbers = rest
+        .rsplit(':')
+        .map(|number| u32::from_str_radix(number, 16));
     let (device, bus) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
     let domain = numbers.next().transpose().ok()?.unwrap_or(0);
     Some((domain, bus, device))

@@ -1,7 +1,8 @@
 //! The world file, which describes the machine. Plain data.
 //!
-//! Every field may be left out. A reading that is absent or `null` is not supported by the GPU: its call answers
-//! `NVML_ERROR_NOT_SUPPORTED`. A field that does not exist is an error, so that a typing mistake is found at once.
+//! Every field may be left out. A reading that is absent or `null` is not supported by the GPU: its
+//! call answers `NVML_ERROR_NOT_SUPPORTED`. A field that does not exist is an error, so that a
+//! typing mistake is found at once.
 
 use std::{
     fs, io,
@@ -21,7 +22,8 @@ pub struct World {
     pub driver: String,
     /// 1000 × major + 10 × minor: 12040 is CUDA 12.4.
     pub cuda: i32,
-    /// Bytes per entry that the `_v3` process lists write: 16, 24 (as the header says) or 32 (535.43 to 535.98).
+    /// Bytes per entry that the `_v3` process lists write: 16, 24 (as the header says) or 32
+    /// (535.43 to 535.98).
     pub stride: usize,
     /// Whether utilization samples of processes are dated from the boot instead of from 1970.
     pub samples_since_boot: bool,
@@ -29,7 +31,8 @@ pub struct World {
     pub gpus: Vec<Gpu>,
     /// The faults. The first that fits a call is applied.
     pub faults: Vec<Fault>,
-    /// The Xid errors. Append one to make an event: an event set does not deliver those from before its creation.
+    /// The Xid errors. Append one to make an event: an event set does not deliver those from before
+    /// its creation.
     pub xids: Vec<Xid>,
 }
 
@@ -71,7 +74,8 @@ pub struct GpuProcess {
     pub enc: u32,
     /// Percent of the decoder.
     pub dec: u32,
-    /// PIDs of processes that keep the memory in use after this process has ended and is no longer listed.
+    /// PIDs of processes that keep the memory in use after this process has ended and is no longer
+    /// listed.
     pub holders: Vec<u32>,
     /// Whether the driver lists it although no such process exists.
     pub fictional: bool,
@@ -125,8 +129,8 @@ pub struct Fault {
     pub hang: bool,
     /// The milliseconds after which the function answers.
     pub latency_ms: u64,
-    /// Whether the function answers nonsense: utilization over 100 %, old samples, impossible PIDs, more memory in use than
-    /// there is.
+    /// Whether the function answers nonsense: utilization over 100 %, old samples, impossible PIDs,
+    /// more memory in use than there is.
     pub garbage: bool,
 }
 
@@ -161,7 +165,8 @@ pub struct Xid {
 }
 
 impl World {
-    /// A machine with these personas: `H100`, `A100`, `A100-MIG`, `RTX-4090`, `GTX-970`, `GH200`, `GB10`, `WSL`, `VGPU`, `ORIN`.
+    /// A machine with these personas: `H100`, `A100`, `A100-MIG`, `RTX-4090`, `GTX-970`, `GH200`,
+    /// `GB10`, `WSL`, `VGPU`, `ORIN`.
     ///
     /// # Panics
     ///
@@ -171,7 +176,10 @@ impl World {
         let gpus = personas.into_iter().enumerate().map(|(position, name)| {
             personas::gpu(name, position).unwrap_or_else(|| panic!("no persona is called {name:?}"))
         });
-        Self { gpus: gpus.collect(), ..Self::default() }
+        Self {
+            gpus: gpus.collect(),
+            ..Self::default()
+        }
     }
 
     /// Parses a world file. The fields of a GPU with a `persona` override those of the persona.
@@ -181,7 +189,9 @@ impl World {
     /// When the text is no JSON, or describes no world; the message says where.
     pub fn parse(text: &str) -> Result<Self, String> {
         // Older world files call the processes `tenants`, and the MIG instances `parts`.
-        let text = text.replace("\"tenants\":", "\"processes\":").replace("\"parts\":", "\"instances\":");
+        let text = text
+            .replace("\"tenants\":", "\"processes\":")
+            .replace("\"parts\":", "\"instances\":");
         let mut value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         if let Some(gpus) = value.get_mut("gpus").and_then(Value::as_array_mut) {
             for (position, gpu) in gpus.iter_mut().enumerate() {
@@ -200,7 +210,12 @@ impl World {
         if ![16, 24, 32].contains(&self.stride) {
             return Err(format!("stride is {}, not 16, 24 or 32", self.stride));
         }
-        match self.faults.iter().filter_map(|fault| fault.error.as_ref()).find(|error| Code::of(error).is_none()) {
+        match self
+            .faults
+            .iter()
+            .filter_map(|fault| fault.error.as_ref())
+            .find(|error| Code::of(error).is_none())
+        {
             Some(unknown) => Err(format!("{unknown:?} is no nvmlReturn_t")),
             None => Ok(()),
         }
@@ -222,10 +237,15 @@ impl World {
 
 /// Replaces the `persona` of a GPU by the persona's fields, overridden by the GPU's own.
 fn apply_persona(gpu: &mut Value, position: usize) -> Result<(), String> {
-    let Some(persona) = gpu.as_object_mut().and_then(|fields| fields.remove("persona")) else {
+    let Some(persona) = gpu
+        .as_object_mut()
+        .and_then(|fields| fields.remove("persona"))
+    else {
         return Ok(());
     };
-    let known = persona.as_str().and_then(|name| personas::gpu(name, position));
+    let known = persona
+        .as_str()
+        .and_then(|name| personas::gpu(name, position));
     let known = known.ok_or_else(|| format!("gpus[{position}]: no persona is called {persona}"))?;
     let mut fields = serde_json::to_value(known).map_err(|error| error.to_string())?;
     overlay(&mut fields, gpu.take());
@@ -254,13 +274,20 @@ impl GpuProcess {
     /// A process in the compute list, with this many bytes.
     #[must_use]
     pub fn new(pid: u32, memory: u64) -> Self {
-        Self { pid, memory: Some(memory), ..Self::default() }
+        Self {
+            pid,
+            memory: Some(memory),
+            ..Self::default()
+        }
     }
 
     /// A process that exists in the driver's list only.
     #[must_use]
     pub fn fictional(pid: u32, memory: u64) -> Self {
-        Self { fictional: true, ..Self::new(pid, memory) }
+        Self {
+            fictional: true,
+            ..Self::new(pid, memory)
+        }
     }
 }
 
@@ -268,35 +295,53 @@ impl Fault {
     /// The function answers this error: `GPU_IS_LOST`, `NO_PERMISSION`…
     #[must_use]
     pub fn error(function: &str, error: &str) -> Self {
-        Self { error: Some(ErrorCode::Name(error.to_owned())), ..Self::of(function) }
+        Self {
+            error: Some(ErrorCode::Name(error.to_owned())),
+            ..Self::of(function)
+        }
     }
 
     /// The function does not return.
     #[must_use]
     pub fn hang(function: &str) -> Self {
-        Self { hang: true, ..Self::of(function) }
+        Self {
+            hang: true,
+            ..Self::of(function)
+        }
     }
 
     /// The function takes this many milliseconds.
     #[must_use]
     pub fn slow(function: &str, latency_ms: u64) -> Self {
-        Self { latency_ms, ..Self::of(function) }
+        Self {
+            latency_ms,
+            ..Self::of(function)
+        }
     }
 
     /// The function answers nonsense.
     #[must_use]
     pub fn garbage(function: &str) -> Self {
-        Self { garbage: true, ..Self::of(function) }
+        Self {
+            garbage: true,
+            ..Self::of(function)
+        }
     }
 
     /// Limits the fault to the GPU at this position of the list.
     #[must_use]
     pub fn on(self, position: usize) -> Self {
-        Self { gpu: Some(GpuSelector::Position(position)), ..self }
+        Self {
+            gpu: Some(GpuSelector::Position(position)),
+            ..self
+        }
     }
 
     fn of(function: &str) -> Self {
-        Self { function: function.to_owned(), ..Self::default() }
+        Self {
+            function: function.to_owned(),
+            ..Self::default()
+        }
     }
 }
 

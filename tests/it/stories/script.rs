@@ -22,8 +22,8 @@
 //! later                         the claims below hold eleven minutes later
 //! ```
 //!
-//! The actions before the first claim happen before gputop starts. Consecutive claims must hold together before the story
-//! continues.
+//! The actions before the first claim happen before gputop starts. Consecutive claims must hold
+//! together before the story continues.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,12 @@ pub(super) struct Step {
 #[derive(Debug)]
 pub(super) enum Action {
     Ready(String),
-    On { role: String, memory: u64, sm: Option<u32>, holders: Vec<String> },
+    On {
+        role: String,
+        memory: u64,
+        sm: Option<u32>,
+        holders: Vec<String>,
+    },
     Sm(String, u32),
     Extra(u64),
     Kill(String),
@@ -58,11 +63,24 @@ pub(super) enum Action {
 
 #[derive(Debug)]
 pub(super) enum Claim {
-    Verdict { role: String, word: String, fragment: String },
+    Verdict {
+        role: String,
+        word: String,
+        fragment: String,
+    },
     Gone(String),
-    Never { roles: Vec<String>, words: Vec<String> },
-    Job { role: String, job: String },
-    Origin { role: String, origin: String },
+    Never {
+        roles: Vec<String>,
+        words: Vec<String>,
+    },
+    Job {
+        role: String,
+        job: String,
+    },
+    Origin {
+        role: String,
+        origin: String,
+    },
     Unaccounted(String),
 }
 
@@ -74,15 +92,21 @@ pub(super) fn read(text: &str) -> Vec<Story> {
 
 fn story(text: &str) -> Story {
     let (title, rest) = text.split_once('\n').expect("lines follow the title");
-    let mut story = Story { title: title.to_owned(), steps: vec![Step::default()], ..Story::default() };
+    let mut story = Story {
+        title: title.to_owned(),
+        steps: vec![Step::default()],
+        ..Story::default()
+    };
     let mut is_later = false;
     for line in rest.lines().filter(|line| !line.is_empty()) {
-        let step = story.steps.last_mut().expect("the first step was created above");
+        let step = story
+            .steps
+            .last_mut()
+            .expect("the first step was created above");
         if let Some(code) = line.strip_prefix("    ") {
-            let file = story
-                .files
-                .last_mut()
-                .unwrap_or_else(|| panic!("{title}: {code:?} is indented, but follows no file name"));
+            let file = story.files.last_mut().unwrap_or_else(|| {
+                panic!("{title}: {code:?} is indented, but follows no file name")
+            });
             file.1.push_str(code);
             file.1.push('\n');
         } else if let Some(command) = line.strip_prefix("run: ") {
@@ -92,13 +116,21 @@ fn story(text: &str) -> Story {
         } else if line == "later" {
             is_later = true;
         } else if let Some(claim) = claim(line) {
-            if is_later { story.later.push(claim) } else { step.claims.push(claim) }
+            if is_later {
+                story.later.push(claim);
+            } else {
+                step.claims.push(claim);
+            }
         } else {
-            let action = action(line).unwrap_or_else(|| panic!("{title}: {line:?} is neither a claim nor an action"));
+            let action = action(line)
+                .unwrap_or_else(|| panic!("{title}: {line:?} is neither a claim nor an action"));
             if step.claims.is_empty() {
                 step.actions.push(action);
             } else {
-                story.steps.push(Step { actions: vec![action], claims: Vec::new() });
+                story.steps.push(Step {
+                    actions: vec![action],
+                    claims: Vec::new(),
+                });
             }
         }
     }
@@ -111,18 +143,31 @@ fn story(text: &str) -> Story {
 fn claim(line: &str) -> Option<Claim> {
     let (subject, expected) = line.split_once(" => ")?;
     if let Some(roles) = subject.strip_prefix("never ") {
-        return Some(Claim::Never { roles: words(roles), words: words(expected) });
+        return Some(Claim::Never {
+            roles: words(roles),
+            words: words(expected),
+        });
     }
     let expected = expected.to_owned();
     Some(match subject.strip_prefix("= ")?.split_once(' ') {
-        Some(("job", role)) => Claim::Job { role: role.to_owned(), job: expected },
-        Some(("origin", role)) => Claim::Origin { role: role.to_owned(), origin: expected },
+        Some(("job", role)) => Claim::Job {
+            role: role.to_owned(),
+            job: expected,
+        },
+        Some(("origin", role)) => Claim::Origin {
+            role: role.to_owned(),
+            origin: expected,
+        },
         Some(_) => return None,
         None if subject == "= unaccounted" => Claim::Unaccounted(expected),
         None if expected == "gone" => Claim::Gone(subject[2..].to_owned()),
         None => {
             let (word, fragment) = expected.split_once(": ").or(expected.split_once(':'))?;
-            Claim::Verdict { role: subject[2..].to_owned(), word: word.to_owned(), fragment: fragment.to_owned() }
+            Claim::Verdict {
+                role: subject[2..].to_owned(),
+                word: word.to_owned(),
+                fragment: fragment.to_owned(),
+            }
         }
     })
 }
@@ -140,14 +185,21 @@ fn action(line: &str) -> Option<Action> {
         ["on", role, memory, more @ ..] => {
             let (mut sm, mut holders) = (None, &[][..]);
             match more {
-                ["sm", percent, "kept", "by", by @ ..] => (sm, holders) = (Some(percent.parse().ok()?), by),
+                ["sm", percent, "kept", "by", by @ ..] => {
+                    (sm, holders) = (Some(percent.parse().ok()?), by);
+                }
                 ["sm", percent] => sm = Some(percent.parse().ok()?),
                 ["kept", "by", by @ ..] => holders = by,
                 [] => {}
                 _ => return None,
             }
             let holders = holders.iter().map(|holder| (*holder).to_owned()).collect();
-            Action::On { role: (*role).to_owned(), memory: bytes(memory)?, sm, holders }
+            Action::On {
+                role: (*role).to_owned(),
+                memory: bytes(memory)?,
+                sm,
+                holders,
+            }
         }
         _ => return None,
     })
@@ -155,7 +207,9 @@ fn action(line: &str) -> Option<Action> {
 
 fn bytes(text: &str) -> Option<u64> {
     let units = [("GiB", 30), ("MiB", 20)];
-    units.iter().find_map(|(unit, shift)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? << shift))
+    units
+        .iter()
+        .find_map(|(unit, shift)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? << shift))
 }
 
 pub(super) fn words(text: &str) -> Vec<String> {
@@ -165,22 +219,36 @@ pub(super) fn words(text: &str) -> Vec<String> {
 impl Story {
     /// The roles that actions and claims name.
     pub(super) fn roles(&self) -> BTreeSet<&str> {
-        let actions = self.steps.iter().flat_map(|step| &step.actions).flat_map(|action| match action {
-            Action::On { role, holders, .. } => std::iter::once(role).chain(holders).collect::<Vec<_>>(),
-            Action::Ready(role)
-            | Action::Kill(role)
-            | Action::Stop(role)
-            | Action::Ghost(role)
-            | Action::Sm(role, _) => vec![role],
-            Action::Extra(_) => Vec::new(),
-        });
-        let claims = self.steps.iter().flat_map(|step| &step.claims).chain(&self.later).flat_map(|claim| match claim {
-            Claim::Verdict { role, .. } | Claim::Gone(role) | Claim::Job { role, .. } | Claim::Origin { role, .. } => {
-                vec![role]
-            }
-            Claim::Never { roles, .. } => roles.iter().collect(),
-            Claim::Unaccounted(_) => Vec::new(),
-        });
+        let actions = self
+            .steps
+            .iter()
+            .flat_map(|step| &step.actions)
+            .flat_map(|action| match action {
+                Action::On { role, holders, .. } => {
+                    std::iter::once(role).chain(holders).collect::<Vec<_>>()
+                }
+                Action::Ready(role)
+                | Action::Kill(role)
+                | Action::Stop(role)
+                | Action::Ghost(role)
+                | Action::Sm(role, _) => vec![role],
+                Action::Extra(_) => Vec::new(),
+            });
+        let claims = self
+            .steps
+            .iter()
+            .flat_map(|step| &step.claims)
+            .chain(&self.later)
+            .flat_map(|claim| match claim {
+                Claim::Verdict { role, .. }
+                | Claim::Gone(role)
+                | Claim::Job { role, .. }
+                | Claim::Origin { role, .. } => {
+                    vec![role]
+                }
+                Claim::Never { roles, .. } => roles.iter().collect(),
+                Claim::Unaccounted(_) => Vec::new(),
+            });
         actions.chain(claims).map(String::as_str).collect()
     }
 }

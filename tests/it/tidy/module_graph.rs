@@ -1,7 +1,8 @@
 //! The module graph of a crate, read from its source: which module uses which, and where.
 //!
-//! A path is followed through `use`, `pub use`, `self`, `super`, `crate` and globs to the module that defines the item.
-//! Method calls are not followed: their receiver's type is not in the source text. Test code is left out.
+//! A path is followed through `use`, `pub use`, `self`, `super`, `crate` and globs to the module
+//! that defines the item. Method calls are not followed: their receiver's type is not in the source
+//! text. Test code is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -15,7 +16,8 @@ pub(super) struct Circle {
     pub(super) folder: String,
     /// The names of the children, sorted.
     pub(super) members: Vec<String>,
-    /// For each use inside the circle that is not yet in an earlier chain, the shortest way around, one line per arrow.
+    /// For each use inside the circle that is not yet in an earlier chain, the shortest way around,
+    /// one line per arrow.
     pub(super) chains: Vec<String>,
 }
 
@@ -36,7 +38,12 @@ impl ModuleGraph {
     fn uses_between_children(&self, folder: &[String]) -> BTreeMap<(String, String), &Usage> {
         let mut uses = BTreeMap::new();
         for usage in &self.usages {
-            let below = |module: &ModulePath| module.strip_prefix(folder).and_then(<[String]>::first).cloned();
+            let below = |module: &ModulePath| {
+                module
+                    .strip_prefix(folder)
+                    .and_then(<[String]>::first)
+                    .cloned()
+            };
             if let (Some(from), Some(to)) = (below(&usage.from), below(&usage.to))
                 && from != to
             {
@@ -46,7 +53,8 @@ impl ModuleGraph {
         uses
     }
 
-    /// Uses between the modules at the top of the crate, with `lib` for its root: who uses whom, and where first.
+    /// Uses between the modules at the top of the crate, with `lib` for its root: who uses whom,
+    /// and where first.
     pub(super) fn uses_between_folders(&self) -> BTreeMap<(String, String), &Usage> {
         let top = |module: &ModulePath| module.first().map_or("lib", String::as_str).to_owned();
         let mut uses = BTreeMap::new();
@@ -61,12 +69,18 @@ impl ModuleGraph {
 
     /// The names of the modules at the top of the crate.
     pub(super) fn folders(&self) -> BTreeSet<String> {
-        self.modules.iter().map(|module| module.first().map_or("lib", String::as_str).to_owned()).collect()
+        self.modules
+            .iter()
+            .map(|module| module.first().map_or("lib", String::as_str).to_owned())
+            .collect()
     }
 
     /// Returns every circle: among the folders, and among the children of each folder at any depth.
     pub(super) fn circles(&self) -> Vec<Circle> {
-        let folders = self.modules.iter().filter(|module| module.first().is_none_or(|first| first != "main"));
+        let folders = self
+            .modules
+            .iter()
+            .filter(|module| module.first().is_none_or(|first| first != "main"));
         folders.flat_map(|folder| self.circles_in(folder)).collect()
     }
 
@@ -76,7 +90,9 @@ impl ModuleGraph {
         let mut left = names;
         let mut circles = Vec::new();
         while let Some(first) = left.pop_first() {
-            let around = |name: &String| way(&uses, first, name).is_some() && way(&uses, name, first).is_some();
+            let around = |name: &String| {
+                way(&uses, first, name).is_some() && way(&uses, name, first).is_some()
+            };
             let others: Vec<&String> = left.iter().copied().filter(|name| around(name)).collect();
             if others.is_empty() {
                 continue;
@@ -84,7 +100,11 @@ impl ModuleGraph {
             left.retain(|name| !others.contains(name));
             let members: Vec<String> = iter::once(first).chain(others).cloned().collect();
             let chains = chains(&uses, &members);
-            circles.push(Circle { folder: folder.join("/"), members, chains });
+            circles.push(Circle {
+                folder: folder.join("/"),
+                members,
+                chains,
+            });
         }
         circles
     }
@@ -112,8 +132,13 @@ fn chains(uses: &BTreeMap<(String, String), &Usage>, members: &[String]) -> Vec<
     chains
 }
 
-/// Returns the children on the shortest way between two of them, both included, or `None` when there is no way.
-fn way<'a>(uses: &'a BTreeMap<(String, String), &Usage>, from: &'a String, to: &'a String) -> Option<Vec<&'a String>> {
+/// Returns the children on the shortest way between two of them, both included, or `None` when
+/// there is no way.
+fn way<'a>(
+    uses: &'a BTreeMap<(String, String), &Usage>,
+    from: &'a String,
+    to: &'a String,
+) -> Option<Vec<&'a String>> {
     let mut ways = vec![vec![from]];
     let mut seen = BTreeSet::from([from]);
     let mut at = 0;

@@ -4,7 +4,10 @@ use super::module_graph::{Circle, ModuleGraph};
 use super::module_paths::SourceFile;
 
 fn graph(files: &[(&str, &str)]) -> ModuleGraph {
-    let file = |(path, text): &(&str, &str)| SourceFile { path: format!("src/{path}"), text: (*text).to_owned() };
+    let file = |(path, text): &(&str, &str)| SourceFile {
+        path: format!("src/{path}"),
+        text: (*text).to_owned(),
+    };
     ModuleGraph::read(&files.iter().map(file).collect::<Vec<_>>())
 }
 
@@ -16,8 +19,10 @@ fn circles(files: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[track_caller]
 fn check(files: &[(&str, &str)], expected: &[(&str, &str)]) {
-    let expected: Vec<_> =
-        expected.iter().map(|(folder, members)| ((*folder).to_owned(), (*members).to_owned())).collect();
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(folder, members)| ((*folder).to_owned(), (*members).to_owned()))
+        .collect();
     assert_eq!(circles(files), expected);
 }
 
@@ -28,7 +33,10 @@ fn modules_that_use_each_other_one_way_are_no_circle() {
             ("lib.rs", "mod a; mod b; mod c;"),
             ("a.rs", "pub struct One;"),
             ("b.rs", "use crate::a::One; pub fn two() -> One { One }"),
-            ("c.rs", "use crate::{a, b}; fn three() -> a::One { b::two() }"),
+            (
+                "c.rs",
+                "use crate::{a, b}; fn three() -> a::One { b::two() }",
+            ),
         ],
         &[],
     );
@@ -43,7 +51,10 @@ fn two_modules_that_use_each_other_are_a_circle() {
     ];
     let circles = graph(&files).circles();
     assert_eq!(circles.len(), 1);
-    assert_eq!(circles[0].chains, ["  a\n    -> b   src/a.rs:2: crate::b::two\n    -> a   src/b.rs:1: crate::a::One"]);
+    assert_eq!(
+        circles[0].chains,
+        ["  a\n    -> b   src/a.rs:2: crate::b::two\n    -> a   src/b.rs:1: crate::a::One"]
+    );
 }
 
 #[test]
@@ -90,8 +101,14 @@ fn a_re_export_counts_as_use_of_the_module_that_defines_the_item() {
 fn a_re_export_with_another_name_or_a_glob_is_followed() {
     check(
         &[
-            ("f.rs", "mod a; mod b; mod c; pub use b::B as Bee; pub use c::*;"),
-            ("f/a.rs", "fn f(_: crate::f::Bee, _: super::C) {} pub struct A;"),
+            (
+                "f.rs",
+                "mod a; mod b; mod c; pub use b::B as Bee; pub use c::*;",
+            ),
+            (
+                "f/a.rs",
+                "fn f(_: crate::f::Bee, _: super::C) {} pub struct A;",
+            ),
             ("f/b.rs", "use super::a::A; pub struct B;"),
             ("f/c.rs", "use super::a; pub struct C;"),
         ],
@@ -133,8 +150,16 @@ fn paths_in_macros_attributes_and_function_bodies_count() {
         "fn f() { use crate::b; b::two() }",
         "fn f() -> impl Iterator<Item = crate::b::Two> {}",
     ] {
-        let files = [("lib.rs", ""), ("a.rs", text), ("b.rs", "use crate::a; pub struct Two;")];
-        assert_eq!(circles(&files), [(String::new(), "a b".to_owned())], "{text}");
+        let files = [
+            ("lib.rs", ""),
+            ("a.rs", text),
+            ("b.rs", "use crate::a; pub struct Two;"),
+        ];
+        assert_eq!(
+            circles(&files),
+            [(String::new(), "a b".to_owned())],
+            "{text}"
+        );
     }
 }
 
@@ -142,7 +167,10 @@ fn paths_in_macros_attributes_and_function_bodies_count() {
 fn tests_may_use_everything() {
     check(
         &[
-            ("a.rs", "pub struct A; #[cfg(test)] mod tests { use crate::b::B; } #[cfg(test)] fn f() { crate::b::B; }"),
+            (
+                "a.rs",
+                "pub struct A; #[cfg(test)] mod tests { use crate::b::B; } #[cfg(test)] fn f() { crate::b::B; }",
+            ),
             ("b.rs", "use crate::a::A; pub struct B;"),
             ("c.rs", "#[cfg(test)] mod tests; pub struct C;"),
             ("c/tests.rs", "mod deep; use crate::d::D;"),
@@ -157,7 +185,10 @@ fn tests_may_use_everything() {
 fn names_of_other_crates_and_globs_in_a_ring_end() {
     check(
         &[
-            ("a.rs", "pub use super::b::*; use std::fmt::Write; fn f(_: Nowhere, _: serde::de::Error) {}"),
+            (
+                "a.rs",
+                "pub use super::b::*; use std::fmt::Write; fn f(_: Nowhere, _: serde::de::Error) {}",
+            ),
             ("b.rs", "use serde_json::Value; pub struct B;"),
             ("f.rs", "mod a; use self::a::*;"),
             ("f/a.rs", "use super::*; fn f(_: Nowhere) {}"),

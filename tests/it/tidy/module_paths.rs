@@ -1,4 +1,5 @@
-//! Reads what a module declares and which paths it names, and follows a path to the module that defines its item.
+//! Reads what a module declares and which paths it names, and follows a path to the module that
+//! defines its item.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,7 +10,8 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, Meta, UseTree};
 
-/// A module as the names on the way to it from the crate root. The root is empty, `main.rs` is `["main"]`.
+/// A module as the names on the way to it from the crate root. The root is empty, `main.rs` is
+/// `["main"]`.
 pub(super) type ModulePath = Vec<String>;
 
 /// One file of source.
@@ -48,7 +50,8 @@ struct Declared {
     /// Names brought in by `use`, with the path that each stands for.
     aliases: HashMap<String, Vec<String>>,
     globs: Vec<Vec<String>>,
-    /// Words in calls of macros at module level: a name that is found nowhere else may be an item made from one.
+    /// Words in calls of macros at module level: a name that is found nowhere else may be an item
+    /// made from one.
     macro_words: BTreeSet<String>,
 }
 
@@ -59,7 +62,8 @@ pub(super) fn read_usages(files: &[SourceFile]) -> (BTreeSet<ModulePath>, BTreeS
     let parsed: Vec<(ModulePath, &SourceFile, syn::File)> = files
         .iter()
         .map(|file| {
-            let syntax = syn::parse_file(&file.text).unwrap_or_else(|error| panic!("{}: {error}", file.path));
+            let syntax = syn::parse_file(&file.text)
+                .unwrap_or_else(|error| panic!("{}: {error}", file.path));
             (module_of_file(&file.path), file, syntax)
         })
         .collect();
@@ -67,8 +71,12 @@ pub(super) fn read_usages(files: &[SourceFile]) -> (BTreeSet<ModulePath>, BTreeS
     for (module, _, syntax) in &parsed {
         find_test_modules(module, &syntax.items, &mut tests);
     }
-    let is_test = |module: &ModulePath| (1..=module.len()).any(|depth| tests.contains(&module[..depth]));
-    let product: Vec<_> = parsed.iter().filter(|(module, ..)| !is_test(module)).collect();
+    let is_test =
+        |module: &ModulePath| (1..=module.len()).any(|depth| tests.contains(&module[..depth]));
+    let product: Vec<_> = parsed
+        .iter()
+        .filter(|(module, ..)| !is_test(module))
+        .collect();
 
     // The root is there even when a made-up crate has no lib.rs.
     let mut modules = Modules::from([(Vec::new(), Declared::default())]);
@@ -77,8 +85,12 @@ pub(super) fn read_usages(files: &[SourceFile]) -> (BTreeSet<ModulePath>, BTreeS
     }
     let mut usages = BTreeSet::new();
     for (module, file, syntax) in &product {
-        let mut reader =
-            PathReader { modules: &modules, module: module.clone(), file: &file.path, usages: &mut usages };
+        let mut reader = PathReader {
+            modules: &modules,
+            module: module.clone(),
+            file: &file.path,
+            usages: &mut usages,
+        };
         reader.visit_file(syntax);
     }
     (modules.into_keys().collect(), usages)
@@ -95,7 +107,9 @@ fn declare(modules: &mut Modules, module: &ModulePath, items: &[Item]) {
                 }
             }
             Item::Macro(call) => {
-                declared.items.extend(call.ident.as_ref().map(ToString::to_string));
+                declared
+                    .items
+                    .extend(call.ident.as_ref().map(ToString::to_string));
                 collect_words(call.mac.tokens.clone(), &mut declared.macro_words);
             }
             _ => declared.items.extend(name_of(item)),
@@ -110,7 +124,10 @@ fn declare(modules: &mut Modules, module: &ModulePath, items: &[Item]) {
 
 /// Returns the module of a file: `src/a/b.rs` is `["a", "b"]`, `src/lib.rs` the root.
 fn module_of_file(path: &str) -> ModulePath {
-    let name = path.strip_prefix("src/").and_then(|path| path.strip_suffix(".rs")).expect("a Rust file below src");
+    let name = path
+        .strip_prefix("src/")
+        .and_then(|path| path.strip_suffix(".rs"))
+        .expect("a Rust file below src");
     match name {
         "lib" => Vec::new(),
         _ => name.split('/').map(str::to_owned).collect(),
@@ -138,7 +155,9 @@ fn find_test_modules(module: &[String], items: &[Item], found: &mut BTreeSet<Mod
 
 fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
-        let Meta::List(list) = &attribute.meta else { return false };
+        let Meta::List(list) = &attribute.meta else {
+            return false;
+        };
         list.path.is_ident("cfg") && list.tokens.to_string() == "test"
     })
 }
@@ -191,17 +210,27 @@ fn collect_words(tokens: TokenStream, words: &mut BTreeSet<String>) {
     }
 }
 
-/// Calls `found` with each path of a `use`, the name that it has here (`None` for a glob), and its place.
-fn read_use_tree(tree: &UseTree, before: &mut Vec<String>, found: &mut impl FnMut(&[String], Option<String>, Span)) {
+/// Calls `found` with each path of a `use`, the name that it has here (`None` for a glob), and its
+/// place.
+fn read_use_tree(
+    tree: &UseTree,
+    before: &mut Vec<String>,
+    found: &mut impl FnMut(&[String], Option<String>, Span),
+) {
     match tree {
         UseTree::Path(path) => {
             before.push(path.ident.to_string());
             read_use_tree(&path.tree, before, found);
             before.pop();
         }
-        UseTree::Group(group) => group.items.iter().for_each(|tree| read_use_tree(tree, before, found)),
+        UseTree::Group(group) => group
+            .items
+            .iter()
+            .for_each(|tree| read_use_tree(tree, before, found)),
         UseTree::Glob(glob) => found(before, None, glob.star_token.spans[0]),
-        UseTree::Name(leaf) if leaf.ident == "self" => found(before, before.last().cloned(), leaf.ident.span()),
+        UseTree::Name(leaf) if leaf.ident == "self" => {
+            found(before, before.last().cloned(), leaf.ident.span());
+        }
         UseTree::Rename(leaf) if leaf.ident == "self" => {
             found(before, Some(leaf.rename.to_string()), leaf.ident.span());
         }
@@ -224,11 +253,15 @@ impl Visit<'_> for UseReader<'_> {
         if is_test_only(&item.attrs) {
             return;
         }
-        read_use_tree(&item.tree, &mut Vec::new(), &mut |path, name, _| match name {
-            None => self.0.globs.push(path.to_vec()),
-            Some(name) if path == [name.as_str()] => {}
-            Some(name) => _ = self.0.aliases.insert(name, path.to_vec()),
-        });
+        read_use_tree(
+            &item.tree,
+            &mut Vec::new(),
+            &mut |path, name, _| match name {
+                None => self.0.globs.push(path.to_vec()),
+                Some(name) if path == [name.as_str()] => {}
+                Some(name) => _ = self.0.aliases.insert(name, path.to_vec()),
+            },
+        );
     }
 
     fn visit_item_mod(&mut self, _: &syn::ItemMod) {}
@@ -251,7 +284,12 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn resolve(&self, module: &[String], path: &[String]) -> Option<Found> {
-        let at = |module: &[String]| Some(Found { module: module.to_vec(), is_module: true });
+        let at = |module: &[String]| {
+            Some(Found {
+                module: module.to_vec(),
+                is_module: true,
+            })
+        };
         let (first, mut rest) = path.split_first()?;
         let mut found = match first.as_str() {
             // `main.rs` names the library by its name.
@@ -269,21 +307,31 @@ impl Resolver<'_> {
                 "self" => found,
                 _ => match self.look_up(&found.module, name) {
                     Some(next) => next,
-                    None => Found { is_module: false, ..found },
+                    None => Found {
+                        is_module: false,
+                        ..found
+                    },
                 },
             };
         }
         Some(found)
     }
 
-    /// Finds a name in a module: its items and children, then what it uses, then what its macros and globs may bring.
+    /// Finds a name in a module: its items and children, then what it uses, then what its macros
+    /// and globs may bring.
     fn look_up(&self, module: &[String], name: &str) -> Option<Found> {
         let inner = child(module, name);
         if self.modules.contains_key(&inner) {
-            return Some(Found { module: inner, is_module: true });
+            return Some(Found {
+                module: inner,
+                is_module: true,
+            });
         }
         let declared = self.modules.get(module)?;
-        let here = Some(Found { module: module.to_vec(), is_module: false });
+        let here = Some(Found {
+            module: module.to_vec(),
+            is_module: false,
+        });
         if declared.items.contains(name) {
             return here;
         }
@@ -297,7 +345,11 @@ impl Resolver<'_> {
             None if declared.macro_words.contains(name) => here,
             None => declared.globs.iter().find_map(|path| {
                 let glob = self.resolve(module, path)?;
-                if glob.is_module { self.look_up(&glob.module, name) } else { None }
+                if glob.is_module {
+                    self.look_up(&glob.module, name)
+                } else {
+                    None
+                }
             }),
         };
         self.open.borrow_mut().pop();
@@ -315,16 +367,28 @@ struct PathReader<'a> {
 
 impl PathReader<'_> {
     fn add(&mut self, path: &[String], span: Span) {
-        let resolver = Resolver { modules: self.modules, open: RefCell::default() };
+        let resolver = Resolver {
+            modules: self.modules,
+            open: RefCell::default(),
+        };
         if let Some(Found { module: to, .. }) = resolver.resolve(&self.module, path)
             && to != self.module
         {
-            let place = Place { file: self.file.to_owned(), line: span.start().line, path: path.join("::") };
-            self.usages.insert(Usage { from: self.module.clone(), to, place });
+            let place = Place {
+                file: self.file.to_owned(),
+                line: span.start().line,
+                path: path.join("::"),
+            };
+            self.usages.insert(Usage {
+                from: self.module.clone(),
+                to,
+                place,
+            });
         }
     }
 
-    /// Reads the paths in the tokens of a macro or an attribute: `a::b::c`, and texts that hold one, as serde has them.
+    /// Reads the paths in the tokens of a macro or an attribute: `a::b::c`, and texts that hold
+    /// one, as serde has them.
     fn read_tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let is_colons = |at: usize| {
@@ -336,13 +400,20 @@ impl PathReader<'_> {
             at += 1;
             match token {
                 TokenTree::Group(group) => {
-                    let name = match (at.checked_sub(3).map(|at| &tokens[at]), at.checked_sub(2).map(|at| &tokens[at]))
-                    {
-                        (Some(TokenTree::Ident(word)), Some(TokenTree::Ident(name))) if word == "mod" => Some(name),
+                    let name = match (
+                        at.checked_sub(3).map(|at| &tokens[at]),
+                        at.checked_sub(2).map(|at| &tokens[at]),
+                    ) {
+                        (Some(TokenTree::Ident(word)), Some(TokenTree::Ident(name)))
+                            if word == "mod" =>
+                        {
+                            Some(name)
+                        }
                         _ => None,
                     };
                     let is_module = name.is_some() && group.delimiter() == Delimiter::Brace;
-                    self.module.extend(name.filter(|_| is_module).map(ToString::to_string));
+                    self.module
+                        .extend(name.filter(|_| is_module).map(ToString::to_string));
                     self.read_tokens(group.stream());
                     if is_module {
                         self.module.pop();
@@ -375,7 +446,10 @@ impl PathReader<'_> {
 }
 
 fn names(segments: &Punctuated<syn::PathSegment, syn::Token![::]>) -> Vec<String> {
-    segments.iter().map(|segment| segment.ident.to_string()).collect()
+    segments
+        .iter()
+        .map(|segment| segment.ident.to_string())
+        .collect()
 }
 
 impl<'ast> Visit<'ast> for PathReader<'_> {
@@ -398,7 +472,9 @@ impl<'ast> Visit<'ast> for PathReader<'_> {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        read_use_tree(&item.tree, &mut Vec::new(), &mut |path, _, span| self.add(path, span));
+        read_use_tree(&item.tree, &mut Vec::new(), &mut |path, _, span| {
+            self.add(path, span);
+        });
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

@@ -17,12 +17,40 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("output", &["base", "model", "protocol"]),
     ("app", &["base", "model", "output", "protocol"]),
     ("view", &["app", "base", "model", "output", "protocol"]),
-    ("tui", &["app", "base", "files", "model", "output", "protocol", "source", "view"]),
-    ("logs", &["base", "files", "model", "output", "protocol", "source"]),
-    ("hidden_commands", &["base", "files", "model", "output", "protocol", "source"]),
-    ("commands", &["agent", "app", "base", "files", "logs", "model", "output", "protocol", "source", "view"]),
-    ("cli", &["agent", "app", "base", "commands", "files", "logs", "output", "protocol", "source"]),
-    ("config", &["app", "base", "cli", "commands", "files", "output", "protocol", "source", "tui", "view"]),
+    (
+        "tui",
+        &[
+            "app", "base", "files", "model", "output", "protocol", "source", "view",
+        ],
+    ),
+    (
+        "logs",
+        &["base", "files", "model", "output", "protocol", "source"],
+    ),
+    (
+        "hidden_commands",
+        &["base", "files", "model", "output", "protocol", "source"],
+    ),
+    (
+        "commands",
+        &[
+            "agent", "app", "base", "files", "logs", "model", "output", "protocol", "source",
+            "view",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "agent", "app", "base", "commands", "files", "logs", "output", "protocol", "source",
+        ],
+    ),
+    (
+        "config",
+        &[
+            "app", "base", "cli", "commands", "files", "output", "protocol", "source", "tui",
+            "view",
+        ],
+    ),
     (
         "lib",
         &[
@@ -48,8 +76,8 @@ const COMMANDS_WITH_AGENT: &[&str] = &["attach", "doctor"];
 /// Uses that `MAY_USE` forbids and that are still there.
 const KNOWN_FORBIDDEN: &[(&str, &str)] = &[];
 
-/// Circles that are still there: the folder, and the members in alphabetical order. None may be added; when the members of
-/// one change, change its line, and when it is gone, remove it.
+/// Circles that are still there: the folder, and the members in alphabetical order. None may be
+/// added; when the members of one change, change its line, and when it is gone, remove it.
 #[rustfmt::skip]
 const KNOWN_CIRCLES: &[(&str, &[&str])] = &[];
 
@@ -57,7 +85,10 @@ fn graph() -> &'static ModuleGraph {
     static GRAPH: OnceLock<ModuleGraph> = OnceLock::new();
     GRAPH.get_or_init(|| {
         let files = super::product().into_iter();
-        let file = |source: super::Source| SourceFile { path: source.path.display().to_string(), text: source.text };
+        let file = |source: super::Source| SourceFile {
+            path: source.path.display().to_string(),
+            text: source.text,
+        };
         ModuleGraph::read(&files.map(file).collect::<Vec<_>>())
     })
 }
@@ -74,12 +105,18 @@ fn modules_use_only_what_they_may() {
         if allowed.contains(&to.as_str()) {
             continue;
         }
-        match KNOWN_FORBIDDEN.iter().find(|known| **known == (from.as_str(), to.as_str())) {
+        match KNOWN_FORBIDDEN
+            .iter()
+            .find(|known| **known == (from.as_str(), to.as_str()))
+        {
             Some(known) => still_there.push(known),
             None => broken.push(format!("`{from}` may not use `{to}`: {}", usage.place)),
         }
     }
-    for known in KNOWN_FORBIDDEN.iter().filter(|known| !still_there.contains(known)) {
+    for known in KNOWN_FORBIDDEN
+        .iter()
+        .filter(|known| !still_there.contains(known))
+    {
         broken.push(format!("{known:?} is gone: take it out of KNOWN_FORBIDDEN"));
     }
     super::check("a module uses only what its row of MAY_USE names", &broken);
@@ -88,18 +125,30 @@ fn modules_use_only_what_they_may() {
 #[test]
 fn only_doctor_and_attach_use_the_agent() {
     let usages = graph().usages.iter().filter(|usage| {
-        usage.from.first().is_some_and(|folder| folder == "commands")
+        usage
+            .from
+            .first()
+            .is_some_and(|folder| folder == "commands")
             && usage.to.first().is_some_and(|folder| folder == "agent")
-            && usage.from.get(1).is_none_or(|command| !COMMANDS_WITH_AGENT.contains(&command.as_str()))
+            && usage
+                .from
+                .get(1)
+                .is_none_or(|command| !COMMANDS_WITH_AGENT.contains(&command.as_str()))
     });
     let broken: Vec<String> = usages.map(|usage| usage.place.to_string()).collect();
-    super::check("a command asks an agent; only doctor and attach use the agent's code", &broken);
+    super::check(
+        "a command asks an agent; only doctor and attach use the agent's code",
+        &broken,
+    );
 }
 
 #[test]
 fn the_table_of_modules_has_no_circle_and_no_unknown_module() {
     let folders = graph().folders();
-    let unknown: Vec<_> = MAY_USE.iter().filter(|(name, _)| !folders.contains(*name)).collect();
+    let unknown: Vec<_> = MAY_USE
+        .iter()
+        .filter(|(name, _)| !folders.contains(*name))
+        .collect();
     assert!(unknown.is_empty(), "{unknown:?}");
     let mut left: Vec<_> = MAY_USE.iter().collect();
     loop {
@@ -110,20 +159,45 @@ fn the_table_of_modules_has_no_circle_and_no_unknown_module() {
             break;
         }
     }
-    assert!(left.is_empty(), "these may use each other in a circle: {left:?}");
+    assert!(
+        left.is_empty(),
+        "these may use each other in a circle: {left:?}"
+    );
 }
 
 #[test]
 fn no_modules_of_one_folder_use_each_other_in_a_circle() {
     let circles = graph().circles();
-    let is_same = |circle: &Circle, known: &(&str, &[&str])| circle.folder == known.0 && circle.members == known.1;
+    let is_same = |circle: &Circle, known: &(&str, &[&str])| {
+        circle.folder == known.0 && circle.members == known.1
+    };
     let mut report = String::new();
-    for circle in circles.iter().filter(|circle| !KNOWN_CIRCLES.iter().any(|known| is_same(circle, known))) {
-        let Circle { folder, members, chains } = circle;
-        _ = writeln!(report, "new circle: ({folder:?}, &{members:?}),\n{}\n", chains.join("\n"));
+    for circle in circles
+        .iter()
+        .filter(|circle| !KNOWN_CIRCLES.iter().any(|known| is_same(circle, known)))
+    {
+        let Circle {
+            folder,
+            members,
+            chains,
+        } = circle;
+        _ = writeln!(
+            report,
+            "new circle: ({folder:?}, &{members:?}),\n{}\n",
+            chains.join("\n")
+        );
     }
-    for known in KNOWN_CIRCLES.iter().filter(|known| !circles.iter().any(|circle| is_same(circle, known))) {
-        _ = writeln!(report, "{known:?} is not there (any more): take it out of KNOWN_CIRCLES");
+    for known in KNOWN_CIRCLES
+        .iter()
+        .filter(|known| !circles.iter().any(|circle| is_same(circle, known)))
+    {
+        _ = writeln!(
+            report,
+            "{known:?} is not there (any more): take it out of KNOWN_CIRCLES"
+        );
     }
-    assert!(report.is_empty(), "modules of one folder may not use each other in a circle\n{report}");
+    assert!(
+        report.is_empty(),
+        "modules of one folder may not use each other in a circle\n{report}"
+    );
 }

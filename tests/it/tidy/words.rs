@@ -1,4 +1,5 @@
-//! Names and words: type names are unique, closures name their parameter, comments begin with a noun or a verb.
+//! Names and words: type names are unique, closures name their parameter, comments begin with a
+//! noun or a verb.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ const WORDS_WITHOUT_NOUN: &[&str] = &["What", "Who", "Such", "Those", "Of", "So"
 /// Names that several types still have. None may be added; remove a name when one type has it.
 const KNOWN_NAMES_TWICE: &[&str] = &[];
 
-/// Collects the types that a file declares, with their lines. Types of an `impl` (`Err`, `Item`) are not among them.
+/// Collects the types that a file declares, with their lines. Types of an `impl` (`Err`, `Item`)
+/// are not among them.
 #[derive(Default)]
 struct TypeNames(Vec<(String, usize)>);
 
@@ -50,15 +52,23 @@ impl<'ast> Visit<'ast> for TypeNames {
 fn no_two_types_share_a_name() {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for source in super::product() {
-        let syntax = syn::parse_file(&source.text).unwrap_or_else(|error| panic!("{}: {error}", source.path.display()));
+        let syntax = syn::parse_file(&source.text)
+            .unwrap_or_else(|error| panic!("{}: {error}", source.path.display()));
         let mut types = TypeNames::default();
         types.visit_file(&syntax);
         for (name, line) in types.0 {
-            places.entry(name).or_default().push(format!("{}:{line}", source.path.display()));
+            places
+                .entry(name)
+                .or_default()
+                .push(format!("{}:{line}", source.path.display()));
         }
     }
-    let twice = places.iter().filter(|(name, places)| places.len() > 1 && !KNOWN_NAMES_TWICE.contains(&name.as_str()));
-    let broken: Vec<String> = twice.map(|(name, places)| format!("{name}: {}", places.join(", "))).collect();
+    let twice = places
+        .iter()
+        .filter(|(name, places)| places.len() > 1 && !KNOWN_NAMES_TWICE.contains(&name.as_str()));
+    let broken: Vec<String> = twice
+        .map(|(name, places)| format!("{name}: {}", places.join(", ")))
+        .collect();
     super::check("a type name is unique in src, tests included", &broken);
 }
 
@@ -70,7 +80,12 @@ fn closures_name_their_parameter() {
         .iter()
         .filter(|source| !source.path.ends_with("words.rs"))
         .flat_map(|source| source.code().map(|(_, line)| line))
-        .map(|line| forms.iter().map(|form| line.matches(form).count()).sum::<usize>())
+        .map(|line| {
+            forms
+                .iter()
+                .map(|form| line.matches(form).count())
+                .sum::<usize>()
+        })
         .sum();
     assert!(
         count <= MOST_CLOSURES_WITH_IT,
@@ -84,11 +99,20 @@ fn comments_begin_with_a_noun_or_a_verb() {
     let mut broken = Vec::new();
     for source in &sources {
         for (number, line) in (1..).zip(source.text.lines()) {
-            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                continue;
+            };
             let words = comment.trim_start_matches(['/', '!']).trim_start();
-            let first: &str = words.split(|letter: char| !letter.is_alphabetic()).next().expect("split yields a word");
+            let first: &str = words
+                .split(|letter: char| !letter.is_alphabetic())
+                .next()
+                .expect("split yields a word");
             if WORDS_WITHOUT_NOUN.contains(&first) {
-                broken.push(format!("{}:{number}: {}", source.path.display(), line.trim()));
+                broken.push(format!(
+                    "{}:{number}: {}",
+                    source.path.display(),
+                    line.trim()
+                ));
             }
         }
     }

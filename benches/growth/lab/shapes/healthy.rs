@@ -17,13 +17,21 @@ pub(super) fn flat(random: &mut Random) -> Case {
 pub(super) fn warm_up(random: &mut Random) -> Case {
     let end = hours(random);
     let plan = Plan::random(random, 0.1, 0.8);
-    let mut job = Job::start(Plan { load: random.log_uniform(20.0, 200.0), ..plan }, random.clone());
+    let mut job = Job::start(
+        Plan {
+            load: random.log_uniform(20.0, 200.0),
+            ..plan
+        },
+        random.clone(),
+    );
     // Buffers and kernel caches, at growing intervals.
     let mut wait = random.log_uniform(2.0, 20.0);
     for _ in 0..random.whole(5, 40) {
         let until = job.now + wait;
         job.run(until, |_| ());
-        let size = job.random.log_uniform(MIB as f64, 0.01 * job.plan.capacity as f64);
+        let size = job
+            .random
+            .log_uniform(MIB as f64, 0.01 * job.plan.capacity as f64);
         job.allocate_forever(size as u64);
         wait *= job.random.uniform(1.0, 1.5);
     }
@@ -59,7 +67,11 @@ pub(super) fn evaluation(random: &mut Random) -> Case {
     let lengths = mild(random);
     let mut job = random_job(random, 0.3, 0.8, lengths);
     let epoch = random.log_uniform(30.0, 2.0 * HOUR);
-    let (span, larger, empties) = (random.uniform(0.02, 0.3), random.uniform(0.2, 2.0), random.chance(0.6));
+    let (span, larger, empties) = (
+        random.uniform(0.02, 0.3),
+        random.uniform(0.2, 2.0),
+        random.chance(0.6),
+    );
     while job.now < end && job.is_alive() {
         let until = job.now + epoch;
         job.run(until, |_| ());
@@ -113,7 +125,10 @@ pub(super) fn curriculum(random: &mut Random) -> Case {
 
 pub(super) fn restarts(random: &mut Random) -> Case {
     let end = hours(random);
-    let plan = Plan { lengths: varied(random), ..Plan::random(random, 0.1, 0.8) };
+    let plan = Plan {
+        lengths: varied(random),
+        ..Plan::random(random, 0.1, 0.8)
+    };
     let every = random.log_uniform(300.0, 2.0 * HOUR);
     let (mut log, mut now) = (Vec::new(), 0.0);
     while now < end {
@@ -125,7 +140,11 @@ pub(super) fn restarts(random: &mut Random) -> Case {
         log.push((now, 0));
         now += random.uniform(1.0, 90.0);
     }
-    Case { log, end, ..Case::new(Job::start(plan, random.clone()), end) }
+    Case {
+        log,
+        end,
+        ..Case::new(Job::start(plan, random.clone()), end)
+    }
 }
 
 pub(super) fn recompiles(random: &mut Random) -> Case {
@@ -148,14 +167,20 @@ pub(super) fn neighbours(random: &mut Random) -> Case {
     let plan = Plan::random(random, 0.2, 0.5);
     let mut changes: Vec<(f64, i64)> = Vec::new();
     for _ in 0..random.whole(2, 6) {
-        let (every, share) = (random.log_uniform(120.0, 3.0 * HOUR), random.uniform(0.02, 0.15));
+        let (every, share) = (
+            random.log_uniform(120.0, 3.0 * HOUR),
+            random.uniform(0.02, 0.15),
+        );
         let mut now = random.uniform(0.0, every);
         while now < end {
             let whole = share * random.uniform(0.7, 1.0) * plan.capacity as f64;
             let (life, load) = (every * random.exponential(), random.uniform(2.0, 60.0));
             let parts = 12;
             for part in 0..parts {
-                changes.push((now + load * f64::from(part) / f64::from(parts), (whole / f64::from(parts)) as i64));
+                changes.push((
+                    now + load * f64::from(part) / f64::from(parts),
+                    (whole / f64::from(parts)) as i64,
+                ));
             }
             let ends = now + load + life;
             changes.push((ends, -(whole / f64::from(parts)) as i64 * i64::from(parts)));
@@ -175,9 +200,15 @@ pub(super) fn neighbours(random: &mut Random) -> Case {
             log.push((at, held.saturating_add_signed(others)));
         }
         others += change;
-        log.push((at, held.saturating_add_signed(others).min(job.plan.capacity)));
+        log.push((
+            at,
+            held.saturating_add_signed(others).min(job.plan.capacity),
+        ));
     }
-    Case { log, ..Case::new(job, end) }
+    Case {
+        log,
+        ..Case::new(job, end)
+    }
 }
 
 pub(super) fn emptied_cache(random: &mut Random) -> Case {
@@ -212,12 +243,16 @@ pub(super) fn garbage(random: &mut Random) -> Case {
     Case::new(job, end)
 }
 
-/// A server: each request holds memory until it is answered, their number drifts, and the cache is emptied at times.
+/// A server: each request holds memory until it is answered, their number drifts, and the cache is
+/// emptied at times.
 pub(super) fn serving(random: &mut Random) -> Case {
     let end = hours(random);
     let mut job = random_job(random, 0.4, 0.8, Lengths::Fixed);
     let size = random.log_uniform(0.001, 0.02) * job.plan.capacity as f64;
-    let (drift, every) = (random.log_uniform(20.0, 600.0), random.log_uniform(10.0, HOUR));
+    let (drift, every) = (
+        random.log_uniform(20.0, 600.0),
+        random.log_uniform(10.0, HOUR),
+    );
     let most = random.uniform(2.0, 0.2 * job.plan.capacity as f64 / size);
     let floor = job.kept();
     let (mut next, mut load) = (job.now + every, 0.0_f64);
@@ -257,13 +292,17 @@ pub(super) fn sorted_epoch(random: &mut Random) -> Case {
     job.plan.lengths = lengths;
     let end = began + epoch + 2.0 * HOUR;
     job.run(end, |_| ());
-    Case { plateau: Some(plateau), ..Case::new(job, end) }
+    Case {
+        plateau: Some(plateau),
+        ..Case::new(job, end)
+    }
 }
 
 pub(super) fn replay_buffer(random: &mut Random) -> Case {
     let lengths = mild(random);
     let mut job = random_job(random, 0.2, 0.7, lengths);
-    let whole = random.uniform(0.1, 0.9) * (job.plan.capacity - job.log.last().map_or(0, |entry| entry.1)) as f64;
+    let whole = random.uniform(0.1, 0.9)
+        * (job.plan.capacity - job.log.last().map_or(0, |entry| entry.1)) as f64;
     let fill = random.log_uniform(180.0, 3.0 * HOUR);
     let mut due = 0.0;
     let part = random.log_uniform(0.01, 8.0) * MIB as f64;
@@ -278,5 +317,8 @@ pub(super) fn replay_buffer(random: &mut Random) -> Case {
     let plateau = job.now;
     let end = plateau + 2.0 * HOUR;
     job.run(end, |_| ());
-    Case { plateau: Some(plateau), ..Case::new(job, end) }
+    Case {
+        plateau: Some(plateau),
+        ..Case::new(job, end)
+    }
 }

@@ -23,7 +23,8 @@ impl Onset {
     }
 }
 
-/// The rate in bytes per second at which a leak fills the free memory within this many seconds, within limits.
+/// The rate in bytes per second at which a leak fills the free memory within this many seconds,
+/// within limits.
 fn rate(job: &Job, span: f64) -> f64 {
     let held = job.log.iter().map(|entry| entry.1).max().unwrap_or(0);
     let room = (job.plan.capacity - held) as f64;
@@ -43,9 +44,20 @@ struct Leak {
 
 impl Leak {
     fn random(random: &mut Random, large: bool, rate: f64) -> Self {
-        let size = if large { random.log_uniform(1.1, 9.5) } else { random.log_uniform(0.02, 1.0) } * MIB as f64;
+        let size = if large {
+            random.log_uniform(1.1, 9.5)
+        } else {
+            random.log_uniform(0.02, 1.0)
+        } * MIB as f64;
         // The model allocator would need too many blocks.
-        Self { size: if large { size } else { size.max((rate * 0.5).min(MIB as f64)) }, due: 0.0 }
+        Self {
+            size: if large {
+                size
+            } else {
+                size.max((rate * 0.5).min(MIB as f64))
+            },
+            due: 0.0,
+        }
     }
 
     fn leak(&mut self, job: &mut Job, bytes: f64) {
@@ -67,7 +79,10 @@ fn leak(mut job: Job, onset: f64, mut after: impl FnMut(&mut Job, f64)) -> Case 
         let length = job.plan.lengths.draw(&mut job.random);
         job.batch_with(length, |job| after(job, elapsed));
     }
-    Case { onset: Some(onset), ..Case::new(job, end) }
+    Case {
+        onset: Some(onset),
+        ..Case::new(job, end)
+    }
 }
 
 pub(super) fn steady(random: &mut Random, large: bool, onset: &Onset) -> Case {
@@ -76,7 +91,11 @@ pub(super) fn steady(random: &mut Random, large: bool, onset: &Onset) -> Case {
     job.run(until, |_| ());
     let rate = rate(&job, leak_duration(random));
     let mut drops = Leak::random(random, large, rate);
-    let uneven = if random.chance(0.3) { random.uniform(0.0, 1.0) } else { 0.0 };
+    let uneven = if random.chance(0.3) {
+        random.uniform(0.0, 1.0)
+    } else {
+        0.0
+    };
     let onset = job.now;
     leak(job, onset, |job, elapsed| {
         let share = 1.0 + uneven * (job.random.exponential() - 1.0);
@@ -101,7 +120,10 @@ pub(super) fn one_rank(random: &mut Random) -> Case {
 pub(super) fn epoch_steps(random: &mut Random) -> Case {
     let job = random_job(random, 0.15, 0.8, Lengths::Fixed);
     let epoch = random.log_uniform(30.0, 2.0 * HOUR);
-    let count = random.log_uniform(9.0, 60.0).min(18.0 * HOUR / epoch).max(9.0);
+    let count = random
+        .log_uniform(9.0, 60.0)
+        .min(18.0 * HOUR / epoch)
+        .max(9.0);
     let size = rate(&job, epoch * count) * epoch;
     let uneven = random.uniform(0.0, 0.15);
     let parts = random.whole(1, 20);
@@ -149,7 +171,12 @@ pub(super) fn accelerating(random: &mut Random) -> Case {
     let room = rate(&job, span) * span;
     let mut drops = Leak::random(random, false, 2.0 * room / span);
     let (share, exponential) = (random.uniform(0.05, 0.5), random.chance(0.3));
-    let until = job.now + if random.chance(0.5) { 0.0 } else { random.log_uniform(60.0, 0.5 * HOUR) };
+    let until = job.now
+        + if random.chance(0.5) {
+            0.0
+        } else {
+            random.log_uniform(60.0, 0.5 * HOUR)
+        };
     job.run(until, |_| ());
     let onset = job.now;
     leak(job, onset, |job, elapsed| {
@@ -168,7 +195,10 @@ pub(super) fn accelerating(random: &mut Random) -> Case {
 pub(super) fn in_evaluation(random: &mut Random) -> Case {
     let job = random_job(random, 0.3, 0.8, Lengths::Fixed);
     let epoch = random.log_uniform(60.0, 1.5 * HOUR);
-    let count = random.log_uniform(9.0, 50.0).min(18.0 * HOUR / epoch).max(9.0);
+    let count = random
+        .log_uniform(9.0, 50.0)
+        .min(18.0 * HOUR / epoch)
+        .max(9.0);
     let span = random.uniform(0.05, 0.3) * epoch;
     let rate = rate(&job, epoch * count) * epoch / span;
     let large = random.chance(0.5);

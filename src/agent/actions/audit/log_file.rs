@@ -1,4 +1,5 @@
-//! Appends to the file of the audit log. Follows no symbolic link, and refuses files of another type or owner.
+//! Appends to the file of the audit log. Follows no symbolic link, and refuses files of another
+//! type or owner.
 
 use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
@@ -25,12 +26,23 @@ pub(super) fn append(folder: Option<&Path>, lines: &[u8]) -> Result<(), String> 
 /// Opens the file. A symbolic link, or a file of another user, could lead a write of root anywhere.
 fn open_file(folder: &Path) -> Result<OwnedFd, String> {
     let explain = |error: Errno| match error {
-        Errno::LOOP | Errno::NOTDIR => "it is a symbolic link, or not where it should be".to_owned(),
+        Errno::LOOP | Errno::NOTDIR => {
+            "it is a symbolic link, or not where it should be".to_owned()
+        }
         other => other.to_string(),
     };
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| error.to_string())?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| error.to_string())?;
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let folder = open(folder, flags | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).map_err(explain)?;
+    let folder = open(
+        folder,
+        flags | OFlags::RDONLY | OFlags::DIRECTORY,
+        Mode::empty(),
+    )
+    .map_err(explain)?;
     make_private(&folder, FileType::Directory)?;
     // A pipe that nobody reads could be in the place of the file. Opening it must not block.
     let flags = flags | OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK;

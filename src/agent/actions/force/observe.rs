@@ -18,8 +18,8 @@ use crate::protocol::snapshot::State;
 pub(super) enum StopActivity {
     /// All its threads are stopped, are about to end, or have ended.
     Still,
-    /// A thread is in the kernel, where no signal reaches it. It stops before it returns to the program, but completes a
-    /// `fork` that has begun.
+    /// A thread is in the kernel, where no signal reaches it. It stops before it returns to the
+    /// program, but completes a `fork` that has begun.
     Blocked,
     Moving,
 }
@@ -42,9 +42,12 @@ impl StopActivity {
         }
         // A stop signal reaches one thread after the other.
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))?;
-        let activity = |path: &Path| stat::read(path, &mut Vec::new()).map(|stat| Self::of_stat(&stat));
+        let activity =
+            |path: &Path| stat::read(path, &mut Vec::new()).map(|stat| Self::of_stat(&stat));
         let threads = tasks.map(|task| task.and_then(|task| activity(&task.path())));
-        Ok(threads.map(|thread| thread.unwrap_or_else(|error| Self::of_unreadable(&error))).fold(leader, Self::max))
+        Ok(threads
+            .map(|thread| thread.unwrap_or_else(|error| Self::of_unreadable(&error)))
+            .fold(leader, Self::max))
     }
 
     fn of_stat(stat: &ProcStat<'_>) -> Self {
@@ -56,7 +59,8 @@ impl StopActivity {
         }
     }
 
-    /// Returns the activity of a process or thread whose `stat` cannot be read: if the file exists, the thread may run.
+    /// Returns the activity of a process or thread whose `stat` cannot be read: if the file exists,
+    /// the thread may run.
     fn of_unreadable(error: &io::Error) -> Self {
         match Errno::from_io_error(error) {
             Some(Errno::NOENT | Errno::SRCH) => Self::Still,
@@ -71,11 +75,22 @@ pub(super) fn all_processes() -> io::Result<Vec<SeenProcess>> {
     let mut line = [0; 1024];
     for entry in Dir::read_from(files::open_directory("/proc".as_ref())?)? {
         let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .ok()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
         match files::open(pid, "stat").and_then(|file| files::read(file, &mut line)) {
             Ok(line) => {
                 let stat = stat::parse(line).ok_or(io::ErrorKind::InvalidData)?;
-                seen.push(SeenProcess { pid, parent: stat.parent, start_ticks: stat.start_ticks });
+                seen.push(SeenProcess {
+                    pid,
+                    parent: stat.parent,
+                    start_ticks: stat.start_ticks,
+                });
             }
             Err(Errno::NOENT | Errno::SRCH) => (),
             Err(error) => return Err(error.into()),

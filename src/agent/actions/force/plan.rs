@@ -1,7 +1,7 @@
 //! Which processes a forced end includes, and in which order they end. Reads no process itself.
 //!
-//! The *members* are the processes that are to end: those that the user saw, and those that joined. A process joins when a
-//! scan shows it as the child of a member.
+//! The *members* are the processes that are to end: those that the user saw, and those that joined.
+//! A process joins when a scan shows it as the child of a member.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,15 +16,17 @@ pub(super) struct SeenProcess {
 /// The PIDs of the members, each with the PID of its parent.
 pub(super) type Parents = BTreeMap<u32, u32>;
 
-/// Returns the processes of a scan that are children of members, and no members themselves. Their own children follow in a
-/// later call.
+/// Returns the processes of a scan that are children of members, and no members themselves. Their
+/// own children follow in a later call.
 pub(super) fn joining(members: &Parents, scan: &[SeenProcess]) -> Vec<SeenProcess> {
-    let is_joining = |seen: &&SeenProcess| members.contains_key(&seen.parent) && !members.contains_key(&seen.pid);
+    let is_joining = |seen: &&SeenProcess| {
+        members.contains_key(&seen.parent) && !members.contains_key(&seen.pid)
+    };
     scan.iter().filter(is_joining).copied().collect()
 }
 
-/// Returns the members, children before their parents. Parents that were read one by one could form a circle: then the order
-/// no longer matters.
+/// Returns the members, children before their parents. Parents that were read one by one could form
+/// a circle: then the order no longer matters.
 pub(super) fn leaves_first(members: &Parents) -> Vec<u32> {
     let depth = |member: &u32| {
         let above = std::iter::successors(members.get(member), |parent| members.get(parent));
@@ -45,15 +47,22 @@ mod tests {
 
     const MOST: u32 = 40;
 
-    /// Processes with random parents: other processes of the forest, or PID 1. A process may have a lower PID than its
-    /// parent, since PIDs start again after the largest.
+    /// Processes with random parents: other processes of the forest, or PID 1. A process may have a
+    /// lower PID than its parent, since PIDs start again after the largest.
     fn forest() -> impl Strategy<Value = Vec<SeenProcess>> {
         let parents = proptest::collection::vec(any::<prop::sample::Index>(), 1..MOST as usize);
         let order = Just((2..2 + MOST).collect::<Vec<u32>>()).prop_shuffle();
         (parents, order).prop_map(|(parents, pids)| {
             let process = |(index, parent): (usize, &prop::sample::Index)| {
-                let parent = parent.index(index + 1).checked_sub(1).map_or(1, |above| pids[above]);
-                SeenProcess { pid: pids[index], parent, start_ticks: 7 }
+                let parent = parent
+                    .index(index + 1)
+                    .checked_sub(1)
+                    .map_or(1, |above| pids[above]);
+                SeenProcess {
+                    pid: pids[index],
+                    parent,
+                    start_ticks: 7,
+                }
             };
             parents.iter().enumerate().map(process).collect()
         })
@@ -61,11 +70,21 @@ mod tests {
 
     /// The shown processes and all their descendants, computed in the simplest way.
     fn closure(shown: &BTreeSet<u32>, forest: &[SeenProcess]) -> BTreeSet<u32> {
-        let parent_of = |pid: u32| forest.iter().find(|seen| seen.pid == pid).map(|seen| seen.parent);
-        let is_below = |seen: &&SeenProcess| {
-            std::iter::successors(Some(seen.pid), |pid| parent_of(*pid)).any(|pid| shown.contains(&pid))
+        let parent_of = |pid: u32| {
+            forest
+                .iter()
+                .find(|seen| seen.pid == pid)
+                .map(|seen| seen.parent)
         };
-        forest.iter().filter(is_below).map(|seen| seen.pid).collect()
+        let is_below = |seen: &&SeenProcess| {
+            std::iter::successors(Some(seen.pid), |pid| parent_of(*pid))
+                .any(|pid| shown.contains(&pid))
+        };
+        forest
+            .iter()
+            .filter(is_below)
+            .map(|seen| seen.pid)
+            .collect()
     }
 
     fn members_of(shown: &BTreeSet<u32>, forest: &[SeenProcess]) -> Parents {
@@ -74,11 +93,15 @@ mod tests {
     }
 
     fn some_of(forest: &[SeenProcess], picks: &[prop::sample::Index]) -> BTreeSet<u32> {
-        picks.iter().map(|pick| forest[pick.index(forest.len())].pid).collect()
+        picks
+            .iter()
+            .map(|pick| forest[pick.index(forest.len())].pid)
+            .collect()
     }
 
     proptest! {
-        /// The shown processes and all their descendants end, no others, and none before its children.
+        /// The shown processes and all their descendants end, no others, and none before its
+        /// children.
         #[test]
         fn the_shown_processes_and_their_descendants_end(
             forest in forest(),
@@ -100,7 +123,8 @@ mod tests {
             }
         }
 
-        /// While processes start, end and get other parents, each process that joins was a child of a member in the same scan.
+        /// While processes start, end and get other parents, each process that joins was a child of
+        /// a member in the same scan.
         #[test]
         fn a_joining_process_is_the_child_of_a_member_in_the_same_scan(
             scans in proptest::collection::vec(forest(), 1..5),

@@ -35,17 +35,33 @@ impl TestTree {
 
     fn started(program: &str, arguments: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let mark = format!("{MARK}={}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let mark = format!(
+            "{MARK}={}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let (name, value) = mark.split_once('=').expect("there is one");
         let mut command = Program::new(program);
-        command.args(arguments).env(name, value).stdin(Stdio::null()).stdout(Stdio::piped());
-        Self { root: command.spawn().expect("it starts"), mark }
+        command
+            .args(arguments)
+            .env(name, value)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        Self {
+            root: command.spawn().expect("it starts"),
+            mark,
+        }
     }
 
     /// Waits for the line `ready`.
     fn ready(mut self) -> Self {
-        let line = BufReader::new(self.root.stdout.take().expect("it is piped")).lines().next();
-        assert_eq!(line.expect("it says something").expect("it is text"), "ready");
+        let line = BufReader::new(self.root.stdout.take().expect("it is piped"))
+            .lines()
+            .next();
+        assert_eq!(
+            line.expect("it says something").expect("it is text"),
+            "ready"
+        );
         self
     }
 
@@ -66,7 +82,10 @@ impl TestTree {
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let has_mark = |pid: &u32| {
             let environment = fs::read(format!("/proc/{pid}/environ"));
-            environment.is_ok_and(|all| all.split(|byte| *byte == 0).any(|variable| variable == self.mark.as_bytes()))
+            environment.is_ok_and(|all| {
+                all.split(|byte| *byte == 0)
+                    .any(|variable| variable == self.mark.as_bytes())
+            })
         };
         let ids = pids.filter(has_mark).filter_map(|pid| {
             let start_ticks = Some(stat::of(pid, &mut Vec::new()).ok()?.start_ticks);
@@ -77,7 +96,9 @@ impl TestTree {
 
     fn children_of(&self, parent: ProcessId) -> Vec<ProcessId> {
         let mut members = self.members();
-        members.retain(|member| stat::of(member.pid, &mut Vec::new()).is_ok_and(|stat| stat.parent == parent.pid));
+        members.retain(|member| {
+            stat::of(member.pid, &mut Vec::new()).is_ok_and(|stat| stat.parent == parent.pid)
+        });
         members
     }
 }
@@ -88,7 +109,10 @@ impl Drop for TestTree {
         while let members = self.members()
             && !members.is_empty()
         {
-            for pid in members.iter().filter_map(|member| Pid::from_raw(i32::try_from(member.pid).ok()?)) {
+            for pid in members
+                .iter()
+                .filter_map(|member| Pid::from_raw(i32::try_from(member.pid).ok()?))
+            {
                 let _ended = kill_process(pid, Number::KILL);
             }
             // The root is a member until it is reaped.
@@ -113,7 +137,11 @@ fn say(word: &str) {
 
 /// Whether a program is installed.
 fn has(program: &str) -> bool {
-    let status = Program::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = Program::new(program)
+        .arg("-V")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     let has = status.is_ok_and(|status| status.success());
     if !has {
         say(&format!("skipped: there is no {program}"));
@@ -140,10 +168,13 @@ impl TestHandler {
     }
 
     fn force(&self, processes: &[ProcessId]) {
-        self.send(&Command::Force { processes: processes.to_vec() });
+        self.send(&Command::Force {
+            processes: processes.to_vec(),
+        });
     }
 
-    /// Returns the replies until at least `count` processes were signalled and all of these have ended.
+    /// Returns the replies until at least `count` processes were signalled and all of these have
+    /// ended.
     #[track_caller]
     fn replies_until_all_ended(&self, count: usize) -> Vec<Reply> {
         let mut replies: Vec<Reply> = Vec::new();
@@ -151,7 +182,10 @@ impl TestHandler {
         while sent.len() < count || ended != sent {
             let reply = self.reply();
             match reply.outcome {
-                Outcome::Sent { signal: Signal::Kill, .. } => assert!(sent.insert(reply.process), "twice: {reply:?}"),
+                Outcome::Sent {
+                    signal: Signal::Kill,
+                    ..
+                } => assert!(sent.insert(reply.process), "twice: {reply:?}"),
                 Outcome::Ended { .. } | Outcome::Zombie { .. } => {
                     ended.insert(reply.process);
                 }
@@ -173,8 +207,15 @@ fn end_whole_job(tree: &TestTree, shown: &[ProcessId]) -> Vec<Reply> {
     let replies = handler.replies_until_all_ended(shown.len());
     let log = handler.audit();
     for process in killed(&replies) {
-        let mode = if shown.contains(&process) { "job" } else { "joined" };
-        assert!(log.contains(&(process.pid.into(), mode.to_owned())), "{process:?} as {mode}: {log:?}");
+        let mode = if shown.contains(&process) {
+            "job"
+        } else {
+            "joined"
+        };
+        assert!(
+            log.contains(&(process.pid.into(), mode.to_owned())),
+            "{process:?} as {mode}: {log:?}"
+        );
     }
     wait_until(|| tree.members().is_empty(), "there are survivors");
     assert!(stranger.is_alive());
@@ -191,7 +232,11 @@ fn joined(replies: &[Reply]) -> Vec<(ProcessId, ProcessId)> {
 
 /// Returns the killed processes in order.
 fn killed(replies: &[Reply]) -> Vec<ProcessId> {
-    replies.iter().filter(|reply| matches!(reply.outcome, Outcome::Sent { .. })).map(|reply| reply.process).collect()
+    replies
+        .iter()
+        .filter(|reply| matches!(reply.outcome, Outcome::Sent { .. }))
+        .map(|reply| reply.process)
+        .collect()
 }
 
 #[test]
@@ -211,10 +256,17 @@ fn a_supervisor_of_many_restarts_none_of_them() {
         print('ready', flush=True)\n\
         while os.wait(): subprocess.Popen(['sleep', '1000'])";
     if has("python3") {
-        // The line is printed when the last child is about to run: for a moment, that child has no environment yet.
-        let tree = TestTree::started("python3", &["-c", PROGRAM]).ready().wait_for_members(41);
+        // The line is printed when the last child is about to run: for a moment, that child has no
+        // environment yet.
+        let tree = TestTree::started("python3", &["-c", PROGRAM])
+            .ready()
+            .wait_for_members(41);
         let shown = tree.members();
-        assert_eq!(joined(&end_whole_job(&tree, &shown)), [], "none was restarted");
+        assert_eq!(
+            joined(&end_whole_job(&tree, &shown)),
+            [],
+            "none was restarted"
+        );
     }
 }
 
@@ -224,8 +276,16 @@ fn descendants_join_generation_after_generation() {
     let replies = end_whole_job(&tree, &[tree.root()]);
     let order = killed(&replies);
     assert_eq!(order.len(), 4);
-    let lineage: Vec<_> = order.windows(2).rev().map(|pair| (pair[0], pair[1])).collect();
-    assert_eq!(joined(&replies), lineage, "each with its parent, which ends after it");
+    let lineage: Vec<_> = order
+        .windows(2)
+        .rev()
+        .map(|pair| (pair[0], pair[1]))
+        .collect();
+    assert_eq!(
+        joined(&replies),
+        lineage,
+        "each with its parent, which ends after it"
+    );
 }
 
 #[test]
@@ -236,7 +296,8 @@ fn descendants_in_other_sessions_end() {
 
 #[test]
 fn processes_that_ignore_signals_end() {
-    let tree = TestTree::of("trap '' TERM INT HUP; while :; do sleep 1000; done").wait_for_members(2);
+    let tree =
+        TestTree::of("trap '' TERM INT HUP; while :; do sleep 1000; done").wait_for_members(2);
     end_whole_job(&tree, &[tree.root()]);
 }
 
@@ -256,8 +317,8 @@ fn a_fork_storm_ends() {
 
 #[test]
 fn a_job_at_rest_of_hundreds_ends() {
-    let tree =
-        TestTree::of("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i + 1)); done; wait").wait_for_members(301);
+    let tree = TestTree::of("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i + 1)); done; wait")
+        .wait_for_members(301);
     let began = clock::now();
     assert_eq!(joined(&end_whole_job(&tree, &[tree.root()])).len(), 300);
     say(&format!("301 processes: {:?}", clock::now().since(began)));
@@ -277,7 +338,9 @@ fn a_parent_that_does_not_reap_is_named_and_is_not_signalled() {
         other => panic!("{other:?}"),
     }
     assert_eq!(
-        stat::of(root.pid, &mut Vec::new()).map(|stat| stat.state).ok(),
+        stat::of(root.pid, &mut Vec::new())
+            .map(|stat| stat.state)
+            .ok(),
         Some(State::Sleeping),
         "it was not shown"
     );
@@ -295,7 +358,10 @@ fn if_one_process_is_not_held_none_is_signalled() {
     let (handler, mut one, mut other) = (TestHandler::new(), Sleeper::start(), Sleeper::start());
     handler.hold_all(&[one.id()]);
     handler.force(&[one.id(), other.id()]);
-    for (id, because) in [(one.id(), "is not held: open"), (other.id(), "is not held: open")] {
+    for (id, because) in [
+        (one.id(), "is not held: open"),
+        (other.id(), "is not held: open"),
+    ] {
         match handler.next_outcome_of(id) {
             Outcome::Refused { reason } => assert!(reason.as_str().contains(because), "{reason}"),
             outcome => panic!("{outcome:?}"),
@@ -337,7 +403,10 @@ fn if_one_process_may_not_be_ended_all_are_continued() {
     match handler.next_outcome_of(root) {
         Outcome::Resumed { reason } => {
             let reason = reason.as_str();
-            assert!(reason.starts_with("nothing was ended: no permission to signal"), "{reason}");
+            assert!(
+                reason.starts_with("nothing was ended: no permission to signal"),
+                "{reason}"
+            );
             assert!(reason.contains("owned by root"), "{reason}");
         }
         outcome => panic!("{outcome:?}"),
@@ -346,16 +415,25 @@ fn if_one_process_may_not_be_ended_all_are_continued() {
     let children = tree.children_of(root);
     assert_eq!(children.len(), 2);
     let are_states_restored = || {
-        let states =
-            children.iter().map(|child| stat::of(child.pid, &mut Vec::new()).expect("the process is alive").state);
+        let states = children.iter().map(|child| {
+            stat::of(child.pid, &mut Vec::new())
+                .expect("the process is alive")
+                .state
+        });
         let mut states: Vec<_> = states.collect();
         states.sort_unstable();
         // A continued process runs for a moment before it sleeps again.
         states == [State::Sleeping, State::Stopped]
     };
-    wait_until(are_states_restored, "the one that was stopped before stays so, the other goes on");
+    wait_until(
+        are_states_restored,
+        "the one that was stopped before stays so, the other goes on",
+    );
     let log = handler.audit();
-    assert!(log.contains(&(root.pid.into(), "resumed".to_owned())), "{log:?}");
+    assert!(
+        log.contains(&(root.pid.into(), "resumed".to_owned())),
+        "{log:?}"
+    );
 }
 
 #[test]
@@ -363,7 +441,11 @@ fn a_process_that_hangs_in_the_kernel_is_killed_and_reported_as_alive_until_its_
     let Some(frozen) = is_root().then(FrozenFileSystem::new).flatten() else {
         return say("skipped: no file system can be mounted and frozen here");
     };
-    let tree = TestTree::of(&format!("sleep 1000 & echo x > {}/file", frozen.place.display())).wait_for_members(2);
+    let tree = TestTree::of(&format!(
+        "sleep 1000 & echo x > {}/file",
+        frozen.place.display()
+    ))
+    .wait_for_members(2);
     let root = tree.root();
     wait_for_state(root, State::DiskSleep);
     let handler = TestHandler::new();
@@ -371,8 +453,15 @@ fn a_process_that_hangs_in_the_kernel_is_killed_and_reported_as_alive_until_its_
     handler.force(&[root]);
     loop {
         match handler.next_outcome_of(root) {
-            Outcome::Sent { signal: Signal::Kill, .. } => (),
-            Outcome::Alive { state, wchan, seconds } => {
+            Outcome::Sent {
+                signal: Signal::Kill,
+                ..
+            } => (),
+            Outcome::Alive {
+                state,
+                wchan,
+                seconds,
+            } => {
                 assert_eq!((state, seconds), (State::DiskSleep, 2));
                 assert!(wchan.is_some(), "root may know where it waits");
                 break;
@@ -382,5 +471,8 @@ fn a_process_that_hangs_in_the_kernel_is_killed_and_reported_as_alive_until_its_
     }
     assert_eq!(tree.members(), [root], "its child could be ended, and was");
     frozen.thaw();
-    assert!(matches!(handler.next_outcome_of(root), Outcome::Ended { .. } | Outcome::Zombie { .. }));
+    assert!(matches!(
+        handler.next_outcome_of(root),
+        Outcome::Ended { .. } | Outcome::Zombie { .. }
+    ));
 }

@@ -40,8 +40,11 @@ impl TestHandler {
     /// Returns a handler that runs as the user nobody. Only root can create it.
     pub(in crate::agent::actions) fn without_permissions() -> Self {
         let nobody = Uid::from_raw(65_534);
-        let handler = Self::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
-        std::os::unix::fs::chown(handler.home.path(), Some(nobody.as_raw()), None).expect("root may");
+        let handler = Self::with(false, move || {
+            set_thread_res_uid(nobody, nobody, nobody).expect("root may");
+        });
+        std::os::unix::fs::chown(handler.home.path(), Some(nobody.as_raw()), None)
+            .expect("root may");
         handler
     }
 
@@ -57,7 +60,8 @@ impl TestHandler {
         });
         let home = TestHome::new();
         let audit = Audit::new(Some(home.path().join("gputop")), replies_to.clone());
-        let mut handler = CommandHandler::new(targets.clone(), wake, replies_to, Some(audit), readonly);
+        let mut handler =
+            CommandHandler::new(targets.clone(), wake, replies_to, Some(audit), readonly);
         // Other tests may keep all cores busy for seconds.
         handler.longest_stop = DEADLINE;
         let thread = thread::spawn(move || {
@@ -65,13 +69,21 @@ impl TestHandler {
             handler.run(reader);
             handler.audit.expect("the test gave a log").finish(DEADLINE);
         });
-        Self { lines: Some(writer), targets, replies, woken, thread: Some(thread), home }
+        Self {
+            lines: Some(writer),
+            targets,
+            replies,
+            woken,
+            thread: Some(thread),
+            home,
+        }
     }
 
     pub(in crate::agent::actions) fn send(&self, command: &Command) {
         let mut line = Vec::new();
         command.write(&mut line).expect("a line");
-        rustix::io::write(self.lines.as_ref().expect("it is open"), &line).expect("the handler reads");
+        rustix::io::write(self.lines.as_ref().expect("it is open"), &line)
+            .expect("the handler reads");
     }
 
     /// Makes a process a target of commands, as the main loop does.
@@ -104,7 +116,10 @@ impl TestHandler {
     #[track_caller]
     pub(in crate::agent::actions) fn next_outcome_of(&self, process: ProcessId) -> Outcome {
         let mut replies = std::iter::from_fn(|| Some(self.reply()));
-        replies.find(|reply| reply.process == process).expect("they never end").outcome
+        replies
+            .find(|reply| reply.process == process)
+            .expect("they never end")
+            .outcome
     }
 
     #[track_caller]
@@ -136,7 +151,8 @@ impl TestHandler {
         }
     }
 
-    /// Expects that the process ends. Before its parent reaps it, the process may be reported as a zombie.
+    /// Expects that the process ends. Before its parent reaps it, the process may be reported as a
+    /// zombie.
     #[track_caller]
     pub(in crate::agent::actions) fn expect_end(&self) {
         match self.next_outcome() {
@@ -147,7 +163,10 @@ impl TestHandler {
 
     #[track_caller]
     pub(in crate::agent::actions) fn expect_scan(&self) {
-        assert!(matches!(self.woken.recv_timeout(DEADLINE), Ok(AgentEvent::Scan)));
+        assert!(matches!(
+            self.woken.recv_timeout(DEADLINE),
+            Ok(AgentEvent::Scan)
+        ));
     }
 }
 
@@ -157,17 +176,35 @@ impl TestHandler {
         drop(self.lines.take());
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
-            assert!(thread::panicking() || ended.is_ok(), "the handler ends without a panic when the input closes");
+            assert!(
+                thread::panicking() || ended.is_ok(),
+                "the handler ends without a panic when the input closes"
+            );
         }
     }
 
-    /// Closes the input, and returns the lines of the audit log: the PID, and the mode or the outcome.
+    /// Closes the input, and returns the lines of the audit log: the PID, and the mode or the
+    /// outcome.
     pub(in crate::agent::actions) fn audit(mut self) -> Vec<(u64, String)> {
         self.close();
         let lines = self.home.lines();
-        let pid_of = |id: &Value| lines.iter().find(|line| line["id"] == *id).and_then(|line| line["pid"].as_u64());
-        let word = |line: &Value| line["mode"].as_str().or(line["outcome"].as_str()).expect("one of them").to_owned();
-        lines.iter().map(|line| (pid_of(&line["id"]).expect("an act comes first"), word(line))).collect()
+        let pid_of = |id: &Value| {
+            lines
+                .iter()
+                .find(|line| line["id"] == *id)
+                .and_then(|line| line["pid"].as_u64())
+        };
+        let word = |line: &Value| {
+            line["mode"]
+                .as_str()
+                .or(line["outcome"].as_str())
+                .expect("one of them")
+                .to_owned()
+        };
+        lines
+            .iter()
+            .map(|line| (pid_of(&line["id"]).expect("an act comes first"), word(line)))
+            .collect()
     }
 }
 
@@ -187,13 +224,23 @@ impl Sleeper {
 
     pub(in crate::agent::actions) fn of(program: &str, arguments: &[&str]) -> Self {
         let mut command = std::process::Command::new(program);
-        Self(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts"))
+        Self(
+            command
+                .args(arguments)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("it starts"),
+        )
     }
 
     /// Waits for the next clock tick, after which no process can start with the same start ticks.
     pub(in crate::agent::actions) fn wait_a_tick(self) -> Self {
         while Some(now_in_ticks()) <= self.id().start_ticks {
-            let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            let a_millisecond = Timespec {
+                tv_sec: 0,
+                tv_nsec: 1_000_000,
+            };
             poll(&mut [], Some(&a_millisecond)).expect("it waits for nothing");
         }
         self
@@ -221,14 +268,28 @@ pub(in crate::agent::actions) fn now_in_ticks() -> u64 {
 }
 
 pub(in crate::agent::actions) fn id_of(pid: u32) -> ProcessId {
-    ProcessId { pid, start_ticks: Some(stat::of(pid, &mut Vec::new()).expect("the process is alive").start_ticks) }
+    ProcessId {
+        pid,
+        start_ticks: Some(
+            stat::of(pid, &mut Vec::new())
+                .expect("the process is alive")
+                .start_ticks,
+        ),
+    }
 }
 
 #[track_caller]
 pub(in crate::agent::actions) fn wait_for_state(process: ProcessId, state: State) {
     let deadline = clock::now().after(DEADLINE);
-    while stat::of(process.pid, &mut Vec::new()).expect("it is not reaped").state != state {
-        assert!(clock::now() < deadline, "{process:?} does not come to be {state:?}");
+    while stat::of(process.pid, &mut Vec::new())
+        .expect("it is not reaped")
+        .state
+        != state
+    {
+        assert!(
+            clock::now() < deadline,
+            "{process:?} does not come to be {state:?}"
+        );
         thread::yield_now();
     }
 }

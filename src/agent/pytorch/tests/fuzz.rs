@@ -1,4 +1,5 @@
-//! Tests of forged memory: what is found there keeps the rules, or nothing is found, after a bounded number of reads.
+//! Tests of forged memory: what is found there keeps the rules, or nothing is found, after a
+//! bounded number of reads.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,11 +8,14 @@ use proptest::prelude::*;
 use super::super::locate::locate;
 use super::super::memory::{Memory, one_by_one};
 use super::super::stats_reader::{StatsReader, ThreadState};
-use super::{BASE, DEVICE, HEAP, MUTEX, OBJECT, STRIDE, SYMBOL, sample, used_counters, valid_image};
+use super::{
+    BASE, DEVICE, HEAP, MUTEX, OBJECT, STRIDE, SYMBOL, sample, used_counters, valid_image,
+};
 use crate::agent::pytorch::device_stats::DeviceStats;
 
-/// The addresses to forge on the way to the statistics: headers, dynamic section, names, symbol, hashes, the symbol's
-/// value, the object, its vector in each layout, the devices, and their statistics.
+/// The addresses to forge on the way to the statistics: headers, dynamic section, names, symbol,
+/// hashes, the symbol's value, the object, its vector in each layout, the devices, and their
+/// statistics.
 const FORGED: [u64; 18] = [
     BASE,
     BASE + 0x20,
@@ -52,9 +56,17 @@ fn any_number() -> impl Strategy<Value = u64> {
 
 /// Whether statistics keep the rules.
 fn is_plausible(stats: &DeviceStats) -> bool {
-    let DeviceStats { allocated, reserved, active, inactive_split, requested, .. } = stats;
-    let peaks =
-        [allocated, reserved, active, inactive_split, requested].iter().all(|amount| amount.current <= amount.peak);
+    let DeviceStats {
+        allocated,
+        reserved,
+        active,
+        inactive_split,
+        requested,
+        ..
+    } = stats;
+    let peaks = [allocated, reserved, active, inactive_split, requested]
+        .iter()
+        .all(|amount| amount.current <= amount.peak);
     peaks
         && allocated.current <= active.current
         && requested.current <= active.current
@@ -87,8 +99,8 @@ proptest! {
         prop_assert!(reads.get() <= 2 * 8192, "{}", reads.get());
     }
 
-    /// A forged pointer chain is rejected or keeps every rule. The forgeries are chosen numbers in headers, tables, pointers
-    /// and statistics, and memory that changes between two reads.
+    /// A forged pointer chain is rejected or keeps every rule. The forgeries are chosen numbers in
+    /// headers, tables, pointers and statistics, and memory that changes between two reads.
     #[test]
     fn a_forged_pointer_chain_is_rejected_or_plausible(
         layout in 0..3usize,

@@ -15,12 +15,21 @@ fn each_device_is_read_as_little_as_needed() {
     let mut read_devices = |image: &MemoryImage, check_all| {
         reads.borrow_mut().clear();
         let read = |at: u64, buffer: &mut [u8]| {
-            let device = at.checked_sub(DEVICE).map(|offset| offset / STRIDE).filter(|device| *device < 4);
+            let device = at
+                .checked_sub(DEVICE)
+                .map(|offset| offset / STRIDE)
+                .filter(|device| *device < 4);
             reads.borrow_mut().extend(device);
             image.read(at, buffer)
         };
         let stats = sample(&mut reader, check_all, &read).expect("the image does not change");
-        let count = |device| reads.borrow().iter().filter(|read| **read == device).count();
+        let count = |device| {
+            reads
+                .borrow()
+                .iter()
+                .filter(|read| **read == device)
+                .count()
+        };
         (stats, [0, 1, 2, 3].map(count))
     };
     // The first time, every device is read twice.
@@ -63,15 +72,26 @@ fn statistics_that_break_the_rules_are_rejected_even_when_they_do_not_change() {
     image.device(0, 608, &used_counters());
     let read = |at: u64, buffer: &mut [u8]| image.read(at, buffer);
     assert_eq!(
-        reader.sample(&mut Memory::new(&one_by_one(read)), true, &mut ThreadState::default()),
+        reader.sample(
+            &mut Memory::new(&one_by_one(read)),
+            true,
+            &mut ThreadState::default()
+        ),
         SampleOutcome::Torn
     );
     image.device(1, 608, &used_counters());
     let read = |at: u64, buffer: &mut [u8]| image.read(at, buffer);
-    let sample = reader.sample(&mut Memory::new(&one_by_one(read)), true, &mut ThreadState::default());
+    let sample = reader.sample(
+        &mut Memory::new(&one_by_one(read)),
+        true,
+        &mut ThreadState::default(),
+    );
     assert_eq!(
         (sample, reader.stats.as_slice()),
-        (SampleOutcome::Complete { has_moved: true }, &[used_counters().stats(), used_counters().stats()][..])
+        (
+            SampleOutcome::Complete { has_moved: true },
+            &[used_counters().stats(), used_counters().stats()][..]
+        )
     );
 }
 
@@ -98,12 +118,21 @@ fn while_the_mutex_is_held_two_samples_must_be_equal() {
     let mut reader = StatsReader::new(image.locate().unwrap());
     image.put(DEVICE, &[1]);
     // The lock holder may be preempted mid-update: at first, and after each change.
-    assert_eq!(image.resample(&mut reader, false), Err(SampleOutcome::Locked));
-    assert_eq!(image.resample(&mut reader, false), Ok(vec![used_counters().stats()]));
+    assert_eq!(
+        image.resample(&mut reader, false),
+        Err(SampleOutcome::Locked)
+    );
+    assert_eq!(
+        image.resample(&mut reader, false),
+        Ok(vec![used_counters().stats()])
+    );
     let mut moved = used_counters();
     moved.work(1, 4096, 1000, 0);
     image.device(0, 608, &moved);
-    assert_eq!(image.resample(&mut reader, false), Err(SampleOutcome::Locked));
+    assert_eq!(
+        image.resample(&mut reader, false),
+        Err(SampleOutcome::Locked)
+    );
     assert_eq!(reader.stats, [used_counters().stats()]);
     assert_eq!(image.resample(&mut reader, false), Ok(vec![moved.stats()]));
     // A held mutex without a change is no reason to wait.
@@ -116,14 +145,20 @@ fn while_the_mutex_is_held_two_samples_must_be_equal() {
 #[test]
 fn a_device_whose_mutex_is_held_at_first_does_not_count_as_unused() {
     let mut image = valid_image(2, 4, 1, &used_counters());
-    let complete = image.resample(&mut StatsReader::new(image.locate().unwrap()), false).unwrap();
+    let complete = image
+        .resample(&mut StatsReader::new(image.locate().unwrap()), false)
+        .unwrap();
     for device in 0..4 {
         let lock = DEVICE + device * STRIDE;
         let mut reader = StatsReader::new(image.locate().unwrap());
         image.put(lock, &[1]);
         let first = image.resample(&mut reader, true);
         // A used device is not read in turn.
-        assert_eq!(image.resample(&mut reader, false), Ok(complete.clone()), "{device}: {first:?}");
+        assert_eq!(
+            image.resample(&mut reader, false),
+            Ok(complete.clone()),
+            "{device}: {first:?}"
+        );
         image.put(lock, &[0]);
     }
 }

@@ -1,4 +1,5 @@
-//! The timeline of a replay: the span of the recording, its gaps and events, and where the replay is.
+//! The timeline of a replay: the span of the recording, its gaps and events, and where the replay
+//! is.
 
 use crate::model::{OutlineEvent, OutlinePart, Severity};
 
@@ -8,7 +9,8 @@ const MOST_EVENTS: usize = 10_000;
 /// The most gaps that are kept.
 const MOST_GAPS: usize = 1000;
 
-/// A jump to an event goes this much farther, in milliseconds: the clock of the host may have drifted since.
+/// A jump to an event goes this much farther, in milliseconds: the clock of the host may have
+/// drifted since.
 const DRIFT_MS: u64 = 500;
 
 /// An event this much earlier, in milliseconds, is not the one where the replay is.
@@ -17,7 +19,8 @@ const BEFORE_MS: u64 = 1500;
 /// The outline of the recording, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Timeline {
-    /// The times of the first and the last line, in milliseconds since 1970; `None` until they are known.
+    /// The times of the first and the last line, in milliseconds since 1970; `None` until they are
+    /// known.
     pub span: Option<(u64, u64)>,
     /// Whether all events are known.
     pub(super) is_complete: bool,
@@ -39,9 +42,13 @@ impl Timeline {
     pub(super) fn add(&mut self, part: OutlinePart) {
         match part {
             OutlinePart::Span { begin, end } => self.span = Some((begin, end.max(begin + 1))),
-            OutlinePart::Gap { begin, end } if self.gaps.len() < MOST_GAPS => self.gaps.push((begin, end)),
+            OutlinePart::Gap { begin, end } if self.gaps.len() < MOST_GAPS => {
+                self.gaps.push((begin, end));
+            }
             OutlinePart::Event(event) if self.events.len() < MOST_EVENTS => {
-                let place = self.events.partition_point(|other| other.unix_ms <= event.unix_ms);
+                let place = self
+                    .events
+                    .partition_point(|other| other.unix_ms <= event.unix_ms);
                 self.events.insert(place, event);
             }
             OutlinePart::Complete => self.is_complete = true,
@@ -49,9 +56,14 @@ impl Timeline {
         }
     }
 
-    /// Whether all events up to a time are known. The outline is read from the beginning of the recording.
+    /// Whether all events up to a time are known. The outline is read from the beginning of the
+    /// recording.
     pub(super) fn is_known_to(&self, unix_ms: u64) -> bool {
-        self.is_complete || self.events.last().is_some_and(|event| event.unix_ms > unix_ms)
+        self.is_complete
+            || self
+                .events
+                .last()
+                .is_some_and(|event| event.unix_ms > unix_ms)
     }
 
     /// The time at the left edge of a column, of so many columns.
@@ -76,14 +88,28 @@ impl Timeline {
             return Vec::new();
         }
         let is_gap = |column: usize| {
-            let (from, to) = self.edge(column, columns).zip(self.edge(column + 1, columns)).unwrap_or_default();
-            self.gaps.iter().any(|(begin, end)| *begin <= from && to <= *end)
+            let (from, to) = self
+                .edge(column, columns)
+                .zip(self.edge(column + 1, columns))
+                .unwrap_or_default();
+            self.gaps
+                .iter()
+                .any(|(begin, end)| *begin <= from && to <= *end)
         };
         let mut cells: Vec<TimelineCell<'_>> = (0..columns)
-            .map(|column| if is_gap(column) { TimelineCell::Gap } else { TimelineCell::Recorded })
+            .map(|column| {
+                if is_gap(column) {
+                    TimelineCell::Gap
+                } else {
+                    TimelineCell::Recorded
+                }
+            })
             .collect();
         for event in &self.events {
-            let Some(cell) = self.column(event.unix_ms, columns).and_then(|column| cells.get_mut(column)) else {
+            let Some(cell) = self
+                .column(event.unix_ms, columns)
+                .and_then(|column| cells.get_mut(column))
+            else {
                 continue;
             };
             if !matches!(cell, TimelineCell::Event(other) if other.severity >= event.severity) {
@@ -101,10 +127,18 @@ impl Timeline {
         }
     }
 
-    /// The next event after a time, or the one before, and the target of a jump to it. `alerts` leaves out those that are not
-    /// serious.
-    pub(super) fn next_event(&self, at: u64, by: isize, alerts: bool) -> Option<(&OutlineEvent, u64)> {
-        let mut events = self.events.iter().filter(|event| !alerts || event.severity == Severity::Bad);
+    /// The next event after a time, or the one before, and the target of a jump to it. `alerts`
+    /// leaves out those that are not serious.
+    pub(super) fn next_event(
+        &self,
+        at: u64,
+        by: isize,
+        alerts: bool,
+    ) -> Option<(&OutlineEvent, u64)> {
+        let mut events = self
+            .events
+            .iter()
+            .filter(|event| !alerts || event.severity == Severity::Bad);
         let event = if by > 0 {
             events.find(|event| event.unix_ms > at + DRIFT_MS)?
         } else {
@@ -122,21 +156,41 @@ mod tests {
     const BEGIN: u64 = 1_784_016_758_000;
 
     fn event(second: u64, severity: Severity) -> OutlineEvent {
-        let news = if severity == Severity::Bad { NewsKind::Leak } else { NewsKind::Ended };
+        let news = if severity == Severity::Bad {
+            NewsKind::Leak
+        } else {
+            NewsKind::Ended
+        };
         let sentence = format!("at {second}").into();
-        OutlineEvent { unix_ms: BEGIN + second * 1000, number: second, host: "vm".into(), news, severity, sentence }
+        OutlineEvent {
+            unix_ms: BEGIN + second * 1000,
+            number: second,
+            host: "vm".into(),
+            news,
+            severity,
+            sentence,
+        }
     }
 
     fn timeline() -> Timeline {
         let mut timeline = Timeline::default();
         assert!(timeline.cells(10).is_empty(), "nothing is known yet");
-        timeline.add(OutlinePart::Span { begin: BEGIN, end: BEGIN + 100_000 });
-        for (second, severity) in
-            [(77, Severity::Fine), (23, Severity::Bad), (25, Severity::Fine), (100, Severity::Fine)]
-        {
+        timeline.add(OutlinePart::Span {
+            begin: BEGIN,
+            end: BEGIN + 100_000,
+        });
+        for (second, severity) in [
+            (77, Severity::Fine),
+            (23, Severity::Bad),
+            (25, Severity::Fine),
+            (100, Severity::Fine),
+        ] {
             timeline.add(OutlinePart::Event(event(second, severity)));
         }
-        timeline.add(OutlinePart::Gap { begin: BEGIN + 35_000, end: BEGIN + 62_000 });
+        timeline.add(OutlinePart::Gap {
+            begin: BEGIN + 35_000,
+            end: BEGIN + 62_000,
+        });
         timeline
     }
 
@@ -183,8 +237,14 @@ mod tests {
     #[test]
     fn times_of_a_forged_outline_do_no_harm() {
         let mut timeline = Timeline::default();
-        timeline.add(OutlinePart::Span { begin: u64::MAX - 5, end: 0 });
-        timeline.add(OutlinePart::Gap { begin: u64::MAX, end: 0 });
+        timeline.add(OutlinePart::Span {
+            begin: u64::MAX - 5,
+            end: 0,
+        });
+        timeline.add(OutlinePart::Gap {
+            begin: u64::MAX,
+            end: 0,
+        });
         assert_eq!(timeline.cells(80).len(), 80);
         assert_eq!(timeline.column(0, 80), None);
     }

@@ -48,7 +48,11 @@ pub(in super::super) const AFTERMATH: &[ErrorForm] = &[
         r"Engine core initialization failed\. See root cause above",
         "vLLM's server reported that its engine had not started",
     ),
-    anywhere("EngineDeadError", r"EngineDeadError: ", "vLLM's server reported that its engine had died"),
+    anywhere(
+        "EngineDeadError",
+        r"EngineDeadError: ",
+        "vLLM's server reported that its engine had died",
+    ),
     anywhere(
         "leaked semaphore objects",
         r"leaked (?:semaphore|shared_memory) objects to clean up",
@@ -59,5 +63,9 @@ pub(in super::super) const AFTERMATH: &[ErrorForm] = &[
         r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED",
         "Slurm cancelled the rest of the job",
     ),
-    anywhere("srun: Terminating", r"srun: Terminating (?:job step|StepId)", "Slurm ended the other tasks of the step"),
+    anywhere(
+        "srun: Terminating",
+        r"srun: Terminating (?:job step|StepId)",
+        "Slurm ended the other tasks of the step",
+    ),
 ];

@@ -49,7 +49,11 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"onnxruntime.*(?:CUDA failure 2: out of memory|CUDA error cudaErrorMemoryAllocation|cudaErrorMemoryAllocation: ?out of memory|Failed to allocate memory)",
                 "ONNX Runtime got no GPU memory from the driver.",
             ),
-            anywhere("bad allocation", r"onnxruntime.*bad allocation", "ONNX Runtime got no memory from the host."),
+            anywhere(
+                "bad allocation",
+                r"onnxruntime.*bad allocation",
+                "ONNX Runtime got no memory from the host.",
+            ),
         ],
         advice: &["onnx-runtime"],
         follows: &[],
@@ -149,7 +153,11 @@ pub(super) const ERRORS: &[KnownError] = &[
         cause: "tensorrt",
         title: "TensorRT is out of GPU memory",
         forms: &[
-            anywhere("Error Code 2: OutOfMemory", r"Error Code 2: OutOfMemory", TENSORRT),
+            anywhere(
+                "Error Code 2: OutOfMemory",
+                r"Error Code 2: OutOfMemory",
+                TENSORRT,
+            ),
             anywhere(
                 "(out of memory)",
                 r"(?:Error Code 1: Cuda Runtime|[Cc]uda [Ee]rror in \S+: \d+|Cuda Runtime) \(out of memory\)",
@@ -160,8 +168,16 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"Requested amount of (?:GPU )?memory \((?P<bytes>\d+) bytes\) could not be allocated",
                 "TensorRT asked for {bytes} of GPU memory for a layer, its workspace or the engine, and got none.",
             ),
-            anywhere("OutOfMemory Error in", r"OutOfMemory Error in \w+", TENSORRT),
-            anywhere("OutOfMemory", r"(?:TRT|TensorRT)\S* .*(?:OutOfMemory|OUT_OF_MEMORY)", TENSORRT),
+            anywhere(
+                "OutOfMemory Error in",
+                r"OutOfMemory Error in \w+",
+                TENSORRT,
+            ),
+            anywhere(
+                "OutOfMemory",
+                r"(?:TRT|TensorRT)\S* .*(?:OutOfMemory|OUT_OF_MEMORY)",
+                TENSORRT,
+            ),
         ],
         advice: &["tensorrt"],
         follows: &[],

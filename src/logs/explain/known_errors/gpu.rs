@@ -101,11 +101,31 @@ pub(super) const ERRORS: &[KnownError] = &[
         cause: "nccl",
         title: "NCCL failed in the driver",
         forms: &[
-            anywhere("WARN Cuda failure", r"(?:NCCL |\d )WARN Cuda failure.*out of memory", NCCL_SENTENCE),
-            form("Failed to CUDA calloc", r"Failed to CUDA calloc", NCCL_SENTENCE),
-            anywhere("Cuda failure", r"^\s*Cuda failure (?:2 )?'out of memory'", NCCL_SENTENCE),
-            form("unhandled cuda error", r"NCCL [Ee]rror(?: in)?:? .*unhandled cuda error", NCCL_CALL),
-            form("ncclUnhandledCudaError", r"ncclUnhandledCudaError: Call to CUDA function failed", NCCL_CALL),
+            anywhere(
+                "WARN Cuda failure",
+                r"(?:NCCL |\d )WARN Cuda failure.*out of memory",
+                NCCL_SENTENCE,
+            ),
+            form(
+                "Failed to CUDA calloc",
+                r"Failed to CUDA calloc",
+                NCCL_SENTENCE,
+            ),
+            anywhere(
+                "Cuda failure",
+                r"^\s*Cuda failure (?:2 )?'out of memory'",
+                NCCL_SENTENCE,
+            ),
+            form(
+                "unhandled cuda error",
+                r"NCCL [Ee]rror(?: in)?:? .*unhandled cuda error",
+                NCCL_CALL,
+            ),
+            form(
+                "ncclUnhandledCudaError",
+                r"ncclUnhandledCudaError: Call to CUDA function failed",
+                NCCL_CALL,
+            ),
         ],
         advice: &["nccl"],
         follows: &[
@@ -196,8 +216,16 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"(?P<backend>CUDA|HIP|ROCm|XPU|NPU) (?:driver |runtime )?error: ?out of memory\s*(?:$|[.,;\\'\x22)(]|CUDA|Search|Compile|at )",
                 DRIVER_SENTENCE,
             ),
-            anywhere("THCudaCheck FAIL", r"THCudaCheck FAIL .*error=2 : out of memory", DRIVER_SENTENCE),
-            anywhere("cuMemAlloc", r"cuMemAlloc\w* failed: out of memory", DRIVER_SENTENCE),
+            anywhere(
+                "THCudaCheck FAIL",
+                r"THCudaCheck FAIL .*error=2 : out of memory",
+                DRIVER_SENTENCE,
+            ),
+            anywhere(
+                "cuMemAlloc",
+                r"cuMemAlloc\w* failed: out of memory",
+                DRIVER_SENTENCE,
+            ),
             anywhere(
                 "ERROR_OUT_OF_",
                 r"(?P<backend>PI|UR)_(?:RESULT_)?ERROR_OUT_OF_(?:RESOURCES|HOST_MEMORY)",
@@ -213,7 +241,11 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"(?:error:? |failed:? |code=2\(|Program hit )\(?cudaErrorMemoryAllocation\b|cudaErrorMemoryAllocation: out of memory",
                 DRIVER_SENTENCE,
             ),
-            anywhere("hipErrorOutOfMemory", r"(?P<backend>hip)ErrorOutOfMemory(?:$|[^\w\s=]| [^=])", DRIVER_SENTENCE),
+            anywhere(
+                "hipErrorOutOfMemory",
+                r"(?P<backend>hip)ErrorOutOfMemory(?:$|[^\w\s=]| [^=])",
+                DRIVER_SENTENCE,
+            ),
             form(
                 "failed with error out of memory",
                 r"(?P<backend>CUDA) failed with error out of memory",
@@ -224,7 +256,11 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"(?P<backend>CUDA)_ERROR_OUT_OF_MEMORY(?::| \(|$|['\x22)])",
                 DRIVER_SENTENCE,
             ),
-            anywhere("cudaMalloc", r"cudaMalloc(?:Async|Managed)? failed:? out of memory", DRIVER_SENTENCE),
+            anywhere(
+                "cudaMalloc",
+                r"cudaMalloc(?:Async|Managed)? failed:? out of memory",
+                DRIVER_SENTENCE,
+            ),
             anywhere(
                 "UR_RESULT_ERROR_OUT_OF",
                 r"(?P<backend>UR)_RESULT_ERROR_OUT_OF_(?:DEVICE_MEMORY|RESOURCES)",
@@ -245,8 +281,16 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"(?i:(?P<backend>CUDA) runtime error: )?cudaErrorMemoryAllocation(?: \(2\))?$",
                 DRIVER_SENTENCE,
             ),
-            form("[CUDA] out of memory", r"\[(?P<backend>CUDA)\] out of memory", DRIVER_SENTENCE),
-            form("cudaMalloc retry failed", r"cudaMalloc retry failed: out of memory", DRIVER_SENTENCE),
+            form(
+                "[CUDA] out of memory",
+                r"\[(?P<backend>CUDA)\] out of memory",
+                DRIVER_SENTENCE,
+            ),
+            form(
+                "cudaMalloc retry failed",
+                r"cudaMalloc retry failed: out of memory",
+                DRIVER_SENTENCE,
+            ),
             form(
                 "ailed: out of memory",
                 r"(?:parallel_for|for_each|reduce|sort|scan|copy|transform|\w+) failed: (?:\w+: )?out of memory$",
@@ -262,7 +306,11 @@ pub(super) const ERRORS: &[KnownError] = &[
                 r"Unexpected error from cudaGetDeviceCount\(\).*Error 2: out of memory",
                 "The process got no room for its CUDA context (some hundred MiB): the GPU is full, or the host has no memory left.",
             ),
-            form("out of memory", r"(?:CUDA|Cuda|cuda) failure:? ?(?:2 )?'?out of memory", DRIVER_SENTENCE),
+            form(
+                "out of memory",
+                r"(?:CUDA|Cuda|cuda) failure:? ?(?:2 )?'?out of memory",
+                DRIVER_SENTENCE,
+            ),
         ],
         advice: &["driver-out-of-memory"],
         follows: &[],

@@ -1,4 +1,5 @@
-//! Errors of the host's memory: a process that was killed, an allocation that failed, `/dev/shm` that is full.
+//! Errors of the host's memory: a process that was killed, an allocation that failed, `/dev/shm`
+//! that is full.
 
 use super::{EarlierLine, KnownError, anywhere, form};
 
@@ -14,11 +15,14 @@ const HOST_ALLOCATION: &str = "The program asked the host, not the GPU, for memo
     the memory that is free, or than a limit of the container or user allows.";
 const KERNEL: &str = "The host had no memory left, and the kernel ended a process to get some.";
 
-const PROCESS_OF_FULL_HOST: &str =
-    "The kernel ended process {pid} ({name}), because the host had no memory left. This is not the GPU's memory.";
+const PROCESS_OF_FULL_HOST: &str = "The kernel ended process {pid} ({name}), because the host had no memory left. This is not the GPU's memory.";
 
 /// Docker's statement that a container did not reach its limit.
-const NOT_OOM_KILLED: EarlierLine = EarlierLine { literal: "OOMKilled", pattern: r#""OOMKilled": ?false"#, within: 8 };
+const NOT_OOM_KILLED: EarlierLine = EarlierLine {
+    literal: "OOMKilled",
+    pattern: r#""OOMKilled": ?false"#,
+    within: 8,
+};
 
 pub(super) const ERRORS: &[KnownError] = &[
     KnownError {

@@ -1,6 +1,8 @@
-//! Errors at a limit below the host's memory: pinned memory, a container, a job, a virtual machine, open files.
+//! Errors at a limit below the host's memory: pinned memory, a container, a job, a virtual machine,
+//! open files.
 //!
-//! They come before the forms of other files, which take their lines for the GPU's memory or for the whole host's.
+//! They come before the forms of other files, which take their lines for the GPU's memory or for
+//! the whole host's.
 
 use super::{EarlierLine, KnownError, anywhere, form};
 

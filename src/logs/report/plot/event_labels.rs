@@ -1,4 +1,5 @@
-//! Labels of events above a plot, in lanes, so that none covers another. An event without room for a label has only a line.
+//! Labels of events above a plot, in lanes, so that none covers another. An event without room for
+//! a label has only a line.
 
 use maud::{Markup, html};
 
@@ -48,8 +49,14 @@ fn shortened(label: &str) -> String {
 impl<'a> EventLane<'a> {
     /// Places the labels, those of bad events first.
     pub(super) fn place(events: &'a [PlotEvent], x: impl Fn(u64) -> f64) -> Self {
-        let mut placed: Vec<PlacedEvent<'a>> =
-            events.iter().map(|event| PlacedEvent { event, x: x(event.at), label: None }).collect();
+        let mut placed: Vec<PlacedEvent<'a>> = events
+            .iter()
+            .map(|event| PlacedEvent {
+                event,
+                x: x(event.at),
+                label: None,
+            })
+            .collect();
         let mut order: Vec<usize> = (0..placed.len()).collect();
         order.sort_by_key(|at| (rank(placed[*at].event.severity), *at));
         let mut taken: Vec<Vec<(f64, f64)>> = vec![Vec::new(); MOST_LANES];
@@ -57,17 +64,29 @@ impl<'a> EventLane<'a> {
             let PlacedEvent { event, x, .. } = placed[at];
             let width = text_width(&shortened(&event.label));
             // The label is right of its line, and left of it at the right end.
-            let start = if x + 3.0 + width > RIGHT { x - 3.0 - width } else { x + 3.0 };
+            let start = if x + 3.0 + width > RIGHT {
+                x - 3.0 - width
+            } else {
+                x + 3.0
+            };
             if start < LEFT - 50.0 {
                 continue;
             }
-            let is_free =
-                |lane: &Vec<(f64, f64)>| lane.iter().all(|(from, to)| start - GAP > *to || start + width + GAP < *from);
-            let Some(lane) = taken.iter().position(is_free) else { continue };
+            let is_free = |lane: &Vec<(f64, f64)>| {
+                lane.iter()
+                    .all(|(from, to)| start - GAP > *to || start + width + GAP < *from)
+            };
+            let Some(lane) = taken.iter().position(is_free) else {
+                continue;
+            };
             taken[lane].push((start.min(x), (start + width).max(x)));
             placed[at].label = u32::try_from(lane).ok().map(|lane| (lane, start));
         }
-        let lanes = placed.iter().filter_map(|event| Some(event.label?.0 + 1)).max().unwrap_or(0);
+        let lanes = placed
+            .iter()
+            .filter_map(|event| Some(event.label?.0 + 1))
+            .max()
+            .unwrap_or(0);
         Self { placed, lanes }
     }
 
@@ -120,13 +139,24 @@ mod tests {
             severity,
         };
         let events: Vec<PlotEvent> = (0..200)
-            .map(|number| event(number * 4 + 62, if number == 150 { Severity::Bad } else { Severity::Fine }))
+            .map(|number| {
+                event(
+                    number * 4 + 62,
+                    if number == 150 {
+                        Severity::Bad
+                    } else {
+                        Severity::Fine
+                    },
+                )
+            })
             .collect();
         #[expect(clippy::cast_precision_loss, reason = "small")]
         let lane = EventLane::place(&events, |at| at as f64);
         let mut labels: Vec<(u32, f64, f64)> = Vec::new();
         for placed in &lane.placed {
-            let Some((lane, start)) = placed.label else { continue };
+            let Some((lane, start)) = placed.label else {
+                continue;
+            };
             labels.push((lane, start, start + text_width(&placed.event.label)));
         }
         for (number, a) in labels.iter().enumerate() {

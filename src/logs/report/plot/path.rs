@@ -40,7 +40,11 @@ impl LinePath {
             self.reached = Some(place);
             return;
         }
-        let is_line = |from: Tenths| self.waiting.iter().all(|middle| is_on_line(from, *middle, place));
+        let is_line = |from: Tenths| {
+            self.waiting
+                .iter()
+                .all(|middle| is_on_line(from, *middle, place))
+        };
         if self.waiting.len() == MOST_WAITING || !self.reached.is_some_and(is_line) {
             self.flush();
         }
@@ -49,7 +53,9 @@ impl LinePath {
 
     /// Writes the line to the last waiting point.
     fn flush(&mut self) {
-        let (Some(from), Some(to)) = (self.reached, self.waiting.pop()) else { return };
+        let (Some(from), Some(to)) = (self.reached, self.waiting.pop()) else {
+            return;
+        };
         self.waiting.clear();
         let (x, y) = (to.0 - from.0, to.1 - from.1);
         _ = match (x, y) {
@@ -71,7 +77,10 @@ impl LinePath {
 
 impl AreaPath {
     pub(super) fn new(base: f64) -> Self {
-        Self { line: LinePath::default(), base }
+        Self {
+            line: LinePath::default(),
+            base,
+        }
     }
 
     /// Adds a point. With `after_gap`, a new piece begins there.
@@ -98,7 +107,8 @@ impl AreaPath {
     }
 }
 
-/// Whether the middle point is less than a third of a unit from the line between the others, and between them.
+/// Whether the middle point is less than a third of a unit from the line between the others, and
+/// between them.
 fn is_on_line(from: Tenths, middle: Tenths, to: Tenths) -> bool {
     let (x, y) = (to.0 - from.0, to.1 - from.1);
     let (middle_x, middle_y) = (middle.0 - from.0, middle.1 - from.1);
@@ -125,7 +135,14 @@ mod tests {
     #[test]
     fn points_on_a_line_are_left_out_and_peaks_stay() {
         let mut path = LinePath::default();
-        for (x, y) in [(0.0, 10.0), (1.0, 10.0), (2.0, 10.0), (3.0, 2.5), (4.0, 10.0), (9.0, 10.0)] {
+        for (x, y) in [
+            (0.0, 10.0),
+            (1.0, 10.0),
+            (2.0, 10.0),
+            (3.0, 2.5),
+            (4.0, 10.0),
+            (9.0, 10.0),
+        ] {
             path.point(x, y, false);
         }
         assert_eq!(path.finish(), "M0 10h2l1-7.5l1 7.5h5");
@@ -134,7 +151,12 @@ mod tests {
     #[test]
     fn an_area_has_a_piece_on_each_side_of_a_gap() {
         let mut path = AreaPath::new(20.0);
-        for (x, y, after_gap) in [(0.0, 10.0, true), (5.0, 10.0, false), (8.0, 5.0, true), (9.0, 5.0, false)] {
+        for (x, y, after_gap) in [
+            (0.0, 10.0, true),
+            (5.0, 10.0, false),
+            (8.0, 5.0, true),
+            (9.0, 5.0, false),
+        ] {
             path.point(x, y, after_gap);
         }
         assert_eq!(path.finish(), "M0 20v-10h5V20ZM8 20v-15h1V20Z");

@@ -7,8 +7,10 @@ use crate::base::units::Bytes;
 const MOST_AMOUNTS: f64 = 5.0;
 
 /// The widths between two ticks of time in seconds.
-const STEPS: [u64; 20] =
-    [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800];
+const STEPS: [u64; 20] = [
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400,
+    172_800, 604_800,
+];
 
 /// The most ticks of time.
 const MOST_TIMES: u64 = 10;
@@ -22,25 +24,41 @@ pub(super) fn amounts(top: f64) -> Vec<(f64, String)> {
     while top / (unit * 1024.0) >= 1.0 {
         unit *= 1024.0;
     }
-    let width =
-        WIDTHS.into_iter().map(|width| width * unit).find(|width| top / width <= MOST_AMOUNTS).unwrap_or(500.0 * unit);
+    let width = WIDTHS
+        .into_iter()
+        .map(|width| width * unit)
+        .find(|width| top / width <= MOST_AMOUNTS)
+        .unwrap_or(500.0 * unit);
     let place = |number: u32| f64::from(number) * width;
     let ticks = (0..).map(place).take_while(|kib| *kib <= top);
     ticks.map(|kib| (kib, label(kib))).collect()
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an amount of memory")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an amount of memory"
+)]
 fn label(kib: f64) -> String {
-    if kib == 0.0 { "0".to_owned() } else { Bytes::from_kib(kib as u64).to_string().replace(".0 ", " ") }
+    if kib == 0.0 {
+        "0".to_owned()
+    } else {
+        Bytes::from_kib(kib as u64).to_string().replace(".0 ", " ")
+    }
 }
 
 /// Returns times of a span in milliseconds since 1970, with their labels in local time.
 pub(super) fn times((from, to): (u64, u64), utc_offset: i32) -> Vec<(u64, String)> {
     let local = |at: u64| at.saturating_add_signed(i64::from(utc_offset) * 1000) / 1000;
     let seconds = (to.saturating_sub(from) / 1000).max(1);
-    let step = STEPS.into_iter().find(|step| seconds / step < MOST_TIMES).unwrap_or(seconds / MOST_TIMES);
+    let step = STEPS
+        .into_iter()
+        .find(|step| seconds / step < MOST_TIMES)
+        .unwrap_or(seconds / MOST_TIMES);
     let first = local(from).div_ceil(step) * step;
-    let ticks = (0..=MOST_TIMES).map(|number| first + number * step).take_while(|time| *time <= local(to));
+    let ticks = (0..=MOST_TIMES)
+        .map(|number| first + number * step)
+        .take_while(|time| *time <= local(to));
     ticks
         .map(|time| {
             let local_ms = time * 1000;
@@ -50,7 +68,10 @@ pub(super) fn times((from, to): (u64, u64), utc_offset: i32) -> Vec<(u64, String
                 () if step < 60 => WallClock::time_of_day(local_ms),
                 () => WallClock::hour_and_minute(local_ms),
             };
-            (local_ms.saturating_add_signed(-i64::from(utc_offset) * 1000), label)
+            (
+                local_ms.saturating_add_signed(-i64::from(utc_offset) * 1000),
+                label,
+            )
         })
         .collect()
 }
@@ -72,7 +93,12 @@ mod tests {
 
     #[test]
     fn amounts_are_round_and_few() {
-        let labels = |gib: f64| amounts(gib * 1_048_576.0).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
+        let labels = |gib: f64| {
+            amounts(gib * 1_048_576.0)
+                .into_iter()
+                .map(|(_, label)| label)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(labels(81.6), ["0", "20 GiB", "40 GiB", "60 GiB", "80 GiB"]);
         assert_eq!(labels(0.3), ["0", "100 MiB", "200 MiB", "300 MiB"]);
         assert_eq!(labels(1.2), ["0", "1 GiB"]);
@@ -83,10 +109,24 @@ mod tests {
         // 2026-07-14T08:12:38Z.
         let from = 1_784_016_758_000;
         let labels = |seconds: u64, offset| {
-            times((from, from + seconds * 1000), offset).into_iter().map(|(_, label)| label).collect::<Vec<_>>()
+            times((from, from + seconds * 1000), offset)
+                .into_iter()
+                .map(|(_, label)| label)
+                .collect::<Vec<_>>()
         };
-        assert_eq!(labels(20, 7200), ["10:12:40", "10:12:45", "10:12:50", "10:12:55"]);
-        assert_eq!(labels(3600, 0), ["08:20", "08:30", "08:40", "08:50", "09:00", "09:10"]);
-        assert_eq!(labels(86_400, 3600), ["12:00", "15:00", "18:00", "21:00", "07-15", "03:00", "06:00", "09:00"]);
+        assert_eq!(
+            labels(20, 7200),
+            ["10:12:40", "10:12:45", "10:12:50", "10:12:55"]
+        );
+        assert_eq!(
+            labels(3600, 0),
+            ["08:20", "08:30", "08:40", "08:50", "09:00", "09:10"]
+        );
+        assert_eq!(
+            labels(86_400, 3600),
+            [
+                "12:00", "15:00", "18:00", "21:00", "07-15", "03:00", "06:00", "09:00"
+            ]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The text form of a track in a checkpoint: base64 of small numbers. A reader builds the track slot by slot, so every text
-//! that it accepts is a valid track.
+//! The text form of a track in a checkpoint: base64 of small numbers. A reader builds the track
+//! slot by slot, so every text that it accepts is a valid track.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -14,7 +14,8 @@ const MOST_SLOTS: u32 = 6 * 360 + 2 * BLOCK_BUCKETS;
 /// The latest first bucket: the buckets after it have a number, too.
 const LATEST_FIRST: u32 = u32::MAX - 2 * MOST_SLOTS;
 
-/// Kinds of groups of slots. All slots of a run are equal; each of the others is a base plus a number of steps.
+/// Kinds of groups of slots. All slots of a run are equal; each of the others is a base plus a
+/// number of steps.
 const RUN: u64 = 0;
 const STEPS: u64 = 1;
 
@@ -27,12 +28,20 @@ impl Serialize for Track {
         let mut bytes = Vec::new();
         if !self.is_empty() {
             put(&mut bytes, self.first.into());
-            put(&mut bytes, self.before.map_or(0, |slot| u64::from(slot) + 1));
+            put(
+                &mut bytes,
+                self.before.map_or(0, |slot| u64::from(slot) + 1),
+            );
             put(&mut bytes, self.full.len() as u64);
             for block in &self.full {
                 match block {
-                    Block::Same { slot, blocks } => put_run(&mut bytes, *slot, blocks.saturating_mul(BLOCK_BUCKETS)),
-                    _ => put_steps(&mut bytes, &std::array::from_fn::<u32, BLOCK, _>(|at| block.slot(at))),
+                    Block::Same { slot, blocks } => {
+                        put_run(&mut bytes, *slot, blocks.saturating_mul(BLOCK_BUCKETS));
+                    }
+                    _ => put_steps(
+                        &mut bytes,
+                        &std::array::from_fn::<u32, BLOCK, _>(|at| block.slot(at)),
+                    ),
                 }
             }
             put_run(&mut bytes, self.open.slot, self.open.same);
@@ -74,25 +83,38 @@ fn put_steps(bytes: &mut Vec<u8>, slots: &[u32]) {
 impl<'de> Deserialize<'de> for Track {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        let bytes = STANDARD_NO_PAD.decode(text.as_bytes()).map_err(D::Error::custom)?;
+        let bytes = STANDARD_NO_PAD
+            .decode(text.as_bytes())
+            .map_err(D::Error::custom)?;
         let mut rest = bytes.as_slice();
         if rest.is_empty() {
             return Ok(Self::default());
         }
-        read(&mut rest).filter(|_| rest.is_empty()).ok_or_else(|| D::Error::custom("no slots of a curve"))
+        read(&mut rest)
+            .filter(|_| rest.is_empty())
+            .ok_or_else(|| D::Error::custom("no slots of a curve"))
     }
 }
 
 /// Reads a track; `None` when the bytes are none.
 fn read(bytes: &mut &[u8]) -> Option<Track> {
     let first = small(bytes).filter(|first| *first <= LATEST_FIRST)?;
-    let before = number(bytes)?.checked_sub(1).map(u32::try_from).transpose().ok()?;
-    let mut track = Track { first, before, ..Track::default() };
+    let before = number(bytes)?
+        .checked_sub(1)
+        .map(u32::try_from)
+        .transpose()
+        .ok()?;
+    let mut track = Track {
+        first,
+        before,
+        ..Track::default()
+    };
     for _ in 0..small(bytes)? {
         let block = match group(bytes, MOST_SLOTS)? {
-            Group::Run { slot, slots } if slots > 0 && slots % BLOCK_BUCKETS == 0 => {
-                Block::Same { slot, blocks: slots / BLOCK_BUCKETS }
-            }
+            Group::Run { slot, slots } if slots > 0 && slots % BLOCK_BUCKETS == 0 => Block::Same {
+                slot,
+                blocks: slots / BLOCK_BUCKETS,
+            },
             Group::Run { .. } => return None,
             Group::Steps(slots) => Block::pack(&slots.try_into().ok()?),
         };
@@ -102,8 +124,12 @@ fn read(bytes: &mut &[u8]) -> Option<Track> {
         }
         track.full.push_back(block);
     }
-    let Group::Run { slot, slots: same } = group(bytes, BLOCK_BUCKETS)? else { return None };
-    let Group::Steps(rest) = group(bytes, BLOCK_BUCKETS - same)? else { return None };
+    let Group::Run { slot, slots: same } = group(bytes, BLOCK_BUCKETS)? else {
+        return None;
+    };
+    let Group::Steps(rest) = group(bytes, BLOCK_BUCKETS - same)? else {
+        return None;
+    };
     track.open = OpenBlock { slot, same, rest };
     (!track.is_empty()).then_some(track)
 }
@@ -118,9 +144,15 @@ fn group(bytes: &mut &[u8], most: u32) -> Option<Group> {
     let head = small(bytes)?;
     let slots = Some(head >> 1).filter(|slots| *slots <= most)?;
     if u64::from(head & 1) == RUN {
-        return Some(Group::Run { slot: small(bytes)?, slots });
+        return Some(Group::Run {
+            slot: small(bytes)?,
+            slots,
+        });
     }
-    let (base, shift) = (number(bytes)?, small(bytes).filter(|shift| *shift < u32::BITS)?);
+    let (base, shift) = (
+        number(bytes)?,
+        small(bytes).filter(|shift| *shift < u32::BITS)?,
+    );
     let mut steps = Vec::with_capacity(slots as usize);
     for _ in 0..slots {
         steps.push(match number(bytes)? {
@@ -128,7 +160,9 @@ fn group(bytes: &mut &[u8], most: u32) -> Option<Group> {
             BLANK_STEP => BLANK,
             step => {
                 let above = (step - 2).checked_mul(1 << shift)?;
-                u32::try_from(above.checked_add(base)?).ok().filter(|slot| *slot <= HIGHEST)?
+                u32::try_from(above.checked_add(base)?)
+                    .ok()
+                    .filter(|slot| *slot <= HIGHEST)?
             }
         });
     }

@@ -13,14 +13,38 @@ fn tell(story: &mut VerdictStory, lines: &[&str]) {
 
 /// The processes that are, or may be, orphans, for a message.
 fn accused(story: &VerdictStory) -> Vec<String> {
-    let orphans = story.model.verdicts().iter().filter(|verdict| verdict.is_orphan());
-    orphans.map(|verdict| format!("{} {}: {}", verdict.process.pid, verdict.word(), verdict.sentence())).collect()
+    let orphans = story
+        .model
+        .verdicts()
+        .iter()
+        .filter(|verdict| verdict.is_orphan());
+    orphans
+        .map(|verdict| {
+            format!(
+                "{} {}: {}",
+                verdict.process.pid,
+                verdict.word(),
+                verdict.sentence()
+            )
+        })
+        .collect()
 }
 
-/// Returns the stories of a file: the title and the lines of each. Ignores the text before the first title.
+/// Returns the stories of a file: the title and the lines of each. Ignores the text before the
+/// first title.
 fn stories(text: &str) -> Vec<(&str, Vec<&str>)> {
-    let stories = text.split("\n# ").skip(1).map(|story| story.split_once('\n').expect("lines follow the title"));
-    stories.map(|(title, lines)| (title, lines.lines().filter(|line| !line.is_empty()).collect())).collect()
+    let stories = text
+        .split("\n# ")
+        .skip(1)
+        .map(|story| story.split_once('\n').expect("lines follow the title"));
+    stories
+        .map(|(title, lines)| {
+            (
+                title,
+                lines.lines().filter(|line| !line.is_empty()).collect(),
+            )
+        })
+        .collect()
 }
 
 #[test]
@@ -33,18 +57,32 @@ fn a_process_whose_starter_lives_is_no_orphan() {
         // A one-shot has two passes. After ten seconds, a process that rests is quiet.
         for seconds in [2, 30] {
             story.pass(seconds);
-            wrong.extend(accused(&story).into_iter().map(|accused| format!("{title}, {seconds} s: {accused}")));
+            wrong.extend(
+                accused(&story)
+                    .into_iter()
+                    .map(|accused| format!("{title}, {seconds} s: {accused}")),
+            );
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), layouts.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        layouts.len(),
+        wrong.join("\n")
+    );
     assert!(layouts.len() >= 50, "{}", layouts.len());
 }
 
 /// The processes of a story that should be orphans, or possible ones, and are not.
 fn missed(story: &VerdictStory, left: &str) -> Vec<String> {
-    let verdicts = left.split(' ').map(|pid| story.of(pid.parse().expect("a PID")));
+    let verdicts = left
+        .split(' ')
+        .map(|pid| story.of(pid.parse().expect("a PID")));
     let missed = verdicts.filter(|verdict| !verdict.is_orphan());
-    missed.map(|verdict| format!("{} {}", verdict.process.pid, verdict.word())).collect()
+    missed
+        .map(|verdict| format!("{} {}", verdict.process.pid, verdict.word()))
+        .collect()
 }
 
 #[test]
@@ -53,20 +91,44 @@ fn children_of_a_launcher_that_was_killed_are_orphans() {
     let mut wrong = Vec::new();
     for (title, lines) in &families {
         let mut story = VerdictStory::new();
-        let [layout @ .., kill, left] = lines.as_slice() else { panic!("{title} has few lines") };
-        let left = left.strip_prefix("left ").expect("the last line says who is left");
+        let [layout @ .., kill, left] = lines.as_slice() else {
+            panic!("{title} has few lines")
+        };
+        let left = left
+            .strip_prefix("left ")
+            .expect("the last line says who is left");
         tell(&mut story, layout);
         story.pass(2);
-        wrong.extend(accused(&story).into_iter().map(|accused| format!("{title}, before: {accused}")));
+        wrong.extend(
+            accused(&story)
+                .into_iter()
+                .map(|accused| format!("{title}, before: {accused}")),
+        );
         for (line, eyes) in [(*kill, "watched"), ("fresh", "a look afterwards")] {
             story.line(line);
             story.pass(2);
-            wrong.extend(missed(&story, left).into_iter().map(|missed| format!("{title}, {eyes}: {missed}")));
+            wrong.extend(
+                missed(&story, left)
+                    .into_iter()
+                    .map(|missed| format!("{title}, {eyes}: {missed}")),
+            );
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), families.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        families.len(),
+        wrong.join("\n")
+    );
     for launcher in launchers() {
-        assert!(families.iter().any(|(title, _)| title.split(':').next() == Some(&launcher.name)), "{}", launcher.name);
+        assert!(
+            families
+                .iter()
+                .any(|(title, _)| title.split(':').next() == Some(&launcher.name)),
+            "{}",
+            launcher.name
+        );
     }
 }
 
@@ -90,9 +152,10 @@ fn a_look_knows_what_a_recorder_saw() {
         "101 < 100 python train.py | started, gpu 0 6GiB, sm 90, cpu 99",
     ];
     // The recorder's last checkpoint is from before the end of the launcher, or after it.
-    for (before, after, when) in
-        [(5, 0, "after 22:13, when the recorder last looked"), (5, 120, "at 22:13, seen by the recorder")]
-    {
+    for (before, after, when) in [
+        (5, 0, "after 22:13, when the recorder last looked"),
+        (5, 120, "at 22:13, seen by the recorder"),
+    ] {
         let mut story = VerdictStory::new();
         tell(&mut story, &layout);
         story.pass(before);
@@ -103,12 +166,19 @@ fn a_look_knows_what_a_recorder_saw() {
         story.pass(60);
         story.line("fresh");
         story.pass(2);
-        assert_eq!(story.of(101).word(), "ok", "a program that computes under PID 1 may be under nohup");
+        assert_eq!(
+            story.of(101).word(),
+            "ok",
+            "a program that computes under PID 1 may be under nohup"
+        );
         story.model.continue_from_recorder(&past);
         let expected = format!(
             "its launcher (100, python /opt/env/bin/accelerate launch train.py) ended {when}, but it still computes; still \
              holds 6.0 GiB"
         );
-        assert_eq!((story.of(101).word(), story.of(101).sentence()), ("orphan", expected));
+        assert_eq!(
+            (story.of(101).word(), story.of(101).sentence()),
+            ("orphan", expected)
+        );
     }
 }

@@ -16,8 +16,14 @@ impl FrozenFileSystem {
     pub(super) fn new() -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("gputop-frozen-{}", std::process::id()));
         fs::create_dir_all(folder.join("mounted")).ok()?;
-        let frozen = Self { image: folder.join("image"), place: folder.join("mounted") };
-        fs::File::create(&frozen.image).ok()?.set_len(8 << 20).ok()?;
+        let frozen = Self {
+            image: folder.join("image"),
+            place: folder.join("mounted"),
+        };
+        fs::File::create(&frozen.image)
+            .ok()?
+            .set_len(8 << 20)
+            .ok()?;
         let (image, place) = (frozen.image.to_str()?, frozen.place.to_str()?);
         let is_done = runs("mkfs.ext4", &["-q", image])
             && runs("mount", &["-o", "loop", image, place])
@@ -35,7 +41,10 @@ impl Drop for FrozenFileSystem {
         self.thaw();
         let folder = self.image.parent().expect("it has one");
         wait_until(
-            || runs("umount", &[self.place.to_str().expect("it is")]) || fs::remove_dir(&self.place).is_ok(),
+            || {
+                runs("umount", &[self.place.to_str().expect("it is")])
+                    || fs::remove_dir(&self.place).is_ok()
+            },
             "it stays mounted",
         );
         let _gone = fs::remove_dir_all(folder);
@@ -44,6 +53,10 @@ impl Drop for FrozenFileSystem {
 
 fn runs(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
