@@ -2,6 +2,7 @@
 //! wrapped text in a style, advice, JSON, cells of CSV.
 
 mod exit;
+mod failed_readings;
 pub(crate) mod labels;
 pub(crate) mod table;
 pub(crate) mod text_wrap;
@@ -13,6 +14,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 pub use self::exit::Exit;
+pub(crate) use self::failed_readings::failed_readings;
 use self::text_wrap::wrap_figures;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;

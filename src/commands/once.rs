@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::time::Instant;
 
 pub use self::table::ChosenColumns;
@@ -22,115 +21,10 @@ use crate::base::terminal;
 use crate::base::text::Text;
 use crate::model::HostModel;
 use crate::output::table::{ascii, command};
-use crate::output::{Exit, print, print_error};
+use crate::output::{Exit, failed_readings, print, print_error};
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::{
-    ArgvDelay, Cause, Failure, Gpu, Identity, ProcessId, ProcessNames, Snapshot,
-};
-
-impl Exit {
-    /// Returns the exit code for a snapshot. `is_all` says whether the snapshot is complete.
-    pub(crate) fn of_snapshot(snapshot: &Snapshot, is_all: bool) -> Self {
-        match snapshot
-            .driver
-            .trouble
-            .as_ref()
-            .map(|trouble| trouble.cause)
-        {
-            Some(
-                Cause::NoLibrary
-                | Cause::NotLoading
-                | Cause::NoDriver
-                | Cause::Mismatch
-                | Cause::Denied,
-            ) => Self::NoDriver,
-            Some(Cause::NoGpu) => Self::NoGpu,
-            Some(_) => Self::Partial,
-            None if snapshot.gpus.is_empty() => Self::NoGpu,
-            None if snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some()) => Self::Partial,
-            None if !is_all || !failed(snapshot).is_empty() => Self::Partial,
-            None => Self::Success,
-        }
-    }
-}
-
-/// Returns the readings that failed, and why, as in `fan_percent of GPU 0
-/// (nvmlDeviceGetFanSpeed_v2: an unknown error)`. Leaves out GPUs in trouble, which the report
-/// names anyway.
-fn failed(snapshot: &Snapshot) -> Vec<String> {
-    fn search(value: &Value, failed: &mut Vec<String>) {
-        match value {
-            Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
-                Value::Object(missing) if name == "missing" => {
-                    failed.extend(
-                        missing
-                            .iter()
-                            .filter(|(_, why)| *why == "failed")
-                            .map(|(name, _)| name.clone()),
-                    );
-                }
-                value => search(value, failed),
-            }),
-            Value::Array(values) => values.iter().for_each(|value| search(value, failed)),
-            _ => {}
-        }
-    }
-    // Only in JSON, all groups of readings name what is missing in the same way.
-    let host = (
-        "the host".to_owned(),
-        String::new(),
-        serde_json::to_value(&snapshot.host),
-    );
-    let driver = (
-        "the driver".to_owned(),
-        why(&snapshot.driver.failures),
-        Ok(Value::Null),
-    );
-    let gpus = snapshot.gpus.iter().filter(|gpu| gpu.trouble.is_none());
-    let gpus = gpus.map(|gpu| {
-        (
-            format!("GPU {}", gpu.facts.index),
-            why(&gpu.failures),
-            serde_json::to_value(gpu),
-        )
-    });
-    let processes = snapshot.processes.iter().map(|process| {
-        (
-            format!("process {}", process.id.pid),
-            String::new(),
-            serde_json::to_value(process),
-        )
-    });
-    let parts = [host, driver].into_iter().chain(gpus).chain(processes);
-    parts
-        .filter_map(|(owner, why, value)| {
-            let mut failed = Vec::new();
-            search(&value.ok()?, &mut failed);
-            match failed.as_slice() {
-                [] if why.is_empty() => None,
-                // The failed call returns no reading.
-                [] => Some(format!("{owner} in part{why}")),
-                some @ ([_] | [_, _]) => Some(format!("{} of {owner}{why}", some.join(" and "))),
-                many => Some(format!("{} readings of {owner}{why}", many.len())),
-            }
-        })
-        .collect()
-}
-
-/// Returns the calls that failed, in parentheses; empty if there are none.
-fn why(failures: &[Failure]) -> String {
-    let failures = failures
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if failures.is_empty() {
-        failures
-    } else {
-        format!(" ({failures})")
-    }
-}
+use crate::protocol::snapshot::{ArgvDelay, Gpu, Identity, ProcessId, ProcessNames, Snapshot};
 
 /// Returns a sentence that names the first failed readings; `None` if there are none.
 fn sentence(failed: &[String]) -> Option<Text> {
@@ -310,7 +204,7 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
         } else {
             let reasons = reason
                 .into_iter()
-                .chain(sentence(&failed(&shown)))
+                .chain(sentence(&failed_readings(&shown)))
                 .chain(unread_arguments(&shown))
                 .collect();
             reports.push(HostReport {
@@ -379,51 +273,4 @@ fn has_slow_facts(model: &HostModel) -> bool {
         .filter_map(|user| snapshot.process(user.process));
     let mut verified = processes.filter(|process| process.facts.identity == Identity::Sure);
     verified.all(|process| process.allocator.is_some() && !process.awaits_arguments())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::units::Moment;
-    use crate::protocol::snapshot::{Missing, Trouble, example};
-
-    fn trouble(cause: Cause) -> Trouble {
-        Trouble {
-            cause,
-            sentence: "no luck".into(),
-            call: None,
-            since: Moment(0),
-        }
-    }
-
-    #[test]
-    fn a_driver_in_trouble_has_an_exit_code() {
-        let host = example::host(2);
-        assert_eq!(Exit::of_snapshot(&host, true), Exit::Success);
-        assert_eq!(Exit::of_snapshot(&host, false), Exit::Partial);
-        assert_eq!(Exit::of_snapshot(&example::host(0), true), Exit::NoGpu);
-
-        for (cause, exit) in [
-            (Cause::NoLibrary, Exit::NoDriver),
-            (Cause::Mismatch, Exit::NoDriver),
-            (Cause::Hung, Exit::Partial),
-        ] {
-            let mut host = example::host(0);
-            host.driver.trouble = Some(trouble(cause));
-            assert_eq!(Exit::of_snapshot(&host, true), exit, "{cause}");
-        }
-    }
-
-    #[test]
-    fn one_gpu_or_reading_in_trouble_makes_the_report_partial() {
-        let mut lost = example::host(2);
-        lost.gpus[1].trouble = Some(trouble(Cause::Lost));
-        assert_eq!(Exit::of_snapshot(&lost, true), Exit::Partial);
-
-        let mut reading = example::host(2);
-        reading.gpus[1].load.power = Err(Missing::Unsupported);
-        assert_eq!(Exit::of_snapshot(&reading, true), Exit::Success);
-        reading.gpus[1].load.power = Err(Missing::Failed);
-        assert_eq!(Exit::of_snapshot(&reading, true), Exit::Partial);
-    }
 }

@@ -41,6 +41,13 @@ macro_rules! reading_groups {
                 pub fn missing($($known: $known_type,)* why: Missing) -> Self {
                     Self { $($known,)* $($($optional: None,)+)? $($reading: Err(why),)* }
                 }
+
+                /// Returns the names in JSON of the readings that failed.
+                pub(crate) fn failed(&self) -> impl Iterator<Item = &'static str> {
+                    let whys = [$(($key, self.$reading.as_ref().err().copied()),)*];
+                    let failed = whys.into_iter().filter(|(_, why)| *why == Some(Missing::Failed));
+                    failed.map(|(name, _)| name)
+                }
             }
 
             #[cfg(test)]
