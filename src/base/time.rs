@@ -5,8 +5,9 @@
 //! s". In a replay, the two clocks run at different speeds, so no type converts one into the other.
 
 use std::ops::AddAssign;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -164,13 +165,12 @@ fn is_near(at: Moment, now: Moment) -> bool {
 /// Returns the wall-clock time `2026-07-14T10:12:38.696+02:00`, in a time zone that is `offset`
 /// seconds ahead of UTC.
 pub fn local_time(unix_ms: u64, offset: i32) -> String {
-    /// The last millisecond of the year 9999, after which `humantime` formats nothing.
-    const LAST_MS: u64 = 253_402_300_799_999;
-    let local = unix_ms
-        .saturating_add_signed(i64::from(offset) * 1000)
-        .min(LAST_MS);
-    let time =
-        humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(local)).to_string();
+    let local = unix_ms.saturating_add_signed(i64::from(offset) * 1000);
+    let local = i64::try_from(local).unwrap_or(i64::MAX);
+    let time = format!(
+        "{:.3}",
+        Timestamp::from_millisecond(local).unwrap_or(Timestamp::MAX)
+    );
     let (sign, minutes) = (
         if offset < 0 { '-' } else { '+' },
         offset.unsigned_abs() / 60,

@@ -7,6 +7,8 @@ use std::ops::Add;
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::civil::Date;
+use jiff::{SignedDuration, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -261,11 +263,33 @@ impl fmt::Display for Hertz {
     }
 }
 
-/// Parses a span of time: `2`, `0.5` (seconds), `500ms`, `1m 30s`.
+/// Parses a span of time: `2`, `0.5` (seconds), `500ms`, `1m 30s`, `7d`.
+///
+/// # Errors
+///
+/// When the text is no span of time, or a negative one: a sentence.
 pub fn parse_span(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
-        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string()),
+    /// The first day of a year without a leap day, for months and years.
+    const FIRST_DAY: Date = Date::constant(2001, 1, 1);
+    if let Ok(seconds) = text.parse() {
+        return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
+    }
+    let span = text
+        .parse()
+        .ok()
+        .and_then(|span: Span| span.to_duration(FIRST_DAY).ok());
+    span.and_then(|span| span.try_into().ok())
+        .ok_or_else(|| format!("`{text}` is no span of time; try 500ms, 2s, 1m 30s or 7d"))
+}
+
+/// A span of time with all of its units: `500ms`, `1m 30s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExactSpan(pub Duration);
+
+impl fmt::Display for ExactSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let span = SignedDuration::try_from(self.0).unwrap_or(SignedDuration::MAX);
+        f.pad(&format!("{span:#}"))
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::base::text::Text;
-use crate::base::units::Moment;
+use crate::base::units::{ExactSpan, Moment};
 use crate::model::{Fleet, HostLabel, HostModel, Past};
 use crate::protocol::agent_options::SimulatedMachine;
 use crate::protocol::command::Command;
@@ -403,7 +403,7 @@ impl Watch {
         if self.had_enough.contains(&host) || self.has_enough(host, progress, is_enough) {
             return None;
         }
-        let timeout = humantime::format_duration(timeout);
+        let timeout = ExactSpan(timeout);
         Some(Text::new(
             match self.snapshot(host).filter(|_| progress.has_snapshot) {
                 None => format!("the agent said nothing for {timeout}"),

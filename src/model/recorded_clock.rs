@@ -1,6 +1,9 @@
 //! The times that the user types to jump in a recording.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 
 use crate::base::time::local_time;
 use crate::base::units::parse_span;
@@ -74,16 +77,20 @@ impl RecordedClock {
             Some((day, time)) => (day.trim().to_owned(), time),
             None => (today[..10].to_owned(), text),
         };
-        let seconds = if time.matches(':').count() == 1 {
-            ":00"
-        } else {
-            ""
+        let seconds = match time.matches(':').count() {
+            0 => return None,
+            1 => ":00",
+            _ => "",
         };
         // Hours may have one digit.
         let hours = if time.find(':') == Some(1) { "0" } else { "" };
-        let parsed =
-            humantime::parse_rfc3339_weak(&format!("{day} {hours}{time}{seconds}")).ok()?;
-        let local = milliseconds(parsed.duration_since(UNIX_EPOCH).ok()?)?;
+        let parsed: DateTime = format!("{day}T{hours}{time}{seconds}").parse().ok()?;
+        let local = parsed
+            .to_zoned(TimeZone::UTC)
+            .ok()?
+            .timestamp()
+            .as_millisecond();
+        let local = u64::try_from(local).ok()?;
         // The pass at which the clock of the screen shows this second.
         let found = local
             .checked_add_signed(-i64::from(self.offset) * 1000)?

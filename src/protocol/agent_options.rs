@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::base::units::{Elapsed, parse_span};
+use crate::base::units::{Elapsed, ExactSpan, parse_span};
 
 /// The shortest interval between two passes: with a shorter one, reading would be most of what the
 /// host does.
@@ -87,6 +87,6 @@ impl FromStr for Interval {
 
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.0).fmt(f)
+        ExactSpan(self.0).fmt(f)
     }
 }

@@ -4,6 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
 use crate::base::units::parse_span;
 
 /// A recording, or a part of it.
@@ -74,12 +78,10 @@ impl RangeEdge {
         if let Some(time) = time_of_day(text) {
             return Self::TimeOfDay(time);
         }
-        let date = text.replacen(' ', "T", 1);
-        let date = [date.clone(), format!("{date}Z")]
-            .iter()
-            .find_map(|date| humantime::parse_rfc3339(date).ok());
-        match date.and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok()) {
-            Some(since) => Self::Unix(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+        let utc = |date: DateTime| Some(date.to_zoned(TimeZone::UTC).ok()?.timestamp());
+        let date = text.parse().ok().or_else(|| utc(text.parse().ok()?));
+        match date.and_then(|date: Timestamp| u64::try_from(date.as_millisecond()).ok()) {
+            Some(since) => Self::Unix(since),
             None => Self::Mark(text.to_owned()),
         }
     }
