@@ -1,7 +1,9 @@
 //! The readings of a snapshot that failed, and the exit code of a report on it.
 
 use super::Exit;
-use crate::protocol::snapshot::{Cause, Failure, Gpu, GpuDetail, Missing, Process, Snapshot};
+use crate::protocol::snapshot::{
+    Cause, DeviceAllocator, EccCounts, Failure, Gpu, GpuDetail, Missing, Process, Snapshot,
+};
 
 impl Exit {
     /// Returns the exit code for a snapshot. `is_all` says whether the snapshot is complete.
@@ -39,25 +41,21 @@ pub(crate) fn failed_readings(snapshot: &Snapshot) -> Vec<String> {
         .failed()
         .chain(host.scan.failed())
         .chain(host.load.failed());
-    let host = part("the host".to_owned(), of_host.collect(), &[]);
-    let driver = part(
-        "the driver".to_owned(),
-        Vec::new(),
-        &snapshot.driver.failures,
-    );
+    let host = part("the host", &of_host.collect::<Vec<_>>(), &[]);
+    let driver = part("the driver", &[], &snapshot.driver.failures);
     let gpus = snapshot.gpus.iter().filter(|gpu| gpu.trouble.is_none());
     let gpus = gpus.map(|gpu| {
         part(
-            format!("GPU {}", gpu.facts.index),
-            of_gpu(gpu),
+            &format!("GPU {}", gpu.facts.index),
+            &of_gpu(gpu),
             &gpu.failures,
         )
     });
     let processes = snapshot.processes.iter();
     let processes = processes.map(|process| {
         part(
-            format!("process {}", process.id.pid),
-            of_process(process),
+            &format!("process {}", process.id.pid),
+            &of_process(process),
             &[],
         )
     });
@@ -96,13 +94,13 @@ fn of_detail(detail: &GpuDetail) -> Vec<&'static str> {
     let counts = [corrected, corrected_ever, uncorrected, uncorrected_ever];
     detail
         .failed()
-        .chain(counts.into_iter().flat_map(|counts| counts.failed()))
+        .chain(counts.into_iter().flat_map(EccCounts::failed))
         .collect()
 }
 
 fn of_process(process: &Process) -> Vec<&'static str> {
     let devices = process.allocator.iter().flat_map(|stats| &stats.devices);
-    let of_devices = devices.flat_map(|device| device.failed());
+    let of_devices = devices.flat_map(DeviceAllocator::failed);
     process
         .facts
         .failed()
@@ -112,9 +110,9 @@ fn of_process(process: &Process) -> Vec<&'static str> {
 }
 
 /// Returns what failed in one part of a snapshot; `None` if nothing did.
-fn part(owner: String, failed: Vec<&str>, failures: &[Failure]) -> Option<String> {
+fn part(owner: &str, failed: &[&str], failures: &[Failure]) -> Option<String> {
     let why = why(failures);
-    match failed.as_slice() {
+    match failed {
         [] if why.is_empty() => None,
         // The failed call returns no reading.
         [] => Some(format!("{owner} in part{why}")),
