@@ -153,6 +153,17 @@ pub(crate) fn without_formula(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Returns rows as CSV. Fields with separators, quotes or line ends are quoted, as RFC 4180 says.
+pub(crate) fn csv(rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        // Writing to memory cannot fail, and all rows of a table have as many cells.
+        let _written = writer.write_record(row);
+    }
+    let bytes = writer.into_inner().unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
 pub(crate) fn print_json(value: &Value) -> io::Result<()> {
     print(format!("{value}\n").as_bytes())
 }

@@ -1,12 +1,12 @@
 //! Writes the series of the graph as CSV, and names the files of a saved screen.
 
-use std::fmt::{self, Write};
 use std::time::Duration;
 
 use crate::app::App;
 use crate::base::time::local_time;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Curve, Fleet, GpuHistory, GpuOrProcess, HostModel, MemoryHistory, Window};
+use crate::output;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::GpuUuid;
 
@@ -43,14 +43,24 @@ impl App {
         let mut csv = SeriesCsv {
             model,
             window,
-            text: HEADER.to_owned(),
+            rows: vec![HEADER.map(str::to_owned).to_vec()],
         };
-        csv.write(&subject.subject).ok()?;
-        Some(csv.text)
+        csv.add(&subject.subject);
+        Some(output::csv(csv.rows))
     }
 }
 
-const HEADER: &str = "time,host,subject,memory_bytes,allocated_bytes,reserved_bytes,sm_percent,power_watts,temperature_celsius\n";
+const HEADER: [&str; 9] = [
+    "time",
+    "host",
+    "subject",
+    "memory_bytes",
+    "allocated_bytes",
+    "reserved_bytes",
+    "sm_percent",
+    "power_watts",
+    "temperature_celsius",
+];
 
 /// Returns the name of a host and its time now, both fit for the name of a file.
 pub(in crate::app) fn host_and_time(fleet: &Fleet, host: HostKey) -> (String, String) {
@@ -84,17 +94,17 @@ fn time_of(model: &HostModel, at: Moment) -> String {
 struct SeriesCsv<'a> {
     model: &'a HostModel,
     window: Window,
-    text: String,
+    rows: Vec<Vec<String>>,
 }
 
 impl SeriesCsv<'_> {
-    fn write(&mut self, subject: &GpuOrProcess) -> fmt::Result {
+    fn add(&mut self, subject: &GpuOrProcess) {
         let history = self.model.history();
         match subject {
-            GpuOrProcess::Gpu(gpu) => self.write_gpu(gpu),
+            GpuOrProcess::Gpu(gpu) => self.add_gpu(gpu),
             GpuOrProcess::Process(id) => {
                 let Some(process) = history.process(*id) else {
-                    return Ok(());
+                    return;
                 };
                 let allocator = process.allocator.as_deref();
                 let columns = [
@@ -103,18 +113,17 @@ impl SeriesCsv<'_> {
                     allocator.map(|allocator| self.memory(&allocator.reserved)),
                     Some(self.curve(&process.sm)),
                 ];
-                self.write_rows(&format!("process {}", id.pid), &columns)?;
-                process
-                    .parts
-                    .iter()
-                    .try_for_each(|(gpu, _)| self.write_gpu(gpu))
+                self.add_rows(&format!("process {}", id.pid), &columns);
+                for (gpu, _) in &process.parts {
+                    self.add_gpu(gpu);
+                }
             }
         }
     }
 
-    fn write_gpu(&mut self, gpu: &GpuUuid) -> fmt::Result {
+    fn add_gpu(&mut self, gpu: &GpuUuid) {
         let Some(history) = self.model.history().gpu(gpu) else {
-            return Ok(());
+            return;
         };
         let celsius = |kelvin: &mut Option<u64>| {
             *kelvin = kelvin.and_then(|kelvin| {
@@ -131,7 +140,7 @@ impl SeriesCsv<'_> {
             .and_then(|snapshot| snapshot.gpu(gpu))
             .map(|gpu| gpu.facts.index);
         let name = index.map_or_else(|| format!("GPU {gpu}"), |index| format!("GPU {index}"));
-        self.write_rows(
+        self.add_rows(
             &name,
             &[
                 Some(memory),
@@ -141,7 +150,7 @@ impl SeriesCsv<'_> {
                 Some(power),
                 Some(temperature),
             ],
-        )
+        );
     }
 
     fn memory(&self, memory: &MemoryHistory) -> Vec<Option<u64>> {
@@ -165,35 +174,22 @@ impl SeriesCsv<'_> {
             .collect()
     }
 
-    /// Writes a row for each part of the window in which at least one of the columns has a value.
-    fn write_rows(&mut self, subject: &str, columns: &[Option<Vec<Option<u64>>>]) -> fmt::Result {
-        let host = self
-            .model
-            .latest()
-            .map_or("", |snapshot| snapshot.host.facts.name.as_str());
+    /// Adds a row for each part of the window in which at least one of the columns has a value.
+    fn add_rows(&mut self, subject: &str, columns: &[Option<Vec<Option<u64>>>]) {
+        let latest = self.model.latest();
+        let host = latest.map_or("", |snapshot| snapshot.host.facts.name.as_str());
         for part in 0..self.window.parts() {
-            let value = |column: &Option<Vec<Option<u64>>>| {
-                column.as_ref().and_then(|values| *values.get(part)?)
-            };
+            let value = |column: &Option<Vec<Option<u64>>>| *column.as_ref()?.get(part)?;
             let values: Vec<Option<u64>> = columns.iter().map(value).collect();
             if values.iter().any(Option::is_some) {
                 let time = time_of(self.model, self.window.moment(part));
-                write!(
-                    self.text,
-                    "{time},\"{}\",{subject}",
-                    host.replace('"', "\"\"")
-                )?;
-                for at in 0..6 {
-                    let value = values.get(at).copied().flatten();
-                    write!(
-                        self.text,
-                        ",{}",
-                        value.map_or_else(String::new, |value| value.to_string())
-                    )?;
-                }
-                self.text.push('\n');
+                let text =
+                    |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
+                let mut row = vec![time, host.to_owned(), subject.to_owned()];
+                row.extend(values.into_iter().map(text));
+                row.resize(HEADER.len(), String::new());
+                self.rows.push(row);
             }
         }
-        Ok(())
     }
 }

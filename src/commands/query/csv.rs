@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::base::time::local_time;
 use crate::base::units::Moment;
-use crate::output::{table, without_formula};
+use crate::output::{self, table, without_formula};
 use crate::protocol::snapshot::{Cause, Gpu, GpuLoad, Missing, ProcessLoad, Snapshot};
 
 /// The columns before the readings.
@@ -37,8 +37,8 @@ pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu], header: bool) -> String 
             host,
             unix_ms,
             gpu.facts.index.to_string(),
-            quoted(uuid),
-            quoted(name),
+            plain(uuid),
+            plain(name),
         ];
         // The last readings of a GPU that does not answer are out of date.
         let load = if is_silent(gpu) {
@@ -59,7 +59,7 @@ pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu], header: bool) -> String 
                 .collect(),
         );
     }
-    rows.iter().map(|row| row.join(",") + "\n").collect()
+    output::csv(rows)
 }
 
 /// Returns one row for each process on these GPUs, below the header. A GPU whose processes are not
@@ -76,19 +76,23 @@ pub(super) fn processes<'a>(
     let names = names_of(serde_json::to_value(ProcessLoad::missing(
         Missing::Unsupported,
     )));
-    let mut text = String::new();
+    let columns = IDENTITY
+        .split(',')
+        .chain(ON_GPU)
+        .chain(names.iter().map(String::as_str));
+    let columns: Vec<String> = columns.map(str::to_owned).collect();
+    let (width, mut rows) = (columns.len(), Vec::new());
     if header {
-        text = format!("{IDENTITY},{},{}\n", ON_GPU.join(","), names.join(","));
+        rows.push(columns);
     }
     let when_and_where = when_and_where(snapshot);
     for gpu in gpus {
-        let index_and_uuid = || [gpu.facts.index.to_string(), quoted(gpu.uuid.0.as_str())];
+        let index_and_uuid = || [gpu.facts.index.to_string(), plain(gpu.uuid.0.as_str())];
         if gpu.missing.processes.is_some() && gpu.processes.is_empty() {
-            let columns = IDENTITY.split(',').count() + ON_GPU.len() + names.len();
             let mut cells = when_and_where.to_vec();
             cells.extend(index_and_uuid());
-            cells.resize(columns, String::new());
-            text += &(cells.join(",") + "\n");
+            cells.resize(width, String::new());
+            rows.push(cells);
         }
         for gpu_process in &gpu.processes {
             let process = snapshot.process(gpu_process.process);
@@ -100,8 +104,8 @@ pub(super) fn processes<'a>(
             let mut cells = when_and_where.to_vec();
             cells.extend(index_and_uuid());
             cells.extend(["pid", "start_ticks"].map(|name| cell(&on_gpu[name])));
-            cells.push(quoted(user.map_or("", |user| user.as_str())));
-            cells.push(quoted(&process.map_or_else(String::new, table::command)));
+            cells.push(plain(user.map_or("", |user| user.as_str())));
+            cells.push(plain(&process.map_or_else(String::new, table::command)));
             cells.extend(
                 ["type"]
                     .into_iter()
@@ -109,10 +113,10 @@ pub(super) fn processes<'a>(
                     .map(|name| cell(&on_gpu[name])),
             );
             cells.extend(names.iter().map(|name| cell(&load[name.as_str()])));
-            text += &(cells.join(",") + "\n");
+            rows.push(cells);
         }
     }
-    text
+    output::csv(rows)
 }
 
 /// Returns the local time, the name of the host, and the Unix time in milliseconds.
@@ -120,7 +124,7 @@ fn when_and_where(snapshot: &Snapshot) -> [String; 3] {
     let host = &snapshot.host.facts;
     [
         local_time(snapshot.unix_ms, host.utc_offset.unwrap_or(0)),
-        quoted(host.name.as_str()),
+        plain(host.name.as_str()),
         snapshot.unix_ms.to_string(),
     ]
 }
@@ -153,8 +157,8 @@ fn names_of(group: serde_json::Result<Value>) -> Vec<String> {
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => quoted(text),
-        Value::Array(list) => quoted(&list.iter().map(cell).collect::<Vec<_>>().join(" ")),
+        Value::String(text) => plain(text),
+        Value::Array(list) => plain(&list.iter().map(cell).collect::<Vec<_>>().join(" ")),
         // Readings are single-precision numbers. As such, 69.856 is not 69.85600280761719.
         #[expect(clippy::cast_possible_truncation, reason = "the number was an f32")]
         Value::Number(number) if number.is_f64() => number
@@ -164,12 +168,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// Quotes a text as RFC 4180 says, and lets no spreadsheet take it for a formula.
-fn quoted(text: &str) -> String {
-    let text = without_formula(text);
-    if text.contains([',', '"']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.into_owned()
-    }
+/// Returns a text that no spreadsheet takes for a formula.
+fn plain(text: &str) -> String {
+    without_formula(text).into_owned()
 }
