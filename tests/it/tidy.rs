@@ -201,15 +201,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 /// The most lines of a file.
 const LONGEST_FILE: usize = 700;
 
-/// Files that are still longer. None may be added.
-const KNOWN_LONG_FILES: &[&str] = &[
-    "tests/it/query.rs",
-    "src/view/tests.rs",
-    "src/logs/analyze/tests.rs",
-    "src/app/tests.rs",
-    "src/model/growth/tests.rs",
-];
-
 /// Names that do not say what is in a file or folder.
 const VAGUE_NAMES: &[&str] = &[
     "utils", "util", "helpers", "common", "manager", "types", "misc", "traits",
@@ -412,11 +403,7 @@ fn each_file_begins_with_its_purpose_and_is_short_and_well_named() {
         if !source.text.starts_with("//! ") {
             broken.push(format!("{path} does not begin with `//! ` and its purpose"));
         }
-        if source.text.lines().count() > LONGEST_FILE
-            && !KNOWN_LONG_FILES
-                .iter()
-                .any(|known| source.path == Path::new(known))
-        {
+        if source.text.lines().count() > LONGEST_FILE {
             broken.push(format!(
                 "{path} has {} lines: split it by subject",
                 source.text.lines().count()

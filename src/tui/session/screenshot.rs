@@ -265,7 +265,9 @@ impl Watcher {
                 }));
             }
             Some(Effect::Play(commands)) => {
-                commands.into_iter().for_each(|command| self.play(command));
+                for command in commands {
+                    self.play(command);
+                }
             }
             _ => {}
         }

@@ -1,6 +1,5 @@
 //! Which module may use which, checked on the real module graph.
 
-use std::fmt::Write;
 use std::sync::OnceLock;
 
 use super::module_graph::{Circle, ModuleGraph};
@@ -73,14 +72,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// The only commands that may use the agent's code: the others ask an agent for what they need.
 const COMMANDS_WITH_AGENT: &[&str] = &["attach", "doctor"];
 
-/// Uses that `MAY_USE` forbids and that are still there.
-const KNOWN_FORBIDDEN: &[(&str, &str)] = &[];
-
-/// Circles that are still there: the folder, and the members in alphabetical order. None may be
-/// added; when the members of one change, change its line, and when it is gone, remove it.
-#[rustfmt::skip]
-const KNOWN_CIRCLES: &[(&str, &[&str])] = &[];
-
 fn graph() -> &'static ModuleGraph {
     static GRAPH: OnceLock<ModuleGraph> = OnceLock::new();
     GRAPH.get_or_init(|| {
@@ -96,28 +87,12 @@ fn graph() -> &'static ModuleGraph {
 #[test]
 fn modules_use_only_what_they_may() {
     let mut broken = Vec::new();
-    let mut still_there = Vec::new();
     for ((from, to), usage) in graph().uses_between_folders() {
-        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == from) else {
-            broken.push(format!("`{from}` is not in the table"));
-            continue;
-        };
-        if allowed.contains(&to.as_str()) {
-            continue;
+        match MAY_USE.iter().find(|(name, _)| *name == from) {
+            None => broken.push(format!("`{from}` is not in the table")),
+            Some((_, allowed)) if allowed.contains(&to.as_str()) => {}
+            Some(_) => broken.push(format!("`{from}` may not use `{to}`: {}", usage.place)),
         }
-        match KNOWN_FORBIDDEN
-            .iter()
-            .find(|known| **known == (from.as_str(), to.as_str()))
-        {
-            Some(known) => still_there.push(known),
-            None => broken.push(format!("`{from}` may not use `{to}`: {}", usage.place)),
-        }
-    }
-    for known in KNOWN_FORBIDDEN
-        .iter()
-        .filter(|known| !still_there.contains(known))
-    {
-        broken.push(format!("{known:?} is gone: take it out of KNOWN_FORBIDDEN"));
     }
     super::check("a module uses only what its row of MAY_USE names", &broken);
 }
@@ -167,37 +142,15 @@ fn the_table_of_modules_has_no_circle_and_no_unknown_module() {
 
 #[test]
 fn no_modules_of_one_folder_use_each_other_in_a_circle() {
-    let circles = graph().circles();
-    let is_same = |circle: &Circle, known: &(&str, &[&str])| {
-        circle.folder == known.0 && circle.members == known.1
-    };
-    let mut report = String::new();
-    for circle in circles
-        .iter()
-        .filter(|circle| !KNOWN_CIRCLES.iter().any(|known| is_same(circle, known)))
-    {
-        let Circle {
-            folder,
-            members,
-            chains,
-        } = circle;
-        _ = writeln!(
-            report,
-            "new circle: ({folder:?}, &{members:?}),\n{}\n",
-            chains.join("\n")
-        );
-    }
-    for known in KNOWN_CIRCLES
-        .iter()
-        .filter(|known| !circles.iter().any(|circle| is_same(circle, known)))
-    {
-        _ = writeln!(
-            report,
-            "{known:?} is not there (any more): take it out of KNOWN_CIRCLES"
-        );
-    }
-    assert!(
-        report.is_empty(),
-        "modules of one folder may not use each other in a circle\n{report}"
+    let describe =
+        |Circle {
+             folder,
+             members,
+             chains,
+         }: Circle| { format!("({folder:?}, {members:?}):\n{}", chains.join("\n")) };
+    let circles: Vec<String> = graph().circles().into_iter().map(describe).collect();
+    super::check(
+        "modules of one folder may not use each other in a circle",
+        &circles,
     );
 }
