@@ -138,13 +138,11 @@ impl LogSource {
         let may_train = self.log.program.is_none_or(Program::may_train);
         let of_program = || on_error(self.log.program.map_or(&[], Program::advice));
         match (event, message) {
-            (LogEvent::Error(found), _) if !found.error.is_full_gpu() => {
-                on_error(found.error.advice)
-            }
+            (LogEvent::Error(found), _) if !found.error.full_gpu => on_error(&found.error.advice),
             (LogEvent::Error(_), _) if !may_train => {
                 [of_program(), on_error(&["driver-out-of-memory"])].concat()
             }
-            (LogEvent::Error(found), _) => [of_program(), on_error(found.error.advice)].concat(),
+            (LogEvent::Error(found), _) => [of_program(), on_error(&found.error.advice)].concat(),
             (LogEvent::Message(found), Some(ExplainedMessage { shortages, .. })) => {
                 let on_shortage =
                     on_shortage(shortages, self.allocator_options(&found.message), may_train);

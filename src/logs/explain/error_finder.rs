@@ -13,7 +13,7 @@ use super::after_failure::AfterFailure;
 use super::claim::{self, Standing};
 use super::failure_line::{self, FailureSign};
 use super::find::{self, LogRank};
-use super::known_errors::{self, AFTERMATH, EarlierLine, ErrorForm, KnownError};
+use super::known_errors::{EarlierLine, ErrorForm, KnownError, TABLE};
 use super::log_line::{is_start, plain};
 use super::program::ProgramFinder;
 use super::{exact, literal_search, log_pattern};
@@ -120,14 +120,18 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         pattern: log_pattern(form.pattern),
     };
     let forms = || {
-        known_errors::all()
-            .flat_map(|error| error.forms)
-            .chain(AFTERMATH)
+        let errors = TABLE.errors.iter().flat_map(|error| &error.forms);
+        errors.chain(&TABLE.aftermath)
     };
-    let earlier = || forms().filter_map(|form| form.below);
+    let mut earlier: Vec<&EarlierLine> = Vec::new();
+    for line in forms().filter_map(|form| form.below.as_ref()) {
+        if !earlier.contains(&line) {
+            earlier.push(line);
+        }
+    }
     let known_texts: Vec<&str> = forms()
         .map(|form| form.literal)
-        .chain(earlier().map(|earlier| earlier.literal))
+        .chain(earlier.iter().map(|earlier| earlier.literal))
         .chain([SPLIT_SIZE, TABLE_RANK])
         .collect();
     Patterns {
@@ -137,11 +141,14 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         ),
         known: literal_search(known_texts.iter().copied(), AhoCorasickKind::ContiguousNFA),
         known_texts,
-        errors: known_errors::all()
+        errors: TABLE
+            .errors
+            .iter()
             .map(|error| (error, error.forms.iter().map(compile).collect()))
             .collect(),
-        aftermath: AFTERMATH.iter().map(compile).collect(),
-        earlier: earlier()
+        aftermath: TABLE.aftermath.iter().map(compile).collect(),
+        earlier: earlier
+            .into_iter()
             .map(|earlier| (earlier, log_pattern(earlier.pattern)))
             .collect(),
     }
@@ -275,6 +282,7 @@ impl ErrorFinder {
                     && let Some(standing) = standing(line, &groups, form)
                     && form
                         .below
+                        .as_ref()
                         .is_none_or(|earlier| self.above(earlier).is_some())
                 {
                     let is_warning = standing == Standing::Warning;
@@ -386,6 +394,7 @@ impl ErrorFinder {
         let is_vague = groups.name("vague").is_some();
         let values = form
             .below
+            .as_ref()
             .and_then(|earlier| self.above(earlier))
             .map_or(Vec::new(), |found| found.groups.clone());
         let number = self.lines + 1;

@@ -1,146 +1,90 @@
-//! Errors other than PyTorch's own message, by which GPU programs run out of memory: one table with
-//! the forms of each.
+//! Errors other than PyTorch's own message, by which GPU programs run out of memory: the table of
+//! `assets/known-errors.toml`, which describes its columns.
 //!
 //! Each form has a literal text, which finds the few lines of a large log that may be an error, and
 //! a pattern. A line of source code, or prose that mentions an error, does not match: see
 //! [`error_finder`](super::error_finder).
 
-mod aftermath;
-mod frameworks;
-mod gpu;
-mod host;
-mod limits;
-mod serving;
+use std::sync::LazyLock;
 
-pub(super) use aftermath::AFTERMATH;
+use serde::{Deserialize, Deserializer};
+
+/// The table, which is parsed at its first use.
+pub(super) static TABLE: LazyLock<KnownErrors> = LazyLock::new(|| {
+    #[expect(clippy::expect_used, reason = "a test parses the table")]
+    toml::from_str(include_str!("../../../assets/known-errors.toml")).expect("the table is valid")
+});
+
+/// A text of the table, which lasts as long as the program.
+type Words = &'static str;
+
+/// All known errors, and lines that follow when one process of a job has failed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KnownErrors {
+    #[serde(rename = "error")]
+    pub errors: Vec<KnownError>,
+    pub aftermath: Vec<ErrorForm>,
+}
 
 /// An error with a name of its own in JSON.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct KnownError {
-    /// The name in JSON; never changes.
-    pub cause: &'static str,
-    /// The headline.
-    pub title: &'static str,
-    pub forms: &'static [ErrorForm],
-    /// The names of the advice, most useful first.
-    pub advice: &'static [&'static str],
-    /// Causes of which this error is a consequence if both are in a log.
-    pub follows: &'static [&'static str],
-    /// Causes that are other words for the same failure: they are left out if both are in a log.
-    pub absorbs: &'static [&'static str],
-}
-
-impl KnownError {
+    #[serde(deserialize_with = "text")]
+    pub cause: Words,
+    #[serde(deserialize_with = "text")]
+    pub title: Words,
+    #[serde(rename = "form")]
+    pub forms: Vec<ErrorForm>,
+    #[serde(deserialize_with = "texts")]
+    pub advice: Vec<Words>,
+    #[serde(default, deserialize_with = "texts")]
+    pub follows: Vec<Words>,
+    #[serde(default, deserialize_with = "texts")]
+    pub absorbs: Vec<Words>,
+    /// Whether nothing continues after this error: it ends a process, or tells that one has ended.
+    #[serde(default)]
+    pub ends: bool,
     /// Whether this is an out-of-memory error of a GPU without figures, which any program may have.
-    pub(super) fn is_full_gpu(&self) -> bool {
-        [
-            "pytorch",
-            "cuda_malloc_async",
-            "cuda_out_of_memory",
-            "cublas",
-            "cudnn",
-            "nvml_assert",
-        ]
-        .contains(&self.cause)
-    }
-}
-
-impl KnownError {
-    /// Whether a program can continue after this error. Nothing continues after the others: they
-    /// end a process, or tell that one has ended.
-    pub(super) fn may_be_recovered(&self) -> bool {
-        const ENDS: [&str; 11] = [
-            "batch_size_search",
-            "cgroup_limit",
-            "earlyoom",
-            "evicted",
-            "job_memory_limit",
-            "kernel_oom_killer",
-            "killed",
-            "ray_memory_monitor",
-            "slurm_oom_kill",
-            "worker_killed",
-            "xid",
-        ];
-        !ENDS.contains(&self.cause)
-    }
+    #[serde(default)]
+    pub full_gpu: bool,
 }
 
 /// One form in which an error is printed.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ErrorForm {
-    /// A text that each line of this form contains.
-    pub literal: &'static str,
-    /// A regular expression for the error in its line. Its groups can be used in the sentence. The
-    /// groups `local_rank`, `gpu`, `key` and `backend` also tell torchrun's local rank, the GPU,
-    /// errors that count as different, and the software that ran out of memory. `in_table` marks a
-    /// line of torchrun's table, where an earlier line names the rank, and `vague` a line of a
-    /// report of which a later line tells more.
-    pub pattern: &'static str,
+    #[serde(deserialize_with = "text")]
+    pub literal: Words,
+    #[serde(deserialize_with = "text")]
+    pub pattern: Words,
     /// Whether the error begins in the middle of prose, as `Killed` at the end of a line does.
+    #[serde(default, rename = "anywhere")]
     pub starts_anywhere: bool,
-    /// A line that the log has above this one, if the form needs it.
-    pub below: Option<&'static EarlierLine>,
-    /// The sentence on what happened. `{name}` stands for a group of the pattern, or of the earlier
-    /// line.
-    pub sentence: &'static str,
+    pub below: Option<EarlierLine>,
+    #[serde(deserialize_with = "text")]
+    pub sentence: Words,
 }
 
 /// A line that some form needs above its own, because its own line does not tell enough.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct EarlierLine {
-    pub literal: &'static str,
-    pub pattern: &'static str,
+    #[serde(deserialize_with = "text")]
+    pub literal: Words,
+    #[serde(deserialize_with = "text")]
+    pub pattern: Words,
     /// The most lines from this line to that of the form.
     pub within: u64,
 }
 
-impl ErrorForm {
-    /// Returns the form for lines that stand below such a line.
-    const fn below(self, earlier: &'static EarlierLine) -> Self {
-        Self {
-            below: Some(earlier),
-            ..self
-        }
-    }
+/// Reads a text of the table, and keeps it for ever.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Words, D::Error> {
+    String::deserialize(deserializer).map(|text| &*text.leak())
 }
 
-/// A form that starts where a message starts in its line: after a time, a rank, or the name of an
-/// exception.
-const fn form(literal: &'static str, pattern: &'static str, sentence: &'static str) -> ErrorForm {
-    ErrorForm {
-        literal,
-        pattern,
-        starts_anywhere: false,
-        below: None,
-        sentence,
-    }
-}
-
-/// A form that proves itself, wherever in the line it stands.
-const fn anywhere(
-    literal: &'static str,
-    pattern: &'static str,
-    sentence: &'static str,
-) -> ErrorForm {
-    ErrorForm {
-        literal,
-        pattern,
-        starts_anywhere: true,
-        below: None,
-        sentence,
-    }
-}
-
-/// Returns all known errors. Where several match one line, the first one counts.
-pub(super) fn all() -> impl Iterator<Item = &'static KnownError> {
-    [
-        limits::ERRORS,
-        serving::ERRORS,
-        frameworks::ERRORS,
-        gpu::ERRORS,
-        host::ERRORS,
-    ]
-    .into_iter()
-    .flatten()
+fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Words>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    Ok(texts.into_iter().map(|text| &*text.leak()).collect())
 }

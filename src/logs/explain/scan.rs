@@ -97,7 +97,7 @@ fn drop_warnings(messages: &mut FoundMessages, lines: &mut LineFindings) {
     }
     let ends_soon = |line| after.ends_soon(line, messages.lines);
     messages.found.retain(|found| ends_soon(found.last_line));
-    errors.retain(|found| !found.error.may_be_recovered() || ends_soon(found.last_line));
+    errors.retain(|found| found.error.ends || ends_soon(found.last_line));
 }
 
 /// Takes out the failures after which the program continued, unless a search for a batch size has
@@ -122,7 +122,7 @@ fn take_recovered(
     messages.retain(|found| remains(found.line, found.last_line));
     lines
         .errors
-        .retain(|found| !found.error.may_be_recovered() || remains(found.line, found.last_line));
+        .retain(|found| found.error.ends || remains(found.line, found.last_line));
     lines
         .unknown
         .retain(|unknown| remains(unknown.line, unknown.last_line));
