@@ -11,7 +11,6 @@ mod claim;
 mod error_finder;
 mod events;
 mod failure_line;
-mod failure_words;
 mod find;
 mod grammar;
 mod json;

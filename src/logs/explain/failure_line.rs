@@ -10,7 +10,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use regex::bytes::{Captures, Regex};
 
 use super::claim::{self, Standing};
-use super::failure_words::STATEMENTS;
+use super::known_errors::TABLE;
 use super::log_line::is_start;
 use super::{literal_search, log_pattern};
 
@@ -34,10 +34,8 @@ const ERROR_NUMBER: &str = r"(?i):\s*(?:out of memory|cannot allocate memory|not
 
 /// All texts of which a line that states a failure contains one.
 pub(super) fn literals() -> impl Iterator<Item = &'static str> {
-    STATEMENTS
-        .iter()
-        .flat_map(|statement| statement.literals)
-        .copied()
+    let statements = TABLE.statements.iter();
+    statements.flat_map(|statement| statement.literals.iter().copied())
 }
 
 struct FailurePatterns {
@@ -62,12 +60,14 @@ struct FailurePatterns {
 
 static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
     literals: literal_search(literals(), AhoCorasickKind::ContiguousNFA),
-    of_literals: STATEMENTS
+    of_literals: TABLE
+        .statements
         .iter()
         .enumerate()
         .flat_map(|(at, statement)| vec![at; statement.literals.len()])
         .collect(),
-    statements: STATEMENTS
+    statements: TABLE
+        .statements
         .iter()
         .map(|statement| log_pattern(statement.pattern))
         .collect(),
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn each_example_is_recognised_by_its_own_words() {
-        for statement in STATEMENTS {
+        for statement in &TABLE.statements {
             let example = statement.example;
             assert!(
                 statement

@@ -18,13 +18,30 @@ pub(super) static TABLE: LazyLock<KnownErrors> = LazyLock::new(|| {
 /// A text of the table, which lasts as long as the program.
 type Words = &'static str;
 
-/// All known errors, and lines that follow when one process of a job has failed.
+/// All known errors, lines that follow when one process of a job has failed, and words that state a
+/// failure.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KnownErrors {
     #[serde(rename = "error")]
     pub errors: Vec<KnownError>,
     pub aftermath: Vec<ErrorForm>,
+    #[serde(rename = "statement")]
+    pub statements: Vec<Statement>,
+}
+
+/// Words by which programs say that memory was missing.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Statement {
+    /// Texts of which each line with these words contains one.
+    #[serde(deserialize_with = "texts")]
+    pub literals: Vec<Words>,
+    #[serde(deserialize_with = "text")]
+    pub pattern: Words,
+    /// A line that states a failure in these words.
+    #[serde(deserialize_with = "text")]
+    pub example: Words,
 }
 
 /// An error with a name of its own in JSON.
