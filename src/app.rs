@@ -109,6 +109,8 @@ pub enum List {
 pub struct App {
     pub(crate) options: AppOptions,
     pub(crate) size: (u16, u16),
+    /// The areas of the screen: [`App::refresh`] divides it anew after each event.
+    layout: Option<Layout>,
     pub(crate) theme: ThemeName,
     /// Whether the host line is shown while nothing is wrong.
     host_line: bool,
@@ -151,6 +153,7 @@ impl App {
             replay: options.is_recording.then(|| Replay::new(options.speed)),
             options,
             size: (0, 0),
+            layout: None,
             theme: ThemeName::default(),
             host_line: true,
             data: Pausable::new(fleet),
@@ -183,7 +186,12 @@ impl App {
         self.processes.filter = text.into();
     }
 
+    /// The areas of the screen, as the last event left them; `None` if the screen is too small.
     pub(crate) fn layout(&self) -> Option<Layout> {
+        self.layout
+    }
+
+    fn divided(&self) -> Option<Layout> {
         let (width, height) = self.size;
         let gpus = gpu_rows(self.fleet()).count();
         // A tile has no room for a sentence about the driver.
@@ -306,8 +314,14 @@ impl App {
                 self.click.pass(elapsed);
                 self.typed_number.pass(elapsed);
                 self.last_look.pass(elapsed, self.data.live());
-                // No refresh is needed: time alone moves no row, and another event follows right
-                // after a tick.
+                // Time alone moves no row, except that of a host which does not answer.
+                if self
+                    .fleet()
+                    .hosts()
+                    .any(|(_, model)| model.latest().is_none())
+                {
+                    self.refresh();
+                }
                 let dialog = self.modes.end_dialog_mut()?;
                 let now = self.data.shown().host(dialog.host)?.now();
                 return commands(dialog.host, dialog.pass(now));
@@ -507,7 +521,8 @@ impl App {
         self.processes.refresh(self.data.shown());
         self.gpus.refresh(self.data.shown());
         self.refresh_badges();
-        let Some(layout) = self.layout() else { return };
+        self.layout = self.divided();
+        let Some(layout) = self.layout else { return };
         self.processes.fit(layout.processes.height);
         // All tiles are on the screen.
         let gpus = if layout.tiles.is_some() {

@@ -253,7 +253,10 @@ impl App {
                 .notice
                 .set("there is nothing here to draw: move to a process, or with Tab to a GPU");
         };
-        let is_hidden = |app: &Self| app.layout().is_some_and(|layout| layout.graph.height == 0);
+        let is_hidden = |app: &Self| {
+            let layout = app.divided();
+            layout.is_some_and(|layout| layout.graph.height == 0)
+        };
         if is_hidden(self) {
             self.graph.visibility = GraphVisibility::Shown;
             if !is_hidden(self) {

@@ -156,3 +156,16 @@ fn many_hosts_that_never_answer_leave_room_for_the_others() {
         screen.join("\n")
     );
 }
+
+#[test]
+fn a_host_that_never_answers_gets_its_row_while_time_alone_passes() {
+    let app = fleet(&["gpu-01"], false, 30, (80, 24));
+    let screen = lines(&app);
+    assert!(
+        screen[1..]
+            .iter()
+            .any(|line| line.contains("no answer for 30s")),
+        "{}",
+        screen.join("\n")
+    );
+}
