@@ -408,7 +408,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic
     }
     if let (Some(snapshot), Some(process_total)) = (model.latest(), model.process_total(process.id))
     {
-        for gpu in process_total.gpus.iter().map(|at| &snapshot.gpus[*at]) {
+        for gpu in snapshot.gpus_at(&process_total.gpus) {
             let Some(gpu_process) = gpu
                 .processes
                 .iter()

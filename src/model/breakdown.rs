@@ -219,7 +219,7 @@ impl Breakdown {
                 .is_some()
         };
         let gpu = match process_total.gpus.as_slice() {
-            [one] if is_on_others() => Some(&snapshot.gpus[*one]),
+            [one] if is_on_others() => snapshot.gpus.get(*one),
             _ => None,
         };
         Some(Self::new(

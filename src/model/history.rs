@@ -326,13 +326,8 @@ impl ProcessHistory {
             self.facts = Some(Arc::clone(&process.facts));
         }
         // The sum is as old as its oldest reading.
-        let at = process_total
-            .gpus
-            .iter()
-            .map(|at| snapshot.gpus[*at].load.at)
-            .min()
-            .unwrap_or(snapshot.at);
-        let gpus = || process_total.gpus.iter().map(|at| &snapshot.gpus[*at]);
+        let gpus = || snapshot.gpus_at(&process_total.gpus);
+        let at = gpus().map(|gpu| gpu.load.at).min().unwrap_or(snapshot.at);
         let new_gpus = || gpus().filter(|gpu| self.on(&gpu.uuid).is_none());
         if self.all.is_none() && self.parts.len() + new_gpus().count() > 1 {
             // The history on the first GPU was the total until now. There is no earlier total when

@@ -105,24 +105,20 @@ pub(super) fn process_totals(snapshot: &Snapshot) -> Vec<ProcessTotal> {
     places
         .chunk_by(|a, b| a.0 == b.0)
         .map(|places| {
+            let gpus: Vec<usize> = places.iter().map(|(_, gpu, _)| *gpu).collect();
             let uses = || {
-                places
-                    .iter()
-                    .map(|(_, gpu, at)| &snapshot.gpus[*gpu].processes[*at])
+                let pairs = snapshot.gpus_at(&gpus).zip(places);
+                pairs.filter_map(|(gpu, (_, _, at))| gpu.processes.get(*at))
             };
             ProcessTotal {
                 process: snapshot.processes[places[0].0].id,
-                gpus: places.iter().map(|(_, gpu, _)| *gpu).collect(),
                 memory: Total::of(uses().map(|gpu_process| gpu_process.memory)),
-                capacity: Total::of(
-                    places
-                        .iter()
-                        .map(|(_, gpu, _)| snapshot.gpus[*gpu].load.memory_total),
-                ),
+                capacity: Total::of(snapshot.gpus_at(&gpus).map(|gpu| gpu.load.memory_total)),
                 sm: uses()
                     .map(|gpu_process| gpu_process.sm.map(Percent::value))
                     .sum::<Reading<f32>>()
                     .map(Percent::new),
+                gpus,
             }
         })
         .collect()

@@ -462,6 +462,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Returns the GPUs at these places in [`Snapshot::gpus`]. Places are those of one snapshot;
+    /// places that this one does not have are left out.
+    pub fn gpus_at<'a>(&'a self, places: &'a [usize]) -> impl Iterator<Item = &'a Gpu> + Clone {
+        places.iter().filter_map(|place| self.gpus.get(*place))
+    }
+
     /// The version of the format that this program writes. Additions do not raise it.
     pub const SCHEMA: u32 = 1;
 

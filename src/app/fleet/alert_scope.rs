@@ -38,7 +38,7 @@ impl AlertScope {
                     .process_total(*id)
                     .map(|total| total.gpus.as_slice())
                     .unwrap_or_default();
-                places.iter().map(|place| &snapshot.gpus[*place]).collect()
+                snapshot.gpus_at(places).collect()
             }
             GpuOrProcess::Gpu(uuid) => snapshot.gpu(uuid).into_iter().collect(),
         };

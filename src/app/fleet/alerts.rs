@@ -298,7 +298,7 @@ fn about_growth(
                 .map(|total| total.gpus.as_slice())
                 .unwrap_or_default();
             match places {
-                [one] => facts.extend(gpu_facts(&snapshot.gpus[*one])),
+                [one] => facts.extend(snapshot.gpus.get(*one).map(gpu_facts).unwrap_or_default()),
                 more => facts.push(("GPU", labels::gpu_labels(snapshot, more))),
             }
             (format!("{} ({command})", id.pid), facts)

@@ -153,11 +153,9 @@ fn limit(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
         return capacity(model, subject);
     };
     let snapshot = model.latest()?;
-    let gpus = model
-        .process_total(*id)?
-        .gpus
-        .iter()
-        .map(|at| &snapshot.gpus[*at].load);
+    let gpus = snapshot
+        .gpus_at(&model.process_total(*id)?.gpus)
+        .map(|gpu| &gpu.load);
     let free: Option<Bytes> = gpus
         .map(|gpu| Some(gpu.memory_total.ok()?.saturating_sub(gpu.memory_used.ok()?)))
         .sum();

@@ -574,10 +574,7 @@ impl Filter<'_> {
             .verdict(process.id)
             .map(|verdict| verdict.open.as_slice())
             .unwrap_or_default();
-        let gpus = process_total
-            .map_or(open, |total| total.gpus.as_slice())
-            .iter()
-            .map(|place| &snapshot.gpus[*place]);
+        let gpus = snapshot.gpus_at(process_total.map_or(open, |total| total.gpus.as_slice()));
         let of_gpus = gpus.flat_map(|gpu| {
             let usage = gpu
                 .process(process.id)

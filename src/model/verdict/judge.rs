@@ -323,10 +323,8 @@ impl ProcessView<'_> {
             return is_coming.then_some(VerdictKind::TooSoon);
         }
         // A program that draws the screen waits most of the time.
-        let mut mine = process_total
-            .gpus
-            .iter()
-            .filter_map(|at| self.snapshot.gpus[*at].process(process.id));
+        let gpus = self.snapshot.gpus_at(&process_total.gpus);
+        let mut mine = gpus.filter_map(|gpu| gpu.process(process.id));
         if mine.all(|gpu_process| gpu_process.usage == Use::Graphics) {
             return None;
         }

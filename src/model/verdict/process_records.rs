@@ -13,7 +13,7 @@ use crate::model::ProcessTotal;
 use crate::model::process_role::{self, ProcessRole};
 use crate::model::process_tree::ProcessTree;
 use crate::protocol::snapshot::{
-    Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State,
+    Gpu, Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State,
 };
 
 /// The CPU use in percent from which a process counts as computing. A process that spins while it
@@ -523,11 +523,10 @@ fn activity(
 /// Returns a process's use of its GPUs. Where the driver has no figures by process, idle GPUs mean
 /// 0.
 pub(super) fn use_of_gpus(process_total: &ProcessTotal, snapshot: &Snapshot) -> Reading<Percent> {
-    let rests = |at: &usize| snapshot.gpus[*at].load.sm.is_ok_and(|sm| sm.value() <= 0.0);
+    let rests = |gpu: &Gpu| gpu.load.sm.is_ok_and(|sm| sm.value() <= 0.0);
+    let mut gpus = snapshot.gpus_at(&process_total.gpus);
     match process_total.sm {
-        Err(why) if why != Missing::NotYet && process_total.gpus.iter().all(rests) => {
-            Ok(Percent::new(0.0))
-        }
+        Err(why) if why != Missing::NotYet && gpus.all(rests) => Ok(Percent::new(0.0)),
         sm => sm,
     }
 }

@@ -62,8 +62,7 @@ impl Member {
             .process_total(id)
             .map(|total| total.gpus.as_slice())
             .unwrap_or_default();
-        let gpus = places.iter().map(|at| {
-            let gpu = &snapshot.gpus[*at];
+        let gpus = snapshot.gpus_at(places).map(|gpu| {
             let name = gpu
                 .facts
                 .name
