@@ -1,35 +1,23 @@
-//! The command line. Its types know clap; `options.rs` turns them into the option types of the
-//! other folders.
+//! The command line: the flags of the screen and of reports, and the list of subcommands, whose
+//! flags are in the files of the commands.
 
-mod doctor;
-mod free;
 mod nvidia_smi;
 pub(crate) mod nvidia_smi_arguments;
 mod option_order;
 mod options;
-mod probe;
 mod query;
-mod record;
-mod recordings;
 pub mod reference;
 mod replay;
 pub(crate) mod screenshot;
 mod suggestions;
-mod values;
 
 use std::env;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use self::doctor::DoctorArgs;
-use self::free::FreeArgs;
-use self::probe::{AttachArgs, EstimateArgs, OomsArgs, RunArgs, SnapshotArgs, TensorsArgs};
 use self::query::QueryArgs;
-use self::record::{ClipArgs, RecordArgs};
-use self::recordings::{AnalyzeArgs, DiffArgs, ExportArgs, ReportArgs};
 use self::replay::ReplayArgs;
 use self::screenshot::ScreenshotArgs;
 use crate::agent::demo::ROLE_VARIABLE;
@@ -40,10 +28,23 @@ use crate::app::lists::list_view::Grouping;
 use crate::app::lists::process_columns::{ProcessColumn, Sort};
 use crate::app::settings::ThemeName;
 use crate::base::units::parse_span;
-use crate::commands::free::print_no_gpu;
+use crate::commands::attach::AttachArgs;
+use crate::commands::doctor::DoctorArgs;
+use crate::commands::estimate::EstimateArgs;
+use crate::commands::explain::ExplainArgs;
+use crate::commands::free::{FreeArgs, print_no_gpu};
+use crate::commands::orphans::OrphansArgs;
+use crate::commands::record::RecordArgs;
+use crate::commands::report::ReportArgs;
+use crate::commands::run::RunArgs;
+use crate::commands::snapshot::SnapshotArgs;
+use crate::commands::tensors::TensorsArgs;
 use crate::files::action::FileAction;
-use crate::protocol::agent_options::Interval;
-use crate::source::ViaCommand;
+use crate::flags::{AgentArgs, HostArgs, OutputArgs, values};
+use crate::logs::analyze::AnalyzeArgs;
+use crate::logs::clip::ClipArgs;
+use crate::logs::diff::DiffArgs;
+use crate::logs::export::ExportArgs;
 
 /// See every GPU, who holds its memory, and end the right process.
 #[derive(Debug, Clone, Parser)]
@@ -95,62 +96,6 @@ struct FormatArgs {
     /// Print everything as one line of JSON for each host and exit; `gputop schema` describes it
     #[arg(long)]
     json: bool,
-}
-
-/// The hosts to show.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Other hosts")]
-struct HostArgs {
-    /// Show the host that this command connects to, such as `ssh HOST gputop agent`; repeat it for
-    /// more hosts. The command is split as a shell does, and run without a shell and without the
-    /// terminal
-    #[arg(long, value_name = "[NAME=]COMMAND", value_parser = ViaCommand::from_str)]
-    via: Vec<ViaCommand>,
-
-    /// With `--via`: show this host too
-    #[arg(long, requires = "via")]
-    local: bool,
-}
-
-/// How an agent is started, by the viewer or by hand.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag of the command line"
-)]
-#[derive(Debug, Clone, Args)]
-pub(crate) struct AgentArgs {
-    /// Time between two readings, such as `500ms` or `2s` [default: 1s]
-    #[arg(long, value_name = "TIME", env = "GPUTOP_INTERVAL")]
-    pub(crate) interval: Option<Interval>,
-
-    /// Time between two readings for a loop of milliseconds, which may be shorter than `--interval`
-    /// allows
-    #[arg(long, hide = true, value_parser = values::positive_milliseconds)]
-    interval_ms: Option<Duration>,
-
-    /// Load this NVML library instead of the system's libnvidia-ml.so.1
-    #[arg(long, value_name = "FILE", env = "GPUTOP_NVML_LIB")]
-    nvml_lib: Option<PathBuf>,
-
-    /// Show a simulated machine with real, harmless processes; needs no GPU
-    #[arg(long)]
-    demo: bool,
-
-    /// With `--demo`: begin with lines of what the simulated GPUs did before
-    #[arg(long, hide = true, requires = "demo")]
-    demo_past: bool,
-
-    /// Never send a signal
-    #[arg(long)]
-    readonly: bool,
-
-    /// Read the detail of every GPU, which takes about a hundred more NVML calls per reading
-    #[arg(long, hide = true)]
-    detail: bool,
-
-    /// Take only these readings of GPUs, named by their paths in the JSON
-    #[arg(long, hide = true, value_delimiter = ',')]
-    only: Vec<String>,
 }
 
 /// How the screen looks.
@@ -246,71 +191,6 @@ pub(crate) struct ScreenArgs {
     pub(crate) screenshot: ScreenshotArgs,
 }
 
-/// How a subcommand reads this host.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ReadArgs {
-    #[command(flatten)]
-    agent: AgentArgs,
-
-    /// How long to wait for the driver before printing what is known
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_span)]
-    timeout: Duration,
-}
-
-/// How a subcommand prints its result.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct OutputArgs {
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-
-    /// ASCII only (default in non-UTF-8 locales)
-    #[arg(long)]
-    ascii: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct OrphansArgs {
-    #[command(flatten)]
-    read: ReadArgs,
-
-    #[command(flatten)]
-    hosts: HostArgs,
-
-    /// Watch the processes for this time first: a process counts as stuck or quiet only after 10s
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_span)]
-    watch: Duration,
-
-    /// Show only the processes of this user; `me` for your own
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-
-    /// Show only the orphans on these GPUs, given by index, UUID or PCI bus ID
-    #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
-    id: Vec<String>,
-
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ExplainArgs {
-    /// Logs, or the message itself. Without one, the standard input is copied to the standard
-    /// output and explained at its end; `-` and `--json` read the standard input without copying it
-    #[arg(value_name = "FILE|MESSAGE")]
-    words: Vec<String>,
-
-    /// Describe the latest report of `gputop ooms`
-    #[arg(long, conflicts_with = "words")]
-    pub(crate) last: bool,
-
-    #[command(flatten)]
-    read: ReadArgs,
-
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
 /// The subcommands.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Task {
@@ -339,7 +219,7 @@ pub(crate) enum Task {
     Free(FreeArgs),
     /// List the times that programs of `gputop run` ran out of GPU memory; `gputop explain --last`
     /// describes the latest
-    Ooms(OomsArgs),
+    Ooms(OutputArgs),
     /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there
     /// are any
     Orphans(OrphansArgs),

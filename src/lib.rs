@@ -28,7 +28,9 @@ pub mod view;
 
 pub mod tui;
 
-pub mod logs;
+mod flags;
+
+mod logs;
 
 pub mod commands;
 
@@ -41,7 +43,6 @@ use cli::nvidia_smi_arguments::RefusedArguments;
 use cli::{Cli, Task};
 use commands::once;
 use files::action::FileAction;
-use files::folders::recording_file;
 use output::Exit;
 use protocol::agent_options::Interval;
 
@@ -55,20 +56,19 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     tui::terminal::end_on_panic(None);
     match &cli.task {
         Some(Task::Agent(args)) => agent::run(&args.into()),
-        Some(Task::Analyze(args)) => logs::analyze::run(&args.into()),
-        Some(Task::Attach(args)) => commands::attach::run(&args.into()),
-        Some(Task::Clip(args)) => with_launchers(|| logs::clip::run(&args.into())),
+        Some(Task::Analyze(args)) => logs::analyze::run(args),
+        Some(Task::Attach(args)) => commands::attach::run(args),
+        Some(Task::Clip(args)) => with_launchers(|| logs::clip::run(args)),
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
-        Some(Task::Diff(args)) => with_launchers(|| logs::diff::run(&args.into())),
-        Some(Task::Doctor(args)) if args.lists_secrets() => commands::doctor::list_secrets(),
+        Some(Task::Diff(args)) => with_launchers(|| logs::diff::run(args)),
+        Some(Task::Doctor(args)) if args.secrets => commands::doctor::list_secrets(),
         Some(Task::Doctor(args)) => {
-            commands::doctor::run(&args.options(config::state(cli), config::audit_log()))
+            commands::doctor::run(args, &config::state(cli), &config::audit_log())
         }
-        Some(Task::Estimate(args)) => commands::estimate::run(&args.into()),
-        Some(Task::Explain(args)) if args.last => logs::ooms::explain_last(&(&args.output).into()),
-        Some(Task::Explain(args)) => commands::explain::run(&args.into(), &args.read()),
-        Some(Task::Export(args)) => logs::export::run(&args.into()),
-        Some(Task::Free(args)) => commands::free::run(&args.into()),
+        Some(Task::Estimate(args)) => commands::estimate::run(args),
+        Some(Task::Explain(args)) => commands::explain::run(args),
+        Some(Task::Export(args)) => logs::export::run(args),
+        Some(Task::Free(args)) => commands::free::run(args),
         Some(Task::NvidiaSmi(Ok(arguments))) => commands::query::run(&arguments.options(cli)),
         Some(Task::NvidiaSmi(Err(RefusedArguments::Invalid(sentence)))) => {
             commands::query::refuse_as_nvidia_smi(sentence)
@@ -77,23 +77,20 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             output::print_error(&sentence.as_str().into());
             Ok(Exit::Usage.into())
         }
-        Some(Task::Ooms(args)) => logs::ooms::run(&args.into()),
-        Some(Task::Orphans(args)) => with_launchers(|| commands::orphans::run(&args.into())),
+        Some(Task::Ooms(args)) => logs::ooms::run(args),
+        Some(Task::Orphans(args)) => with_launchers(|| commands::orphans::run(args)),
         Some(Task::Record(args)) => {
-            let options = args.options(recording_file);
-            doubt(options.interval);
-            with_launchers(|| commands::record::run(&options))
+            doubt(args.interval());
+            with_launchers(|| commands::record::run(args))
         }
-        Some(Task::Report(args)) => {
-            with_launchers(|| commands::report::run(&args.subject(), &args.into()))
-        }
-        Some(Task::Run(args)) => Ok(commands::run::run(&args.into())),
+        Some(Task::Report(args)) => with_launchers(|| commands::report::run(args)),
+        Some(Task::Run(args)) => Ok(commands::run::run(args)),
         Some(Task::Schema) => {
             io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
-        Some(Task::Snapshot(args)) => commands::snapshot::run(&args.into()),
-        Some(Task::Tensors(args)) => commands::tensors::run(&args.into()),
+        Some(Task::Snapshot(args)) => commands::snapshot::run(args),
+        Some(Task::Tensors(args)) => commands::tensors::run(args),
         Some(Task::ContinueStopped) => {
             agent::continue_stopped();
             Ok(ExitCode::SUCCESS)

@@ -2,12 +2,12 @@
 //! live host.
 
 pub(crate) mod analyze;
-pub mod clip;
+pub(crate) mod clip;
 pub(crate) mod compressed_log;
 pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod export;
-pub mod ooms;
+pub(crate) mod ooms;
 pub(crate) mod recorded_run;
 pub(crate) mod recording_output;
 pub(crate) mod report;

@@ -168,6 +168,19 @@ pub(crate) fn print_json(value: &Value) -> io::Result<()> {
     print(format!("{value}\n").as_bytes())
 }
 
+/// Prints a text, in ASCII if `ascii`.
+///
+/// # Errors
+///
+/// When the standard output cannot be written.
+pub(crate) fn print_text(text: &str, ascii: bool) -> io::Result<()> {
+    if ascii {
+        print(table::ascii(text).as_bytes())
+    } else {
+        print(text.as_bytes())
+    }
+}
+
 /// Writes a report to the standard output.
 ///
 /// # Errors

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use super::values::{positive_milliseconds, positive_seconds};
 use super::{Cli, Task, nvidia_smi};
 use crate::commands::chosen_processes::ChosenProcesses;
 use crate::commands::query::{Caller, FieldTable, MonitorColumns, Query, QueryOptions};
+use crate::flags::values::{positive_milliseconds, positive_seconds};
 use crate::protocol::agent_options::AgentOptions;
 
 /// The time from one answer to the next for `-l` and `-lms` without a value.

@@ -1,25 +1,18 @@
-//! Turns the command line into the option types of the other folders.
+//! Turns the flags of the screen, of a report and of a query into the option types of the other
+//! folders.
 
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 
-use super::{
-    AgentArgs, Cli, DoctorArgs, ExplainArgs, FormatArgs, HostArgs, OrphansArgs, ReadArgs,
-    ReplayArgs, ScreenArgs, Task,
-};
+use super::{Cli, FormatArgs, ReplayArgs, ScreenArgs, Task};
 use crate::app::fleet::alert_scope::AlertScope;
-use crate::base::terminal::{self, TerminalAbilities};
+use crate::base::terminal;
 use crate::commands::chosen_processes::ChosenProcesses;
-use crate::commands::doctor::{AuditLogState, DoctorOptions, SettingsState};
 use crate::commands::once::{ChosenColumns, ReportFormat, ReportOptions};
-use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{Caller, FieldTable, Query, QueryOptions};
-use crate::commands::read_hosts::ReadOptions;
-use crate::logs::explain::ExplainOptions;
-use crate::protocol::agent_options::{
-    AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_LOOP, SimulatedMachine,
-};
+use crate::flags::{ReadOptions, is_ascii};
+use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, SHORTEST_LOOP};
 use crate::protocol::playback::Speed;
 use crate::source::{Recording, Source};
 
@@ -38,7 +31,7 @@ impl Cli {
         };
         let interval = every
             .map(|every| every.max(SHORTEST_LOOP))
-            .or(self.agent.interval.map(|Interval(interval)| interval));
+            .or(self.agent.given_interval());
         Some(ReportOptions {
             read: ReadOptions {
                 sources: self.sources(interval),
@@ -200,23 +193,6 @@ impl Cli {
     }
 }
 
-impl HostArgs {
-    /// Returns the sources of lines: of this host, unless there are only others.
-    pub(super) fn sources(&self, agent: &AgentArgs, interval: Option<Duration>) -> Vec<Source> {
-        let agent = AgentOptions::from(agent);
-        let local = Source::LocalAgent(AgentOptions {
-            interval: interval.unwrap_or(agent.interval),
-            ..agent
-        });
-        let is_local = self.local || self.via.is_empty();
-        let via = self
-            .via
-            .iter()
-            .map(|via| Source::Via(via.clone().with_interval(interval)));
-        is_local.then_some(local).into_iter().chain(via).collect()
-    }
-}
-
 impl ScreenArgs {
     /// The text of the filter with which the screen begins; empty without one.
     pub(crate) fn filter(&self) -> String {
@@ -260,99 +236,4 @@ impl ScreenArgs {
             .map(str::to_owned)
             .collect()
     }
-}
-
-impl From<&AgentArgs> for AgentOptions {
-    fn from(args: &AgentArgs) -> Self {
-        Self {
-            interval: args
-                .interval_ms
-                .or(args.interval.map(|Interval(interval)| interval))
-                .unwrap_or(DEFAULT_INTERVAL),
-            nvml_lib: args.nvml_lib.clone(),
-            demo: match (args.demo, args.demo_past) {
-                (true, true) => SimulatedMachine::WithPast,
-                (true, false) => SimulatedMachine::FromNow,
-                (false, _) => SimulatedMachine::None,
-            },
-            readonly: args.readonly,
-            detail: args.detail,
-            only: args.only.clone(),
-        }
-    }
-}
-
-impl From<&ExplainArgs> for ExplainOptions {
-    fn from(args: &ExplainArgs) -> Self {
-        Self {
-            words: args.words.clone(),
-            json: args.output.json,
-            ascii: is_ascii(args.output.ascii),
-        }
-    }
-}
-
-impl ExplainArgs {
-    pub(crate) fn read(&self) -> ReadOptions {
-        self.read.options(&HostArgs::default(), None)
-    }
-}
-
-/// The interval of `orphans`: a report needs three passes, and nobody waits long for it.
-const ORPHANS_INTERVAL: Duration = Duration::from_millis(250);
-
-impl From<&OrphansArgs> for OrphansOptions {
-    fn from(args: &OrphansArgs) -> Self {
-        Self {
-            read: args.read.options(&args.hosts, Some(ORPHANS_INTERVAL)),
-            watch: args.watch,
-            json: args.output.json,
-            user: args.user.clone(),
-            ids: args.id.clone(),
-            ascii: is_ascii(args.output.ascii),
-        }
-    }
-}
-
-impl ReadArgs {
-    /// Returns the options. `usual` is the interval of a subcommand that has another one than the
-    /// screen.
-    pub(super) fn options(&self, hosts: &HostArgs, usual: Option<Duration>) -> ReadOptions {
-        let interval = self
-            .agent
-            .interval
-            .map(|Interval(interval)| interval)
-            .or(usual);
-        ReadOptions {
-            sources: hosts.sources(&self.agent, interval),
-            interval: interval.unwrap_or(DEFAULT_INTERVAL),
-            timeout: self.timeout,
-        }
-    }
-}
-
-impl DoctorArgs {
-    /// Whether the secrets on this host are listed, and nothing is diagnosed.
-    pub(crate) fn lists_secrets(&self) -> bool {
-        self.secrets
-    }
-
-    pub(crate) fn options(
-        &self,
-        settings: SettingsState,
-        audit_log: AuditLogState,
-    ) -> DoctorOptions {
-        DoctorOptions {
-            read: self.read.options(&HostArgs::default(), None),
-            nvml_lib: self.read.agent.nvml_lib.clone(),
-            settings,
-            audit_log,
-        }
-    }
-}
-
-/// Returns whether output is ASCII only: by flag, or because the locale or the terminal cannot show
-/// more.
-pub(crate) fn is_ascii(flag: bool) -> bool {
-    flag || TerminalAbilities::from_env().ascii
 }

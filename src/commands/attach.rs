@@ -3,18 +3,23 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
+
 use super::probe_files;
 use crate::agent::attach::{AttachState, AttachTarget};
 use crate::base::text::Text;
+use crate::base::units::parse_span;
 use crate::output::{self, Exit};
 
 /// The program to attach to.
-#[derive(Debug)]
-pub struct AttachOptions {
-    /// The PID of the program.
-    pub pid: u32,
-    /// How long to wait until the program lets the probe start.
-    pub wait: Duration,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AttachArgs {
+    /// The PID of the program
+    pid: u32,
+
+    /// How long to wait until the program lets the probe start
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_span)]
+    wait: Duration,
 }
 
 /// Starts the probe, and prints whether it is there or has to wait; or why it cannot be started.
@@ -22,8 +27,8 @@ pub struct AttachOptions {
 /// # Errors
 ///
 /// When the standard output cannot be written.
-pub fn run(options: &AttachOptions) -> anyhow::Result<ExitCode> {
-    match attach(options) {
+pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<ExitCode> {
+    match attach(args) {
         Ok(sentence) => output::print(format!("{sentence}\n").as_bytes())?,
         Err(why) => {
             output::print_error(&why);
@@ -33,15 +38,15 @@ pub fn run(options: &AttachOptions) -> anyhow::Result<ExitCode> {
     Ok(Exit::Success.into())
 }
 
-fn attach(options: &AttachOptions) -> Result<String, Text> {
-    let pid = options.pid;
+fn attach(args: &AttachArgs) -> Result<String, Text> {
+    let pid = args.pid;
     let target = AttachTarget::open(pid).map_err(|why| Text::new(why.to_string()))?;
     let folder = probe_files::unpack()
         .map_err(|why| Text::new(format!("the probe cannot be attached: {why}")))?;
     target
         .inject(&folder)
         .map_err(|why| Text::new(why.to_string()))?;
-    match target.wait(options.wait) {
+    match target.wait(args.wait) {
         AttachState::Attached => Ok(format!(
             "attached to {pid}: press Enter on it in gputop, or run `gputop tensors {pid}`"
         )),

@@ -9,23 +9,27 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
+
 pub(crate) use self::secret_list::run as list_secrets;
 use super::read_hosts;
-use super::read_hosts::ReadOptions;
 use crate::agent::diagnostics::Diagnostics;
 use crate::app::lists::unknown_processes;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
-use crate::output::{self, Exit, table};
+use crate::flags::ReadArgs;
+use crate::output::{self, Exit};
 use crate::protocol::snapshot::{Cause, Missing, Snapshot};
 
-#[derive(Debug)]
-pub(crate) struct DoctorOptions {
-    pub read: ReadOptions,
-    /// The NVML library to load; `None` for the one of the system.
-    pub nvml_lib: Option<PathBuf>,
-    pub settings: SettingsState,
-    pub audit_log: AuditLogState,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    read: ReadArgs,
+
+    /// List instead the secrets in the arguments of this host's processes: program, option, and why
+    /// gputop masks each; shows none
+    #[arg(long)]
+    pub(crate) secrets: bool,
 }
 
 /// Whether `kills.jsonl`, the log of ended processes, can be written.
@@ -107,12 +111,16 @@ const KERNEL_LOG: &str = "sudo dmesg | grep -i -e nvrm -e xid | tail";
 
 /// Prints the results of all checks. The exit code is 0 unless there is an error. Fails if no agent
 /// can be started, or if the standard output cannot be written.
-pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
-    let around = Diagnostics::read(options.nvml_lib.as_deref());
+pub(crate) fn run(
+    args: &DoctorArgs,
+    settings: &SettingsState,
+    audit_log: &AuditLogState,
+) -> anyhow::Result<ExitCode> {
+    let around = Diagnostics::read(args.read.agent.nvml_lib.as_deref());
     let able = TerminalAbilities::from_env();
     let mut diagnoses = Vec::new();
     let exit = read_hosts::read_once(
-        &options.read,
+        &args.read.this_host(None),
         read_hosts::is_scanned,
         |_| true,
         Duration::ZERO,
@@ -131,18 +139,11 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
             Exit::of_snapshot(snapshot, true)
         },
     )?;
-    diagnoses.push(check_audit_log(&options.audit_log));
-    diagnoses.push(check_settings(&options.settings));
+    diagnoses.push(check_audit_log(audit_log));
+    diagnoses.push(check_settings(settings));
     check_terminal(&mut diagnoses, able);
     let text = text(&diagnoses);
-    output::print(
-        if able.ascii {
-            table::ascii(&text)
-        } else {
-            text
-        }
-        .as_bytes(),
-    )?;
+    output::print_text(&text, able.ascii)?;
     let has_errors = diagnoses
         .iter()
         .any(|diagnosis| diagnosis.result == DiagnosisResult::Error);

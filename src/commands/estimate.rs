@@ -11,40 +11,56 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::str::FromStr;
 
+use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::probe_files;
-use super::read_hosts;
-use super::read_hosts::{HostState, ReadOptions};
+use super::probed_process::PROBE_INTERVAL;
+use super::read_hosts::{self, HostState};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::flags::{OutputArgs, ReadArgs, ReadOptions, values};
 use crate::output::{self, Exit, TextStyle};
 
 /// The function that is estimated, and how.
-#[derive(Debug)]
-pub struct EstimateOptions {
-    /// The function that returns the model.
-    pub subject: EstimateSubject,
-    /// The Python to run; `None` for that of the environment.
-    pub python: Option<PathBuf>,
-    /// The name of an optimizer, instead of the one that the function returns.
-    pub optimizer: Option<String>,
-    /// Whether to run training steps on a GPU instead of simulating them.
-    pub measure: bool,
-    /// The memory of a GPU, instead of those of this host.
-    pub gpu_memory: Option<Bytes>,
-    /// This host.
-    pub read: ReadOptions,
-    /// Whether to write JSON.
-    pub json: bool,
-    /// Whether to write only ASCII.
-    pub ascii: bool,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EstimateArgs {
+    /// A file and a function in it, such as `model.py:build`. The function has no parameters, and
+    /// returns `(model, inputs)`, `(model, inputs, optimizer)`, or a dict with `model`, `inputs`,
+    /// `optimizer`, `loss` and `batch`
+    #[arg(value_name = "FILE:FUNCTION")]
+    subject: EstimateSubject,
+
+    /// The Python that imports the file [default: of `VIRTUAL_ENV`, else the first on the PATH]
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+
+    /// Use this optimizer: `adamw`, `adam`, `sgd`, `sgd_momentum`, `rmsprop`, `adagrad` or `lion`;
+    /// `none` for inference [default: the one that the function returns, or `adamw`]
+    #[arg(long, value_name = "NAME", value_parser = OPTIMIZERS, hide_possible_values = true)]
+    optimizer: Option<String>,
+
+    /// Run training steps on the current GPU, with the whole batch and with half of it, and measure
+    /// their peaks
+    #[arg(long)]
+    measure: bool,
+
+    /// Find the largest batch for a GPU with this much memory, such as `24GiB` [default: the GPUs
+    /// of this host]
+    #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
+    gpu_memory: Option<Bytes>,
+
+    #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// A function in a file, as in `model.py:build`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EstimateSubject {
+pub(crate) struct EstimateSubject {
     file: PathBuf,
     function: String,
 }
@@ -110,12 +126,24 @@ struct GpuKind {
     count: usize,
 }
 
+/// The optimizers that an estimate knows by name.
+const OPTIMIZERS: [&str; 8] = [
+    "adamw",
+    "adam",
+    "sgd",
+    "sgd_momentum",
+    "rmsprop",
+    "adagrad",
+    "lion",
+    "none",
+];
+
 /// The memory that CUDA takes besides PyTorch's, as the script assumes.
 const CONTEXT: Bytes = Bytes(500 << 20);
 
 /// Prints an estimate. Fails if the standard output cannot be written.
-pub fn run(options: &EstimateOptions) -> anyhow::Result<ExitCode> {
-    let (gpus, why_none) = match options.gpu_memory {
+pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
+    let (gpus, why_none) = match args.gpu_memory {
         Some(memory) => (
             vec![GpuKind {
                 name: "a GPU".to_owned(),
@@ -124,17 +152,17 @@ pub fn run(options: &EstimateOptions) -> anyhow::Result<ExitCode> {
             }],
             None,
         ),
-        None => match gpus_here(&options.read)? {
+        None => match gpus_here(&args.read.this_host(Some(PROBE_INTERVAL)))? {
             Ok(gpus) => (gpus, None),
             Err(why) => (Vec::new(), Some(why)),
         },
     };
-    match ask(options, &gpus) {
-        Ok(estimate) if options.json => output::print_json(&to_json(options, &estimate, &gpus))?,
+    match ask(args, &gpus) {
+        Ok(estimate) if args.output.json => output::print_json(&to_json(args, &estimate, &gpus))?,
         Ok(estimate) => {
-            let style = TextStyle::of_stdout(options.ascii);
+            let style = TextStyle::of_stdout(args.output.is_ascii());
             output::print(
-                text::format(options, &estimate, &gpus, why_none.as_ref(), style).as_bytes(),
+                text::format(args, &estimate, &gpus, why_none.as_ref(), style).as_bytes(),
             )?;
         }
         Err(why) => {
@@ -182,8 +210,8 @@ fn gpus_here(read: &ReadOptions) -> anyhow::Result<Result<Vec<GpuKind>, Text>> {
 }
 
 /// Runs the script in the user's Python.
-fn ask(options: &EstimateOptions, gpus: &[GpuKind]) -> Result<TrainingEstimate, Text> {
-    let subject = &options.subject;
+fn ask(args: &EstimateArgs, gpus: &[GpuKind]) -> Result<TrainingEstimate, Text> {
+    let subject = &args.subject;
     if !subject.file.is_file() {
         return Err(Text::new(format!(
             "there is no file {}: name it as in `model.py:build`",
@@ -192,10 +220,10 @@ fn ask(options: &EstimateOptions, gpus: &[GpuKind]) -> Result<TrainingEstimate, 
     }
     let folder =
         probe_files::unpack().map_err(|why| Text::new(format!("nothing is estimated: {why}")))?;
-    let python = options.python.clone().unwrap_or_else(default_python);
+    let python = args.python.clone().unwrap_or_else(default_python);
     let arguments = json!({
-        "file": subject.file, "function": subject.function, "optimizer": options.optimizer,
-        "measure": options.measure, "gpus": gpus.iter().map(|gpu| gpu.memory).collect::<Vec<_>>(),
+        "file": subject.file, "function": subject.function, "optimizer": args.optimizer,
+        "measure": args.measure, "gpus": gpus.iter().map(|gpu| gpu.memory).collect::<Vec<_>>(),
     });
     let mut command = Command::new(&python);
     command
@@ -249,7 +277,7 @@ fn default_python() -> PathBuf {
 }
 
 fn to_json(
-    options: &EstimateOptions,
+    args: &EstimateArgs,
     estimate: &TrainingEstimate,
     gpus: &[GpuKind],
 ) -> serde_json::Value {
@@ -262,7 +290,7 @@ fn to_json(
         .collect();
     let bytes = &estimate.bytes;
     json!({
-        "file": options.subject.file, "function": options.subject.function, "torch": estimate.torch,
+        "file": args.subject.file, "function": args.subject.function, "torch": estimate.torch,
         "optimizer": estimate.optimizer, "measured": estimate.measured, "batch": estimate.batch,
         "parameters_bytes": bytes.parameters, "gradients_bytes": bytes.gradients,
         "optimizer_state_bytes": bytes.optimizer_state, "buffers_bytes": bytes.buffers, "inputs_bytes": bytes.inputs,

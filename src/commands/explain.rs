@@ -4,24 +4,54 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::read_hosts::{self, HostState, ReadOptions};
-use crate::base::text::Text;
-use crate::logs::explain::{ExplainOptions, Explanation, OtherProcesses};
+use clap::Args;
 
-/// Explains logs or a message. `read` is this host, whose agent identifies the processes in a
-/// message.
+use super::read_hosts::{self, HostState};
+use crate::base::text::Text;
+use crate::flags::{OutputArgs, ReadArgs, ReadOptions};
+use crate::logs::explain::{Explanation, OtherProcesses};
+use crate::logs::ooms::explain_last;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ExplainArgs {
+    /// Logs, or the message itself. Without one, the standard input is copied to the standard
+    /// output and explained at its end; `-` and `--json` read the standard input without copying it
+    #[arg(value_name = "FILE|MESSAGE")]
+    words: Vec<String>,
+
+    /// Describe the latest report of `gputop ooms`
+    #[arg(long, conflicts_with = "words")]
+    last: bool,
+
+    #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Explains logs or a message. The agent of this host identifies the processes in a message.
 ///
 /// # Errors
 ///
 /// When a log cannot be read, or the explanation not be written.
-pub(crate) fn run(options: &ExplainOptions, read: &ReadOptions) -> anyhow::Result<ExitCode> {
-    let explanation = Explanation::read(options)?;
+pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let ExplainArgs {
+        words,
+        last,
+        read,
+        output,
+    } = args;
+    if *last {
+        return explain_last(output);
+    }
+    let explanation = Explanation::read(words, output.json)?;
     let processes = if explanation.names_processes() {
-        processes(read)
+        processes(&read.this_host(None))
     } else {
         OtherProcesses::default()
     };
-    explanation.write(options, &processes)
+    explanation.write(output, &processes)
 }
 
 fn processes(read: &ReadOptions) -> OtherProcesses {

@@ -10,18 +10,21 @@ mod inherited_gpus;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
+
+use clap::Args;
 
 use self::gpu_locks::{GpuLock, LockFolder};
 use self::inherited_gpus::InheritedGpus;
 use super::gpu_ids;
-use super::read_hosts;
-use super::read_hosts::{HostState, ReadOptions};
+use super::read_hosts::{self, HostState};
 use crate::app::lists::unknown_processes;
 use crate::base::text::Text;
-use crate::base::units::{Bytes, Elapsed, Moment, Percent};
+use crate::base::units::{Bytes, Elapsed, Moment, Percent, parse_span};
 use crate::commands::replace_program::replace_program;
+use crate::flags::{HostArgs, ReadArgs, ReadOptions, values};
 use crate::model::{self, HostModel, Total};
 use crate::output::{self, Exit};
 use crate::protocol::snapshot::{
@@ -37,26 +40,52 @@ const ORDER_VARIABLE: &str = "CUDA_DEVICE_ORDER";
 const BUS_ORDER: &str = "PCI_BUS_ID";
 
 /// Which GPUs are wanted.
-#[derive(Debug)]
-pub struct FreeOptions {
-    /// The hosts. The GPUs are all of one host: of the first one that has enough.
-    pub read: ReadOptions,
-    /// The number of GPUs.
-    pub count: usize,
-    /// The free memory that each must have; `None` if no process may use it.
-    pub memory: Option<Bytes>,
-    /// The time for which no kernel must have run.
-    pub idle: Option<Duration>,
-    /// The GPUs to take, as index, UUID or PCI address; all if empty.
-    pub ids: Vec<String>,
-    /// Whether to wait until there are enough.
-    pub wait: bool,
-    /// Whether GPUs are named by UUID, although their indexes would do.
-    pub by_uuid: bool,
-    /// Whether only the IDs are printed, and nothing if too few GPUs are free.
-    pub only_ids: bool,
-    /// The command to run on the GPUs, with its arguments. If it is empty, the GPUs are printed.
-    pub command: Vec<OsString>,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FreeArgs {
+    #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
+    hosts: HostArgs,
+
+    /// Number of GPUs
+    #[arg(short = 'n', long, value_name = "COUNT", default_value = "1", value_parser = values::count)]
+    count: NonZeroUsize,
+
+    /// Take GPUs with this much free memory, such as `20GiB`, even if processes use them [default:
+    /// unused GPUs]. Those of another `gputop free -- COMMAND` of yours stay taken until its
+    /// command ends
+    #[arg(long, value_name = "AMOUNT")]
+    memory: Option<Bytes>,
+
+    /// Take only GPUs on which no kernel ran for this time, such as `5m`; they are first watched
+    /// for as long
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    idle: Option<Duration>,
+
+    /// Take only these GPUs, given by index, UUID or PCI bus ID
+    #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
+    id: Vec<String>,
+
+    /// Wait until enough GPUs are free
+    #[arg(long)]
+    wait: bool,
+
+    /// Name the GPUs by UUID; without it only where a GPU of the host is lost or split by MIG
+    #[arg(long)]
+    uuid: bool,
+
+    /// Print the GPUs only, such as `0,3`, and nothing if too few are free
+    #[arg(long, conflicts_with = "command")]
+    ids: bool,
+
+    /// Run this command with `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` set; its exit code is
+    /// the result. It is not run if too few GPUs are free. No other `gputop free` of yours takes
+    /// these GPUs before it and its children end. Without a command, print
+    /// `CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,3`, and `CUDA_VISIBLE_DEVICES=` if too
+    /// few are free
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "via")]
+    command: Vec<OsString>,
 }
 
 /// Runs the command on free GPUs, in place of this program, so that its exit code is the result.
@@ -69,19 +98,20 @@ pub struct FreeOptions {
 /// # Errors
 ///
 /// When no agent can be started, or the standard output cannot be written.
-pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
-    if options.only_ids && options.read.sources.len() > 1 {
+pub(crate) fn run(args: &FreeArgs) -> anyhow::Result<ExitCode> {
+    let read = args.read.hosts(&args.hosts, None);
+    if args.ids && read.sources.len() > 1 {
         output::print_error(&Text::new(
             "--ids names no host: leave it out, or give one --via only",
         ));
         return Ok(Exit::Usage.into());
     }
-    let found = find(options);
-    match (&found, options.command.split_first()) {
+    let found = find(args, &read);
+    match (&found, args.command.split_first()) {
         (Ok(Ok(found)), Some((program, arguments))) => {
             return run_on(program, arguments, &found.gpus);
         }
-        (Ok(Ok(found)), None) if options.only_ids => {
+        (Ok(Ok(found)), None) if args.ids => {
             output::print(format!("{}\n", found.gpus).as_bytes())?;
         }
         (Ok(Ok(FoundGpus { host, gpus, .. })), None) => {
@@ -90,7 +120,7 @@ pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
             )?;
         }
         (_, Some(_)) => {}
-        (_, None) if options.only_ids => {}
+        (_, None) if args.ids => {}
         (_, None) => print_no_gpu()?,
     }
     Ok(match found? {
@@ -108,7 +138,7 @@ pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
 /// # Errors
 ///
 /// When the standard output cannot be written.
-pub fn print_no_gpu() -> anyhow::Result<()> {
+pub(crate) fn print_no_gpu() -> anyhow::Result<()> {
     Ok(output::print(format!("{VARIABLE}=\n").as_bytes())?)
 }
 
@@ -128,25 +158,25 @@ fn run_on(program: &OsString, arguments: &[OsString], gpus: &str) -> anyhow::Res
 }
 
 /// Reads the hosts until one has enough free GPUs, or it is certain that none has.
-fn find(options: &FreeOptions) -> anyhow::Result<Result<FoundGpus, (Exit, String)>> {
+fn find(args: &FreeArgs, read: &ReadOptions) -> anyhow::Result<Result<FoundGpus, (Exit, String)>> {
     let search = |source: &Source| {
         // The variable concerns this host.
         let inherited = matches!(source, Source::LocalAgent(_))
             .then(InheritedGpus::from_env)
             .flatten();
         FreeGpuSearch {
-            options,
+            args,
             inherited,
             began: None,
             idle_since: HashMap::new(),
             has_warned: false,
         }
     };
-    let mut searches: Vec<_> = options.read.sources.iter().map(search).collect();
-    let found = read_hosts::read_until(&options.read, true, |hosts| {
+    let mut searches: Vec<_> = read.sources.iter().map(search).collect();
+    let found = read_hosts::read_until(read, true, |hosts| {
         let snapshots: Vec<&Snapshot> =
             hosts.iter().filter_map(|host| Some(host.seen?.1)).collect();
-        let unknown = gpu_ids::unknown(&snapshots, &options.ids);
+        let unknown = gpu_ids::unknown(&snapshots, &args.id);
         let are_all_read = snapshots.len() == hosts.len()
             && snapshots.iter().all(|snapshot| !snapshot.gpus.is_empty());
         if are_all_read && !unknown.is_empty() {
@@ -218,7 +248,7 @@ fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> Search
 }
 
 struct FreeGpuSearch<'a> {
-    options: &'a FreeOptions,
+    args: &'a FreeArgs,
     /// The GPUs that this process may use; `None` if it may use all.
     inherited: Option<InheritedGpus>,
     /// The time of the first snapshot; `None` before it.
@@ -256,7 +286,7 @@ impl FreeGpuSearch<'_> {
                 .as_ref()
                 .is_none_or(|visible| visible.contains(&&gpu.uuid))
                 && !is_split(snapshot, gpu)
-                && gpu_ids::is_chosen(snapshot, gpu, &self.options.ids)
+                && gpu_ids::is_chosen(snapshot, gpu, &self.args.id)
         };
         let candidates: Vec<&Gpu> = snapshot.gpus.iter().filter(is_candidate).collect();
         for gpu in &candidates {
@@ -285,7 +315,7 @@ impl FreeGpuSearch<'_> {
                 gpu.facts.index,
             )
         });
-        let wanted = self.options.count;
+        let wanted = self.args.count.get();
         let (mut chosen, mut locks) = (Vec::new(), Vec::new());
         let folder = LockFolder::open()
             .inspect_err(|reason| self.warn(reason))
@@ -308,7 +338,7 @@ impl FreeGpuSearch<'_> {
             }
         }
         if chosen.len() == wanted {
-            let by_uuid = self.options.by_uuid || !are_indexes_certain(snapshot);
+            let by_uuid = self.args.uuid || !are_indexes_certain(snapshot);
             let id = |gpu: &&Gpu| {
                 if by_uuid {
                     gpu.uuid.to_string()
@@ -327,9 +357,9 @@ impl FreeGpuSearch<'_> {
         // A GPU that was busy in the first snapshot is idle for the wanted time only after that
         // time.
         if is_possible
-            && (self.options.wait
+            && (self.args.wait
                 || self
-                    .options
+                    .args
                     .idle
                     .is_some_and(|idle| snapshot.at.since(began) < idle))
         {
@@ -369,8 +399,8 @@ impl FreeGpuSearch<'_> {
             .shared_memory
             .map(|shared| shared.total)
             .ok_or(Missing::Unsupported));
-        let is_too_small = total.is_ok_and(|total| total < self.options.memory.unwrap_or_default());
-        !is_too_small && (gpu.facts.parent.is_none() || self.options.count == 1)
+        let is_too_small = total.is_ok_and(|total| total < self.args.memory.unwrap_or_default());
+        !is_too_small && (gpu.facts.parent.is_none() || self.args.count.get() == 1)
     }
 
     /// Returns why a job should not take a GPU.
@@ -378,12 +408,12 @@ impl FreeGpuSearch<'_> {
         if let Some(trouble) = &gpu.trouble {
             return Some(format!("cannot be used ({})", trouble.cause));
         }
-        if gpu.facts.parent.is_some() && self.options.count > 1 {
+        if gpu.facts.parent.is_some() && self.args.count.get() > 1 {
             return Some(
                 "is a MIG instance, and CUDA gives a process only one of these".to_owned(),
             );
         }
-        if let Some(memory) = self.options.memory {
+        if let Some(memory) = self.args.memory {
             match free_memory(gpu) {
                 Ok(free) if free < memory => return Some(format!("has {free} free")),
                 Ok(_) => {}
@@ -433,7 +463,7 @@ impl FreeGpuSearch<'_> {
                 ));
             }
         }
-        let idle = self.options.idle?;
+        let idle = self.args.idle?;
         match (
             gpu.load.sm,
             self.idle_since

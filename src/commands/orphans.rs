@@ -11,50 +11,61 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use serde_json::{Value, json};
 
 use self::unseen_processes::UnseenProcesses;
 use super::gpu_ids;
-use super::read_hosts;
-use super::read_hosts::{HostState, ReadOptions};
+use super::read_hosts::{self, HostState};
 use crate::app::lists::unknown_processes;
-use crate::base::units::Bytes;
+use crate::base::units::{Bytes, parse_span};
+use crate::flags::{HostArgs, OutputArgs, ReadArgs};
 use crate::model::{HostModel, RetainedMemory, Total, UnaccountedMemory, Verdict, VerdictKind};
 use crate::output::table::{self, Heading, cell};
 use crate::output::{self, Exit, TextStyle, labels};
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
 
 /// Which orphans to list, and how to write them.
-#[derive(Debug)]
-pub struct OrphansOptions {
-    /// The hosts.
-    pub read: ReadOptions,
-    /// How long to watch the processes before the report: some verdicts need time.
-    pub watch: Duration,
-    /// Whether to write JSON.
-    pub json: bool,
-    /// The user whose processes are listed, `me` for the current user; `None` for everyone.
-    pub user: Option<String>,
-    /// The GPUs whose orphans are listed, as index, UUID or PCI address; if empty, all, and
-    /// processes without GPU memory.
-    pub ids: Vec<String>,
-    /// Whether to write only ASCII.
-    pub ascii: bool,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OrphansArgs {
+    #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
+    hosts: HostArgs,
+
+    /// Watch the processes for this time first: a process counts as stuck or quiet only after 10s
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_span)]
+    watch: Duration,
+
+    /// Show only the processes of this user; `me` for your own
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// Show only the orphans on these GPUs, given by index, UUID or PCI bus ID
+    #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
+    id: Vec<String>,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
+
+/// The interval of `orphans`: a report needs three passes, and nobody waits long for it.
+const ORPHANS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Prints the orphans. Fails if no agent can be started, or if the standard output cannot be
 /// written.
-pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     let (exits, has_unknown_ids) = read_hosts::read_once(
-        &options.read,
+        &args.read.hosts(&args.hosts, Some(ORPHANS_INTERVAL)),
         is_complete,
         is_decided,
-        options.watch,
+        args.watch,
         |hosts| {
-            let has_unknown_ids = gpu_ids::print_unknown(hosts, &options.ids);
+            let has_unknown_ids = gpu_ids::print_unknown(hosts, &args.id);
             let exits = hosts
                 .iter()
-                .map(|host| print(options, hosts, host))
+                .map(|host| print(args, hosts, host))
                 .collect::<anyhow::Result<Vec<Exit>>>();
             exits.map(|exits| (exits, has_unknown_ids))
         },
@@ -69,7 +80,7 @@ pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
 
 /// Prints the orphans of a host.
 fn print(
-    options: &OrphansOptions,
+    args: &OrphansArgs,
     hosts: &[HostState<'_>],
     host: &HostState<'_>,
 ) -> anyhow::Result<Exit> {
@@ -84,18 +95,18 @@ fn print(
     let found = FoundOrphans::of(
         model,
         snapshot,
-        options.user.as_deref(),
-        &options.ids,
+        args.user.as_deref(),
+        &args.id,
         trouble.is_none(),
     );
-    if options.json {
+    if args.output.json {
         let mut json = found.json();
         if names_host {
             json["host"] = json!(name);
         }
         output::print_json(&json)?;
     } else {
-        let style = TextStyle::of_stdout(options.ascii);
+        let style = TextStyle::of_stdout(args.output.is_ascii());
         let heading = if names_host {
             format!("{name}:\n")
         } else {

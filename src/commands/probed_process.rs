@@ -1,12 +1,18 @@
 //! Finds a process on this host and the report of the probe in it, for the commands that name a
 //! PID.
 
-use super::read_hosts;
-use super::read_hosts::{HostState, ReadOptions};
+use std::time::Duration;
+
+use super::read_hosts::{self, HostState};
 use crate::base::text::Text;
+use crate::flags::ReadArgs;
 use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::{ProbeReport, Process};
+use crate::source::Source;
+
+/// The interval of an agent that is asked once.
+pub(super) const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// After this number of snapshots, a process without a report will have none soon.
 const MOST_PASSES: u32 = 8;
@@ -18,19 +24,27 @@ pub(super) struct ProbedProcess<'a> {
 }
 
 /// Calls `see` with the process that has this PID, after each pass, until it returns a result.
-/// `see` also gets the replies since its last call, and may send a command. Returns a sentence when
-/// the process has no report.
+/// `see` also gets the replies since its last call, and may send a command. With `all`, reports have
+/// all groups of tensors. Returns a sentence when the process has no report.
 ///
 /// # Errors
 ///
 /// When no agent can be started.
 pub(super) fn converse<T>(
-    read: &ReadOptions,
+    args: &ReadArgs,
+    all: bool,
     pid: u32,
     mut see: impl FnMut(ProbedProcess<'_>, &[Reply], &mut Option<Command>) -> Option<Result<T, Text>>,
 ) -> anyhow::Result<Result<T, Text>> {
+    let mut read = args.this_host(Some(PROBE_INTERVAL));
+    for source in &mut read.sources {
+        if let Source::LocalAgent(agent) = source {
+            // Only the processes of GPUs matter.
+            (agent.detail, agent.only) = (all, vec!["processes".to_owned()]);
+        }
+    }
     let mut passes = 0;
-    let found = read_hosts::converse(read, true, |hosts, replies, command| {
+    let found = read_hosts::converse(&read, true, |hosts, replies, command| {
         passes += 1;
         let process = process(hosts, pid);
         let probe = process.and_then(|process| process.probe.as_ref());

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::base::text::Text;
 use crate::base::units::{ExactSpan, Moment};
+use crate::flags::ReadOptions;
 use crate::model::{Fleet, HostLabel, HostModel, Past};
 use crate::protocol::agent_options::SimulatedMachine;
 use crate::protocol::command::Command;
@@ -29,17 +30,6 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// Decides whether a host was read well enough for a report.
 pub(super) type IsEnough = fn(&HostModel) -> bool;
-
-/// The hosts to read, and how long to wait for them.
-#[derive(Debug, Clone)]
-pub struct ReadOptions {
-    /// The sources of lines, in the order of their host keys.
-    pub sources: Vec<Source>,
-    /// The time from one pass of an agent to the next.
-    pub interval: Duration,
-    /// How long to wait until every host has all that the report needs.
-    pub timeout: Duration,
-}
 
 /// The state of a host after a pass of all hosts.
 pub(crate) struct HostState<'a> {

@@ -12,39 +12,81 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use super::read_hosts::block_on;
 use crate::base::text::Text;
+use crate::base::units::Bytes;
+use crate::files::folders::recording_file;
 use crate::files::recorder_note::OwnNote;
+use crate::flags::{AgentArgs, HostArgs, values};
 use crate::logs::recording_output::RecordingOutput;
 use crate::model::{Fleet, HostLabel};
 use crate::output::{Exit, print_error};
+use crate::protocol::agent_options::DEFAULT_INTERVAL;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
-use crate::source::{
-    RecordingLimits, RecordingReader, RecordingWriter, Source, SourceEvent, Sources, Tap,
-};
+use crate::source::{RecordingLimits, RecordingReader, RecordingWriter, SourceEvent, Sources, Tap};
 
 /// The time from the end of a source to its next start.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
 
 /// The options of `gputop record`.
-#[derive(Debug)]
-pub struct RecordOptions {
-    /// The hosts.
-    pub sources: Vec<Source>,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    agent: AgentArgs,
+
+    #[command(flatten)]
+    hosts: HostArgs,
+
+    /// The file to write or to append to; its older parts are FILE.1, FILE.2 and so on [default:
+    /// `$XDG_STATE_HOME/gputop/recordings/HOST.jsonl.zst` or
+    /// `~/.local/state/gputop/recordings/HOST.jsonl.zst`]
+    #[arg(short, long, value_name = "FILE", value_parser = values::new_file())]
+    output: Option<PathBuf>,
+
+    /// Record the lines that a viewer writes to the standard input
+    #[arg(long, hide = true)]
+    from_viewer: bool,
+
+    /// Delete the oldest lines so that all parts together stay below this size
+    #[arg(long, value_name = "SIZE", default_value = "1GB", value_parser = values::recording_size)]
+    max_size: Bytes,
+
+    /// Delete lines of this age, such as `12h` or `30d`
+    #[arg(long, value_name = "TIME", default_value = "14d", value_parser = values::positive_span)]
+    max_age: Duration,
+}
+
+impl RecordArgs {
     /// The time from one pass of an agent to the next.
-    pub interval: Duration,
-    /// Whether the lines come from a viewer, at the standard input, and not from the hosts.
-    pub from_viewer: bool,
+    pub(crate) fn interval(&self) -> Duration {
+        self.agent.given_interval().unwrap_or(DEFAULT_INTERVAL)
+    }
+
     /// The file; `None` without a home directory and without `-o`.
-    pub file: Option<PathBuf>,
-    /// The limits of the recording.
-    pub limits: RecordingLimits,
+    fn file(&self) -> Option<PathBuf> {
+        let name = || {
+            if !self.hosts.via.is_empty() {
+                "hosts".to_owned()
+            } else if self.agent.demo {
+                "demo".to_owned()
+            } else {
+                rustix::system::uname()
+                    .nodename()
+                    .to_string_lossy()
+                    .replace('/', "-")
+            }
+        };
+        self.output
+            .clone()
+            .or_else(|| recording_file(&format!("{}.jsonl.zst", name())))
+    }
 }
 
 /// Records until SIGINT, SIGTERM or SIGHUP, or the end of the viewer.
@@ -52,21 +94,24 @@ pub struct RecordOptions {
 /// # Errors
 ///
 /// When the file cannot be written safely, or no source can be started.
-pub fn run(options: &RecordOptions) -> anyhow::Result<ExitCode> {
-    let path = options
-        .file
-        .as_deref()
+pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+    let path = args
+        .file()
         .ok_or_else(|| anyhow!("HOME is not set: name a file with -o"))?;
+    let limits = RecordingLimits {
+        max_size: args.max_size,
+        max_age: args.max_age,
+    };
     block_on(async {
         let mut ends = EndSignals::new()?;
-        let writer = RecordingWriter::open(path, options.limits).map_err(anyhow::Error::msg)?;
-        let _note = OwnNote::write(path);
-        if options.from_viewer {
-            viewer_lines::record(path, writer, ends).await?;
+        let writer = RecordingWriter::open(&path, limits).map_err(anyhow::Error::msg)?;
+        let _note = OwnNote::write(&path);
+        if args.from_viewer {
+            viewer_lines::record(&path, writer, ends).await?;
             return Ok(Exit::Success.into());
         }
-        let mut recorder = Recorder::start(options, writer)?;
-        recorder.read_past(path);
+        let mut recorder = Recorder::start(args, writer)?;
+        recorder.read_past(&path);
         print_error(&Text::new(format!(
             "recording to {}; Ctrl-C ends it",
             path.display()
@@ -171,7 +216,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn start(options: &RecordOptions, writer: RecordingWriter) -> anyhow::Result<Self> {
+    fn start(args: &RecordArgs, writer: RecordingWriter) -> anyhow::Result<Self> {
         let raw = RawLines::default();
         let queue = Arc::clone(&raw);
         let tap = Tap::new(move |host, _, raw| {
@@ -182,7 +227,10 @@ impl Recorder {
                 .or_default()
                 .push_back(raw.to_vec());
         });
-        let sources = Sources::start(options.sources.clone(), Some(tap))?;
+        let sources = Sources::start(
+            args.hosts.sources(&args.agent, args.agent.given_interval()),
+            Some(tap),
+        )?;
         let mut fleet = Fleet::default();
         for (host, source) in sources.hosts() {
             fleet.set_label(
@@ -200,7 +248,7 @@ impl Recorder {
             output,
             raw,
             waiting,
-            interval: options.interval,
+            interval: args.interval(),
             restarts: BTreeMap::new(),
         })
     }

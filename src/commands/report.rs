@@ -7,23 +7,32 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{anyhow, ensure};
+use clap::Args;
 
-use super::read_hosts::{self, ReadOptions};
+use super::read_hosts;
 use crate::base::text::Text;
 use crate::files::folders::state_folder;
+use crate::flags::{ReadArgs, ReadOptions};
 use crate::logs::recorded_run::{RecordedRun, RunRange, fold, fold_with};
-use crate::logs::report::{self, RunReportOptions};
+use crate::logs::report::{self, PageArgs};
 use crate::protocol::snapshot::Snapshot;
 
 /// After this number of passes, the allocator stats of the process will not come soon.
 const MOST_PASSES: u32 = 5;
 
-/// The subject of a report.
-#[derive(Debug)]
-pub(crate) enum ReportSubject {
-    Recording(RunRange),
-    /// A process of this host, and how to read it.
-    Process(u32, ReadOptions),
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportArgs {
+    /// A recording, or a part of it as in `gputop diff --help`; `-` for lines from the standard
+    /// input. The PID of a process of this host: the newest recording that `gputop record` or the
+    /// screen keeps of it, and a look at it now
+    #[arg(value_name = "FILE|PID")]
+    subject: String,
+
+    #[command(flatten)]
+    page: PageArgs,
+
+    #[command(flatten)]
+    read: ReadArgs,
 }
 
 /// Writes the report.
@@ -31,13 +40,22 @@ pub(crate) enum ReportSubject {
 /// # Errors
 ///
 /// When the recording or process cannot be read, or the output cannot be written.
-pub(crate) fn run(subject: &ReportSubject, options: &RunReportOptions) -> anyhow::Result<ExitCode> {
-    report::check(options)?;
-    let run = match subject {
-        ReportSubject::Recording(range) => fold(range)?,
-        ReportSubject::Process(pid, read) => read_process(*pid, read)?,
-    };
-    report::write(run, options)
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let ReportArgs {
+        subject,
+        page,
+        read,
+    } = args;
+    report::check(page)?;
+    match subject.parse() {
+        Ok(pid) if !Path::new(subject).exists() => {
+            let run = read_process(pid, &read.this_host(None))?;
+            let mut page = page.clone();
+            page.pid = Some(pid);
+            report::write(run, &page)
+        }
+        _ => report::write(fold(&RunRange::parse(subject))?, page),
+    }
 }
 
 /// Reads the newest recording of this host, and the process as it is now.

@@ -10,6 +10,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use clap::Args;
+
 use super::probe_files;
 use super::replace_program::replace_program;
 use crate::base::text::Text;
@@ -23,10 +25,17 @@ const SWITCH_VARIABLE: &str = "GPUTOP_PROBE";
 const PATH_VARIABLE: &str = "PYTHONPATH";
 
 /// The program to run.
-#[derive(Debug)]
-pub struct RunOptions {
-    /// The program with its arguments; never empty.
-    pub command: Vec<OsString>,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// The command, whose PID, exit code, signals and output stay as they are. `GPUTOP_PROBE=0`
+    /// runs it without the probe
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<OsString>,
 }
 
 /// Replaces this program by the command, so that PID, exit code, signals, terminal and output are
@@ -34,8 +43,8 @@ pub struct RunOptions {
 /// without it.
 ///
 /// Returns only if the command cannot be started.
-pub fn run(options: &RunOptions) -> ExitCode {
-    let [program, arguments @ ..] = options.command.as_slice() else {
+pub(crate) fn run(args: &RunArgs) -> ExitCode {
+    let [program, arguments @ ..] = args.command.as_slice() else {
         return Exit::Usage.into();
     };
     let mut command = Command::new(program);

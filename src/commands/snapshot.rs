@@ -4,22 +4,27 @@
 use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Args;
+
 use super::probed_process;
-use super::read_hosts::ReadOptions;
 use crate::base::text::Text;
+use crate::flags::{ReadArgs, values};
 use crate::output::{self, Exit};
 use crate::protocol::command::{Command, ProbeRequest};
 use crate::protocol::reply::Outcome;
 
 /// The process and the file.
-#[derive(Debug)]
-pub struct SnapshotOptions {
-    /// This host.
-    pub read: ReadOptions,
-    /// The PID of the program.
-    pub pid: u32,
-    /// The new file; `None` for a name with the PID and the step in the current folder.
-    pub file: Option<PathBuf>,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SnapshotArgs {
+    /// The PID of the program
+    pid: u32,
+
+    /// The new file [default: `gputop-PID-step-STEP.pickle` in the current folder]
+    #[arg(short, long, value_name = "FILE", value_parser = values::new_file())]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    read: ReadArgs,
 }
 
 /// After this number of passes, the probe will not answer: its thread is stuck, or the program is.
@@ -27,9 +32,10 @@ const MOST_PASSES: u32 = 120;
 
 /// Asks the probe for a snapshot, waits for its answer, and prints the path of the file. Fails if
 /// no agent can be started, or if the standard output cannot be written.
-pub fn run(options: &SnapshotOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
+    let pid = args.pid;
     let (mut is_asked, mut id, mut passes) = (false, None, 0);
-    let found = probed_process::converse(&options.read, options.pid, |found, replies, command| {
+    let found = probed_process::converse(&args.read, false, pid, |found, replies, command| {
         if !is_asked {
             is_asked = true;
             let step = found
@@ -37,10 +43,10 @@ pub fn run(options: &SnapshotOptions) -> anyhow::Result<ExitCode> {
                 .steps
                 .as_ref()
                 .map_or_else(String::new, |steps| format!("-step-{}", steps.count));
-            let file = options
-                .file
+            let file = args
+                .output
                 .clone()
-                .unwrap_or_else(|| format!("gputop-{}{step}.pickle", options.pid).into());
+                .unwrap_or_else(|| format!("gputop-{pid}{step}.pickle").into());
             match absolute(&file) {
                 Ok(path) => {
                     let request = ProbeRequest::Snapshot { path };
@@ -76,8 +82,7 @@ pub fn run(options: &SnapshotOptions) -> anyhow::Result<ExitCode> {
                 Some(Err(why))
             }
             None if passes >= MOST_PASSES => Some(Err(Text::new(format!(
-                "the probe in process {} does not answer: the program may be in a long call",
-                options.pid
+                "the probe in process {pid} does not answer: the program may be in a long call"
             )))),
             None => None,
         }

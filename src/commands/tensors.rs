@@ -5,39 +5,45 @@ use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use clap::Args;
 use serde_json::json;
 use strum::VariantArray;
 
 use super::probed_process::{self, ProbedProcess};
-use super::read_hosts::ReadOptions;
 use crate::base::terminal;
 use crate::base::units::Bytes;
+use crate::flags::{OutputArgs, ReadArgs, values};
 use crate::output::labels::{self, tensors};
 use crate::output::table::{self, Heading};
 use crate::output::{self, Exit};
 use crate::protocol::snapshot::{ProbeReport, Process, TensorGroup};
 
 /// Which tensors to list, and how.
-#[derive(Debug)]
-pub struct TensorsOptions {
-    /// This host.
-    pub read: ReadOptions,
-    /// The PID of the program.
-    pub pid: u32,
-    /// The order of the groups.
-    pub order: TensorOrder,
-    /// Only groups whose line has all of these words; all groups if empty.
-    pub words: Vec<String>,
-    /// Whether to write JSON.
-    pub json: bool,
-    /// Whether to write only ASCII.
-    pub ascii: bool,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TensorsArgs {
+    /// The PID of the program
+    pid: u32,
+
+    /// Only the groups with all of these words in their shape, type and category, such as `float32
+    /// parameters`
+    #[arg(value_name = "WORD")]
+    words: Vec<String>,
+
+    /// Sort by `bytes`, `count`, `age` or `change`
+    #[arg(long, value_name = "BY", default_value = "bytes", value_parser = values::one_of::<TensorOrder>(), hide_possible_values = true)]
+    sort: TensorOrder,
+
+    #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// The order of groups of tensors: each begins with the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
-pub enum TensorOrder {
+pub(crate) enum TensorOrder {
     /// By memory.
     Bytes,
     /// By the number of tensors.
@@ -63,14 +69,15 @@ impl FromStr for TensorOrder {
 
 /// Prints the tensors of a program. Fails if no agent can be started, or if the standard output
 /// cannot be written.
-pub fn run(options: &TensorsOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &TensorsArgs) -> anyhow::Result<ExitCode> {
     let found = probed_process::converse(
-        &options.read,
-        options.pid,
+        &args.read,
+        true,
+        args.pid,
         |ProbedProcess { process, report }, _, _| Some(Ok((process.clone(), report.clone()))),
     )?;
     match found {
-        Ok((process, report)) => print(options, &process, report)?,
+        Ok((process, report)) => print(args, &process, report)?,
         Err(why) => {
             output::print_error(&why);
             return Ok(Exit::Nothing.into());
@@ -79,38 +86,23 @@ pub fn run(options: &TensorsOptions) -> anyhow::Result<ExitCode> {
     Ok(Exit::Success.into())
 }
 
-fn print(
-    options: &TensorsOptions,
-    process: &Process,
-    mut report: ProbeReport,
-) -> anyhow::Result<()> {
-    sort(&mut report.groups, options.order);
-    let words: Vec<String> = options
-        .words
-        .iter()
-        .map(|word| word.to_lowercase())
-        .collect();
+fn print(args: &TensorsArgs, process: &Process, mut report: ProbeReport) -> anyhow::Result<()> {
+    sort(&mut report.groups, args.sort);
+    let words: Vec<String> = args.words.iter().map(|word| word.to_lowercase()).collect();
     let is_wanted = |group: &TensorGroup| {
         let line =
             format!("{} {}", tensors::tensors(group), tensors::category(group)).to_lowercase();
         words.iter().all(|word| line.contains(word))
     };
     report.groups.retain(is_wanted);
-    if options.json {
+    if args.output.json {
         let (pid, start_ticks) = (process.id.pid, process.id.start_ticks);
         return Ok(output::print_json(&json!({
             "pid": pid, "start_ticks": start_ticks, "command": table::command(process), "report": report,
         }))?);
     }
     let text = text(process, &report, terminal::width());
-    Ok(output::print(
-        if options.ascii {
-            table::ascii(&text)
-        } else {
-            text
-        }
-        .as_bytes(),
-    )?)
+    Ok(output::print_text(&text, args.output.is_ascii())?)
 }
 
 fn sort(groups: &mut [TensorGroup], order: TensorOrder) {

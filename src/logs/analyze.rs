@@ -46,28 +46,40 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use clap::Args;
 
 use self::log::{LogProblem, LogReader};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::flags::{OutputArgs, values};
 use crate::output::{self, Exit, TextStyle};
 
-#[derive(Debug)]
-pub(crate) struct AnalyzeOptions {
-    /// The logs; `-` is the standard input.
-    pub files: Vec<PathBuf>,
-    /// The memory of the GPU. `None` for the amount in the log, if it has one.
-    pub capacity: Option<Bytes>,
-    /// Whether each of many series is described.
-    pub all: bool,
-    pub json: bool,
-    pub ascii: bool,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AnalyzeArgs {
+    /// Recordings, and logs, plain or compressed with gzip or zstd: CSV of `nvidia-smi --query-gpu`
+    /// or `--query-compute-apps` with timestamps, in any order of columns, with or without header
+    /// and units; plain `time,bytes`; or lines of `gputop --json -l SECONDS`. Columns named
+    /// `allocated_bytes` and `reserved_bytes` are PyTorch's figures. `-` for the standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// Memory of the GPU, such as `80GiB`, if the log does not have it
+    #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
+    capacity: Option<Bytes>,
+
+    /// Describe the memory of each GPU and process, however many there are, and list all events.
+    /// Without it, a table shows those of many that leaked or are suspect
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
-pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
     let mut logs = Vec::new();
-    for path in &options.files {
-        let mut log = LogReader::new(options.capacity);
+    for path in &args.files {
+        let mut log = LogReader::new(args.capacity);
         let name = if path.as_os_str() == "-" {
             input::read_stdin(&mut log).context("cannot read the standard input")?;
             Text::new(next_steps::STANDARD_INPUT)
@@ -79,11 +91,16 @@ pub(crate) fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
         };
         logs.push((name, log.finish()));
     }
-    if options.json {
+    if args.output.json {
         json::write(&logs, BufWriter::new(io::stdout().lock()))?;
     } else {
         output::print(
-            text::format(&logs, options.all, TextStyle::of_explanation(options.ascii)).as_bytes(),
+            text::format(
+                &logs,
+                args.all,
+                TextStyle::of_explanation(args.output.is_ascii()),
+            )
+            .as_bytes(),
         )?;
     }
     for (name, problem) in logs

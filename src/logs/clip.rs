@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use tokio::time::Instant;
 
 use super::recording_output::{RecordingOutput, line_ms};
 use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::base::units::{Bytes, Elapsed};
+use crate::flags::values;
 use crate::model::Fleet;
 use crate::model::RecordedClock;
 use crate::output::{self, Exit, print_error};
@@ -23,16 +25,24 @@ use crate::source::{RecordingLimits, RecordingReader, RecordingWriter, parse_lin
 const DAY_MS: u64 = 86_400_000;
 
 /// The options of `gputop clip`.
-#[derive(Debug)]
-pub struct ClipOptions {
-    /// The recording.
-    pub file: PathBuf,
-    /// The time of the first line, as the user typed it; `None` for the beginning of the recording.
-    pub from: Option<String>,
-    /// The time of the last line; `None` for the end of the recording.
-    pub to: Option<String>,
-    /// The new recording; `None` for a name made of that of the recording.
-    pub output: Option<PathBuf>,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClipArgs {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// The first moment: `03:10` (the last one in the recording), `2026-07-14 03:10`, RFC 3339, or
+    /// `-2h` before its end [default: its beginning]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<String>,
+
+    /// The last moment [default: the end of the recording]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<String>,
+
+    /// The new file [default: the name of FILE with `-clip`, in the current folder]
+    #[arg(short, long, value_name = "FILE", value_parser = values::new_file())]
+    output: Option<PathBuf>,
 }
 
 /// Copies a part of a recording.
@@ -41,10 +51,10 @@ pub struct ClipOptions {
 ///
 /// When the recording cannot be read, has no line between the two times, or the new file exists or
 /// cannot be written.
-pub fn run(options: &ClipOptions) -> anyhow::Result<ExitCode> {
-    let name = Text::new(options.file.as_os_str().as_encoded_bytes());
+pub(crate) fn run(args: &ClipArgs) -> anyhow::Result<ExitCode> {
+    let name = Text::new(args.file.as_os_str().as_encoded_bytes());
     let cannot_read = || format!("cannot read {name}");
-    let mut reader = RecordingReader::open(&options.file).with_context(cannot_read)?;
+    let mut reader = RecordingReader::open(&args.file).with_context(cannot_read)?;
     let span = reader
         .span()
         .with_context(cannot_read)?
@@ -52,7 +62,7 @@ pub fn run(options: &ClipOptions) -> anyhow::Result<ExitCode> {
     let clock = RecordedClock {
         offset: utc_offset(&mut reader).with_context(cannot_read)?,
     };
-    let (from, to) = times(options, clock, span).map_err(anyhow::Error::msg)?;
+    let (from, to) = times(args, clock, span).map_err(anyhow::Error::msg)?;
     let shown = |unix_ms| local_time(unix_ms, clock.offset)[..19].replace('T', " ");
     if from > to {
         return Err(anyhow!(
@@ -69,10 +79,7 @@ pub fn run(options: &ClipOptions) -> anyhow::Result<ExitCode> {
             shown(to)
         ));
     }
-    let path = options
-        .output
-        .clone()
-        .unwrap_or_else(|| clip_name(&options.file));
+    let path = args.output.clone().unwrap_or_else(|| clip_name(&args.file));
     if path.symlink_metadata().is_ok() {
         return Err(anyhow!(
             "{} exists: choose another file with -o",
@@ -137,15 +144,15 @@ fn utc_offset(reader: &mut RecordingReader) -> std::io::Result<i32> {
 
 /// Returns the two times in milliseconds since 1970. `span` is that of the recording.
 fn times(
-    options: &ClipOptions,
+    args: &ClipArgs,
     clock: RecordedClock,
     (first, last): (u64, u64),
 ) -> Result<(u64, u64), String> {
-    let from = options
+    let from = args
         .from
         .as_ref()
         .map_or(Ok(first), |text| parse_time(text, clock, last))?;
-    let Some(text) = &options.to else {
+    let Some(text) = &args.to else {
         return Ok((from, last));
     };
     let to = parse_time(text, clock, last)?;
@@ -303,7 +310,7 @@ mod tests {
 
     #[test]
     fn an_end_on_the_clock_is_after_the_beginning() {
-        let options = |from: &str, to: &str| ClipOptions {
+        let options = |from: &str, to: &str| ClipArgs {
             file: PathBuf::new(),
             from: Some(from.to_owned()),
             to: Some(to.to_owned()),

@@ -6,30 +6,43 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::ensure;
+use clap::Args;
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::comparison::{ComparedSubject, Metric, RunComparison};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::base::time::local_time;
+use crate::flags::OutputArgs;
 use crate::logs::recorded_run::{RecordedRun, RunRange, fold};
 use crate::output::table::{self, Heading};
 use crate::output::{self, Exit};
 
-#[derive(Debug)]
-pub(crate) struct DiffOptions {
-    /// The recordings or their parts, with the words of the user for them.
-    pub(crate) runs: [(RunRange, String); 2],
-    pub(crate) json: bool,
-    pub(crate) ascii: bool,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DiffArgs {
+    /// The recording before the change. `FILE@FROM..TO` is a part of it: from and to a local time
+    /// (`10:15`), a time after its beginning (`+5m`), or a mark that the program set with
+    /// `gputop_probe.mark`
+    #[arg(value_name = "A")]
+    a: String,
+
+    /// The recording after the change, or a part of it
+    #[arg(value_name = "B")]
+    b: String,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Prints the comparison. Fails if a recording cannot be read, or both have nothing in common.
-pub(crate) fn run(options: &DiffOptions) -> anyhow::Result<ExitCode> {
-    let [(a, a_name), (b, b_name)] = &options.runs;
-    let (a, b) = (fold(a)?, fold(b)?);
+pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let (a_name, b_name) = (&args.a, &args.b);
+    let (a, b) = (
+        fold(&RunRange::parse(a_name))?,
+        fold(&RunRange::parse(b_name))?,
+    );
     let comparison = RunComparison::of(&a, &b);
-    if options.json {
+    if args.output.json {
         let run = |name: &str, run: &RecordedRun| json!({ "recording": name, "begin": time(run, |host| host.began), "end": time(run, |host| host.ended) });
         let subjects =
             |subjects: &[ComparedSubject]| subjects.iter().map(to_json).collect::<Value>();
@@ -84,14 +97,7 @@ pub(crate) fn run(options: &DiffOptions) -> anyhow::Result<ExitCode> {
             "\nprocesses that only A has: {only_a}, that only B has: {only_b}"
         );
     }
-    output::print(
-        if options.ascii {
-            table::ascii(&text)
-        } else {
-            text
-        }
-        .as_bytes(),
-    )?;
+    output::print_text(&text, args.output.is_ascii())?;
     Ok(Exit::Success.into())
 }
 

@@ -53,19 +53,12 @@ use self::scan::{LogScanner, ScannedLog};
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::flags::OutputArgs;
 use crate::logs::compressed_log;
 use crate::logs::compressed_log::OpenLog;
 use crate::model::{Advice, AllocatorOptions, Shortage, on_error, on_shortage};
 use crate::output::{self, Exit, TextStyle};
 use crate::source::descriptors;
-
-#[derive(Debug)]
-pub(crate) struct ExplainOptions {
-    /// Log files, or the words of a message; empty or `-` for the standard input.
-    pub words: Vec<String>,
-    pub json: bool,
-    pub ascii: bool,
-}
 
 /// An event of a log with its explanation.
 struct ExplainedEvent<'a> {
@@ -189,15 +182,16 @@ pub(crate) struct Explanation {
 }
 
 impl Explanation {
-    /// Reads the logs, and passes the standard input on if that is the only one.
+    /// Reads the logs, and passes the standard input on if that is the only one and the result is no
+    /// JSON. `words` are log files, or those of a message; empty or `-` for the standard input.
     ///
     /// # Errors
     ///
     /// When a log cannot be read, or not be passed on.
-    pub(crate) fn read(options: &ExplainOptions) -> anyhow::Result<Self> {
-        let passes_on = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
+    pub(crate) fn read(words: &[String], json: bool) -> anyhow::Result<Self> {
+        let passes_on = words.is_empty() && !json && !io::stdin().is_terminal();
         Ok(Self {
-            sources: sources(&options.words, passes_on)?,
+            sources: sources(words, passes_on)?,
             passes_on,
         })
     }
@@ -217,7 +211,7 @@ impl Explanation {
     /// When the output cannot be written.
     pub(crate) fn write(
         &self,
-        options: &ExplainOptions,
+        args: &OutputArgs,
         processes: &OtherProcesses,
     ) -> anyhow::Result<ExitCode> {
         let Self { sources, passes_on } = self;
@@ -231,21 +225,21 @@ impl Explanation {
             () if sources.iter().any(|source| source.unread.is_some()) => Exit::Partial,
             () => Exit::Nothing,
         };
-        if events.is_empty() && !options.json {
+        if events.is_empty() && !args.json {
             output::print_error(&Text::new(text::nothing_found(sources)));
             for line in text::unknown_lines(sources) {
                 output::print_error(&Text::new(line));
             }
             return Ok(exit.into());
         }
-        if options.json {
+        if args.json {
             output::print_json(&json::to_json(&events, sources, processes))?;
             return Ok(exit.into());
         }
         // The standard output carries the log. If it is a terminal, the explanation follows there,
         // and otherwise on the standard error.
         let uses_stderr = *passes_on && !terminal::is_stdout();
-        let mut style = TextStyle::of_explanation(options.ascii);
+        let mut style = TextStyle::of_explanation(args.is_ascii());
         if uses_stderr {
             style.bold = TerminalAbilities::from_env().has_colour() && io::stderr().is_terminal();
         }

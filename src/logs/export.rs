@@ -7,10 +7,11 @@ mod table;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
+use clap::Args;
 
 use self::parquet::ParquetWriter;
 pub(crate) use self::table::ExportSubject;
@@ -18,6 +19,7 @@ use self::table::{ColumnKind, ExportCell, ExportColumn};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::base::time::local_time;
+use crate::flags::values;
 use crate::logs::recorded_run::read_lines;
 use crate::output::{self, Exit, without_formula};
 use crate::protocol::host_key::HostKey;
@@ -30,40 +32,82 @@ pub(crate) enum ExportFormat {
     Parquet,
 }
 
-#[derive(Debug)]
-pub(crate) struct ExportOptions {
-    /// The recording.
-    pub(crate) recording: PathBuf,
-    pub(crate) format: ExportFormat,
-    pub(crate) subject: ExportSubject,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ExportArgs {
+    /// A recording; `-` for lines from the standard input
+    #[arg(value_name = "FILE")]
+    recording: PathBuf,
+
+    /// Write CSV (default): a row of text for each sample, empty where a value is not known
+    #[arg(long, conflicts_with = "parquet")]
+    csv: bool,
+
+    /// Write Parquet; also chosen by an output file that ends in `.parquet`
+    #[arg(long)]
+    parquet: bool,
+
+    /// One row for each GPU, or for each process on a GPU
+    #[arg(long, value_name = "gpus|processes", default_value = "gpus", value_parser = ["gpus", "processes"])]
+    #[arg(hide_possible_values = true)]
+    of: String,
+
+    /// Write to this file instead of the standard output, which is `-`
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl ExportArgs {
+    fn format(&self) -> ExportFormat {
+        let by_name = self
+            .output
+            .as_ref()
+            .and_then(|path| path.extension())
+            .is_some_and(|ending| ending == "parquet");
+        if self.parquet || by_name && !self.csv {
+            ExportFormat::Parquet
+        } else {
+            ExportFormat::Csv
+        }
+    }
+
+    fn subject(&self) -> ExportSubject {
+        if self.of == "processes" {
+            ExportSubject::Processes
+        } else {
+            ExportSubject::Gpus
+        }
+    }
+
     /// Where to write; `None` for the standard output.
-    pub(crate) output: Option<PathBuf>,
+    fn file(&self) -> Option<&Path> {
+        values::unless_stdout(self.output.as_deref())
+    }
 }
 
 /// Writes the table. Fails if the recording cannot be read, or the output cannot be written.
-pub(crate) fn run(options: &ExportOptions) -> anyhow::Result<ExitCode> {
-    let is_for_terminal = options.output.is_none() && terminal::is_stdout();
+pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
+    let is_for_terminal = args.file().is_none() && terminal::is_stdout();
     ensure!(
-        options.format == ExportFormat::Csv || !is_for_terminal,
+        args.format() == ExportFormat::Csv || !is_for_terminal,
         "Parquet is not for a terminal: add -o {}.parquet",
-        if options.subject == ExportSubject::Gpus {
+        if args.subject() == ExportSubject::Gpus {
             "gpus"
         } else {
             "processes"
         }
     );
-    let name = options.output.as_ref().map_or_else(
+    let name = args.file().map_or_else(
         || Text::from("the standard output"),
         |path| Text::new(path.as_os_str().as_encoded_bytes()),
     );
-    let out: Box<dyn Write> = match &options.output {
+    let out: Box<dyn Write> = match args.file() {
         Some(path) => {
             Box::new(File::create(path).with_context(|| format!("cannot create {name}"))?)
         }
         None => Box::new(io::stdout().lock()),
     };
-    let written = write(options, out, &name);
-    if let (Err(_), Some(path)) = (&written, &options.output) {
+    let written = write(args, out, &name);
+    if let (Err(_), Some(path)) = (&written, args.file()) {
         // A part of a table is no table. The file is known to be new or empty.
         let _gone: io::Result<()> = fs::remove_file(path);
     }
@@ -71,9 +115,9 @@ pub(crate) fn run(options: &ExportOptions) -> anyhow::Result<ExitCode> {
 }
 
 /// Writes the table to an output with this name.
-fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::Result<ExitCode> {
-    let columns = options.subject.columns();
-    let mut writer = match options.format {
+fn write(args: &ExportArgs, out: Box<dyn Write>, name: &Text) -> anyhow::Result<ExitCode> {
+    let columns = args.subject().columns();
+    let mut writer = match args.format() {
         ExportFormat::Csv => TableWriter::csv(out, columns),
         ExportFormat::Parquet => {
             ParquetWriter::new(BufWriter::new(out), columns).map(TableWriter::Parquet)
@@ -81,7 +125,7 @@ fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::R
     }
     .with_context(|| format!("cannot write {name}"))?;
     let mut hosts: BTreeMap<HostKey, (Snapshot, Text)> = BTreeMap::new();
-    let problems = read_lines(&options.recording, |recorded| {
+    let problems = read_lines(&args.recording, |recorded| {
         let snapshot = match recorded.line {
             Line::Full(snapshot) => {
                 let mut snapshot = *snapshot;
@@ -109,8 +153,7 @@ fn write(options: &ExportOptions, out: Box<dyn Write>, name: &Text) -> anyhow::R
         let Some((snapshot, host)) = snapshot else {
             return Ok(());
         };
-        options
-            .subject
+        args.subject()
             .rows(snapshot, host, |row| {
                 writer.row(row, snapshot.host.facts.utc_offset.unwrap_or(0))
             })

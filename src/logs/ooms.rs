@@ -19,6 +19,7 @@ use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::base::units::Bytes;
 use crate::files::folders::state_file;
+use crate::flags::OutputArgs;
 use crate::output::labels::tensors;
 use crate::output::table::{self, Heading};
 use crate::output::{self, Exit, StyledText, TextStyle};
@@ -29,15 +30,6 @@ use crate::protocol::snapshot::{
 /// The most reports that are read, and the most bytes of one: the probe keeps 50 of a quarter MiB.
 const MOST_REPORTS: usize = 200;
 const MOST_BYTES: u64 = 1 << 20;
-
-/// How to write the reports.
-#[derive(Debug)]
-pub struct OomsOptions {
-    /// Whether to write JSON.
-    pub json: bool,
-    /// Whether to write only ASCII.
-    pub ascii: bool,
-}
 
 /// A report of the probe, as it stands in its file. Amounts are bytes; absent ones are unknown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -142,9 +134,9 @@ fn unix_ms(report: &OomReport) -> u64 {
 
 /// Prints one line for each report, the latest first. Fails if the standard output cannot be
 /// written.
-pub fn run(options: &OomsOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &OutputArgs) -> anyhow::Result<ExitCode> {
     let reports = read(folder().as_deref());
-    if options.json {
+    if args.json {
         let all: Vec<Value> = reports
             .iter()
             .map(|(path, report)| to_json(path, report))
@@ -179,14 +171,7 @@ pub fn run(options: &OomsOptions) -> anyhow::Result<ExitCode> {
     });
     table::rows(&mut text, terminal::width(), &COLUMNS, cells);
     text.push_str("gputop explain --last describes the latest\n");
-    output::print(
-        if options.ascii {
-            table::ascii(&text)
-        } else {
-            text
-        }
-        .as_bytes(),
-    )?;
+    output::print_text(&text, args.is_ascii())?;
     Ok(Exit::Success.into())
 }
 
@@ -203,14 +188,14 @@ const COLUMNS: [Heading; 9] = [
 ];
 
 /// Describes the latest report. Fails if the standard output cannot be written.
-pub(crate) fn explain_last(options: &OomsOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn explain_last(args: &OutputArgs) -> anyhow::Result<ExitCode> {
     let Some((path, report)) = read(folder().as_deref()).into_iter().next() else {
         return Ok(none());
     };
-    if options.json {
+    if args.json {
         output::print_json(&to_json(&path, &report))?;
     } else {
-        output::print(describe(&path, &report, TextStyle::of_stdout(options.ascii)).as_bytes())?;
+        output::print(describe(&path, &report, TextStyle::of_stdout(args.is_ascii())).as_bytes())?;
     }
     Ok(Exit::Success.into())
 }

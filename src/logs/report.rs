@@ -11,10 +11,11 @@ mod table;
 mod words;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
+use clap::Args;
 use maud::{PreEscaped, html};
 
 use self::plot::Plot;
@@ -23,6 +24,7 @@ use self::summary::Summary;
 use self::table::PageTable;
 use crate::base::terminal;
 use crate::base::text::Text;
+use crate::flags::values;
 use crate::logs::diff::RunComparison;
 use crate::logs::recorded_run::{HostRun, ProcessKey, RecordedRun, RunRange, fold};
 use crate::output::{self, Exit};
@@ -39,17 +41,52 @@ pub(crate) enum RunReportFormat {
     Svg,
 }
 
-#[derive(Debug)]
-pub(crate) struct RunReportOptions {
-    /// The recording to compare with, and the words of the user for it.
-    pub(crate) against: Option<(RunRange, String)>,
-    pub(crate) format: RunReportFormat,
-    /// Where to write; `None` for the standard output.
-    pub(crate) output: Option<PathBuf>,
-    /// The process to report on; `None` for all.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PageArgs {
+    /// Compare with this recording, or this part of one
+    #[arg(long, value_name = "B", conflicts_with = "svg")]
+    against: Option<String>,
+
+    /// Write to this file; `-` is the standard output. The ending `.md` or `.svg` chooses that form
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Write Markdown with small tables, for an issue
+    #[arg(long, conflicts_with = "svg")]
+    md: bool,
+
+    /// Write one plot as SVG: of the chosen process or GPU, else of the GPU with the highest memory
+    #[arg(long)]
+    svg: bool,
+
+    /// Report on this process only
+    #[arg(long, value_name = "PID", conflicts_with = "gpu")]
     pub(crate) pid: Option<u32>,
-    /// The index of the GPU to report on; `None` for all.
-    pub(crate) gpu: Option<String>,
+
+    /// Report on this GPU and its processes only
+    #[arg(long, value_name = "INDEX")]
+    gpu: Option<String>,
+}
+
+impl PageArgs {
+    fn format(&self) -> RunReportFormat {
+        let ending = self
+            .output
+            .as_ref()
+            .and_then(|path| path.extension()?.to_str());
+        match ending {
+            _ if self.md => RunReportFormat::Markdown,
+            _ if self.svg => RunReportFormat::Svg,
+            Some("md") => RunReportFormat::Markdown,
+            Some("svg") => RunReportFormat::Svg,
+            _ => RunReportFormat::Html,
+        }
+    }
+
+    /// Where to write; `None` for the standard output.
+    fn file(&self) -> Option<&Path> {
+        values::unless_stdout(self.output.as_deref())
+    }
 }
 
 /// The plots of a host.
@@ -78,10 +115,10 @@ struct PageContent<'a> {
 /// # Errors
 ///
 /// When it is a page for a terminal.
-pub(crate) fn check(options: &RunReportOptions) -> anyhow::Result<()> {
-    let has_terminal = options.output.is_none() && terminal::is_stdout();
+pub(crate) fn check(args: &PageArgs) -> anyhow::Result<()> {
+    let has_terminal = args.file().is_none() && terminal::is_stdout();
     ensure!(
-        options.format != RunReportFormat::Html || !has_terminal,
+        args.format() != RunReportFormat::Html || !has_terminal,
         "a page is not for a terminal: add -o run.html, or --md"
     );
     Ok(())
@@ -93,14 +130,14 @@ pub(crate) fn check(options: &RunReportOptions) -> anyhow::Result<()> {
 ///
 /// When the run does not have what the report is on, the recording to compare with cannot be read,
 /// or the output cannot be written.
-pub(crate) fn write(mut run: RecordedRun, options: &RunReportOptions) -> anyhow::Result<ExitCode> {
-    if let Some(pid) = options.pid {
+pub(crate) fn write(mut run: RecordedRun, args: &PageArgs) -> anyhow::Result<ExitCode> {
+    if let Some(pid) = args.pid {
         ensure!(
             run.keep_process(pid),
             "the recording has no process {pid} with GPU memory"
         );
     }
-    if let Some(label) = &options.gpu {
+    if let Some(label) = &args.gpu {
         ensure!(
             run.keep_gpu(label),
             "the recording has no GPU {}",
@@ -108,17 +145,17 @@ pub(crate) fn write(mut run: RecordedRun, options: &RunReportOptions) -> anyhow:
         );
     }
     let mut content = content(&run);
-    if let Some((range, name)) = &options.against {
-        let comparison = RunComparison::of(&run, &fold(range)?);
+    if let Some(name) = &args.against {
+        let comparison = RunComparison::of(&run, &fold(&RunRange::parse(name))?);
         content.comparison = Some((Text::new(name), table::comparison(&comparison)));
         content.summary.compare(&comparison, name);
     }
-    let written = match options.format {
-        RunReportFormat::Svg => svg(&run, options)?,
+    let written = match args.format() {
+        RunReportFormat::Svg => svg(&run, args)?,
         RunReportFormat::Html => html::page(&content),
         RunReportFormat::Markdown => markdown::document(&content),
     };
-    match &options.output {
+    match args.file() {
         None => output::print(written.as_bytes())?,
         Some(path) => {
             let name = Text::new(path.as_os_str().as_encoded_bytes());
@@ -188,10 +225,10 @@ fn plotted_processes(host: &HostRun) -> Vec<ProcessKey> {
 
 /// Returns the plot of the chosen process or GPU; without a choice, that of the GPU with the
 /// highest memory.
-fn svg(run: &RecordedRun, options: &RunReportOptions) -> anyhow::Result<String> {
+fn svg(run: &RecordedRun, args: &PageArgs) -> anyhow::Result<String> {
     let resolution = PlotResolution::of(1, 1);
     let id = || "plot".to_owned();
-    let plot = if let Some(pid) = options.pid {
+    let plot = if let Some(pid) = args.pid {
         let found = run
             .hosts
             .iter()

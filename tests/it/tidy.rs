@@ -47,6 +47,11 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
         "in the core, trouble is data, not an error",
     ),
     (
+        &["clap"],
+        &["cli", "commands", "flags", "logs"],
+        "the flags of a subcommand are in its file; the rest gets plain options",
+    ),
+    (
         &["unsafe"],
         &["agent", "main", "source", "tui"],
         "only calls of C functions need it: of the driver, the allocator and the kernel",

@@ -36,8 +36,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         text.push('\n');
     }
     text.push_str(&summary(&host));
-    let is_ascii = TerminalAbilities::from_env().ascii;
-    output::print(if is_ascii { table::ascii(&text) } else { text }.as_bytes())?;
+    output::print_text(&text, TerminalAbilities::from_env().ascii)?;
     Ok(Exit::Success.into())
 }
 

@@ -1,6 +1,6 @@
 //! The table of an estimate.
 
-use super::{CONTEXT, EstimateOptions, GpuKind, TrainingEstimate};
+use super::{CONTEXT, EstimateArgs, GpuKind, TrainingEstimate};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::output::table::{self, Heading};
@@ -11,14 +11,14 @@ const GPU_COLUMNS: [Heading; 3] = [("GPU", false), ("MEMORY", true), ("LARGEST B
 
 /// Returns the table. `why_none` is the reason why no GPU is known.
 pub(super) fn format(
-    options: &EstimateOptions,
+    args: &EstimateArgs,
     estimate: &TrainingEstimate,
     gpus: &[GpuKind],
     why_none: Option<&Text>,
     style: TextStyle,
 ) -> String {
     let mut text = StyledText::new(style);
-    text.heading(&heading(options, estimate));
+    text.heading(&heading(args, estimate));
     for (name, amount, note) in parts(estimate) {
         if let Some(amount) = amount {
             text.line(
@@ -64,8 +64,8 @@ pub(super) fn format(
 }
 
 /// `one training step of build in model.py: batch 32, AdamW, PyTorch 2.5.1`.
-fn heading(options: &EstimateOptions, estimate: &TrainingEstimate) -> String {
-    let (file, function) = (options.subject.file.display(), &options.subject.function);
+fn heading(args: &EstimateArgs, estimate: &TrainingEstimate) -> String {
+    let (file, function) = (args.subject.file.display(), &args.subject.function);
     let batch = estimate
         .batch
         .map_or_else(String::new, |batch| format!("batch {batch}, "));

@@ -22,9 +22,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "app", "base", "files", "model", "output", "protocol", "source", "view",
         ],
     ),
+    ("flags", &["base", "protocol", "source"]),
     (
         "logs",
-        &["base", "files", "model", "output", "protocol", "source"],
+        &[
+            "base", "files", "flags", "model", "output", "protocol", "source",
+        ],
     ),
     (
         "hidden_commands",
@@ -33,14 +36,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "commands",
         &[
-            "agent", "app", "base", "files", "logs", "model", "output", "protocol", "source",
-            "view",
+            "agent", "app", "base", "files", "flags", "logs", "model", "output", "protocol",
+            "source", "view",
         ],
     ),
     (
         "cli",
         &[
-            "agent", "app", "base", "commands", "files", "logs", "output", "protocol", "source",
+            "agent", "app", "base", "commands", "files", "flags", "logs", "output", "protocol",
+            "source",
         ],
     ),
     (

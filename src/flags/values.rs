@@ -1,7 +1,7 @@
 //! Parsers of the values of flags.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use strum::VariantArray;
 use crate::base::units::Bytes;
 use crate::base::units::parse_span;
 
-pub(super) fn positive_span(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_span(text: &str) -> Result<Duration, String> {
     positive(parse_span(text)?)
 }
 
-pub(super) fn positive_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
         .map_err(|_| format!("`{text}` is not a number of seconds"))?;
     positive(Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?)
 }
 
-pub(super) fn positive_milliseconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_milliseconds(text: &str) -> Result<Duration, String> {
     let milliseconds = text
         .parse()
         .map_err(|_| format!("`{text}` is not a number of milliseconds"))?;
@@ -37,7 +37,7 @@ fn positive(span: Duration) -> Result<Duration, String> {
     }
 }
 
-pub(super) fn capacity(text: &str) -> Result<Bytes, String> {
+pub(crate) fn capacity(text: &str) -> Result<Bytes, String> {
     let amount: Bytes = text.parse()?;
     // Nobody has a GPU of 80 bytes: a bare number has lost its unit.
     if text.trim().parse::<f64>().is_ok() {
@@ -53,7 +53,7 @@ pub(super) fn capacity(text: &str) -> Result<Bytes, String> {
     }
 }
 
-pub(super) fn recording_size(text: &str) -> Result<Bytes, String> {
+pub(crate) fn recording_size(text: &str) -> Result<Bytes, String> {
     /// Room for some frames of a large host in each part.
     const SMALLEST: Bytes = Bytes(1_000_000);
     let amount: Bytes = text.parse()?;
@@ -65,12 +65,12 @@ pub(super) fn recording_size(text: &str) -> Result<Bytes, String> {
 }
 
 /// Returns the file that the user chose for output; `None` for `-`, the standard output.
-pub(super) fn unless_stdout(file: Option<&PathBuf>) -> Option<PathBuf> {
-    file.filter(|file| file.as_os_str() != "-").cloned()
+pub(crate) fn unless_stdout(file: Option<&Path>) -> Option<&Path> {
+    file.filter(|file| file.as_os_str() != "-")
 }
 
 /// Parses the path of a new file that cannot be the standard output.
-pub(super) fn new_file() -> impl TypedValueParser<Value = PathBuf> {
+pub(crate) fn new_file() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         if path.as_os_str() == "-" {
             Err("the standard output cannot be chosen here: name a file")
@@ -80,12 +80,12 @@ pub(super) fn new_file() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-pub(super) fn count(text: &str) -> Result<NonZeroUsize, String> {
+pub(crate) fn count(text: &str) -> Result<NonZeroUsize, String> {
     text.parse()
         .map_err(|_| "must be a whole number from 1".to_owned())
 }
 
-pub(super) fn check_program(text: &str) -> Result<String, String> {
+pub(crate) fn check_program(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         Err("no program is named".to_owned())
     } else {
@@ -94,7 +94,7 @@ pub(super) fn check_program(text: &str) -> Result<String, String> {
 }
 
 /// Parses one of a few names, which shell completions offer.
-pub(super) fn one_of<T>() -> impl TypedValueParser<Value = T>
+pub(crate) fn one_of<T>() -> impl TypedValueParser<Value = T>
 where
     T: VariantArray
         + Into<&'static str>
