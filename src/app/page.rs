@@ -23,7 +23,7 @@ use crate::output::labels::{self, elapsed, state_in_words, use_in_words};
 use crate::output::text_wrap::wrap_and_cut;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::Inspection;
-use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId};
+use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Snapshot};
 
 /// The width of the names at the left of a page.
 pub(crate) const LABEL: usize = 16;
@@ -315,8 +315,31 @@ impl Writer {
     }
 }
 
+/// Describes a process. Growth is what most readers look for, so it is on the first screenful even
+/// of a small screen.
 fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic) {
     let process = &topic.process;
+    let subject = GpuOrProcess::Process(process.id);
+    describe_program(writer, process);
+    describe_life(writer, model, process);
+    writer.field("identity", identity(process));
+    describe_verdict(writer, model, process.id);
+    describe_growth(writer, model, &subject);
+    probe::leaks_in_short(writer, process);
+    describe_job(writer, model, process);
+    describe_load(writer, model, process);
+    describe_use_of_gpus(writer, model, process.id);
+    probe::describe(writer, model, process, topic.asked.as_ref());
+    memory::of_process(writer, model, process);
+    if let Some(series) = model.series(&subject)
+        && let (Some(first), Some(peak)) = (series.baseline(), series.peak)
+    {
+        let seen = format!("{first} when first seen, {peak} at its peak since");
+        writer.field("memory", seen);
+    }
+}
+
+fn describe_program(writer: &mut Writer, process: &Process) {
     let facts = &process.facts;
     match &facts.argv {
         Ok(argv) if !argv.is_empty() => writer.field("command", argv.line()),
@@ -324,123 +347,115 @@ fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic
     }
     writer.reading("name", facts.comm.as_ref());
     writer.reading("user", facts.user.as_ref());
-    if let Some(snapshot) = model.latest() {
-        let mut simulated = snapshot.gpus.iter().filter(|gpu| gpu.facts.simulated);
-        if simulated.any(|gpu| gpu.device_file_holders.contains(&process.id)) {
-            writer.field(
-                "simulated",
-                "the process is real; its user, GPU, PyTorch and the time before its start belong to --demo",
-            );
-        }
-        writer.reading(
-            "started",
-            elapsed(snapshot, process).map(|elapsed| format!("{} ago", Elapsed(elapsed))),
+}
+
+/// Says since when a process runs, and when it ended.
+fn describe_life(writer: &mut Writer, model: &HostModel, process: &Process) {
+    let Some(snapshot) = model.latest() else {
+        return;
+    };
+    let mut simulated = snapshot.gpus.iter().filter(|gpu| gpu.facts.simulated);
+    if simulated.any(|gpu| gpu.device_file_holders.contains(&process.id)) {
+        writer.field(
+            "simulated",
+            "the process is real; its user, GPU, PyTorch and the time before its start belong to --demo",
         );
-        if snapshot.process(process.id).is_none() {
-            writer.field("ended", last_seen(model, process.id));
-        }
     }
-    writer.field(
-        "identity",
-        match facts.identity {
-            Identity::Sure => "sure: PID and start time were read together",
-            Identity::Fresh => "started just now: sure at the next reading",
-            Identity::Unverified if process.load.state == Err(Missing::Gone) => {
-                "none: no process here has this PID; it has ended, and the driver still lists it"
-            }
-            Identity::Unverified => {
-                "not verified: NVML may mean a process of another PID namespace"
-            }
-        },
+    let elapsed = elapsed(snapshot, process);
+    writer.reading(
+        "started",
+        elapsed.map(|elapsed| format!("{} ago", Elapsed(elapsed))),
     );
-    if let Some(verdict) = model.verdict(process.id) {
-        let grows = model
-            .growth(&GpuOrProcess::Process(process.id))
-            .map(|growth| growth.verdict());
-        let text =
-            match grows.filter(|grows| *grows >= LeakVerdict::Suspect && !verdict.is_suspect()) {
-                // The first word is the one that the list shows. The growth is described below.
-                Some(grows) => format!(
-                    "{}: see growth; besides, {}",
-                    grows.word(),
-                    verdict.sentence()
-                ),
-                None => format!("{}: {}", verdict.word(), verdict.sentence()),
-            };
-        writer.field("verdict", text);
+    if snapshot.process(process.id).is_none() {
+        writer.field("ended", last_seen(model, process.id));
     }
-    // Growth is what most readers look for, so it is on the first screenful even of a small screen.
-    describe_growth(writer, model, &GpuOrProcess::Process(process.id));
-    probe::leaks_in_short(writer, process);
+}
+
+/// Says how sure it is that the driver means this process.
+fn identity(process: &Process) -> &'static str {
+    match process.facts.identity {
+        Identity::Sure => "sure: PID and start time were read together",
+        Identity::Fresh => "started just now: sure at the next reading",
+        Identity::Unverified if process.load.state == Err(Missing::Gone) => {
+            "none: no process here has this PID; it has ended, and the driver still lists it"
+        }
+        Identity::Unverified => "not verified: NVML may mean a process of another PID namespace",
+    }
+}
+
+/// Writes the verdict on a process. The first word is the one that the list shows.
+fn describe_verdict(writer: &mut Writer, model: &HostModel, id: ProcessId) {
+    let Some(verdict) = model.verdict(id) else {
+        return;
+    };
+    let growth = model
+        .growth(&GpuOrProcess::Process(id))
+        .map(|growth| growth.verdict());
+    let grows = growth.filter(|grows| *grows >= LeakVerdict::Suspect && !verdict.is_suspect());
+    let text = match grows {
+        Some(grows) => format!(
+            "{}: see growth; besides, {}",
+            grows.word(),
+            verdict.sentence()
+        ),
+        None => format!("{}: {}", verdict.word(), verdict.sentence()),
+    };
+    writer.field("verdict", text);
+}
+
+fn describe_job(writer: &mut Writer, model: &HostModel, process: &Process) {
     if let Some(job) = model.job(process.id).filter(|job| job.members.len() > 1) {
-        let root = job.root.map_or_else(
-            || "its root has ended".to_owned(),
-            |root| format!("root {}", root.pid),
-        );
+        let root = match job.root {
+            None => "its root has ended".to_owned(),
+            Some(root) => format!("root {}", root.pid),
+        };
+        let (name, count) = (&job.name, job.members.len());
         writer.field(
             "job",
-            format!(
-                "{}, {} processes, {root} (in the panel of F9: Tab)",
-                job.name,
-                job.members.len()
-            ),
+            format!("{name}, {count} processes, {root} (in the panel of F9: Tab)"),
         );
     }
-    if let Ok(origin) = &facts.origin {
+    if let Ok(origin) = &process.facts.origin {
         writer.field("origin", origin);
     }
-    // An ended process that was opened from the news has no readings.
-    if model
-        .latest()
-        .is_none_or(|snapshot| snapshot.process(process.id).is_some())
-        || process.load.threads.is_ok()
-    {
+}
+
+/// Writes the CPU side of a process. One that had ended when it was opened from the news has no
+/// readings.
+fn describe_load(writer: &mut Writer, model: &HostModel, process: &Process) {
+    let load = &process.load;
+    let is_there = |snapshot: &Snapshot| snapshot.process(process.id).is_some();
+    if model.latest().is_none_or(is_there) || load.threads.is_ok() {
         writer.reading(
             "state",
-            process
-                .load
-                .state
-                .map(|state| state_in_words(process, state)),
+            load.state.map(|state| state_in_words(process, state)),
         );
-        writer.reading("threads", process.load.threads);
-        writer.reading("CPU", process.load.cpu);
-        writer.reading("host memory", process.load.rss);
+        writer.reading("threads", load.threads);
+        writer.reading("CPU", load.cpu);
+        writer.reading("host memory", load.rss);
     }
-    if let (Some(snapshot), Some(process_total)) = (model.latest(), model.process_total(process.id))
-    {
-        for gpu in snapshot.gpus_at(&process_total.gpus) {
-            let Some(gpu_process) = gpu
-                .processes
-                .iter()
-                .find(|gpu_process| gpu_process.process == process.id)
-            else {
-                continue;
-            };
-            let memory = match gpu_process.memory {
-                Ok(memory) => memory.to_string(),
-                Err(Missing::Unsupported) => {
-                    "N/A (the driver does not say what one process holds)".to_owned()
-                }
-                Err(why) => why.to_string(),
-            };
-            let sm = gpu_process
-                .sm
-                .map_or_else(|why| why.to_string(), |sm| sm.to_string());
-            writer.field(
-                &format!("on GPU {}", labels::gpu_label(gpu)),
-                format!("{memory}, SM {sm}, {}", use_in_words(gpu_process.usage)),
-            );
-        }
-    }
-    probe::describe(writer, model, process, topic.asked.as_ref());
-    memory::of_process(writer, model, process);
-    if let Some(series) = model.series(&GpuOrProcess::Process(process.id))
-        && let (Some(first), Some(peak)) = (series.baseline(), series.peak)
-    {
-        writer.field(
-            "memory",
-            format!("{first} when first seen, {peak} at its peak since"),
+}
+
+fn describe_use_of_gpus(writer: &mut Writer, model: &HostModel, id: ProcessId) {
+    let (Some(snapshot), Some(process_total)) = (model.latest(), model.process_total(id)) else {
+        return;
+    };
+    for gpu in snapshot.gpus_at(&process_total.gpus) {
+        let Some(gpu_process) = gpu.process(id) else {
+            continue;
+        };
+        let memory = match gpu_process.memory {
+            Err(Missing::Unsupported) => {
+                "N/A (the driver does not say what one process holds)".to_owned()
+            }
+            memory => labels::word(memory),
+        };
+        let (sm, usage) = (
+            labels::word(gpu_process.sm),
+            use_in_words(gpu_process.usage),
         );
+        let label = format!("on GPU {}", labels::gpu_label(gpu));
+        writer.field(&label, format!("{memory}, SM {sm}, {usage}"));
     }
 }
 

@@ -158,81 +158,29 @@ impl StatsReader {
         let is_first = self.stats.is_empty();
         let count = self.location.devices.len();
         self.turn = self.turn.wrapping_add(1);
-        let turn = self.turn;
-        let is_checked = |device: usize| check_all || turn % count == device;
         let ThreadState { bytes, ranges, .. } = thread;
-        ranges.clear();
-        let chain = self.location.chain();
-        if is_first {
-            ranges.extend(chain);
-        } else {
-            ranges.extend(chain.get(turn % CHAIN_INTERVAL));
-        }
-        let chain_parts = ranges.len();
-        for (device, (at, mode)) in self.location.devices.iter().zip(&self.modes).enumerate() {
-            match mode {
-                ReadMode::Unused if is_checked(device) => {
-                    ranges.push((at + device_stats::RESERVED_PEAK, 8));
-                }
-                ReadMode::Unused => (),
-                ReadMode::Steady => ranges.push((*at, SIZE)),
-                ReadMode::Changing => ranges.extend([(*at, SIZE); 2]),
-            }
-        }
+        let chain_parts = self.plan(check_all, ranges);
         let size = ranges.iter().map(|(_, size)| size).sum();
         if bytes.len() < size {
             bytes.resize(size, 0);
         }
-        let mut rest = &mut bytes[..size];
-        if memory.read_all(ranges, rest).is_none() {
+        if memory.read_all(ranges, &mut bytes[..size]).is_none() {
             return SampleOutcome::Gone;
         }
-        let mut next = |size: usize| {
-            let (piece, others) = std::mem::take(&mut rest).split_at_mut(size);
-            rest = others;
-            piece
-        };
-        for (at, size) in &ranges[..chain_parts] {
-            if !self.location.is_unchanged(*at, next(*size)) {
-                return SampleOutcome::Gone;
-            }
+        let mut copies = Copies(&bytes[..size]);
+        let mut chain = ranges[..chain_parts].iter();
+        if !chain.all(|(at, size)| self.location.is_unchanged(*at, copies.next(*size))) {
+            return SampleOutcome::Gone;
         }
         let mut failure = None;
         self.stats.resize(count, DeviceStats::default());
-        for (device, at) in self.location.devices.iter().enumerate() {
-            let (stats, mode) = (&mut self.stats[device], &mut self.modes[device]);
-            let known = &mut self.bytes[device * SIZE..(device + 1) * SIZE];
-            let found = match mode {
-                ReadMode::Unused if !is_checked(device) || word(next(8), 0) == Some(0) => continue,
-                ReadMode::Steady if is_still(next(SIZE), known) => continue,
-                ReadMode::Unused | ReadMode::Steady => self.location.read_still(memory, *at, known),
-                ReadMode::Changing => {
-                    let first = &*next(SIZE);
-                    if is_still(first, next(SIZE)) {
-                        let found = self.location.decode(first);
-                        if found == Ok(*stats) {
-                            known.copy_from_slice(first);
-                        }
-                        found
-                    } else {
-                        self.location.read_still(memory, *at, known)
-                    }
-                }
-            };
-            match found {
-                Ok(found) => {
-                    let is_new = *stats != found;
-                    *mode = match () {
-                        () if !found.is_used() => ReadMode::Unused,
-                        () if is_new => ReadMode::Changing,
-                        () => ReadMode::Steady,
-                    };
-                    *stats = found;
-                    self.has_moved |= is_new;
-                }
-                Err(SampleOutcome::Gone) => return SampleOutcome::Gone,
-                Err(outcome) => {
-                    *mode = ReadMode::Changing;
+        for device in 0..count {
+            match self.found(device, check_all, memory, &mut copies) {
+                None => {}
+                Some(Ok(found)) => self.keep(device, found),
+                Some(Err(SampleOutcome::Gone)) => return SampleOutcome::Gone,
+                Some(Err(outcome)) => {
+                    self.modes[device] = ReadMode::Changing;
                     failure = Some(outcome);
                 }
             }
@@ -248,6 +196,88 @@ impl StatsReader {
         SampleOutcome::Complete {
             has_moved: std::mem::take(&mut self.has_moved),
         }
+    }
+
+    /// Whether this sample looks for the first use of a device that was unused.
+    fn is_checked(&self, device: usize, check_all: bool) -> bool {
+        check_all || self.turn % self.location.devices.len() == device
+    }
+
+    /// Lists the ranges of a sample: parts of the pointer chain, then what each device needs.
+    /// Returns how many are of the chain.
+    fn plan(&self, check_all: bool, ranges: &mut Vec<MemoryRange>) -> usize {
+        ranges.clear();
+        let chain = self.location.chain();
+        if self.stats.is_empty() {
+            ranges.extend(chain);
+        } else {
+            ranges.extend(chain.get(self.turn % CHAIN_INTERVAL));
+        }
+        let chain_parts = ranges.len();
+        for (device, (at, mode)) in self.location.devices.iter().zip(&self.modes).enumerate() {
+            match mode {
+                ReadMode::Unused if self.is_checked(device, check_all) => {
+                    ranges.push((at + device_stats::RESERVED_PEAK, 8));
+                }
+                ReadMode::Unused => (),
+                ReadMode::Steady => ranges.push((*at, SIZE)),
+                ReadMode::Changing => ranges.extend([(*at, SIZE); 2]),
+            }
+        }
+        chain_parts
+    }
+
+    /// Takes what the sample read of a device, and reads it again where that proves nothing. `None`
+    /// if the device did not change.
+    fn found(
+        &mut self,
+        device: usize,
+        check_all: bool,
+        memory: &mut Memory<'_>,
+        copies: &mut Copies<'_>,
+    ) -> Option<Result<DeviceStats, SampleOutcome>> {
+        let is_checked = self.is_checked(device, check_all);
+        let at = self.location.devices[device];
+        let known = &mut self.bytes[device * SIZE..(device + 1) * SIZE];
+        match self.modes[device] {
+            ReadMode::Unused if !is_checked || word(copies.next(8), 0) == Some(0) => return None,
+            ReadMode::Steady if is_still(copies.next(SIZE), known) => return None,
+            ReadMode::Changing => {
+                let first = copies.next(SIZE);
+                if is_still(first, copies.next(SIZE)) {
+                    let found = self.location.decode(first);
+                    if found == Ok(self.stats[device]) {
+                        known.copy_from_slice(first);
+                    }
+                    return Some(found);
+                }
+            }
+            ReadMode::Unused | ReadMode::Steady => {}
+        }
+        Some(self.location.read_still(memory, at, known))
+    }
+
+    fn keep(&mut self, device: usize, found: DeviceStats) {
+        let is_new = self.stats[device] != found;
+        self.modes[device] = match () {
+            () if !found.is_used() => ReadMode::Unused,
+            () if is_new => ReadMode::Changing,
+            () => ReadMode::Steady,
+        };
+        self.stats[device] = found;
+        self.has_moved |= is_new;
+    }
+}
+
+/// The copies that one call made, in the order of its ranges.
+struct Copies<'a>(&'a [u8]);
+
+impl<'a> Copies<'a> {
+    /// Takes the next copy, which has this size.
+    fn next(&mut self, size: usize) -> &'a [u8] {
+        let (copy, rest) = self.0.split_at(size);
+        self.0 = rest;
+        copy
     }
 }
 
