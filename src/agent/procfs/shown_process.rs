@@ -247,12 +247,33 @@ impl ShownProcess {
         (slow_files, priority): (&mut SlowFiles, Priority),
         now: Moment,
     ) {
-        let id = self.process.id;
         self.virtual_size = stat.virtual_size;
         let before = std::mem::replace(&mut self.read, now);
+        let pid = u64::from(self.process.id.pid);
         // Offset by PID, so that the turns of many processes are spread over the passes.
-        let turn = |at: Moment, interval_ms: u64| (at.0 + u64::from(id.pid) * 1000) / interval_ms;
+        let turn = |at: Moment, interval_ms: u64| (at.0 + pid * 1000) / interval_ms;
         let is_turn = |interval_ms: u64| turn(before, interval_ms) != turn(now, interval_ms);
+        if self.update_facts(stat) {
+            // A new name usually means an exec, and so other arguments.
+            self.process.facts_mut().argv = Err(Missing::NotYet);
+            slow_files.processes.push(self.process.id, priority, now);
+        }
+        let state = self.update_state(stat);
+        self.update_threads(stat.threads, now);
+        self.process.load.rss = Ok(Bytes(stat.rss_pages.saturating_mul(procfs.page_size)));
+        if is_turn(SERVED_INTERVAL_MS) && self.served.is_ok() {
+            self.update_served();
+        }
+        self.update_frozen(now);
+        self.update_cpu(stat.cpu_ticks, state, procfs, now);
+        let is_waiting = self.asleep > 0 || state == State::DiskSleep;
+        if self.is_on_gpu() && is_waiting && is_turn(CGROUP_INTERVAL_MS) {
+            self.read_cgroup(procfs);
+        }
+    }
+
+    /// Updates the facts that `stat` has. Returns whether the process has another name.
+    fn update_facts(&mut self, stat: &ProcStat<'_>) -> bool {
         let facts = &self.process.facts;
         let related = (Ok(stat.parent), Ok(stat.group), Ok(stat.session));
         if (facts.parent, facts.group, facts.session) != related {
@@ -264,60 +285,61 @@ impl ShownProcess {
         }
         let is_same_name =
             |comm: &Text| comm.as_str().as_bytes() == stat.comm || *comm == Text::new(stat.comm);
-        if !self.process.facts.comm.as_ref().is_ok_and(is_same_name) {
-            let facts = self.process.facts_mut();
-            facts.comm = Ok(Text::new(stat.comm));
-            // A new name usually means an exec, and so other arguments.
-            facts.argv = Err(Missing::NotYet);
-            slow_files.processes.push(id, priority, now);
+        let is_renamed = !self.process.facts.comm.as_ref().is_ok_and(is_same_name);
+        if is_renamed {
+            self.process.facts_mut().comm = Ok(Text::new(stat.comm));
         }
-        let load = &mut self.process.load;
-        let (state, thread) = match stat.state {
-            State::Zombie if stat.threads > 1 => living_thread(id.pid)
-                .map_or((State::Zombie, None), |(directory, state)| {
-                    (state, Some(directory))
-                }),
-            state => (state, None),
+        is_renamed
+    }
+
+    /// Updates the state, and where the kernel waits. Returns the state, which is that of a living
+    /// thread if the first one has ended.
+    fn update_state(&mut self, stat: &ProcStat<'_>) -> State {
+        let pid = self.process.id.pid;
+        let living = match stat.state {
+            State::Zombie if stat.threads > 1 => living_thread(pid),
+            _ => None,
         };
-        load.state = Ok(state);
-        load.wchan = match state {
+        let (thread, state) = match living {
+            Some((thread, state)) => (Some(thread), state),
+            None => (None, stat.state),
+        };
+        self.process.load.state = Ok(state);
+        self.process.load.wchan = match state {
             State::DiskSleep => {
-                files::wchan(&thread.unwrap_or_else(|| format!("/proc/{}", id.pid).into()))
+                files::wchan(&thread.unwrap_or_else(|| format!("/proc/{pid}").into()))
             }
             _ => Err(Missing::Unsupported),
         };
-        if load.threads != Ok(stat.threads) && self.process.facts.trainer_threads != Ok(true) {
+        state
+    }
+
+    fn update_threads(&mut self, threads: u32, now: Moment) {
+        let load = &mut self.process.load;
+        if load.threads != Ok(threads) && self.process.facts.trainer_threads != Ok(true) {
             self.threads_due.get_or_insert(now.after(THREAD_NAME_DELAY));
         }
-        load.threads = Ok(stat.threads);
-        load.rss = Ok(Bytes(stat.rss_pages.saturating_mul(procfs.page_size)));
-        if is_turn(SERVED_INTERVAL_MS) && self.served.is_ok() {
-            self.update_served();
+        load.threads = Ok(threads);
+    }
+
+    fn update_cpu(&mut self, ticks: u64, state: State, procfs: &HostProcfs, now: Moment) {
+        let before = self.cpu;
+        if before.is_some_and(|(at, _)| now.since(at) < SHORTEST_CPU_SPAN) {
+            return;
         }
-        self.update_frozen(now);
-        let load = &mut self.process.load;
-        match self.cpu {
-            Some((at, _)) if now.since(at) < SHORTEST_CPU_SPAN => {}
-            Some((at, ticks)) => {
-                let slept = state == State::Sleeping && ticks == stat.cpu_ticks;
+        self.cpu = Some((now, ticks));
+        self.process.load.cpu = match before {
+            None => Err(Missing::NotYet),
+            Some((at, before)) => {
+                let slept = state == State::Sleeping && before == ticks;
                 self.asleep = if slept {
                     self.asleep.saturating_add(1)
                 } else {
                     0
                 };
-                load.cpu =
-                    Ok(procfs.cpu_percent(stat.cpu_ticks.saturating_sub(ticks), now.since(at)));
-                self.cpu = Some((now, stat.cpu_ticks));
+                Ok(procfs.cpu_percent(ticks.saturating_sub(before), now.since(at)))
             }
-            None => {
-                load.cpu = Err(Missing::NotYet);
-                self.cpu = Some((now, stat.cpu_ticks));
-            }
-        }
-        let is_waiting = self.asleep > 0 || state == State::DiskSleep;
-        if self.is_on_gpu() && is_waiting && is_turn(CGROUP_INTERVAL_MS) {
-            self.read_cgroup(procfs);
-        }
+        };
     }
 
     /// Reads the user and the control group, which `stat` lacks. Either may change.

@@ -30,7 +30,7 @@ use crate::agent::procfs::CudaEnvironment;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{
-    AllocatorStats, AllocatorUnreadable, DeviceAllocator, Gpu, Missing, ProcessId, Reading,
+    AllocatorStats, AllocatorUnreadable, DeviceAllocator, Gpu, GpuUuid, Missing, ProcessId, Reading,
 };
 use crate::protocol::visible_gpus::{CudaVariables, are_alike};
 
@@ -53,6 +53,15 @@ struct GpuMemory {
 }
 
 impl GpuMemory {
+    fn amount(&self, gpus: &[Gpu]) -> Reading<GpuAmount> {
+        let gpu = &gpus[self.gpu];
+        self.memory.map(|memory| GpuAmount {
+            gpu: gpu.uuid.clone(),
+            bytes: memory.0,
+            at: gpu.load.at,
+        })
+    }
+
     /// Whether the reserved memory of a device can be a part of this memory.
     fn has_room(&self, stats: &DeviceStats) -> bool {
         self.memory.map_or(true, |memory| {
@@ -78,10 +87,7 @@ pub(in crate::agent) fn allocator_stats(
     cuda: &CudaEnvironment,
     proof: &mut Option<DeviceProof>,
 ) -> AllocatorStats {
-    let AllocatorReading {
-        devices: stats,
-        owner,
-    } = match result {
+    let AllocatorReading { devices, owner } = match result {
         Ok(reading) => reading,
         Err(AllocatorUnreadable::NoPytorch) => {
             // The process runs another program now, or never ran PyTorch.
@@ -93,36 +99,15 @@ pub(in crate::agent) fn allocator_stats(
         }
         Err(why) => return AllocatorStats::unreadable(*why),
     };
-    let on_gpu = |(index, gpu): (usize, &Gpu)| {
-        let gpu_process = gpu
-            .processes
-            .iter()
-            .find(|gpu_process| gpu_process.process == process)?;
-        Some(GpuMemory {
-            gpu: index,
-            memory: gpu_process.memory,
-        })
-    };
-    let mut used_gpus: Vec<GpuMemory> = gpus.iter().enumerate().filter_map(on_gpu).collect();
+    let mut used_gpus = used_gpus(gpus, process);
     let total: Reading<Vec<Bytes>> = used_gpus.iter().map(|used| used.memory).collect();
     let total = total.map(|memory| memory.into_iter().sum::<Bytes>());
-    let reserved: Bytes = stats
+    let reserved: Bytes = devices
         .iter()
         .map(|device| Bytes(device.reserved.current))
         .sum();
-    // A copy may claim more memory than NVML reports. So may the process's own stats: some
-    // containers hide a part from NVML, and NVML's figure is from a moment before. Then the
-    // difference is shown.
-    let is_copy = match owner {
-        StatsOwner::Own => false,
-        StatsOwner::Inherited => true,
-        StatsOwner::Unknown | StatsOwner::Orphaned => total.is_ok_and(|total| total < reserved),
-    };
-    if is_copy {
-        return AllocatorStats::unreadable(AllocatorUnreadable::Copied);
-    }
-    if *owner == StatsOwner::Orphaned {
-        return AllocatorStats::unreadable(AllocatorUnreadable::MaybeCopied);
+    if let Some(why) = why_copied(*owner, total, reserved) {
+        return AllocatorStats::unreadable(why);
     }
     if total.is_ok_and(|total| total.0.saturating_add(NVML_DELAY) < reserved.0) {
         // Amounts that are wrong cannot tell one GPU from another.
@@ -130,53 +115,74 @@ pub(in crate::agent) fn allocator_stats(
             used.memory = Err(Missing::NotYet);
         }
     }
-    let mut assigned = assign_gpus(stats, &used_gpus, gpus, cuda);
+    let mut assigned = assign_gpus(devices, &used_gpus, gpus, cuda);
     if used_gpus.len() > 1 {
         let proof = proof.get_or_insert_default();
-        let amount = |used: &GpuMemory| {
-            let gpu = &gpus[used.gpu];
-            used.memory.map(|memory| GpuAmount {
-                gpu: gpu.uuid.clone(),
-                bytes: memory.0,
-                at: gpu.load.at,
-            })
-        };
-        if let Ok(amounts) = used_gpus.iter().map(amount).collect() {
-            proof.observe(stats, amounts);
+        if let Ok(amounts) = used_gpus.iter().map(|used| used.amount(gpus)).collect() {
+            proof.observe(devices, amounts);
         }
         assigned = proof.correct(assigned, gpus);
     }
-    let used = (0..)
-        .zip(stats.iter())
-        .zip(assigned)
-        .filter(|((_, device), _)| device.is_used());
-    let allocators = used.map(|((number, device), gpu)| {
-        let bytes = |amount| Ok(Bytes(amount));
-        DeviceAllocator {
-            allocated: bytes(device.allocated.current),
-            allocated_peak: bytes(device.allocated.peak),
-            reserved: bytes(device.reserved.current),
-            reserved_peak: bytes(device.reserved.peak),
-            active: bytes(device.active.current),
-            active_peak: bytes(device.active.peak),
-            inactive_split: bytes(device.inactive_split.current),
-            inactive_split_peak: bytes(device.inactive_split.peak),
-            requested: bytes(device.requested.current),
-            requested_peak: bytes(device.requested.peak),
-            allocations: Ok(device.allocations.current),
-            segments: Ok(device.segments.current),
-            retries: Ok(device.retries),
-            ooms: Ok(device.ooms),
-            ..DeviceAllocator::missing(
-                number,
-                gpu.map(|index| gpus[index].uuid.clone()),
-                Missing::NotYet,
-            )
-        }
+    let numbered = (0..).zip(devices.iter()).zip(assigned);
+    let used = numbered.filter(|((_, stats), _)| stats.is_used());
+    let allocators = used.map(|((number, stats), gpu)| {
+        let gpu = gpu.and_then(|index| gpus.get(index));
+        device_allocator(number, stats, gpu.map(|gpu| gpu.uuid.clone()))
     });
     AllocatorStats {
         devices: allocators.collect(),
         unreadable: None,
+    }
+}
+
+/// Returns the GPUs that a process uses.
+fn used_gpus(gpus: &[Gpu], process: ProcessId) -> Vec<GpuMemory> {
+    let on_gpu = |(index, gpu): (usize, &Gpu)| {
+        let memory = gpu.process(process)?.memory;
+        Some(GpuMemory { gpu: index, memory })
+    };
+    gpus.iter().enumerate().filter_map(on_gpu).collect()
+}
+
+/// Returns why the stats are, or may be, a copy of another process's; `None` if they are not.
+///
+/// A copy may claim more memory than NVML reports. So may the process's own stats: some containers
+/// hide a part from NVML, and NVML's figure is from a moment before. Then the difference is shown.
+fn why_copied(
+    owner: StatsOwner,
+    total: Reading<Bytes>,
+    reserved: Bytes,
+) -> Option<AllocatorUnreadable> {
+    let claims_more = total.is_ok_and(|total| total < reserved);
+    match owner {
+        StatsOwner::Own => None,
+        StatsOwner::Inherited => Some(AllocatorUnreadable::Copied),
+        StatsOwner::Unknown | StatsOwner::Orphaned if claims_more => {
+            Some(AllocatorUnreadable::Copied)
+        }
+        StatsOwner::Unknown => None,
+        StatsOwner::Orphaned => Some(AllocatorUnreadable::MaybeCopied),
+    }
+}
+
+fn device_allocator(number: u32, stats: &DeviceStats, gpu: Option<GpuUuid>) -> DeviceAllocator {
+    let bytes = |amount| Ok(Bytes(amount));
+    DeviceAllocator {
+        allocated: bytes(stats.allocated.current),
+        allocated_peak: bytes(stats.allocated.peak),
+        reserved: bytes(stats.reserved.current),
+        reserved_peak: bytes(stats.reserved.peak),
+        active: bytes(stats.active.current),
+        active_peak: bytes(stats.active.peak),
+        inactive_split: bytes(stats.inactive_split.current),
+        inactive_split_peak: bytes(stats.inactive_split.peak),
+        requested: bytes(stats.requested.current),
+        requested_peak: bytes(stats.requested.peak),
+        allocations: Ok(stats.allocations.current),
+        segments: Ok(stats.segments.current),
+        retries: Ok(stats.retries),
+        ooms: Ok(stats.ooms),
+        ..DeviceAllocator::missing(number, gpu, Missing::NotYet)
     }
 }
 
