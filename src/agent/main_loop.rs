@@ -508,6 +508,7 @@ fn join(gpu: &GpuReadings, host: &HostLoad, processes: &mut Processes) -> Gpu {
         processes: gpu_processes.collect(),
         missing: MissingLists {
             processes: gpu.processes_missing,
+            processes_not_asked: gpu.processes_missing == Some(Missing::NotAsked),
         },
         device_file_holders: gpu
             .device_file_holders

@@ -68,6 +68,11 @@ pub enum Missing {
     /// Not read yet, or a rate that needs a second reading. Prints `…`.
     #[strum(to_string = "…")]
     NotYet,
+    /// The agent was started with `--only`, and this reading was not asked for. Prints `N/A`. In
+    /// JSON it is `unsupported`, and its name is in `not_asked` beside `missing`.
+    #[strum(to_string = "N/A")]
+    #[serde(rename = "unsupported", skip_deserializing)]
+    NotAsked,
     /// Reading the value failed. Prints `ERR`. A reason of a later version, which this one does not
     /// know, counts as this one.
     #[strum(to_string = "ERR")]
@@ -215,6 +220,10 @@ pub struct MissingLists {
     /// a call hangs, which the GPU's `trouble` then names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Missing>,
+    /// Whether the processes are unknown because the agent was not asked for them. The reason is
+    /// then `unsupported`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub processes_not_asked: bool,
 }
 
 impl MissingLists {

@@ -48,6 +48,7 @@ mod matrix;
 mod news;
 mod nvidia_smi_calls;
 mod nvidia_smi_scripts;
+mod only;
 mod ooms;
 mod orphans;
 

@@ -8,7 +8,7 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
 
 use super::errors;
-use super::gpu_calls::GpuCalls;
+use super::gpu_calls::{GpuCalls, take};
 use super::plausible::{celsius, milliwatts};
 use super::raw::handle;
 use crate::base::units::Bytes;
@@ -132,25 +132,30 @@ impl GpuCalls {
     /// Reads memory errors, pending repairs and the recovery action that the driver recommends, in
     /// one call.
     pub(super) fn read_damage(&mut self, health: &mut GpuHealth) {
-        let [corrected, uncorrected, retired, pending, failed, action] =
-            self.field_values(GPU, DAMAGE);
-        (health.ecc_corrected, health.ecc_uncorrected) = (corrected, uncorrected);
-        health.retired_pending = retired.map(|count| count != 0);
-        health.remap_pending = pending.map(|count| count != 0);
-        health.remap_failed = failed.map(|count| count != 0);
-        health.recovery_action = action.and_then(small);
+        take! { self, health:
+            (
+                ecc_corrected, ecc_uncorrected, retired_pending, remap_pending, remap_failed,
+                recovery_action
+            ) = {
+                let [corrected, uncorrected, retired, pending, failed, action] =
+                    self.field_values(GPU, DAMAGE);
+                let is_some = |count: Reading<u64>| count.map(|count| count != 0);
+                (
+                    corrected, uncorrected, is_some(retired), is_some(pending), is_some(failed),
+                    action.and_then(small),
+                )
+            };
+        }
     }
 
-    pub(super) fn read_links(&mut self, detail: &mut GpuDetail) {
-        if !self.only.has("detail.nvlink") {
-            return;
-        }
+    /// Reads the number of NVLink connections, the number of those that are up, and the speed of
+    /// one.
+    pub(super) fn links(&mut self) -> (Reading<u32>, Reading<u32>, Reading<Bytes>) {
         let [links] = self.field_values(GPU, [LINKS]);
-        detail.nvlinks = links.and_then(|links| at_most(MOST_LINKS, links));
-        (detail.nvlinks_up, detail.nvlink_speed) =
-            (Err(Missing::Unsupported), Err(Missing::Unsupported));
-        let Ok(count @ 1..) = detail.nvlinks else {
-            return;
+        let links = links.and_then(|links| at_most(MOST_LINKS, links));
+        let mut link_speed = Err(Missing::Unsupported);
+        let Ok(count @ 1..) = links else {
+            return (links, Err(Missing::Unsupported), link_speed);
         };
         let mut up = Ok(0);
         for link in 0..count {
@@ -160,63 +165,54 @@ impl GpuCalls {
                     up = up.map(|links| links + 1);
                     // A link that sleeps may have no speed.
                     if let Ok(speed @ 1..) = speed {
-                        detail.nvlink_speed = Ok(Bytes(speed.saturating_mul(1_000_000)));
+                        link_speed = Ok(Bytes(speed.saturating_mul(1_000_000)));
                     }
                 }
                 Ok(_) => {}
                 Err(why) => up = Err(why),
             }
         }
-        detail.nvlinks_up = up;
+        (links, up, link_speed)
     }
 
     /// Reads power and power limits of the module, on boards that join GPU and processor in one
     /// module.
     pub(super) fn read_module_power(&mut self, detail: &mut GpuDetail) {
-        if !self.only.has("detail.module_power") {
-            return;
+        take! { self, detail:
+            (
+                module_power_average, module_power_instant, module_power_limit_min,
+                module_power_limit_max, module_power_limit_default,
+                module_power_limit_enforced, module_power_limit
+            ) = self
+                .field_values(MODULE, MODULE_POWER)
+                .map(|value| value.and_then(small).and_then(milliwatts))
+                .into();
         }
-        [
-            detail.module_power_average,
-            detail.module_power_instant,
-            detail.module_power_limit_min,
-            detail.module_power_limit_max,
-            detail.module_power_limit_default,
-            detail.module_power_limit_enforced,
-            detail.module_power_limit,
-        ] = self
-            .field_values(MODULE, MODULE_POWER)
-            .map(|value| value.and_then(small).and_then(milliwatts));
     }
 
     pub(super) fn read_fields(&mut self, detail: &mut GpuDetail, driver: &str) {
-        let [
-            single,
-            double,
-            power_cap,
-            sync_boost,
-            memory,
-            average,
-            instant,
-            action,
-        ] = self.field_values(GPU, DETAIL);
-        (detail.retired_single, detail.retired_double) = (single, double);
-        (detail.held_power_cap, detail.held_sync_boost) = (power_cap, sync_boost);
-        // Boards without a sensor answer 0.
-        detail.memory_temperature = match memory.and_then(small) {
-            Ok(0) => Err(Missing::Unsupported),
-            temperature => temperature.and_then(celsius),
-        };
-        detail.power_average = average.and_then(small).and_then(milliwatts);
-        detail.power_instant = instant.and_then(small).and_then(milliwatts);
-        detail.recovery_action = action.and_then(small);
-        [
-            detail.held_thermal,
-            detail.held_hardware_thermal,
-            detail.held_power_brake,
-        ] = throttle_time_fields(driver).map_or([Err(Missing::Unsupported); 3], |fields| {
-            self.field_values(GPU, fields)
-        });
+        take! { self, detail:
+            (
+                retired_single, retired_double, held_power_cap, held_sync_boost,
+                memory_temperature, power_average, power_instant, recovery_action
+            ) = {
+                let [single, double, power_cap, sync_boost, memory, average, instant, action] =
+                    self.field_values(GPU, DETAIL);
+                // Boards without a sensor answer 0.
+                let temperature = match memory.and_then(small) {
+                    Ok(0) => Err(Missing::Unsupported),
+                    temperature => temperature.and_then(celsius),
+                };
+                let power = |value: Reading<u64>| value.and_then(small).and_then(milliwatts);
+                (
+                    single, double, power_cap, sync_boost,
+                    temperature, power(average), power(instant), action.and_then(small),
+                )
+            };
+            (held_thermal, held_hardware_thermal, held_power_brake) = throttle_time_fields(driver)
+                .map_or([Err(Missing::Unsupported); 3], |fields| self.field_values(GPU, fields))
+                .into();
+        }
     }
 
     /// Reads inactive row remappings, EDPP and power smoothing, which only new drivers have.
@@ -224,57 +220,47 @@ impl GpuCalls {
         let major = driver
             .split('.')
             .next()
-            .and_then(|major| major.parse::<u32>().ok());
-        if major >= Some(595) {
-            [
-                detail.remapped_correctable_inactive,
-                detail.remapped_uncorrectable_inactive,
-            ] = self.field_values(GPU, INACTIVE_ROWS);
+            .and_then(|major| major.parse().ok());
+        let is_since = |first: u32| {
+            (major >= Some(first))
+                .then_some(())
+                .ok_or(Missing::Unsupported)
+        };
+        take! { self, detail:
+            (remapped_correctable_inactive, remapped_uncorrectable_inactive) = is_since(595)
+                .map_or_else(|why| [Err(why); 2], |()| self.field_values(GPU, INACTIVE_ROWS))
+                .into();
+            edpp = is_since(590).and_then(|()| {
+                let [edpp] = self.field_values(GPU, [EDPP]);
+                edpp.and_then(|percent| at_most(MOST_EDPP, percent))
+            });
+            power_smoothing_settings = is_since(590)
+                .and_then(|()| self.smoothing(SETTINGS, PROFILE_SETTINGS, ADMINISTRATOR_SETTINGS));
+            power_smoothing = is_since(590)
+                .and_then(|()| self.smoothing(SMOOTHING, PROFILE_FIELDS, ADMINISTRATOR_FIELDS));
         }
-        if major < Some(590) {
-            return;
-        }
-        let [edpp] = self.field_values(GPU, [EDPP]);
-        detail.edpp = edpp.and_then(|percent| at_most(MOST_EDPP, percent));
-        self.read_power_smoothing_settings(detail);
-        let board = self.field_values(GPU, SMOOTHING);
+    }
+
+    /// Reads power smoothing: the fields of the board, of its active profile and of the
+    /// administrator.
+    fn smoothing<const N: usize>(
+        &mut self,
+        board: [u32; N],
+        of_profile: [u32; 4],
+        of_administrator: [u32; 4],
+    ) -> Reading<Vec<Option<u64>>> {
+        let board = self.field_values(GPU, board);
         if board.iter().all(Result::is_err) {
-            detail.power_smoothing = board[0].map(|_| Vec::new());
-            return;
+            return board[0].map(|_| Vec::new());
         }
         let [profile] = self.field_values(GPU, [PROFILE]);
         let profile = profile
             .and_then(small)
-            .map(|profile| self.field_values(profile, PROFILE_FIELDS));
-        let profile = profile.unwrap_or_else(|why| [Err(why); PROFILE_FIELDS.len()]);
-        let administrator = self.field_values(GPU, ADMINISTRATOR_FIELDS);
-        detail.power_smoothing = board
-            .into_iter()
-            .chain(profile)
-            .chain(administrator)
-            .map(or_not_set)
-            .collect();
-    }
-
-    fn read_power_smoothing_settings(&mut self, detail: &mut GpuDetail) {
-        if !self.only.has("detail.power_smoothing_settings") {
-            return;
-        }
-        let board = self.field_values(GPU, SETTINGS);
-        if board.iter().all(Result::is_err) {
-            detail.power_smoothing_settings = board[0].map(|_| Vec::new());
-            return;
-        }
-        let profile = board[SETTINGS.len() - 1].and_then(small);
-        let profile = profile.map(|profile| self.field_values(profile, PROFILE_SETTINGS));
-        let profile = profile.unwrap_or_else(|why| [Err(why); PROFILE_SETTINGS.len()]);
-        let administrator = self.field_values(GPU, ADMINISTRATOR_SETTINGS);
-        detail.power_smoothing_settings = board
-            .into_iter()
-            .chain(profile)
-            .chain(administrator)
-            .map(or_not_set)
-            .collect();
+            .map(|profile| self.field_values(profile, of_profile));
+        let profile = profile.unwrap_or_else(|why| [Err(why); 4]);
+        let administrator = self.field_values(GPU, of_administrator);
+        let all = board.into_iter().chain(profile).chain(administrator);
+        all.map(or_not_set).collect()
     }
 
     pub(super) fn transferred(&mut self) -> [Reading<Bytes>; 2] {

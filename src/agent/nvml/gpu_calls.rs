@@ -21,8 +21,7 @@ pub(super) struct GpuCalls {
     /// The index of the GPU; for a MIG instance, that of its parent.
     pub(super) index: u32,
     pub(super) watch: Rc<CallWatch>,
-    /// The readings to take. A function that none of them needs is treated as one that the GPU does
-    /// not support.
+    /// The readings to take: see [`take!`].
     pub(super) only: Rc<Wanted>,
     /// Functions, each with its arguments, that this GPU does not support. They are not called
     /// again.
@@ -57,11 +56,9 @@ impl GpuCalls {
     }
 
     fn is_unsupported(&self, function: &'static str, arguments: &[u32]) -> bool {
-        !self.only.needs(function)
-            || self
-                .unsupported
-                .iter()
-                .any(|(name, known)| *name == function && **known == *arguments)
+        self.unsupported
+            .iter()
+            .any(|(name, known)| *name == function && **known == *arguments)
     }
 
     pub(super) fn is_callable(&self, function: &'static str) -> bool {
@@ -127,6 +124,28 @@ impl GpuCalls {
     }
 }
 
+/// Sets readings of a group to values. A value is computed only if its reading is wanted, or one of
+/// its readings. The group is a variable that is named as the group in the JSON of a GPU.
+macro_rules! take {
+    (@ $calls:expr, $group:ident, ($($reading:ident),+) = $value:expr) => {
+        let is_wanted = |field: &str| {
+            let path = || [stringify!($group), $group.key_of(field)].join(".");
+            $calls.only.is_everything() || $calls.only.has(&path())
+        };
+        if $(is_wanted(stringify!($reading)))||+ {
+            ($($group.$reading,)+) = $value;
+        } else {
+            $($group.$reading = Err($crate::protocol::snapshot::Missing::NotAsked);)+
+        }
+    };
+    (@ $calls:expr, $group:ident, $reading:ident = $value:expr) => {
+        take!(@ $calls, $group, ($reading) = ($value,))
+    };
+    ($calls:expr, $group:ident: $($target:tt = $value:expr;)+) => {
+        $(take!(@ $calls, $group, $target = $value);)+
+    };
+}
+
 /// Reads a number or structure with an NVML function that takes the handle of a GPU, arguments, and
 /// a pointer to the value. `=> [a, b]`: reads an array with a function that takes a pointer to each
 /// element.
@@ -180,4 +199,4 @@ macro_rules! read_text {
     };
 }
 
-pub(super) use {read, read_structure, read_text};
+pub(super) use {read, read_structure, read_text, take};

@@ -12,63 +12,64 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::errors::DEPRECATED;
-use super::gpu_calls::{GpuCalls, read, read_structure, read_text};
+use super::gpu_calls::{GpuCalls, read, read_structure, read_text, take};
 use super::plausible::{hertz, milliwatts, percent};
 use super::raw::{handle, structure_version};
-use crate::base::text::Text;
 use crate::base::units::{Bytes, Celsius, Moment, Percent};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Reading};
 
 impl GpuCalls {
     /// Reads the detail that does not change while the driver runs.
-    pub(super) fn fixed_detail(&mut self, bus_id: &Reading<Text>) -> GpuDetail {
-        let none = || EccCounts::missing(Missing::Unsupported);
-        let pci = self.read("nvmlDeviceGetPciInfo_v3", Device::pci_info);
-        let class = read_structure!(self, nvmlDeviceGetPciInfoExt, nvmlPciInfoExt_v1_t, version 1);
-        let capability = read!(self, nvmlDeviceGetCudaComputeCapability => [major, minor]);
-        let limits = read!(self, nvmlDeviceGetPowerManagementLimitConstraints => [lowest, highest]);
-        let mut detail = GpuDetail {
-            serial: read_text!(self, nvmlDeviceGetSerial),
-            pci_device: pci
-                .as_ref()
-                .map(|pci| pci.pci_device_id)
-                .map_err(|why| *why),
-            pci_subsystem: pci.and_then(|pci| pci.pci_sub_system_id.ok_or(Missing::Unsupported)),
-            pci_class: class.map(|class| [class.baseClass, class.subClass]),
-            pcie_generation_max: read!(self, nvmlDeviceGetMaxPcieLinkGeneration),
-            pcie_generation_gpu_max: read!(self, nvmlDeviceGetGpuMaxPcieLinkGeneration),
-            pcie_width_max: read!(self, nvmlDeviceGetMaxPcieLinkWidth),
-            accounting_buffer: read!(self, nvmlDeviceGetAccountingBufferSize),
-            vbios: read_text!(self, nvmlDeviceGetVbiosVersion),
-            inforom_image: read_text!(self, nvmlDeviceGetInforomImageVersion),
-            inforom_oem: read_text!(self, nvmlDeviceGetInforomVersion(0)),
-            inforom_ecc: read_text!(self, nvmlDeviceGetInforomVersion(1)),
-            inforom_power: read_text!(self, nvmlDeviceGetInforomVersion(2)),
-            inforom_valid: self.read("nvmlDeviceValidateInforom", is_inforom_valid),
-            compute_capability: capability.map(|[major, minor]| format!("{major}.{minor}").into()),
-            clock_reasons_supported: match read!(self, nvmlDeviceGetSupportedClocksThrottleReasons)
+    pub(super) fn fixed_detail(&mut self) -> GpuDetail {
+        let none = || EccCounts::missing(Missing::NotYet);
+        let mut fixed =
+            GpuDetail::missing(Moment(0), none(), none(), none(), none(), Missing::NotYet);
+        let detail = &mut fixed;
+        take! { self, detail:
+            serial = read_text!(self, nvmlDeviceGetSerial);
+            (pci_device, pci_subsystem) = {
+                let pci = self.read("nvmlDeviceGetPciInfo_v3", Device::pci_info);
+                let pci = pci.map(|pci| (pci.pci_device_id, pci.pci_sub_system_id));
+                let subsystem = pci.and_then(|(_, subsystem)| subsystem.ok_or(Missing::Unsupported));
+                (pci.map(|(device, _)| device), subsystem)
+            };
+            pci_class =
+                read_structure!(self, nvmlDeviceGetPciInfoExt, nvmlPciInfoExt_v1_t, version 1)
+                    .map(|class| [class.baseClass, class.subClass]);
+            pcie_generation_max = read!(self, nvmlDeviceGetMaxPcieLinkGeneration);
+            pcie_generation_gpu_max = read!(self, nvmlDeviceGetGpuMaxPcieLinkGeneration);
+            pcie_width_max = read!(self, nvmlDeviceGetMaxPcieLinkWidth);
+            accounting_buffer = read!(self, nvmlDeviceGetAccountingBufferSize);
+            vbios = read_text!(self, nvmlDeviceGetVbiosVersion);
+            inforom_image = read_text!(self, nvmlDeviceGetInforomImageVersion);
+            inforom_oem = read_text!(self, nvmlDeviceGetInforomVersion(0));
+            inforom_ecc = read_text!(self, nvmlDeviceGetInforomVersion(1));
+            inforom_power = read_text!(self, nvmlDeviceGetInforomVersion(2));
+            inforom_valid = self.read("nvmlDeviceValidateInforom", is_inforom_valid);
+            compute_capability = read!(self, nvmlDeviceGetCudaComputeCapability => [major, minor])
+                .map(|[major, minor]| format!("{major}.{minor}").into());
+            clock_reasons_supported = match read!(self, nvmlDeviceGetSupportedClocksThrottleReasons)
             {
                 Err(Missing::Unsupported) => read!(self, nvmlDeviceGetSupportedClocksEventReasons),
                 reasons => reasons,
-            },
-            power_limit_default: read!(self, nvmlDeviceGetPowerManagementDefaultLimit)
-                .and_then(milliwatts),
-            power_limit_min: limits.and_then(|[lowest, _]| milliwatts(lowest)),
-            power_limit_max: limits.and_then(|[_, highest]| milliwatts(highest)),
-            graphics_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(GRAPHICS_CLOCK))
-                .and_then(hertz),
-            sm_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(SM_CLOCK)).and_then(hertz),
-            memory_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(MEMORY_CLOCK)).and_then(hertz),
-            // Only new drivers have these; `read_rare` reads them.
-            edpp: Err(Missing::Unsupported),
-            power_smoothing: Err(Missing::Unsupported),
-            power_smoothing_settings: Err(Missing::Unsupported),
-            remapped_correctable_inactive: Err(Missing::Unsupported),
-            remapped_uncorrectable_inactive: Err(Missing::Unsupported),
-            ..GpuDetail::missing(Moment(0), none(), none(), none(), none(), Missing::NotYet)
-        };
-        self.read_place(&mut detail, bus_id);
-        detail
+            };
+            power_limit_default =
+                read!(self, nvmlDeviceGetPowerManagementDefaultLimit).and_then(milliwatts);
+            (power_limit_min, power_limit_max) = {
+                let limits =
+                    read!(self, nvmlDeviceGetPowerManagementLimitConstraints => [lowest, highest]);
+                (
+                    limits.and_then(|[lowest, _]| milliwatts(lowest)),
+                    limits.and_then(|[_, highest]| milliwatts(highest)),
+                )
+            };
+            graphics_clock_max =
+                read!(self, nvmlDeviceGetMaxClockInfo(GRAPHICS_CLOCK)).and_then(hertz);
+            sm_clock_max = read!(self, nvmlDeviceGetMaxClockInfo(SM_CLOCK)).and_then(hertz);
+            memory_clock_max = read!(self, nvmlDeviceGetMaxClockInfo(MEMORY_CLOCK)).and_then(hertz);
+        }
+        self.read_place(detail);
+        fixed
     }
 
     /// Reads how the GPU finds the addresses of the host's memory: an
@@ -79,76 +80,100 @@ impl GpuCalls {
     }
 
     pub(super) fn read_state(&mut self, detail: &mut GpuDetail, driver: &str) {
-        detail.pcie_generation = read!(self, nvmlDeviceGetCurrPcieLinkGeneration);
-        detail.pcie_width = read!(self, nvmlDeviceGetCurrPcieLinkWidth);
-        detail.display_attached = flag(read!(self, nvmlDeviceGetDisplayMode));
-        detail.display_active = flag(read!(self, nvmlDeviceGetDisplayActive));
-        detail.persistence = flag(read!(self, nvmlDeviceGetPersistenceMode));
-        detail.accounting = flag(read!(self, nvmlDeviceGetAccountingMode));
-        detail.compute_mode = read!(self, nvmlDeviceGetComputeMode);
-        detail.clock_reasons = self.clock_reasons();
-        detail.encoder = engine(read!(self, nvmlDeviceGetEncoderUtilization => [share, period]));
-        detail.decoder = engine(read!(self, nvmlDeviceGetDecoderUtilization => [share, period]));
-        detail.jpeg = engine(read!(self, nvmlDeviceGetJpgUtilization => [share, period]));
-        detail.ofa = engine(read!(self, nvmlDeviceGetOfaUtilization => [share, period]));
-        detail.encoder_stats =
-            read!(self, nvmlDeviceGetEncoderStats => [sessions, frames_per_second, latency]);
-        [detail.ecc, detail.ecc_pending] =
-            flags(read!(self, nvmlDeviceGetEccMode => [current, pending]));
-        [_, detail.mig_pending] = flags(read!(self, nvmlDeviceGetMigMode => [current, pending]));
-        [detail.gsp, detail.gsp_default] =
-            flags(read!(self, nvmlDeviceGetGspFirmwareMode => [current, default]));
-        detail.operation_mode = read!(self, nvmlDeviceGetGpuOperationMode => [current, pending]);
-        detail.driver_model = read!(self, nvmlDeviceGetDriverModel_v2 => [current, pending]);
-        [detail.dram_encryption, detail.dram_encryption_pending] =
-            flags(self.read("nvmlDeviceGetDramEncryptionMode", dram_encryption));
-        detail.addressing = self.addressing_mode();
-        detail.c2c = flag(read!(self, nvmlDeviceGetC2cModeInfoV).map(|mode| mode.isC2cEnabled));
-        let sram = read_structure!(self, nvmlDeviceGetSramEccErrorStatus, nvmlEccSramErrorStatus_v1_t, version 1);
-        detail.sram_exceeded = flag(sram.map(|sram| sram.bThresholdExceeded));
-        detail.sram_errors = sram.map(|sram| {
-            [
-                sram.volatileUncParity,
-                sram.volatileUncSecDed,
-                sram.aggregateUncParity,
-                sram.aggregateUncSecDed,
-                sram.aggregateUncBucketL2,
-                sram.aggregateUncBucketSm,
-                sram.aggregateUncBucketMcu,
-                sram.aggregateUncBucketPcie,
-                sram.aggregateUncBucketOther,
-            ]
-        });
+        take! { self, detail:
+            pcie_generation = read!(self, nvmlDeviceGetCurrPcieLinkGeneration);
+            pcie_width = read!(self, nvmlDeviceGetCurrPcieLinkWidth);
+            display_attached = flag(read!(self, nvmlDeviceGetDisplayMode));
+            display_active = flag(read!(self, nvmlDeviceGetDisplayActive));
+            persistence = flag(read!(self, nvmlDeviceGetPersistenceMode));
+            accounting = flag(read!(self, nvmlDeviceGetAccountingMode));
+            compute_mode = read!(self, nvmlDeviceGetComputeMode);
+            clock_reasons = self.clock_reasons();
+            encoder = engine(read!(self, nvmlDeviceGetEncoderUtilization => [share, period]));
+            decoder = engine(read!(self, nvmlDeviceGetDecoderUtilization => [share, period]));
+            jpeg = engine(read!(self, nvmlDeviceGetJpgUtilization => [share, period]));
+            ofa = engine(read!(self, nvmlDeviceGetOfaUtilization => [share, period]));
+            encoder_stats =
+                read!(self, nvmlDeviceGetEncoderStats => [sessions, frames_per_second, latency]);
+            (ecc, ecc_pending) = flags(read!(self, nvmlDeviceGetEccMode => [current, pending]));
+            mig_pending = flags(read!(self, nvmlDeviceGetMigMode => [current, pending])).1;
+            (gsp, gsp_default) =
+                flags(read!(self, nvmlDeviceGetGspFirmwareMode => [current, default]));
+            operation_mode = read!(self, nvmlDeviceGetGpuOperationMode => [current, pending]);
+            driver_model = read!(self, nvmlDeviceGetDriverModel_v2 => [current, pending]);
+            (dram_encryption, dram_encryption_pending) =
+                flags(self.read("nvmlDeviceGetDramEncryptionMode", dram_encryption));
+            addressing = self.addressing_mode();
+            c2c = flag(read!(self, nvmlDeviceGetC2cModeInfoV).map(|mode| mode.isC2cEnabled));
+            (sram_exceeded, sram_errors) = {
+                let sram = read_structure!(
+                    self, nvmlDeviceGetSramEccErrorStatus, nvmlEccSramErrorStatus_v1_t, version 1
+                );
+                let errors = sram.map(|sram| {
+                    [
+                        sram.volatileUncParity,
+                        sram.volatileUncSecDed,
+                        sram.aggregateUncParity,
+                        sram.aggregateUncSecDed,
+                        sram.aggregateUncBucketL2,
+                        sram.aggregateUncBucketSm,
+                        sram.aggregateUncBucketMcu,
+                        sram.aggregateUncBucketPcie,
+                        sram.aggregateUncBucketOther,
+                    ]
+                });
+                (flag(sram.map(|sram| sram.bThresholdExceeded)), errors)
+            };
+        }
         detail.corrected = self.ecc_counts("detail.ecc_corrected_volatile", 0, 0);
         detail.corrected_ever = self.ecc_counts("detail.ecc_corrected_aggregate", 0, 1);
         detail.uncorrected = self.ecc_counts("detail.ecc_uncorrected_volatile", 1, 0);
         detail.uncorrected_ever = self.ecc_counts("detail.ecc_uncorrected_aggregate", 1, 1);
-        detail.retired_pending = flag(read!(self, nvmlDeviceGetRetiredPagesPendingStatus));
-        let rows =
-            read!(self, nvmlDeviceGetRemappedRows => [correctable, uncorrectable, pending, failed]);
-        detail.remapped_correctable = rows.map(|rows| rows[0]);
-        detail.remapped_uncorrectable = rows.map(|rows| rows[1]);
-        detail.remapped_pending = flag(rows.map(|rows| rows[2]));
-        detail.remapped_failed = flag(rows.map(|rows| rows[3]));
-        let banks = read!(self, nvmlDeviceGetRowRemapperHistogram);
-        detail.remapped_banks =
-            banks.map(|banks| [banks.max, banks.high, banks.partial, banks.low, banks.none]);
-        let margin = read_structure!(self, nvmlDeviceGetMarginTemperature, nvmlMarginTemperature_v1_t, version 1);
-        detail.temperature_margin = margin.map(|margin| Celsius(margin.marginTemperature));
-        detail.power_limit = read!(self, nvmlDeviceGetPowerManagementLimit).and_then(milliwatts);
-        detail.power_draw = read!(self, nvmlDeviceGetPowerUsage).and_then(milliwatts);
-        detail.power_limit_enforced =
-            read!(self, nvmlDeviceGetEnforcedPowerLimit).and_then(milliwatts);
-        detail.graphics_clock = read!(self, nvmlDeviceGetClockInfo(GRAPHICS_CLOCK)).and_then(hertz);
-        detail.video_clock = read!(self, nvmlDeviceGetClockInfo(VIDEO_CLOCK)).and_then(hertz);
-        let memory = read!(self, nvmlDeviceGetConfComputeProtectedMemoryUsage);
-        detail.protected_memory = memory.map(|memory| [Bytes(memory.total), Bytes(memory.used)]);
-        let bar1 = read!(self, nvmlDeviceGetBAR1MemoryInfo);
-        detail.bar1_used = bar1.map(|bar1| Bytes(bar1.bar1Used));
-        detail.bar1_total = bar1.map(|bar1| Bytes(bar1.bar1Total));
-        detail.energy = read!(self, nvmlDeviceGetTotalEnergyConsumption);
-        detail.pcie_replays = read!(self, nvmlDeviceGetPcieReplayCounter).map(u64::from);
-        let mut clock = |(clock, is_default)| {
+        take! { self, detail:
+            retired_pending = flag(read!(self, nvmlDeviceGetRetiredPagesPendingStatus));
+            (remapped_correctable, remapped_uncorrectable, remapped_pending, remapped_failed) = {
+                let rows = read!(
+                    self, nvmlDeviceGetRemappedRows => [correctable, uncorrectable, pending, failed]
+                );
+                (
+                    rows.map(|rows| rows[0]),
+                    rows.map(|rows| rows[1]),
+                    flag(rows.map(|rows| rows[2])),
+                    flag(rows.map(|rows| rows[3])),
+                )
+            };
+            remapped_banks = read!(self, nvmlDeviceGetRowRemapperHistogram)
+                .map(|banks| [banks.max, banks.high, banks.partial, banks.low, banks.none]);
+            temperature_margin = read_structure!(
+                self, nvmlDeviceGetMarginTemperature, nvmlMarginTemperature_v1_t, version 1
+            )
+            .map(|margin| Celsius(margin.marginTemperature));
+            power_limit = read!(self, nvmlDeviceGetPowerManagementLimit).and_then(milliwatts);
+            power_draw = read!(self, nvmlDeviceGetPowerUsage).and_then(milliwatts);
+            power_limit_enforced =
+                read!(self, nvmlDeviceGetEnforcedPowerLimit).and_then(milliwatts);
+            graphics_clock = read!(self, nvmlDeviceGetClockInfo(GRAPHICS_CLOCK)).and_then(hertz);
+            video_clock = read!(self, nvmlDeviceGetClockInfo(VIDEO_CLOCK)).and_then(hertz);
+            protected_memory = read!(self, nvmlDeviceGetConfComputeProtectedMemoryUsage)
+                .map(|memory| [Bytes(memory.total), Bytes(memory.used)]);
+            (bar1_used, bar1_total) = {
+                let bar1 = read!(self, nvmlDeviceGetBAR1MemoryInfo);
+                (bar1.map(|bar1| Bytes(bar1.bar1Used)), bar1.map(|bar1| Bytes(bar1.bar1Total)))
+            };
+            energy = read!(self, nvmlDeviceGetTotalEnergyConsumption);
+            pcie_replays = read!(self, nvmlDeviceGetPcieReplayCounter).map(u64::from);
+            application_clocks = self.application_clocks();
+            (nvlinks, nvlinks_up, nvlink_speed) = self.links();
+        }
+        self.read_fabric_and_fans(detail);
+        self.read_module_power(detail);
+        self.read_fields(detail, driver);
+        self.read_rare(detail, driver);
+    }
+
+    /// Reads the application clocks of the graphics engine and of the memory, then their defaults.
+    fn application_clocks(&mut self) -> Reading<Vec<Option<u32>>> {
+        let clock = |(clock, is_default)| {
             let function = if is_default {
                 "nvmlDeviceGetDefaultApplicationsClock"
             } else {
@@ -164,12 +189,7 @@ impl GpuCalls {
             (GRAPHICS_CLOCK, true),
             (MEMORY_CLOCK, true),
         ];
-        detail.application_clocks = clocks.into_iter().map(&mut clock).collect();
-        self.read_links(detail);
-        self.read_fabric_and_fans(detail);
-        self.read_module_power(detail);
-        self.read_fields(detail, driver);
-        self.read_rare(detail, driver);
+        clocks.into_iter().map(clock).collect()
     }
 
     /// Reads why the clocks are reduced, as NVML's bit mask. Drivers before 535 have only the first
@@ -185,7 +205,7 @@ impl GpuCalls {
     /// aggregate), if the readings at `path` are wanted.
     fn ecc_counts(&mut self, path: &str, kind: u32, counter: u32) -> EccCounts {
         if !self.only.has(path) {
-            return EccCounts::missing(Missing::Unsupported);
+            return EccCounts::missing(Missing::NotAsked);
         }
         // The numbers are those of `nvmlMemoryLocation_t`.
         let mut count_at = |location: u32| {
@@ -211,11 +231,11 @@ fn flag(reading: Reading<u32>) -> Reading<bool> {
     reading.map(|reading| reading != 0)
 }
 
-fn flags(readings: Reading<[u32; 2]>) -> [Reading<bool>; 2] {
-    [
+fn flags(readings: Reading<[u32; 2]>) -> (Reading<bool>, Reading<bool>) {
+    (
         flag(readings.map(|[first, _]| first)),
         flag(readings.map(|[_, second]| second)),
-    ]
+    )
 }
 
 /// Returns the utilization of an engine. NVML also gives the length of the sample period, which is

@@ -55,6 +55,14 @@ impl GpuProcessLists {
     ) -> ListedProcesses {
         for list in (0..LISTS.len()).filter(|list| slow || *list == COMPUTE) {
             (self.missing[list], self.troubles[list]) = (None, None);
+            let path = match LISTS[list].0 {
+                Use::Graphics => "graphics_processes",
+                _ => "processes",
+            };
+            if !calls.only.has(path) {
+                self.missing[list] = (list == COMPUTE).then_some(Missing::NotAsked);
+                continue;
+            }
             if !calls.is_callable(reader.function(list)) {
                 self.missing[list] = missing(list, Missing::Unsupported);
                 continue;

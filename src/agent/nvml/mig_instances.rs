@@ -18,7 +18,7 @@ pub(super) fn read(
     pass: &mut GpuPass<'_>,
 ) -> Result<(), CallError> {
     let slow = gpu.read(pass)?;
-    if gpu.readings.health.mig != Ok(true) {
+    if gpu.readings.health.mig != Ok(true) || !gpu.calls.only.has("instances") {
         instances.clear();
         return Ok(());
     }

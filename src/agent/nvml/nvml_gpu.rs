@@ -18,7 +18,7 @@ use nvml_wrapper_sys::bindings::{
 
 use super::call_watch::CallWatch;
 use super::errors;
-use super::gpu_calls::{CallError, GpuCalls, read, read_structure, read_text};
+use super::gpu_calls::{CallError, GpuCalls, read, read_structure, read_text, take};
 use super::gpu_detail::engine;
 use super::gpu_process_lists::{GpuProcessLists, ListedProcesses};
 use super::on_demand::OnDemand;
@@ -117,17 +117,23 @@ impl NvmlGpu {
         {
             return;
         }
-        facts.bus_id = calls
-            .read("nvmlDeviceGetPciInfo_v3", Device::pci_info)
-            .map(|pci| pci.bus_id.into());
+        take! { calls, facts:
+            bus_id = calls
+                .read("nvmlDeviceGetPciInfo_v3", Device::pci_info)
+                .map(|pci| pci.bus_id.into());
+        }
         if facts.parent.is_some() {
             facts.slowdown_temperature = Err(Missing::Unsupported);
-            facts.gpu_instance = read!(calls, nvmlDeviceGetGpuInstanceId);
-            facts.compute_instance = read!(calls, nvmlDeviceGetComputeInstanceId);
+            take! { calls, facts:
+                gpu_instance = read!(calls, nvmlDeviceGetGpuInstanceId);
+                compute_instance = read!(calls, nvmlDeviceGetComputeInstanceId);
+            }
         } else {
-            facts.slowdown_temperature =
-                read!(calls, nvmlDeviceGetTemperatureThreshold(SLOWDOWN)).and_then(celsius);
-            facts.minor = read!(calls, nvmlDeviceGetMinorNumber);
+            take! { calls, facts:
+                slowdown_temperature =
+                    read!(calls, nvmlDeviceGetTemperatureThreshold(SLOWDOWN)).and_then(celsius);
+                minor = read!(calls, nvmlDeviceGetMinorNumber);
+            }
             (facts.gpu_instance, facts.compute_instance) =
                 (Err(Missing::Unsupported), Err(Missing::Unsupported));
         }
@@ -141,7 +147,10 @@ impl NvmlGpu {
         let first = pass.is_first_stage;
         let slow = pass.scan || now >= self.slow_due;
         if slow && !self.is_instance() && self.readings.facts.name.is_err() {
-            self.readings.facts.name = read_text!(self.calls, nvmlDeviceGetName);
+            let facts = &mut self.readings.facts;
+            take! { self.calls, facts:
+                name = read_text!(self.calls, nvmlDeviceGetName);
+            }
         }
         if slow && !first {
             self.read_facts();
@@ -275,7 +284,7 @@ impl NvmlGpu {
         calls.watch.set_on_demand(true);
         let mut detail = match readings.detail.take() {
             Some(detail) => detail,
-            None => Box::new(calls.fixed_detail(&readings.facts.bus_id)),
+            None => Box::new(calls.fixed_detail()),
         };
         if is_due {
             calls.read_state(&mut detail, pass.driver);
@@ -304,67 +313,30 @@ impl NvmlGpu {
                 Missing::Unsupported
             },
         );
-        self.read_memory(&mut load);
+        take! { self.calls, load:
+            (memory_used, memory_free, memory_reserved, memory_total) =
+                memory(&mut self.calls).into();
+        }
         if has_memory_only || is_first_stage {
             return load;
         }
         let calls = &mut self.calls;
-        let rates = read!(calls, nvmlDeviceGetUtilizationRates);
-        load.sm = rates.and_then(|rates| percent(rates.gpu));
-        load.memory_bandwidth = rates.and_then(|rates| percent(rates.memory));
-        load.temperature = core_temperature(calls).and_then(celsius);
-        load.power = read!(calls, nvmlDeviceGetPowerUsage).and_then(watts);
-        load.sm_clock = read!(calls, nvmlDeviceGetClockInfo(SM_CLOCK)).and_then(hertz);
-        load.throttle = calls
-            .clock_reasons()
-            .map(|bits| throttles(ThrottleReasons::from_bits_truncate(bits)));
-        load
-    }
-
-    /// Reads memory. As in nvidia-smi, memory that the driver reserves does not count as used,
-    /// except before driver 510.
-    fn read_memory(&mut self, load: &mut GpuLoad) {
-        let mut memory = self
-            .calls
-            .read("nvmlDeviceGetMemoryInfo_v2", Device::memory_info)
-            .map(|memory| {
+        take! { calls, load:
+            (sm, memory_bandwidth) = {
+                let rates = read!(calls, nvmlDeviceGetUtilizationRates);
                 (
-                    memory.total,
-                    memory.used,
-                    memory.free,
-                    Ok(Bytes(memory.reserved)),
+                    rates.and_then(|rates| percent(rates.gpu)),
+                    rates.and_then(|rates| percent(rates.memory)),
                 )
-            });
-        if let Err(Missing::Unsupported) = memory {
-            memory = read!(self.calls, nvmlDeviceGetMemoryInfo).map(|memory| {
-                (
-                    memory.total,
-                    memory.used,
-                    memory.free,
-                    Err(Missing::Unsupported),
-                )
-            });
+            };
+            temperature = core_temperature(calls).and_then(celsius);
+            power = read!(calls, nvmlDeviceGetPowerUsage).and_then(watts);
+            sm_clock = read!(calls, nvmlDeviceGetClockInfo(SM_CLOCK)).and_then(hertz);
+            throttle = calls
+                .clock_reasons()
+                .map(|bits| throttles(ThrottleReasons::from_bits_truncate(bits)));
         }
-        // A GPU without memory of its own reports a total of 0 (nvtop treats it in the same way).
-        let memory = memory.and_then(|memory| {
-            if memory.0 == 0 {
-                Err(Missing::Unsupported)
-            } else {
-                Ok(memory)
-            }
-        });
-        // Used memory cannot exceed the total.
-        let plausible = memory.and_then(|(total, used, free, _)| {
-            if used <= total {
-                Ok((used, free))
-            } else {
-                Err(Missing::Failed)
-            }
-        });
-        load.memory_used = plausible.map(|(used, _)| Bytes(used));
-        load.memory_free = plausible.map(|(_, free)| Bytes(free));
-        load.memory_reserved = memory.and_then(|(.., reserved)| reserved);
-        load.memory_total = memory.map(|(total, ..)| Bytes(total));
+        load
     }
 
     /// Whether the GPU has no memory of its own, and uses that of the host: it reports none, and
@@ -388,30 +360,76 @@ impl NvmlGpu {
         };
         let mut health = GpuHealth::missing(now, xids, why);
         let calls = &mut self.calls;
-        health.mig = read!(calls, nvmlDeviceGetMigMode => [current, pending])
-            .map(|[current, _]| current == 1);
+        take! { calls, health:
+            mig = read!(calls, nvmlDeviceGetMigMode => [current, pending])
+                .map(|[current, _]| current == 1);
+        }
         if is_first_stage {
             return health;
         }
-        health.power_limit = read!(calls, nvmlDeviceGetEnforcedPowerLimit).and_then(watts);
-        health.memory_clock = read!(calls, nvmlDeviceGetClockInfo(MEMORY_CLOCK)).and_then(hertz);
-        // The states are 0 to 15. NVML reports an unknown state as 32.
-        let state = read!(calls, nvmlDeviceGetPerformanceState);
-        health.performance_state = state.and_then(|state| {
-            if state < 16 {
-                Ok(state)
-            } else {
-                Err(Missing::Unsupported)
-            }
-        });
-        health.fan = calls.fan(0);
+        take! { calls, health:
+            power_limit = read!(calls, nvmlDeviceGetEnforcedPowerLimit).and_then(watts);
+            memory_clock = read!(calls, nvmlDeviceGetClockInfo(MEMORY_CLOCK)).and_then(hertz);
+            // The states are 0 to 15. NVML reports an unknown state as 32.
+            performance_state = match read!(calls, nvmlDeviceGetPerformanceState) {
+                Ok(16..) => Err(Missing::Unsupported),
+                state => state,
+            };
+            fan = calls.fan(0);
+        }
         calls.read_damage(&mut health);
-        health.pcie_generation = read!(calls, nvmlDeviceGetCurrPcieLinkGeneration);
-        health.pcie_width = read!(calls, nvmlDeviceGetCurrPcieLinkWidth);
-        health.encoder = engine(read!(calls, nvmlDeviceGetEncoderUtilization => [share, period]));
-        health.decoder = engine(read!(calls, nvmlDeviceGetDecoderUtilization => [share, period]));
+        take! { calls, health:
+            pcie_generation = read!(calls, nvmlDeviceGetCurrPcieLinkGeneration);
+            pcie_width = read!(calls, nvmlDeviceGetCurrPcieLinkWidth);
+            encoder = engine(read!(calls, nvmlDeviceGetEncoderUtilization => [share, period]));
+            decoder = engine(read!(calls, nvmlDeviceGetDecoderUtilization => [share, period]));
+        }
         health
     }
+}
+
+/// Reads used, free, reserved and total memory. As in nvidia-smi, memory that the driver reserves
+/// does not count as used, except before driver 510.
+fn memory(calls: &mut GpuCalls) -> [Reading<Bytes>; 4] {
+    let memory = calls.read("nvmlDeviceGetMemoryInfo_v2", Device::memory_info);
+    let memory = memory.map(|memory| {
+        (
+            memory.total,
+            memory.used,
+            memory.free,
+            Ok(Bytes(memory.reserved)),
+        )
+    });
+    let memory = match memory {
+        Err(Missing::Unsupported) => read!(calls, nvmlDeviceGetMemoryInfo).map(|memory| {
+            (
+                memory.total,
+                memory.used,
+                memory.free,
+                Err(Missing::Unsupported),
+            )
+        }),
+        memory => memory,
+    };
+    let memory = match memory {
+        // A GPU without memory of its own reports a total of 0 (nvtop treats it in the same way).
+        Ok((0, ..)) => Err(Missing::Unsupported),
+        memory => memory,
+    };
+    let plausible = memory.and_then(|(total, used, free, _)| {
+        // Used memory cannot exceed the total.
+        if used <= total {
+            Ok((used, free))
+        } else {
+            Err(Missing::Failed)
+        }
+    });
+    [
+        plausible.map(|(used, _)| Bytes(used)),
+        plausible.map(|(_, free)| Bytes(free)),
+        memory.and_then(|(.., reserved)| reserved),
+        memory.map(|(total, ..)| Bytes(total)),
+    ]
 }
 
 /// Reads the temperature of the core. Old drivers have only the first function, which newer drivers

@@ -11,7 +11,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlPlatformInfo_v2_t,
 };
 
-use super::gpu_calls::{GpuCalls, read, read_structure};
+use super::gpu_calls::{GpuCalls, read, read_structure, take};
 use super::raw::{handle, structure_version, until_nul};
 use crate::base::text::Text;
 use crate::base::units::Percent;
@@ -34,60 +34,74 @@ const MOST_FANS: u32 = 16;
 
 impl GpuCalls {
     /// Reads the place of the GPU, which does not change while the driver runs.
-    pub(super) fn read_place(&mut self, detail: &mut GpuDetail, bus_id: &Reading<Text>) {
-        let cpus = self.read("nvmlDeviceGetCpuAffinity", |gpu| {
-            gpu.cpu_affinity(CPU_WORDS)
-        });
-        detail.cpus = cpus.and_then(|set| members(&set));
-        let nodes = self.read("nvmlDeviceGetMemoryAffinity", |gpu| {
-            gpu.memory_affinity(NODE_WORDS, SCOPE_NODE)
-        });
-        detail.numa_nodes = nodes.and_then(|set| members(&set));
-        detail.numa_node = read!(self, nvmlDeviceGetNumaNodeId);
+    pub(super) fn read_place(&mut self, detail: &mut GpuDetail) {
+        take! { self, detail:
+            cpus = self
+                .read("nvmlDeviceGetCpuAffinity", |gpu| gpu.cpu_affinity(CPU_WORDS))
+                .and_then(|set| members(&set));
+            numa_nodes = self
+                .read("nvmlDeviceGetMemoryAffinity", |gpu| {
+                    gpu.memory_affinity(NODE_WORDS, SCOPE_NODE)
+                })
+                .and_then(|set| members(&set));
+            numa_node = read!(self, nvmlDeviceGetNumaNodeId);
+            pcie_generation_host_max = self.host_pcie_generation();
+            vgpu = if read!(self, nvmlDeviceGetVirtualizationMode) == Ok(SHARED) {
+                Ok(self.vgpu())
+            } else {
+                Err(Missing::Unsupported)
+            };
+            (chassis, slot, tray, rack_host, peer_type, module, fabric_guid) = {
+                let platform = read_structure!(
+                    self, nvmlDeviceGetPlatformInfo, nvmlPlatformInfo_v2_t, version 2
+                );
+                (
+                    platform.map(|info| until_nul(&info.chassisSerialNumber)),
+                    platform.map(|info| info.slotNumber.into()),
+                    platform.map(|info| info.trayIndex.into()),
+                    platform.map(|info| info.hostId.into()),
+                    platform.map(|info| info.peerType.into()),
+                    platform.map(|info| info.moduleId.into()),
+                    platform.map(|info| hex(&info.ibGuid[..8]).into()),
+                )
+            };
+        }
+    }
+
+    /// Reads the highest PCIe generation of the host's port. The PCI bridges of a virtual machine
+    /// are not those of the host.
+    fn host_pcie_generation(&mut self) -> Reading<u32> {
         let virtualization = read!(self, nvmlDeviceGetVirtualizationMode);
-        detail.pcie_generation_host_max = match (virtualization, bus_id) {
-            (Ok(BARE), Ok(bus_id)) => {
-                generation_of_port(Path::new("/sys/bus/pci/devices"), bus_id.as_str())
+        let pci = self.read("nvmlDeviceGetPciInfo_v3", Device::pci_info);
+        match (virtualization, pci) {
+            (Ok(BARE), Ok(pci)) => {
+                generation_of_port(Path::new("/sys/bus/pci/devices"), &pci.bus_id)
             }
-            // The PCI bridges of a virtual machine are not those of the host.
             _ => Err(Missing::Unsupported),
-        };
-        detail.vgpu = if virtualization == Ok(SHARED) {
-            Ok(self.vgpu())
-        } else {
-            Err(Missing::Unsupported)
-        };
-        let platform =
-            read_structure!(self, nvmlDeviceGetPlatformInfo, nvmlPlatformInfo_v2_t, version 2);
-        detail.chassis = platform.map(|info| until_nul(&info.chassisSerialNumber));
-        detail.slot = platform.map(|info| info.slotNumber.into());
-        detail.tray = platform.map(|info| info.trayIndex.into());
-        detail.rack_host = platform.map(|info| info.hostId.into());
-        detail.peer_type = platform.map(|info| info.peerType.into());
-        detail.module = platform.map(|info| info.moduleId.into());
-        detail.fabric_guid = platform.map(|info| hex(&info.ibGuid[..8]).into());
+        }
     }
 
     pub(super) fn read_fabric_and_fans(&mut self, detail: &mut GpuDetail) {
-        let fabric = self.read("nvmlDeviceGetGpuFabricInfoV", fabric);
-        let fabric = fabric.and_then(|fabric| {
-            if fabric.state == 0 {
-                Err(Missing::Unsupported)
-            } else {
-                Ok(fabric)
-            }
-        });
-        detail.fabric = fabric.map(|fabric| {
-            [
-                u32::from(fabric.state),
-                fabric.status,
-                fabric.cliqueId,
-                fabric.healthMask,
-                fabric.healthSummary.into(),
-            ]
-        });
-        detail.fabric_cluster = fabric.map(|fabric| uuid(fabric.clusterUuid).into());
-        detail.fans = self.fans();
+        take! { self, detail:
+            (fabric, fabric_cluster) = {
+                let fabric = self.read("nvmlDeviceGetGpuFabricInfoV", fabric);
+                let fabric = match fabric {
+                    Ok(fabric) if fabric.state == 0 => Err(Missing::Unsupported),
+                    fabric => fabric,
+                };
+                let numbers = fabric.map(|fabric| {
+                    [
+                        u32::from(fabric.state),
+                        fabric.status,
+                        fabric.cliqueId,
+                        fabric.healthMask,
+                        fabric.healthSummary.into(),
+                    ]
+                });
+                (numbers, fabric.map(|fabric| uuid(fabric.clusterUuid).into()))
+            };
+            fans = self.fans();
+        }
     }
 
     /// Reads the capabilities of driver and GPU for virtual machines that share the GPU, in

@@ -1,5 +1,5 @@
-//! The NVML calls that a few readings need. An agent that a query starts makes no others: another
-//! call may be slow, hang or fail.
+//! The readings that an agent is asked for. An agent that a query starts makes no other NVML calls:
+//! another call may be slow, hang or fail.
 
 /// The readings to take, each as its path in the JSON of a GPU: `load.memory_used_bytes`. Empty for
 /// all readings. `processes` stands for the lists of compute processes, `graphics_processes` and
@@ -10,36 +10,26 @@ pub(super) struct Wanted(Vec<String>);
 
 impl Wanted {
     pub(super) fn new(readings: &[String]) -> Self {
-        Self(readings.to_vec())
+        let mut wanted = Self(readings.to_vec());
+        if !wanted.is_everything() && (wanted.has("instances") || wanted.has("processes")) {
+            // A split GPU has instances, and these list its processes.
+            wanted
+                .0
+                .extend(["instances", "health.mig_enabled"].map(str::to_owned));
+        }
+        wanted
     }
 
     pub(super) fn is_everything(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a reading is wanted that begins with this path.
+    /// Whether the reading at this path, or a part of it, is wanted.
     pub(super) fn has(&self, path: &str) -> bool {
-        self.is_everything() || self.0.iter().any(|reading| reading.starts_with(path))
-    }
-
-    /// Whether a wanted reading needs this function.
-    pub(super) fn needs(&self, function: &str) -> bool {
-        self.is_everything()
-            || FUNCTIONS.lines().any(|line| {
-                let (functions, readings) = line.split_once(':').unwrap_or((line, ""));
-                functions.split(' ').any(|name| name == function)
-                    && readings
-                        .split_whitespace()
-                        .any(|path| self.0.iter().any(|reading| is_at(path, reading)))
-            })
+        let is_of = |reading: &String| {
+            let rest = reading.strip_prefix(path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        self.is_everything() || self.0.iter().any(is_of)
     }
 }
-
-/// Whether a path of the table means this reading. A `*` at its end stands for any rest.
-fn is_at(path: &str, reading: &str) -> bool {
-    path.strip_suffix('*')
-        .map_or(path == reading, |beginning| reading.starts_with(beginning))
-}
-
-/// On each line NVML functions, and the readings that come from them.
-const FUNCTIONS: &str = include_str!("functions.txt");

@@ -9,7 +9,10 @@ pub(crate) fn reason(gpu: &Gpu) -> Option<&'static str> {
     Some(match (gpu.missing.processes?, cause) {
         (_, Some(Cause::Hung)) => "the GPU does not answer",
         (_, Some(Cause::Lost)) => "the GPU is lost",
-        (Missing::Unsupported, _) => "the driver cannot list them (WSL 2, vGPU)",
+        _ if gpu.missing.processes_not_asked => "the agent was not asked for them",
+        (Missing::Unsupported | Missing::NotAsked, _) => {
+            "the driver cannot list them (WSL 2, vGPU)"
+        }
         (Missing::Denied, _) => "the driver refuses to list them here",
         (Missing::NotYet, _) => "not read yet",
         (Missing::Failed | Missing::Gone, _) => "the driver failed to list them",

@@ -227,6 +227,7 @@ fn describe(reading: &Reading<impl Display>) -> String {
     match reading {
         Ok(value) => value.to_string(),
         Err(Missing::Unsupported) => "not reported".to_owned(),
+        Err(Missing::NotAsked) => "not asked for".to_owned(),
         Err(Missing::Gone) => "unknown".to_owned(),
         Err(Missing::Denied) => "not permitted to be read".to_owned(),
         Err(Missing::Failed) => "not readable though it should be".to_owned(),

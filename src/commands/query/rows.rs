@@ -29,14 +29,14 @@ pub(super) fn gpu(snapshot: &Snapshot, gpu: &Gpu) -> Value {
     });
     row["facts"]["uuid"] = json!(gpu.uuid);
     let major = version.and_then(|version| version.as_str().split('.').next()?.parse::<u32>().ok());
-    if major.is_some_and(|major| major < WITHOUT_DISPLAY_MODE) {
-        row["health"]["display_mode"] = row["detail"]["display_attached"].clone();
-        row["health"]["missing"]["display_mode"] =
-            row["detail"]["missing"]["display_attached"].clone();
-    }
     let Some(detail) = &gpu.detail else {
         return row;
     };
+    if major.is_some_and(|major| major < WITHOUT_DISPLAY_MODE) {
+        let detail = &mut row["detail"];
+        detail["display_mode"] = detail["display_attached"].clone();
+        detail["missing"]["display_mode"] = detail["missing"]["display_attached"].clone();
+    }
     if let Ok([total, used]) = detail.protected_memory {
         row["detail"]["protected_memory_bytes"] = json!([total, used, total.saturating_sub(used)]);
     }

@@ -33,11 +33,12 @@ const FIELDS: [&str; 17] = [
 ];
 
 /// The readings besides those of the fields.
-const OTHER_READINGS: [&str; 4] = [
+const OTHER_READINGS: [&str; 5] = [
     "processes",
     "graphics_processes",
     "instances",
     "facts.gpu_instance_id",
+    "facts.compute_instance_id",
 ];
 
 const NOT_AVAILABLE: &str = "N/A";

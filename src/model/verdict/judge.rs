@@ -219,7 +219,7 @@ impl ProcessView<'_> {
             Some(Missing::NotYet) => VerdictKind::TooSoon,
             // The process may live.
             Some(Missing::Failed) => VerdictKind::Unreadable,
-            Some(Missing::Gone | Missing::Unsupported) | None => VerdictKind::Ghost {
+            _ => VerdictKind::Ghost {
                 was: self
                     .records
                     .ended_process(process.id.pid)

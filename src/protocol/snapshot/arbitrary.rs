@@ -130,7 +130,7 @@ arbitrary_structs! {
     Driver { version, cuda_version, trouble, failures }
     Gpu { uuid, facts, load, health, shared_memory, detail, processes, missing, device_file_holders, trouble, failures }
     SharedMemory { used, total }
-    MissingLists { processes }
+    MissingLists { processes, processes_not_asked }
     GpuProcess { process, usage, memory, sm, engines, names }
     EngineShares { memory_percent, encoder_percent, decoder_percent }
     ProcessNames { user, command }

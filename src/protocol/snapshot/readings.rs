@@ -4,7 +4,7 @@
 //! derives the JSON form: a missing reading is `null`, and the `missing` map beside it says why.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
@@ -48,6 +48,14 @@ macro_rules! reading_groups {
                     let failed = whys.into_iter().filter(|(_, why)| *why == Some(Missing::Failed));
                     failed.map(|(name, _)| name)
                 }
+
+                /// Returns the name in JSON of the reading in this field.
+                pub fn key_of(&self, field: &str) -> &'static str {
+                    match field {
+                        $( stringify!($reading) => $key, )*
+                        _ => "",
+                    }
+                }
             }
 
             #[cfg(test)]
@@ -76,6 +84,10 @@ macro_rules! reading_groups {
                     $( if let Err(why) = self.$reading { missing.insert($key, why); } )*
                     if !missing.is_empty() {
                         map.serialize_entry("missing", &missing)?;
+                        missing.retain(|_, why| *why == Missing::NotAsked);
+                    }
+                    if !missing.is_empty() {
+                        map.serialize_entry("not_asked", &missing.keys().collect::<Vec<_>>())?;
                     }
                     map.end()
                 }
@@ -85,7 +97,12 @@ macro_rules! reading_groups {
                 fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                     let wire = wire::$group::deserialize(deserializer)?;
                     // An agent of another version may not know this reading.
-                    let why = |key| wire.missing.of(key).unwrap_or(Missing::Unsupported);
+                    let why = |key: &'static str| match wire.missing.of(key) {
+                        Some(Missing::Unsupported) if wire.not_asked.contains(key) => {
+                            Missing::NotAsked
+                        }
+                        why => why.unwrap_or(Missing::Unsupported),
+                    };
                     Ok(Self {
                         $( $reading: wire.$reading.ok_or_else(|| why($key)), )*
                         $( $known: wire.$known, )*
@@ -122,6 +139,10 @@ macro_rules! reading_groups {
                     #[serde(default, borrow)]
                     #[schemars(with = "BTreeMap<String, Missing>", extend("default" = {}))]
                     pub(super) missing: MissingByName<'a>,
+                    /// The names of values that are null because the agent was not asked for them.
+                    /// They are `unsupported` in `missing`. Absent when there is none.
+                    #[serde(default)]
+                    pub(super) not_asked: BTreeSet<String>,
                 }
             )+
         }
