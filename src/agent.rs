@@ -45,7 +45,7 @@ use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::launchers;
 use crate::protocol::snapshot::{
     Driver, EngineShares, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing,
-    ProbeReading, Process, ProcessFacts, ProcessId, Reading, Trouble, Use,
+    Process, ProcessFacts, ProcessId, Reading, Trouble, Use,
 };
 
 /// The readings of one pass over the driver, or over the simulated machine.
@@ -54,22 +54,32 @@ struct Readings {
     driver: Driver,
     /// Every GPU, by index. The instances of a split GPU come right after it.
     gpus: Vec<GpuReadings>,
-    /// The processes of the simulated machine. Empty on a real machine.
-    simulated: Vec<SimulatedProcess>,
-    /// The earlier readings of the simulated machine, oldest first: only in its first pass, and
-    /// only if they are wanted.
-    past: Vec<Readings>,
+    /// Facts that the simulated machine makes up about processes; `None` on a real machine.
+    simulation: Option<demo::Simulation>,
 }
 
-/// Facts of a real process that the simulated machine makes up.
-#[derive(Debug, Clone)]
-struct SimulatedProcess {
-    pid: u32,
-    user: &'static str,
-    /// `None` for a process without PyTorch.
-    allocator: Option<pytorch::ReadOutcome>,
-    /// `None` for a process without a probe.
-    probe: Option<Arc<ProbeReading>>,
+/// The driver, or the simulated machine.
+trait GpuSource {
+    /// Returns the few readings that the first line needs, once. `None` if there are none.
+    fn first_stage(&mut self, _now: Moment) -> Option<Readings> {
+        None
+    }
+
+    fn pass(&mut self, now: Moment, request: PassRequest) -> Readings;
+
+    /// Repeats the hung calls whose retry is due, after a pass.
+    fn retry(&mut self, _now: Moment) {}
+}
+
+/// The work of a pass besides the readings of every pass.
+#[derive(Debug, Default)]
+struct PassRequest {
+    /// Whether to read also the values that are otherwise read seldom.
+    all: bool,
+    /// Whether a hung call has returned, so that it can be made again.
+    came_back: bool,
+    /// The GPU whose detail to read, in this and later passes.
+    detail: Option<GpuUuid>,
 }
 
 #[derive(Debug, Clone)]
@@ -86,9 +96,6 @@ struct GpuReadings {
     processes: Vec<NvmlProcess>,
     /// Why the processes could not be listed; `None` when they were.
     processes_missing: Option<Missing>,
-    /// PIDs of the simulated machine's processes that hold memory of the GPU without being listed.
-    /// Empty on a real machine, where a scan reads the open device files.
-    device_file_holders: Vec<u32>,
     trouble: Option<Trouble>,
     failures: Vec<Failure>,
 }
@@ -110,7 +117,6 @@ impl GpuReadings {
             detail: None,
             processes: vec![],
             processes_missing: Some(why),
-            device_file_holders: vec![],
             trouble: None,
             failures: vec![],
         }

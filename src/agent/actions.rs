@@ -58,10 +58,9 @@ pub(super) fn spawn(
     events: mpsc::Sender<AgentEvent>,
     replies: ReplySender,
     readonly: bool,
-    is_demo: bool,
+    logs_signals: bool,
 ) -> io::Result<()> {
-    // The log of real endings has no simulated ones.
-    let audit = (!is_demo).then(|| Audit::new(state_folder(), replies.clone()));
+    let audit = logs_signals.then(|| Audit::new(state_folder(), replies.clone()));
     let mut handler = CommandHandler::new(targets, events, replies, audit, readonly);
     thread::Builder::new()
         .name(THREAD.to_owned())
@@ -83,7 +82,7 @@ struct CommandHandler {
     protected: ProtectedPids,
     requester: Requester,
     inspector: Inspector,
-    /// `None` on the simulated machine.
+    /// `None` when signals are not logged.
     audit: Option<Audit>,
     held: BTreeMap<ProcessId, HeldProcess>,
     reported_ended: BTreeSet<ProcessId>,
@@ -202,7 +201,7 @@ impl CommandHandler {
             }
             Command::AskProbe { process, request } => {
                 let outcome = match self.check_identity(process) {
-                    Ok(()) if self.audit.is_none() => Outcome::Refused {
+                    Ok(()) if self.is_of_demo(process) => Outcome::Refused {
                         reason: "--demo simulates the report of this program: nobody answers"
                             .into(),
                     },
@@ -269,6 +268,12 @@ impl CommandHandler {
             Identity::Fresh => Err(Refusal::Fresh(pid)),
             Identity::Sure => Ok(()),
         }
+    }
+
+    /// Whether a process is one of a simulated machine.
+    fn is_of_demo(&self, process: ProcessId) -> bool {
+        let known = self.targets.get(process.pid);
+        known.is_some_and(|(_, facts)| facts.is_of_demo())
     }
 
     /// Returns why to think twice about ending a held process; `None` when there is no reason.

@@ -9,15 +9,16 @@ mod processes;
 mod report;
 mod scene;
 
-use std::io;
 use std::time::Duration;
 
 use self::processes::{Actors, DemoRole};
 pub use self::processes::{ROLE_VARIABLE, be};
-use super::pytorch::AllocatorReading;
-use super::{NvmlProcess, Readings, SimulatedProcess, clock};
+use super::{
+    GpuReadings, GpuSource, NvmlProcess, PassRequest, Readings, clock, exit_now, print_error,
+};
 use crate::base::units::Moment;
-use crate::protocol::snapshot::{Driver, GpuUuid, ProbeReading, Process, Snapshot};
+use crate::protocol::agent_options::SimulatedMachine;
+use crate::protocol::snapshot::{Driver, ProbeReading, Snapshot};
 
 /// How long the scene has lasted when the machine starts, in milliseconds: long enough for a
 /// verdict on its leak.
@@ -35,77 +36,42 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// All processes end when the agent ends; most also end when the calling thread ends.
-    pub(super) fn start(with_past: bool) -> io::Result<Self> {
-        Ok(Self {
+    /// All processes end when the agent ends; most also end when the calling thread ends. The agent
+    /// ends if one does not start.
+    pub(super) fn start(kind: SimulatedMachine) -> Self {
+        let actors = Actors::start().unwrap_or_else(|error| {
+            print_error(&format!("cannot start the simulated machine: {error}"));
+            exit_now(1)
+        });
+        Self {
             started: clock::now(),
-            actors: Actors::start()?,
-            is_past_due: with_past,
-        })
-    }
-
-    /// Returns the readings of one pass, with the detail of the GPU `wanted`. An ended process is
-    /// not started again.
-    pub(super) fn pass(&mut self, now: Moment, wanted: Option<&GpuUuid>) -> Readings {
-        self.actors.forget_ended();
-        let seconds = now.since(self.started).as_secs_f64() + in_seconds(PAST_MS);
-        let mut readings = self.readings(now, seconds, wanted);
-        if std::mem::take(&mut self.is_past_due) {
-            // The last reading of the past is as far from the present as two readings of the
-            // present.
-            let ages = (0..PAST_MS / PAST_INTERVAL_MS)
-                .rev()
-                .map(|number| 1000 + number * PAST_INTERVAL_MS);
-            let times =
-                ages.filter_map(|age| Some((now.0.checked_sub(age)?, seconds - in_seconds(age))));
-            readings.past = times
-                .map(|(at, seconds)| self.readings(Moment(at), seconds, None))
-                .collect();
+            actors,
+            is_past_due: kind == SimulatedMachine::WithPast,
         }
-        readings
     }
+}
 
-    fn readings(&self, at: Moment, seconds: f64, wanted: Option<&GpuUuid>) -> Readings {
-        let on_gpu = |gpu: u32| {
-            self.actors
+impl GpuSource for Machine {
+    /// An ended process is not started again.
+    fn pass(&mut self, now: Moment, request: PassRequest) -> Readings {
+        self.actors.forget_ended();
+        let simulation = Simulation {
+            at: now,
+            seconds: now.since(self.started).as_secs_f64() + in_seconds(PAST_MS),
+            actors: self
+                .actors
                 .iter()
-                .filter(move |actor| scene::gpu_of(actor.role) == Some(gpu))
+                .map(|actor| (actor.pid, actor.role))
+                .collect(),
+            is_past_due: std::mem::take(&mut self.is_past_due),
         };
-        let uses = |gpu: u32, is_hidden: bool| -> Vec<NvmlProcess> {
-            let actors = on_gpu(gpu).filter(|actor| (actor.role == DemoRole::Hidden) == is_hidden);
-            actors
-                .filter_map(|actor| scene::process(actor.role, actor.pid, at, seconds))
-                .collect()
-        };
-        let gpus = (0..scene::GPUS).map(|index| {
-            let mut gpu = scene::gpu(index, at, seconds, uses(index, false), &uses(index, true));
-            gpu.device_file_holders = on_gpu(index)
-                .filter(|actor| actor.role.is_holder())
-                .map(|actor| actor.pid)
-                .collect();
-            if wanted == Some(&gpu.uuid) {
+        let detailed = |gpu: GpuReadings| {
+            if request.detail.as_ref() == Some(&gpu.uuid) {
                 board::detailed(gpu)
             } else {
                 gpu
             }
-        });
-        let simulated = self.actors.iter().map(|actor| SimulatedProcess {
-            pid: actor.pid,
-            user: actor.role.user(),
-            allocator: scene::allocator(actor.role, seconds).map(|stats| {
-                Ok(AllocatorReading {
-                    devices: [stats].into(),
-                    ..AllocatorReading::default()
-                })
-            }),
-            probe: report::report(actor.role, at, seconds).map(|report| {
-                ProbeReading {
-                    report: Some(report),
-                    missing: None,
-                }
-                .into()
-            }),
-        });
+        };
         Readings {
             driver: Driver {
                 version: Some("demo".into()),
@@ -113,55 +79,121 @@ impl Machine {
                 trouble: None,
                 failures: Vec::new(),
             },
-            simulated: simulated.collect(),
-            gpus: gpus.collect(),
-            past: Vec::new(),
+            gpus: simulation.gpus().map(detailed).collect(),
+            simulation: Some(simulation),
         }
+    }
+}
+
+/// The simulated machine at one time: its GPUs, and what it makes up about the real processes on
+/// them.
+#[derive(Debug, Clone)]
+pub(super) struct Simulation {
+    at: Moment,
+    /// The time since the scene began.
+    seconds: f64,
+    /// The PID and role of each process.
+    actors: Vec<(u32, DemoRole)>,
+    /// Whether a snapshot of this time is preceded by earlier ones.
+    is_past_due: bool,
+}
+
+impl Simulation {
+    fn gpus(&self) -> impl Iterator<Item = GpuReadings> {
+        (0..scene::GPUS).map(|index| {
+            let uses = |is_hidden: bool| {
+                let on_gpu = self.actors.iter().filter(move |(_, role)| {
+                    scene::gpu_of(*role) == Some(index) && (*role == DemoRole::Hidden) == is_hidden
+                });
+                on_gpu
+                    .filter_map(|(pid, role)| scene::process(*role, *pid, self.at, self.seconds))
+                    .collect::<Vec<_>>()
+            };
+            scene::gpu(index, self.at, self.seconds, uses(false), &uses(true))
+        })
+    }
+
+    /// Returns the PIDs of the processes that hold memory of a GPU without being listed.
+    pub(super) fn holders(&self) -> impl Iterator<Item = u32> {
+        let holders = self.actors.iter().filter(|(_, role)| role.is_holder());
+        holders.map(|(pid, _)| *pid)
+    }
+
+    /// Gives the processes of a snapshot what is made up about them. Returns the earlier snapshots
+    /// that come before it, oldest first.
+    pub(super) fn complete(&mut self, snapshot: &mut Snapshot) -> Vec<Snapshot> {
+        self.add_facts(snapshot);
+        if !std::mem::take(&mut self.is_past_due) {
+            return Vec::new();
+        }
+        // The last reading of the past is as far from the present as two readings of the present.
+        (0..PAST_MS / PAST_INTERVAL_MS)
+            .rev()
+            .filter_map(|number| self.earlier(snapshot, 1000 + number * PAST_INTERVAL_MS))
+            .collect()
+    }
+
+    /// Adds users, allocator stats, reports of probes and device-file holders.
+    fn add_facts(&self, snapshot: &mut Snapshot) {
+        for process in &mut snapshot.processes {
+            let Some((_, role)) = self.actors.iter().find(|(pid, _)| *pid == process.id.pid) else {
+                continue;
+            };
+            process.facts_mut().user = Ok(role.user().into());
+            let reserved = scene::reserved(*role, self.seconds);
+            let gpu = scene::gpu_of(*role);
+            let report = report::report(*role, self.at, self.seconds);
+            process.probe = report.map(|report| {
+                ProbeReading {
+                    report: Some(report),
+                    missing: None,
+                }
+                .into()
+            });
+            process.allocator = gpu
+                .zip(reserved)
+                .map(|(gpu, reserved)| scene::allocator(scene::uuid(gpu), reserved).into());
+            let on_gpu = snapshot
+                .gpus
+                .iter_mut()
+                .find(|on_gpu| Some(on_gpu.facts.index) == gpu && role.is_holder());
+            if let Some(on_gpu) = on_gpu {
+                on_gpu.device_file_holders.push(process.id);
+                on_gpu.device_file_holders.sort_unstable();
+                on_gpu.device_file_holders.dedup();
+            }
+        }
+    }
+
+    /// Returns a snapshot as it would have been some milliseconds earlier; `None` before the boot.
+    fn earlier(&self, snapshot: &Snapshot, age: u64) -> Option<Snapshot> {
+        let then = Self {
+            at: Moment(self.at.0.checked_sub(age)?),
+            seconds: self.seconds - in_seconds(age),
+            ..self.clone()
+        };
+        let age = snapshot.at.0.saturating_sub(then.at.0);
+        let mut earlier = Snapshot {
+            at: then.at,
+            unix_ms: snapshot.unix_ms.saturating_sub(age),
+            interval_ms: PAST_INTERVAL_MS,
+            ..snapshot.clone()
+        };
+        for (gpu, readings) in earlier.gpus.iter_mut().zip(then.gpus()) {
+            gpu.load = readings.load;
+            for gpu_process in &mut gpu.processes {
+                let pid = gpu_process.process.pid;
+                let mut uses = readings.processes.iter();
+                if let Some(NvmlProcess { memory, sm, .. }) = uses.find(|used| used.pid == pid) {
+                    (gpu_process.memory, gpu_process.sm) = (*memory, *sm);
+                }
+            }
+        }
+        then.add_facts(&mut earlier);
+        Some(earlier)
     }
 }
 
 fn in_seconds(milliseconds: u64) -> f64 {
     Duration::from_millis(milliseconds).as_secs_f64()
-}
-
-/// Gives the processes of the simulated machine the names of their users, and the reports of their
-/// probes.
-pub(super) fn add_facts(processes: &mut [Process], simulated: &[SimulatedProcess]) {
-    for process in processes {
-        if let Some(simulated) = simulated
-            .iter()
-            .find(|simulated| simulated.pid == process.id.pid)
-        {
-            process.facts_mut().user = Ok(simulated.user.into());
-            process.probe.clone_from(&simulated.probe);
-        }
-    }
-}
-
-/// Returns a snapshot as it would have been at the time of earlier readings, without allocator
-/// stats.
-pub(super) fn earlier(snapshot: &Snapshot, readings: &Readings) -> Snapshot {
-    let at = readings.gpus.first().map_or(snapshot.at, |gpu| gpu.load.at);
-    let unix_ms = snapshot
-        .unix_ms
-        .saturating_sub(snapshot.at.0.saturating_sub(at.0));
-    let mut earlier = Snapshot {
-        at,
-        unix_ms,
-        interval_ms: PAST_INTERVAL_MS,
-        ..snapshot.clone()
-    };
-    for (gpu, readings) in earlier.gpus.iter_mut().zip(&readings.gpus) {
-        gpu.load = readings.load.clone();
-        for gpu_process in &mut gpu.processes {
-            let reading = readings
-                .processes
-                .iter()
-                .find(|reading| reading.pid == gpu_process.process.pid);
-            if let Some(NvmlProcess { memory, sm, .. }) = reading {
-                (gpu_process.memory, gpu_process.sm) = (*memory, *sm);
-            }
-        }
-    }
-    earlier
 }

@@ -58,10 +58,9 @@ impl LineWriter {
         self.0.1.notify_one();
     }
 
-    /// Queues a snapshot behind those that wait, to be written with the next call of
-    /// [`LineWriter::put`].
-    pub(super) fn put_past(&self, snapshot: Snapshot) {
-        self.lock().past.push(snapshot);
+    /// Queues earlier snapshots, to be written with the next call of [`LineWriter::put`].
+    pub(super) fn put_past(&self, past: Vec<Snapshot>) {
+        self.lock().past.extend(past);
     }
 
     pub(super) fn request_full(&self) {

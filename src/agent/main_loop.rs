@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use super::demo::Simulation;
 use super::host::HostReader;
 use super::line_writer::LineWriter;
 use super::probe::ProbeReader;
@@ -16,7 +17,7 @@ use super::procfs::device_files::DeviceFiles;
 use super::pytorch::{AllocatorReader, DeviceProof, cuda_devices};
 use super::sampler::{self, Sampler};
 use super::scan::{self, ScanRequest, ScanResult, ScanScope, UnaccountedBaseline};
-use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock, demo};
+use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock};
 use crate::base::units::Moment;
 use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::snapshot::{
@@ -49,10 +50,8 @@ struct MainLoop {
     sampler: Sampler,
     writer: LineWriter,
     processes: Processes,
-    /// `None` on the simulated machine, whose processes have no PyTorch.
-    allocators: Option<AllocatorReader>,
-    /// `None` on the simulated machine.
-    probes: Option<ProbeReader>,
+    allocators: AllocatorReader,
+    probes: ProbeReader,
     /// For each process with allocator stats on several GPUs: which of them its CUDA devices are.
     device_proofs: BTreeMap<ProcessId, DeviceProof>,
     scan_requests: mpsc::Sender<ScanRequest>,
@@ -92,13 +91,11 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
         sampler: Sampler::spawn(options, readings.clone(), events.clone())?,
         writer: LineWriter::spawn(events.clone())?,
         processes: Processes::new(is_demo, DeviceFiles::of_host(), events.clone()),
-        allocators: (!is_demo).then(|| AllocatorReader::new(events.clone())),
-        probes: (!is_demo).then(|| {
-            ProbeReader::new(if options.detail {
-                ALL_GROUPS
-            } else {
-                MOST_GROUPS
-            })
+        allocators: AllocatorReader::new(events.clone()),
+        probes: ProbeReader::new(if options.detail {
+            ALL_GROUPS
+        } else {
+            MOST_GROUPS
         }),
         device_proofs: BTreeMap::new(),
         scan_requests: scan::spawn((!is_demo).then(DeviceFiles::of_host), events.clone())?,
@@ -125,7 +122,7 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
     // output.
     let actions_due = now.after(ACTIONS_WAIT);
     let mut start_actions =
-        Some(|| actions::spawn(targets, events, replies, options.readonly, is_demo));
+        Some(|| actions::spawn(targets, events, replies, options.readonly, !is_demo));
     loop {
         main_loop.on_time(clock::now())?;
         let actions_due = start_actions.as_ref().map(|_| actions_due);
@@ -149,13 +146,12 @@ impl MainLoop {
         received: &Receiver<AgentEvent>,
         actions_due: Option<Moment>,
     ) -> Option<AgentEvent> {
-        let allocators = self.allocators.as_ref().and_then(AllocatorReader::deadline);
         let now = clock::now();
         let slow_files = self.processes.deadline(now);
         let times = [
             self.line_due,
             self.sampler.deadline(),
-            allocators,
+            self.allocators.deadline(),
             slow_files,
             self.first_scan,
             actions_due,
@@ -173,11 +169,7 @@ impl MainLoop {
         {
             self.write_line(now);
         }
-        if self
-            .allocators
-            .as_mut()
-            .is_some_and(|allocators| allocators.abandon_overdue(now))
-        {
+        if self.allocators.abandon_overdue(now) {
             // Reads the other processes now, not only at the next pass.
             self.request_allocators(now);
         }
@@ -218,9 +210,7 @@ impl MainLoop {
     }
 
     fn request_allocators(&mut self, now: Moment) {
-        if let Some(allocators) = &mut self.allocators {
-            allocators.request(self.processes.listed(), now);
-        }
+        self.allocators.request(self.processes.listed(), now);
     }
 
     fn handle(&mut self, event: AgentEvent, now: Moment) {
@@ -233,11 +223,7 @@ impl MainLoop {
                 }
             }
             AgentEvent::Written => self.first_scan = Some(now.after(FIRST_SCAN)),
-            AgentEvent::Allocators(message) => {
-                if let Some(allocators) = &mut self.allocators {
-                    allocators.receive(message);
-                }
-            }
+            AgentEvent::Allocators(message) => self.allocators.receive(message),
             AgentEvent::SlowFile(message) => self.processes.receive(message),
             AgentEvent::Scanned(scan) => self.receive_scan(scan, now),
             AgentEvent::Interval(interval) => {
@@ -314,7 +300,14 @@ impl MainLoop {
         let host_load = self.host.load(now);
         let join = |gpu| join(gpu, &host_load, &mut self.processes);
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(join).collect();
-        let past = std::mem::take(&mut self.readings.past);
+        for holder in self
+            .readings
+            .simulation
+            .iter()
+            .flat_map(Simulation::holders)
+        {
+            self.processes.read_holder(holder);
+        }
         let related = self
             .scan
             .as_ref()
@@ -330,16 +323,14 @@ impl MainLoop {
         self.processes
             .read_related(&related, self.is_full_scan_requested, is_holder);
         let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
-        demo::add_facts(&mut processes, &self.readings.simulated);
         self.add_allocators(&mut processes, &gpus);
         self.add_probes(&mut processes, &gpus, now);
         for gpu in &mut gpus {
             add_holders(gpu, self.scan.as_deref(), &processes);
         }
-        self.targets.set(&processes);
         self.request_scan(now);
         let scan = self.scan.as_ref().map(|scan| scan.counts.clone());
-        let snapshot = Snapshot {
+        let mut snapshot = Snapshot {
             schema: Snapshot::SCHEMA,
             sequence: 0,
             at: now,
@@ -354,38 +345,18 @@ impl MainLoop {
             gpus,
             processes,
         };
-        if !past.is_empty() {
-            self.write_past(&snapshot, past);
+        if let Some(simulation) = &mut self.readings.simulation {
+            let past = simulation.complete(&mut snapshot);
+            self.writer.put_past(past);
         }
+        self.targets.set(&snapshot.processes);
         self.writer.put(Box::new(snapshot));
-    }
-
-    /// Writes the earlier readings of the simulated machine, on the processes that run now.
-    fn write_past(&mut self, snapshot: &Snapshot, past: Vec<Readings>) {
-        let present = self.readings.clone();
-        for readings in past {
-            let mut earlier = demo::earlier(snapshot, &readings);
-            self.readings = readings;
-            demo::add_facts(&mut earlier.processes, &self.readings.simulated);
-            self.add_allocators(&mut earlier.processes, &earlier.gpus);
-            self.writer.put_past(earlier);
-        }
-        self.readings = present;
     }
 
     fn add_allocators(&mut self, processes: &mut [Process], gpus: &[Gpu]) {
         let mut device_proofs = std::mem::take(&mut self.device_proofs);
         for process in processes {
-            let simulated = self
-                .readings
-                .simulated
-                .iter()
-                .find(|simulated| simulated.pid == process.id.pid);
-            let result = self
-                .allocators
-                .as_ref()
-                .and_then(|allocators| allocators.results.get(&process.id));
-            let result = result.or(simulated.and_then(|simulated| simulated.allocator.as_ref()));
+            let result = self.allocators.results.get(&process.id);
             let result = result.zip(self.processes.cuda_environment(process.id));
             let mut proof = device_proofs.remove(&process.id);
             process.allocator = result.map(|(result, cuda)| {
@@ -398,14 +369,16 @@ impl MainLoop {
 
     /// Adds the reports of probes, except to the first line, which does not wait for a search.
     fn add_probes(&mut self, processes: &mut [Process], gpus: &[Gpu], now: Moment) {
-        let Some(probes) = self.probes.as_mut().filter(|_| self.is_scanning) else {
+        if !self.is_scanning {
             return;
-        };
+        }
         let listed: Vec<ProcessId> = self.processes.listed().map(|listed| listed.id).collect();
         let is_listed = |id| listed.binary_search(&id).is_ok();
-        probes.begin_pass(is_listed);
+        self.probes.begin_pass(is_listed);
         for process in processes.iter_mut().filter(|process| is_listed(process.id)) {
-            process.probe = probes.read(process, self.processes.probe_setup(process.id), gpus, now);
+            process.probe =
+                self.probes
+                    .read(process, self.processes.probe_setup(process.id), gpus, now);
         }
     }
 
@@ -510,11 +483,7 @@ fn join(gpu: &GpuReadings, host: &HostLoad, processes: &mut Processes) -> Gpu {
             processes: gpu.processes_missing,
             processes_not_asked: gpu.processes_missing == Some(Missing::NotAsked),
         },
-        device_file_holders: gpu
-            .device_file_holders
-            .iter()
-            .filter_map(|pid| processes.read_holder(*pid))
-            .collect(),
+        device_file_holders: vec![],
         trouble: gpu.trouble.clone(),
         failures: gpu.failures.clone(),
     }
@@ -523,8 +492,8 @@ fn join(gpu: &GpuReadings, host: &HostLoad, processes: &mut Processes) -> Gpu {
 /// Adds to the device-file holders of a GPU its GPU processes, and the scanned processes whose open
 /// device files let them hold memory of the GPU.
 fn add_holders(gpu: &mut Gpu, scan: Option<&ScanResult>, processes: &[Process]) {
-    let mut holders = std::mem::take(&mut gpu.device_file_holders);
-    holders.extend(gpu.processes.iter().map(|gpu_process| gpu_process.process));
+    let listed = gpu.processes.iter().map(|gpu_process| gpu_process.process);
+    let mut holders: Vec<ProcessId> = listed.collect();
     if let (Some(scan), Ok(minor)) = (scan, gpu.facts.minor) {
         let scanned = scan
             .device_file_holders

@@ -41,7 +41,7 @@ use self::nvml_gpu::{DetailLevel, GpuPass, NvmlGpu};
 use self::process_list_reader::ProcessListReader;
 use self::raw::{EventSet, Handle, Library};
 use self::wanted::Wanted;
-use super::{Readings, clock};
+use super::{GpuSource, PassRequest, Readings, clock};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::protocol::agent_options::AgentOptions;
@@ -84,7 +84,7 @@ pub(super) struct NvmlReader {
     /// The readings to take.
     only: Rc<Wanted>,
     /// The GPU whose page is open.
-    pub(super) wanted: Option<GpuUuid>,
+    wanted: Option<GpuUuid>,
     watch: Rc<CallWatch>,
     shared: SharedInheritance,
     library: Option<Library>,
@@ -136,41 +136,6 @@ impl NvmlReader {
         }
     }
 
-    /// Reads only names, memory and compute processes, so that the first line does not wait for the
-    /// rest. Returns `None` when there are readings already, no GPU, or only a few readings to
-    /// take.
-    pub(super) fn first_stage(&mut self, now: Moment) -> Option<Readings> {
-        if !self.only.is_everything() || self.library.is_some() || !self.slots.is_empty() {
-            return None;
-        }
-        self.start(now);
-        self.enumerate(self.library?, now);
-        self.read(false, true);
-        self.read_versions(self.library?);
-        // Count the GPUs again in the first full pass: a GPU may have been missing.
-        self.count_due = now;
-        (!self.slots.is_empty()).then(|| self.readings())
-    }
-
-    pub(super) fn pass(&mut self, now: Moment, scan: bool) -> Readings {
-        if self.library.is_none() {
-            self.start(now);
-        }
-        if let Some(library) = self.library {
-            if scan || now >= self.count_due {
-                self.enumerate(library, now);
-                if self.library.is_some() {
-                    self.read_versions(library);
-                }
-            }
-            self.read(scan, false);
-            if self.only.is_everything() {
-                self.fetch_events(library, now);
-            }
-        }
-        self.readings()
-    }
-
     fn readings(&mut self) -> Readings {
         let trouble = self
             .driver
@@ -189,46 +154,12 @@ impl NvmlReader {
                 .flat_map(GpuSlot::all_readings)
                 .cloned()
                 .collect(),
-            simulated: Vec::new(),
-            past: Vec::new(),
-        }
-    }
-
-    /// Repeats the hung calls whose retry is due. They may hang again, so the caller does this
-    /// after the pass.
-    pub(super) fn retry(&mut self, now: Moment) {
-        let is_due = |hung: &Unresponsive| hung.again.is_some_and(|again| now >= again);
-        while let Some(at) = self.avoided.iter().position(is_due) {
-            self.avoided.swap_remove(at);
-            (self.start_due, self.events_due) = (now, now);
-            if self.library.is_none() {
-                self.start(now);
-            }
-            if let Some(library) = self.library {
-                self.enumerate(library, now);
-                self.read_versions(library);
-                self.fetch_events(library, now);
-            }
-            if self.watch.is_abandoned() {
-                return;
-            }
-            // The function answered. This clears the trouble, unless another function is still
-            // avoided.
-            self.set_driver_trouble(None);
-        }
-        let mut is_any_due = false;
-        for slot in &mut self.slots {
-            is_any_due |= slot.unresponsive.take_if(|hung| is_due(hung)).is_some();
-        }
-        if let (true, Some(library)) = (is_any_due, self.library) {
-            self.counted = None;
-            self.enumerate(library, now);
-            self.read(false, false);
+            simulation: None,
         }
     }
 
     /// Makes the retry of every hung call due now, because one of these calls has returned.
-    pub(super) fn came_back(&mut self, now: Moment) {
+    fn came_back(&mut self, now: Moment) {
         let of_gpus = self
             .slots
             .iter_mut()
@@ -538,5 +469,80 @@ impl NvmlReader {
         }
         // The limit was reached, so more events may wait: the next pass continues to fetch them.
         self.events_due = now;
+    }
+}
+
+impl GpuSource for NvmlReader {
+    /// Reads only names, memory and compute processes, so that the first line does not wait for the
+    /// rest. Returns `None` when there are readings already, no GPU, or only a few readings to
+    /// take.
+    fn first_stage(&mut self, now: Moment) -> Option<Readings> {
+        if !self.only.is_everything() || self.library.is_some() || !self.slots.is_empty() {
+            return None;
+        }
+        self.start(now);
+        self.enumerate(self.library?, now);
+        self.read(false, true);
+        self.read_versions(self.library?);
+        // Count the GPUs again in the first full pass: a GPU may have been missing.
+        self.count_due = now;
+        (!self.slots.is_empty()).then(|| self.readings())
+    }
+
+    fn pass(&mut self, now: Moment, request: PassRequest) -> Readings {
+        let scan = request.all;
+        if request.came_back {
+            self.came_back(now);
+        }
+        self.wanted = request.detail;
+        if self.library.is_none() {
+            self.start(now);
+        }
+        if let Some(library) = self.library {
+            if scan || now >= self.count_due {
+                self.enumerate(library, now);
+                if self.library.is_some() {
+                    self.read_versions(library);
+                }
+            }
+            self.read(scan, false);
+            if self.only.is_everything() {
+                self.fetch_events(library, now);
+            }
+        }
+        self.readings()
+    }
+
+    /// Repeats the hung calls whose retry is due. They may hang again, so the caller does this
+    /// after the pass.
+    fn retry(&mut self, now: Moment) {
+        let is_due = |hung: &Unresponsive| hung.again.is_some_and(|again| now >= again);
+        while let Some(at) = self.avoided.iter().position(is_due) {
+            self.avoided.swap_remove(at);
+            (self.start_due, self.events_due) = (now, now);
+            if self.library.is_none() {
+                self.start(now);
+            }
+            if let Some(library) = self.library {
+                self.enumerate(library, now);
+                self.read_versions(library);
+                self.fetch_events(library, now);
+            }
+            if self.watch.is_abandoned() {
+                return;
+            }
+            // The function answered. This clears the trouble, unless another function is still
+            // avoided.
+            self.set_driver_trouble(None);
+        }
+        let mut is_any_due = false;
+        for slot in &mut self.slots {
+            is_any_due |= slot.unresponsive.take_if(|hung| is_due(hung)).is_some();
+        }
+        if let (true, Some(library)) = (is_any_due, self.library) {
+            self.counted = None;
+            self.enumerate(library, now);
+            self.read(false, false);
+        }
     }
 }

@@ -37,7 +37,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 pub(super) use self::device_proof::DeviceProof;
-pub(super) use self::device_stats::DeviceStats;
 pub(super) use self::fork::StatsOwner;
 use self::stats_reader::ThreadState;
 use self::target_process::TargetProcess;

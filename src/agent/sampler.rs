@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::nvml::call_watch::{Call, CallSubject, CallWatch, Unresponsive};
 use super::nvml::{HANDLE, NvmlReader, SharedInheritance, library};
 use super::worker::{Received, Worker, WorkerMessage, WorkerThread};
-use super::{AgentEvent, GpuReadings, Readings, clock, demo, exit_now, print_error};
+use super::{AgentEvent, GpuReadings, GpuSource, PassRequest, Readings, clock, demo};
 use crate::base::units::Moment;
 use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
@@ -26,22 +26,6 @@ const START_DEADLINE: Duration = Duration::from_secs(2);
 const GPU_START: Duration = Duration::from_secs(8);
 /// The delay until a hung call is made again, at first and at most.
 const RETRY_DELAY: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
-
-enum ReadingSource {
-    Nvml(Box<NvmlReader>),
-    Demo(demo::Machine),
-}
-
-/// The work of the next pass besides the readings of every pass.
-#[derive(Debug, Default)]
-struct PassRequest {
-    /// Whether to read also the values that are otherwise read seldom.
-    all: bool,
-    /// Whether a hung call has returned, so that it can be made again.
-    came_back: bool,
-    /// The GPU whose detail to read, in this and later passes.
-    detail: Option<GpuUuid>,
-}
 
 pub(super) struct Sampler {
     options: AgentOptions,
@@ -82,26 +66,17 @@ impl Sampler {
             self.request.clone(),
         );
         self.worker.start(move |thread| {
-            let source = if options.demo == SimulatedMachine::None {
-                let watch = CallWatch::new(thread.progress.clone());
-                Ok(ReadingSource::Nvml(Box::new(NvmlReader::new(
+            let mut source: Box<dyn GpuSource> = match options.demo {
+                SimulatedMachine::None => Box::new(NvmlReader::new(
                     &options,
-                    watch,
+                    CallWatch::new(thread.progress.clone()),
                     shared,
                     last,
                     unresponsive,
-                ))))
-            } else {
-                demo::Machine::start(options.demo == SimulatedMachine::WithPast)
-                    .map(ReadingSource::Demo)
+                )),
+                demo => Box::new(demo::Machine::start(demo)),
             };
-            match source {
-                Ok(source) => run(&thread, source, &request),
-                Err(error) => {
-                    print_error(&format!("cannot start the simulated machine: {error}"));
-                    exit_now(1)
-                }
-            }
+            run(&thread, &mut *source, &request);
         })
     }
 
@@ -296,29 +271,23 @@ pub(super) fn nothing_yet(now: Moment) -> Readings {
             failures: vec![],
         },
         gpus: vec![],
-        simulated: vec![],
-        past: vec![],
+        simulation: None,
     }
 }
 
 fn run(
     thread: &WorkerThread<(), Call, Box<Readings>>,
-    mut source: ReadingSource,
+    source: &mut dyn GpuSource,
     request: &Mutex<PassRequest>,
 ) {
     while thread.requests.recv().is_ok() {
         let now = clock::now();
-        if let ReadingSource::Nvml(reader) = &mut source
-            && let Some(readings) = reader.first_stage(now)
+        if let Some(readings) = source.first_stage(now)
             && !thread.deliver(Box::new(readings))
         {
             return;
         }
-        let PassRequest {
-            all,
-            came_back,
-            detail,
-        } = {
+        let request = {
             let mut request = request.lock().unwrap_or_else(PoisonError::into_inner);
             let next = PassRequest {
                 detail: request.detail.clone(),
@@ -326,22 +295,10 @@ fn run(
             };
             std::mem::replace(&mut *request, next)
         };
-        let readings = match &mut source {
-            ReadingSource::Demo(machine) => machine.pass(now, detail.as_ref()),
-            ReadingSource::Nvml(reader) => {
-                if came_back {
-                    reader.came_back(now);
-                }
-                reader.wanted = detail;
-                reader.pass(now, all)
-            }
-        };
-        if !thread.deliver(Box::new(readings)) {
+        if !thread.deliver(Box::new(source.pass(now, request))) {
             return;
         }
-        if let ReadingSource::Nvml(reader) = &mut source {
-            reader.retry(clock::now());
-        }
+        source.retry(clock::now());
     }
 }
 

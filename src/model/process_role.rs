@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::base::text::{Argv, Text};
-use crate::protocol::launchers::{self, LaunchPlace, launchers};
+use crate::protocol::launchers::{LaunchPlace, launchers};
 use crate::protocol::snapshot::{Process, ProcessFacts, Reading};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -209,14 +209,6 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
         program if program.contains("ipykernel_launcher") => Some(ProcessRole::Notebook),
         _ => None,
     }
-}
-
-/// Whether a process belongs to the simulated machine of a `gputop --demo`: its environment says
-/// so, and its last argument where the environment cannot be read.
-pub(in crate::model) fn is_stand_in(facts: &ProcessFacts) -> bool {
-    let is_marked = |name: &Text| name.as_str() == launchers::DEMO;
-    facts.launcher.as_ref().is_ok_and(is_marked)
-        || facts.argv.iter().flat_map(Argv::iter).last() == Some("(gputop demo)")
 }
 
 /// Whether a process runs one of the programs that start no others, and keep a container alive.

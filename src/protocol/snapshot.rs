@@ -43,8 +43,9 @@ pub use self::readings::{
     ProcessFacts, ProcessLoad,
 };
 pub use self::trouble::{Cause, Failure, Trouble};
-use crate::base::text::Text;
+use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment};
+use crate::protocol::launchers;
 
 /// A value that was read, or the reason why there is none.
 pub type Reading<T> = Result<T, Missing>;
@@ -413,6 +414,14 @@ impl Process {
 }
 
 impl ProcessFacts {
+    /// Whether the process belongs to the simulated machine of a `gputop --demo`: its environment
+    /// says so, and its last argument where the environment cannot be read.
+    pub(crate) fn is_of_demo(&self) -> bool {
+        let is_marked = |name: &Text| name.as_str() == launchers::DEMO;
+        self.launcher.as_ref().is_ok_and(is_marked)
+            || self.argv.iter().flat_map(Argv::iter).last() == Some("(gputop demo)")
+    }
+
     /// Shares the memory of equal texts with the facts of another process: the hundreds of workers
     /// that a job may have differ in few texts.
     pub(crate) fn share(&mut self, other: &Self) {

@@ -4,10 +4,11 @@
 use std::f64::consts::TAU;
 
 use super::processes::{DemoRole, RANKS};
-use crate::agent::pytorch::DeviceStats;
 use crate::agent::{GpuReadings, NvmlProcess};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
-use crate::protocol::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle, Use};
+use crate::protocol::snapshot::{
+    AllocatorStats, DeviceAllocator, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle, Use,
+};
 
 pub(super) const GPUS: u32 = 8;
 
@@ -71,16 +72,6 @@ pub(super) struct Reserved {
     pub(super) fragmented: u64,
 }
 
-/// `None` for a role without allocator stats.
-pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<DeviceStats> {
-    let Reserved {
-        whole,
-        cache,
-        fragmented,
-    } = reserved(role, seconds)?;
-    Some(DeviceStats::of_parts(whole, cache, fragmented))
-}
-
 /// `None` for a role without PyTorch.
 pub(super) fn reserved(role: DemoRole, seconds: f64) -> Option<Reserved> {
     const MIB: u64 = 1 << 20;
@@ -109,6 +100,35 @@ pub(super) fn reserved(role: DemoRole, seconds: f64) -> Option<Reserved> {
         cache,
         fragmented,
     })
+}
+
+/// Returns the stats of an allocator with this reserved memory.
+pub(super) fn allocator(gpu: GpuUuid, reserved: Reserved) -> AllocatorStats {
+    let bytes = |bytes: u64| Ok(Bytes(bytes));
+    let peak = bytes(reserved.whole);
+    let used = reserved.whole - reserved.cache - reserved.fragmented;
+    let device = DeviceAllocator {
+        device: 0,
+        gpu: Some(gpu),
+        allocated: bytes(used),
+        allocated_peak: peak,
+        reserved: peak,
+        reserved_peak: peak,
+        active: bytes(used),
+        active_peak: peak,
+        inactive_split: bytes(reserved.fragmented),
+        inactive_split_peak: peak,
+        requested: bytes(used / 100 * 99),
+        requested_peak: peak,
+        allocations: Ok(1000),
+        segments: Ok(100),
+        retries: Ok(0),
+        ooms: Ok(0),
+    };
+    AllocatorStats {
+        devices: vec![device],
+        unreadable: None,
+    }
 }
 
 /// The growth of the job that leaks: 1.5 GiB per minute.
@@ -224,7 +244,6 @@ pub(super) fn gpu(
         detail: None,
         processes,
         processes_missing: None,
-        device_file_holders: Vec::new(),
         trouble: None,
         failures: vec![],
     }

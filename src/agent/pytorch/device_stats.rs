@@ -190,41 +190,6 @@ pub(super) fn decode(
 }
 
 impl DeviceStats {
-    /// Returns the statistics of an allocator with this much reserved memory, of which some is
-    /// cached in free segments and some is free in segments that are partly in use. For the
-    /// simulated machine.
-    pub(in crate::agent) fn of_parts(reserved: u64, cache: u64, fragmented: u64) -> Self {
-        let whole = |bytes: u64| bytes / BLOCK * BLOCK;
-        let stat = |bytes: u64| CurrentAndPeak {
-            current: whole(bytes),
-            peak: whole(reserved),
-        };
-        let allocated = whole(reserved)
-            .saturating_sub(whole(cache))
-            .saturating_sub(whole(fragmented));
-        Self {
-            allocations: CurrentAndPeak {
-                current: 1000,
-                peak: 1200,
-            },
-            total_allocations: 1_000_000,
-            segments: CurrentAndPeak {
-                current: 100,
-                peak: 100,
-            },
-            allocated: stat(allocated),
-            reserved: stat(reserved),
-            active: stat(allocated),
-            inactive_split: stat(fragmented),
-            requested: CurrentAndPeak {
-                current: allocated / 100 * 99,
-                peak: whole(reserved),
-            },
-            retries: 0,
-            ooms: 0,
-        }
-    }
-
     /// Whether the allocator has reserved memory of the device since peaks were reset.
     pub(super) fn is_used(&self) -> bool {
         self.reserved.peak > 0

@@ -123,8 +123,7 @@ impl<'a> ProcessView<'a> {
 
     /// Whether a process belongs to the simulated machine of another gputop.
     pub(in crate::model) fn is_stand_in(self, at: usize) -> bool {
-        process_role::is_stand_in(self.facts(at))
-            && !self.snapshot.gpus.iter().any(|gpu| gpu.facts.simulated)
+        self.facts(at).is_of_demo() && !self.snapshot.gpus.iter().any(|gpu| gpu.facts.simulated)
     }
 
     /// Whether a process with this PID exists and has a living thread.
