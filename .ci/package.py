@@ -1,8 +1,10 @@
-"""Builds a wheel with the program as a script of the package, so that `pip install` puts it on the PATH.
+"""Builds a wheel with the program as a script of the package, so that `pip install` puts it on the
+PATH.
 
     python3 .ci/package.py VERSION BINARY MAN_FOLDER OUT_FOLDER
 
-The package is not called `gputop`, because that name is taken on PyPI. Needs only the standard library.
+The package is not called `gputop`, because that name is taken on PyPI. Needs only the standard
+library.
 """
 
 import base64
@@ -23,18 +25,26 @@ def main(version: str, binary: str, man: str, out: str) -> None:
     wheel = pathlib.Path(out) / f"{NAME}-{version}-{tag}.whl"
     info = f"{NAME}-{version}.dist-info"
     data = f"{NAME}-{version}.data"
-    tags = "".join(f"Tag: py3-none-{platform_tag}_{machine}\n" for platform_tag in ("manylinux_2_17", "manylinux2014"))
+    tags = "".join(
+        f"Tag: py3-none-{platform_tag}_{machine}\n"
+        for platform_tag in ("manylinux_2_17", "manylinux2014")
+    )
     files = {
         f"{data}/scripts/gputop": (pathlib.Path(binary).read_bytes(), 0o755),
         f"{info}/METADATA": (metadata(version), 0o644),
-        f"{info}/WHEEL": (f"Wheel-Version: 1.0\nGenerator: gputop\nRoot-Is-Purelib: false\n{tags}".encode(), 0o644),
+        f"{info}/WHEEL": (
+            f"Wheel-Version: 1.0\nGenerator: gputop\nRoot-Is-Purelib: false\n{tags}".encode(),
+            0o644,
+        ),
     }
     for page in sorted(pathlib.Path(man).iterdir()):
         files[f"{data}/data/share/man/man1/{page.name}"] = (page.read_bytes(), 0o644)
     for licence in ("LICENSE-MIT", "LICENSE-APACHE"):
         files[f"{info}/licenses/{licence}"] = (pathlib.Path(licence).read_bytes(), 0o644)
     record = f"{info}/RECORD"
-    lines = [f"{name},sha256={digest(content)},{len(content)}" for name, (content, _) in files.items()]
+    lines = [
+        f"{name},sha256={digest(content)},{len(content)}" for name, (content, _) in files.items()
+    ]
     files[record] = ("\n".join([*lines, f"{record},,", ""]).encode(), 0o644)
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, (content, mode) in files.items():

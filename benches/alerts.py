@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Tells how soon growth shows its figures and raises its alert, and how often the loading of a model raises a false one.
+"""Tells how soon growth shows its figures and raises its alert, and how often the loading of a
+model raises a false one.
 
-The shipped binary runs in tmux against the fake driver, in real time, with one GPU of 80 GiB for each life: leaks of known rates, even
-or in stairs, and loads of models, which read from files or do not, before or after their first computation. The screen is read every
-few seconds, and `--on-alert` notes each alert.
+The shipped binary runs in tmux against the fake driver, in real time, with one GPU of 80 GiB for
+each life: leaks of known rates, even or in stairs, and loads of models, which read from files or do
+not, before or after their first computation. The screen is read every few seconds, and `--on-alert`
+notes each alert.
 
     cargo build --release && benches/alerts.py --minutes 30
 
-An alert of a load is false if its GPU is not full within twice the stated time. The blind loads have no sign that tells them from a leak:
-the process has computed before, and reads its weights through a mapping or a socket.
+An alert of a load is false if its GPU is not full within twice the stated time. The blind loads
+have no sign that tells them from a leak: the process has computed before, and reads its weights
+through a mapping or a socket.
 """
 
 import argparse
@@ -39,7 +42,9 @@ for line in sys.stdin:
 
 @dataclasses.dataclass
 class Life:
-    """One process on a GPU of its own. `pieces` are (seconds, GiB per second) one after the other, from `starts` on."""
+    """One process on a GPU of its own. `pieces` are (seconds, GiB per second) one after the
+    other, from `starts` on.
+    """
 
     name: str
     starts: float
@@ -111,7 +116,18 @@ def loads() -> list[Life]:
         # A warm-up ends the load: one step up, and then the memory stays.
         pieces = [*pieces, (2.0, 1.0)]
         before = how in ("reads", "blind")
-        lives.append(Life(f"load_{size}_{rate}_{how}", starts, base, pieces, False, before, how == "reads", how == "blind"))
+        lives.append(
+            Life(
+                f"load_{size}_{rate}_{how}",
+                starts,
+                base,
+                pieces,
+                False,
+                before,
+                how == "reads",
+                how == "blind",
+            )
+        )
     return lives
 
 
@@ -129,10 +145,14 @@ def world(lives: list[Life], now: float) -> dict:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--minutes", type=float, default=30)
     arguments.add_argument("--binary", type=pathlib.Path, default=ROOT / "target/release/gputop")
-    arguments.add_argument("--screens", type=pathlib.Path, help="write each tenth screen into this folder")
+    arguments.add_argument(
+        "--screens", type=pathlib.Path, help="write each tenth screen into this folder"
+    )
     options = arguments.parse_args()
     lives = leaks() + loads()
     # gputop may still write its history when the folder goes.
@@ -146,16 +166,23 @@ def run(options: argparse.Namespace, lives: list[Life], folder: pathlib.Path) ->
     for name in ["libnvidia-ml.so", "libnvidia-ml.so.1"]:
         (folder / name).symlink_to(driver)
     (folder / "home").mkdir()
-    alerts, notes, world_file, next_file = (folder / name for name in ["alerts", "note", "world.json", "next.json"])
+    alerts, notes, world_file, next_file = (
+        folder / name for name in ["alerts", "note", "world.json", "next.json"]
+    )
     notes.write_text(
-        "#!/bin/sh\n[ \"$GPUTOP_ALERT\" = out_of_memory_soon ] || [ \"$GPUTOP_ALERT\" = leak ] || exit 0\n"
+        '#!/bin/sh\n[ "$GPUTOP_ALERT" = out_of_memory_soon ] || [ "$GPUTOP_ALERT" = leak ] || exit 0\n'
         f'echo "$(date +%s.%N) $GPUTOP_ALERT_PID $GPUTOP_ALERT $GPUTOP_ALERT_OOM_IN_S" >> {alerts}\n'
     )
     notes.chmod(0o755)
     alerts.touch()
     began = time.time()
     world_file.write_text(json.dumps(world(lives, 0.0)))
-    environment = [f"HOME={folder}/home", f"LD_LIBRARY_PATH={folder}", f"FAKE_NVML_WORLD={world_file}", "LANG=C.UTF-8"]
+    environment = [
+        f"HOME={folder}/home",
+        f"LD_LIBRARY_PATH={folder}",
+        f"FAKE_NVML_WORLD={world_file}",
+        "LANG=C.UTF-8",
+    ]
     command = ["env", *environment, str(options.binary), "--on-alert", str(notes)]
     tmux = ["tmux", "-L", f"alerts-{os.getpid()}"]
     size = ["-x", str(SCREEN[0]), "-y", str(SCREEN[1])]
@@ -170,7 +197,9 @@ def run(options: argparse.Namespace, lives: list[Life], folder: pathlib.Path) ->
             read_alerts(lives, alerts, began)
             if now >= screens * 4:
                 screens += 1
-                text = subprocess.run([*tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True).stdout
+                text = subprocess.run(
+                    [*tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True
+                ).stdout
                 read_screen(lives, text, now)
                 if options.screens and screens % 10 == 0:
                     (options.screens / f"{int(now):05}.txt").write_text(text)
@@ -183,7 +212,9 @@ def run(options: argparse.Namespace, lives: list[Life], folder: pathlib.Path) ->
 
 
 def step(life: Life, now: float) -> None:
-    """Starts a process half a minute before its growth if it computes before, lets it read what it gained, and ends it when full."""
+    """Starts a process half a minute before its growth if it computes before, lets it read what
+    it gained, and ends it when full.
+    """
     at = now - life.starts
     if life.process is None and at >= (-40 if life.computes_before else 0) and life.told == 0:
         arguments = [sys.executable, "-ISc", READER, life.name]
@@ -211,7 +242,11 @@ def read_alerts(lives: list[Life], alerts: pathlib.Path, began: float) -> None:
 
 
 def read_screen(lives: list[Life], text: str, now: float) -> None:
-    rows = {match[1]: line for line in text.splitlines() if (match := re.search(r"^[│\s]*\d+\s+(\d+) ", line))}
+    rows = {
+        match[1]: line
+        for line in text.splitlines()
+        if (match := re.search(r"^[│\s]*\d+\s+(\d+) ", line))
+    }
     for life in lives:
         row = rows.get(str(life.process.pid)) if life.process else None
         if row is None or now < life.starts:
@@ -225,7 +260,9 @@ def read_screen(lives: list[Life], text: str, now: float) -> None:
 
 def print_table(lives: list[Life], end: float) -> None:
     """Prints a line for each life: times in seconds since its growth began."""
-    print(f"{'life':24} {'full after':>10} {'figure':>8} {'absent':>7} {'alert':>8} {'left':>8} {'really left':>11}")
+    print(
+        f"{'life':24} {'full after':>10} {'figure':>8} {'absent':>7} {'alert':>8} {'left':>8} {'really left':>11}"
+    )
     late, quiet, false = [], [], []
     for life in lives:
         full = life.full()
@@ -233,13 +270,24 @@ def print_table(lives: list[Life], end: float) -> None:
         alert = None if life.alert is None else life.alert[0] - life.starts
         left = None if alert is None or full is None else full - alert
         cells = [full, shown, life.gone, alert, life.alert and life.alert[1], left]
-        print(f"{life.name:24}", *(f"{'-' if cell is None else f'{cell:.0f}':>{width}}" for cell, width in zip(cells, [10, 8, 7, 8, 8, 11])))
+        print(
+            f"{life.name:24}",
+            *(
+                f"{'-' if cell is None else f'{cell:.0f}':>{width}}"
+                for cell, width in zip(cells, [10, 8, 7, 8, 8, 11])
+            ),
+        )
         if life.is_leak and full and full > 480 and life.starts + full < end:
             if "stairs" not in life.name and (shown is None or shown > 125):
                 late.append(life.name)
             if left is None or left < 240:
                 quiet.append(life.name)
-        if not life.is_leak and life.alert and not life.is_blind and (left is None or left > 2 * life.alert[1]):
+        if (
+            not life.is_leak
+            and life.alert
+            and not life.is_blind
+            and (left is None or left > 2 * life.alert[1])
+        ):
             false.append(life.name)
     print(f"figures later than two minutes: {late or 'none'}")
     print(f"alerts later than four minutes before the end: {quiet or 'none'}")

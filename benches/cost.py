@@ -5,10 +5,11 @@
     python3 benches/cost.py --peer "btop" --json readings.json
     python3 benches/cost.py --call-ms 1            each NVML call takes a millisecond, as on some drivers
 
-Each program runs on a terminal of 120x40 that is always read, against tests/fake-nvml, in scenes with a
-number of GPUs and GPU processes. These are real processes, asleep; so are the other processes of the host.
-All readings change all the time. The programs take turns, so that noise on the machine affects both. For
-each program and scene, the script measures, as medians over the rounds:
+Each program runs on a terminal of 120x40 that is always read, against tests/fake-nvml, in scenes
+with a number of GPUs and GPU processes. These are real processes, asleep; so are the other
+processes of the host. All readings change all the time. The programs take turns, so that noise on
+the machine affects both. For each program and scene, the script measures, as medians over the
+rounds:
 
     CPU           of the program and all its descendants, by the kernel's clock of each process, with the
                   cost of the fake driver, and without descendants that have ended
@@ -22,8 +23,9 @@ each program and scene, the script measures, as medians over the rounds:
 
 A dash means not measurable: below 16 GPUs, nvtop has no room for a process list.
 
-This is a measurement, not a test: the exit code is 0 whatever the result, and `MISSED` marks a reading above its
-limit. Leave the machine idle: other load distorts the milliseconds, and CPU and PSS a little.
+This is a measurement, not a test: the exit code is 0 whatever the result, and `MISSED` marks a
+reading above its limit. Leave the machine idle: other load distorts the milliseconds, and CPU and
+PSS a little.
 """
 
 import argparse
@@ -60,7 +62,9 @@ REST_S = 0.25
 PATIENCE_S = 2.0
 # A colour sequence may be inside a word. Any other sequence separates words.
 COLOUR = re.compile(rb"\x1b\[[\d;:]*m")
-SEQUENCE = re.compile(rb"\x1b(?:\[[ -?]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x1f]")
+SEQUENCE = re.compile(
+    rb"\x1b(?:\[[ -?]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x1f]"
+)
 # A number between blanks, like a PID in a list: not 1980MHz, not 12.5.
 NUMBER = re.compile(rb"(?<![\w.,:])\d+(?![\w.,:%])")
 # Queries of programs to a terminal, and xterm's answers.
@@ -89,7 +93,9 @@ class Scene:
 
     def title(self) -> str:
         gpus = "1 GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
-        return f"{gpus}, {self.gpu_processes} processes" + (f", and {self.others} others" if self.others else "")
+        return f"{gpus}, {self.gpu_processes} processes" + (
+            f", and {self.others} others" if self.others else ""
+        )
 
 
 SCENES = [Scene(1, 5), Scene(8, 64), Scene(16, 1000)]
@@ -135,16 +141,41 @@ class Ended(Exception):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the cost of an open monitor.")
-    parser.add_argument("--subject", help="the command to measure (default: gputop as cargo builds it)")
-    parser.add_argument("--peer", default="nvtop", help="the command to measure beside it (default: %(default)s)")
+    parser.add_argument(
+        "--subject", help="the command to measure (default: gputop as cargo builds it)"
+    )
+    parser.add_argument(
+        "--peer", default="nvtop", help="the command to measure beside it (default: %(default)s)"
+    )
     parser.add_argument("--scene", type=Scene.parse, action="append", metavar="GPUS/PROCESSES")
-    parser.add_argument("--others", type=int, default=5000, help="other processes in a last scene; 0: none (default: %(default)s)")
-    parser.add_argument("--call-ms", type=int, default=0, help="duration of each NVML call (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="duration of a measurement (default: %(default)s)")
-    parser.add_argument("--warm-up", type=float, default=3.0, help="seconds before a measurement (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=2, help="measurements of each program (default: %(default)s)")
+    parser.add_argument(
+        "--others",
+        type=int,
+        default=5000,
+        help="other processes in a last scene; 0: none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--call-ms", type=int, default=0, help="duration of each NVML call (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=10.0,
+        help="duration of a measurement (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=float,
+        default=3.0,
+        help="seconds before a measurement (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="measurements of each program (default: %(default)s)"
+    )
     parser.add_argument("--no-build", action="store_true", help="measure without building")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="also write all readings to this file")
+    parser.add_argument(
+        "--json", type=pathlib.Path, metavar="FILE", help="also write all readings to this file"
+    )
     options = parser.parse_args()
 
     if not options.no_build:
@@ -153,7 +184,11 @@ def main() -> None:
     driver = release / "libfake_nvml.so"
     if not driver.exists():
         parser.error(f"no fake driver in {driver}: run without --no-build")
-    subject = shlex.split(options.subject) if options.subject else [str(release / "gputop"), "--interval", "1s"]
+    subject = (
+        shlex.split(options.subject)
+        if options.subject
+        else [str(release / "gputop"), "--interval", "1s"]
+    )
     if not shutil.which(subject[0]):
         parser.error(f"cannot run {subject[0]}: run without --no-build, or name a --subject")
     programs = [Program(pathlib.Path(subject[0]).name, subject)]
@@ -164,7 +199,9 @@ def main() -> None:
     else:
         print(f"{peer[0]} is not on PATH: {programs[0].name} is measured alone.")
 
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {COLUMNS}x{LINES}, {options.seconds:g} s a round")
+    print(
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {COLUMNS}x{LINES}, {options.seconds:g} s a round"
+    )
     scenes = options.scene or SCENES
     if options.others:
         scenes = [*scenes, dataclasses.replace(CROWDED, others=options.others)]
@@ -196,15 +233,21 @@ def target() -> pathlib.Path:
 # One scene.
 
 
-def measure_scene(scene: Scene, programs: list[Program], driver: pathlib.Path, options: argparse.Namespace) -> dict[str, Readings]:
+def measure_scene(
+    scene: Scene, programs: list[Program], driver: pathlib.Path, options: argparse.Namespace
+) -> dict[str, Readings]:
     """Measures all programs in one scene, in turn."""
-    found: dict[str, Readings] = {program.name: {measure.name: [] for measure in MEASURES} for program in programs}
+    found: dict[str, Readings] = {
+        program.name: {measure.name: [] for measure in MEASURES} for program in programs
+    }
     with (
         tempfile.TemporaryDirectory(prefix="cost-") as directory,
         Crowd(scene.gpu_processes) as gpu_processes,
         Crowd(scene.others) as others,
     ):
-        host = Host(pathlib.Path(directory), driver, scene, gpu_processes.pids, others.pids, options.call_ms)
+        host = Host(
+            pathlib.Path(directory), driver, scene, gpu_processes.pids, others.pids, options.call_ms
+        )
         takes = [keep_open] * options.rounds + [first_frame] * STARTS
         ended = []
         for take, program in itertools.product(takes, programs):
@@ -244,7 +287,9 @@ def keep_open(host: "Host", program: Program, options: argparse.Namespace) -> Re
         arrows = itertools.islice(itertools.cycle("BA"), math.ceil(KEYS / options.rounds))
         return {
             "cpu_ms_per_s": [used_ns / 1e6 / elapsed],
-            "scans_percent": [100 * (after.scans_ns - before.scans_ns) / used_ns] if after.scans_ns else [],
+            "scans_percent": [100 * (after.scans_ns - before.scans_ns) / used_ns]
+            if after.scans_ns
+            else [],
             "pss_mib": [sum(map(pss_kib, after.cpu_ns)) / 1024],
             "nvml_calls_per_s": [(after.calls - before.calls) / elapsed],
             "terminal_bytes_per_s": [(after.received - before.received) / elapsed],
@@ -256,7 +301,13 @@ class Host:
     """A host: a directory with the fake driver, its world file, and an empty home directory."""
 
     def __init__(
-        self, directory: pathlib.Path, driver: pathlib.Path, scene: Scene, gpu_processes: list[int], others: list[int], call_ms: int
+        self,
+        directory: pathlib.Path,
+        driver: pathlib.Path,
+        scene: Scene,
+        gpu_processes: list[int],
+        others: list[int],
+        call_ms: int,
     ) -> None:
         self.directory = directory
         self.gpu_processes = set(gpu_processes)
@@ -270,7 +321,9 @@ class Host:
         self.world.write_text(json.dumps(world(scene, gpu_processes, call_ms)), encoding="utf-8")
 
     def environment(self) -> dict[str, str]:
-        """The environment of one run. `FAKE_NVML_COUNTS` is different in each run, and identifies its processes."""
+        """The environment of one run. `FAKE_NVML_COUNTS` is different in each run, and
+        identifies its processes.
+        """
         self.runs += 1
         return {
             "PATH": os.environ["PATH"],
@@ -284,7 +337,9 @@ class Host:
 
 
 def world(scene: Scene, gpu_processes: list[int], call_ms: int) -> dict:
-    """The world file (tests/fake-nvml/README.md), with the processes assigned to the GPUs in turn."""
+    """The world file (tests/fake-nvml/README.md), with the processes assigned to the GPUs in
+    turn.
+    """
     gpus = []
     for gpu in range(scene.gpus):
         share = gpu_processes[gpu :: scene.gpus]
@@ -295,10 +350,18 @@ def world(scene: Scene, gpu_processes: list[int], call_ms: int) -> dict:
 
 
 def gpu_process(rank: int, pid: int, of: int) -> dict:
-    """A GPU process. All processes of a GPU use four fifths of its memory; every fourth does not compute."""
+    """A GPU process. All processes of a GPU use four fifths of its memory; every fourth does not
+    compute.
+    """
     memory = (64 << 30) * (of + rank) // (of * of * 3 // 2)
-    # Fictional, so that the fake driver does not check whether it lives, which would count as the monitor's CPU.
-    return {"pid": pid, "memory": memory, "sm": None if rank % 4 == 3 else 90 // of + rank % 3, "fictional": True}
+    # Fictional, so that the fake driver does not check whether it lives, which would count as the
+    # monitor's CPU.
+    return {
+        "pid": pid,
+        "memory": memory,
+        "sm": None if rank % 4 == 3 else 90 // of + rank % 3,
+        "fictional": True,
+    }
 
 
 class Crowd:
@@ -312,9 +375,17 @@ class Crowd:
 
     def __enter__(self) -> "Crowd":
         jobs = math.ceil(self.size / self.WORKERS_PER_JOB)
-        crowd = [sys.executable, "-IS", str(ROOT / "benches" / "crowd.py"), str(jobs), str(self.size)]
+        crowd = [
+            sys.executable,
+            "-IS",
+            str(ROOT / "benches" / "crowd.py"),
+            str(jobs),
+            str(self.size),
+        ]
         # A session of its own, so that a monitor does not find this script as a related process.
-        self.process = subprocess.Popen(crowd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        self.process = subprocess.Popen(
+            crowd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
         self.pids = [int(pid) for pid in self.process.stdout.readline().split()]
         return self
 
@@ -329,7 +400,9 @@ class Crowd:
 
 @dataclasses.dataclass(frozen=True)
 class Meter:
-    """Counters of a program at a moment: CPU by process, CPU of scans, NVML calls, bytes written."""
+    """Counters of a program at a moment: CPU by process, CPU of scans, NVML calls, bytes
+    written.
+    """
 
     at: float
     cpu_ns: dict[int, int]
@@ -364,7 +437,9 @@ class Monitor:
         command = self.program.command
         self.started = time.perf_counter()
         # Not `subprocess`: its fork of this interpreter would be part of the first frame.
-        self.pid = os.posix_spawnp(command[0], command, self.environment, file_actions=streams, setsid=True)
+        self.pid = os.posix_spawnp(
+            command[0], command, self.environment, file_actions=streams, setsid=True
+        )
         os.close(inner)
         return self
 
@@ -381,8 +456,12 @@ class Monitor:
         os.waitpid(self.pid, 0)
 
     def read_output(self, deadline: float) -> float | None:
-        """Reads the next output and returns its time; `None` when there is none before the deadline."""
-        ready, _, _ = select.select([self.terminal], [], [], max(0.0, deadline - time.perf_counter()))
+        """Reads the next output and returns its time; `None` when there is none before the
+        deadline.
+        """
+        ready, _, _ = select.select(
+            [self.terminal], [], [], max(0.0, deadline - time.perf_counter())
+        )
         if not ready:
             return None
         came = time.perf_counter()
@@ -391,7 +470,10 @@ class Monitor:
         except OSError:
             chunk = b""
         if not chunk:
-            raise Ended(SEQUENCE.sub(b" ", self.latest).decode(errors="replace").strip()[-200:] or "no output")
+            raise Ended(
+                SEQUENCE.sub(b" ", self.latest).decode(errors="replace").strip()[-200:]
+                or "no output"
+            )
         self.received += len(chunk)
         self.latest = (self.latest + chunk)[-(1 << 16) :]
         self.answer_queries(chunk)
@@ -422,7 +504,9 @@ class Monitor:
             self.wait_for_rest()
 
     def wait_for_gpu_processes(self) -> float | None:
-        """Waits until three GPU processes are on the screen. Returns the seconds since the start, or `None`."""
+        """Waits until three GPU processes are on the screen. Returns the seconds since the
+        start, or `None`.
+        """
         enough = min(3, len(self.host.gpu_processes))
         deadline = self.started + PATIENCE_S
         while came := self.read_output(deadline):
@@ -432,7 +516,9 @@ class Monitor:
         return None
 
     def press(self, arrow: str) -> float | None:
-        """Types an arrow key when the screen is at rest. Returns the seconds until the next output, or `None`."""
+        """Types an arrow key when the screen is at rest. Returns the seconds until the next
+        output, or `None`.
+        """
         if self.answering:
             self.wait_for_rest()
         else:
@@ -447,7 +533,9 @@ class Monitor:
     def meter(self) -> Meter:
         # Finds the processes first, because that takes a while.
         pids = self.processes_of_program()
-        return Meter(time.perf_counter(), cpu_ns(pids), sum(map(scans_ns, pids)), self.calls(), self.received)
+        return Meter(
+            time.perf_counter(), cpu_ns(pids), sum(map(scans_ns, pids)), self.calls(), self.received
+        )
 
     def calls(self) -> int:
         """The number of NVML calls so far. Each record of 64 bytes ends with a count of 8 bytes."""
@@ -494,8 +582,8 @@ def environ(pid: int) -> bytes:
 def cpu_ns(pids: set[int]) -> dict[int, int]:
     """The CPU time of each process, its ended threads included.
 
-    The fields of /proc/PID/stat count in ticks of 10 ms, and schedstat forgets ended threads. So this
-    reads the clocks that clock_getcpuclockid(3) would name.
+    The fields of /proc/PID/stat count in ticks of 10 ms, and schedstat forgets ended threads. So
+    this reads the clocks that clock_getcpuclockid(3) would name.
     """
     used = {}
     for pid in pids:
@@ -532,7 +620,10 @@ def print_table(scene: Scene, programs: list[Program], found: dict[str, Readings
     names = [it.name for it in programs]
     print(f"{'':28}" + "".join(f"{name:>14}" for name in names) + f"{'ratio':>9}   limit")
     for measure in MEASURES:
-        values = [statistics.median(readings) if (readings := found[name][measure.name]) else None for name in names]
+        values = [
+            statistics.median(readings) if (readings := found[name][measure.name]) else None
+            for name in names
+        ]
         known = len(values) == 2 and None not in values and values[1] > 0
         ratio = values[0] / values[1] if known else None
         judged, unit = (ratio, "x") if measure.by_peer else (values[0], "ms")

@@ -2,9 +2,9 @@
 
     python3 crowd.py JOBS PROCESSES
 
-Each job is like that of a training launcher: a launcher in a session of its own, and its workers as children, each
-with a command line of its own. All sleep in `pause()` and cost no CPU. They end when the standard input of this
-script closes, also when the process at its other end is killed.
+Each job is like that of a training launcher: a launcher in a session of its own, and its workers as
+children, each with a command line of its own. All sleep in `pause()` and cost no CPU. They end when
+the standard input of this script closes, also when the process at its other end is killed.
 """
 
 import contextlib
@@ -28,7 +28,8 @@ def main() -> None:
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
     arguments = argument_memory()
     receive, send = os.pipe()
-    # Garbage collection would write to pages of the interpreter, and so copy them into each of 5,000 workers.
+    # Garbage collection would write to pages of the interpreter, and so copy them into each of
+    # 5,000 workers.
     gc.disable()
     gc.freeze()
     launchers = []
@@ -78,7 +79,9 @@ def fork(child: Callable[..., None], *arguments) -> int:
 
 
 def argument_memory() -> tuple[int, int]:
-    """The address range of the command line of this process: the fields `arg_start` and `arg_end` of proc_pid_stat(5)."""
+    """The address range of the command line of this process: the fields `arg_start` and
+    `arg_end` of proc_pid_stat(5).
+    """
     with open("/proc/self/stat", encoding="ascii") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return int(fields[45]), int(fields[46])

@@ -3,9 +3,10 @@
     cargo build && python3 benches/kill_recorder.py               200 kills; about five minutes
     python3 benches/kill_recorder.py --kills 20 --recorders 4
 
-Each recorder reads an agent with the fake driver, whose lines are also copied to a log. Each kill comes at a random time.
-Then the last line that can be read from the recording is compared with the last line of the log, and the recorder is
-started again on the same file. At the end, each recording must have no damage, and all lines in order.
+Each recorder reads an agent with the fake driver, whose lines are also copied to a log. Each kill
+comes at a random time. Then the last line that can be read from the recording is compared with the
+last line of the log, and the recorder is started again on the same file. At the end, each recording
+must have no damage, and all lines in order.
 """
 
 import argparse
@@ -29,22 +30,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--recorders", type=int, default=10, help="how many run at the same time")
-    parser.add_argument("--longest", type=float, default=20.0, help="the longest time until a kill, in seconds")
+    parser.add_argument(
+        "--longest", type=float, default=20.0, help="the longest time until a kill, in seconds"
+    )
     parser.add_argument("--gputop", type=pathlib.Path, default=ROOT / "target/debug/gputop")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kill-") as directory:
         rounds = -(-options.kills // options.recorders)
         with concurrent.futures.ThreadPoolExecutor(options.recorders) as pool:
-            runs = [pool.submit(kill_often, pathlib.Path(directory), number, rounds, options) for number in range(options.recorders)]
+            runs = [
+                pool.submit(kill_often, pathlib.Path(directory), number, rounds, options)
+                for number in range(options.recorders)
+            ]
             lost = sorted(seconds for run in runs for seconds in run.result())
-    print(f"{len(lost)} kills: lost {statistics.median(lost):.1f} s in the median, {lost[-1]:.1f} s at most (limit {LIMIT_S:.0f} s)")
+    print(
+        f"{len(lost)} kills: lost {statistics.median(lost):.1f} s in the median, {lost[-1]:.1f} s at most (limit {LIMIT_S:.0f} s)"
+    )
     print("ok" if lost[-1] <= LIMIT_S else "MISSED")
 
 
-def kill_often(folder: pathlib.Path, number: int, rounds: int, options: argparse.Namespace) -> list[float]:
+def kill_often(
+    folder: pathlib.Path, number: int, rounds: int, options: argparse.Namespace
+) -> list[float]:
     """Kills one recorder in each round. Returns the seconds that each kill cost."""
     world = folder / f"world-{number}.json"
-    world.write_text(json.dumps({"gpus": [{"persona": "H100", "jitter": True}] * 8}), encoding="utf-8")
+    world.write_text(
+        json.dumps({"gpus": [{"persona": "H100", "jitter": True}] * 8}), encoding="utf-8"
+    )
     recording, log = folder / f"recording-{number}" / "night.jsonl.zst", folder / f"log-{number}"
     environment = {
         "PATH": os.environ["PATH"],
@@ -53,10 +65,19 @@ def kill_often(folder: pathlib.Path, number: int, rounds: int, options: argparse
         "FAKE_NVML_WORLD": str(world),
     }
     agent = f"exec {options.gputop} agent --interval 100ms | tee {log}"
-    command = [options.gputop, "record", "-o", recording, "--via", f"host={shlex.join(['sh', '-c', agent])}"]
+    command = [
+        options.gputop,
+        "record",
+        "-o",
+        recording,
+        "--via",
+        f"host={shlex.join(['sh', '-c', agent])}",
+    ]
     lost, before = [], 0
     for _ in range(rounds):
-        recorder = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        recorder = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         time.sleep(random.uniform(0.05, options.longest))
         recorder.send_signal(signal.SIGKILL)
         recorder.wait()
@@ -88,7 +109,11 @@ def play(gputop: pathlib.Path, recording: pathlib.Path) -> list[int]:
 def times(lines: bytes) -> list[int]:
     """Returns the time of each whole line, in milliseconds since 1970."""
     whole = lines[: lines.rfind(b"\n") + 1].splitlines()
-    return [json.loads(line)["unix_time_ms"] for line in whole if not line.startswith(b'{"kind":"checkpoint"')]
+    return [
+        json.loads(line)["unix_time_ms"]
+        for line in whole
+        if not line.startswith(b'{"kind":"checkpoint"')
+    ]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Starts the probe in a running program. `gputop attach` makes Python run this file in the program's main thread.
+"""Starts the probe in a running program. `gputop attach` makes Python run this file in the
+program's main thread.
 
-FOLDER is the folder of the probe. Python prints an error of this file in the program's terminal, so there must be none.
+FOLDER is the folder of the probe. Python prints an error of this file in the program's terminal, so
+there must be none.
 """
 
 
@@ -11,7 +13,9 @@ def start():
         from importlib.util import module_from_spec, spec_from_file_location
 
         package = FOLDER + "/gputop_probe"  # noqa: F821
-        spec = spec_from_file_location("gputop_probe", package + "/__init__.py", submodule_search_locations=[package])
+        spec = spec_from_file_location(
+            "gputop_probe", package + "/__init__.py", submodule_search_locations=[package]
+        )
         module = module_from_spec(spec)
         sys.modules["gputop_probe"] = module
         spec.loader.exec_module(module)

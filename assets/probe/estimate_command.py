@@ -1,8 +1,10 @@
-"""Runs `gputop estimate`: calls a function of the user that returns a model and inputs, and estimates a training step.
+"""Runs `gputop estimate`: calls a function of the user that returns a model and inputs, and
+estimates a training step.
 
     python estimate_command.py '{"file": FILE, "function": NAME, "optimizer": NAME or null, "measure": false, "gpus": [BYTES, …]}'
 
-Prints one line of JSON: the result, or {"error": SENTENCE}. All that the user's code prints goes to the standard error.
+Prints one line of JSON: the result, or {"error": SENTENCE}. All that the user's code prints goes to
+the standard error.
 """
 
 import json
@@ -21,7 +23,10 @@ class Failure(Exception):
 
 def main(options):
     if sys.version_info < (3, 8):
-        raise Failure("%s is Python %d.%d: name one of 3.8 or later with --python" % (sys.executable, sys.version_info[0], sys.version_info[1]))
+        raise Failure(
+            "%s is Python %d.%d: name one of 3.8 or later with --python"
+            % (sys.executable, sys.version_info[0], sys.version_info[1])
+        )
     estimates = import_estimates()
     check_torch()
     arguments = call(options["file"], options["function"])
@@ -35,8 +40,14 @@ def main(options):
         result = found.dictionary()
         result["largest_batches"] = [found.largest(memory) for memory in options["gpus"]]
     except Exception as error:
-        hint = "; a model that looks at values of tensors needs --measure, on a GPU" if "meta" in str(error) else ""
-        raise Failure("%s a step of %s failed: %s%s" % (doing, type(model).__name__, describe(error), hint))
+        hint = (
+            "; a model that looks at values of tensors needs --measure, on a GPU"
+            if "meta" in str(error)
+            else ""
+        )
+        raise Failure(
+            "%s a step of %s failed: %s%s" % (doing, type(model).__name__, describe(error), hint)
+        )
     import torch
 
     result["optimizer"] = name_of(optimizer)
@@ -45,7 +56,9 @@ def main(options):
 
 
 def import_estimates():
-    """Imports the module from this file's folder, which must not stay in sys.path: its files have common names."""
+    """Imports the module from this file's folder, which must not stay in sys.path: its files
+    have common names.
+    """
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder] + [entry for entry in sys.path if os.path.abspath(entry) != folder]
     from gputop_probe import estimates
@@ -59,13 +72,18 @@ def check_torch():
     try:
         import torch
     except Exception as error:
-        raise Failure("%s cannot import torch: %s: %s" % (sys.executable, first_line(error), way_out))
+        raise Failure(
+            "%s cannot import torch: %s: %s" % (sys.executable, first_line(error), way_out)
+        )
     try:
         version = tuple(int(number) for number in str(torch.__version__).split(".")[:2])
     except (AttributeError, ValueError):
         raise Failure("%s is not PyTorch: %s" % (getattr(torch, "__file__", "torch"), way_out))
     if version < (2, 0):
-        raise Failure("%s has PyTorch %s, and an estimate needs 2.0 or later: %s" % (sys.executable, torch.__version__, way_out))
+        raise Failure(
+            "%s has PyTorch %s, and an estimate needs 2.0 or later: %s"
+            % (sys.executable, torch.__version__, way_out)
+        )
 
 
 def call(path, name):
@@ -85,7 +103,11 @@ def call(path, name):
     run("importing %s" % file, module.__spec__.loader.exec_module, module)
     function = getattr(module, name, None)
     if not callable(function):
-        own = [key for key, value in vars(module).items() if hasattr(value, "__code__") and value.__module__ == module_name]
+        own = [
+            key
+            for key, value in vars(module).items()
+            if hasattr(value, "__code__") and value.__module__ == module_name
+        ]
         there = ", ".join(own[:8]) if own else "none"
         raise Failure("%s has no function %s; its functions: %s" % (file, name, there))
     return run("%s() in %s" % (name, file), function)
@@ -102,13 +124,18 @@ def run(doing, function, *arguments):
 
 
 def understand(returned, name):
-    """The model, inputs, keyword arguments, optimizer, loss and batch that the function returned."""
+    """The model, inputs, keyword arguments, optimizer, loss and batch that the function
+    returned.
+    """
     import torch
 
     if isinstance(returned, dict):
         unknown = [str(key) for key in returned if key not in KEYS]
         if unknown:
-            raise Failure("%s() returned a dict with the key %s: it may have %s" % (name, unknown[0], ", ".join(KEYS)))
+            raise Failure(
+                "%s() returned a dict with the key %s: it may have %s"
+                % (name, unknown[0], ", ".join(KEYS))
+            )
         found = returned
     elif isinstance(returned, (tuple, list)) and 2 <= len(returned) <= 3:
         found = dict(zip(KEYS, returned))
@@ -116,14 +143,27 @@ def understand(returned, name):
         raise Failure("%s() returned %s instead of %s" % (name, kind_of(returned), RETURNS))
     model, inputs = found.get("model"), found.get("inputs")
     if not isinstance(model, torch.nn.Module):
-        raise Failure("%s() returned %s as the model, which must be a torch.nn.Module: return %s" % (name, kind_of(model), RETURNS))
+        raise Failure(
+            "%s() returned %s as the model, which must be a torch.nn.Module: return %s"
+            % (name, kind_of(model), RETURNS)
+        )
     if isinstance(inputs, dict):
         inputs, keywords = (), inputs
     else:
         inputs, keywords = inputs if isinstance(inputs, (tuple, list)) else (inputs,), {}
     if not any(isinstance(value, torch.Tensor) for value in list(inputs) + list(keywords.values())):
-        raise Failure("%s() returned %s as the inputs, which must be a tensor, several, or a dict of them" % (name, kind_of(found.get("inputs"))))
-    return model, inputs, keywords, found.get("optimizer", "adamw"), found.get("loss"), found.get("batch")
+        raise Failure(
+            "%s() returned %s as the inputs, which must be a tensor, several, or a dict of them"
+            % (name, kind_of(found.get("inputs")))
+        )
+    return (
+        model,
+        inputs,
+        keywords,
+        found.get("optimizer", "adamw"),
+        found.get("loss"),
+        found.get("batch"),
+    )
 
 
 def kind_of(value):
@@ -136,12 +176,20 @@ def name_of(optimizer):
     """The name of an optimizer for people. None: there is none."""
     if optimizer is None or isinstance(optimizer, str):
         return optimizer
-    return type(optimizer).__name__ if hasattr(optimizer, "param_groups") else getattr(optimizer, "__name__", "own")
+    return (
+        type(optimizer).__name__
+        if hasattr(optimizer, "param_groups")
+        else getattr(optimizer, "__name__", "own")
+    )
 
 
 def first_line(error):
-    lines = str(error).strip().splitlines() if not isinstance(error, SyntaxError) else [str(error.msg)]
-    return "%s: %s" % (type(error).__name__, lines[0].rstrip(".:")) if lines else type(error).__name__
+    lines = (
+        str(error).strip().splitlines() if not isinstance(error, SyntaxError) else [str(error.msg)]
+    )
+    return (
+        "%s: %s" % (type(error).__name__, lines[0].rstrip(".:")) if lines else type(error).__name__
+    )
 
 
 def describe(error):
@@ -150,20 +198,35 @@ def describe(error):
 
 
 def place(error):
-    """` (train.py:12, in build: x = f())`: the innermost line that is not of an installed package, of Python, or of gputop."""
+    """` (train.py:12, in build: x = f())`: the innermost line that is not of an installed
+    package, of Python, or of gputop.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return line(error.filename, error.lineno, None)
-    frames = [(frame.f_code.co_filename, number, frame.f_code.co_name) for frame, number in traceback.walk_tb(error.__traceback__)]
+    frames = [
+        (frame.f_code.co_filename, number, frame.f_code.co_name)
+        for frame, number in traceback.walk_tb(error.__traceback__)
+    ]
     own = os.path.dirname(os.path.abspath(__file__))
     library = os.path.dirname(os.__file__)
-    foreign = tuple(folder + os.sep for folder in (own, library, os.path.dirname(sys.modules["torch"].__file__)))
-    users = [frame for frame in frames if not frame[0].startswith(foreign + ("<",)) and "-packages" + os.sep not in frame[0]]
+    foreign = tuple(
+        folder + os.sep for folder in (own, library, os.path.dirname(sys.modules["torch"].__file__))
+    )
+    users = [
+        frame
+        for frame in frames
+        if not frame[0].startswith(foreign + ("<",)) and "-packages" + os.sep not in frame[0]
+    ]
     return line(*users[-1]) if users else ""
 
 
 def line(file, number, function):
     text = linecache.getline(file, number or 0).strip()
-    where = "%s:%s%s" % (os.path.relpath(file) if os.path.isabs(file) else file, number, ", in %s" % function if function else "")
+    where = "%s:%s%s" % (
+        os.path.relpath(file) if os.path.isabs(file) else file,
+        number,
+        ", in %s" % function if function else "",
+    )
     return " (%s: %s)" % (where, text) if text else " (%s)" % where
 
 

@@ -1,6 +1,7 @@
 """Makes another Python process run a file: `python -I -S inject.py PID START_TICKS FILE`.
 
-`gputop attach` runs this with the Python of that process. Prints one line: a word, and details for some words.
+`gputop attach` runs this with the Python of that process. Prints one line: a word, and details for
+some words.
 """
 
 import os

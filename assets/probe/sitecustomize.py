@@ -1,8 +1,10 @@
-"""Starts the probe of gputop in this Python process, and runs the sitecustomize that this file shadows.
+"""Starts the probe of gputop in this Python process, and runs the sitecustomize that this file
+shadows.
 
-Python's `site` imports this file because `gputop run` put its folder first on PYTHONPATH. It runs in every Python process of the
-job, also in those that never use a GPU, and in old versions of Python. So it only waits for the import of torch, at the cost of one
-string comparison per import. GPUTOP_PROBE=0 turns the probe off.
+Python's `site` imports this file because `gputop run` put its folder first on PYTHONPATH. It runs
+in every Python process of the job, also in those that never use a GPU, and in old versions of
+Python. So it only waits for the import of torch, at the cost of one string comparison per import.
+GPUTOP_PROBE=0 turns the probe off.
 """
 
 import sys
@@ -24,11 +26,15 @@ class _ProbePackage(object):
         from importlib.util import spec_from_file_location
 
         package = _HERE + "/gputop_probe"
-        return spec_from_file_location(name, package + "/__init__.py", submodule_search_locations=[package])
+        return spec_from_file_location(
+            name, package + "/__init__.py", submodule_search_locations=[package]
+        )
 
 
 class _WaitForTorch(object):
-    """Is replaced, in its place, when torch is imported. Removing it would make the running import skip a finder."""
+    """Is replaced, in its place, when torch is imported. Removing it would make the running
+    import skip a finder.
+    """
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -54,8 +60,8 @@ if sys.version_info >= (3, 8):
     sys.meta_path.append(_ProbePackage)
     del os
 
-# Without this folder, sys.path is what it would be without the probe, and the next sitecustomize on it is found. Child processes
-# find this folder through PYTHONPATH.
+# Without this folder, sys.path is what it would be without the probe, and the next sitecustomize on
+# it is found. Child processes find this folder through PYTHONPATH.
 sys.path[:] = [entry for entry in sys.path if entry.rstrip("/") != _HERE]
 sys.modules.pop("sitecustomize", None)
 # If there is none, or if it fails, `site` handles the error as it would without the probe.

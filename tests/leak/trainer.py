@@ -1,9 +1,10 @@
-"""The memory of a training loop: batches of different lengths, and a loss whose history is kept (leak) or not (twin).
+"""The memory of a training loop: batches of different lengths, and a loss whose history is kept
+(leak) or not (twin).
 
     python3 tests/leak/trainer.py leak|twin SECONDS
 
-A step takes a tenth of a second and allocates half a megabyte, which the twin frees. In both, an evaluation every 300 steps
-uses more memory for a while.
+A step takes a tenth of a second and allocates half a megabyte, which the twin frees. In both, an
+evaluation every 300 steps uses more memory for a while.
 """
 
 import random

@@ -13,7 +13,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "assets/probe"))
 
-from gputop_probe import causes, code_lines, estimates, extended, graphs, holders, leaks, objects, ooms, passes  # noqa: E402
+from gputop_probe import (
+    causes,
+    code_lines,
+    estimates,
+    extended,
+    graphs,
+    holders,
+    leaks,
+    objects,
+    ooms,
+    passes,
+)  # noqa: E402
 
 
 class Allocator:
@@ -39,7 +50,9 @@ class Allocator:
 
 
 def watch(step_of, steps, census_every=1):
-    """Runs `step_of(allocator, step)`, and returns what leaked at some of the censuses, the last one among them."""
+    """Runs `step_of(allocator, step)`, and returns what leaked at some of the censuses, the last
+    one among them.
+    """
     allocator, history, found = Allocator(), leaks.History(), []
     for step in range(steps):
         step_of(allocator, step)
@@ -58,10 +71,17 @@ class Operation:
 
 
 class Tensor:
-    """A tensor whose `grad_fn` can be read only where it is no view of memory that was modified in place, as in PyTorch."""
+    """A tensor whose `grad_fn` can be read only where it is no view of memory that was modified
+    in place, as in PyTorch.
+    """
 
     def __init__(self, operation=None, is_view=False, version=0, requires_grad=False):
-        self._operation, self._view, self.version, self.needs_gradient = operation, is_view, version, requires_grad
+        self._operation, self._view, self.version, self.needs_gradient = (
+            operation,
+            is_view,
+            version,
+            requires_grad,
+        )
 
     def _is_view(self):
         return self._view
@@ -128,12 +148,22 @@ class HistoryOfTensorsTest(unittest.TestCase):
         self.assertFalse(reader().has_history(Tensor(is_view=True, version=1)))
 
     def test_a_tensor_that_cannot_be_read_does_not_hide_the_longest_history(self):
-        short, long = Tensor(Operation(), is_view=True), Tensor(Operation(Operation(Operation())), version=3)
+        short, long = (
+            Tensor(Operation(), is_view=True),
+            Tensor(Operation(Operation(Operation())), version=3),
+        )
         chain = graphs.Chain(reader().grad_fn)
-        found = chain.take(1, [Tensor(Operation(), is_view=True, version=1), short, long, Tensor(is_view=True, version=None)])
+        found = chain.take(
+            1,
+            [
+                Tensor(Operation(), is_view=True, version=1),
+                short,
+                long,
+                Tensor(is_view=True, version=None),
+            ],
+        )
         self.assertIs(found, long)
         self.assertEqual(chain.looks, [(1, 3)])
-
 
     def looks(self, sizes):
         """A Chain after looks at histories of these lengths, five steps apart."""
@@ -149,19 +179,33 @@ class HistoryOfTensorsTest(unittest.TestCase):
         self.assertEqual(self.looks([20, 40, 60]).growth(), 4.0)
         for sizes in ([20, 40], [20, 20, 20], [20, 40, 40], [20, 40, 300]):
             self.assertIsNone(self.looks(sizes).growth(), sizes)
-        self.assertEqual([self.looks(sizes).may_grow() for sizes in ([20], [20, 40], [20, 20])], [True, True, False])
+        self.assertEqual(
+            [self.looks(sizes).may_grow() for sizes in ([20], [20, 40], [20, 20])],
+            [True, True, False],
+        )
 
 
 class TrendTest(unittest.TestCase):
     def test_one_rise_is_warm_up_and_a_steady_rise_is_not(self):
-        for counts, wanted in (([450] * 9 + [1801] * 7, False), ([450] * 2 + [1801] * 14, False), (range(16), True), ([number // 5 for number in range(16)], True)):
+        for counts, wanted in (
+            ([450] * 9 + [1801] * 7, False),
+            ([450] * 2 + [1801] * 14, False),
+            (range(16), True),
+            ([number // 5 for number in range(16)], True),
+        ):
             trend = leaks.Trend()
             for count in counts:
                 trend.take(count, 1 << 20)
             self.assertEqual(trend.is_rising(), wanted, counts)
 
     def test_more_bytes_in_as_many_blocks_are_a_rise(self):
-        for sizes, wanted in ((range(16), True), ([size // 3 for size in range(16)], True), ([7] * 16, False), ([1] * 8 + [9] * 8, False), ([5, 3, 8, 1] * 4, False)):
+        for sizes, wanted in (
+            (range(16), True),
+            ([size // 3 for size in range(16)], True),
+            ([7] * 16, False),
+            ([1] * 8 + [9] * 8, False),
+            ([5, 3, 8, 1] * 4, False),
+        ):
             trend = leaks.Trend()
             for size in sizes:
                 trend.take(450, size)
@@ -244,7 +288,9 @@ class GrowthTest(unittest.TestCase):
             for address in gradients:
                 allocator.give(address)
             # Now and then, activations of the same size take some of the addresses.
-            activations = [allocator.take(4096) for _ in range(2)] if chance.randrange(10) == 0 else []
+            activations = (
+                [allocator.take(4096) for _ in range(2)] if chance.randrange(10) == 0 else []
+            )
             gradients[:] = [allocator.take(4096) for _ in range(24)]
             for address in activations:
                 allocator.give(address)
@@ -256,7 +302,9 @@ class GrowthTest(unittest.TestCase):
             alike = {}
             for block in growth.blocks:
                 alike.setdefault(block.size, []).append(block)
-            self.assertEqual([size for size, blocks in alike.items() if leaks.is_spread(blocks, growth)], [32768])
+            self.assertEqual(
+                [size for size, blocks in alike.items() if leaks.is_spread(blocks, growth)], [32768]
+            )
 
     def test_a_queue_of_bounded_length_is_no_leak_once_it_is_full(self):
         queue = deque()
@@ -295,10 +343,14 @@ class CauseTest(unittest.TestCase):
 
     def test_each_cause(self):
         local = holders.Holder("list outputs", "local", "outputs", {0})
-        layer = holders.Holder("Layer.cache", "attribute", "cache", {0}, owner="Layer", is_module=True)
+        layer = holders.Holder(
+            "Layer.cache", "attribute", "cache", {0}, owner="Layer", is_module=True
+        )
         via = lambda mark: holders.Holder("x", "local", "x", {0}, via={mark})
         self.assertEqual(self.decide(local, is_training=True), "kept_outputs")
-        self.assertEqual(self.decide(local, has_history=True, is_evaluation=True), "eval_without_no_grad")
+        self.assertEqual(
+            self.decide(local, has_history=True, is_evaluation=True), "eval_without_no_grad"
+        )
         self.assertEqual(self.decide(local, has_history=True), "kept_outputs")
         self.assertEqual(self.decide(local, fills_in_hook=True, is_training=True), "hooks_hold")
         self.assertEqual(self.decide(layer, has_history=True), "layer_cache")
@@ -307,9 +359,17 @@ class CauseTest(unittest.TestCase):
         self.assertEqual(self.decide(via("traceback"), is_training=True), "traceback_frame")
         self.assertEqual(self.decide(via("optimizer"), is_training=True), "optimizer_recreated")
         line = object()
-        self.assertEqual(self.decide(local, has_history=True, is_training=True, hidden_ratio=3.0, retain_graph=line), "retain_graph")
+        self.assertEqual(
+            self.decide(
+                local, has_history=True, is_training=True, hidden_ratio=3.0, retain_graph=line
+            ),
+            "retain_graph",
+        )
         # The word in the code alone is no evidence: nothing hidden grows.
-        self.assertEqual(self.decide(local, has_history=True, is_training=True, retain_graph=line), "kept_outputs")
+        self.assertEqual(
+            self.decide(local, has_history=True, is_training=True, retain_graph=line),
+            "kept_outputs",
+        )
         self.assertEqual(self.decide(), "unknown")
 
 
@@ -319,7 +379,9 @@ class ExtendedTest(unittest.TestCase):
     def leaks(self, function, sizes):
         found = extended.Extended()
         line = code_lines.Line(function.__code__, function.__code__.co_firstlineno)
-        holder = holders.Holder("tensor history", "local", "history", {0}, line=line, codes=[function.__code__])
+        holder = holders.Holder(
+            "tensor history", "local", "history", {0}, line=line, codes=[function.__code__]
+        )
         for step, size in enumerate(sizes):
             places = found.candidates([(0, 4096), (0, size)])
             found.take(step, step * 0.1, [(holder, size, {"device": 0})] if 1 in places else [])
@@ -335,7 +397,10 @@ class ExtendedTest(unittest.TestCase):
 
     def test_a_tensor_that_is_concatenated_and_larger_at_each_look_leaks(self):
         (leak,) = self.leaks(ExtendedTest.concatenates, range(10000, 20000, 1000))
-        self.assertEqual((leak["cause"], leak["bytes"], leak["bytes_per_step"], leak["count_per_step"]), ("extended", 19000, 1000, 0))
+        self.assertEqual(
+            (leak["cause"], leak["bytes"], leak["bytes_per_step"], leak["count_per_step"]),
+            ("extended", 19000, 1000, 0),
+        )
         self.assertIn("`history = torch.cat([history, x])`", leak["advice"])
 
     def test_batches_that_get_longer_are_no_leak(self):
@@ -343,7 +408,12 @@ class ExtendedTest(unittest.TestCase):
 
     def test_a_tensor_of_bounded_length_is_no_leak(self):
         self.assertEqual(self.leaks(ExtendedTest.concatenates, [10000, 11000, 12000] * 4), [])
-        self.assertEqual(self.leaks(ExtendedTest.concatenates, [10000, 11000, 12000, 13000, 14000, 15000] + [15000] * 4), [])
+        self.assertEqual(
+            self.leaks(
+                ExtendedTest.concatenates, [10000, 11000, 12000, 13000, 14000, 15000] + [15000] * 4
+            ),
+            [],
+        )
 
 
 class BlackBoxTest(unittest.TestCase):
@@ -355,7 +425,9 @@ class BlackBoxTest(unittest.TestCase):
         with ooms.open_folder(self.home.name) as folder:
             ooms.write_file(folder.number, "oom-1.json", b"{}")
         path = os.path.join(self.home.name, "gputop", "ooms")
-        modes = [stat.S_IMODE(os.stat(name).st_mode) for name in (path, os.path.join(path, "oom-1.json"))]
+        modes = [
+            stat.S_IMODE(os.stat(name).st_mode) for name in (path, os.path.join(path, "oom-1.json"))
+        ]
         self.assertEqual((modes, os.listdir(path)), ([0o700, 0o600], ["oom-1.json"]))
 
     def test_symbolic_links_and_open_folders_are_refused(self):
@@ -376,7 +448,10 @@ class BlackBoxTest(unittest.TestCase):
                 for end in (".json", ".pickle"):
                     ooms.write_file(folder, "oom-%d%s" % (number, end), b"")
             ooms.remove_old(folder, 2)
-            self.assertEqual(sorted(os.listdir(folder)), ["oom-4.json", "oom-4.pickle", "oom-5.json", "oom-5.pickle"])
+            self.assertEqual(
+                sorted(os.listdir(folder)),
+                ["oom-4.json", "oom-4.pickle", "oom-5.json", "oom-5.pickle"],
+            )
 
     def test_a_report_is_bounded(self):
         report = {"version": 1, "groups": [{"shape": [1] * 50}] * 5000}
@@ -386,7 +461,9 @@ class BlackBoxTest(unittest.TestCase):
         self.assertIsNone(ooms.report_bytes({"text": "x" * 5000}, 4096))
 
     def test_a_snapshot_has_an_old_protocol_small_integers_and_a_limit(self):
-        content = ooms.snapshot_bytes({"segments": [{"address": 1 << 70, "blocks": [(1, 2)], "unknown": None}]})
+        content = ooms.snapshot_bytes(
+            {"segments": [{"address": 1 << 70, "blocks": [(1, 2)], "unknown": None}]}
+        )
         self.assertEqual(content[:2], b"\x80\x04")
         self.assertLess(pickle.loads(content)["segments"][0]["address"], 1 << 63)
         with self.assertRaises(OverflowError):
@@ -395,16 +472,38 @@ class BlackBoxTest(unittest.TestCase):
             ooms.snapshot_bytes({"segments": list(range(100000))}, deadline=0)
 
     def test_why(self):
-        stats = lambda allocated, reserved: {"allocated_bytes": allocated << 30, "reserved_bytes": reserved << 30}
+        stats = lambda allocated, reserved: {
+            "allocated_bytes": allocated << 30,
+            "reserved_bytes": reserved << 30,
+        }
         cause = lambda **report: ooms.why(report)["cause"]
         gib = 1 << 30
-        self.assertEqual(cause(requested=gib, free=0, total=8 * gib, stats=stats(3, 8)), "fragmentation")
-        self.assertEqual(cause(requested=2 * gib, free=gib, total=16 * gib, stats=stats(4, 4)), "other_processes")
-        self.assertEqual(ooms.why({"requested": 9 * gib, "free": 8 * gib, "total": 8 * gib})["sentence"], "one tensor is larger than the GPU")
-        self.assertEqual(cause(requested=6 * gib, free=gib, total=8 * gib, stats=stats(7, 7)), "too_big")
-        self.assertEqual(cause(requested=60 * gib, free=8 * gib, total=8 * gib, stats=stats(0, 0)), "too_big")
-        leak = {"cause": "kept_outputs", "bytes": 5 * gib, "title": "tensors are kept", "advice": ""}
-        self.assertEqual(cause(requested=gib, free=0, total=8 * gib, stats=stats(8, 8), leaks=[leak]), "kept_outputs")
+        self.assertEqual(
+            cause(requested=gib, free=0, total=8 * gib, stats=stats(3, 8)), "fragmentation"
+        )
+        self.assertEqual(
+            cause(requested=2 * gib, free=gib, total=16 * gib, stats=stats(4, 4)), "other_processes"
+        )
+        self.assertEqual(
+            ooms.why({"requested": 9 * gib, "free": 8 * gib, "total": 8 * gib})["sentence"],
+            "one tensor is larger than the GPU",
+        )
+        self.assertEqual(
+            cause(requested=6 * gib, free=gib, total=8 * gib, stats=stats(7, 7)), "too_big"
+        )
+        self.assertEqual(
+            cause(requested=60 * gib, free=8 * gib, total=8 * gib, stats=stats(0, 0)), "too_big"
+        )
+        leak = {
+            "cause": "kept_outputs",
+            "bytes": 5 * gib,
+            "title": "tensors are kept",
+            "advice": "",
+        }
+        self.assertEqual(
+            cause(requested=gib, free=0, total=8 * gib, stats=stats(8, 8), leaks=[leak]),
+            "kept_outputs",
+        )
 
 
 class EstimateTest(unittest.TestCase):

@@ -75,7 +75,9 @@ class Measure(unittest.TestCase):
 
         torch = types.ModuleType("torch")
         torch.Tensor = FakeTensor
-        torch.cat = lambda tensors: FakeTensor(sum(tensor.shape[0] for tensor in tensors), *tensors[0].shape[1:])
+        torch.cat = lambda tensors: FakeTensor(
+            sum(tensor.shape[0] for tensor in tensors), *tensors[0].shape[1:]
+        )
         torch.set_grad_enabled = lambda is_enabled: mock.MagicMock()
         torch.optim = types.SimpleNamespace(Optimizer=FakeTensor)
         torch.cuda = types.SimpleNamespace(
@@ -89,7 +91,9 @@ class Measure(unittest.TestCase):
     def test_two_batches_give_the_slope(self):
         found, batches = self.measure((32, 3))
         self.assertEqual(batches, ["cuda", 16, 16, 32, 32])
-        self.assertEqual((found.parts, found.batch, found.per_sample), ({"peak": 1320, "fixed": 1000}, 32, 10))
+        self.assertEqual(
+            (found.parts, found.batch, found.per_sample), ({"peak": 1320, "fixed": 1000}, 32, 10)
+        )
         self.assertTrue(found.measured)
         gib = 1 << 30
         self.assertEqual(found.largest(gib), int((gib * 0.97 - (500 << 20) - 1000) / 10))

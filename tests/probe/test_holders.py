@@ -1,4 +1,6 @@
-"""Tests of the search for holders and for lines of code, without torch: python3 -m unittest discover -s tests/probe"""
+"""Tests of the search for holders and for lines of code, without torch: python3 -m unittest
+discover -s tests/probe
+"""
 
 import functools
 import sys
@@ -81,7 +83,9 @@ class HolderTest(unittest.TestCase):
 
         add = make()
         samples = [add(step) for step in range(3)][-1]
-        self.assertRegex(holders.find(samples)[0][0].text, r"^dict kept, test_holders\.py:\d+ in add$")
+        self.assertRegex(
+            holders.find(samples)[0][0].text, r"^dict kept, test_holders\.py:\d+ in add$"
+        )
 
     def test_a_record_may_hold_two_of_the_tensors(self):
         records = [Record((Value(), Value())) for _ in range(4)]
@@ -99,7 +103,10 @@ class HolderTest(unittest.TestCase):
         samples, levels = [Value()], []
         search = holders.Search()
         up = search._up
-        search._up = lambda *arguments: levels.append(up(*arguments)[0]) or (levels[-1], {id(it): None for it in levels[-1]})
+        search._up = lambda *arguments: levels.append(up(*arguments)[0]) or (
+            levels[-1],
+            {id(it): None for it in levels[-1]},
+        )
         search.run(samples)
         self.assertEqual([len(level) for level in levels], [0])
 
@@ -137,7 +144,13 @@ class HolderTest(unittest.TestCase):
         def function(argument):
             value = Value()
             shared = Value()
-            return frames.names_of_locals(sys._getframe()), id(argument), id(value), id(shared), lambda: shared
+            return (
+                frames.names_of_locals(sys._getframe()),
+                id(argument),
+                id(value),
+                id(shared),
+                lambda: shared,
+            )
 
         names, *ids, _ = function(Value())
         self.assertEqual([names[address] for address in ids], ["argument", "value", "shared"])
@@ -161,7 +174,10 @@ class LineTest(unittest.TestCase):
             return kept
 
         text = lambda name: code_lines.fill_line(code_lines.codes_in(main.__code__), name).text()
-        self.assertEqual([text("total"), text("kept"), text("plain")], ["total += plain", "kept[step] = total", "plain = model()"])
+        self.assertEqual(
+            [text("total"), text("kept"), text("plain")],
+            ["total += plain", "kept[step] = total", "plain = model()"],
+        )
 
     def test_a_decorated_method_fills_a_name_and_a_constructor_only_makes_it(self):
         def decorate(function):
@@ -181,7 +197,9 @@ class LineTest(unittest.TestCase):
                 self.last = Value()
 
         text = lambda name: code_lines.fill_line(code_lines.codes_of_class(Trainer), name).text()
-        self.assertEqual([text("kept"), text("last")], ["self.kept[step] = Value()", "self.last = Value()"])
+        self.assertEqual(
+            [text("kept"), text("last")], ["self.kept[step] = Value()", "self.last = Value()"]
+        )
 
     def test_an_element_that_is_read_is_no_operation(self):
         def main(values):
@@ -212,7 +230,10 @@ class LineTest(unittest.TestCase):
             loss.backward()
             loss.backward(retain_graph=True)
 
-        self.assertEqual(code_lines.keyword_line([main.__code__], "retain_graph").text(), "loss.backward(retain_graph=True)")
+        self.assertEqual(
+            code_lines.keyword_line([main.__code__], "retain_graph").text(),
+            "loss.backward(retain_graph=True)",
+        )
         self.assertIsNone(code_lines.keyword_line([main.__code__], "create_graph"))
 
     def test_the_users_line_and_the_innermost_outside_torch(self):
@@ -223,12 +244,20 @@ class LineTest(unittest.TestCase):
             ("/home/user/train.py", 40, "step"),
             ("/home/user/train.py", 60, "<module>"),
         ]
-        self.assertEqual(lines.user_and_inner(stack), ("train.py:40 in step", "model.py:12 in forward"))
+        self.assertEqual(
+            lines.user_and_inner(stack), ("train.py:40 in step", "model.py:12 in forward")
+        )
         self.assertEqual(lines.user_and_inner([]), (None, None))
 
     def test_the_peak_is_rebuilt(self):
         live = {0: (100, "weights")}
-        events = [("alloc", 1, 50, "a"), ("alloc", 2, 70, "b"), ("free_requested", 1, 50, None), ("alloc", 1, 10, "c"), ("free_requested", 2, 70, None)]
+        events = [
+            ("alloc", 1, 50, "a"),
+            ("alloc", 2, 70, "b"),
+            ("free_requested", 1, 50, None),
+            ("alloc", 1, 10, "c"),
+            ("free_requested", 2, 70, None),
+        ]
         most, parts = lines.rebuild_peak(live, events)
         self.assertEqual((most, sorted(parts)), (220, [(50, "a"), (70, "b"), (100, "weights")]))
 

@@ -1,4 +1,6 @@
-"""Tests of what the probe reads and publishes, without torch: python3 -m unittest discover -s tests/probe"""
+"""Tests of what the probe reads and publishes, without torch: python3 -m unittest discover -s
+tests/probe
+"""
 
 import ctypes
 import gc
@@ -14,7 +16,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "assets/probe"))
 
-from gputop_probe import allocator, changes, files, labels, objects, publish, readings, requests, steps  # noqa: E402
+from gputop_probe import (
+    allocator,
+    changes,
+    files,
+    labels,
+    objects,
+    publish,
+    readings,
+    requests,
+    steps,
+)  # noqa: E402
 
 
 def block(size, state="active_allocated", **more):
@@ -22,7 +34,13 @@ def block(size, state="active_allocated", **more):
 
 
 def segment(address, *blocks, **more):
-    return dict(device=0, address=address, total_size=sum(it["size"] for it in blocks), blocks=list(blocks), **more)
+    return dict(
+        device=0,
+        address=address,
+        total_size=sum(it["size"] for it in blocks),
+        blocks=list(blocks),
+        **more,
+    )
 
 
 class Tensor:
@@ -81,9 +99,17 @@ class Guard:
 
 
 def torch(snapshot=None, stats=None, version="2.5.1"):
-    inner = types.SimpleNamespace(_cuda_memorySnapshot=snapshot, _cuda_memoryStats=stats, DisableTorchFunction=Guard)
+    inner = types.SimpleNamespace(
+        _cuda_memorySnapshot=snapshot, _cuda_memoryStats=stats, DisableTorchFunction=Guard
+    )
     network = types.SimpleNamespace(Parameter=Parameter, Module=Module)
-    return types.SimpleNamespace(__version__=version, Tensor=Tensor, nn=network, optim=types.SimpleNamespace(Optimizer=Optimizer), _C=inner)
+    return types.SimpleNamespace(
+        __version__=version,
+        Tensor=Tensor,
+        nn=network,
+        optim=types.SimpleNamespace(Optimizer=Optimizer),
+        _C=inner,
+    )
 
 
 def read(segments):
@@ -94,7 +120,12 @@ class AllocatorTest(unittest.TestCase):
     def test_each_byte_is_in_one_place(self):
         blocks = read(
             [
-                segment(4096, block(1024, requested_size=1000), block(512, "active_pending_free", requested_size=500), block(2560, "inactive")),
+                segment(
+                    4096,
+                    block(1024, requested_size=1000),
+                    block(512, "active_pending_free", requested_size=500),
+                    block(2560, "inactive"),
+                ),
                 segment(1 << 20, block(4096, "inactive")),
                 segment(1 << 21, block(512), block(512, "inactive"), segment_pool_id=(0, 1)),
                 segment(1 << 22, block(512), block(1024, "inactive"), is_expandable=True),
@@ -102,9 +133,14 @@ class AllocatorTest(unittest.TestCase):
         )
         memory = blocks.devices[0]
         self.assertEqual((memory.allocated, memory.reserved, memory.requested), (2048, 10752, 1500))
-        self.assertEqual(memory.free, {"pending": 512, "fragmentation": 2560, "cache": 5120, "graph_pools": 512})
+        self.assertEqual(
+            memory.free, {"pending": 512, "fragmentation": 2560, "cache": 5120, "graph_pools": 512}
+        )
         self.assertEqual(blocks.private, [False, True, False])
-        self.assertEqual([blocks.find(4096), blocks.find(5119), blocks.find(5120), blocks.find(100)], [0, 0, None, None])
+        self.assertEqual(
+            [blocks.find(4096), blocks.find(5119), blocks.find(5120), blocks.find(100)],
+            [0, 0, None, None],
+        )
 
     def test_pytorch_1_13_gives_a_list_of_segments(self):
         blocks = allocator.Allocator(torch(lambda: [segment(4096, block(512))])).read()
@@ -131,8 +167,23 @@ class CategoriesTest(unittest.TestCase):
         optimizer = Optimizer([weight], [{"exp_avg": moment, "step": 3}])
         module = Module([weight, frozen], [mean])
         inputs, output = Tensor(6656, 32), Tensor(7168, operation=object())
-        names = ["parameters", "gradients", "parameters", "optimizer_state", "buffers", "named_tensors", "activations", "activations"]
-        blocks = read([segment(4096, *(block(512, requested_size=256) for _ in names), block(512, "inactive"))])
+        names = [
+            "parameters",
+            "gradients",
+            "parameters",
+            "optimizer_state",
+            "buffers",
+            "named_tensors",
+            "activations",
+            "activations",
+        ]
+        blocks = read(
+            [
+                segment(
+                    4096, *(block(512, requested_size=256) for _ in names), block(512, "inactive")
+                )
+            ]
+        )
         world = torch()
         known = labels.Labels(world, objects.TensorReader(world), steps.Steps())
         kept = [optimizer, module, inputs, output]
@@ -167,7 +218,10 @@ class CategoriesTest(unittest.TestCase):
         self.assertEqual(history.libraries, {0: 512, 512: 1024})
 
     def test_groups_change_since_a_mark(self):
-        label, found = labels.Label("named_tensors", None, (64,), "float32", False), changes.Changes()
+        label, found = (
+            labels.Label("named_tensors", None, (64,), "float32", False),
+            changes.Changes(),
+        )
 
         def reading(step, count):
             it = readings.Reading(step, "step_end")
@@ -179,7 +233,10 @@ class CategoriesTest(unittest.TestCase):
         found.mark("before", reading(10, 3))
         found.publish(reading(11, 4))
         (entry,) = found.publish(reading(12, 7))["groups"]
-        self.assertEqual([entry[name] for name in ("count", "count_change", "bytes_change", "age_steps")], [7, 4, 2048, 11])
+        self.assertEqual(
+            [entry[name] for name in ("count", "count_change", "bytes_change", "age_steps")],
+            [7, 4, 2048, 11],
+        )
         found.unmark()
         self.assertEqual(found.publish(reading(13, 9))["groups"][0]["count_change"], 2)
 
@@ -266,7 +323,18 @@ class PublishTest(unittest.TestCase):
         memory = publish.Memfd("gputop-test", b"gputopP1", 4096)
         memory.write(b'{"version":1}')
         header = struct.unpack_from("<8sIIQQII", os.pread(memory.descriptor, 64, 0))
-        self.assertEqual(header, (b"gputopP1", 4096, os.getpid(), publish.owner()[1], 2, 13, zlib.crc32(b'{"version":1}')))
+        self.assertEqual(
+            header,
+            (
+                b"gputopP1",
+                4096,
+                os.getpid(),
+                publish.owner()[1],
+                2,
+                13,
+                zlib.crc32(b'{"version":1}'),
+            ),
+        )
         self.assertTrue(memory.is_open())
 
     def test_a_request_is_read_once_and_a_torn_one_never(self):
@@ -274,7 +342,14 @@ class PublishTest(unittest.TestCase):
 
         def send(sequence, payload, checksum=None):
             os.pwrite(inbox.descriptor, payload, 64)
-            header = (b"gputopR1", 4096, *inbox.owner, sequence, len(payload), zlib.crc32(payload) if checksum is None else checksum)
+            header = (
+                b"gputopR1",
+                4096,
+                *inbox.owner,
+                sequence,
+                len(payload),
+                zlib.crc32(payload) if checksum is None else checksum,
+            )
             os.pwrite(inbox.descriptor, publish.HEADER.pack(*header), 0)
 
         send(2, b'{"id":1,"request":"mark"}')
@@ -286,7 +361,9 @@ class PublishTest(unittest.TestCase):
     def test_an_unknown_request_and_an_error_are_answered(self):
         found = requests.Requests()
         found.handle({"id": 1, "request": "dance"})
-        self.assertEqual(found.answer, {"id": 1, "request": "dance", "ok": False, "error": "unknown request"})
+        self.assertEqual(
+            found.answer, {"id": 1, "request": "dance", "ok": False, "error": "unknown request"}
+        )
         found.on("mark", lambda request: request.answer(step=json.loads("3")))
         found.handle({"id": 2, "request": "mark"})
         self.assertEqual((found.answer["ok"], found.answer["step"]), (True, 3))

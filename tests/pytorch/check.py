@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Compares the allocator stats that gputop reads with those that PyTorch reports, to the byte, with real wheels.
+"""Compares the allocator stats that gputop reads with those that PyTorch reports, to the byte, with
+real wheels.
 
     cargo build --workspace && tests/pytorch/check.py DIRECTORY [VERSION...]
 
-Needs no GPU. Each wheel (0.5 to 0.9 GB, from PyPI, for the Python that runs this) is unpacked below DIRECTORY and runs on a
-fake CUDA runtime, which is built with gcc from fake_cudart.c and from stubs for NVIDIA's other libraries. So PyTorch's real
-allocator counts real blocks. After each command of train.py, the script compares PyTorch's stats with those that the shipped
-`gputop agent` reads from outside; the fake NVML reports the memory that the fake runtime allocated. Then PyTorch is started
-with each of its other allocators, which gputop must recognise. Prints a table. The exit code is 1 when any value differs.
+Needs no GPU. Each wheel (0.5 to 0.9 GB, from PyPI, for the Python that runs this) is unpacked below
+DIRECTORY and runs on a fake CUDA runtime, which is built with gcc from fake_cudart.c and from stubs
+for NVIDIA's other libraries. So PyTorch's real allocator counts real blocks. After each command of
+train.py, the script compares PyTorch's stats with those that the shipped `gputop agent` reads from
+outside; the fake NVML reports the memory that the fake runtime allocated. Then PyTorch is started
+with each of its other allocators, which gputop must recognise. Prints a table. The exit code is 1
+when any value differs.
 """
 
 import json
@@ -28,10 +31,23 @@ import static_runtime
 HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")) / "debug"
 VERSIONS = ["2.1.2", "2.3.1", "2.5.1", "2.7.1", "2.11.0", "2.15.0"]
-NEEDED = ["numpy<2", "filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "setuptools"]
+NEEDED = [
+    "numpy<2",
+    "filelock",
+    "typing-extensions",
+    "sympy",
+    "networkx",
+    "jinja2",
+    "fsspec",
+    "setuptools",
+]
 # The packages with the headers, and with the one library that is no stub.
 CUDA = {
-    11: ["nvidia-cuda-runtime-cu11==11.7.99", "nvidia-cuda-cupti-cu11==11.7.101", "nvidia-cuda-nvcc-cu11==11.7.99"],
+    11: [
+        "nvidia-cuda-runtime-cu11==11.7.99",
+        "nvidia-cuda-cupti-cu11==11.7.101",
+        "nvidia-cuda-nvcc-cu11==11.7.99",
+    ],
     12: ["nvidia-cuda-runtime-cu12", "nvidia-cuda-cupti-cu12", "nvidia-cuda-nvcc-cu12"],
     13: ["nvidia-cuda-runtime", "nvidia-cuda-cupti", "nvidia-cuda-crt"],
 }
@@ -62,10 +78,14 @@ COUNTS = {
     "num_alloc_retries": "allocation_retries",
     "num_ooms": "out_of_memory_errors",
 }
-# gputop's word for each other allocator, and how PyTorch is told to use it: Python code, environment variables.
+# gputop's word for each other allocator, and how PyTorch is told to use it: Python code,
+# environment variables.
 OTHERS = {
     "cuda_malloc_async": ("", {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
-    "pluggable": ("torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(sys.argv[1], 'take', 'give'))", {}),
+    "pluggable": (
+        "torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(sys.argv[1], 'take', 'give'))",
+        {},
+    ),
 }
 PLUGGABLE = """
 #include <stdlib.h>
@@ -79,7 +99,21 @@ kept = torch.empty(1000, device="cuda")
 print("{{}}", flush=True)
 sys.stdin.readline()
 """
-STEPS = ["step 3", "keep 100", "keep 33", "step 2", "drop", "stream", "step 1", "empty", "peaks", "keep 7", "oom", "totals", "step 5"]
+STEPS = [
+    "step 3",
+    "keep 100",
+    "keep 33",
+    "step 2",
+    "drop",
+    "stream",
+    "step 1",
+    "empty",
+    "peaks",
+    "keep 7",
+    "oom",
+    "totals",
+    "step 5",
+]
 
 
 def run(*command, **options):
@@ -90,7 +124,18 @@ def download(directory, *names):
     """Downloads wheels and unpacks them into one directory."""
     if not (directory / "done").exists():
         wheels = directory / "wheels"
-        run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", wheels, *names)
+        run(
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--only-binary=:all:",
+            "-d",
+            wheels,
+            *names,
+        )
         for wheel in wheels.glob("*.whl"):
             zipfile.ZipFile(wheel).extractall(directory)
             wheel.unlink()
@@ -99,7 +144,9 @@ def download(directory, *names):
 
 
 def symbols(library):
-    """Yields each dynamic symbol: name, version, type, whether it is undefined, and whether it is global."""
+    """Yields each dynamic symbol: name, version, type, whether it is undefined, and whether it
+    is global.
+    """
     for line in run("readelf", "--dyn-syms", "-W", library).splitlines():
         fields = line.split()
         if len(fields) >= 8 and fields[0].rstrip(":").isdigit():
@@ -120,16 +167,33 @@ def versions_of_files(library):
 def compile_library(out, name, source, versions=None, *arguments):
     """Builds a shared library from source text. `versions` maps symbol versions to symbols."""
     (out / "source.c").write_text(source)
-    command = ["gcc", "-w", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", out / name, out / "source.c", *arguments]
+    command = [
+        "gcc",
+        "-w",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        f"-Wl,-soname,{name}",
+        "-o",
+        out / name,
+        out / "source.c",
+        *arguments,
+    ]
     if versions:
-        script = "\n".join(f"{it} {{ global: {' '.join(f'{s};' for s in names)} }};" for it, names in versions.items())
+        script = "\n".join(
+            f"{it} {{ global: {' '.join(f'{s};' for s in names)} }};"
+            for it, names in versions.items()
+        )
         (out / "versions").write_text(script)
         command.append(f"-Wl,--version-script,{out / 'versions'}")
     run(*command)
 
 
 def stub(wanted):
-    lines = [f"char {name}[8];" if kind == "OBJECT" else f"int {name}(void) {{ return 0; }}" for name, kind in sorted(wanted.items())]
+    lines = [
+        f"char {name}[8];" if kind == "OBJECT" else f"int {name}(void) {{ return 0; }}"
+        for name, kind in sorted(wanted.items())
+    ]
     return "\n".join(lines)
 
 
@@ -138,10 +202,19 @@ def build(torch, out, cuda):
     if (out / "done").exists():
         return
     out.mkdir(parents=True, exist_ok=True)
-    libraries = [it for it in (torch / "torch/lib").glob("*.so*") if it.name.startswith(("libtorch", "libc10", "libcaffe2"))]
+    libraries = [
+        it
+        for it in (torch / "torch/lib").glob("*.so*")
+        if it.name.startswith(("libtorch", "libc10", "libcaffe2"))
+    ]
     needed, homes, wanted = set(), {}, {}
     for library in libraries:
-        needed |= set(re.findall(r"NEEDED.*\[(lib(?:cu|nccl|nvrtc|nvshmem|nvJit|nvTools)\S*)\]", run("readelf", "-d", library)))
+        needed |= set(
+            re.findall(
+                r"NEEDED.*\[(lib(?:cu|nccl|nvrtc|nvshmem|nvJit|nvTools)\S*)\]",
+                run("readelf", "-d", library),
+            )
+        )
         homes |= {version: file for version, file in versions_of_files(library)}
         for name, version, kind, is_wanted, is_strong in symbols(library):
             if is_wanted and is_strong:
@@ -176,14 +249,28 @@ def build(torch, out, cuda):
         known, source = set(), ""
         if own == "libcudart":
             source = (HERE / "fake_cudart.c").read_text()
-            properties = [it for names in wants.values() for it in names if it.startswith("cudaGetDeviceProperties")]
-            source = f"#define PROPERTIES {(properties or ['cudaGetDeviceProperties'])[0]}\n{source}"
-            known = set(re.findall(r"^\w[\w *]*?\b(\w+)\([^;]*\{", source, re.M)) | {(properties or ["cudaGetDeviceProperties"])[0]}
+            properties = [
+                it
+                for names in wants.values()
+                for it in names
+                if it.startswith("cudaGetDeviceProperties")
+            ]
+            source = (
+                f"#define PROPERTIES {(properties or ['cudaGetDeviceProperties'])[0]}\n{source}"
+            )
+            known = set(re.findall(r"^\w[\w *]*?\b(\w+)\([^;]*\{", source, re.M)) | {
+                (properties or ["cudaGetDeviceProperties"])[0]
+            }
             source += static_runtime.table(inner, known) if inner else ""
         elif own == "libcuda":
             source = DRIVER
             known = set(re.findall(r"^int (\w+)", source, re.M))
-        all_of_it = {name: kind for names in wants.values() for name, kind in names.items() if name not in known}
+        all_of_it = {
+            name: kind
+            for names in wants.values()
+            for name, kind in names.items()
+            if name not in known
+        }
         versions = {version: names for version, names in wants.items() if version}
         # Other libraries need these symbol versions too.
         compile_library(out, library, source + stub(all_of_it), versions, *include)
@@ -254,9 +341,16 @@ def differences(stats, peek):
     for at, theirs in used:
         ours = allocators[at]
         for name, key in FIGURES.items():
-            pairs += [(at, name, theirs[f"{name}.current"], ours[f"{key}_bytes"]), (at, name + ".peak", theirs[f"{name}.peak"], ours[f"{key}_peak_bytes"])]
+            pairs += [
+                (at, name, theirs[f"{name}.current"], ours[f"{key}_bytes"]),
+                (at, name + ".peak", theirs[f"{name}.peak"], ours[f"{key}_peak_bytes"]),
+            ]
         pairs += [(at, name, theirs[name], ours[key]) for name, key in COUNTS.items()]
-    return [f"cuda:{at} {name}: {theirs} is not {ours}" for at, name, theirs, ours in pairs if theirs != ours]
+    return [
+        f"cuda:{at} {name}: {theirs} is not {ours}"
+        for at, name, theirs, ours in pairs
+        if theirs != ours
+    ]
 
 
 def others(out, python, environment):
@@ -265,11 +359,15 @@ def others(out, python, environment):
     wrong = []
     for expected, (how, variables) in OTHERS.items():
         (out / "used").write_text(f"{1 << 30}\n")
-        child = Child([python, "-c", OTHER.format(how), out / "pluggable.so"], environment | variables)
+        child = Child(
+            [python, "-c", OTHER.format(how), out / "pluggable.so"], environment | variables
+        )
         child.read()
         (out / "used").write_text(f"{1 << 30}\n")
         watcher, deadline = Watcher(out, child.process.pid), time.monotonic() + 20
-        while (found := (watcher.peek() or {}).get("unreadable")) != expected and time.monotonic() < deadline:
+        while (
+            found := (watcher.peek() or {}).get("unreadable")
+        ) != expected and time.monotonic() < deadline:
             pass
         wrong += [f"{expected} is reported as {found}"] if found != expected else []
         watcher.agent.end()
@@ -278,9 +376,12 @@ def others(out, python, environment):
 
 
 def disturb(trainer, watcher, pairs=12):
-    """Ratios of the step time with an agent that reads ten times per second to that without; and as noise, ratios of
-    times both without. The windows alternate, so that other load affects both."""
-    threading.Thread(target=lambda: [None for _ in watcher.agent.process.stdout], daemon=True).start()
+    """Ratios of the step time with an agent that reads ten times per second to that without; and as
+    noise, ratios of times both without. The windows alternate, so that other load affects both.
+    """
+    threading.Thread(
+        target=lambda: [None for _ in watcher.agent.process.stdout], daemon=True
+    ).start()
 
     def steps(looks):
         watcher.agent.process.send_signal(signal.SIGCONT if looks else signal.SIGSTOP)
@@ -334,7 +435,9 @@ def prepare(directory, version):
 
 
 def check(directory, python, version):
-    """Checks one version. Returns the number of compared values, the differences, and the cost for the trainer."""
+    """Checks one version. Returns the number of compared values, the differences, and the cost
+    for the trainer.
+    """
     environment, out = prepare(directory, version), directory / f"fake-{version}"
     trainer = Child([python, HERE / "train.py"], environment)
     name = trainer.read()["torch"]
@@ -348,8 +451,13 @@ def check(directory, python, version):
         while (found := differences(stats, watcher.peek())) and time.monotonic() < deadline:
             pass
         wrong += [f"{step}: {it}" for it in found]
-        compared += sum(2 * len(FIGURES) + len(COUNTS) for it in stats if it["reserved_bytes.all.peak"] > 0)
-        pending = max(pending, *(it["active_bytes.all.current"] - it["allocated_bytes.all.current"] for it in stats))
+        compared += sum(
+            2 * len(FIGURES) + len(COUNTS) for it in stats if it["reserved_bytes.all.peak"] > 0
+        )
+        pending = max(
+            pending,
+            *(it["active_bytes.all.current"] - it["allocated_bytes.all.current"] for it in stats),
+        )
     gpus = {it["cuda_device"]: it["gpu_uuid"] for it in (watcher.process or {}).get("devices", [])}
     ratio, noise = disturb(trainer, watcher)
     watcher.agent.process.send_signal(signal.SIGCONT)
@@ -364,12 +472,17 @@ def main():
         raise SystemExit(__doc__)
     directory = Path(sys.argv[1]).resolve()
     python = python_of(directory)
-    print(f"{'torch':<14} {'figures':>8} {'differ':>7} {'pending':>9}  step with/without, median and middle half     devices")
+    print(
+        f"{'torch':<14} {'figures':>8} {'differ':>7} {'pending':>9}  step with/without, median and middle half     devices"
+    )
     failed = False
     for version in sys.argv[2:] or VERSIONS:
         name, compared, wrong, pending, gpus, ratio, noise = check(directory, python, version)
         places = ", ".join(f"cuda:{at} {gpu}" for at, gpu in gpus.items())
-        print(f"{name:<14} {compared:>8} {len(wrong):>7} {pending:>9}  {middle(ratio)}, noise {middle(noise)}  {places}", flush=True)
+        print(
+            f"{name:<14} {compared:>8} {len(wrong):>7} {pending:>9}  {middle(ratio)}, noise {middle(noise)}  {places}",
+            flush=True,
+        )
         print("".join(f"    {it}\n" for it in wrong), end="", flush=True)
         failed |= bool(wrong)
     sys.exit(failed)

@@ -1,7 +1,9 @@
-"""Closes all descriptors as daemons do, also those of the probe, and opens files, which get their numbers.
+"""Closes all descriptors as daemons do, also those of the probe, and opens files, which get their
+numbers.
 
-Arguments: how the process that does so is started, and a folder for its files. It waits until the probe has published 20 reports in
-a new memfd, and then writes into each file, the last line as late as Python allows.
+Arguments: how the process that does so is started, and a folder for its files. It waits until the
+probe has published 20 reports in a new memfd, and then writes into each file, the last line as late
+as Python allows.
 """
 
 import gc
@@ -16,11 +18,15 @@ LINES = 3
 
 
 def read_memfd():
-    """The number of reports that the probe has published in the open memfd of this process, and the last report."""
+    """The number of reports that the probe has published in the open memfd of this process, and
+    the last report.
+    """
     for number in os.listdir("/proc/self/fd"):
         try:
             if os.readlink("/proc/self/fd/" + number) == "/memfd:gputop-probe (deleted)":
-                pid, _, sequence, length = struct.unpack_from("<IQQI", os.pread(int(number), 64, 0), 12)
+                pid, _, sequence, length = struct.unpack_from(
+                    "<IQQI", os.pread(int(number), 64, 0), 12
+                )
                 if pid == os.getpid():
                     return sequence // 2, os.pread(int(number), length, 64)
         except FileNotFoundError:

@@ -1,6 +1,8 @@
-"""Stands in for a Python program with gputop's probe: publishes what the test says, in the format of assets/probe/FORMAT.md.
+"""Stands in for a Python program with gputop's probe: publishes what the test says, in the format
+of assets/probe/FORMAT.md.
 
-Arguments: files to open, which stand for device files. Each line of the standard input is a command; each is answered by a line.
+Arguments: files to open, which stand for device files. Each line of the standard input is a
+command; each is answered by a line.
 """
 
 import ctypes
@@ -32,7 +34,14 @@ def memory_file(name, magic, size):
 
 def header(magic, size, sequence, payload):
     return struct.pack(
-        "<8sIIQQII24x", magic, size, os.getpid(), start_ticks(), sequence, len(payload), zlib.crc32(payload)
+        "<8sIIQQII24x",
+        magic,
+        size,
+        os.getpid(),
+        start_ticks(),
+        sequence,
+        len(payload),
+        zlib.crc32(payload),
     )
 
 

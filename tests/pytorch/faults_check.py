@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Runs scripts with known faults, and healthy ones, under gputop's probe with real PyTorch wheels, and checks what it says.
+"""Runs scripts with known faults, and healthy ones, under gputop's probe with real PyTorch wheels,
+and checks what it says.
 
     tests/pytorch/faults_check.py DIRECTORY [VERSION...] [--only NAME]
 
-Needs no GPU: see check.py, which downloads the wheels into DIRECTORY and builds the fake CUDA runtime. For each script of faults/,
-the first leak that the probe publishes must have the right cause, holder and line; for a healthy one it must publish none. Then stacks
-are recorded, and the line that allocates is compared too. Prints a table. The exit code is 1 when a script fails.
+Needs no GPU: see check.py, which downloads the wheels into DIRECTORY and builds the fake CUDA
+runtime. For each script of faults/, the first leak that the probe publishes must have the right
+cause, holder and line; for a healthy one it must publish none. Then stacks are recorded, and the
+line that allocates is compared too. Prints a table. The exit code is 1 when a script fails.
 """
 
 import json
@@ -27,13 +29,18 @@ HEADER = struct.Struct("<8sIIQQII24x")
 # Seconds until a leak must be there, and steps that a healthy script must make without one.
 PATIENCE, HEALTHY = 60, 400
 BOTH = ("", "--no-backward")
-# script: (variants, causes that are right, what holds the tensors). The line is the one with the comment `# fault`.
+# script: (variants, causes that are right, what holds the tensors). The line is the one with the
+# comment `# fault`.
 CASES = {
     "loss_summed": (BOTH, ["history_summed"], r"tensor total, "),
     "buffer_in_graph": (BOTH, ["buffer_in_graph"], r"Normalized\.running"),
     "outputs_kept": (BOTH, ["kept_outputs"], r"list outputs, "),
     "layer_cache": (BOTH, ["layer_cache"], r"LeakyLayer\.cache"),
-    "eval_with_history": (("", "--sum"), ["eval_without_no_grad"], r"list predictions, |tensor total, "),
+    "eval_with_history": (
+        ("", "--sum"),
+        ["eval_without_no_grad"],
+        r"list predictions, |tensor total, ",
+    ),
     "retain_graph": (("",), ["retain_graph"], r"list losses, "),
     "optimizer_recreated": (("",), ["optimizer_recreated"], r"list optimizers, "),
     "hooks_hold": (BOTH, ["hooks_hold"], r"list features, "),
@@ -63,7 +70,13 @@ class Program:
     """A script under the probe."""
 
     def __init__(self, python, environment, script, arguments):
-        self.process = subprocess.Popen([python, "-B", script, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=FAULTS)
+        self.process = subprocess.Popen(
+            [python, "-B", script, *arguments],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd=FAULTS,
+        )
         self.sequence = 0
 
     def memfd(self, name):
@@ -114,7 +127,13 @@ class Program:
             self.sequence += 2
             payload = json.dumps(dict(request, id=self.sequence)).encode()
             os.pwrite(file.fileno(), payload, HEADER.size)
-            os.pwrite(file.fileno(), HEADER.pack(magic, size, pid, ticks, self.sequence, len(payload), zlib.crc32(payload)), 0)
+            os.pwrite(
+                file.fileno(),
+                HEADER.pack(
+                    magic, size, pid, ticks, self.sequence, len(payload), zlib.crc32(payload)
+                ),
+                0,
+            )
         state = self.wait(lambda state: state.get("answer", {}).get("id") == self.sequence, 30)
         return (state or {}).get("answer", {})
 
@@ -125,7 +144,11 @@ class Program:
 
 def fault_line(script, variant):
     """The number of the line with the fault."""
-    marks = [number for number, line in enumerate(script.read_text().splitlines(), 1) if "# fault" in line]
+    marks = [
+        number
+        for number, line in enumerate(script.read_text().splitlines(), 1)
+        if "# fault" in line
+    ]
     return marks[0] if variant == "--sum" or len(marks) == 1 else marks[-1]
 
 
@@ -137,16 +160,30 @@ def run(python, environment, name, variant, wanted, holder):
     try:
         if wanted is None:
             # Some programs make no steps.
-            has_ended = lambda state: time.monotonic() - began > (PATIENCE / 3 if state.get("steps", {}).get("count", 0) >= HEALTHY else PATIENCE)
-            found = program.wait(lambda state: bool(state.get("leaks")) or has_ended(state), 3 * PATIENCE)
+            has_ended = lambda state: time.monotonic() - began > (
+                PATIENCE / 3 if state.get("steps", {}).get("count", 0) >= HEALTHY else PATIENCE
+            )
+            found = program.wait(
+                lambda state: bool(state.get("leaks")) or has_ended(state), 3 * PATIENCE
+            )
             leaks = (found or {}).get("leaks", [])
-            return bool(found) and not leaks and "trouble" not in found, f"{found.get('steps', {}).get('count')} steps {leaks} {found.get('trouble', '')}" if found else "no state"
+            return (
+                bool(found) and not leaks and "trouble" not in found,
+                f"{found.get('steps', {}).get('count')} steps {leaks} {found.get('trouble', '')}"
+                if found
+                else "no state",
+            )
         found = program.wait(lambda state: bool(state.get("leaks")), PATIENCE)
         seconds = time.monotonic() - began
         if not found or not found.get("leaks"):
             return False, f"nothing found {(found or {}).get('trouble')} {program.process.poll()}"
         # A better explanation may follow the first.
-        found = program.wait(lambda state: bool(state.get("leaks")) and state["leaks"][0]["cause"] in wanted, 4) or found
+        found = (
+            program.wait(
+                lambda state: bool(state.get("leaks")) and state["leaks"][0]["cause"] in wanted, 4
+            )
+            or found
+        )
         if not found.get("leaks"):
             return False, "the leak vanished"
         leak = found["leaks"][0]
@@ -154,7 +191,11 @@ def run(python, environment, name, variant, wanted, holder):
         line = f"{script.name}:{fault_line(script, variant)}"
         is_right = leak["cause"] in wanted
         if holder:
-            is_right &= bool(held) and bool(re.search(holder, held[0])) and (line in held[0] or name == "retain_graph" and line.split(":")[0] in held[0])
+            is_right &= (
+                bool(held)
+                and bool(re.search(holder, held[0]))
+                and (line in held[0] or name == "retain_graph" and line.split(":")[0] in held[0])
+            )
         said = f"{seconds:4.1f} s  {leak['cause']}, {leak['sure']}; {', '.join(held)}; {len(found['leaks'])} leak(s)"
         if holder and "--verbose" in sys.argv:
             said += f"\n      {leak}"
@@ -179,14 +220,22 @@ def main():
     for version in arguments[1:] or ["2.5.1", "2.11.0"]:
         environment = check.prepare(directory, version)
         environment["PYTHONPATH"] = f"{PROBE}:{environment['PYTHONPATH']}"
-        environment |= {"FAULT_SECONDS": "60", "FAULT_STEPS": "1000000", "FAKE_CUDA_TOTAL_MB": "64000", "HOME": os.environ.get("HOME", "/")}
+        environment |= {
+            "FAULT_SECONDS": "60",
+            "FAULT_STEPS": "1000000",
+            "FAKE_CUDA_TOTAL_MB": "64000",
+            "HOME": os.environ.get("HOME", "/"),
+        }
         for name, (variants, wanted, holder) in CASES.items():
             for variant in variants:
                 if only and only not in f"{name} {variant}":
                     continue
                 is_right, said = run(python, environment, name, variant, wanted, holder)
                 failed |= not is_right
-                print(f"{version:<8} {name + ' ' + variant:<36} {'ok   ' if is_right else 'WRONG'}  {said}", flush=True)
+                print(
+                    f"{version:<8} {name + ' ' + variant:<36} {'ok   ' if is_right else 'WRONG'}  {said}",
+                    flush=True,
+                )
     sys.exit(failed)
 
 

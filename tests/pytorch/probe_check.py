@@ -3,16 +3,18 @@
 
     tests/pytorch/probe_check.py DIRECTORY [--only SCENARIO] [VERSION...]
 
-Needs no GPU: see check.py, whose wheels and fake CUDA runtime it shares. Each scenario of probe_trainer.py runs with the probe, which
-takes readings at many steps. This script reads them from the memfd, as the agent does, and checks for each reading:
+Needs no GPU: see check.py, whose wheels and fake CUDA runtime it shares. Each scenario of
+probe_trainer.py runs with the probe, which takes readings at many steps. This script reads them
+from the memfd, as the agent does, and checks for each reading:
 
 - the sum of all categories is the reserved memory;
-- at the end of a step, allocated, reserved, requested, pending (active − allocated) and fragmentation (inactive_split) are those of
-  `torch.cuda.memory_stats()` right after that step;
+- at the end of a step, allocated, reserved, requested, pending (active − allocated) and
+  fragmentation (inactive_split) are those of `torch.cuda.memory_stats()` right after that step;
 - after the last step, categories are the blocks of the tensors that the program knows.
 
-Then the same scenario runs without the probe: each step must allocate the same, to the byte, and so must the peaks. The scenario `many`
-also measures the CPU time of the probe. Prints a table. The exit code is 1 when anything differs.
+Then the same scenario runs without the probe: each step must allocate the same, to the byte, and so
+must the peaks. The scenario `many` also measures the CPU time of the probe. Prints a table. The
+exit code is 1 when anything differs.
 
 CUDA graphs and expandable segments need a real GPU.
 """
@@ -53,7 +55,8 @@ SCENARIOS = {
     "many": "1.13",
 }
 STEPS = 60
-# The thread of the process group frees its buffers sooner or later, also without the probe: peaks and reserved memory vary.
+# The thread of the process group frees its buffers sooner or later, also without the probe: peaks
+# and reserved memory vary.
 VARYING = {"ddp": ["allocated_bytes", "requested_bytes", "active_bytes"]}
 # The part of the program's time that the probe may take.
 COST = 0.01
@@ -99,7 +102,9 @@ def run(python, environment, scenario, steps):
     """Runs a scenario. Returns its own figures, and all states that the probe published."""
     command = [python, HERE / "probe_trainer.py", scenario, str(steps)]
     with open(environment["FAKE_CUDA_LOG"] + ".err", "w") as errors:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+        )
     os.set_blocking(process.stdout.fileno(), False)
     reader, states, output = Reader(process), [], b""
     while process.poll() is None and not output.endswith(b"\n"):
@@ -110,14 +115,20 @@ def run(python, environment, scenario, steps):
         time.sleep(0.005)
     # The last state is published soon after the last step.
     deadline = time.monotonic() + 3
-    while process.poll() is None and environment.get("GPUTOP_PROBE") != "0" and time.monotonic() < deadline:
+    while (
+        process.poll() is None
+        and environment.get("GPUTOP_PROBE") != "0"
+        and time.monotonic() < deadline
+    ):
         state = reader.read()
         if state and states[-1:] != [state]:
             states.append(state)
         time.sleep(0.005)
     process.stdin.close()
     if process.wait():
-        raise SystemExit(f"{scenario} ended with {process.returncode}:\n{Path(environment['FAKE_CUDA_LOG'] + '.err').read_text()}")
+        raise SystemExit(
+            f"{scenario} ended with {process.returncode}:\n{Path(environment['FAKE_CUDA_LOG'] + '.err').read_text()}"
+        )
     return json.loads(output), states, Path(environment["FAKE_CUDA_LOG"] + ".err").read_text()
 
 
@@ -147,14 +158,26 @@ def check_state(state, own, last):
         same(f"{place} reserved", end["reserved"], stats["reserved_bytes"])
         if stats["requested_bytes"] is not None:
             same(f"{place} requested", end["requested"], stats["requested_bytes"])
-        same(f"{place} pending", end["categories"]["pending"], stats["active_bytes"] - stats["allocated_bytes"])
+        same(
+            f"{place} pending",
+            end["categories"]["pending"],
+            stats["active_bytes"] - stats["allocated_bytes"],
+        )
         if not end["categories"]["graph_pools"]:
-            same(f"{place} fragmentation", end["categories"]["fragmentation"], stats["inactive_split_bytes"])
+            same(
+                f"{place} fragmentation",
+                end["categories"]["fragmentation"],
+                stats["inactive_split_bytes"],
+            )
     if last:
         for category, sizes in own["expected"].items():
             for device in state["devices"]:
                 reading = device["step_end"] if own["calls"] else device
-                same(f"{category} cuda:{device['index']}", reading["categories"][category], sizes[device["index"]])
+                same(
+                    f"{category} cuda:{device['index']}",
+                    reading["categories"][category],
+                    sizes[device["index"]],
+                )
     return compared, wrong
 
 
@@ -167,17 +190,27 @@ def check_scenario(python, environment, scenario):
         # Of a step that ended after the program's last look.
         more, differences = check_state(state, own, state is states[-1])
         compared, wrong = compared + more, wrong + differences
-    ends = {device["step_end"]["step"] for state in states for device in state["devices"] if "step_end" in device}
+    ends = {
+        device["step_end"]["step"]
+        for state in states
+        for device in state["devices"]
+        if "step_end" in device
+    }
     if own["calls"] and len(ends) < 3 or not states:
         wrong.append(f"only {len(states)} states with {len(ends)} readings at the end of a step")
     # The same without the probe.
     count = str(STEPS)
     own, _, errors = run(python, dict(environment, ONLY="1"), scenario, count)
-    without, _, errors_without = run(python, dict(environment, ONLY="1", GPUTOP_PROBE="0"), scenario, count)
+    without, _, errors_without = run(
+        python, dict(environment, ONLY="1", GPUTOP_PROBE="0"), scenario, count
+    )
     compared += len(own["steps"])
     for number, (ours, theirs) in enumerate(zip(own["steps"], without["steps"])):
         if scenario in VARYING:
-            ours, theirs = ([{name: device[name] for name in VARYING[scenario]} for device in it] for it in (ours, theirs))
+            ours, theirs = (
+                [{name: device[name] for name in VARYING[scenario]} for device in it]
+                for it in (ours, theirs)
+            )
         if ours != theirs:
             wrong.append(f"step {number} allocates {ours} with the probe, and {theirs} without")
             break
@@ -193,7 +226,9 @@ def measure(python, environment):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("directory", type=Path)
     parser.add_argument("--only")
     parser.add_argument("versions", nargs="*", default=VERSIONS)
@@ -213,13 +248,20 @@ def main():
             if numbers(version) < numbers(since) or options.only not in (None, scenario):
                 continue
             readings, compared, wrong = check_scenario(python, environment, scenario)
-            print(f"{version:<10} {scenario:<14} {readings:>8} {compared:>8} {len(wrong):>7}", flush=True)
+            print(
+                f"{version:<10} {scenario:<14} {readings:>8} {compared:>8} {len(wrong):>7}",
+                flush=True,
+            )
             print("".join(f"    {it}\n" for it in wrong[:8]), end="", flush=True)
             failed |= bool(wrong)
         if options.only in (None, "many"):
             cost, step = measure(python, environment)
             verdict = "" if cost <= COST else f"    more than {COST:.0%}\n"
-            print(f"{version:<10} the probe takes {cost:.2%} of steps of {step * 1000:.1f} ms\n{verdict}", end="", flush=True)
+            print(
+                f"{version:<10} the probe takes {cost:.2%} of steps of {step * 1000:.1f} ms\n{verdict}",
+                end="",
+                flush=True,
+            )
             failed |= cost > COST
     sys.exit(failed)
 

@@ -3,9 +3,10 @@
 
     tests/pytorch/probe_matrix.py [--python PYTHON] [--torch FOLDER] [CASE...]
 
-Needs no PyTorch: stand_in/torch has what the probe uses of it. With --torch, the folder with the real one is used, and the environment must
-let it find CUDA. For each case it also checks in which processes the probe is active: those that used CUDA, and no others. The exit code is
-1 when something differs.
+Needs no PyTorch: stand_in/torch has what the probe uses of it. With --torch, the folder with the
+real one is used, and the environment must let it find CUDA. For each case it also checks in which
+processes the probe is active: those that used CUDA, and no others. The exit code is 1 when
+something differs.
 """
 
 import argparse
@@ -22,7 +23,8 @@ HERE = Path(__file__).resolve().parent
 PROBE = HERE.parent.parent / "assets/probe"
 DEADLINE = 40
 
-# The programs begin with this. `train` makes steps until the file exists that this script makes when it has seen the probe.
+# The programs begin with this. `train` makes steps until the file exists that this script makes
+# when it has seen the probe.
 START = """
 import os, sys, time
 def train(name="job"):
@@ -41,7 +43,8 @@ def done():
 STAND_IN = START % ("3, 4", "", "Optimizer([parameter])")
 REAL = START % ("torch.empty(3, 4, device='cuda')", ".cuda()", "SGD([parameter], lr=0.1)")
 
-# Name, arguments of Python, files, and options: how many processes publish (`active`, 1), and more environment.
+# Name, arguments of Python, files, and options: how many processes publish (`active`, 1), and more
+# environment.
 CASES = []
 
 
@@ -65,7 +68,10 @@ case("without CUDA", "import torch; print(torch.__version__); done()", active=0)
 case("torch is broken", "import torch", active=0, environment={"STAND_IN_FAILS": "1"}, real=False)
 case("torch is missing", "sys.path = []; import torch", active=0, real=False)
 case("error", "def f():\n    raise ValueError('x')\ntrain()\nf()")
-case("error in a thread", "import threading\ntrain()\nt = threading.Thread(target=lambda: 1 / 0, name='T'); t.start(); t.join(); done()")
+case(
+    "error in a thread",
+    "import threading\ntrain()\nt = threading.Thread(target=lambda: 1 / 0, name='T'); t.start(); t.join(); done()",
+)
 case("sys.exit", "train(); sys.exit(3)")
 case("os._exit", "train(); os._exit(4)")
 case("abort", "train(); os.abort()")
@@ -99,8 +105,14 @@ print(caught)
 """,
     environment={"GPUTOP_PROBE_INTERVAL": "0.01"},
 )
-case("threads are counted", "import threading\ntrain(); print(threading.active_count(), threading.enumerate()); done()")
-case("exit handlers", "import atexit\natexit.register(print, 'first')\ntrain()\natexit.register(print, 'last')")
+case(
+    "threads are counted",
+    "import threading\ntrain(); print(threading.active_count(), threading.enumerate()); done()",
+)
+case(
+    "exit handlers",
+    "import atexit\natexit.register(print, 'first')\ntrain()\natexit.register(print, 'last')",
+)
 case(
     "descriptors are closed",
     """
@@ -115,7 +127,8 @@ file.write("unharmed"); file.flush(); file.seek(0)
 print(file.read())
 """,
 )
-# Python 3.12 warns of fork in a process with threads, which CUDA's driver has anyway, and the stand-in has not.
+# Python 3.12 warns of fork in a process with threads, which CUDA's driver has anyway, and the
+# stand-in has not.
 case(
     "os.fork",
     "train()\nchild = os.fork()\nif not child:\n    done(); os._exit(7)\nprint(os.waitpid(child, 0)[1]); done()",
@@ -162,9 +175,19 @@ done()
     files={"rank.py": "from job_start import *\ntrain(); print(os.environ['RANK']); done()"},
 )
 HOOK = "import sys\nprint('site hook', __name__, __file__.split('/')[-2:], 'sitecustomize' in sys.modules)\n"
-case("sitecustomize", PLAIN + "; import sitecustomize; print(sitecustomize.mine)", files={"site/sitecustomize.py": HOOK + "mine = 1"}, site=True)
+case(
+    "sitecustomize",
+    PLAIN + "; import sitecustomize; print(sitecustomize.mine)",
+    files={"site/sitecustomize.py": HOOK + "mine = 1"},
+    site=True,
+)
 case("sitecustomize fails", PLAIN, files={"site/sitecustomize.py": HOOK + "1 / 0"}, site=True)
-case("sitecustomize needs a module", PLAIN, files={"site/sitecustomize.py": "import missing"}, site=True)
+case(
+    "sitecustomize needs a module",
+    PLAIN,
+    files={"site/sitecustomize.py": "import missing"},
+    site=True,
+)
 case("usercustomize", "import site; " + PLAIN)
 case(
     "import hooks",
@@ -177,8 +200,14 @@ sys.meta_path.insert(0, Finder())
 train(); done()
 """,
 )
-case("marks", "train()\ntry:\n    import gputop_probe\nexcept ImportError:\n    pass\nelse:\n    gputop_probe.mark('here')\ndone()")
-case("tracing", "calls = []\nsys.settrace(lambda frame, *_: calls.append(frame.f_code.co_name))\ndef f(): pass\nf(); sys.settrace(None)\ntrain(); print(calls); done()")
+case(
+    "marks",
+    "train()\ntry:\n    import gputop_probe\nexcept ImportError:\n    pass\nelse:\n    gputop_probe.mark('here')\ndone()",
+)
+case(
+    "tracing",
+    "calls = []\nsys.settrace(lambda frame, *_: calls.append(frame.f_code.co_name))\ndef f(): pass\nf(); sys.settrace(None)\ntrain(); print(calls); done()",
+)
 case("venv", PLAIN, venv=True)
 
 
@@ -189,7 +218,10 @@ def is_active(pid):
             if os.readlink(link).startswith("/memfd:gputop-probe "):
                 with open(link, "rb") as file:
                     header = file.read(64)
-                if int.from_bytes(header[12:16], "little") == pid and int.from_bytes(header[24:32], "little") > 0:
+                if (
+                    int.from_bytes(header[12:16], "little") == pid
+                    and int.from_bytes(header[24:32], "little") > 0
+                ):
                     return True
     except OSError:
         pass
@@ -204,9 +236,16 @@ class Run:
         self.folder = Path(tempfile.mkdtemp(prefix="gputop-matrix-"))
         start = REAL if options.torch else STAND_IN
         if program is not None:
-            program = program.replace("SHAPE", "torch.empty(3, 4, device='cuda')" if options.torch else "3, 4")
-            program = program.replace("OPTIMIZER", "SGD([parameter], lr=0.1)" if options.torch else "Optimizer([parameter])")
-        for path, content in dict(files, **{"job_start.py": start, "job.py": start + (program or "")}).items():
+            program = program.replace(
+                "SHAPE", "torch.empty(3, 4, device='cuda')" if options.torch else "3, 4"
+            )
+            program = program.replace(
+                "OPTIMIZER",
+                "SGD([parameter], lr=0.1)" if options.torch else "Optimizer([parameter])",
+            )
+        for path, content in dict(
+            files, **{"job_start.py": start, "job.py": start + (program or "")}
+        ).items():
             (self.folder / path).parent.mkdir(exist_ok=True)
             (self.folder / path).write_text(content)
         (self.folder / "ready").mkdir()
@@ -217,15 +256,34 @@ class Run:
             paths.insert(0, str(PROBE))
         python = options.python
         if more.get("venv"):
-            subprocess.run([python, "-m", "venv", "--without-pip", self.folder / "venv"], check=True)
+            subprocess.run(
+                [python, "-m", "venv", "--without-pip", self.folder / "venv"], check=True
+            )
             python = self.folder / "venv/bin/python"
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "GPUTOP"))}
-        self.environment = dict(clean, PYTHONPATH=":".join(paths), READY=str(self.folder / "ready"), PYTHONDONTWRITEBYTECODE="1", **environment)
+        clean = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("PYTHON", "GPUTOP"))
+        }
+        self.environment = dict(
+            clean,
+            PYTHONPATH=":".join(paths),
+            READY=str(self.folder / "ready"),
+            PYTHONDONTWRITEBYTECODE="1",
+            **environment,
+        )
         if "-E" in arguments or "-I" in arguments:
             # What drops PYTHONPATH drops the stand-in too.
-            (self.folder / "job.py").write_text(start.split("def train")[0] + "import json; print('dropped', sys.flags)")
+            (self.folder / "job.py").write_text(
+                start.split("def train")[0] + "import json; print('dropped', sys.flags)"
+            )
         self.process = subprocess.Popen(
-            [str(python), *arguments], env=self.environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+            [str(python), *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
         )
         self.more, self.with_probe, self.wanted, self.seen = more, with_probe, active, set()
 
@@ -250,7 +308,11 @@ class Run:
             self.process.kill()
             out, errors = output.result()
             errors += b"\nended by the deadline"
-        return self.clean(out, self.more.get("unordered")), self.clean(errors), self.process.returncode
+        return (
+            self.clean(out, self.more.get("unordered")),
+            self.clean(errors),
+            self.process.returncode,
+        )
 
     def clean(self, text, is_unordered=False):
         """Without what differs from run to run."""
@@ -267,7 +329,9 @@ def check(options, case):
         if ours != theirs:
             wrong.append(f"{what} with the probe:\n{ours}\n  without:\n{theirs}")
     if len(runs[0].seen) != case[3]:
-        wrong.append(f"the probe is active in {len(runs[0].seen)} processes, not in {case[3]}\n{found[0]}")
+        wrong.append(
+            f"the probe is active in {len(runs[0].seen)} processes, not in {case[3]}\n{found[0]}"
+        )
     if "deadline" in found[0][1]:
         wrong.append("it did not end")
     for run in runs:
@@ -276,12 +340,19 @@ def check(options, case):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--torch")
     parser.add_argument("cases", nargs="*")
     options = parser.parse_args()
-    cases = [it for it in CASES if (not options.cases or it[0] in options.cases) and not (options.torch and it[6].get("real") is False)]
+    cases = [
+        it
+        for it in CASES
+        if (not options.cases or it[0] in options.cases)
+        and not (options.torch and it[6].get("real") is False)
+    ]
     failed = 0
     with ThreadPoolExecutor(4) as pool:
         for name, code, wrong in pool.map(lambda it: check(options, it), cases):

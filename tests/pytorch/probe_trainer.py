@@ -2,9 +2,10 @@
 
     probe_trainer.py SCENARIO STEPS
 
-After each step it notes `torch.cuda.memory_stats()`. Then it waits for a line, and prints one line of JSON: the stats of each step, and
-the expected bytes of some categories after the last step, which it finds with PyTorch's public functions. Results of kernels are
-undefined here; the amounts of memory are real.
+After each step it notes `torch.cuda.memory_stats()`. Then it waits for a line, and prints one line
+of JSON: the stats of each step, and the expected bytes of some categories after the last step,
+which it finds with PyTorch's public functions. Results of kernels are undefined here; the amounts
+of memory are real.
 """
 
 import copy
@@ -19,7 +20,13 @@ import torch
 from torch import nn
 
 DEVICES = range(torch.cuda.device_count())
-STATS = ["allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes"]
+STATS = [
+    "allocated_bytes",
+    "reserved_bytes",
+    "active_bytes",
+    "inactive_split_bytes",
+    "requested_bytes",
+]
 
 
 class Net(nn.Module):
@@ -59,7 +66,8 @@ def parts(nets, optimizers, **more):
     )
 
 
-# Each scenario returns (step, expected): a function that makes one step, and one that returns tensors by category.
+# Each scenario returns (step, expected): a function that makes one step, and one that returns
+# tensors by category.
 
 
 def plain():
@@ -176,7 +184,9 @@ def leak():
 
 
 def odd_tensors():
-    """Sparse gradients, subclasses of Tensor, lists in the optimizer's state, and a parameter that is a view of a larger buffer."""
+    """Sparse gradients, subclasses of Tensor, lists in the optimizer's state, and a parameter
+    that is a view of a larger buffer.
+    """
 
     class Mine(torch.Tensor):
         @classmethod
@@ -196,7 +206,9 @@ def odd_tensors():
     def step():
         optimizer.zero_grad()
         words.weight.grad = torch.sparse_coo_tensor(
-            torch.zeros(1, 10, dtype=torch.long, device="cuda"), torch.zeros(10, 300, device="cuda"), (1000, 300)
+            torch.zeros(1, 10, dtype=torch.long, device="cuda"),
+            torch.zeros(10, 300, device="cuda"),
+            (1000, 300),
         )
         (net(torch.randn(64, 512, device="cuda")).sum()).backward()
         optimizer.step()
@@ -245,12 +257,22 @@ def inference():
             net(torch.randn(64, 512, device="cuda"))
 
     step.calls = 0
-    return step, lambda: {"parameters": list(net.parameters()), "buffers": list(net.buffers()), "named_tensors": cache}
+    return step, lambda: {
+        "parameters": list(net.parameters()),
+        "buffers": list(net.buffers()),
+        "named_tensors": cache,
+    }
 
 
 def many():
     """More than 3000 allocations a step."""
-    net = nn.Sequential(*(layer for _ in range(150) for layer in (nn.Linear(64, 64, bias=False), nn.LayerNorm(64), nn.ReLU()))).cuda()
+    net = nn.Sequential(
+        *(
+            layer
+            for _ in range(150)
+            for layer in (nn.Linear(64, 64, bias=False), nn.LayerNorm(64), nn.ReLU())
+        )
+    ).cuda()
     optimizer = torch.optim.AdamW(net.parameters(), foreach=False)
 
     def step():
@@ -264,7 +286,9 @@ def many():
 def start_group(is_alone=False):
     """A process group of two ranks, of which only this one exists: its collectives do nothing."""
     if is_alone:
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        torch.distributed.init_process_group(
+            "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+        )
         return
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -273,7 +297,9 @@ def start_group(is_alone=False):
 
 def ddp():
     start_group(is_alone=True)
-    net = nn.parallel.DistributedDataParallel(Net().cuda(), device_ids=[0], gradient_as_bucket_view=True)
+    net = nn.parallel.DistributedDataParallel(
+        Net().cuda(), device_ids=[0], gradient_as_bucket_view=True
+    )
     optimizer = torch.optim.Adam(net.parameters())
 
     def step():
@@ -296,7 +322,10 @@ def fsdp1():
         loss_of(net).backward()
         optimizer.step()
 
-    return step, lambda: {"optimizer_state": state_of(optimizer), "parameters": list(net.parameters())}
+    return step, lambda: {
+        "optimizer_state": state_of(optimizer),
+        "parameters": list(net.parameters()),
+    }
 
 
 def fsdp2():
@@ -352,12 +381,16 @@ def block_sizes(tensors_by_category):
         for tensor in tensors:
             if torch.is_tensor(tensor) and tensor.is_cuda:
                 mine |= {it for it in blocks if it[0] <= tensor.data_ptr() < it[0] + it[1]}
-        found[category] = [sum(size for _, size, its in mine if its == device) for device in DEVICES]
+        found[category] = [
+            sum(size for _, size, its in mine if its == device) for device in DEVICES
+        ]
     return found
 
 
 def costs():
-    """Measures the seconds that the probe takes, in its thread and in its hooks. Returns a function that tells them."""
+    """Measures the seconds that the probe takes, in its thread and in its hooks. Returns a
+    function that tells them.
+    """
     from gputop_probe import probe
 
     spent = {"_step_ended": 0.0, "interrupt": 0.0, "_turn": 0.0}
@@ -383,7 +416,9 @@ def costs():
     levels = active._read_levels
     active._read_levels = lambda is_floor: _timed(spent, "_step_ended", levels, is_floor)
     # The diagnosis.
-    active._after_step = [functools.partial(_timed, spent, "_step_ended", function) for function in active._after_step]
+    active._after_step = [
+        functools.partial(_timed, spent, "_step_ended", function) for function in active._after_step
+    ]
     return spent
 
 
@@ -396,7 +431,9 @@ def _timed(spent, name, function, argument):
 
 
 def is_read(steps, calls):
-    """Whether the probe read the memory after the last step, with a scan. If not, it is asked to. True without a probe."""
+    """Whether the probe read the memory after the last step, with a scan. If not, it is asked
+    to. True without a probe.
+    """
     try:
         from gputop_probe import probe
     except ImportError:
@@ -412,13 +449,18 @@ def is_read(steps, calls):
 def main():
     scenario, count = sys.argv[1], int(sys.argv[2])
     if "MEASURE" not in os.environ:
-        # Where the program makes garbage in cycles, the moment of its collection would differ. PyTorch's own objects are left out.
+        # Where the program makes garbage in cycles, the moment of its collection would differ.
+        # PyTorch's own objects are left out.
         gc.disable()
         gc.freeze()
     step, expected = globals()[scenario]()
     history, calls = [], getattr(step, "calls", 1)
     spent = began = cpu = None
-    while len(history) < count or "ONLY" not in os.environ and not is_read(len(history) * calls, calls):
+    while (
+        len(history) < count
+        or "ONLY" not in os.environ
+        and not is_read(len(history) * calls, calls)
+    ):
         if len(history) == 5:
             spent = costs() if "MEASURE" in os.environ else None
             began, cpu = time.monotonic(), time.process_time()

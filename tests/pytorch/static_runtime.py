@@ -1,7 +1,8 @@
-"""Lets the fake CUDA runtime serve a PyTorch that has NVIDIA's runtime linked into its own libraries, as the wheels of 1.13 have.
+"""Lets the fake CUDA runtime serve a PyTorch that has NVIDIA's runtime linked into its own
+libraries, as the wheels of 1.13 have.
 
-Each runtime function in the unpacked libraries is overwritten with a jump through a table at a fixed address. The fake runtime fills that
-table when it is loaded.
+Each runtime function in the unpacked libraries is overwritten with a jump through a table at a
+fixed address. The fake runtime fills that table when it is loaded.
 """
 
 import struct
@@ -13,11 +14,15 @@ JUMP = struct.Struct("<2sQ2s")
 
 
 def readelf(*arguments):
-    return subprocess.run(["readelf", "-W", *arguments], check=True, text=True, capture_output=True).stdout.splitlines()
+    return subprocess.run(
+        ["readelf", "-W", *arguments], check=True, text=True, capture_output=True
+    ).stdout.splitlines()
 
 
 def functions(library):
-    """The runtime's functions inside a library: {name: offset in the file}. Empty where no runtime is linked into it."""
+    """The runtime's functions inside a library: {name: offset in the file}. Empty where no
+    runtime is linked into it.
+    """
     shifts = {}
     for line in readelf("-S", library):
         fields = line.replace("[ ", "[").split()
@@ -26,14 +31,21 @@ def functions(library):
     found = {}
     for line in readelf("-s", library):
         fields = line.split()
-        if len(fields) == 8 and fields[3:5] == ["FUNC", "LOCAL"] and fields[7].startswith(("cuda", "__cuda")) and not fields[7].startswith("__cudart"):
+        if (
+            len(fields) == 8
+            and fields[3:5] == ["FUNC", "LOCAL"]
+            and fields[7].startswith(("cuda", "__cuda"))
+            and not fields[7].startswith("__cudart")
+        ):
             if int(fields[2], 0) >= JUMP.size:
                 found[fields[7]] = int(fields[1], 16) - shifts[fields[6]]
     return found if "cudaMalloc" in found else {}
 
 
 def redirect(libraries):
-    """Overwrites the runtime's functions in these libraries. Returns their names in the order of the table."""
+    """Overwrites the runtime's functions in these libraries. Returns their names in the order of
+    the table.
+    """
     found = {library: functions(library) for library in libraries}
     names = sorted(set().union(*found.values()))
     for library, places in found.items():

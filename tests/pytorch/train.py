@@ -1,5 +1,5 @@
-"""A trainer on the fake CUDA runtime. It reads a command per line, and answers each with one line of JSON: the
-`torch.cuda.memory_stats()` of each device.
+"""A trainer on the fake CUDA runtime. It reads a command per line, and answers each with one line
+of JSON: the `torch.cuda.memory_stats()` of each device.
 
 step N      trains for N steps
 keep MIB    allocates a tensor and keeps it

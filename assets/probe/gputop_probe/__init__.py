@@ -3,8 +3,9 @@
 It runs inside the user's process. FORMAT.md describes what it publishes. Rules:
 
 - It never prints, never raises into the program, and never starts CUDA.
-- It makes no CUDA calls from its own thread. Tensors are only looked at in a thread of the program: at the end of an optimizer step, or
-  between two bytecodes of the main thread. There, the autograd engine does not change or free them at the same time.
+- It makes no CUDA calls from its own thread. Tensors are only looked at in a thread of the program:
+  at the end of an optimizer step, or between two bytecodes of the main thread. There, the autograd
+  engine does not change or free them at the same time.
 - It closes no descriptor that may be one of the program by now: see files.py and publish.py.
 - It keeps no strong reference to an object of the program, and calls none of its methods.
 

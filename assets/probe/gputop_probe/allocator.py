@@ -17,7 +17,9 @@ class DeviceMemory:
 
 
 class Blocks:
-    """All allocated blocks, sorted by address. Unified addressing: no two devices have the same address."""
+    """All allocated blocks, sorted by address. Unified addressing: no two devices have the same
+    address.
+    """
 
     def __init__(self):
         self.devices = {}
@@ -45,7 +47,8 @@ class Allocator:
     def __init__(self, torch):
         self.stats = torch._C._cuda_memoryStats
         self.snapshot = torch._C._cuda_memorySnapshot
-        # The arguments by version: 2.11 can leave out the traces, earlier ones take a pool or nothing.
+        # The arguments by version: 2.11 can leave out the traces, earlier ones take a pool or
+        # nothing.
         self.forms = [((0, 0, False),), ((0, 0),), (None,), ()]
 
     def segments(self):
@@ -58,7 +61,9 @@ class Allocator:
                 del self.forms[0]
 
     def read(self):
-        """Reads all blocks. No CUDA call; the allocator locks each device while it copies the list."""
+        """Reads all blocks. No CUDA call; the allocator locks each device while it copies the
+        list.
+        """
         found = Blocks()
         entries = []
         for segment in self.segments():
@@ -94,12 +99,16 @@ class Allocator:
                 address += size
         entries.sort()
         if entries:
-            found.address, found.size, found.requested, found.device, found.private = map(list, zip(*entries))
+            found.address, found.size, found.requested, found.device, found.private = map(
+                list, zip(*entries)
+            )
         found.place = dict(zip(found.address, range(len(entries))))
         return found
 
     def levels(self, device):
-        """Allocated bytes of a device: now, and at most since the start or the program's last reset."""
+        """Allocated bytes of a device: now, and at most since the start or the program's last
+        reset.
+        """
         figures = self.stats(device)["allocated_bytes"]["all"]
         return figures["current"], figures["peak"]
 

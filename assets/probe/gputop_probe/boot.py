@@ -1,4 +1,6 @@
-"""Starts the probe where CUDA starts, or in a program that runs already, and makes forked children forget it."""
+"""Starts the probe where CUDA starts, or in a program that runs already, and makes forked
+children forget it.
+"""
 
 import os
 import sys
@@ -8,9 +10,11 @@ _waiting = None
 
 
 class WaitForCuda:
-    """A finder of modules that finds none: it waits, during `import torch`, until `torch.cuda` is complete.
+    """A finder of modules that finds none: it waits, during `import torch`, until `torch.cuda` is
+    complete.
 
-    It never wraps the import of torch: an ImportError shows the same traceback as without the probe.
+    It never wraps the import of torch: an ImportError shows the same traceback as without the
+    probe.
     """
 
     def __init__(self, successor):
@@ -37,10 +41,11 @@ class _FindNothing:
 
 
 def attach():
-    """Starts the probe in a program that runs already. `gputop attach` makes the main thread call this between two bytecodes.
+    """Starts the probe in a program that runs already. `gputop attach` makes the main thread call
+    this between two bytecodes.
 
-    Python swallows exceptions here, also those of the program's signal handlers, such as KeyboardInterrupt. So the work is done in a
-    pending call, which passes them on.
+    Python swallows exceptions here, also those of the program's signal handlers, such as
+    KeyboardInterrupt. So the work is done in a pending call, which passes them on.
     """
     import ctypes
 
@@ -78,14 +83,18 @@ def _attach():
 
 
 def take_state():
-    """The memfd of an attached probe, at its first start in the process that it was made in. None: there is none."""
+    """The memfd of an attached probe, at its first start in the process that it was made in.
+    None: there is none.
+    """
     global _waiting
     state, _waiting = _waiting, None
     return state if state is not None and state.is_own() else None
 
 
 def start():
-    """Runs at the end of `torch.cuda._lazy_init()`, in the thread of the program that first used CUDA; attached later, in the main thread."""
+    """Runs at the end of `torch.cuda._lazy_init()`, in the thread of the program that first used
+    CUDA; attached later, in the main thread.
+    """
     try:
         from . import probe
 
@@ -110,7 +119,9 @@ def _quiet(error):
 
         troubles = Troubles()
         troubles.add_error("starting the probe", error)
-        state.write(json.dumps({"version": 1, "time": time.time(), "trouble": troubles.sentences}).encode())
+        state.write(
+            json.dumps({"version": 1, "time": time.time(), "trouble": troubles.sentences}).encode()
+        )
 
 
 def _forget():

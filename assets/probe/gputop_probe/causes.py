@@ -63,7 +63,10 @@ TABLE = {
         "a tensor is made longer in each step",
         "`{code}` makes `{name}` longer each time: keep a bounded part of it, such as `{name}[-1000:]`, or collect the parts with `.detach().cpu()`",
     ),
-    "unknown": ("memory grows without a Python tensor", "record stacks to see which line allocates it"),
+    "unknown": (
+        "memory grows without a Python tensor",
+        "record stacks to see which line allocates it",
+    ),
 }
 
 
@@ -100,7 +103,11 @@ def decide(facts):
     if facts.category == "parameters":
         return "model_copies", holder is not None
     if "buffer" in via:
-        return ("buffer_in_graph", True) if facts.has_history or facts.chain_grows else ("kept_outputs", False)
+        return (
+            ("buffer_in_graph", True)
+            if facts.has_history or facts.chain_grows
+            else ("kept_outputs", False)
+        )
     if "traceback" in via:
         return "traceback_frame", True
     history = facts.has_history or facts.chain_grows
@@ -127,8 +134,12 @@ def _is_sum(holder):
     if not text:
         return True
     name = holder.name
-    return any(text.startswith(start) or "." + start in text for start in (name + "+=", name + "-=", name + "*=")) or (
-        name + "=" in text and ("+" in text or "torch.stack" in text or "torch.cat" in text or "add" in text)
+    return any(
+        text.startswith(start) or "." + start in text
+        for start in (name + "+=", name + "-=", name + "*=")
+    ) or (
+        name + "=" in text
+        and ("+" in text or "torch.stack" in text or "torch.cat" in text or "add" in text)
     )
 
 
@@ -139,7 +150,9 @@ def explain(cause, facts):
         key = "kept_outputs_with_history"
     title, advice = TABLE[key]
     holder = facts.holder
-    line = facts.line or (facts.retain_graph if cause == "retain_graph" else holder.line if holder else None)
+    line = facts.line or (
+        facts.retain_graph if cause == "retain_graph" else holder.line if holder else None
+    )
     code = line.text() if line else ""
     name = holder.name if holder else "it"
     if not code:
@@ -149,4 +162,6 @@ def explain(cause, facts):
         if sign in code:
             item = code.split(sign, 1)[1].strip().split(" ")[0].rstrip(")")
             break
-    return title, advice.format(code=code, name=name, item=item, owner=holder.owner if holder else "")
+    return title, advice.format(
+        code=code, name=name, item=item, owner=holder.owner if holder else ""
+    )

@@ -1,5 +1,6 @@
-"""Tensor groups as they are published, and how they changed since a mark or since the reading before."""
-
+"""Tensor groups as they are published, and how they changed since a mark or since the reading
+before.
+"""
 
 MAX_GROUPS, LARGEST = 200, 120
 MAX_MARKS = 16
@@ -12,7 +13,15 @@ def _flat(reading):
         if block is not None:
             key = (device, label, None, None, None, False, block)
         else:
-            key = (device, label.category, label.kind, label.shape, label.dtype, label.is_part, None)
+            key = (
+                device,
+                label.category,
+                label.kind,
+                label.shape,
+                label.dtype,
+                label.is_part,
+                None,
+            )
         found[key] = group
     return found
 
@@ -51,13 +60,25 @@ class Changes:
         for key, group in _flat(reading).items():
             before = old.pop(key, None)
             count, size = (before.count, before.bytes) if before is not None else (0, 0)
-            entries.append((key, group.count, group.bytes, group.count - count, group.bytes - size, group.first_seen))
+            entries.append(
+                (
+                    key,
+                    group.count,
+                    group.bytes,
+                    group.count - count,
+                    group.bytes - size,
+                    group.first_seen,
+                )
+            )
         # Groups that are gone.
         entries += [(key, 0, 0, -group.count, -group.bytes, None) for key, group in old.items()]
         entries.sort(key=lambda entry: -entry[2])
         if len(entries) > MAX_GROUPS:
             rest = sorted(entries[LARGEST:], key=lambda entry: -abs(entry[4]))
-            entries, rest = entries[:LARGEST] + rest[: MAX_GROUPS - LARGEST], rest[MAX_GROUPS - LARGEST :]
+            entries, rest = (
+                entries[:LARGEST] + rest[: MAX_GROUPS - LARGEST],
+                rest[MAX_GROUPS - LARGEST :],
+            )
         else:
             rest = []
         found = {
@@ -73,14 +94,23 @@ class Changes:
             if name is not None:
                 found["changes_since"]["mark"] = name
         if rest:
-            found["groups_left_out"] = {"count": len(rest), "bytes": sum(entry[2] for entry in rest)}
+            found["groups_left_out"] = {
+                "count": len(rest),
+                "bytes": sum(entry[2] for entry in rest),
+            }
         return found
 
 
 def _entry(reading, has_base, key, count, size, count_change, bytes_change, first_seen):
     device, category, kind, shape, dtype, is_part, block = key
     found = {"device": device, "category": category, "count": count, "bytes": size}
-    for name, value in (("kind", kind), ("shape", shape), ("dtype", dtype), ("block", block), ("part", is_part or None)):
+    for name, value in (
+        ("kind", kind),
+        ("shape", shape),
+        ("dtype", dtype),
+        ("block", block),
+        ("part", is_part or None),
+    ):
         if value is not None:
             found[name] = value
     if has_base:

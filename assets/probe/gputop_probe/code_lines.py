@@ -1,4 +1,6 @@
-"""Finds the line of the user's code that fills a name, such as `outputs.append(out)` or `total += loss`, from bytecode."""
+"""Finds the line of the user's code that fills a name, such as `outputs.append(out)` or `total
++= loss`, from bytecode.
+"""
 
 import dis
 import functools
@@ -14,8 +16,17 @@ _FILLERS = frozenset(
     "append appendleft add extend insert update setdefault put put_nowait push register_hook register_forward_hook "
     "register_forward_pre_hook register_full_backward_hook".split()
 )
-_CONCATENATIONS = frozenset("cat concat concatenate hstack vstack dstack row_stack column_stack pad".split())
-_LOADS_OF_FUNCTIONS = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FAST", "LOAD_NAME")
+_CONCATENATIONS = frozenset(
+    "cat concat concatenate hstack vstack dstack row_stack column_stack pad".split()
+)
+_LOADS_OF_FUNCTIONS = (
+    "LOAD_METHOD",
+    "LOAD_ATTR",
+    "LOAD_GLOBAL",
+    "LOAD_DEREF",
+    "LOAD_FAST",
+    "LOAD_NAME",
+)
 
 
 class Line:
@@ -34,13 +45,21 @@ class Line:
         return place if self.function == "<module>" else "%s in %s" % (place, self.function)
 
     def text(self):
-        """The line's text without indentation and comment, at most 120 characters; empty where unknown."""
+        """The line's text without indentation and comment, at most 120 characters; empty where
+        unknown.
+        """
         lines = _lines_of(self.file)
-        return lines[self.number - 1].split("  #")[0].strip()[:120] if 0 < self.number <= len(lines) else ""
+        return (
+            lines[self.number - 1].split("  #")[0].strip()[:120]
+            if 0 < self.number <= len(lines)
+            else ""
+        )
 
 
 def _lines_of(file):
-    """The lines of a file, or of a cell of a notebook, which only `linecache` has. Empty where unknown."""
+    """The lines of a file, or of a cell of a notebook, which only `linecache` has. Empty where
+    unknown.
+    """
     cached = linecache.cache.get(file, ())
     return cached[2] if len(cached) == 4 else _read_lines(file)
 
@@ -64,7 +83,11 @@ def codes_in(code):
 def codes_of_functions(values):
     """Yields the code objects of functions and of the methods of classes, with nested ones."""
     for value in values:
-        value = getattr(value, "__func__", value) if type(value) in (staticmethod, classmethod) else value
+        value = (
+            getattr(value, "__func__", value)
+            if type(value) in (staticmethod, classmethod)
+            else value
+        )
         if type(value) is property:
             value = value.fget
         if isinstance(value, types.FunctionType):
@@ -76,7 +99,9 @@ def codes_of_functions(values):
 
 
 def codes_of_class(kind):
-    """Yields the code objects of the methods of a class and of its bases, the most derived first."""
+    """Yields the code objects of the methods of a class and of its bases, the most derived
+    first.
+    """
     for base in kind.__mro__:
         if base.__module__ != "builtins":
             yield from codes_of_functions(list(vars(base).values()))
@@ -124,8 +149,9 @@ def _by_line(code):
 def fill_line(codes, name):
     """Returns the line that adds to what `name` (a variable or an attribute) refers to, or None.
 
-    Preferred in this order: a method such as append or an item assignment; an assignment from an operation (`total += loss`);
-    the last assignment of something computed; the last assignment of another value; one in a constructor.
+    Preferred in this order: a method such as append or an item assignment; an assignment from an
+    operation (`total += loss`); the last assignment of something computed; the last assignment of
+    another value; one in a constructor.
     """
     found = [None] * 5
     seen = set()
@@ -154,7 +180,15 @@ def fill_line(codes, name):
                     computes = True
                 elif operation.startswith("CALL"):
                     calls = True
-            rank = 0 if fills and loads else 1 if stores and loads and computes else 2 if stores and (calls or computes) else None
+            rank = (
+                0
+                if fills and loads
+                else 1
+                if stores and loads and computes
+                else 2
+                if stores and (calls or computes)
+                else None
+            )
             if rank is None and stores and _stores_value(operations):
                 rank = 3
             if rank in (2, 3) and code.co_name == "__init__":
@@ -166,12 +200,16 @@ def fill_line(codes, name):
 
 def _stores_value(operations):
     """Whether an assignment stores a value, and no constant such as None."""
-    loads = sum(operation.startswith("LOAD") and operation != "LOAD_CONST" for operation, _ in operations)
+    loads = sum(
+        operation.startswith("LOAD") and operation != "LOAD_CONST" for operation, _ in operations
+    )
     return loads > any(operation == "STORE_ATTR" for operation, _ in operations)
 
 
 def concatenating_line(codes, name):
-    """Returns the line that concatenates what `name` refers to with something, as `torch.cat([name, x])`, or None."""
+    """Returns the line that concatenates what `name` refers to with something, as
+    `torch.cat([name, x])`, or None.
+    """
     for code in codes:
         operations = [(number, *operation) for number, line in _by_line(code) for operation in line]
         for at, (number, operation, argument) in enumerate(operations):
@@ -194,7 +232,11 @@ def keyword_line(codes, keyword):
         # The names of keywords are loaded right before the call.
         for number, operations in _by_line(code):
             for operation, argument in operations:
-                if operation in ("LOAD_CONST", "KW_NAMES", "CALL_FUNCTION_KW", "CALL_KW") and type(argument) is tuple and keyword in argument:
+                if (
+                    operation in ("LOAD_CONST", "KW_NAMES", "CALL_FUNCTION_KW", "CALL_KW")
+                    and type(argument) is tuple
+                    and keyword in argument
+                ):
                     return Line(code, number)
         return Line(code, code.co_firstlineno)
     return None

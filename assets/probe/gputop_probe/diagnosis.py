@@ -1,7 +1,8 @@
-"""Joins the parts: from censuses of the allocator's blocks to the leaks with their holders, causes and advice.
+"""Joins the parts: from censuses of the allocator's blocks to the leaks with their holders, causes
+and advice.
 
-A census is the list of live blocks, without a look at tensors. When something grows, one pass over the live objects finds the Python
-tensors of the growing blocks, and who holds them.
+A census is the list of live blocks, without a look at tensors. When something grows, one pass over
+the live objects finds the Python tensors of the growing blocks, and who holds them.
 """
 
 import bisect
@@ -14,17 +15,22 @@ from . import causes, code_lines, extended, graphs, holders, leaks, lines, ooms
 from .passes import Pass
 from .trouble import is_ours
 
-# Passes over the objects may take one part in so many of the program's time; so may censuses; and censuses while the number of blocks rises.
+# Passes over the objects may take one part in so many of the program's time; so may censuses; and
+# censuses while the number of blocks rises.
 PASSES, CENSUSES, RISING = 800, 1000, 200
-# For a quick answer the first censuses of a rise may take more: one part in so many, up to so many seconds of CPU time in all.
+# For a quick answer the first censuses of a rise may take more: one part in so many, up to so many
+# seconds of CPU time in all.
 FIRST, BURST = 10, 1.5
-# While something may grow, so many passes come soon after each other, because only several of them show whether a history grows.
+# While something may grow, so many passes come soon after each other, because only several of them
+# show whether a history grows.
 QUICK_PASSES, FEW_PASSES = 12, 5
 # Reading the number of blocks takes about 20 µs for each GPU: seconds until it is read again.
 TREND = 0.1
-# After so many steps and seconds the histories of tensors are watched, even if no GPU memory grows: a sum of losses after backward() keeps host memory.
+# After so many steps and seconds the histories of tensors are watched, even if no GPU memory grows:
+# a sum of losses after backward() keeps host memory.
 FIRST_PASS, FIRST_PASS_SECONDS = 20, 10.0
-# Seconds without a step after which the program is not training: then the probe's thread takes the censuses.
+# Seconds without a step after which the program is not training: then the probe's thread takes the
+# censuses.
 IDLE = 1.0
 # CPU seconds of a search for holders, and at most, where searches did not end in that time.
 SEARCH, MOST_SEARCH = 0.3, 2.4
@@ -41,7 +47,9 @@ _MODELS = 4
 
 @contextlib.contextmanager
 def _without_collections():
-    """The many small objects of a census or a pass, which soon die, would start a collection of all objects."""
+    """The many small objects of a census or a pass, which soon die, would start a collection of
+    all objects.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -52,7 +60,9 @@ def _without_collections():
 
 
 class Diagnosis:
-    """The leaks of one process. `take` and what it calls run in a thread of the program while it trains; see `turn` for the rest."""
+    """The leaks of one process. `take` and what it calls run in a thread of the program while it
+    trains; see `turn` for the rest.
+    """
 
     def __init__(self, probe):
         self.probe = probe
@@ -110,7 +120,10 @@ class Diagnosis:
 
     def _learn_labels(self):
         blocks, labels = self.probe.blocks_and_labels
-        self._labels = {blocks.address[place]: (blocks.size[place], label.category) for place, label in labels.items()}
+        self._labels = {
+            blocks.address[place]: (blocks.size[place], label.category)
+            for place, label in labels.items()
+        }
 
     # In the probe's thread.
 
@@ -155,7 +168,9 @@ class Diagnosis:
             self._guarded(self.look, time.monotonic())
             request.answer()
 
-        self.probe.in_program(answer, lambda: request.fail("the program runs long outside of Python: try again"))
+        self.probe.in_program(
+            answer, lambda: request.fail("the program runs long outside of Python: try again")
+        )
 
     def answer_snapshot(self, request):
         content = ooms.write_snapshot(self.torch, request.arguments.get("path"))
@@ -168,9 +183,19 @@ class Diagnosis:
         if now < self._next_trend:
             return False
         self._next_trend = now + TREND
-        populations = [self.probe.allocator.population(device) for device in list(self.probe.levels)]
-        self.trend.take(sum(count for count, _ in populations), sum(size for _, size in populations))
-        share = CENSUSES if not self._is_rising() else FIRST if self._burst > 0 and not self._leaks else RISING
+        populations = [
+            self.probe.allocator.population(device) for device in list(self.probe.levels)
+        ]
+        self.trend.take(
+            sum(count for count, _ in populations), sum(size for _, size in populations)
+        )
+        share = (
+            CENSUSES
+            if not self._is_rising()
+            else FIRST
+            if self._burst > 0 and not self._leaks
+            else RISING
+        )
         return now >= self._last_census + share * self._cost
 
     def take(self, step, now):
@@ -186,10 +211,13 @@ class Diagnosis:
     def _take(self, step, now):
         began = time.thread_time()
         blocks = self.probe.allocator.read()
-        # CUDA graphs keep their memory. Labels are no groups here: new blocks have none until the next reading.
+        # CUDA graphs keep their memory. Labels are no groups here: new blocks have none until the
+        # next reading.
         entries = [
             (device, address, size, "other")
-            for address, size, device, is_private in zip(blocks.address, blocks.size, blocks.device, blocks.private)
+            for address, size, device, is_private in zip(
+                blocks.address, blocks.size, blocks.device, blocks.private
+            )
             if not is_private
         ]
         self.history.take(step, now, entries)
@@ -210,17 +238,29 @@ class Diagnosis:
         self._growing, self._swelling = self.history.growing(), self.history.swelling()
         for group in self._growing:
             self._grew_at[group] = self.history.count
-        self._leaks = [leak for leak in self._leaks if self.history.count - self._grew_at[leak.group] < PAUSE]
+        self._leaks = [
+            leak for leak in self._leaks if self.history.count - self._grew_at[leak.group] < PAUSE
+        ]
         for leak in self._leaks:
             if leak.group not in self._growing:
                 continue
-            alike = [block.size for block in self.history.blocks.values() if block.device == leak.group[0] and block.size in leak.sizes]
+            alike = [
+                block.size
+                for block in self.history.blocks.values()
+                if block.device == leak.group[0] and block.size in leak.sizes
+            ]
             leak.fields["bytes"] = sum(alike)
-            leak.blocks = {(block.address, block.size) for block in self._growing[leak.group].blocks if block.size in leak.sizes}
+            leak.blocks = {
+                (block.address, block.size)
+                for block in self._growing[leak.group].blocks
+                if block.size in leak.sizes
+            }
 
     def _is_pass_due(self, now):
         is_new = any(group not in self._seen for group in [*self._growing, *self._swelling])
-        has_begun = self.probe.steps.count >= FIRST_PASS or (not self.probe.steps.count and self.history.count >= 6)
+        has_begun = self.probe.steps.count >= FIRST_PASS or (
+            not self.probe.steps.count and self.history.count >= 6
+        )
         return is_new or (now >= self._next_pass and has_begun)
 
     def leaks(self):
@@ -232,7 +272,11 @@ class Diagnosis:
             if at:
                 fields[-1]["allocated_at"] = at
         known = {tuple(leak["held_by"]) for leak in fields}
-        fields += [leak for leak in self.extended.leaks if leak["device"] in self._swelling and tuple(leak["held_by"]) not in known]
+        fields += [
+            leak
+            for leak in self.extended.leaks
+            if leak["device"] in self._swelling and tuple(leak["held_by"]) not in known
+        ]
         fields.sort(key=lambda leak: -(leak.get("bytes_per_second") or 0))
         if self._chain_leak and not fields:
             fields.append(dict(self._chain_leak))
@@ -240,13 +284,20 @@ class Diagnosis:
             # What grows may be one tensor that fits nowhere: the first passes find it.
             if gap and not (device in self._swelling and self._quick_passes < FEW_PASSES):
                 title, advice = causes.explain("fragmentation", causes.Facts())
-                fragments = {"device": device, "category": "fragmentation", "bytes": gap, "held_by": []}
+                fragments = {
+                    "device": device,
+                    "category": "fragmentation",
+                    "bytes": gap,
+                    "held_by": [],
+                }
                 fragments.update(cause="fragmentation", title=title, sure="likely", advice=advice)
                 fields.append(fragments)
         return fields[:_MOST_LEAKS]
 
     def _owner(self, blocks):
-        """The category that has most of the blocks' bytes, if it is one that a leak tells something about, else "other"."""
+        """The category that has most of the blocks' bytes, if it is one that a leak tells
+        something about, else "other".
+        """
         sizes = {}
         for block in blocks:
             label = self._label(block.address)
@@ -257,7 +308,9 @@ class Diagnosis:
     def _label(self, address):
         """The category of the block at an address, or None."""
         known = self._labels.get(address)
-        return known[1] if known else "libraries" if address in self.probe.history.libraries else None
+        return (
+            known[1] if known else "libraries" if address in self.probe.history.libraries else None
+        )
 
     # The pass.
 
@@ -269,10 +322,17 @@ class Diagnosis:
                 self._diagnose(self._growing, self.probe.steps.count)
         finally:
             rest = PASSES * (time.thread_time() - began)
-            is_open = any(leak.fields["cause"] == "unknown" for leak in self._leaks) or bool(self._swelling and not self._leaks)
+            is_open = any(leak.fields["cause"] == "unknown" for leak in self._leaks) or bool(
+                self._swelling and not self._leaks
+            )
             if (is_open or self.chain.may_grow()) and self._quick_passes < QUICK_PASSES:
                 self._quick_passes += 1
-                rest = min(rest, 0.7 if (self._growing or self._swelling) and self._quick_passes < FEW_PASSES else 4.0)
+                rest = min(
+                    rest,
+                    0.7
+                    if (self._growing or self._swelling) and self._quick_passes < FEW_PASSES
+                    else 4.0,
+                )
             self._next_pass = now + rest
 
     def _diagnose(self, growing, step):
@@ -293,14 +353,22 @@ class Diagnosis:
 
     def _look_for_extended(self, scan, step):
         """Finds tensors that are made longer. The first look only learns the sizes."""
-        sizes = [(tensor.device.index, tensor.numel() * tensor.element_size()) for tensor in scan.tensors]
+        sizes = [
+            (tensor.device.index, tensor.numel() * tensor.element_size()) for tensor in scan.tensors
+        ]
         places = [at for at in self.extended.candidates(sizes) if sizes[at][0] in self._swelling]
         samples, found = [scan.tensors[at] for at in places], []
         for holder in holders.find(samples, self.torch, own=scan.own())[0] if samples else []:
             largest = max(holder.samples, key=lambda at: sizes[places[at]][1])
             tensor = samples[largest]
-            fields = {"device": tensor.device.index, "shape": list(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", "")}
-            fields["category"] = "activations" if self.probe.reader.has_history(tensor) else "named_tensors"
+            fields = {
+                "device": tensor.device.index,
+                "shape": list(tensor.shape),
+                "dtype": str(tensor.dtype).replace("torch.", ""),
+            }
+            fields["category"] = (
+                "activations" if self.probe.reader.has_history(tensor) else "named_tensors"
+            )
             found.append((holder, sum(sizes[places[at]][1] for at in holder.samples), fields))
         tensor = samples = None
         self.extended.take(step, time.monotonic(), found)
@@ -330,7 +398,11 @@ class Diagnosis:
             key = (tuple(tensor.shape), str(tensor.dtype).replace("torch.", ""))
             named.setdefault(key, []).append(at)
         # Tensors of a shape that does not keep coming are no leak.
-        spread = [(key, places) for key, places in named.items() if leaks.is_spread([blocks[at] for at in places], growth)]
+        spread = [
+            (key, places)
+            for key, places in named.items()
+            if leaks.is_spread([blocks[at] for at in places], growth)
+        ]
         kept = sorted(spread, key=lambda item: -sum(blocks[at].size for at in item[1]))[:_GROUPS]
         samples, owner = [], []
         for key, places in kept:
@@ -338,13 +410,21 @@ class Diagnosis:
             for at in _some(places, _SAMPLES):
                 samples.append(tensors[at])
                 owner.append(key)
-        named_holders, is_complete = holders.find(samples, self.torch, self._search_budget, scan.own() + (tensors,)) if samples else ([], True)
+        named_holders, is_complete = (
+            holders.find(samples, self.torch, self._search_budget, scan.own() + (tensors,))
+            if samples
+            else ([], True)
+        )
         if not is_complete:
             self._search_budget = min(MOST_SEARCH, 2 * self._search_budget)
         by_holder, unheld = {}, []
         for key, places in kept:
             indexes = {at for at, name in enumerate(owner) if name == key}
-            best = max(named_holders, key=lambda holder: (len(holder.samples & indexes), -len(holder.samples)), default=None)
+            best = max(
+                named_holders,
+                key=lambda holder: (len(holder.samples & indexes), -len(holder.samples)),
+                default=None,
+            )
             # A local of a running function may hold the latest one only.
             least = 1 if is_complete else len(indexes) / 2
             if best is None or len(best.samples & indexes) < least:
@@ -360,7 +440,9 @@ class Diagnosis:
             is_computed = any(self.probe.reader.has_history(tensors[at]) for at in _some(places, 8))
             # A model that moves to the GPU brings parameters all the time, too.
             if not 0 < scan.models_of([tensors[at] for at in places]) < _MODELS:
-                result.append((holder, parts[0][0], [blocks[at] for at in places], is_computed, named_holders))
+                result.append(
+                    (holder, parts[0][0], [blocks[at] for at in places], is_computed, named_holders)
+                )
         result.sort(key=lambda leak: (not leak[3], -sum(block.size for block in leak[2])))
         tensors = samples = None
         return self._describe(group, growth, result, hidden, scan, codes, root)
@@ -371,7 +453,8 @@ class Diagnosis:
         facts = {
             "is_training": is_training,
             # An optimizer stepped before, but not now.
-            "is_evaluation": not is_training and (self.probe.steps.count > 0 or bool(scan.is_eval_mode())),
+            "is_evaluation": not is_training
+            and (self.probe.steps.count > 0 or bool(scan.is_eval_mode())),
             "retain_graph": code_lines.keyword_line(codes, "retain_graph"),
         }
         found = []
@@ -382,14 +465,23 @@ class Diagnosis:
             extra = hidden if is_computed and at == 0 else []
             ratio = hidden_bytes / max(1, own) if extra else 0.0
             in_hook = bool(holder.line and holder.line.code in hook_codes)
-            known = causes.Facts(holder=holder, has_history=is_computed, hidden_ratio=ratio, fills_in_hook=in_hook, category=self._owner(blocks), **facts)
+            known = causes.Facts(
+                holder=holder,
+                has_history=is_computed,
+                hidden_ratio=ratio,
+                fills_in_hook=in_hook,
+                category=self._owner(blocks),
+                **facts,
+            )
             found.append(_Leak(group, growth, blocks + extra, shape, known))
         is_explained = any(is_computed for _, _, _, is_computed, _ in kept)
         if hidden and not is_explained and leaks.is_spread(hidden, growth):
             if not (self.chain.growth() or self.chain.is_long(len(hidden))):
                 root = None
             first = self._root_holder(root, scan)
-            known = causes.Facts(holder=first, chain_grows=root is not None, hidden_ratio=1.0, **facts)
+            known = causes.Facts(
+                holder=first, chain_grows=root is not None, hidden_ratio=1.0, **facts
+            )
             found.append(_Leak(group, growth, hidden, None, known))
         return found
 
@@ -398,7 +490,9 @@ class Diagnosis:
             return None
         found = holders.find([root], self.torch, own=scan.own())[0]
         # A module's buffer says more than a local that refers to it too.
-        return next((holder for holder in found if "buffer" in holder.via), found[0] if found else None)
+        return next(
+            (holder for holder in found if "buffer" in holder.via), found[0] if found else None
+        )
 
     def _chain_only(self, root, rate, scan, codes, step):
         """A leak of history that keeps no GPU memory, since backward() freed what was saved."""
@@ -461,7 +555,13 @@ def _category(facts):
         return facts.category
     if facts.holder and "optimizer" in facts.holder.via:
         return "optimizer_state"
-    return "activations" if facts.has_history or facts.chain_grows else "named_tensors" if facts.holder else "libraries"
+    return (
+        "activations"
+        if facts.has_history or facts.chain_grows
+        else "named_tensors"
+        if facts.holder
+        else "libraries"
+    )
 
 
 def _some(values, count):

@@ -1,7 +1,9 @@
-"""Finds tensors that are made longer again and again, such as `history = torch.cat([history, x])`: their number stays the same.
+"""Finds tensors that are made longer again and again, such as `history = torch.cat([history, x])`:
+their number stays the same.
 
-A tensor that is larger at each look proves nothing: batches may be sorted by length. It is a leak only if a line of the program
-concatenates the name that holds it. Pure logic: no torch, no clock, no gc.
+A tensor that is larger at each look proves nothing: batches may be sorted by length. It is a leak
+only if a line of the program concatenates the name that holds it. Pure logic: no torch, no clock,
+no gc.
 """
 
 from . import causes, code_lines
@@ -21,7 +23,8 @@ class Extended:
         self.leaks = []
 
     def candidates(self, sizes):
-        """Returns the positions of the tensors whose size is new since the last look, the largest first.
+        """Returns the positions of the tensors whose size is new since the last look, the largest
+        first.
 
         `sizes` are the devices and bytes of all tensors: [(device, bytes)].
         """
@@ -29,11 +32,17 @@ class Extended:
         for device, size in sizes:
             now.setdefault(device, set()).add(size)
         self._sizes = now
-        new = [at for at, (device, size) in enumerate(sizes) if size >= LEAST and device in before and size not in before[device]]
+        new = [
+            at
+            for at, (device, size) in enumerate(sizes)
+            if size >= LEAST and device in before and size not in before[device]
+        ]
         return sorted(new, key=lambda at: -sizes[at][1])[:MOST]
 
     def take(self, step, seconds, found):
-        """Takes the holders of the candidates: [(holder, bytes, fields of the leak)]. Fills `leaks`."""
+        """Takes the holders of the candidates: [(holder, bytes, fields of the leak)]. Fills
+        `leaks`.
+        """
         before, self._looks, self.leaks = self._looks, {}, []
         for holder, size, fields in found:
             line = code_lines.concatenating_line(holder.codes, holder.name)
@@ -49,11 +58,18 @@ class Extended:
 def _leak(holder, line, looks, fields):
     (first_step, first_seconds, least), (step, seconds, most) = looks[0], looks[-1]
     title, advice = causes.explain("extended", causes.Facts(holder=holder, line=line))
-    found = dict(fields, bytes=most, held_by=[holder.text], cause="extended", title=title, advice=advice)
+    found = dict(
+        fields, bytes=most, held_by=[holder.text], cause="extended", title=title, advice=advice
+    )
     # A bounded buffer that is still filled looks the same.
     found["sure"] = "likely" if step > first_step else "maybe"
     if step > first_step:
-        found.update(bytes_per_step=round((most - least) / (step - first_step)), count_per_step=0, steps=step - first_step, oldest_step=first_step)
+        found.update(
+            bytes_per_step=round((most - least) / (step - first_step)),
+            count_per_step=0,
+            steps=step - first_step,
+            oldest_step=first_step,
+        )
     if seconds > first_seconds:
         found["bytes_per_second"] = round((most - least) / (seconds - first_seconds))
     return found

@@ -1,8 +1,9 @@
 """Opens files so that only these are closed.
 
-A program may close any descriptor at any time, also in another thread, as daemons do with os.closerange. Its number may then be that of
-a file of the program. Python's file objects and memory maps close a number without a look, some only when they are collected or when
-Python exits, so the probe uses none of them.
+A program may close any descriptor at any time, also in another thread, as daemons do with
+os.closerange. Its number may then be that of a file of the program. Python's file objects and
+memory maps close a number without a look, some only when they are collected or when Python exits,
+so the probe uses none of them.
 """
 
 import errno
@@ -13,7 +14,9 @@ _PART = 1 << 20
 
 
 class OwnFile:
-    """An open file of the probe, which ends with the `with` statement. It is never closed by the garbage collector."""
+    """An open file of the probe, which ends with the `with` statement. It is never closed by the
+    garbage collector.
+    """
 
     def __init__(self, path, flags, folder=None):
         """`folder`: the descriptor that a relative path begins at."""
@@ -54,7 +57,9 @@ class OwnFile:
 
 
 def identify(file, folder=None):
-    """The device and inode of a path or of an open descriptor. None: it does not exist, or is not open."""
+    """The device and inode of a path or of an open descriptor. None: it does not exist, or is
+    not open.
+    """
     try:
         status = os.stat(file, dir_fd=folder)
     except OSError:

@@ -1,7 +1,9 @@
-"""The names of a frame's locals, without a strong reference to any value and without a change to the frame.
+"""The names of a frame's locals, without a strong reference to any value and without a change to
+the frame.
 
-`frame.f_locals` is not used before Python 3.13: it keeps each value alive in a dictionary of the frame, which is also the
-one that the program got from `locals()`. The addresses of the locals are read from the frame instead.
+`frame.f_locals` is not used before Python 3.13: it keeps each value alive in a dictionary of the
+frame, which is also the one that the program got from `locals()`. The addresses of the locals are
+read from the frame instead.
 """
 
 import ctypes
@@ -40,7 +42,9 @@ def _first_slot(frame):
 
 
 def names_of_locals(frame):
-    """Returns {id of a value: name} of the locals of a function's frame. A cell counts as well as what is in it."""
+    """Returns {id of a value: name} of the locals of a function's frame. A cell counts as well
+    as what is in it.
+    """
     code = frame.f_code
     if not code.co_flags & _OPTIMIZED:
         return {}
@@ -71,7 +75,9 @@ def names_of_locals(frame):
 
 
 def running(skip):
-    """Returns the running frames of all threads, innermost first, without those of files below the folder `skip`."""
+    """Returns the running frames of all threads, innermost first, without those of files below
+    the folder `skip`.
+    """
     # With gc on, sys._current_frames() can deadlock CPython before 3.12 (cpython#106883).
     was_on = gc.isenabled()
     gc.disable()
@@ -86,6 +92,7 @@ def running(skip):
             if not frame.f_code.co_filename.startswith(skip):
                 found.append(frame)
             frame = frame.f_back
-    # The list has the frame of this function, too: a cycle, which would keep the caller's locals alive.
+    # The list has the frame of this function, too: a cycle, which would keep the caller's locals
+    # alive.
     frames = None
     return found

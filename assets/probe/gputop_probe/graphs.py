@@ -1,4 +1,6 @@
-"""Measures autograd graphs: how many operations a tensor's history has. Only reads `next_functions` of operations."""
+"""Measures autograd graphs: how many operations a tensor's history has. Only reads
+`next_functions` of operations.
+"""
 
 import time
 
@@ -7,7 +9,9 @@ MOST = 10000
 
 
 def size(first):
-    """Returns the number of operations in the history that ends with the operation `first`, at most MOST."""
+    """Returns the number of operations in the history that ends with the operation `first`, at
+    most MOST.
+    """
     # Keeps the wrappers alive while their ids are compared.
     seen = {}
     pending, count = [first], 0
@@ -24,9 +28,11 @@ def size(first):
 
 
 def roots(tensors, grad_fn, seconds=0.05):
-    """Returns (operation, tensor) of the tensors whose operation is no part of another tensor's history.
+    """Returns (operation, tensor) of the tensors whose operation is no part of another tensor's
+    history.
 
-    The histories are walked for at most `seconds`. `grad_fn` returns the operation of a tensor, or None.
+    The histories are walked for at most `seconds`. `grad_fn` returns the operation of a tensor, or
+    None.
     """
     deadline = time.thread_time() + seconds
     firsts = {}
@@ -53,7 +59,9 @@ def roots(tensors, grad_fn, seconds=0.05):
 
 
 class Chain:
-    """Watches the longest history of any tensor. It is a leak when it gets longer with every step."""
+    """Watches the longest history of any tensor. It is a leak when it gets longer with every
+    step.
+    """
 
     def __init__(self, grad_fn):
         self.grad_fn = grad_fn
@@ -61,7 +69,9 @@ class Chain:
         self.looks = []
 
     def take(self, clock, tensors):
-        """Takes a look at a moment (`clock`: a step or another counter). Returns the tensor with the longest history, or None."""
+        """Takes a look at a moment (`clock`: a step or another counter). Returns the tensor with
+        the longest history, or None.
+        """
         longest, most = None, 0
         found = roots(tensors, self.grad_fn)
         # Many roots: each output has a history of its own, and no single one grows.
@@ -80,12 +90,16 @@ class Chain:
         return bool(self.looks) and self.looks[-1][1] >= max(64, min(MOST, blocks) // 5)
 
     def may_grow(self):
-        """Whether the longest history got longer between the last two looks, or is too long to tell, or was looked at only once."""
+        """Whether the longest history got longer between the last two looks, or is too long to
+        tell, or was looked at only once.
+        """
         sizes = [operations for _, operations in self.looks[-2:]]
         return len(sizes) == 1 or len(sizes) == 2 and (sizes[0] < sizes[1] or sizes[1] >= MOST)
 
     def growth(self):
-        """Returns operations per step when the history grew between all of the last looks, at least three; else None."""
+        """Returns operations per step when the history grew between all of the last looks, at
+        least three; else None.
+        """
         looks = self.looks[-3:]
         if len(looks) < 3:
             return None

@@ -1,7 +1,7 @@
 """Finds the holders of tensors: from sampled tensors up to a name that the user knows.
 
-One `gc.get_referrers` call per level covers all samples. Nothing that this module keeps refers to an object of the program:
-what it returns is text and numbers.
+One `gc.get_referrers` call per level covers all samples. Nothing that this module keeps refers to
+an object of the program: what it returns is text and numbers.
 """
 
 import gc
@@ -26,11 +26,13 @@ _CONTAINERS = (dict, list, tuple, set, frozenset)
 class Holder:
     """A name that holds some of the sampled tensors.
 
-    `kind` is local, global, attribute, class, closure or hook. `via` has what lies between the name and the tensors: traceback,
-    optimizer, hook, buffer, parameter, graph, function.
+    `kind` is local, global, attribute, class, closure or hook. `via` has what lies between the name
+    and the tensors: traceback, optimizer, hook, buffer, parameter, graph, function.
     """
 
-    def __init__(self, text, kind, name, samples, via=(), owner=None, line=None, is_module=False, codes=()):
+    def __init__(
+        self, text, kind, name, samples, via=(), owner=None, line=None, is_module=False, codes=()
+    ):
         self.text = text
         self.kind = kind
         self.name = name
@@ -63,7 +65,9 @@ class _Node:
 
 
 def _count_of_listed():
-    """What `sys.getrefcount` says of an object that only a list and a local refer to: that depends on the version of Python."""
+    """What `sys.getrefcount` says of an object that only a list and a local refer to: that
+    depends on the version of Python.
+    """
     for value in [tuple([None])]:
         return sys.getrefcount(value)
 
@@ -114,10 +118,18 @@ class Search:
         return bool(kind) and issubclass(type(value), kind)
 
     def run(self, samples):
-        """Returns the holders of `samples`, the one of most samples first. The caller's list is not reported."""
+        """Returns the holders of `samples`, the one of most samples first. The caller's list is
+        not reported.
+        """
         level = {}
         for at, value in enumerate(samples):
-            level[id(value)] = _Node(id(value), {at}, frozenset(), "tensor" if self.is_a(value, self.tensor) else type(value).__name__, ())
+            level[id(value)] = _Node(
+                id(value),
+                {at},
+                frozenset(),
+                "tensor" if self.is_a(value, self.tensor) else type(value).__name__,
+                (),
+            )
         objects = list(samples)
         seen = set(level)
         try:
@@ -136,7 +148,9 @@ class Search:
         for holder in self.elements:
             if not holder.samples <= named:
                 self._name(holder)
-        self.found.sort(key=lambda holder: (-len(holder.samples), holder.kind != "local", holder.text))
+        self.found.sort(
+            key=lambda holder: (-len(holder.samples), holder.kind != "local", holder.text)
+        )
         return self.found
 
     def _name(self, holder):
@@ -152,12 +166,26 @@ class Search:
         is_local = False
         for frame, names in self.locals:
             name = names.get(address)
-            # A name of the interpreter's own, such as an argument of a library's function on the stack, says nothing.
+            # A name of the interpreter's own, such as an argument of a library's function on the
+            # stack, says nothing.
             if name is None or _is_library(frame.f_code.co_filename):
                 continue
             codes = list(code_lines.codes_in(frame.f_code))
-            line = code_lines.fill_line(codes, name) or code_lines.Line(frame.f_code, frame.f_lineno)
-            self._name(Holder("%s %s, %s" % (node.shape, name, line), "local", name, node.samples, node.via, None, line, codes=codes))
+            line = code_lines.fill_line(codes, name) or code_lines.Line(
+                frame.f_code, frame.f_lineno
+            )
+            self._name(
+                Holder(
+                    "%s %s, %s" % (node.shape, name, line),
+                    "local",
+                    name,
+                    node.samples,
+                    node.via,
+                    None,
+                    line,
+                    codes=codes,
+                )
+            )
             is_local = True
             break
         return is_local
@@ -180,10 +208,19 @@ class Search:
         del targets
         for value in referrers:
             address = id(value)
-            # From Python 3.13 on, the arguments of the call above are among the referrers. Nothing else refers to them.
-            if type(value) is tuple and sys.getrefcount(value) <= _ONLY_LISTED and [id(held) for held in value] == wanted:
+            # From Python 3.13 on, the arguments of the call above are among the referrers. Nothing
+            # else refers to them.
+            if (
+                type(value) is tuple
+                and sys.getrefcount(value) <= _ONLY_LISTED
+                and [id(held) for held in value] == wanted
+            ):
                 continue
-            if address in skip or type(value) is types.ModuleType or type(value).__module__.startswith(_PACKAGE):
+            if (
+                address in skip
+                or type(value) is types.ModuleType
+                or type(value).__module__.startswith(_PACKAGE)
+            ):
                 continue
             for hit, key in self._hits(value, level):
                 self._climb(value, hit, key, above, nodes, attributes, seen)
@@ -201,21 +238,40 @@ class Search:
                 if node is not None:
                     hits.append((node, key))
             return hits
-        for held in list(list.__iter__(value)) if issubclass(kind, list) else gc.get_referents(value):
+        for held in (
+            list(list.__iter__(value)) if issubclass(kind, list) else gc.get_referents(value)
+        ):
             node = level.get(id(held))
             if node is not None:
                 hits.append((node, None))
         return hits
 
     def _climb(self, value, node, key, above, nodes, attributes, seen):
-        """Handles that `value` refers to the object of `node`, below `key` where it is a dictionary."""
+        """Handles that `value` refers to the object of `node`, below `key` where it is a
+        dictionary.
+        """
         kind = type(value)
         via = node.via
         if kind is dict and "__name__" in value and "__builtins__" in value and type(key) is str:
             codes = _of_user(code_lines.codes_of_module(value, self.running))
             line = code_lines.fill_line(codes, key)
-            text = "global %s" % key if value["__name__"] == "__main__" else "global %s.%s" % (value["__name__"], key)
-            self._name(Holder(text + (", %s" % line if line else ""), "global", key, node.samples, via, None, line, codes=codes))
+            text = (
+                "global %s" % key
+                if value["__name__"] == "__main__"
+                else "global %s.%s" % (value["__name__"], key)
+            )
+            self._name(
+                Holder(
+                    text + (", %s" % line if line else ""),
+                    "global",
+                    key,
+                    node.samples,
+                    via,
+                    None,
+                    line,
+                    codes=codes,
+                )
+            )
             return
         if kind is types.FrameType:
             self._add(value, node, via | {"frame"}, node.shape, None, above, nodes, seen)
@@ -229,7 +285,16 @@ class Search:
             return
         if kind in (_CELL, types.FunctionType, types.MethodType):
             function = value.__name__ if kind is types.FunctionType else None
-            self._add(value, node, via | ({"function"} if function else set()), node.shape, None, above, nodes, seen)
+            self._add(
+                value,
+                node,
+                via | ({"function"} if function else set()),
+                node.shape,
+                None,
+                above,
+                nodes,
+                seen,
+            )
             return
         if issubclass(kind, _CONTAINERS) or kind.__module__ == "collections":
             # Small tuples and records are parts of the container above them.
@@ -241,17 +306,39 @@ class Search:
                 codes = _of_user(code_lines.codes_of_class(value))
                 line = code_lines.fill_line(codes, name)
                 text = "%s.%s" % (value.__name__, name)
-                self._name(Holder(text + (", %s" % line if line else ""), "class", name, node.samples, via, value.__name__, line, codes=codes))
+                self._name(
+                    Holder(
+                        text + (", %s" % line if line else ""),
+                        "class",
+                        name,
+                        node.samples,
+                        via,
+                        value.__name__,
+                        line,
+                        codes=codes,
+                    )
+                )
             return
         name = self._attribute(value, node)
         if name is None:
             self._add(value, node, via, kind.__name__, None, above, nodes, seen)
             return
-        if self.is_a(value, self.optimizer) or self.is_a(value, self.tensor) or kind.__module__.startswith("torch.autograd"):
-            mark = "optimizer" if self.is_a(value, self.optimizer) else "hook" if name.endswith("_hooks") else "tensor"
+        if (
+            self.is_a(value, self.optimizer)
+            or self.is_a(value, self.tensor)
+            or kind.__module__.startswith("torch.autograd")
+        ):
+            mark = (
+                "optimizer"
+                if self.is_a(value, self.optimizer)
+                else "hook"
+                if name.endswith("_hooks")
+                else "tensor"
+            )
             self._add(value, node, via | {mark}, kind.__name__, None, above, nodes, seen)
             return
-        # Settled when the whole level is known: each sample in an object of its own is an element, not the owner.
+        # Settled when the whole level is known: each sample in an object of its own is an element,
+        # not the owner.
         entry = attributes.setdefault((kind, name), [set(), [], set(), set()])
         entry[0].add(id(value))
         entry[1].append((value, node))
@@ -259,29 +346,48 @@ class Search:
         entry[3].update(via)
 
     def _closure(self, function, node):
-        """Names a variable of a closure whose function no longer runs. Returns whether there is one."""
+        """Names a variable of a closure whose function no longer runs. Returns whether there is
+        one.
+        """
         code = function.__code__
         if node.address != id(function.__closure__) or _is_library(code.co_filename):
             return False
         for name, cell in zip(code.co_freevars, function.__closure__):
             if id(cell) in self.cells:
                 codes = list(code_lines.codes_in(code))
-                line = code_lines.fill_line(codes, name) or code_lines.Line(code, code.co_firstlineno)
+                line = code_lines.fill_line(codes, name) or code_lines.Line(
+                    code, code.co_firstlineno
+                )
                 text = "%s %s, %s" % (self.cells[id(cell)], name, line)
-                self._name(Holder(text, "closure", name, node.samples, node.via, None, line, codes=codes))
+                self._name(
+                    Holder(text, "closure", name, node.samples, node.via, None, line, codes=codes)
+                )
                 return True
         return False
 
     def _attribute(self, value, node):
-        """The name of the attribute of `value` through which it holds the object of `node`, or None."""
+        """The name of the attribute of `value` through which it holds the object of `node`, or
+        None.
+        """
         found, keys = _attributes(value), ()
         if found is not None and node.address == id(found):
             keys = node.keys
         elif found is not None:
-            keys = next(((name,) + node.keys for name, held in list(found.items()) if id(held) == node.address), ())
+            keys = next(
+                (
+                    (name,) + node.keys
+                    for name, held in list(found.items())
+                    if id(held) == node.address
+                ),
+                (),
+            )
         if keys:
             # nn.Module keeps its buffers and parameters in dictionaries.
-            return " ".join(keys[:2]) if keys[0] in ("_buffers", "_parameters") and len(keys) > 1 else str(keys[0])
+            return (
+                " ".join(keys[:2])
+                if keys[0] in ("_buffers", "_parameters") and len(keys) > 1
+                else str(keys[0])
+            )
         return next((name for name, held in _slots(value) if id(held) == node.address), None)
 
     def _settle(self, attributes, above, nodes, seen):
@@ -291,12 +397,25 @@ class Search:
                 where, name = name.split(" ", 1)
                 via = via | {"buffer" if where == "_buffers" else "parameter"}
             if name.endswith("_hooks"):
-                self._name(Holder("%s on %s" % (_words(name), kind.__name__), "hook", name, samples, via | {"hook"}, kind.__name__, None, is_module))
+                self._name(
+                    Holder(
+                        "%s on %s" % (_words(name), kind.__name__),
+                        "hook",
+                        name,
+                        samples,
+                        via | {"hook"},
+                        kind.__name__,
+                        None,
+                        is_module,
+                    )
+                )
                 continue
             codes = _of_user(code_lines.codes_of_class(kind))
             line = code_lines.fill_line(codes, name)
             text = "%s.%s" % (kind.__name__, name) + (", %s" % line if line else "")
-            holder = Holder(text, "attribute", name, samples, via, kind.__name__, line, is_module, codes)
+            holder = Holder(
+                text, "attribute", name, samples, via, kind.__name__, line, is_module, codes
+            )
             if len(owners) > 1 and _PER_ELEMENT * len(owners) >= len(samples) and not is_module:
                 # Each has few of the samples.
                 for value, node in pairs:
@@ -327,7 +446,14 @@ def _words(name):
 
 def _is_library(file):
     """Whether a file belongs to Python, torch or an installed package, or is no file."""
-    return not file or file.startswith("<") or "site-packages" in file or "dist-packages" in file or file.startswith((_HERE, _STANDARD)) or _TORCH in file
+    return (
+        not file
+        or file.startswith("<")
+        or "site-packages" in file
+        or "dist-packages" in file
+        or file.startswith((_HERE, _STANDARD))
+        or _TORCH in file
+    )
 
 
 def _of_user(codes):
@@ -339,6 +465,8 @@ _TORCH = os.sep + "torch" + os.sep
 
 
 def find(samples, torch=None, budget=0.3, own=()):
-    """Returns (holders of the sampled tensors, whether the search was complete). Containers in `own` are the caller's."""
+    """Returns (holders of the sampled tensors, whether the search was complete). Containers in
+    `own` are the caller's.
+    """
     search = Search(torch, budget, own)
     return search.run(samples), search.is_complete

@@ -1,4 +1,6 @@
-"""Gives blocks of the allocator their category, by the addresses of the tensors that the program can reach."""
+"""Gives blocks of the allocator their category, by the addresses of the tensors that the program
+can reach.
+"""
 
 import weakref
 
@@ -16,7 +18,13 @@ class Label:
     __slots__ = ("category", "kind", "shape", "dtype", "is_part")
 
     def __init__(self, category, kind, shape, dtype, is_part):
-        self.category, self.kind, self.shape, self.dtype, self.is_part = category, kind, shape, dtype, is_part
+        self.category, self.kind, self.shape, self.dtype, self.is_part = (
+            category,
+            kind,
+            shape,
+            dtype,
+            is_part,
+        )
 
 
 class Labels:
@@ -33,9 +41,13 @@ class Labels:
         self.seen = {}
 
     def scan(self, blocks, thread):
-        """Finds modules and tensors among all objects of the process, then labels. Returns the labels by position of the block."""
+        """Finds modules and tensors among all objects of the process, then labels. Returns the
+        labels by position of the block.
+        """
         torch = self.torch
-        kinds = [with_subclasses(base) for base in (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)]
+        kinds = [
+            with_subclasses(base) for base in (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
+        ]
         objects = live_objects(set().union(*kinds))
         tensors = [value for value in objects if type(value) in kinds[2]]
         for tensor in tensors:
@@ -63,10 +75,17 @@ class Labels:
         return found
 
     def recall(self, blocks, found, categories):
-        """Labels blocks that the last scan labelled, if they are still in use with the same size."""
+        """Labels blocks that the last scan labelled, if they are still in use with the same
+        size.
+        """
         for address, (size, label) in self.seen.items():
             place = blocks.place.get(address)
-            if place is not None and place not in found and blocks.size[place] == size and label.category in categories:
+            if (
+                place is not None
+                and place not in found
+                and blocks.size[place] == size
+                and label.category in categories
+            ):
                 found[place] = label
 
     def _reachable(self, blocks, thread):
@@ -100,7 +119,11 @@ class Labels:
             buffers += _values(members.get("_buffers"))
         module = None
         for parameter in gradients:
-            if self.reader.is_tensor(parameter) and parameter.requires_grad and not self.reader.has_history(parameter):
+            if (
+                self.reader.is_tensor(parameter)
+                and parameter.requires_grad
+                and not self.reader.has_history(parameter)
+            ):
                 gradient = parameter.grad
                 if gradient is not None:
                     put(blocks, found, "gradients", None, gradient)
@@ -163,6 +186,12 @@ class Labels:
 
 
 def _values(members):
-    """The values of a dictionary. The copy is made in one step, so that another thread cannot change it meanwhile."""
+    """The values of a dictionary. The copy is made in one step, so that another thread cannot
+    change it meanwhile.
+    """
     kind = type(members)
-    return list(members.values()) if issubclass(kind, dict) or kind.__module__ == "torch.jit._script" else []
+    return (
+        list(members.values())
+        if issubclass(kind, dict) or kind.__module__ == "torch.jit._script"
+        else []
+    )

@@ -1,10 +1,11 @@
 """Decides from the live blocks of one census after the other which groups of blocks leak.
 
-A block leaks when it stays, and when blocks like it keep coming: blocks that came in every quarter of a window of censuses
-are still alive, and the group as a whole grew by as much. So nothing is reported for warm-up (nothing comes later), for
-variable lengths (nothing stays), for a buffer that replaces its oldest entry (the group does not grow), or for a cache that
-fills more and more slowly (the last quarter is too small), or for blocks that only replace others of their size, such as gradients
-(the number of blocks of that size does not grow).
+A block leaks when it stays, and when blocks like it keep coming: blocks that came in every quarter
+of a window of censuses are still alive, and the group as a whole grew by as much. So nothing is
+reported for warm-up (nothing comes later), for variable lengths (nothing stays), for a buffer that
+replaces its oldest entry (the group does not grow), or for a cache that fills more and more slowly
+(the last quarter is too small), or for blocks that only replace others of their size, such as
+gradients (the number of blocks of that size does not grow).
 
 Pure logic: no torch, no clock, no gc.
 """
@@ -25,7 +26,9 @@ MOST_SIZES = 4096
 
 
 class Block:
-    """A live block: the census and step in which it was first seen, the time in seconds, its size in bytes and category."""
+    """A live block: the census and step in which it was first seen, the time in seconds, its
+    size in bytes and category.
+    """
 
     __slots__ = ("device", "address", "size", "category", "census", "step", "time")
 
@@ -40,7 +43,9 @@ class Block:
 
 
 class Growth:
-    """A group of blocks that leaks. `blocks` are those that came in the window and stayed, oldest first."""
+    """A group of blocks that leaks. `blocks` are those that came in the window and stayed,
+    oldest first.
+    """
 
     def __init__(self, blocks, censuses, steps, seconds):
         self.blocks = blocks
@@ -55,15 +60,23 @@ class Growth:
 
     def has_steps(self):
         """Whether optimizers stepped while the blocks came."""
-        return 2 * len({block.step for block in self.blocks}) > len({block.census for block in self.blocks})
+        return 2 * len({block.step for block in self.blocks}) > len(
+            {block.census for block in self.blocks}
+        )
 
     def rates(self, blocks):
-        """Bytes per step, blocks per step (None where no optimizer stepped), and bytes per second of some of the blocks."""
+        """Bytes per step, blocks per step (None where no optimizer stepped), and bytes per
+        second of some of the blocks.
+        """
         blocks = sorted(blocks, key=lambda block: block.census)
         first, last = blocks[0], blocks[-1]
         # Those that came first are the start of the span.
         later = [block for block in blocks if block.census > first.census]
-        amount, steps, seconds = sum(block.size for block in later), last.step - first.step, last.time - first.time
+        amount, steps, seconds = (
+            sum(block.size for block in later),
+            last.step - first.step,
+            last.time - first.time,
+        )
         by_second = round(amount / seconds) if seconds > 0 else None
         if not self.has_steps() or steps <= 0:
             return None, None, by_second
@@ -83,7 +96,9 @@ class _Entry:
 
 
 class History:
-    """The live blocks with their ages, and the size of each group (device and category) in past censuses."""
+    """The live blocks with their ages, and the size of each group (device and category) in past
+    censuses.
+    """
 
     def __init__(self):
         self.blocks = {}
@@ -92,7 +107,8 @@ class History:
         # The whole past, thinned out: every `_stride`-th census.
         self._sparse = []
         self._stride = 1
-        # (device, category, size): [(census, number of live blocks)], one entry for each change of the number.
+        # (device, category, size): [(census, number of live blocks)], one entry for each change of
+        # the number.
         self._counts = {}
 
     def take(self, step, time, blocks):
@@ -125,16 +141,25 @@ class History:
     def _note_counts(self, counts):
         """Remembers the number of live blocks of each size, where it changed."""
         for kind in self._counts.keys() | counts.keys():
-            changes, count = self._counts.setdefault(kind, [(self.count - 1, 0)]), counts.get(kind, 0)
+            changes, count = (
+                self._counts.setdefault(kind, [(self.count - 1, 0)]),
+                counts.get(kind, 0),
+            )
             if changes[-1][1] == count:
                 continue
             changes.append((self.count, count))
             if len(changes) >= 16 * SHORTEST:
-                # Two old changes become one, with the higher number: growth since then is never overestimated.
+                # Two old changes become one, with the higher number: growth since then is never
+                # overestimated.
                 old = changes[: 8 * SHORTEST]
-                changes[: 8 * SHORTEST] = [(first[0], max(first[1], second[1])) for first, second in zip(old[::2], old[1::2])]
+                changes[: 8 * SHORTEST] = [
+                    (first[0], max(first[1], second[1]))
+                    for first, second in zip(old[::2], old[1::2])
+                ]
         if len(self._counts) > MOST_SIZES:
-            self._counts = {kind: changes for kind, changes in self._counts.items() if changes[-1][1]}
+            self._counts = {
+                kind: changes for kind, changes in self._counts.items() if changes[-1][1]
+            }
 
     def _count_at(self, kind, census):
         """The number of live blocks of a device, category and size at a past census."""
@@ -143,16 +168,24 @@ class History:
         return changes[at][1] if at >= 0 else 0
 
     def _without_replacements(self, blocks, window):
-        """Leaves out blocks of sizes whose number did not grow in the window: a block at a new address may replace one at another."""
+        """Leaves out blocks of sizes whose number did not grow in the window: a block at a new
+        address may replace one at another.
+        """
         start, end = window[:4], window[-4:]
-        came = Counter((block.device, block.category, block.size) for block in blocks if start[-1].census < block.census <= end[0].census)
+        came = Counter(
+            (block.device, block.category, block.size)
+            for block in blocks
+            if start[-1].census < block.census <= end[0].census
+        )
         replaced = set()
         for kind, count in came.items():
             before = max(self._count_at(kind, entry.census) for entry in start)
             after = min(self._count_at(kind, entry.census) for entry in end)
             if after - before < STAYED * count:
                 replaced.add(kind)
-        return [block for block in blocks if (block.device, block.category, block.size) not in replaced]
+        return [
+            block for block in blocks if (block.device, block.category, block.size) not in replaced
+        ]
 
     def _windows(self):
         """Windows to test, shortest first: the last censuses, then longer and longer pasts."""
@@ -176,24 +209,32 @@ class History:
         for window in self._windows():
             first, last = window[0], window[-1]
             for group, blocks in groups.items():
-                came = [block for block in blocks if first.census < block.census <= last.census - YOUNG]
+                came = [
+                    block for block in blocks if first.census < block.census <= last.census - YOUNG
+                ]
                 came = self._without_replacements(came, window)
                 if not _is_steady(came, window):
                     continue
                 # The time between censuses varies: only what came between the two ends counts.
                 start, end = window[:4], window[-4:]
-                gained = sum(block.size for block in came if start[-1].census < block.census <= end[0].census)
+                gained = sum(
+                    block.size for block in came if start[-1].census < block.census <= end[0].census
+                )
                 before = max(entry.live.get(group, 0) for entry in start)
                 after = min(entry.live.get(group, 0) for entry in end)
                 if after <= before or after - before < STAYED * gained:
                     continue
                 came.sort(key=lambda block: block.census)
                 # A longer window is better evidence.
-                found[group] = Growth(came, last.census - first.census, last.step - first.step, last.time - first.time)
+                found[group] = Growth(
+                    came, last.census - first.census, last.step - first.step, last.time - first.time
+                )
         return found
 
     def swelling(self):
-        """Returns the devices whose live bytes rise all along a window, whether blocks come and stay or some get larger."""
+        """Returns the devices whose live bytes rise all along a window, whether blocks come and
+        stay or some get larger.
+        """
         found = set()
         for window in self._windows():
             for group in window[-1].live:
@@ -203,9 +244,11 @@ class History:
 
 
 def _is_steady(blocks, window):
-    """Whether blocks came in each quarter of the window, and the rate of bytes in each was much the same.
+    """Whether blocks came in each quarter of the window, and the rate of bytes in each was much the
+    same.
 
-    The censuses of a window may be at irregular times, so bytes per step count, or bytes per second where no optimizer steps.
+    The censuses of a window may be at irregular times, so bytes per step count, or bytes per second
+    where no optimizer steps.
     """
     if len(blocks) < 4:
         return False
@@ -222,10 +265,18 @@ def _is_steady(blocks, window):
                 events[quarter].add(block.census)
     # Two censuses may be so close to each other that nothing came between them.
     counts = [len(event) for event in events]
-    if min(counts) < 2 or counts[3] < 3 or sum(counts) < 11 or min(after - before for before, after in zip(places, places[1:])) <= 0:
+    if (
+        min(counts) < 2
+        or counts[3] < 3
+        or sum(counts) < 11
+        or min(after - before for before, after in zip(places, places[1:])) <= 0
+    ):
         return False
     mean = sum(totals) / (places[4] - places[0])
-    return all(totals[quarter] >= STEADY * mean * (places[quarter + 1] - places[quarter]) for quarter in range(4))
+    return all(
+        totals[quarter] >= STEADY * mean * (places[quarter + 1] - places[quarter])
+        for quarter in range(4)
+    )
 
 
 def is_spread(blocks, growth):
@@ -239,17 +290,23 @@ def is_spread(blocks, growth):
 
 
 def rises(values):
-    """Whether the values of each quarter are larger than those before. Values that vary by chance do that once in 10^7 times.
+    """Whether the values of each quarter are larger than those before. Values that vary by chance
+    do that once in 10^7 times.
 
     Neighbours may be equal: the allocator rounds large blocks up to 2 MiB.
     """
     edges = [len(values) * quarter // 4 for quarter in range(5)]
     quarters = [values[first:last] for first, last in zip(edges, edges[1:])]
-    return all(max(before) <= min(after) and min(before) < max(after) for before, after in zip(quarters, quarters[1:]))
+    return all(
+        max(before) <= min(after) and min(before) < max(after)
+        for before, after in zip(quarters, quarters[1:])
+    )
 
 
 class Trend:
-    """Tells from the number and the bytes of live blocks, which are cheap to read, whether a census is worth its time."""
+    """Tells from the number and the bytes of live blocks, which are cheap to read, whether a
+    census is worth its time.
+    """
 
     def __init__(self):
         self._counts, self._bytes = deque(maxlen=16), deque(maxlen=16)
@@ -270,12 +327,14 @@ class Trend:
 
 
 class Reserved:
-    """Watches for fragmentation: the allocator reserved far more than tensors ever needed at the same time.
+    """Watches for fragmentation: the allocator reserved far more than tensors ever needed at the
+    same time.
 
     With variable shapes the cache is larger than the peak for a while: that is healthy.
     """
 
-    # A smaller gap between reserved and peak is normal for a caching allocator: bytes, and part of the reserved bytes.
+    # A smaller gap between reserved and peak is normal for a caching allocator: bytes, and part of
+    # the reserved bytes.
     LEAST = 256 << 20
     PART = 0.4
 

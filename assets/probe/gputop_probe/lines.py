@@ -1,6 +1,8 @@
-"""Which line allocates: records stacks for a few steps, on request only, and never touches a recording that the program has on.
+"""Which line allocates: records stacks for a few steps, on request only, and never touches a
+recording that the program has on.
 
-A recording starts and ends in the step hook, at the end of a step. A program without steps is recorded for some seconds.
+A recording starts and ends in the step hook, at the end of a step. A program without steps is
+recorded for some seconds.
 """
 
 import os
@@ -10,7 +12,8 @@ from collections import Counter, deque
 from . import holders
 from .trouble import is_ours
 
-# Seconds that a recorded stack costs for each allocation: 1.0 to 1.8 µs, measured with PyTorch 2.5 to 2.15.
+# Seconds that a recorded stack costs for each allocation: 1.0 to 1.8 µs, measured with PyTorch 2.5
+# to 2.15.
 SECONDS_PER_ALLOCATION = 1.5e-6
 # Without steps a recording ends after so many seconds.
 SECONDS = 3.0
@@ -24,10 +27,17 @@ def is_user_file(file):
 
 
 def user_and_inner(stack):
-    """The user's line and the innermost line outside torch, of frames [(file, line, function)], innermost first."""
+    """The user's line and the innermost line outside torch, of frames [(file, line, function)],
+    innermost first.
+    """
     user = inner = None
     for file, number, function in stack:
-        if file.startswith((holders._HERE, "<")) or "torchinductor_" in file or holders._TORCH in file or file.startswith(holders._STANDARD):
+        if (
+            file.startswith((holders._HERE, "<"))
+            or "torchinductor_" in file
+            or holders._TORCH in file
+            or file.startswith(holders._STANDARD)
+        ):
             if "site-packages" not in file or holders._TORCH in file:
                 continue
         place = "%s:%d" % (os.path.basename(file), number)
@@ -42,7 +52,11 @@ def user_and_inner(stack):
 def _stack(entry):
     found = []
     for frame in entry.get("frames") or ():
-        if isinstance(frame, dict) and str(frame.get("filename", "")).endswith((".py", ">")) or "ipykernel" in str(frame.get("filename", "")):
+        if (
+            isinstance(frame, dict)
+            and str(frame.get("filename", "")).endswith((".py", ">"))
+            or "ipykernel" in str(frame.get("filename", ""))
+        ):
             found.append((frame["filename"], frame["line"], frame["name"]))
     return found
 
@@ -76,8 +90,9 @@ def rows(places):
 
 
 def rebuild_peak(live, events):
-    """The live blocks at the highest moment: `live` is {address: (size, what)} at the start, `events` are (action, address,
-    size, what) in order. Returns (bytes, [(size, what)])."""
+    """The live blocks at the highest moment: `live` is {address: (size, what)} at the start,
+    `events` are (action, address, size, what) in order. Returns (bytes, [(size, what)]).
+    """
     now = dict(live)
     total = most = sum(size for size, _ in now.values())
     at = 0
@@ -104,7 +119,8 @@ class Recorder:
         self.torch = probe.torch
         # The category of the block at an address, or None.
         self.label = lambda address: None
-        # Where recorded blocks that stayed were allocated: {(device, address): (user, inner, size)}.
+        # Where recorded blocks that stayed were allocated: {(device, address): (user, inner,
+        # size)}.
         self.places = {}
         self._job = None
         self._steps = 0
@@ -149,7 +165,10 @@ class Recorder:
             self._measure(step)
 
     def _allocations(self):
-        return sum(self.torch._C._cuda_memoryStats(device)["allocation"]["all"]["allocated"] for device in range(self.torch.cuda.device_count()))
+        return sum(
+            self.torch._C._cuda_memoryStats(device)["allocation"]["all"]["allocated"]
+            for device in range(self.torch.cuda.device_count())
+        )
 
     def _measure(self, step):
         """Predicts the cost of a recording from the allocations of some steps."""
@@ -157,7 +176,9 @@ class Recorder:
         if step % 32 == 8 and self._measured and self._measured[0] == step - 8:
             elapsed = now - self._measured[1]
             if elapsed > 0:
-                self._predicted.append(100.0 * (count - self._measured[2]) * SECONDS_PER_ALLOCATION / elapsed)
+                self._predicted.append(
+                    100.0 * (count - self._measured[2]) * SECONDS_PER_ALLOCATION / elapsed
+                )
                 self._cost = sorted(self._predicted)[len(self._predicted) // 2]
             self._measured = None
         elif step % 32 == 0:
@@ -166,7 +187,9 @@ class Recorder:
     # Requests, in the probe's thread.
 
     def answer(self, request):
-        """Starts a recording for a request `record` or `peak`. The answer follows when it has ended."""
+        """Starts a recording for a request `record` or `peak`. The answer follows when it has
+        ended.
+        """
         job = self._job
         if job is not None:
             request.fail("another recording runs")
@@ -178,8 +201,16 @@ class Recorder:
             request.answer(**self._read_users())
         else:
             steps = request.arguments.get("steps")
-            steps = max(1, min(steps if type(steps) is int else 3, 2 if request.name == "peak" else 100))
-            self._job = {"kind": request.name, "state": _NOT_STARTED, "steps": steps, "asked": time.monotonic(), "request": request}
+            steps = max(
+                1, min(steps if type(steps) is int else 3, 2 if request.name == "peak" else 100)
+            )
+            self._job = {
+                "kind": request.name,
+                "state": _NOT_STARTED,
+                "steps": steps,
+                "asked": time.monotonic(),
+                "request": request,
+            }
 
     def turn(self, now):
         """Goes on with a recording in a program without steps, and ends one that waits too long."""
@@ -187,7 +218,9 @@ class Recorder:
         if job is None or job.get("is_queued"):
             return
         ended_at = self.probe.steps.ended_at
-        is_stepping = ended_at is not None and now - ended_at < max(2.0, 3 * (self.probe.steps.seconds() or 0))
+        is_stepping = ended_at is not None and now - ended_at < max(
+            2.0, 3 * (self.probe.steps.seconds() or 0)
+        )
         if job["state"] == _NOT_STARTED and not is_stepping and now - job["asked"] > 1.0:
             self._queue(job, self._start)
         elif job["state"] == _RUNNING and not is_stepping and now - job["began"] > SECONDS:
@@ -215,17 +248,26 @@ class Recorder:
             job["request"].answer(**content)
 
     def _version(self):
-        return tuple(int(part) for part in self.torch.__version__.split("+")[0].split(".")[:2] if part.isdigit())
+        return tuple(
+            int(part)
+            for part in self.torch.__version__.split("+")[0].split(".")[:2]
+            if part.isdigit()
+        )
 
     def _start(self, job):
         if self.is_users():
             self._end(job, "the program records memory history itself")
             return
         blocks = self.probe.allocator.read()
-        job["before"] = {address: (size, device) for address, size, device in zip(blocks.address, blocks.size, blocks.device)}
+        job["before"] = {
+            address: (size, device)
+            for address, size, device in zip(blocks.address, blocks.size, blocks.device)
+        }
         events = _MOST_EVENTS if job["kind"] == "peak" else 1
         kept = "all" if job["kind"] == "peak" else "state"
-        self.torch.cuda.memory._record_memory_history(enabled=kept, context=kept, stacks="python", max_entries=events)
+        self.torch.cuda.memory._record_memory_history(
+            enabled=kept, context=kept, stacks="python", max_entries=events
+        )
         job.update(state=_RUNNING, began=time.monotonic(), until=self._steps + job["steps"])
 
     def _finish(self, job):
@@ -235,7 +277,9 @@ class Recorder:
         try:
             job["steps"] = self._steps - (job["until"] - job["steps"])
             snapshot = self.torch.cuda.memory._snapshot()
-            content = self._lines(snapshot, job) if job["kind"] == "record" else self._peak(snapshot, job)
+            content = (
+                self._lines(snapshot, job) if job["kind"] == "record" else self._peak(snapshot, job)
+            )
         except Exception as error:
             if not is_ours(error):
                 raise
@@ -246,8 +290,12 @@ class Recorder:
         self._end(job, **content)
 
     def _stop(self, snapshot):
-        """Ends the recording, unless the program started its own since: then there are more events than ours keeps."""
-        if snapshot is None or not any(len(trace) > 1 for trace in snapshot.get("device_traces", ())):
+        """Ends the recording, unless the program started its own since: then there are more
+        events than ours keeps.
+        """
+        if snapshot is None or not any(
+            len(trace) > 1 for trace in snapshot.get("device_traces", ())
+        ):
             self.torch.cuda.memory._record_memory_history(enabled=None)
 
     def _read_users(self):
@@ -279,7 +327,9 @@ class Recorder:
         devices = []
         for device, trace in enumerate(snapshot["device_traces"]):
             live = {
-                address: (size, (self.label(address) or "other", None, None)) for address, (size, index) in job["before"].items() if index == device
+                address: (size, (self.label(address) or "other", None, None))
+                for address, (size, index) in job["before"].items()
+                if index == device
             }
             events = []
             for event in trace:
@@ -301,12 +351,20 @@ class Recorder:
                 categories[category] += size
             places = [(user, inner, size) for size, (_, user, inner) in parts if user]
             devices.append(
-                {"device": device, "peak": peak, "categories": dict(categories), "lines": rows(places), "is_complete": len(trace) < _MOST_EVENTS}
+                {
+                    "device": device,
+                    "peak": peak,
+                    "categories": dict(categories),
+                    "lines": rows(places),
+                    "is_complete": len(trace) < _MOST_EVENTS,
+                }
             )
         return {"peak": devices, "steps": job["steps"]}
 
     def line_of(self, device, blocks):
-        """Where most of the blocks {(address, size)} were allocated, of those that a recording saw: {"user", "inner"}, or None."""
+        """Where most of the blocks {(address, size)} were allocated, of those that a recording
+        saw: {"user", "inner"}, or None.
+        """
         # A block of another size took the place of the recorded one.
         known = ((self.places.get((device, address)), size) for address, size in blocks)
         counts = Counter(place[:2] for place, size in known if place and place[2] == size)
@@ -314,4 +372,3 @@ class Recorder:
             return None
         user, inner = counts.most_common(1)[0][0]
         return {"user": user, "inner": inner} if inner and inner != user else {"user": user}
-

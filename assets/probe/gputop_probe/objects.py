@@ -1,4 +1,6 @@
-"""Finds the live modules, optimizers and tensors of the program, and looks into tensors without running code of the program."""
+"""Finds the live modules, optimizers and tensors of the program, and looks into tensors without
+running code of the program.
+"""
 
 import ctypes
 import gc
@@ -8,7 +10,9 @@ from .trouble import pass_on_if_foreign
 
 
 def with_subclasses(base):
-    """The class and all its subclasses. Types are looked at rather than objects: `isinstance` believes proxies."""
+    """The class and all its subclasses. Types are looked at rather than objects: `isinstance`
+    believes proxies.
+    """
     found, waiting = set(), [base]
     while waiting:
         kind = waiting.pop()
@@ -19,10 +23,12 @@ def with_subclasses(base):
 
 
 def live_objects(types):
-    """All objects of exactly these types that Python's garbage collector tracks. Takes about 0.1 ms per 1000 objects of the process.
+    """All objects of exactly these types that Python's garbage collector tracks. Takes about 0.1 ms
+    per 1000 objects of the process.
 
-    The list of all objects lives as short as possible: each object whose owner drops it meanwhile dies with the list. Nothing here may
-    be in a reference cycle with it (as itertools.tee would be).
+    The list of all objects lives as short as possible: each object whose owner drops it meanwhile
+    dies with the list. Nothing here may be in a reference cycle with it (as itertools.tee would
+    be).
     """
     objects = gc.get_objects()
     found = list(compress(objects, map(types.__contains__, map(type, objects))))
@@ -33,8 +39,9 @@ def live_objects(types):
 class TensorReader:
     """Reads addresses, shapes and types of CUDA tensors.
 
-    Call it inside `with reader.guard():`, which keeps subclasses and modes of the program from seeing the access. The methods are those
-    of torch.Tensor, so that subclasses cannot replace them.
+    Call it inside `with reader.guard():`, which keeps subclasses and modes of the program from
+    seeing the access. The methods are those of torch.Tensor, so that subclasses cannot replace
+    them.
     """
 
     def __init__(self, torch):
@@ -43,14 +50,20 @@ class TensorReader:
         self.is_cuda = tensor.is_cuda.__get__
         self.data_ptr = tensor.data_ptr
         self._grad_fn, self._is_leaf = tensor.grad_fn.__get__, tensor.is_leaf.__get__
-        self._requires_grad, self._version, self._is_view = tensor.requires_grad.__get__, tensor._version.__get__, tensor._is_view
+        self._requires_grad, self._version, self._is_view = (
+            tensor.requires_grad.__get__,
+            tensor._version.__get__,
+            tensor._is_view,
+        )
         self.known_types = {tensor, torch.nn.Parameter}
         self.dtypes = {}
         # In PyTorch 1.13, each call of `_fix_weakref` adds a reference that nothing takes back.
         self._keeps_reference = str(torch.__version__).startswith("1.")
 
     def claim(self, tensor):
-        """Makes Python the owner of a tensor: otherwise its owner in C++ could free the object that was just found."""
+        """Makes Python the owner of a tensor: otherwise its owner in C++ could free the object
+        that was just found.
+        """
         self.tensor._fix_weakref(tensor)
         if self._keeps_reference:
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(tensor))
@@ -69,7 +82,11 @@ class TensorReader:
     def has_history(self, tensor):
         """Whether the tensor was made by an operation that backward() goes through."""
         try:
-            return self._requires_grad(tensor) if self._is_modified_view(tensor) else not self._is_leaf(tensor)
+            return (
+                self._requires_grad(tensor)
+                if self._is_modified_view(tensor)
+                else not self._is_leaf(tensor)
+            )
         except Exception as error:
             pass_on_if_foreign(error)
             return False
@@ -77,7 +94,8 @@ class TensorReader:
     def _is_modified_view(self, tensor):
         """Whether the tensor is a view of memory that was modified in place.
 
-        When `grad_fn` or `is_leaf` of it is read, PyTorch may make a new operation for it, or raise.
+        When `grad_fn` or `is_leaf` of it is read, PyTorch may make a new operation for it, or
+        raise.
         """
         return self._is_view(tensor) and self._version(tensor) > 0
 

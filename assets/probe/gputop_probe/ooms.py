@@ -1,7 +1,8 @@
 """The black box: what memory was made of when an allocation failed, written by the process itself.
 
-Each report is a JSON file below $XDG_STATE_HOME/gputop/ooms, with a snapshot beside it that memory_viz opens. The observer
-never raises: an exception in it would replace the program's torch.cuda.OutOfMemoryError.
+Each report is a JSON file below $XDG_STATE_HOME/gputop/ooms, with a snapshot beside it that
+memory_viz opens. The observer never raises: an exception in it would replace the program's
+torch.cuda.OutOfMemoryError.
 """
 
 import _thread
@@ -33,11 +34,14 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 def _state_home():
-    return os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.environ.get("XDG_STATE_HOME") or os.path.join(
+        os.path.expanduser("~"), ".local", "state"
+    )
 
 
 def open_folder(home=None):
-    """Opens the folder of reports and creates it where it is missing. Returns an OwnFile; raises OSError.
+    """Opens the folder of reports and creates it where it is missing. Returns an OwnFile; raises
+    OSError.
 
     Only folders that the user owns and nobody else can write count, and no symbolic link.
     """
@@ -55,7 +59,9 @@ def open_folder(home=None):
         status = os.fstat(folder.number)
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             with folder:
-                raise PermissionError("%s in %s belongs to another user, or others can write it" % (name, home))
+                raise PermissionError(
+                    "%s in %s belongs to another user, or others can write it" % (name, home)
+                )
     return folder
 
 
@@ -80,7 +86,9 @@ def write_file(folder, name, content):
 
 def remove_old(folder, kept=KEPT):
     """Removes all but the newest reports, with their snapshots."""
-    reports = sorted(name for name in os.listdir(folder) if name.startswith("oom-") and name.endswith(".json"))
+    reports = sorted(
+        name for name in os.listdir(folder) if name.startswith("oom-") and name.endswith(".json")
+    )
     for name in reports[:-kept]:
         for file in (name, name[:-5] + ".pickle"):
             try:
@@ -90,9 +98,14 @@ def remove_old(folder, kept=KEPT):
 
 
 def report_bytes(report, most=REPORT_BYTES):
-    """The report as JSON of at most `most` bytes: the longest lists are shortened first. None: it does not fit."""
+    """The report as JSON of at most `most` bytes: the longest lists are shortened first. None:
+    it does not fit.
+    """
     for length in (1000, 100, 30, 10, 3, 0):
-        short = {key: value[:length] if isinstance(value, list) else value for key, value in report.items()}
+        short = {
+            key: value[:length] if isinstance(value, list) else value
+            for key, value in report.items()
+        }
         content = json.dumps(short, separators=(",", ":"), default=str).encode("utf-8", "replace")
         if len(content) <= most:
             return content
@@ -116,7 +129,9 @@ class _Limited:
 
 
 def snapshot_bytes(snapshot, most=SNAPSHOT_BYTES, deadline=float("inf")):
-    """A snapshot as memory_viz reads it: pickle protocol 4, no integer over 8 bytes. Raises OverflowError or TimeoutError."""
+    """A snapshot as memory_viz reads it: pickle protocol 4, no integer over 8 bytes. Raises
+    OverflowError or TimeoutError.
+    """
     output = _Limited(most, deadline)
     pickle.Pickler(output, protocol=4).dump(_plain(snapshot))
     return b"".join(output.parts)
@@ -134,8 +149,9 @@ def _plain(value):
 
 
 def stack():
-    """The Python frames of this thread, innermost first, without the probe's: (file, line, function). Empty in a thread of the
-    autograd engine."""
+    """The Python frames of this thread, innermost first, without the probe's: (file, line,
+    function). Empty in a thread of the autograd engine.
+    """
     found, frame = [], sys._getframe()
     while frame is not None and len(found) < _FRAMES:
         if not frame.f_code.co_filename.startswith(holders._HERE):
@@ -145,7 +161,9 @@ def stack():
 
 
 def main_stack():
-    """The frames of the main thread: what waits in backward() when a thread of the engine runs out of memory."""
+    """The frames of the main thread: what waits in backward() when a thread of the engine runs
+    out of memory.
+    """
     import threading
 
     main = threading.main_thread().ident
@@ -173,7 +191,9 @@ class BlackBox:
         self.home = home
         self.count = 0
         self.pid = os.getpid()
-        attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None) or getattr(torch._C, "_cuda_attachOutOfMemoryObserver", None)
+        attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None) or getattr(
+            torch._C, "_cuda_attachOutOfMemoryObserver", None
+        )
         self.is_attached = attach is not None
         if attach:
             attach(self._observe)
@@ -213,7 +233,13 @@ class BlackBox:
     def _stats(self, device):
         found = self.torch._C._cuda_memoryStats(device)
         figures = {}
-        for name in ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes"):
+        for name in (
+            "allocated_bytes",
+            "reserved_bytes",
+            "active_bytes",
+            "inactive_split_bytes",
+            "requested_bytes",
+        ):
             if name in found:
                 figures[name] = found[name]["all"]["current"]
                 figures[name + "_peak"] = found[name]["all"]["peak"]
@@ -237,7 +263,10 @@ class BlackBox:
             "total": total,
             "free": free,
         }
-        for key, read in (("stats", lambda: self._stats(device)), ("stack", lambda: [list(frame) for frame in stack() or main_stack()])):
+        for key, read in (
+            ("stats", lambda: self._stats(device)),
+            ("stack", lambda: [list(frame) for frame in stack() or main_stack()]),
+        ):
             try:
                 report[key] = read()
             except Exception as error:
@@ -273,10 +302,22 @@ def why(report):
     allocated, reserved = stats.get("allocated_bytes"), stats.get("reserved_bytes")
     if requested > total:
         sentence = "one tensor is larger than the GPU"
-        return {"cause": "too_big", "sentence": sentence, "advice": "look at the sizes in the line that allocates it"}
-    leaks = [leak for leak in report.get("leaks") or () if leak.get("bytes", 0) > 0 and leak["cause"] != "fragmentation"]
+        return {
+            "cause": "too_big",
+            "sentence": sentence,
+            "advice": "look at the sizes in the line that allocates it",
+        }
+    leaks = [
+        leak
+        for leak in report.get("leaks") or ()
+        if leak.get("bytes", 0) > 0 and leak["cause"] != "fragmentation"
+    ]
     if leaks and allocated and leaks[0]["bytes"] > 0.2 * allocated:
-        return {"cause": leaks[0]["cause"], "sentence": "memory leaks: " + leaks[0]["title"], "advice": leaks[0]["advice"]}
+        return {
+            "cause": leaks[0]["cause"],
+            "sentence": "memory leaks: " + leaks[0]["title"],
+            "advice": leaks[0]["advice"],
+        }
     if allocated is not None and reserved is not None:
         if reserved - allocated + free >= requested and reserved - allocated > requested // 2:
             title, advice = causes.explain("fragmentation", causes.Facts())
@@ -296,7 +337,9 @@ def why(report):
 
 
 def write_snapshot(torch, path):
-    """Writes a snapshot for `gputop snapshot`. Returns the fields of the answer. An existing file is not replaced."""
+    """Writes a snapshot for `gputop snapshot`. Returns the fields of the answer. An existing
+    file is not replaced.
+    """
     if not path or not os.path.isabs(path):
         return {"ok": False, "error": "the path of a snapshot must be absolute"}
     try:

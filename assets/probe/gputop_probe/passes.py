@@ -7,7 +7,9 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 class Pass:
-    """The finds of one pass over the live objects: tensors on the GPU by address, those with history, modules. Dropped at once."""
+    """The finds of one pass over the live objects: tensors on the GPU by address, those with
+    history, modules. Dropped at once.
+    """
 
     def __init__(self, probe):
         torch, reader = probe.torch, probe.reader
@@ -40,20 +42,27 @@ class Pass:
                 for hook in list((attributes.get(name) or {}).values()):
                     hook = getattr(hook, "func", hook)
                     hook = getattr(hook, "__func__", hook)
-                    code = getattr(hook, "__code__", None) or getattr(getattr(type(hook), "__call__", None), "__code__", None)
+                    code = getattr(hook, "__code__", None) or getattr(
+                        getattr(type(hook), "__call__", None), "__code__", None
+                    )
                     if code is not None:
                         codes.update(code_lines.codes_in(code))
         return codes
 
     def models_of(self, parameters):
-        """The number of models that have some of the parameters: modules that are part of no other module."""
+        """The number of models that have some of the parameters: modules that are part of no
+        other module.
+        """
         wanted = {id(parameter) for parameter in parameters}
         parents, owners = {}, []
         for module in self.modules:
             attributes = object.__getattribute__(module, "__dict__")
             for child in list((attributes.get("_modules") or {}).values()):
                 parents[id(child)] = id(module)
-            if any(id(parameter) in wanted for parameter in list((attributes.get("_parameters") or {}).values())):
+            if any(
+                id(parameter) in wanted
+                for parameter in list((attributes.get("_parameters") or {}).values())
+            ):
                 owners.append(id(module))
         models = set()
         for model in owners:
@@ -65,7 +74,9 @@ class Pass:
         return len(models)
 
     def is_eval_mode(self):
-        """Whether most modules with parameters of their own are in evaluation mode. None: there are none."""
+        """Whether most modules with parameters of their own are in evaluation mode. None: there
+        are none.
+        """
         modes = []
         for module in self.modules:
             attributes = object.__getattribute__(module, "__dict__")

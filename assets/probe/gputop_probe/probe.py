@@ -1,13 +1,19 @@
 """The probe of one process: takes readings, answers requests, publishes.
 
-Other modules of this package take part by a function `install(probe)`: see EXTENSIONS. There they may use
+Other modules of this package take part by a function `install(probe)`: see EXTENSIONS. There they
+may use
 
-- `probe.requests.on(name, handler)`: handler(request) in the probe's thread, ends with request.answer(…) or request.fail(sentence);
-- `probe.in_program(function, give_up)`: function() in a thread of the program, at the end of a step or between two bytecodes of the main
-  thread, where tensors may be looked at; give_up() in the probe's thread if the program does not get there;
-- `probe.after_reading(function)`: function(reading) after each reading of tensors, in a thread of the program: return soon;
-- `probe.after_step(function)`: function(count) at the end of each step, in a thread of the program: return at once;
-- `probe.each_turn(function)`: function(now) every LOOK seconds in the probe's thread, where no tensor may be looked at;
+- `probe.requests.on(name, handler)`: handler(request) in the probe's thread, ends with
+  request.answer(…) or request.fail(sentence);
+- `probe.in_program(function, give_up)`: function() in a thread of the program, at the end of a step
+  or between two bytecodes of the main thread, where tensors may be looked at; give_up() in the
+  probe's thread if the program does not get there;
+- `probe.after_reading(function)`: function(reading) after each reading of tensors, in a thread of
+  the program: return soon;
+- `probe.after_step(function)`: function(count) at the end of each step, in a thread of the program:
+  return at once;
+- `probe.each_turn(function)`: function(now) every LOOK seconds in the probe's thread, where no
+  tensor may be looked at;
 - `probe.fields[name] = value`: a top-level field of the published state;
 - `probe.troubles.add(sentence)`.
 """
@@ -38,11 +44,13 @@ EXTENSIONS = ("diagnosis",)
 LOOK, INTERVAL, QUIET = 0.25, 1.0, 2.0
 # Readings, and scans of all objects, may each take one part in so many of the program's time.
 SHARE = 700
-# Seconds after which the main thread is interrupted between two bytecodes, because no step ended, and after which the probe does without.
+# Seconds after which the main thread is interrupted between two bytecodes, because no step ended,
+# and after which the probe does without.
 PATIENCE, GIVE_UP = 1.0, 5.0
 # Seconds until objects are scanned again although nothing seems to have changed.
 RESCAN = 30.0
-# Memfds that the program closed are replaced so often. Each one that it closed stays mapped until the process ends.
+# Memfds that the program closed are replaced so often. Each one that it closed stays mapped until
+# the process ends.
 MOST_OPENED = 16
 NOT_REACHED = "the program runs long outside of Python: try again"
 
@@ -67,7 +75,8 @@ class Probe:
         self.share = SHARE * min(1.0, self.interval)
         # The moment of the last scan, and the bytes that no tensor of Python held then.
         self._hidden_at_scan = None
-        # By device index: its UUID; (allocated after the last step, highest allocated, step that raised it last).
+        # By device index: its UUID; (allocated after the last step, highest allocated, step that
+        # raised it last).
         self.uuids, self.levels = {}, {}
         # The last readings: any, at the end of a step, and with groups.
         self.reading = self.step_end = self.grouped = None
@@ -88,7 +97,9 @@ class Probe:
         self.state, self.inbox = waiting or Memfd(*STATE), Memfd(*REQUESTS)
         self._read_uuids()
         if _has_no_gil():
-            self.troubles.add("this Python runs without the global interpreter lock: only totals are read")
+            self.troubles.add(
+                "this Python runs without the global interpreter lock: only totals are read"
+            )
         else:
             try:
                 steps.watch(self.torch, self._step_ended)
@@ -202,7 +213,9 @@ class Probe:
             function()
 
     def read(self, scan=False):
-        """Takes a reading with tensors; `scan` looks at all objects of the process. Call it in a thread of the program only."""
+        """Takes a reading with tensors; `scan` looks at all objects of the process. Call it in a
+        thread of the program only.
+        """
         moment = self._moment
         began = time.monotonic()
         self._readings += 1
@@ -243,7 +256,8 @@ class Probe:
             return False
         if self._hidden_at_scan is None or now - self._last_scan > RESCAN:
             return True
-        # What the last scan found stays labelled. Growth of the rest means new tensors or a longer graph.
+        # What the last scan found stays labelled. Growth of the rest means new tensors or a longer
+        # graph.
         last, first = self.grouped, self._hidden_at_scan
         allocated = sum(device.allocated for device in last.devices.values())
         return last.moment == first[0] and last.hidden > first[1] + max(1 << 16, allocated // 1000)
@@ -268,7 +282,9 @@ class Probe:
             self._is_busy = False
 
     def _fail(self, doing, error):
-        """An error of the probe ends its readings. An error of the program's signal handlers is none of the probe."""
+        """An error of the probe ends its readings. An error of the program's signal handlers is
+        none of the probe.
+        """
         pass_on_if_foreign(error)
         self._wanted_at = None
         self._next_reading = self._next_scan = float("inf")
@@ -315,7 +331,9 @@ class Probe:
     _published_reading = None
 
     def _open_again(self):
-        """Makes the memfds that the program has closed. The last ones only say that the probe stops."""
+        """Makes the memfds that the program has closed. The last ones only say that the probe
+        stops.
+        """
         global active
         is_state_open, is_inbox_open = self.state.is_open(), self.inbox.is_open()
         if is_state_open and is_inbox_open:
@@ -326,7 +344,10 @@ class Probe:
             self.inbox = Memfd(*REQUESTS)
         self._opened += 1
         if self._opened > MOST_OPENED:
-            self.troubles.add_first("the program closed the probe's memory files %d times, so the probe has stopped" % self._opened)
+            self.troubles.add_first(
+                "the program closed the probe's memory files %d times, so the probe has stopped"
+                % self._opened
+            )
             active = None
 
     def _plan(self, now):
@@ -342,11 +363,21 @@ class Probe:
             return
         waited = now - min(waiting)
         mean = self.steps.seconds()
-        is_stepping = self.steps.ended_at is not None and now - self.steps.ended_at < 3 * (mean or 0)
-        if waited > PATIENCE and not (is_stepping and waited < GIVE_UP) and self._pending_since is None:
+        is_stepping = self.steps.ended_at is not None and now - self.steps.ended_at < 3 * (
+            mean or 0
+        )
+        if (
+            waited > PATIENCE
+            and not (is_stepping and waited < GIVE_UP)
+            and self._pending_since is None
+        ):
             self._pending_since = now
             self._pending_call.add()
-        if self._pending_since is not None and now - self._pending_since > PATIENCE and now >= self._next_reading:
+        if (
+            self._pending_since is not None
+            and now - self._pending_since > PATIENCE
+            and now >= self._next_reading
+        ):
             self._read_without_tensors(now)
         while self._tasks and now - self._tasks[0][0] > 2 * GIVE_UP:
             _, _, give_up = self._tasks.pop(0)
@@ -354,7 +385,9 @@ class Probe:
                 give_up()
 
     def _read_without_tensors(self, now):
-        """The program runs long in C code. Its tensors are left alone; blocks keep the labels that they had."""
+        """The program runs long in C code. Its tensors are left alone; blocks keep the labels
+        that they had.
+        """
         if now < self._next_reading:
             return
         blocks = self.allocator.read()
@@ -364,7 +397,11 @@ class Probe:
             old, known = self.blocks_and_labels
             for place, label in known.items():
                 found = blocks.place.get(old.address[place])
-                if label.category != "gradients" and found is not None and blocks.size[found] == old.size[place]:
+                if (
+                    label.category != "gradients"
+                    and found is not None
+                    and blocks.size[found] == old.size[place]
+                ):
                     labels[found] = label
         sum_up(reading, blocks, labels, self.history, False)
         if self.blocks_and_labels is None:
@@ -397,8 +434,9 @@ class Probe:
 class _PendingCall:
     """Makes the main thread call `Probe.interrupt` between two bytecodes.
 
-    CPython's pending calls are C functions: int function(void *). `PyObject_IsTrue` is one. It calls `__bool__` of the object, and passes
-    on exceptions, which may come from signal handlers of the program.
+    CPython's pending calls are C functions: int function(void *). `PyObject_IsTrue` is one. It
+    calls `__bool__` of the object, and passes on exceptions, which may come from signal handlers of
+    the program.
     """
 
     def __init__(self, probe):

@@ -15,8 +15,8 @@ CATEGORIES = (
     "cache",
     "fragmentation",
 )
-# A block without a Python tensor belongs to a library if it was there at the end of the second step. Or if it is that old, in steps,
-# and blocks of its size have not become more in that time.
+# A block without a Python tensor belongs to a library if it was there at the end of the second
+# step. Or if it is that old, in steps, and blocks of its size have not become more in that time.
 FIRST_STEPS, OLD = 2, 20
 # The same age in a program without steps, in readings.
 OLD_READINGS = 5
@@ -34,7 +34,11 @@ class Group:
 
 class DeviceReading:
     def __init__(self, memory):
-        self.allocated, self.reserved, self.requested = memory.allocated, memory.reserved, memory.requested
+        self.allocated, self.reserved, self.requested = (
+            memory.allocated,
+            memory.reserved,
+            memory.requested,
+        )
         self.categories = dict.fromkeys(CATEGORIES, 0)
         self.categories.update(memory.free)
         self.optimizer_state = {}
@@ -53,13 +57,15 @@ class DeviceReading:
 class Reading:
     """The memory of all devices at one moment.
 
-    `step` is None in a program without steps. `groups` maps (device, label, size of the block) to a Group, and is None if no tensors
-    were looked at; of blocks without a tensor the label is a category, of others the size is None.
+    `step` is None in a program without steps. `groups` maps (device, label, size of the block) to a
+    Group, and is None if no tensors were looked at; of blocks without a tensor the label is a
+    category, of others the size is None.
     """
 
     def __init__(self, step, moment):
         self.step, self.moment = step, moment
-        # Whether all objects were scanned for this reading, and whether that was done for it or for one before.
+        # Whether all objects were scanned for this reading, and whether that was done for it or for
+        # one before.
         self.is_scan = self.has_scan = False
         self.time = time.time()
         self.devices = {}
@@ -90,13 +96,18 @@ class History:
     def find_libraries(self, blocks, labels, tick, has_steps, is_attached):
         """Call it after a scan: a block without a label belongs to no tensor of Python then.
 
-        In a program that ran before the probe did, a block of the first reading may belong to the graph that leaks.
+        In a program that ran before the probe did, a block of the first reading may belong to the
+        graph that leaks.
         """
         if self.first_tick is None:
             self.first_tick = tick
         newest = self.first_tick + FIRST_STEPS - 1 if has_steps and not is_attached else -1
         old = OLD if has_steps else OLD_READINGS
-        hidden = [place for place in range(len(blocks.address)) if place not in labels and not blocks.private[place]]
+        hidden = [
+            place
+            for place in range(len(blocks.address))
+            if place not in labels and not blocks.private[place]
+        ]
         counts = {}
         for place in hidden:
             key = (blocks.device[place], blocks.size[place])
@@ -119,7 +130,9 @@ class History:
 
 def sum_up(reading, blocks, labels, history, with_groups):
     """Fills the reading: each allocated block is counted once, in one category."""
-    devices = reading.devices = {index: DeviceReading(memory) for index, memory in blocks.devices.items()}
+    devices = reading.devices = {
+        index: DeviceReading(memory) for index, memory in blocks.devices.items()
+    }
     libraries, first_seen = history.libraries, history.first_seen
     groups = {} if with_groups else None
     for place, size in enumerate(blocks.size):

@@ -13,7 +13,12 @@ class Request:
         self._requests.answer = dict(content, id=self.id, request=self.name, ok=True)
 
     def fail(self, sentence):
-        self._requests.answer = {"id": self.id, "request": self.name, "ok": False, "error": sentence}
+        self._requests.answer = {
+            "id": self.id,
+            "request": self.name,
+            "ok": False,
+            "error": sentence,
+        }
 
 
 class Requests:
@@ -22,7 +27,9 @@ class Requests:
         self._handlers = {}
 
     def on(self, name, handler):
-        """`handler(request)` runs in the probe's thread, where no tensor may be looked at: see `Probe.in_program`."""
+        """`handler(request)` runs in the probe's thread, where no tensor may be looked at: see
+        `Probe.in_program`.
+        """
         self._handlers[name] = handler
 
     def handle(self, content):

@@ -71,8 +71,12 @@ def _devices(probe):
         if floor is not None:
             device["floor"] = floor
         if reading is not None and index in reading.devices:
-            device.update(reading.devices[index].publish(), time=reading.time, moment=reading.moment)
+            device.update(
+                reading.devices[index].publish(), time=reading.time, moment=reading.moment
+            )
         if step_end is not None and index in step_end.devices:
-            device["step_end"] = dict(step_end.devices[index].publish(), step=step_end.step, time=step_end.time)
+            device["step_end"] = dict(
+                step_end.devices[index].publish(), step=step_end.step, time=step_end.time
+            )
         found.append(device)
     return found

@@ -29,13 +29,19 @@ class Steps:
         self._previous = self._last = None
 
     def add(self, optimizer, thread=None):
-        """Remembers an optimizer, if it is new. A weak reference without a callback: Python swallows errors of callbacks."""
+        """Remembers an optimizer, if it is new. A weak reference without a callback: Python
+        swallows errors of callbacks.
+        """
         key = id(optimizer)
         known = self.optimizers.get(key)
         if known is None or known.reference() is not optimizer:
             self.optimizers[key] = Optimizer(weakref.ref(optimizer), thread)
             if len(self.optimizers) > self._clean_at:
-                self.optimizers = {key: known for key, known in self.optimizers.items() if known.reference() is not None}
+                self.optimizers = {
+                    key: known
+                    for key, known in self.optimizers.items()
+                    if known.reference() is not None
+                }
                 self._clean_at = 2 * len(self.optimizers) + 16
         elif thread is not None:
             known.thread = thread
@@ -43,9 +49,10 @@ class Steps:
     def note(self, optimizer):
         """Counts a call of `step`. Returns whether it ends a training step.
 
-        A program may have several optimizers (GANs), or one per parameter that steps during backward. A training step begins when
-        parameters are updated again. They stand for the optimizer, because some programs make a new one each time. The step ends with the
-        optimizer that was the last one in the step before.
+        A program may have several optimizers (GANs), or one per parameter that steps during
+        backward. A training step begins when parameters are updated again. They stand for the
+        optimizer, because some programs make a new one each time. The step ends with the optimizer
+        that was the last one in the step before.
         """
         self.add(optimizer, get_ident())
         groups = optimizer.param_groups
@@ -79,7 +86,9 @@ def watch(torch, after_step):
         return
     # The place changed with PyTorch 2.3.
     places = [getattr(torch, name, None) for name in ("compiler", "_utils")]
-    is_compiling = next(filter(None, (getattr(place, "is_compiling", None) for place in places)), None)
+    is_compiling = next(
+        filter(None, (getattr(place, "is_compiling", None) for place in places)), None
+    )
 
     def hook(optimizer, arguments, keywords):
         # torch.compile traces the hooks of a compiled `step`: there, nothing of this may remain.

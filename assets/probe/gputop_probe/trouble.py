@@ -28,15 +28,18 @@ class Troubles:
 
 
 def is_ours(error):
-    """Whether the probe caused the error, rather than a signal handler of the program that interrupted it."""
+    """Whether the probe caused the error, rather than a signal handler of the program that
+    interrupted it.
+    """
     return _innermost(error).startswith(("gputop_probe/", "torch/", "python/"))
 
 
 def pass_on_if_foreign(error):
-    """Raises the error again unless the probe caused it. Each `except Exception` in a thread of the program must call this.
+    """Raises the error again unless the probe caused it. Each `except Exception` in a thread of the
+    program must call this.
 
-    Code of the probe may be interrupted there by a signal handler of the program, such as one that raises TimeoutError. That error is
-    the program's, and must reach it.
+    Code of the probe may be interrupted there by a signal handler of the program, such as one that
+    raises TimeoutError. That error is the program's, and must reach it.
     """
     if not is_ours(error):
         raise error

@@ -1,9 +1,9 @@
 """Stands in for ssh with sessions through a control master, without another host.
 
-stand_in.py foreground SOCKET COMMAND…  become a master, run COMMAND, and exit once every session has ended
-stand_in.py persist SOCKET COMMAND…     start a master in the background, and run COMMAND through it
-stand_in.py background SOCKET           start a master in the background
-stand_in.py session SOCKET COMMAND…     run COMMAND through the master
+stand_in.py foreground SOCKET COMMAND…  become a master, run COMMAND, and exit once every session
+has ended stand_in.py persist SOCKET COMMAND…     start a master in the background, and run COMMAND
+through it stand_in.py background SOCKET           start a master in the background stand_in.py
+session SOCKET COMMAND…     run COMMAND through the master
 
 A session ends with its master, as a session of ssh does.
 """
@@ -21,7 +21,9 @@ sessions = []
 def run_session(connection):
     """Runs the command of another process with the files of that process."""
     text, files, _, _ = socket.recv_fds(connection, 65536, 3)
-    child = subprocess.Popen(text.decode().split("\0"), stdin=files[0], stdout=files[1], stderr=files[2])
+    child = subprocess.Popen(
+        text.decode().split("\0"), stdin=files[0], stdout=files[1], stderr=files[2]
+    )
     for file in files:
         os.close(file)
     child.wait()

@@ -1,4 +1,6 @@
-"""Functions for the programs of the stories. Each process reports its role and PID to the test when it is ready."""
+"""Functions for the programs of the stories. Each process reports its role and PID to the test
+when it is ready.
+"""
 
 import ctypes
 import multiprocessing
@@ -18,7 +20,9 @@ LONGEST_LIFE_S = 300
 
 
 def limit_lifetime():
-    """Ends this process after five minutes. The test ends its processes, but may be killed itself."""
+    """Ends this process after five minutes. The test ends its processes, but may be killed
+    itself.
+    """
     signal.alarm(LONGEST_LIFE_S)
 
 
@@ -39,7 +43,9 @@ def sleep_as(role):
 
 
 def open_device_files():
-    """Opens the device file of the GPU and those that all GPUs share, as CUDA does. A forked child inherits them."""
+    """Opens the device file of the GPU and those that all GPUs share, as CUDA does. A forked
+    child inherits them.
+    """
     for name in os.environ["STORY_GPU"], "ctl", "-uvm":
         os.open(os.environ["GPUTOP_DEVICES"] + name, os.O_RDONLY)
 
@@ -70,7 +76,9 @@ def end_this_thread():
 
 
 class DataLoader:
-    """Processes like those of PyTorch's DataLoader: forked workers that check every 5 s whether their parent lives."""
+    """Processes like those of PyTorch's DataLoader: forked workers that check every 5 s whether
+    their parent lives.
+    """
 
     def __init__(self, dataset, workers):
         context = get_context("fork")
@@ -80,7 +88,9 @@ class DataLoader:
             indices = context.Queue()
             indices.cancel_join_thread()
             role = f"worker{number}"
-            context.Process(target=work, args=(dataset, indices, self.results, role), daemon=True).start()
+            context.Process(
+                target=work, args=(dataset, indices, self.results, role), daemon=True
+            ).start()
             self.indices.append(indices)
 
     def request_items(self):

@@ -1,4 +1,6 @@
-"""Shared by the scripts of this folder: a small model, batches, and a loop that runs for FAULT_SECONDS."""
+"""Shared by the scripts of this folder: a small model, batches, and a loop that runs for
+FAULT_SECONDS.
+"""
 
 import os
 import sys

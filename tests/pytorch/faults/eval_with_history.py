@@ -1,4 +1,6 @@
-"""Evaluation without torch.no_grad() after some training. With --sum the loss is summed, otherwise predictions are kept."""
+"""Evaluation without torch.no_grad() after some training. With --sum the loss is summed,
+otherwise predictions are kept.
+"""
 
 import sys
 

@@ -14,7 +14,9 @@ class Finder:
         for step in steps():
             train(self.optimizer, loss_of(self.model(batch())))
             if step % 3 == 0:
-                self.trials.append({"step": step, "weights": copy.deepcopy(self.model.state_dict())})  # fault
+                self.trials.append(
+                    {"step": step, "weights": copy.deepcopy(self.model.state_dict())}
+                )  # fault
 
 
 def main():

@@ -35,7 +35,10 @@ def _rounded(size):
 
 def _cuda_memoryStats(device):
     current = sum(map(_rounded, list(BLOCKS.values())))
-    return {"allocated_bytes": {"all": {"current": current, "peak": max(current, 1)}}, "allocation": {"all": {"current": len(BLOCKS), "allocated": COUNT[0]}}}
+    return {
+        "allocated_bytes": {"all": {"current": current, "peak": max(current, 1)}},
+        "allocation": {"all": {"current": len(BLOCKS), "allocated": COUNT[0]}},
+    }
 
 
 def _cuda_memorySnapshot(arguments):

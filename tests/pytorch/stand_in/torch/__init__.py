@@ -1,4 +1,5 @@
-"""A stand-in for PyTorch, for tests of the probe on machines without it: a few tensors, an allocator that counts them, an optimizer.
+"""A stand-in for PyTorch, for tests of the probe on machines without it: a few tensors, an
+allocator that counts them, an optimizer.
 
 The names are those of PyTorch that the probe uses.
 """
