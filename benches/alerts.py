@@ -274,7 +274,7 @@ def print_table(lives: list[Life], end: float) -> None:
             f"{life.name:24}",
             *(
                 f"{'-' if cell is None else f'{cell:.0f}':>{width}}"
-                for cell, width in zip(cells, [10, 8, 7, 8, 8, 11])
+                for cell, width in zip(cells, [10, 8, 7, 8, 8, 11], strict=True)
             ),
         )
         if life.is_leak and full and full > 480 and life.starts + full < end:

@@ -1,7 +1,8 @@
 """Runs `gputop estimate`: calls a function of the user that returns a model and inputs, and
 estimates a training step.
 
-    python estimate_command.py '{"file": FILE, "function": NAME, "optimizer": NAME or null, "measure": false, "gpus": [BYTES, …]}'
+    python estimate_command.py '{"file": FILE, "function": NAME, "optimizer": NAME or null,
+                                 "measure": false, "gpus": [BYTES, …]}'
 
 Prints one line of JSON: the result, or {"error": SENTENCE}. All that the user's code prints goes to
 the standard error.

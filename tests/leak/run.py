@@ -29,7 +29,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     arguments.add_argument("gputop", type=pathlib.Path)
     arguments.add_argument("library", type=pathlib.Path)
     arguments.add_argument("--seconds", type=int, default=480)

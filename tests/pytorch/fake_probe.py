@@ -67,7 +67,7 @@ class Probe:
 
 
 def main():
-    files = [open(path) for path in sys.argv[1:]]
+    files = [os.open(path, os.O_RDONLY) for path in sys.argv[1:]]
     probe = None
     for line in sys.stdin:
         command, _, argument = line.rstrip("\n").partition(" ")

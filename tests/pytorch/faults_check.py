@@ -196,7 +196,8 @@ def run(python, environment, name, variant, wanted, holder):
                 and bool(re.search(holder, held[0]))
                 and (line in held[0] or name == "retain_graph" and line.split(":")[0] in held[0])
             )
-        said = f"{seconds:4.1f} s  {leak['cause']}, {leak['sure']}; {', '.join(held)}; {len(found['leaks'])} leak(s)"
+        said = f"{seconds:4.1f} s  {leak['cause']}, {leak['sure']}; {', '.join(held)}; "
+        said += f"{len(found['leaks'])} leak(s)"
         if holder and "--verbose" in sys.argv:
             said += f"\n      {leak}"
         return is_right and "trouble" not in found, said + f" {found.get('trouble', '')}"
@@ -232,10 +233,8 @@ def main():
                     continue
                 is_right, said = run(python, environment, name, variant, wanted, holder)
                 failed |= not is_right
-                print(
-                    f"{version:<8} {name + ' ' + variant:<36} {'ok   ' if is_right else 'WRONG'}  {said}",
-                    flush=True,
-                )
+                verdict = "ok   " if is_right else "WRONG"
+                print(f"{version:<8} {name + ' ' + variant:<36} {verdict}  {said}", flush=True)
     sys.exit(failed)
 
 

@@ -21,7 +21,6 @@ CUDA graphs and expandable segments need a real GPU.
 
 import argparse
 import json
-import mmap
 import os
 import re
 import struct
@@ -125,11 +124,10 @@ def run(python, environment, scenario, steps):
             states.append(state)
         time.sleep(0.005)
     process.stdin.close()
+    errors = Path(environment["FAKE_CUDA_LOG"] + ".err")
     if process.wait():
-        raise SystemExit(
-            f"{scenario} ended with {process.returncode}:\n{Path(environment['FAKE_CUDA_LOG'] + '.err').read_text()}"
-        )
-    return json.loads(output), states, Path(environment["FAKE_CUDA_LOG"] + ".err").read_text()
+        raise SystemExit(f"{scenario} ended with {process.returncode}:\n{errors.read_text()}")
+    return json.loads(output), states, errors.read_text()
 
 
 def check_state(state, own, last):
@@ -257,11 +255,8 @@ def main():
         if options.only in (None, "many"):
             cost, step = measure(python, environment)
             verdict = "" if cost <= COST else f"    more than {COST:.0%}\n"
-            print(
-                f"{version:<10} the probe takes {cost:.2%} of steps of {step * 1000:.1f} ms\n{verdict}",
-                end="",
-                flush=True,
-            )
+            took = f"the probe takes {cost:.2%} of steps of {step * 1000:.1f} ms"
+            print(f"{version:<10} {took}\n{verdict}", end="", flush=True)
             failed |= cost > COST
     sys.exit(failed)
 

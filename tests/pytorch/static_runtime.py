@@ -36,9 +36,9 @@ def functions(library):
             and fields[3:5] == ["FUNC", "LOCAL"]
             and fields[7].startswith(("cuda", "__cuda"))
             and not fields[7].startswith("__cudart")
+            and int(fields[2], 0) >= JUMP.size
         ):
-            if int(fields[2], 0) >= JUMP.size:
-                found[fields[7]] = int(fields[1], 16) - shifts[fields[6]]
+            found[fields[7]] = int(fields[1], 16) - shifts[fields[6]]
     return found if "cudaMalloc" in found else {}
 
 

@@ -13,11 +13,13 @@ import types
 from . import files
 
 _FILLERS = frozenset(
-    "append appendleft add extend insert update setdefault put put_nowait push register_hook register_forward_hook "
-    "register_forward_pre_hook register_full_backward_hook".split()
+    ["append", "appendleft", "add", "extend", "insert", "update", "setdefault", "put", "put_nowait"]
+    + ["push", "register_hook", "register_forward_hook", "register_forward_pre_hook"]
+    + ["register_full_backward_hook"]
 )
 _CONCATENATIONS = frozenset(
-    "cat concat concatenate hstack vstack dstack row_stack column_stack pad".split()
+    ["cat", "concat", "concatenate", "hstack", "vstack", "dstack"]
+    + ["row_stack", "column_stack", "pad"]
 )
 _LOADS_OF_FUNCTIONS = (
     "LOAD_METHOD",

@@ -435,7 +435,7 @@ class Diagnosis:
         # Tensors that no name reaches: the graph holds them.
         hidden += [blocks[at] for _, places in unheld for at in places]
         result = []
-        for text, (holder, parts) in by_holder.items():
+        for holder, parts in by_holder.values():
             places = [at for _, some in parts for at in some]
             is_computed = any(self.probe.reader.has_history(tensors[at]) for at in _some(places, 8))
             # A model that moves to the GPU brings parameters all the time, too.

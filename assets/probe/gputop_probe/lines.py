@@ -32,14 +32,13 @@ def user_and_inner(stack):
     """
     user = inner = None
     for file, number, function in stack:
-        if (
+        is_known = (
             file.startswith((holders._HERE, "<"))
             or "torchinductor_" in file
-            or holders._TORCH in file
             or file.startswith(holders._STANDARD)
-        ):
-            if "site-packages" not in file or holders._TORCH in file:
-                continue
+        )
+        if holders._TORCH in file or is_known and "site-packages" not in file:
+            continue
         place = "%s:%d" % (os.path.basename(file), number)
         place = place if function == "<module>" else "%s in %s" % (place, function)
         inner = inner or place

@@ -42,9 +42,8 @@ class Pass:
                 for hook in list((attributes.get(name) or {}).values()):
                     hook = getattr(hook, "func", hook)
                     hook = getattr(hook, "__func__", hook)
-                    code = getattr(hook, "__code__", None) or getattr(
-                        getattr(type(hook), "__call__", None), "__code__", None
-                    )
+                    call = getattr(type(hook), "__call__", None)  # noqa: B004
+                    code = getattr(hook, "__code__", None) or getattr(call, "__code__", None)
                     if code is not None:
                         codes.update(code_lines.codes_in(code))
         return codes

@@ -56,5 +56,5 @@ def empty(*shape):
     return Tensor(*shape)
 
 
-from . import cuda, nn, optim  # noqa: E402, F401
+from . import cuda, nn, optim  # noqa: E402, F401, I001
 import torch._last  # noqa: E402, F401
