@@ -9,7 +9,6 @@ of memory are real.
 """
 
 import copy
-import functools
 import gc
 import json
 import os
@@ -415,10 +414,8 @@ def costs():
     active._work = lambda moment: _timed(spent, "interrupt", work, moment)
     levels = active._read_levels
     active._read_levels = lambda is_floor: _timed(spent, "_step_ended", levels, is_floor)
-    # The diagnosis.
-    active._after_step = [
-        functools.partial(_timed, spent, "_step_ended", function) for function in active._after_step
-    ]
+    diagnose = active.diagnosis.after_step
+    active.diagnosis.after_step = lambda count: _timed(spent, "_step_ended", diagnose, count)
     return spent
 
 

@@ -82,7 +82,7 @@ def _attach():
         cuda._lazy_call(start)
 
 
-def take_state():
+def _take_state():
     """The memfd of an attached probe, at its first start in the process that it was made in.
     None: there is none.
     """
@@ -101,7 +101,7 @@ def start():
         if probe.active is None:
             probe.active = probe.Probe(sys.modules["torch"])
             os.register_at_fork(after_in_child=_forget)
-            probe.active.start()
+            probe.active.start(_take_state())
     except Exception as error:
         _quiet(error)
 
@@ -112,7 +112,7 @@ def _quiet(error):
 
     pass_on_if_foreign(error)
     probe = sys.modules.get("gputop_probe.probe")
-    state = take_state() or getattr(probe and probe.active, "state", None)
+    state = _take_state() or getattr(probe and probe.active, "state", None)
     if state is not None:
         import json
         import time

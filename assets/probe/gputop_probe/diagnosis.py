@@ -67,6 +67,8 @@ class Diagnosis:
     def __init__(self, probe):
         self.probe = probe
         self.torch = probe.torch
+        # Fields of the published state.
+        self.published = {}
         self.history = leaks.History()
         self.reserved = leaks.Reserved()
         self.chain = graphs.Chain(probe.reader.grad_fn)
@@ -104,7 +106,7 @@ class Diagnosis:
     def after_step(self, count):
         self._guarded(self._after_step, count)
 
-    def after_reading(self, reading):
+    def after_reading(self):
         self._guarded(self._learn_labels)
 
     def _after_step(self, count):
@@ -138,8 +140,7 @@ class Diagnosis:
                 self._is_pass_wanted = True
                 self.probe.in_program(lambda: self._guarded(self._wanted_pass), self._give_up)
         self.recorder.turn(now)
-        self.probe.fields["leaks"] = self.leaks() or None
-        self.probe.fields["recording"] = self.recorder.state()
+        self.published = {"leaks": self.leaks(), "recording": self.recorder.state()}
 
     def _wanted_pass(self):
         self._is_pass_wanted = False
@@ -158,7 +159,7 @@ class Diagnosis:
             if not is_ours(error):
                 raise
             self._is_broken = True
-            self.probe.fields["leaks"] = self.probe.fields["recording"] = None
+            self.published = {}
             self.probe.troubles.add_error("looking for leaks", error)
 
     # Requests.
@@ -569,14 +570,3 @@ def _some(values, count):
     if len(values) <= count:
         return list(values)
     return [values[at * (len(values) - 1) // (count - 1)] for at in range(count)]
-
-
-def install(probe):
-    diagnosis = Diagnosis(probe)
-    probe.after_step(diagnosis.after_step)
-    probe.after_reading(diagnosis.after_reading)
-    probe.each_turn(diagnosis.turn)
-    probe.requests.on("holders", diagnosis.answer_holders)
-    probe.requests.on("record", diagnosis.recorder.answer)
-    probe.requests.on("peak", diagnosis.recorder.answer)
-    probe.requests.on("snapshot", diagnosis.answer_snapshot)

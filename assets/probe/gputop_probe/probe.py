@@ -1,31 +1,17 @@
 """The probe of one process: takes readings, answers requests, publishes.
 
-Other modules of this package take part by a function `install(probe)`: see EXTENSIONS. There they
-may use
-
-- `probe.requests.on(name, handler)`: handler(request) in the probe's thread, ends with
-  request.answer(…) or request.fail(sentence);
-- `probe.in_program(function, give_up)`: function() in a thread of the program, at the end of a step
-  or between two bytecodes of the main thread, where tensors may be looked at; give_up() in the
-  probe's thread if the program does not get there;
-- `probe.after_reading(function)`: function(reading) after each reading of tensors, in a thread of
-  the program: return soon;
-- `probe.after_step(function)`: function(count) at the end of each step, in a thread of the program:
-  return at once;
-- `probe.each_turn(function)`: function(now) every LOOK seconds in the probe's thread, where no
-  tensor may be looked at;
-- `probe.fields[name] = value`: a top-level field of the published state;
-- `probe.troubles.add(sentence)`.
+Tensors may be looked at only in a thread of the program: at the end of a step, or between two
+bytecodes of the main thread. `Probe.in_program` gets a function there. The probe's own thread looks
+for requests and publishes.
 """
 
 import _thread
 import atexit
-import importlib
 import os
 import signal
 import time
 
-from . import boot, steps
+from . import steps
 from .allocator import Allocator
 from .changes import Changes
 from .labels import Labels
@@ -39,7 +25,6 @@ from .trouble import Troubles, pass_on_if_foreign
 # The probe of this process, or None.
 active = None
 
-EXTENSIONS = ("diagnosis",)
 # Seconds between two looks for requests, between two readings, and at most without a publication.
 LOOK, INTERVAL, QUIET = 0.25, 1.0, 2.0
 # Readings, and scans of all objects, may each take one part in so many of the program's time.
@@ -69,19 +54,23 @@ class Probe:
         self.labels = Labels(torch, self.reader, self.steps)
         self.history = History()
         self.changes = Changes()
-        self.fields = {}
+        # Looks for leaks. None: it could not start.
+        self.diagnosis = None
         # For tests: shorter than one second, all goes faster.
         self.interval = _seconds_from_environment("GPUTOP_PROBE_INTERVAL", INTERVAL)
         self.share = SHARE * min(1.0, self.interval)
         # The moment of the last scan, and the bytes that no tensor of Python held then.
         self._hidden_at_scan = None
-        # By device index: its UUID; (allocated after the last step, highest allocated, step that
-        # raised it last).
-        self.uuids, self.levels = {}, {}
+        # The UUID of each device, by its index.
+        self.uuids = {}
+        # By the index of a device: its allocated bytes after the last step, its highest allocated
+        # bytes, and the step that raised those last.
+        self.levels = {}
         # The last readings: any, at the end of a step, and with groups.
         self.reading = self.step_end = self.grouped = None
         self.blocks_and_labels = None
-        self._tasks, self._after_reading, self._after_step, self._each_turn = [], [], [], []
+        # Work that waits for a thread of the program: (moment, function, give_up).
+        self._tasks = []
         self._wanted_at = self._pending_since = None
         self._next_levels = self._next_reading = self._next_scan = self._last_scan = 0.0
         self._readings = self._opened = 0
@@ -91,10 +80,11 @@ class Probe:
 
     # ---- in the thread of the program that starts CUDA ----
 
-    def start(self):
-        waiting = boot.take_state()
+    def start(self, waiting):
+        """`waiting` is the memfd of an attached probe, in which it said that it waits for CUDA."""
         self.is_attached = waiting is not None
-        self.state, self.inbox = waiting or Memfd(*STATE), Memfd(*REQUESTS)
+        self.state = waiting or Memfd(*STATE)
+        self.inbox = Memfd(*REQUESTS)
         self._read_uuids()
         if _has_no_gil():
             self.troubles.add(
@@ -109,8 +99,7 @@ class Probe:
         self.requests.on("tensors", self._answer_tensors)
         self.requests.on("mark", self._answer_mark)
         self.requests.on("unmark", self._answer_unmark)
-        for name in EXTENSIONS:
-            self._install(name)
+        self._start_diagnosis()
         self._pending_call = _PendingCall(self)
         self._wake = _thread.allocate_lock()
         self._wake.acquire()
@@ -132,16 +121,18 @@ class Probe:
             pass_on_if_foreign(error)
             self.troubles.add_error("reading the UUIDs of the GPUs", error)
 
-    def _install(self, name):
+    def _start_diagnosis(self):
         try:
-            module = importlib.import_module("gputop_probe." + name)
-        except ImportError:
-            return
-        try:
-            module.install(self)
+            from .diagnosis import Diagnosis
+
+            self.diagnosis = diagnosis = Diagnosis(self)
+            self.requests.on("holders", diagnosis.answer_holders)
+            self.requests.on("record", diagnosis.recorder.answer)
+            self.requests.on("peak", diagnosis.recorder.answer)
+            self.requests.on("snapshot", diagnosis.answer_snapshot)
         except Exception as error:
             pass_on_if_foreign(error)
-            self.troubles.add_error("starting %s" % name, error)
+            self.troubles.add_error("starting the diagnosis", error)
 
     def _stop(self):
         """At exit: a thread that needs the interpreter must not outlive it."""
@@ -156,16 +147,10 @@ class Probe:
     # ---- in any thread ----
 
     def in_program(self, function, give_up=None):
+        """Calls function() in a thread of the program, where tensors may be looked at. Calls
+        give_up() in the probe's thread if the program does not get there.
+        """
         self._tasks.append((time.monotonic(), function, give_up))
-
-    def after_reading(self, function):
-        self._after_reading.append(function)
-
-    def after_step(self, function):
-        self._after_step.append(function)
-
-    def each_turn(self, function):
-        self._each_turn.append(function)
 
     # ---- in a thread of the program ----
 
@@ -176,8 +161,8 @@ class Probe:
         try:
             if self.steps.note(optimizer):
                 now = time.monotonic()
-                for function in self._after_step:
-                    function(self.steps.count)
+                if self.diagnosis is not None:
+                    self.diagnosis.after_step(self.steps.count)
                 if now >= self._next_levels:
                     self._read_levels(True)
                     self._next_levels = now + self.share * (time.monotonic() - now)
@@ -247,8 +232,8 @@ class Probe:
             self._next_scan = ended + self.share * (ended - began)
         else:
             self._next_reading = ended + max(self.interval, self.share * (ended - began))
-        for function in self._after_reading:
-            function(reading)
+        if self.diagnosis is not None:
+            self.diagnosis.after_reading()
         return reading
 
     def _wants_scan(self, now):
@@ -315,9 +300,8 @@ class Probe:
         if request is not None:
             self.requests.handle(request)
         now = time.monotonic()
-        if not _has_no_gil():
-            for function in self._each_turn:
-                function(now)
+        if self.diagnosis is not None and not _has_no_gil():
+            self.diagnosis.turn(now)
         self._plan(now)
         is_new = self.requests.answer is not answer or self._published_reading is not self.reading
         if is_new or now - published >= QUIET:

@@ -46,9 +46,9 @@ def build(probe):
         state.update(probe.changes.publish(probe.grouped))
     if probe.changes.marks:
         state["marks"] = list(probe.changes.marks)
-    for name, value in list(probe.fields.items()):
-        if value is not None:
-            state[name] = value
+    if probe.diagnosis is not None:
+        found = probe.diagnosis.published
+        state.update((name, value) for name, value in found.items() if value)
     if probe.requests.answer is not None:
         state["answer"] = probe.requests.answer
     if probe.troubles.sentences:
