@@ -124,7 +124,7 @@ impl ProbeReader {
             Some(Err(ProbeMissing::NotYet)) => {}
             Some(Err(why)) => {
                 target.damaged = target.damaged.saturating_add(1);
-                if target.damaged >= MOST_DAMAGED {
+                if why == ProbeMissing::OtherVersion || target.damaged >= MOST_DAMAGED {
                     target.set_missing(Some(why));
                 }
             }

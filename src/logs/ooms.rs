@@ -24,7 +24,7 @@ use crate::output::labels::tensors;
 use crate::output::table::{self, Heading};
 use crate::output::{self, Exit, StyledText, TextStyle};
 use crate::protocol::snapshot::{
-    AllocationLines, ProbeDevice, TensorGroup, TensorLeak, TrainingSteps,
+    AllocationLines, ProbeDevice, TensorGroup, TensorLeak, TrainingSteps, probe_version_1,
 };
 
 /// The most reports that are read, and the most bytes of one: the probe keeps 50 of a quarter MiB.
@@ -375,5 +375,9 @@ fn read_report(path: &Path) -> io::Result<OomReport> {
         .open(path)?;
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes)?;
-    Ok(serde_json::from_slice(&bytes)?)
+    let mut report: Value = serde_json::from_slice(&bytes)?;
+    if report["version"] == 1 {
+        probe_version_1::rename_parts(&mut report);
+    }
+    Ok(serde_json::from_value(report)?)
 }

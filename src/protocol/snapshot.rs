@@ -19,6 +19,7 @@ mod gpu_detail;
 mod gpu_process;
 mod missing_by_name;
 mod probe;
+pub(crate) mod probe_version_1;
 mod process_id;
 mod readings;
 mod trouble;

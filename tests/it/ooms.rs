@@ -7,12 +7,36 @@ use crate::host::Host;
 
 const NOTHING: i32 = 6;
 
-/// Writes a report of the probe, with a snapshot beside it.
-fn write_report(host: &Host, name: &str, time: u64, program: &str) {
+/// Writes a report of the first version of the probe, with a snapshot beside it.
+fn write_old_report(host: &Host, name: &str, time: u64, program: &str) {
+    write_report(host, name, &old_report(name, time, program));
+}
+
+/// Writes a report of this version of the probe, with a snapshot beside it.
+fn write_new_report(host: &Host, name: &str, time: u64, program: &str) {
+    let mut report = old_report(name, time, program);
+    for (old, new) in [
+        (r#""version": 1"#, r#""version": 2"#),
+        (r#"{"index""#, r#"{"cuda_device""#),
+        (r#"{"device""#, r#"{"cuda_device""#),
+        (r#""reserved""#, r#""reserved_bytes""#),
+        (r#""categories""#, r#""category_bytes""#),
+    ] {
+        assert!(report.contains(old), "{old}");
+        report = report.replace(old, new);
+    }
+    write_report(host, name, &report);
+}
+
+fn write_report(host: &Host, name: &str, report: &str) {
     let folder = host.path("gputop/ooms");
     fs::create_dir_all(&folder).expect("/tmp has room");
     fs::write(folder.join(format!("{name}.pickle")), "").expect("/tmp has room");
-    let report = format!(
+    fs::write(folder.join(format!("{name}.json")), report).expect("/tmp has room");
+}
+
+fn old_report(name: &str, time: u64, program: &str) -> String {
+    format!(
         r#"{{"version": 1, "time": {time}.5, "pid": 4711, "start_ticks": 9, "program": "{program}", "torch": "2.5.1",
         "python": "3.11.7", "device": 0, "requested": 2147483648, "total": 85899345920, "free": 314572800,
         "stats": {{}}, "at": {{"user": "train.py:40 in step", "inner": "model.py:12 in forward"}},
@@ -23,15 +47,14 @@ fn write_report(host: &Host, name: &str, time: u64, program: &str) {
             "held_by": ["list outputs, train.py:41 in main"], "cause": "kept_outputs", "title": "outputs are kept"}}],
         "why": {{"cause": "kept_outputs", "sentence": "memory leaks: outputs are kept", "advice": "keep output.detach().cpu()"}},
         "snapshot": "{name}.pickle"}}"#
-    );
-    fs::write(folder.join(format!("{name}.json")), report).expect("/tmp has room");
+    )
 }
 
 #[test]
 fn reports_are_listed_latest_first_and_damaged_ones_left_out() {
     let host = Host::new(["H100"]);
-    write_report(&host, "oom-0001700000000-4711-1", 1_700_000_000, "old.py");
-    write_report(
+    write_old_report(&host, "oom-0001700000000-4711-1", 1_700_000_000, "old.py");
+    write_new_report(
         &host,
         "oom-0001800000000-4711-1",
         1_800_000_000,
@@ -57,6 +80,9 @@ fn reports_are_listed_latest_first_and_damaged_ones_left_out() {
     assert_eq!(lines.len(), 4, "{text}");
     let all = json(&host.run(["ooms", "--json"]));
     assert_eq!(all[1]["report"]["program"], "old.py");
+    let parts = |at: usize| &all[at]["report"]["devices"][0]["category_bytes"];
+    assert_eq!(parts(0)["activations"], 750, "{all}");
+    assert_eq!(parts(0), parts(1));
     let text = host.run(["explain", "--last"]).text();
     for words in [
         "ran out of memory on cuda:0 in step 120",

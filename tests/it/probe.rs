@@ -16,12 +16,12 @@ use crate::process::{ChildProcess, now, run};
 
 /// A report of a training program on one GPU.
 pub(crate) const REPORT: &str = concat!(
-    r#"{"version": 1, "torch": "2.5.1", "python": "3.11.7", "time": 1700000000.0, "#,
+    r#"{"version": 2, "torch": "2.5.1", "python": "3.11.7", "unix_time_seconds": 1700000000.0, "#,
     r#""steps": {"count": 120, "seconds": 0.21, "source": "optimizer"}, "#,
-    r#""devices": [{"index": 0, "moment": "any", "allocated": 700, "reserved": 1000, "requested": 690, "#,
-    r#""categories": {"parameters": 400, "activations": 300, "cache": 300}, "#,
-    r#""optimizer_state": {}, "floor": 500, "peak": 900}], "#,
-    r#""groups": [{"device": 0, "category": "parameters", "shape": [512, 512, 3, 3], "dtype": "float32", "count": 7, "#,
+    r#""devices": [{"cuda_device": 0, "moment": "any", "allocated_bytes": 700, "reserved_bytes": 1000, "requested_bytes": 690, "#,
+    r#""category_bytes": {"parameters": 400, "activations": 300, "cache": 300}, "#,
+    r#""optimizer_state_bytes": {}, "floor_bytes": 500, "peak_bytes": 900}], "#,
+    r#""groups": [{"cuda_device": 0, "category": "parameters", "shape": [512, 512, 3, 3], "dtype": "float32", "count": 7, "#,
     r#""bytes": 400, "age_steps": 120, "count_change": 7, "bytes_change": 400}], "#,
     r#""leaks": [], "recording": {"state": "off"}}"#
 );

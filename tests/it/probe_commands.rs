@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::allocator_stats::host_with_gpus;
 use crate::cli::json;
 use crate::probe::FakeProbe;
-use crate::probe_page::report;
+use crate::probe_page::{on_one_line, report};
 use crate::process::{ChildProcess, exit_code, run, wait_until};
 
 const NOTHING: i32 = 6;
@@ -82,12 +82,23 @@ fn a_process_without_a_report_gets_a_sentence() {
     }
 }
 
-/// Runs `gputop snapshot`, answers its request with these fields, and returns the exit code, the
-/// output and the request.
-fn answered(answer: &str) -> (i32, String, String, Value) {
+#[test]
+fn a_probe_of_a_later_version_gets_a_sentence_that_says_what_to_restart() {
     let mut host = host_with_gpus(1);
     let mut probe = FakeProbe::start(&mut host, &[], &[]);
-    probe.publish(&report());
+    probe.publish(r#"{"version": 3, "devices": "in another form"}"#);
+    let output = host.run(["tensors", &probe.pid().to_string()]);
+    let words =
+        "its probe is of a newer gputop than the one that reads it: restart the reading one";
+    assert!(output.stderr.contains(words), "{}", output.stderr);
+}
+
+/// Runs `gputop snapshot` on a program with this report, answers its request with these fields, and
+/// returns the exit code, the output and the request.
+fn answered(report: &str, answer: &str) -> (i32, String, String, Value) {
+    let mut host = host_with_gpus(1);
+    let mut probe = FakeProbe::start(&mut host, &[], &[]);
+    probe.publish(report);
     let mut command = host.gputop(["snapshot", &probe.pid().to_string(), "-o", "new.pickle"]);
     command
         .current_dir(host.path(""))
@@ -103,7 +114,6 @@ fn answered(answer: &str) -> (i32, String, String, Value) {
         r#""answer": {{"id": {}, {answer}}}, "trouble": []}}"#,
         request["id"]
     );
-    let report = report();
     let report = report.strip_suffix('}').expect("a report is an object");
     probe.request(&format!("publish {report}, {answer}"));
     let code = exit_code(gputop.wait());
@@ -125,8 +135,10 @@ fn answered(answer: &str) -> (i32, String, String, Value) {
 
 #[test]
 fn the_probe_writes_a_snapshot_where_gputop_was_called() {
-    let (code, stdout, stderr, request) =
-        answered(r#""ok": true, "path": "/x/new.pickle", "bytes": 2048"#);
+    let (code, stdout, stderr, request) = answered(
+        &report(),
+        r#""ok": true, "path": "/x/new.pickle", "bytes": 2048"#,
+    );
     assert_eq!((code, stderr.as_str()), (0, ""));
     assert!(
         stdout.starts_with("/x/new.pickle (2 KiB): open it"),
@@ -140,10 +152,25 @@ fn the_probe_writes_a_snapshot_where_gputop_was_called() {
     );
 }
 
+/// A program that started before an upgrade of gputop has the probe of the version before.
+#[test]
+fn a_probe_of_the_first_version_is_read_and_asked() {
+    let report = on_one_line(include_str!("../data/probe-report-1.json"));
+    let (code, stdout, stderr, request) = answered(&report, r#""ok": true, "path": "/x/a""#);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(stdout.starts_with("/x/a: open it"), "{stdout}");
+    let request = request.as_object().expect("a request is an object");
+    let names: Vec<&str> = request.keys().map(String::as_str).collect();
+    assert_eq!(names, ["id", "path", "request"]);
+    assert!(request["id"].is_u64() && request["request"] == "snapshot");
+}
+
 #[test]
 fn a_snapshot_that_the_probe_cannot_write_fails_with_its_reason() {
-    let (code, stdout, stderr, _) =
-        answered(r#""ok": false, "error": "FileExistsError: new.pickle""#);
+    let (code, stdout, stderr, _) = answered(
+        &report(),
+        r#""ok": false, "error": "FileExistsError: new.pickle""#,
+    );
     assert_eq!(
         (code, stdout.as_str(), stderr.as_str()),
         (1, "", "gputop: no snapshot: FileExistsError: new.pickle\n")

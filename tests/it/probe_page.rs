@@ -10,10 +10,11 @@ use crate::terminal::{ENTER, ESC, Terminal};
 
 /// A report of a training program that keeps its outputs.
 pub(crate) fn report() -> String {
-    include_str!("../data/probe-report.json")
-        .lines()
-        .map(str::trim)
-        .collect()
+    on_one_line(include_str!("../data/probe-report.json"))
+}
+
+pub(crate) fn on_one_line(json: &str) -> String {
+    json.lines().map(str::trim).collect()
 }
 
 /// Starts gputop and opens the page of the only process.
@@ -102,8 +103,8 @@ fn the_peak_is_recorded_after_its_cost_was_confirmed() {
     terminal.wait_for("recording 2 steps");
     terminal.keys("h");
     terminal.wait_for("the probe has not answered the key before yet");
-    let fields = r#""ok": true, "steps": 2, "peak": [{"device": 0, "peak": 2097152, "is_complete": false,
-        "categories": {"gradients": 524288, "activations": 1572864}, "lines": [
+    let fields = r#""ok": true, "steps": 2, "peak": [{"cuda_device": 0, "peak_bytes": 2097152, "is_complete": false,
+        "category_bytes": {"gradients": 524288, "activations": 1572864}, "lines": [
         {"bytes": 1048576, "count": 4, "user": "train.py:40 in step", "inner": "model.py:12 in forward"}]}]"#;
     let request = answer(&mut probe, &Value::Null, &fields.replace('\n', " "));
     assert_eq!(

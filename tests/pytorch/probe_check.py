@@ -141,30 +141,34 @@ def check_state(state, own, last):
             wrong.append(f"{what}: {found} is not {wanted}")
 
     for device in state["devices"]:
-        readings = [device] if "allocated" in device else []
+        readings = [device] if "allocated_bytes" in device else []
         readings += [device["step_end"]] if "step_end" in device else []
         for reading in readings:
-            if "categories" in reading:
-                same("sum of categories", sum(reading["categories"].values()), reading["reserved"])
+            if "category_bytes" in reading:
+                same(
+                    "sum of categories",
+                    sum(reading["category_bytes"].values()),
+                    reading["reserved_bytes"],
+                )
         end = device.get("step_end")
         # In the first step, the probe does not know yet which optimizer is the last one.
         if end is None or own["calls"] == 0 or end["step"] % own["calls"] or end["step"] == 1:
             continue
-        place = f"step {end['step']} cuda:{device['index']}"
-        stats = own["steps"][end["step"] // own["calls"] - 1][device["index"]]
-        same(f"{place} allocated", end["allocated"], stats["allocated_bytes"])
-        same(f"{place} reserved", end["reserved"], stats["reserved_bytes"])
+        place = f"step {end['step']} cuda:{device['cuda_device']}"
+        stats = own["steps"][end["step"] // own["calls"] - 1][device["cuda_device"]]
+        same(f"{place} allocated", end["allocated_bytes"], stats["allocated_bytes"])
+        same(f"{place} reserved", end["reserved_bytes"], stats["reserved_bytes"])
         if stats["requested_bytes"] is not None:
-            same(f"{place} requested", end["requested"], stats["requested_bytes"])
+            same(f"{place} requested", end["requested_bytes"], stats["requested_bytes"])
         same(
             f"{place} pending",
-            end["categories"]["pending"],
+            end["category_bytes"]["pending"],
             stats["active_bytes"] - stats["allocated_bytes"],
         )
-        if not end["categories"]["graph_pools"]:
+        if not end["category_bytes"]["graph_pools"]:
             same(
                 f"{place} fragmentation",
-                end["categories"]["fragmentation"],
+                end["category_bytes"]["fragmentation"],
                 stats["inactive_split_bytes"],
             )
     if last:
@@ -172,9 +176,9 @@ def check_state(state, own, last):
             for device in state["devices"]:
                 reading = device["step_end"] if own["calls"] else device
                 same(
-                    f"{category} cuda:{device['index']}",
-                    reading["categories"][category],
-                    sizes[device["index"]],
+                    f"{category} cuda:{device['cuda_device']}",
+                    reading["category_bytes"][category],
+                    sizes[device["cuda_device"]],
                 )
     return compared, wrong
 

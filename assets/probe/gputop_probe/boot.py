@@ -114,14 +114,11 @@ def _quiet(error):
     probe = sys.modules.get("gputop_probe.probe")
     state = _take_state() or getattr(probe and probe.active, "state", None)
     if state is not None:
-        import json
-        import time
+        from .state import encode_trouble
 
         troubles = Troubles()
         troubles.add_error("starting the probe", error)
-        state.write(
-            json.dumps({"version": 1, "time": time.time(), "trouble": troubles.sentences}).encode()
-        )
+        state.write(encode_trouble(troubles))
 
 
 def _forget():

@@ -35,7 +35,9 @@ class Changes:
 
     def mark(self, name, reading):
         name = None if name is None else str(name)[:80]
-        self.marks.append({"name": name or "mark", "step": reading.step or 0, "time": reading.time})
+        self.marks.append(
+            {"name": name or "mark", "step": reading.step or 0, "unix_time_seconds": reading.time}
+        )
         del self.marks[:-MAX_MARKS]
         self._mark = (name or "mark", reading)
         self._published = None
@@ -82,13 +84,13 @@ class Changes:
         else:
             rest = []
         found = {
-            "groups_at": {"time": reading.time, "python_tensors": reading.has_scan},
+            "groups_at": {"unix_time_seconds": reading.time, "python_tensors": reading.has_scan},
             "groups": [_entry(reading, base is not None, *entry) for entry in entries],
         }
         if reading.step is not None:
             found["groups_at"]["step"] = reading.step
         if base is not None:
-            found["changes_since"] = {"time": base.time}
+            found["changes_since"] = {"unix_time_seconds": base.time}
             if base.step is not None:
                 found["changes_since"]["step"] = base.step
             if name is not None:
@@ -103,12 +105,12 @@ class Changes:
 
 def _entry(reading, has_base, key, count, size, count_change, bytes_change, first_seen):
     device, category, kind, shape, dtype, is_part, block = key
-    found = {"device": device, "category": category, "count": count, "bytes": size}
+    found = {"cuda_device": device, "category": category, "count": count, "bytes": size}
     for name, value in (
         ("kind", kind),
         ("shape", shape),
         ("dtype", dtype),
-        ("block", block),
+        ("block_bytes", block),
         ("part", is_part or None),
     ):
         if value is not None:

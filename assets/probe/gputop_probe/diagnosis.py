@@ -276,7 +276,7 @@ class Diagnosis:
         fields += [
             leak
             for leak in self.extended.leaks
-            if leak["device"] in self._swelling and tuple(leak["held_by"]) not in known
+            if leak["cuda_device"] in self._swelling and tuple(leak["held_by"]) not in known
         ]
         fields.sort(key=lambda leak: -(leak.get("bytes_per_second") or 0))
         if self._chain_leak and not fields:
@@ -286,7 +286,7 @@ class Diagnosis:
             if gap and not (device in self._swelling and self._quick_passes < FEW_PASSES):
                 title, advice = causes.explain("fragmentation", causes.Facts())
                 fragments = {
-                    "device": device,
+                    "cuda_device": device,
                     "category": "fragmentation",
                     "bytes": gap,
                     "held_by": [],
@@ -363,7 +363,7 @@ class Diagnosis:
             largest = max(holder.samples, key=lambda at: sizes[places[at]][1])
             tensor = samples[largest]
             fields = {
-                "device": tensor.device.index,
+                "cuda_device": tensor.device.index,
                 "shape": list(tensor.shape),
                 "dtype": str(tensor.dtype).replace("torch.", ""),
             }
@@ -509,7 +509,7 @@ class Diagnosis:
         cause, is_likely = causes.decide(known)
         title, advice = causes.explain(cause, known)
         return {
-            "device": root.device.index,
+            "cuda_device": root.device.index,
             "category": "activations",
             "bytes_per_step": 0,
             "count_per_step": 0,
@@ -533,7 +533,7 @@ class _Leak:
         amount = sum(block.size for block in blocks)
         self.blocks = {(block.address, block.size) for block in blocks}
         self.sizes = {block.size for block in blocks}
-        self.fields = {"device": group[0], "category": _category(facts)}
+        self.fields = {"cuda_device": group[0], "category": _category(facts)}
         if shape is not None:
             self.fields["shape"], self.fields["dtype"] = list(shape[0]), shape[1]
         by_step, count, by_second = growth.rates(blocks)

@@ -351,9 +351,9 @@ class Recorder:
             places = [(user, inner, size) for size, (_, user, inner) in parts if user]
             devices.append(
                 {
-                    "device": device,
-                    "peak": peak,
-                    "categories": dict(categories),
+                    "cuda_device": device,
+                    "peak_bytes": peak,
+                    "category_bytes": dict(categories),
                     "lines": rows(places),
                     "is_complete": len(trace) < _MOST_EVENTS,
                 }

@@ -17,7 +17,7 @@ import time
 from . import causes, holders, lines, publish
 from .allocator import complete
 from .files import OwnFile
-from .state import build
+from .state import VERSION, build
 
 # Reports of one process, and reports that the folder keeps.
 MOST = 5
@@ -251,7 +251,7 @@ class BlackBox:
 
     def report(self, device, requested, total, free, began):
         report = {
-            "version": 1,
+            "version": VERSION,
             "time": began,
             "pid": os.getpid(),
             "start_ticks": publish.owner()[1],

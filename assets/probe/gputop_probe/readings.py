@@ -43,14 +43,19 @@ class DeviceReading:
         self.categories.update(memory.free)
         self.optimizer_state = {}
 
-    def publish(self):
-        found = {"allocated": self.allocated, "reserved": self.reserved}
+    def publish(self, reading):
+        """The fields of the state that describe the device; `reading` is the one that it is of."""
+        found = {
+            "unix_time_seconds": reading.time,
+            "allocated_bytes": self.allocated,
+            "reserved_bytes": self.reserved,
+        }
         if self.requested is not None:
-            found["requested"] = self.requested
+            found["requested_bytes"] = self.requested
         if self.categories is not None:
-            found["categories"] = self.categories
+            found["category_bytes"] = self.categories
         if self.optimizer_state:
-            found["optimizer_state"] = self.optimizer_state
+            found["optimizer_state_bytes"] = self.optimizer_state
         return found
 
 

@@ -4,6 +4,9 @@ import json
 import platform
 import time
 
+# The version of the format.
+VERSION = 2
+
 
 def encode(probe, room):
     """The state in JSON, with fewer groups if it would need more room."""
@@ -23,16 +26,23 @@ def encode(probe, room):
                 "bytes": left_out["bytes"] + sum(group["bytes"] for group in dropped),
             }
         else:
-            state = {key: state[key] for key in ("version", "torch", "python", "time")}
+            kept = ("version", "torch", "python", "unix_time_seconds")
+            state = {key: state[key] for key in kept}
             state["trouble"] = ["the state is too large to be published"]
+
+
+def encode_trouble(troubles):
+    """The state in JSON of a probe that cannot start."""
+    state = {"version": VERSION, "unix_time_seconds": time.time(), "trouble": troubles.sentences}
+    return json.dumps(state).encode()
 
 
 def build(probe):
     state = {
-        "version": 1,
+        "version": VERSION,
         "torch": str(probe.torch.__version__),
         "python": platform.python_version(),
-        "time": time.time(),
+        "unix_time_seconds": time.time(),
     }
     steps = probe.steps
     if steps.count:
@@ -63,20 +73,17 @@ def _devices(probe):
         # Devices that the program never used.
         if not peak:
             continue
-        device = {"index": index, "peak": peak}
+        device = {"cuda_device": index, "peak_bytes": peak}
         if index in probe.uuids:
-            device["uuid"] = probe.uuids[index]
+            device["gpu_uuid"] = probe.uuids[index]
         if probe.steps.count:
             device["peak_step"] = peak_step
         if floor is not None:
-            device["floor"] = floor
+            device["floor_bytes"] = floor
         if reading is not None and index in reading.devices:
-            device.update(
-                reading.devices[index].publish(), time=reading.time, moment=reading.moment
-            )
+            device.update(reading.devices[index].publish(reading), moment=reading.moment)
         if step_end is not None and index in step_end.devices:
-            device["step_end"] = dict(
-                step_end.devices[index].publish(), step=step_end.step, time=step_end.time
-            )
+            device["step_end"] = step_end.devices[index].publish(step_end)
+            device["step_end"]["step"] = step_end.step
         found.append(device)
     return found

@@ -66,7 +66,7 @@ pub(super) fn report(role: DemoRole, now: Moment, seconds: f64) -> Option<ProbeR
         ..ProbeDevice::default()
     };
     Some(ProbeReport {
-        version: 1,
+        version: 2,
         at: now,
         torch: Some("2.5.1".into()),
         python: Some("3.11.9".into()),

@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{
     LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReport,
-    StepEnd, TensorCategory, TensorGroup, TensorLeak,
+    StepEnd, TensorCategory, TensorGroup, TensorLeak, probe_version_1,
 };
 
 pub(super) const HEADER_SIZE: usize = 64;
-/// The version of the format.
-const VERSION: u32 = 1;
+
+/// The version of a report, whose other values a later version may write in another form.
+#[derive(Deserialize)]
+struct ReportVersion {
+    version: u32,
+}
 
 /// One of the memory files of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,16 +156,30 @@ pub(super) fn read(
     if !is_read || read_header()? != header || crc32fast::hash(buffer) != header.checksum {
         return Err(ProbeMissing::Damaged);
     }
-    let report: ProbeReport = serde_json::from_slice(buffer).map_err(|_| ProbeMissing::Damaged)?;
+    let report = parse(buffer)?;
     // One report may be larger than all others together.
     buffer.shrink_to(MOST_KEPT);
-    if report.version != VERSION {
-        return Err(ProbeMissing::OtherVersion);
-    }
     if !is_plausible(&report) {
         return Err(ProbeMissing::Damaged);
     }
     Ok((ReportState::New(Box::new(report)), header.sequence))
+}
+
+fn parse(bytes: &[u8]) -> Result<ProbeReport, ProbeMissing> {
+    let version: ReportVersion = from_json(serde_json::from_slice(bytes))?;
+    match version.version {
+        1 => {
+            let mut report = from_json(serde_json::from_slice(bytes))?;
+            probe_version_1::rename_report(&mut report);
+            from_json(serde_json::from_value(report))
+        }
+        2 => from_json(serde_json::from_slice(bytes)),
+        _ => Err(ProbeMissing::OtherVersion),
+    }
+}
+
+fn from_json<T>(parsed: serde_json::Result<T>) -> Result<T, ProbeMissing> {
+    parsed.map_err(|_| ProbeMissing::Damaged)
 }
 
 /// The most bytes that the buffer keeps between two reports.

@@ -20,19 +20,9 @@ const WRITER: ReportWriter = ReportWriter {
 };
 
 /// A report as the probe writes it.
-const REPORT: &str = r#"{"version": 1, "torch": "2.5.1", "python": "3.11.7", "time": 1700000000.0,
-    "steps": {"count": 120, "seconds": 0.21, "source": "optimizer"},
-    "devices": [{"index": 0, "uuid": "GPU-1b2c", "allocated": 700, "reserved": 1000, "requested": 690,
-        "categories": {"parameters": 400, "activations": 300, "cache": 200, "later": 100},
-        "optimizer_state": {"exp_avg": 3}, "floor": 600, "peak": 900, "peak_step": 80, "moment": "any",
-        "step_end": {"step": 118, "time": 1.5, "allocated": 600, "reserved": 1000, "categories": {"parameters": 1000}}}],
-    "groups": [{"device": 0, "category": "parameters", "shape": [512, 3], "dtype": "float32", "count": 7, "bytes": 400,
-        "age_steps": 120, "count_change": 0, "bytes_change": -5}],
-    "leaks": [{"device": 0, "category": "activations", "shape": null, "dtype": null, "bytes_per_step": 8,
-        "count_per_step": 1, "steps": 40, "allocated_at": {"user": "train.py:40 in step", "inner": null},
-        "held_by": ["list outputs, train.py:40 in main"], "cause": "kept_outputs", "sure": "likely", "advice": "del"}],
-    "recording": {"state": "off", "cost_percent": 0.4}, "trouble": ["a\u001b[2Jb"], "answer": {"id": 1, "request": "peak", "ok": true, "lines": [{"bytes": 8, "count": 2, "user": "a.py:1"}], "peak": [
-        {"device": 0, "peak": 90, "categories": {"gradients": 9}, "lines": [{"bytes": 9, "user": "b.py:2"}], "is_complete": true}]}}"#;
+const REPORT: &str = include_str!("../../../tests/data/probe-report-2.json");
+/// The same report as the probe of the first version wrote it.
+const REPORT_1: &str = include_str!("../../../tests/data/probe-report-1.json");
 
 /// Returns the bytes of a file with this report.
 fn file(writer: ReportWriter, sequence: u64, report: &[u8]) -> Vec<u8> {
@@ -87,10 +77,18 @@ fn a_whole_report_is_read() {
 }
 
 #[test]
+fn a_report_of_the_first_version_says_the_same_as_one_of_this_version() {
+    let mut old = report(&file(WRITER, 8, REPORT_1.as_bytes()));
+    assert_eq!(old.version, 1);
+    old.version = 2;
+    assert_eq!(old, report(&file(WRITER, 8, REPORT.as_bytes())));
+}
+
+#[test]
 fn an_item_in_an_unknown_form_is_left_out() {
-    let leaks = r#"{"version": 1, "leaks": [
-        {"device": 0, "category": "fragmentation", "bytes": 12.5, "bytes_per_second": 3},
-        {"device": "cuda", "category": "activations"}, 7]}"#;
+    let leaks = r#"{"version": 2, "leaks": [
+        {"cuda_device": 0, "category": "fragmentation", "bytes": 12.5, "bytes_per_second": 3},
+        {"cuda_device": "cuda", "category": "activations"}, 7]}"#;
     let report = report(&file(WRITER, 8, leaks.as_bytes()));
     let [leak] = report.leaks.as_slice() else {
         panic!("{report:?}")
@@ -161,7 +159,7 @@ fn a_report_of_another_process_or_version_or_that_is_being_written_is_refused() 
     );
     check(&file(WRITER, 7, REPORT.as_bytes()), ProbeMissing::Damaged);
     check(
-        &file(WRITER, 8, br#"{"version": 2}"#),
+        &file(WRITER, 8, br#"{"version": 3, "steps": "many"}"#),
         ProbeMissing::OtherVersion,
     );
     check(&file(WRITER, 8, b""), ProbeMissing::Damaged);
@@ -179,7 +177,10 @@ fn a_report_of_another_process_or_version_or_that_is_being_written_is_refused() 
 fn a_report_with_an_amount_that_no_program_has_is_refused() {
     let huge = u64::MAX;
     let forged = [
-        (r#""allocated": 700"#, format!(r#""allocated": {huge}"#)),
+        (
+            r#""allocated_bytes": 700"#,
+            format!(r#""allocated_bytes": {huge}"#),
+        ),
         (r#""parameters": 400"#, format!(r#""parameters": {huge}"#)),
         (r#""exp_avg": 3"#, format!(r#""exp_avg": {huge}"#)),
         (r#""parameters": 1000"#, format!(r#""parameters": {huge}"#)),
@@ -202,7 +203,7 @@ fn a_report_with_an_amount_that_no_program_has_is_refused() {
             format!(r#""bytes": {huge}, "count": 2"#),
         ),
         (r#""bytes": 9"#, format!(r#""bytes": {huge}"#)),
-        (r#""peak": 90"#, format!(r#""peak": {huge}"#)),
+        (r#""peak_bytes": 90"#, format!(r#""peak_bytes": {huge}"#)),
         (r#""gradients": 9"#, format!(r#""gradients": {huge}"#)),
         (
             r#""cost_percent": 0.4"#,
@@ -224,7 +225,7 @@ fn a_report_with_an_amount_that_no_program_has_is_refused() {
 fn lists_are_cut() {
     let group = |at: u64| {
         format!(
-            r#"{{"device": 0, "category": "cache", "shape": {:?}, "dtype": "x", "count": 1, "bytes": {at}, "bytes_change": {}}}"#,
+            r#"{{"cuda_device": 0, "category": "cache", "shape": {:?}, "dtype": "x", "count": 1, "bytes": {at}, "bytes_change": {}}}"#,
             vec![1; 100],
             500 - at
         )
@@ -232,10 +233,10 @@ fn lists_are_cut() {
     let groups: Vec<String> = (0..500).map(group).collect();
     let holders = vec!["\"h\""; 1000].join(",");
     let leak = format!(
-        r#"{{"device": 0, "category": "cache", "bytes_per_step": 1, "held_by": [{holders}]}}"#
+        r#"{{"cuda_device": 0, "category": "cache", "bytes_per_step": 1, "held_by": [{holders}]}}"#
     );
     let text = format!(
-        r#"{{"version": 1, "groups": [{}], "leaks": [{}], "trouble": [{holders}]}}"#,
+        r#"{{"version": 2, "groups": [{}], "leaks": [{}], "trouble": [{holders}]}}"#,
         groups.join(","),
         vec![leak.as_str(); 100].join(",")
     );
@@ -340,7 +341,7 @@ fn only_a_sealed_file_of_the_process_itself_is_found() {
     let mut buffer = Vec::new();
     assert!(matches!(found.read(&mut buffer), Ok(ReportState::New(_))));
     assert_eq!(found.read(&mut buffer), Ok(ReportState::Same));
-    pwrite(&own, &file(own_writer(), 10, br#"{"version": 1}"#), 0).unwrap();
+    pwrite(&own, &file(own_writer(), 10, br#"{"version": 2}"#), 0).unwrap();
     assert!(
         matches!(found.read(&mut buffer), Ok(ReportState::New(report)) if report.devices.is_empty())
     );

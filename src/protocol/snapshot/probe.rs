@@ -1,8 +1,8 @@
 //! The report of gputop's probe, which runs inside a Python program that was started with `gputop
 //! run`.
 //!
-//! The probe writes the same object with shorter names: `assets/probe/FORMAT.md`. A value that the
-//! probe does not know is absent.
+//! The probe writes the same object: `assets/probe/FORMAT.md`. A value that the probe does not know
+//! is absent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -66,20 +66,22 @@ pub enum ProbeMissing {
     /// The report is damaged, or something other than the probe wrote it.
     #[strum(to_string = "its report is damaged, or something other than gputop's probe wrote it")]
     Damaged,
-    /// The probe is of another version of gputop.
-    #[strum(to_string = "its probe is of another version of gputop: start it again with this one")]
+    /// The probe is of a later version of gputop than the one that reads it.
+    #[strum(
+        to_string = "its probe is of a newer gputop than the one that reads it: restart the reading one \
+         (this viewer, its agent or the recorder)"
+    )]
     OtherVersion,
 }
 
 /// A report of the probe.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeReport {
-    /// The version of the format: 1.
+    /// The version of the format in which the probe wrote it: 1 or 2.
     pub version: u32,
     /// When the probe wrote it: seconds since 1970 (UTC).
     #[serde(
         rename = "unix_time_seconds",
-        alias = "time",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -174,21 +176,15 @@ pub struct TrainingSteps {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeDevice {
     /// PyTorch's number of the device: 0 for `cuda:0`.
-    #[serde(rename = "cuda_device", alias = "index")]
+    #[serde(rename = "cuda_device")]
     pub device: u32,
     /// The GPU; absent when it is not known.
-    #[serde(
-        rename = "gpu_uuid",
-        alias = "uuid",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "gpu_uuid", default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
     /// When the amounts were read: seconds since 1970 (UTC). A report may repeat an earlier
     /// reading.
     #[serde(
         rename = "unix_time_seconds",
-        alias = "time",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -199,7 +195,6 @@ pub struct ProbeDevice {
     /// Memory of tensors: `memory_allocated`.
     #[serde(
         rename = "allocated_bytes",
-        alias = "allocated",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -207,7 +202,6 @@ pub struct ProbeDevice {
     /// Memory taken from CUDA, in use or not: `memory_reserved`.
     #[serde(
         rename = "reserved_bytes",
-        alias = "reserved",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -215,7 +209,6 @@ pub struct ProbeDevice {
     /// Memory of tensors as the program requested it, before rounding; absent before PyTorch 2.0.
     #[serde(
         rename = "requested_bytes",
-        alias = "requested",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -224,19 +217,17 @@ pub struct ProbeDevice {
     /// they are not known.
     #[serde(
         rename = "category_bytes",
-        alias = "categories",
         default,
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub categories: BTreeMap<TensorCategory, Bytes>,
     /// The optimizer state by its name in the optimizer, as in `exp_avg`, in bytes.
-    #[serde(rename = "optimizer_state_bytes", alias = "optimizer_state", default)]
+    #[serde(rename = "optimizer_state_bytes", default)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub optimizer_state: BTreeMap<Text, Bytes>,
     /// Memory of tensors right after the last step.
     #[serde(
         rename = "floor_bytes",
-        alias = "floor",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -244,7 +235,6 @@ pub struct ProbeDevice {
     /// The highest memory of tensors since the program started or reset its peaks.
     #[serde(
         rename = "peak_bytes",
-        alias = "peak",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -266,7 +256,6 @@ pub struct StepEnd {
     /// Memory of tensors: `memory_allocated`.
     #[serde(
         rename = "allocated_bytes",
-        alias = "allocated",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -274,7 +263,6 @@ pub struct StepEnd {
     /// Memory taken from CUDA, in use or not: `memory_reserved`.
     #[serde(
         rename = "reserved_bytes",
-        alias = "reserved",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -282,7 +270,6 @@ pub struct StepEnd {
     /// Memory of tensors as the program requested it, before rounding; absent before PyTorch 2.0.
     #[serde(
         rename = "requested_bytes",
-        alias = "requested",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -291,13 +278,12 @@ pub struct StepEnd {
     /// they are not known.
     #[serde(
         rename = "category_bytes",
-        alias = "categories",
         default,
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub categories: BTreeMap<TensorCategory, Bytes>,
     /// The optimizer state by its name in the optimizer, as in `exp_avg`, in bytes.
-    #[serde(rename = "optimizer_state_bytes", alias = "optimizer_state", default)]
+    #[serde(rename = "optimizer_state_bytes", default)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub optimizer_state: BTreeMap<Text, Bytes>,
 }
@@ -354,7 +340,7 @@ pub enum TensorCategory {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TensorGroup {
     /// PyTorch's number of the device.
-    #[serde(rename = "cuda_device", alias = "device")]
+    #[serde(rename = "cuda_device")]
     pub device: u32,
     /// The category.
     pub category: TensorCategory,
@@ -367,7 +353,6 @@ pub struct TensorGroup {
     /// The memory of each block without a Python tensor; absent where the shape is known.
     #[serde(
         rename = "block_bytes",
-        alias = "block",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -398,7 +383,7 @@ pub struct TensorGroup {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TensorLeak {
     /// PyTorch's number of the device.
-    #[serde(rename = "cuda_device", alias = "device")]
+    #[serde(rename = "cuda_device")]
     pub device: u32,
     /// The category.
     pub category: TensorCategory,
@@ -564,13 +549,13 @@ pub struct LineMemory {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PeakParts {
     /// PyTorch's number of the device.
-    #[serde(rename = "cuda_device", alias = "device")]
+    #[serde(rename = "cuda_device")]
     pub device: u32,
     /// The highest memory of tensors.
-    #[serde(rename = "peak_bytes", alias = "peak")]
+    #[serde(rename = "peak_bytes")]
     pub peak: Bytes,
     /// Its parts, in bytes.
-    #[serde(rename = "category_bytes", alias = "categories", default)]
+    #[serde(rename = "category_bytes", default)]
     pub categories: BTreeMap<TensorCategory, Bytes>,
     /// The part that was allocated during the recording, by line, the largest first.
     #[serde(default)]
