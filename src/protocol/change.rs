@@ -42,6 +42,7 @@ fn replace<T>(value: &mut T, update: Update<T>) {
 }
 
 /// The difference between one snapshot and the next.
+#[serde_with::apply(Update => #[serde(default, skip_serializing_if = "Option::is_none")])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// The number of the snapshot that this change leads to: one more than the number of the
@@ -54,13 +55,11 @@ pub struct Change {
     #[serde(rename = "unix_time_ms")]
     pub unix_ms: u64,
     /// The new time from one pass to the next, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Update<u64>,
     /// Changes of the host.
     #[serde(default, skip_serializing_if = "HostChange::is_empty")]
     pub host: HostChange,
     /// The new readings of the driver.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Update<Driver>,
     /// Changes of GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -74,16 +73,14 @@ pub struct Change {
 }
 
 /// Changes of the host.
+#[serde_with::apply(Update => #[serde(default, skip_serializing_if = "Option::is_none")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostChange {
     /// The new facts, of the same boot: for example another UTC offset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Update<HostFacts>,
     /// Readings that change each second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Update<HostLoad>,
     /// The latest scan of every process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Update<HostScan>,
 }
 
@@ -109,55 +106,36 @@ impl HostChange {
 }
 
 /// Changes of a GPU.
+#[serde_with::apply(Update => #[serde(default, skip_serializing_if = "Option::is_none")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GpuChange {
     /// The UUID of the GPU.
     pub uuid: GpuUuid,
     /// The new facts: for example a product name that could not be read before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Update<GpuFacts>,
     /// Readings that change each second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Update<GpuLoad>,
     /// Readings that change rarely.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Update<GpuHealth>,
     /// The memory of the host that the GPU shares; `null` when it is not known to share any.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "present"
-    )]
+    #[serde(deserialize_with = "present")]
     pub shared_memory: Update<Option<SharedMemory>>,
     /// Readings of the GPU's page; `null` when they are no longer read.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "present"
-    )]
+    #[serde(deserialize_with = "present")]
     pub detail: Update<Option<Box<GpuDetail>>>,
     /// All GPU processes of the GPU, when `process_columns` cannot express the difference.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Update<Vec<GpuProcess>>,
     /// The changed readings of the GPU processes, when the processes and their order are the same
     /// and no changed reading is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_columns: Update<GpuProcessColumns>,
     /// Why a list of the GPU is unknown; empty when all lists are known again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Update<MissingLists>,
     /// The processes that have the GPU's device file open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_file_holders: Update<Vec<ProcessId>>,
     /// Why the GPU does not answer; `null` when it answers again.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "present"
-    )]
+    #[serde(deserialize_with = "present")]
     pub trouble: Update<Option<Trouble>>,
     /// The functions of the driver that fail for the GPU while others work.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failures: Update<Vec<Failure>>,
 }
 
@@ -238,21 +216,14 @@ impl GpuChange {
 ///
 /// With an object for each process, these readings would be nine tenths of a tick of a thousand
 /// processes.
+#[serde_with::apply(Update => #[serde(default, skip_serializing_if = "Option::is_none")])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuProcessColumns {
     /// Device memory that the driver gave to each process.
-    #[serde(
-        rename = "memory_used_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "memory_used_bytes")]
     pub memory: Update<Vec<Bytes>>,
     /// Share of the last second in which kernels of each process ran.
-    #[serde(
-        rename = "sm_utilization_percent",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "sm_utilization_percent")]
     pub sm: Update<Vec<Percent>>,
 }
 
@@ -320,6 +291,7 @@ fn column<T: PartialEq>(
 }
 
 /// Changes of a process.
+#[serde_with::apply(Update => #[serde(default, skip_serializing_if = "Option::is_none")])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "ProcessChangeJson")]
 #[schemars(!from)]
@@ -328,27 +300,16 @@ pub struct ProcessChange {
     #[serde(flatten)]
     pub id: ProcessId,
     /// Readings that change only by an `exec`, a new user ID or a new parent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Update<Arc<ProcessFacts>>,
     /// Readings that change each second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Update<ProcessLoad>,
     /// PyTorch's allocator stats; `null` when they are no longer read.
-    #[serde(
-        rename = "allocator_stats",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "allocator_stats")]
     pub allocator: Update<Option<Box<AllocatorStats>>>,
     /// The report of gputop's probe; `null` when it is no longer read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Update<Option<Arc<ProbeReading>>>,
     /// The bytes that the process has read; `null` when they are no longer read.
-    #[serde(
-        rename = "read_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "read_bytes")]
     pub bytes_read: Update<Option<Bytes>>,
 }
 

@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
@@ -215,12 +216,12 @@ pub struct SharedMemory {
 }
 
 /// The lists of a GPU that could not be read.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MissingLists {
     /// Why the processes that use the GPU are unknown; absent when the driver listed them. The
     /// reason is `unsupported` where the driver cannot list them (WSL 2, vGPU), and `failed` while
     /// a call hangs, which the GPU's `trouble` then names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Missing>,
     /// Whether the processes are unknown because the agent was not asked for them. The reason is
     /// then `unsupported`.
@@ -321,6 +322,7 @@ impl Gpu {
 }
 
 /// A GPU process, a device-file holder, or a process that is related to one.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "ProcessJson")]
 #[schemars(!from)]
@@ -335,24 +337,15 @@ pub struct Process {
     pub load: ProcessLoad,
     /// PyTorch's allocator stats; absent when they are not read: the process is no GPU process, or
     /// may not be the one that NVML means.
-    #[serde(
-        rename = "allocator_stats",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "allocator_stats")]
     pub allocator: Option<Box<AllocatorStats>>,
     /// The report of gputop's probe; absent when the process does not run Python, or is no GPU
     /// process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Arc<ProbeReading>>,
     /// The bytes that the process has read since it started, from files or pipes: the larger of
     /// `rchar` and `read_bytes` of `/proc/PID/io`. Absent where it cannot be read, and while the
     /// GPU memory of the process does not grow.
-    #[serde(
-        rename = "read_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "read_bytes")]
     pub bytes_read: Option<Bytes>,
 }
 

@@ -2,11 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::{DeviceAllocator, Missing};
 
 /// PyTorch's allocator stats, as read from the memory of a GPU process in this pass or one of the
 /// two before.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AllocatorStats {
     /// The stats of each CUDA device that PyTorch allocated on, in CUDA's order. Empty when they
@@ -14,7 +16,6 @@ pub struct AllocatorStats {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceAllocator>,
     /// Why the stats could not be read; absent when they were.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<AllocatorUnreadable>,
 }
 

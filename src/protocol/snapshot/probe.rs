@@ -10,19 +10,19 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::GpuUuid;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 
 /// The last report of the probe in a process, and why there is no newer report.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeReading {
     /// The last report; absent while there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<ProbeReport>,
     /// Why there is no report, or none since the last one; absent while the probe can be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<ProbeMissing>,
 }
 
@@ -75,28 +75,22 @@ pub enum ProbeMissing {
 }
 
 /// A report of the probe.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeReport {
     /// The version of the format in which the probe wrote it: 1 or 2.
     pub version: u32,
     /// When the probe wrote it: seconds since 1970 (UTC).
-    #[serde(
-        rename = "unix_time_seconds",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "unix_time_seconds")]
     pub unix_time: Option<f64>,
     /// When the agent first saw this report, in milliseconds since boot.
     #[serde(rename = "time_ms", default)]
     pub at: Moment,
     /// The version of PyTorch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torch: Option<Text>,
     /// The version of Python.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<Text>,
     /// The training steps; absent before the first one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<TrainingSteps>,
     /// The memory on each CUDA device that PyTorch uses.
     #[serde(default)]
@@ -106,19 +100,15 @@ pub struct ProbeReport {
     #[serde(default, deserialize_with = "known_items")]
     pub groups: Vec<TensorGroup>,
     /// The groups that are left out; absent when there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups_left_out: Option<OmittedGroups>,
     /// The time that the changes of groups are counted from; absent in the first reading.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes_since: Option<ChangesSince>,
     /// Groups of tensors that grow with each step.
     #[serde(default, deserialize_with = "known_items")]
     pub leaks: Vec<TensorLeak>,
     /// Whether the stacks of allocations are recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<StackRecording>,
     /// The answer to the latest request; absent before the first one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<ProbeAnswer>,
     /// Sentences about what the probe cannot do here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -160,58 +150,41 @@ fn known_items<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 }
 
 /// The training steps of a process.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrainingSteps {
     /// The number of steps so far; of an attached probe, since it was attached.
     pub count: u64,
     /// The mean duration of the last steps in seconds; absent before the second step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
     /// The events that are counted as steps: `optimizer`, or `optimizer_since_attach`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Text>,
 }
 
 /// Where the memory of one CUDA device goes.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeDevice {
     /// PyTorch's number of the device: 0 for `cuda:0`.
     #[serde(rename = "cuda_device")]
     pub device: u32,
     /// The GPU; absent when it is not known.
-    #[serde(rename = "gpu_uuid", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "gpu_uuid")]
     pub gpu: Option<GpuUuid>,
     /// When the amounts were read: seconds since 1970 (UTC). A report may repeat an earlier
     /// reading.
-    #[serde(
-        rename = "unix_time_seconds",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "unix_time_seconds")]
     pub unix_time: Option<f64>,
     /// Where in a step the amounts were read: `step_end`, or `any` for somewhere in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moment: Option<Text>,
     /// Memory of tensors: `memory_allocated`.
-    #[serde(
-        rename = "allocated_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "allocated_bytes")]
     pub allocated: Option<Bytes>,
     /// Memory taken from CUDA, in use or not: `memory_reserved`.
-    #[serde(
-        rename = "reserved_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "reserved_bytes")]
     pub reserved: Option<Bytes>,
     /// Memory of tensors as the program requested it, before rounding; absent before PyTorch 2.0.
-    #[serde(
-        rename = "requested_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "requested_bytes")]
     pub requested: Option<Bytes>,
     /// The parts of the reserved memory, in bytes; their sum is the reserved memory. Empty when
     /// they are not known.
@@ -226,53 +199,31 @@ pub struct ProbeDevice {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub optimizer_state: BTreeMap<Text, Bytes>,
     /// Memory of tensors right after the last step.
-    #[serde(
-        rename = "floor_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "floor_bytes")]
     pub floor: Option<Bytes>,
     /// The highest memory of tensors since the program started or reset its peaks.
-    #[serde(
-        rename = "peak_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "peak_bytes")]
     pub peak: Option<Bytes>,
     /// The step that last raised the peak.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_step: Option<u64>,
     /// The last reading at the end of a step; absent before the first one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_end: Option<StepEnd>,
 }
 
 /// Where the memory of one CUDA device went at the end of a step.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StepEnd {
     /// The number of the step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
     /// Memory of tensors: `memory_allocated`.
-    #[serde(
-        rename = "allocated_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "allocated_bytes")]
     pub allocated: Option<Bytes>,
     /// Memory taken from CUDA, in use or not: `memory_reserved`.
-    #[serde(
-        rename = "reserved_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "reserved_bytes")]
     pub reserved: Option<Bytes>,
     /// Memory of tensors as the program requested it, before rounding; absent before PyTorch 2.0.
-    #[serde(
-        rename = "requested_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "requested_bytes")]
     pub requested: Option<Bytes>,
     /// The parts of the reserved memory, in bytes; their sum is the reserved memory. Empty when
     /// they are not known.
@@ -337,6 +288,7 @@ pub enum TensorCategory {
 }
 
 /// Tensors of one category, shape and type.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TensorGroup {
     /// PyTorch's number of the device.
@@ -345,33 +297,23 @@ pub struct TensorGroup {
     /// The category.
     pub category: TensorCategory,
     /// The shape; absent for memory without a Python tensor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<u64>>,
     /// The type of the elements, as in `float32`; absent for memory without a Python tensor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Text>,
     /// The memory of each block without a Python tensor; absent where the shape is known.
-    #[serde(
-        rename = "block_bytes",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "block_bytes")]
     pub block: Option<Bytes>,
     /// The name of the optimizer state, as in `exp_avg`; absent in other categories.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Text>,
     /// The number of tensors.
     pub count: u64,
     /// Their memory.
     pub bytes: Bytes,
     /// The age of the oldest in steps; absent before the first step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_steps: Option<u64>,
     /// How many more there are than at the time of `changes_since`; absent in the first reading.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count_change: Option<i64>,
     /// How many more bytes they have than then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_change: Option<i64>,
     /// Whether the tensors are views of larger blocks, as the flat buffers of FSDP; the bytes are
     /// those of the blocks.
@@ -380,6 +322,7 @@ pub struct TensorGroup {
 }
 
 /// A group of tensors that grows with each step.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TensorLeak {
     /// PyTorch's number of the device.
@@ -388,81 +331,58 @@ pub struct TensorLeak {
     /// The category.
     pub category: TensorCategory,
     /// The shape; absent for memory without a Python tensor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<u64>>,
     /// The type of the elements; absent for memory without a Python tensor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Text>,
     /// The growth in each step; absent without steps, and for memory that did not grow in each.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "amount"
-    )]
+    #[serde(default, deserialize_with = "amount")]
     pub bytes_per_step: Option<Bytes>,
     /// The growth in each second; absent where it is not known.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "amount"
-    )]
+    #[serde(default, deserialize_with = "amount")]
     pub bytes_per_second: Option<Bytes>,
     /// The memory that was added so far; absent where it is not known.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "amount"
-    )]
+    #[serde(default, deserialize_with = "amount")]
     pub bytes: Option<Bytes>,
     /// The number of tensors that each step adds; absent when it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count_per_step: Option<f64>,
     /// For how many steps it has grown; absent when that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
     /// The lines that allocated the tensors; absent unless stacks were recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_at: Option<AllocationLines>,
     /// The variables that hold the tensors, as in `list outputs, train.py:40 in main`. Empty when
     /// none was found.
     #[serde(default)]
     pub held_by: Vec<Text>,
     /// The name of the probable cause, as in `kept_outputs`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Text>,
     /// The cause as a sentence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Text>,
     /// How sure the cause is: `likely` or `maybe`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sure: Option<Text>,
     /// A sentence that says what to try.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Text>,
 }
 
 /// The lines of a program that allocated memory.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AllocationLines {
     /// The innermost line of the user's program, as in `train.py:40 in step`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Text>,
     /// The innermost line outside PyTorch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inner: Option<Text>,
 }
 
 /// Whether the stacks of allocations are recorded.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StackRecording {
     /// `off`, `on`, or `users`: the program records by itself.
     pub state: Text,
     /// How much longer a step takes while stacks are recorded, in percent; absent before it is
     /// known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_percent: Option<f64>,
     /// After how many steps the recording ends; absent while there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps_left: Option<u64>,
 }
 
@@ -490,38 +410,33 @@ impl OmittedGroups {
 }
 
 /// The time that the changes of groups are counted from.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangesSince {
     /// The number of the step then; absent without steps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
     /// The name of the mark; absent if it is the reading before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<Text>,
 }
 
 /// The answer of the probe to a request.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeAnswer {
     /// The number of the request.
     pub id: u64,
     /// The name of the request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Text>,
     /// Whether the probe did what was asked.
     #[serde(default)]
     pub ok: bool,
     /// Why it did not: one sentence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Text>,
     /// The file that it wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<Text>,
     /// The length of that file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Bytes>,
     /// Over how many steps stacks were recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
     /// The memory that was allocated during a recording and is still in use, by line, the largest
     /// first.
@@ -533,12 +448,12 @@ pub struct ProbeAnswer {
 }
 
 /// The memory that one line of a program allocated.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LineMemory {
     /// The memory.
     pub bytes: Bytes,
     /// The number of blocks; absent for all lines that are not listed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     /// The line.
     #[serde(flatten)]
