@@ -91,6 +91,14 @@ fn a_probe_of_a_later_version_gets_a_sentence_that_says_what_to_restart() {
     let words =
         "its probe is of a newer gputop than the one that reads it: restart the reading one";
     assert!(output.stderr.contains(words), "{}", output.stderr);
+    // The first line says so too, and a recording has the same lines.
+    let line = json(&host.run(["--json"]));
+    let processes = line["processes"].as_array().expect("a list");
+    let process = processes
+        .iter()
+        .find(|process| process["pid"] == probe.pid());
+    let missing = process.map(|process| &process["probe"]["missing"]);
+    assert_eq!(missing, Some(&Value::from("other_version")), "{line}");
 }
 
 /// Runs `gputop snapshot` on a program with this report, answers its request with these fields, and

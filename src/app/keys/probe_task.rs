@@ -1,5 +1,5 @@
-//! The tasks of the probe on request, from the page of its process. [`super::ask_probe`] asks for
-//! them.
+//! The tasks of the probe on request, from the page of its process.
+//! [`crate::app::input::ask_probe`] asks for them.
 
 use crate::protocol::snapshot::ProbeAnswer;
 
