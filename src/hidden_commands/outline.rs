@@ -218,7 +218,7 @@ impl Outline {
             if time.zip(until).is_some_and(|(time, until)| time >= until) {
                 return Ok(());
             }
-            // Later checkpoints hold what the lines before them lead to.
+            // The model derives from the lines what a later checkpoint holds, so that one is skipped.
             if !matches!(line, Line::Checkpoint(_)) {
                 let before = news_count(&stretch.fleet);
                 apply(&mut stretch.fleet, host, line);

@@ -79,8 +79,8 @@ impl HostModel {
         Ok(())
     }
 
-    /// Replaces the snapshot. A snapshot of another boot starts a new history: the PIDs and times
-    /// of the old one no longer count.
+    /// Takes a whole snapshot in the place of the last one. A snapshot of another boot begins a new
+    /// history: PIDs and times of the boot before mean other processes and moments.
     pub fn replace(&mut self, mut snapshot: Snapshot) {
         if self
             .latest

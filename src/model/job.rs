@@ -15,9 +15,11 @@ pub enum JobKey {
     Root(ProcessId),
     /// The rest of a job whose root has ended.
     Ended(ProcessId),
-    /// The rest of a `torchrun` run whose launcher was never seen: user and run.
+    /// The processes of a `torchrun` run whose launcher was never seen: the user ID, and the ID of
+    /// the run.
     Run(u32, Text),
-    /// The rest of a process group whose leader was never seen: user, group and program.
+    /// The processes of a process group whose leader was never seen: the user ID, the ID of the
+    /// group, and the name of the program.
     Group(u32, u32, Text),
 }
 

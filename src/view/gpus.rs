@@ -45,7 +45,8 @@ const SHARED: &str = "shared";
 const WIDE_FOR_HOSTS: u16 = 100;
 const LONGEST_HOSTS: usize = 26;
 
-const BAR: usize = 3;
+/// The least width of a bar.
+const NARROWEST_BAR: usize = 3;
 /// The width that a long GPU name leaves to each bar.
 const FAIR_BAR: usize = 6;
 /// The width of the health where there is room for the whole phrase.
@@ -86,7 +87,7 @@ impl GpuColumnWidths {
             host,
             label,
             name: GpuColumn::Name.spec().width,
-            bar: BAR,
+            bar: NARROWEST_BAR,
             power,
             health,
         };
@@ -113,7 +114,7 @@ impl GpuColumnWidths {
                     .max(GpuColumn::Name.spec().width),
             );
         }
-        columns.bar = (left.saturating_sub(columns.name) / bars.max(1)).clamp(BAR, 30);
+        columns.bar = (left.saturating_sub(columns.name) / bars.max(1)).clamp(NARROWEST_BAR, 30);
         columns
     }
 

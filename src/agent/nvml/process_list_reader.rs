@@ -82,7 +82,7 @@ pub(super) enum ListError {
 
 /// The sizes of an entry that drivers are known to write, in words of 8 bytes: 16, 24 and 32 bytes.
 const STRIDES: [usize; 3] = [2, 3, 4];
-const LARGEST: usize = 4;
+const LARGEST_STRIDE: usize = 4;
 
 /// The first and the largest capacity of the buffer, in entries.
 const FIRST_ROOM: usize = 64;
@@ -116,7 +116,7 @@ impl ProcessListReader {
     pub(super) fn new() -> Self {
         Self {
             formats: [ListFormat::default(); 3],
-            buffer: vec![0; FIRST_ROOM * LARGEST],
+            buffer: vec![0; FIRST_ROOM * LARGEST_STRIDE],
             is_contained: !is_initial_pid_namespace(),
         }
     }
@@ -185,7 +185,7 @@ impl ProcessListReader {
             self.buffer.fill(poison);
             let format = &mut self.formats[list];
             let (name, function) = versions[format.version];
-            let room = self.buffer.len() / LARGEST;
+            let room = self.buffer.len() / LARGEST_STRIDE;
             let mut count = c_uint::try_from(room).unwrap_or(c_uint::MAX);
             let (library, gpu, entries) = (
                 calls.device.nvml().lib(),
@@ -200,7 +200,7 @@ impl ProcessListReader {
                 Err(NvmlError::InsufficientSize(_)) if room < MOST_ROOM => {
                     // More processes may start until the next call.
                     let wanted = (count as usize).max(room).saturating_mul(2).min(MOST_ROOM);
-                    self.buffer.resize(wanted * LARGEST, poison);
+                    self.buffer.resize(wanted * LARGEST_STRIDE, poison);
                 }
                 Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound)
                     if format.version + 1 < versions.len() =>
@@ -227,7 +227,7 @@ fn stride_of(first: &[u64], second: &[u64], longest: usize) -> usize {
     STRIDES
         .into_iter()
         .find(|stride| stride * longest >= written)
-        .unwrap_or(LARGEST)
+        .unwrap_or(LARGEST_STRIDE)
 }
 
 /// Decodes the entries that the driver wrote. Time and use are those of `template`. The error is an
@@ -266,7 +266,7 @@ mod tests {
 
     /// A poisoned buffer after a driver wrote entries of `stride` words.
     fn written(pids: &[u32], stride: usize, poison: u64) -> Vec<u64> {
-        let mut buffer = vec![poison; 64 * LARGEST];
+        let mut buffer = vec![poison; 64 * LARGEST_STRIDE];
         for (entry, pid) in buffer.chunks_exact_mut(stride).zip(pids) {
             entry.fill(u64::MAX);
             entry[0] = u64::from(*pid).to_le();

@@ -79,18 +79,18 @@ impl Header {
 
     fn parse_written(kind: FileKind, bytes: &[u8; HEADER_SIZE]) -> Option<Self> {
         let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let short = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        if !bytes.starts_with(kind.magic) || short(8)? != kind.size {
+        let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        if !bytes.starts_with(kind.magic) || u32_at(8)? != kind.size {
             return None;
         }
         Some(Self {
             writer: ReportWriter {
-                pid: short(12)?,
+                pid: u32_at(12)?,
                 start_ticks: long(16)?,
             },
             sequence: long(24)?,
-            length: short(32)?.try_into().ok()?,
-            checksum: short(36)?,
+            length: u32_at(32)?.try_into().ok()?,
+            checksum: u32_at(36)?,
         })
     }
 }

@@ -30,11 +30,12 @@ const SHORTEST_CPU_SPAN: Duration = Duration::from_millis(150);
 const THREAD_NAME_DELAY: Duration = Duration::from_secs(5);
 /// A sleeping process is at rest after this number of readings in a row without CPU time.
 const RESTING_READINGS: u8 = 4;
-/// A process grows if its GPU memory is this much more than so many passes before. Loading is
-/// faster, and memory that goes up and down a little is no growth.
+/// The GPU memory that a process gains within [`GROWS_WITHIN`] passes when it loads something.
+/// Memory that goes up and down a little gains less. The bytes that a process reads are counted
+/// only while it grows so fast.
 const CLEAR_GROWTH: Bytes = Bytes(64 << 20);
 const GROWS_WITHIN: u64 = 8;
-/// The number of passes after that for which the process counts as growing.
+/// The number of passes after such a gain for which the process still counts as growing.
 const GROWS_FOR: u64 = 16;
 /// How often it is checked whether the process that a process serves has ended, in milliseconds.
 const SERVED_INTERVAL_MS: u64 = 5000;

@@ -40,7 +40,7 @@ pub(crate) struct ComparedSubject {
 pub(crate) struct RunComparison {
     pub(crate) gpus: Vec<ComparedSubject>,
     pub(crate) processes: Vec<ComparedSubject>,
-    /// How many processes only one of the recordings has.
+    /// The number of processes that only the first recording has, and only the second.
     pub(crate) unmatched: [usize; 2],
 }
 

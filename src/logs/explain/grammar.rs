@@ -17,9 +17,9 @@ pub(super) enum ParseOutcome {
     Invalid,
 }
 
-/// The first word of a message. [`MEMORY`] follows.
+/// The first word of a message. [`OUT_OF_MEMORY`] follows.
 const BACKENDS: [&str; 4] = ["CUDA", "HIP", "XPU", "NPU"];
-const MEMORY: &str = "outofmemory";
+const OUT_OF_MEMORY: &str = "outofmemory";
 /// The first words of a message of the allocator `cudaMallocAsync`.
 const ASYNC: &str = "Allocationondevice";
 /// The first words of a warning of 2.13 and later: PyTorch frees its cache and tries again.
@@ -132,8 +132,8 @@ pub(super) fn may_begin(text: &str) -> bool {
             .iter()
             .flat_map(|backend| {
                 [
-                    format!("{backend}{MEMORY}"),
-                    format!("{backend}error:{MEMORY}"),
+                    format!("{backend}{OUT_OF_MEMORY}"),
+                    format!("{backend}error:{OUT_OF_MEMORY}"),
                 ]
             })
             .collect()
@@ -183,8 +183,8 @@ fn heads(text: &str) -> impl Iterator<Item = Range<usize>> {
     let retried = text
         .match_indices(RETRIED)
         .map(|(at, words)| at..at + words.len());
-    text.match_indices(MEMORY)
-        .filter_map(move |(at, _)| Some(start(at)?..at + MEMORY.len()))
+    text.match_indices(OUT_OF_MEMORY)
+        .filter_map(move |(at, _)| Some(start(at)?..at + OUT_OF_MEMORY.len()))
         .chain(retried)
 }
 

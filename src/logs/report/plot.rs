@@ -98,13 +98,16 @@ pub(super) struct Plot {
     pub(super) rows: Vec<PlotRow>,
 }
 
-/// Converts times and amounts to places.
+/// Converts times and amounts to places in the drawing, whose origin is at the top left.
 #[derive(Debug, Clone, Copy)]
 struct PlotScale {
+    /// The first and the last time, in milliseconds since 1970.
     span: (u64, u64),
+    /// The amount at the upper end of the axis.
     top_kib: f64,
-    /// The places of the top and of the base line of the memory.
+    /// The vertical place of that amount.
     top: f64,
+    /// The vertical place of 0 bytes.
     base: f64,
 }
 

@@ -81,7 +81,7 @@ struct GpuProcessJson {
     command: Option<Text>,
 }
 
-const MEMORY: &str = "memory_used_bytes";
+const MEMORY_KEY: &str = "memory_used_bytes";
 const SM: &str = "sm_utilization_percent";
 
 impl From<GpuProcess> for GpuProcessJson {
@@ -94,7 +94,7 @@ impl From<GpuProcess> for GpuProcessJson {
             engines,
             names,
         } = gpu_process;
-        let missing = [(MEMORY, memory.err()), (SM, sm.err())];
+        let missing = [(MEMORY_KEY, memory.err()), (SM, sm.err())];
         let missing = missing
             .into_iter()
             .filter_map(|(name, why)| Some((name.into(), why?)));
@@ -127,7 +127,7 @@ impl From<GpuProcessJson> for GpuProcess {
                 start_ticks: json.start_ticks,
             },
             usage: json.r#type,
-            memory: json.memory_used_bytes.ok_or_else(|| why(MEMORY)),
+            memory: json.memory_used_bytes.ok_or_else(|| why(MEMORY_KEY)),
             sm: json.sm_utilization_percent.ok_or_else(|| why(SM)),
             engines: json.engines,
             names: json.command.map(|command| {
