@@ -463,6 +463,35 @@ fn every_python_file_of_the_probe_is_in_the_binary() {
     );
 }
 
+/// A file without a folder is in the folder that was named before it.
+#[test]
+fn every_path_that_the_architecture_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("the page exists");
+    let (mut missing, mut folder) = (Vec::new(), root.to_owned());
+    // Every second part stands between backticks.
+    for name in text.split('`').skip(1).step_by(2) {
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
+        if name.starts_with('/') || !name.bytes().all(is_letter) {
+            continue;
+        }
+        let endings = [".rs", ".txt", ".md", ".toml", ".css", ".py", "/"];
+        let is_path = endings.iter().any(|ending| name.ends_with(ending));
+        let places = [root.join("src").join(name), root.join(name)];
+        match places.iter().find(|place| place.exists()) {
+            Some(place) if place.is_dir() => folder.clone_from(place),
+            Some(place) => folder = place.parent().expect("a file has a folder").to_owned(),
+            None if folder.join(name).exists() => {}
+            None if is_path => missing.push(name.to_owned()),
+            None => {}
+        }
+    }
+    check(
+        "ARCHITECTURE.md names these paths, and nothing is there",
+        &missing,
+    );
+}
+
 #[test]
 fn every_exception_is_needed_and_has_a_reason() {
     let is_needed = |(path, words, reason): &(&str, &str, &str)| {
