@@ -10,6 +10,7 @@ mod connection;
 pub(crate) mod descriptors;
 mod event;
 mod limits;
+mod line_buffer;
 mod line_reader;
 mod local_agent;
 mod masked_lines;

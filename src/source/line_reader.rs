@@ -2,9 +2,9 @@
 
 use std::io;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::io::{AsyncRead, BufReader};
 
-use super::limits::LONGEST_LINE;
+use super::line_buffer::LineBuffer;
 
 /// The bytes of buffer that are kept between two lines: enough for a line of a hundred processes.
 /// The first line is the longest by far.
@@ -17,35 +17,26 @@ const READ_SIZE: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct LineReader<R> {
     stream: BufReader<R>,
-    /// The line returned last, with its line end; or the beginning of the next line.
-    line: Vec<u8>,
+    /// The line returned last; or the beginning of the next line.
+    line: LineBuffer,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(crate) fn new(stream: R) -> Self {
         Self {
             stream: BufReader::with_capacity(READ_SIZE, stream),
-            line: Vec::new(),
+            line: LineBuffer::default(),
         }
     }
 
     /// Returns the next line without its line end, or `None` at the end of the stream. Safe to
-    /// cancel: `line` then holds what was read. A line longer than [`LONGEST_LINE`] is an error.
+    /// cancel: `line` then holds what was read. A line that is too long is an error.
     pub(crate) async fn next(&mut self) -> io::Result<Option<&[u8]>> {
-        if self.line.ends_with(b"\n") {
-            self.line.clear();
-            self.line.shrink_to(KEPT_ROOM);
+        if self.line.has_end() {
+            self.line.begin(KEPT_ROOM);
         }
-        let room = LONGEST_LINE + 1 - self.line.len();
-        (&mut self.stream)
-            .take(room as u64)
-            .read_until(b'\n', &mut self.line)
-            .await?;
-        if self.line.len() > LONGEST_LINE {
-            let sentence = format!("its line is longer than {} MiB", LONGEST_LINE >> 20);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, sentence));
-        }
-        Ok(self.line.strip_suffix(b"\n"))
+        self.line.read_async(&mut self.stream).await?;
+        Ok(self.line.has_end().then_some(&self.line.bytes))
     }
 }
 
@@ -72,7 +63,7 @@ mod tests {
                 .next()
                 .await
                 .unwrap_err();
-            assert_eq!(error.to_string(), "its line is longer than 64 MiB");
+            assert_eq!(error.to_string(), "a line is longer than 64 MiB");
         });
     }
 }

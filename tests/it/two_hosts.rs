@@ -290,7 +290,7 @@ fn a_host_that_cannot_be_reached_is_named_with_the_reason_and_the_other_is_repor
         ),
         (
             "endless=sh -c 'tr \"\\\\0\" x < /dev/zero'",
-            "endless: cannot read from the command: its line is longer than 64 MiB",
+            "endless: cannot read from the command: a line is longer than 64 MiB",
         ),
     ];
     for (bad, reason) in cases {

@@ -1,13 +1,14 @@
 //! Reads and parses the lines of a recording in a thread of its own: a jump plays minutes at once,
 //! and the model takes in one line while the thread parses the next ones.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::process::ChildStdout;
 use std::thread;
 
 use tokio::sync::mpsc;
 
-use super::super::limits::{self, LONGEST_LINE};
+use super::super::limits;
+use super::super::line_buffer::LineBuffer;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 
@@ -66,7 +67,7 @@ impl LineParser {
         thread::Builder::new()
             .name("line parser".to_owned())
             .spawn(move || {
-                let mut line = Vec::new();
+                let mut line = LineBuffer::default();
                 let (mut is_misunderstood, mut more) = (false, 0);
                 loop {
                     let parsed = next(&mut input, &mut line).unwrap_or_else(ParsedInput::Failed);
@@ -105,23 +106,15 @@ impl LineParser {
     }
 }
 
-fn next(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<ParsedInput> {
-    line.clear();
-    line.shrink_to(KEPT_ROOM);
-    input
-        .take(LONGEST_LINE as u64 + 1)
-        .read_until(b'\n', line)?;
-    if line.len() > LONGEST_LINE {
-        let sentence = format!("its line is longer than {} MiB", LONGEST_LINE >> 20);
-        return Err(io::Error::new(io::ErrorKind::InvalidData, sentence));
-    }
-    if line.is_empty() {
+fn next(input: &mut impl BufRead, line: &mut LineBuffer) -> io::Result<ParsedInput> {
+    line.begin(KEPT_ROOM);
+    line.read(input)?;
+    if line.bytes.is_empty() && !line.has_end() {
         return Ok(ParsedInput::End { is_cut_off: false });
     }
-    let has_end = line.pop_if(|byte| *byte == b'\n').is_some();
-    let parsed = ParsedLine::of(line);
+    let parsed = ParsedLine::of(&line.bytes);
     // Without a line end, a line of an unknown kind may be the beginning of a longer one.
-    if !has_end && !matches!(parsed.line, Ok(Some(_))) {
+    if !line.has_end() && !matches!(parsed.line, Ok(Some(_))) {
         return Ok(ParsedInput::End { is_cut_off: true });
     }
     Ok(ParsedInput::Line(Box::new(parsed)))

@@ -2,14 +2,14 @@
 //! Everything in it may be forged, so lines and frames have limits, and a damaged frame is skipped.
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, Cursor, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::IgnoredAny;
 
-use super::super::limits::LONGEST_LINE;
+use super::super::line_buffer::LineBuffer;
 use super::super::masked_lines::LineMasker;
 use super::blank_lines;
 use super::frame::{FrameEnd, FrameState, FrameStream, MAGIC, find_end, find_magic};
@@ -43,7 +43,7 @@ pub struct RecordingReader {
     /// The frame or the plain lines that are read now.
     content: Option<Box<dyn BufRead>>,
     /// The line that was returned last; or the beginning of a line, if `is_partial`.
-    line: Vec<u8>,
+    line: LineBuffer,
     masker: LineMasker,
     is_partial: bool,
     /// The time of the last line that has one.
@@ -88,7 +88,7 @@ impl RecordingReader {
             part: 0,
             offset: 0,
             content: None,
-            line: Vec::new(),
+            line: LineBuffer::default(),
             masker: LineMasker::default(),
             is_partial: false,
             last_ms: None,
@@ -103,8 +103,7 @@ impl RecordingReader {
     ///
     /// When the file cannot be read, or was written by a version of gputop with another format.
     pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
-        self.line.clear();
-        self.line.shrink_to(KEPT_ROOM);
+        self.line.begin(KEPT_ROOM);
         self.is_partial = false;
         loop {
             let Some(content) = &mut self.content else {
@@ -120,33 +119,26 @@ impl RecordingReader {
                 }
                 continue;
             };
-            let room = (LONGEST_LINE + 1).saturating_sub(self.line.len());
-            let skipped = if self.line.is_empty() {
+            let skipped = if self.line.bytes.is_empty() {
                 blank_lines::skip(&mut **content)
             } else {
                 Ok(0)
             };
-            match skipped.and_then(|_| content.take(room as u64).read_until(b'\n', &mut self.line))
-            {
+            match skipped.and_then(|_| self.line.read(&mut **content)) {
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
-                read => _ = read?,
+                read => read?,
             }
-            if self.line.last() == Some(&b'\n') {
-                self.line.pop();
+            if self.line.has_end() {
                 break;
             }
-            if self.line.len() > LONGEST_LINE {
-                let sentence = format!("a line is longer than {} MiB", LONGEST_LINE >> 20);
-                return Err(io::Error::new(ErrorKind::InvalidData, sentence));
-            }
-            self.is_partial = !self.line.is_empty();
+            self.is_partial = !self.line.bytes.is_empty();
             self.content = None;
         }
         self.note_line()?;
-        if let Cow::Owned(masked) = self.masker.mask(&self.line) {
-            self.line = masked;
+        if let Cow::Owned(masked) = self.masker.mask(&self.line.bytes) {
+            self.line.bytes = masked;
         }
-        Ok(Some(&self.line))
+        Ok(Some(&self.line.bytes))
     }
 
     /// Returns one sentence for each problem with the lines that were read so far.
@@ -318,10 +310,10 @@ impl RecordingReader {
         if !std::mem::take(&mut self.is_partial) {
             return false;
         }
-        if serde_json::from_slice::<IgnoredAny>(&self.line).is_ok() {
+        if serde_json::from_slice::<IgnoredAny>(&self.line.bytes).is_ok() {
             return true;
         }
-        self.line.clear();
+        self.line.begin(KEPT_ROOM);
         // Within the recording, the time of a damaged place names what is lost.
         self.problems.is_cut_off |= !self.problems.is_damaged;
         false
@@ -329,7 +321,7 @@ impl RecordingReader {
 
     /// Notes the time of the line, and checks its version.
     fn note_line(&mut self) -> io::Result<()> {
-        let Some(head) = LineHead::of(&self.line) else {
+        let Some(head) = LineHead::of(&self.line.bytes) else {
             return Ok(());
         };
         if let Some(schema) = head.schema
