@@ -17,5 +17,6 @@ pub(crate) mod record;
 mod replace_program;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod snapshot;
 pub(crate) mod tensors;

@@ -5,7 +5,6 @@
 //! snapshots; a source delivers them; the model interprets them; the app holds what the user wants;
 //! the view draws.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -85,10 +84,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
         Some(Task::Report(args)) => with_launchers(|| commands::report::run(args)),
         Some(Task::Run(args)) => Ok(commands::run::run(args)),
-        Some(Task::Schema) => {
-            io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Some(Task::Schema) => commands::schema::run(),
         Some(Task::Snapshot(args)) => commands::snapshot::run(args),
         Some(Task::Tensors(args)) => commands::tensors::run(args),
         Some(Task::ContinueStopped) => {
