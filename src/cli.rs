@@ -15,7 +15,7 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser};
 
 use self::query::QueryArgs;
 use self::replay::ReplayArgs;
@@ -51,7 +51,7 @@ use crate::logs::export::ExportArgs;
 #[command(version, max_term_width = 100, args_conflicts_with_subcommands = true, after_help = reference::after_help())]
 pub struct Cli {
     #[command(subcommand)]
-    pub(crate) task: Option<Task>,
+    pub(crate) task: Option<Subcommand>,
 
     #[command(flatten)]
     format: FormatArgs,
@@ -192,8 +192,8 @@ pub(crate) struct ScreenArgs {
 }
 
 /// The subcommands.
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum Task {
+#[derive(Debug, Clone, clap::Subcommand)]
+pub(crate) enum Subcommand {
     /// Read this host and write JSON lines to the standard output
     Agent(AgentArgs),
     /// Find memory leaks in a log or recording: how fast they grow, and when memory runs out

@@ -19,7 +19,7 @@ use crate::app::AppOptions;
 use crate::app::settings::{SettingForm, Settings};
 use crate::base::terminal::{ColourDepth, TerminalAbilities};
 use crate::cli::screenshot::ScreenshotArgs;
-use crate::cli::{Cli, Task};
+use crate::cli::{Cli, Subcommand};
 use crate::commands::doctor::{AuditLogState, SettingsState};
 use crate::files::action::{self, PATIENCE, in_background};
 use crate::files::folders::{config_file, state_file};
@@ -76,7 +76,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     Ok(SessionOptions {
         app: AppOptions {
             readonly: agent.readonly,
-            is_recording: matches!(cli.task, Some(Task::Replay(_))),
+            is_recording: matches!(cli.task, Some(Subcommand::Replay(_))),
             speed: cli.speed(),
             interval: agent.interval,
             warn_before: cli
@@ -255,7 +255,7 @@ impl Config {
         self.last_run_file.is_some()
             && !cli.screen.no_history
             && self.history.unwrap_or(true)
-            && !matches!(cli.task, Some(Task::Replay(_)))
+            && !matches!(cli.task, Some(Subcommand::Replay(_)))
     }
 }
 

@@ -39,10 +39,9 @@ pub mod cli;
 mod config;
 
 use cli::nvidia_smi_arguments::RefusedArguments;
-use cli::{Cli, Task};
+use cli::{Cli, Subcommand};
 use commands::once;
 use files::action::FileAction;
-use output::Exit;
 use protocol::agent_options::Interval;
 
 /// Runs the subcommand, the report or the screen that the command line asks for.
@@ -54,48 +53,47 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // The agent and the screen replace this hook by their own.
     tui::terminal::end_on_panic(None);
     match &cli.task {
-        Some(Task::Agent(args)) => agent::run(&args.into()),
-        Some(Task::Analyze(args)) => logs::analyze::run(args),
-        Some(Task::Attach(args)) => commands::attach::run(args),
-        Some(Task::Clip(args)) => with_launchers(|| logs::clip::run(args)),
-        Some(Task::DemoProcess { role }) => agent::demo::be(role),
-        Some(Task::Diff(args)) => with_launchers(|| logs::diff::run(args)),
-        Some(Task::Doctor(args)) if args.secrets => commands::doctor::list_secrets(),
-        Some(Task::Doctor(args)) => {
+        Some(Subcommand::Agent(args)) => agent::run(&args.into()),
+        Some(Subcommand::Analyze(args)) => logs::analyze::run(args),
+        Some(Subcommand::Attach(args)) => commands::attach::run(args),
+        Some(Subcommand::Clip(args)) => with_launchers(|| logs::clip::run(args)),
+        Some(Subcommand::DemoProcess { role }) => agent::demo::be(role),
+        Some(Subcommand::Diff(args)) => with_launchers(|| logs::diff::run(args)),
+        Some(Subcommand::Doctor(args)) if args.secrets => commands::doctor::list_secrets(),
+        Some(Subcommand::Doctor(args)) => {
             commands::doctor::run(args, &config::state(cli), &config::audit_log())
         }
-        Some(Task::Estimate(args)) => commands::estimate::run(args),
-        Some(Task::Explain(args)) => commands::explain::run(args),
-        Some(Task::Export(args)) => logs::export::run(args),
-        Some(Task::Free(args)) => commands::free::run(args),
-        Some(Task::NvidiaSmi(Ok(arguments))) => commands::query::run(&arguments.options(cli)),
-        Some(Task::NvidiaSmi(Err(RefusedArguments::Invalid(sentence)))) => {
+        Some(Subcommand::Estimate(args)) => commands::estimate::run(args),
+        Some(Subcommand::Explain(args)) => commands::explain::run(args),
+        Some(Subcommand::Export(args)) => logs::export::run(args),
+        Some(Subcommand::Free(args)) => commands::free::run(args),
+        Some(Subcommand::NvidiaSmi(Ok(arguments))) => commands::query::run(&arguments.options(cli)),
+        Some(Subcommand::NvidiaSmi(Err(RefusedArguments::Invalid(sentence)))) => {
             commands::query::refuse_as_nvidia_smi(sentence)
         }
-        Some(Task::NvidiaSmi(Err(RefusedArguments::OnlyNvidiaSmi(sentence)))) => {
-            output::print_error(&sentence.as_str().into());
-            Ok(Exit::Usage.into())
+        Some(Subcommand::NvidiaSmi(Err(RefusedArguments::OnlyNvidiaSmi(sentence)))) => {
+            Ok(output::refuse(&sentence.as_str().into()))
         }
-        Some(Task::Ooms(args)) => logs::ooms::run(args),
-        Some(Task::Orphans(args)) => with_launchers(|| commands::orphans::run(args)),
-        Some(Task::Record(args)) => {
+        Some(Subcommand::Ooms(args)) => logs::ooms::run(args),
+        Some(Subcommand::Orphans(args)) => with_launchers(|| commands::orphans::run(args)),
+        Some(Subcommand::Record(args)) => {
             doubt(args.interval());
             with_launchers(|| commands::record::run(args))
         }
-        Some(Task::Report(args)) => with_launchers(|| commands::report::run(args)),
-        Some(Task::Run(args)) => Ok(commands::run::run(args)),
-        Some(Task::Schema) => commands::schema::run(),
-        Some(Task::Snapshot(args)) => commands::snapshot::run(args),
-        Some(Task::Tensors(args)) => commands::tensors::run(args),
-        Some(Task::ContinueStopped) => {
+        Some(Subcommand::Report(args)) => with_launchers(|| commands::report::run(args)),
+        Some(Subcommand::Run(args)) => Ok(commands::run::run(args)),
+        Some(Subcommand::Schema) => commands::schema::run(),
+        Some(Subcommand::Snapshot(args)) => commands::snapshot::run(args),
+        Some(Subcommand::Tensors(args)) => commands::tensors::run(args),
+        Some(Subcommand::ContinueStopped) => {
             agent::continue_stopped();
             Ok(ExitCode::SUCCESS)
         }
-        Some(Task::CloseCommands { commands }) => {
+        Some(Subcommand::CloseCommands { commands }) => {
             source::close_commands(commands);
             Ok(ExitCode::SUCCESS)
         }
-        Some(Task::FileAction { action, from, path }) => {
+        Some(Subcommand::FileAction { action, from, path }) => {
             // The outline judges what was recorded. The program that asks for it says what is wrong
             // with the lines.
             if matches!(action, FileAction::Outline) {
@@ -103,7 +101,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             }
             Ok(hidden_commands::file_action::act(*action, path, *from))
         }
-        Some(Task::Replay(replay)) => show(&cli.with_replay(replay)),
+        Some(Subcommand::Replay(replay)) => show(&cli.with_replay(replay)),
         None => match cli.query() {
             Some(query) => commands::query::run(&query),
             None => show(cli),
@@ -115,10 +113,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
 fn with_launchers(report: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match config::launcher_lines::add() {
         Ok(()) => report(),
-        Err(why) => {
-            output::print_error(&why.into());
-            Ok(Exit::Usage.into())
-        }
+        Err(why) => Ok(output::refuse(&why.into())),
     }
 }
 
@@ -142,10 +137,7 @@ fn show(cli: &Cli) -> anyhow::Result<ExitCode> {
                 Some(screenshot) => tui::session::screenshot::run(&options, &screenshot),
                 None => tui::session::run(&options),
             },
-            Err(why) => {
-                output::print_error(&why.into());
-                Ok(Exit::Usage.into())
-            }
+            Err(why) => Ok(output::refuse(&why.into())),
         },
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod text_wrap;
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
@@ -162,6 +163,12 @@ pub(crate) fn csv(rows: impl IntoIterator<Item = Vec<String>>) -> String {
     }
     let bytes = writer.into_inner().unwrap_or_default();
     String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// Prints why the command line or the configuration is refused. Returns the exit code for that.
+pub(crate) fn refuse(why: &Text) -> ExitCode {
+    print_error(why);
+    Exit::Usage.into()
 }
 
 pub(crate) fn print_json(value: &Value) -> io::Result<()> {

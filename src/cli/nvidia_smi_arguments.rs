@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use super::{Cli, Task, nvidia_smi};
+use super::{Cli, Subcommand, nvidia_smi};
 use crate::commands::chosen_processes::ChosenProcesses;
 use crate::commands::query::{Caller, FieldTable, MonitorColumns, Query, QueryOptions};
 use crate::flags::values::{positive_milliseconds, positive_seconds};
@@ -87,7 +87,7 @@ pub(super) fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Cli> {
         .collect();
     // The variables of gputop still count: they name the library of the driver.
     Some(Cli {
-        task: Some(Task::NvidiaSmi(Arguments::parse(&words))),
+        task: Some(Subcommand::NvidiaSmi(Arguments::parse(&words))),
         ..Cli::parse_from(["nvidia-smi"])
     })
 }

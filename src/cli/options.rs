@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 
-use super::{Cli, FormatArgs, ReplayArgs, ScreenArgs, Task};
+use super::{Cli, FormatArgs, ReplayArgs, ScreenArgs, Subcommand};
 use crate::app::fleet::alert_scope::AlertScope;
 use crate::base::terminal;
 use crate::commands::chosen_processes::ChosenProcesses;
@@ -109,7 +109,7 @@ impl Cli {
     fn alert_option_without_effect(&self) -> Option<String> {
         let cli = match &self.task {
             None => self.clone(),
-            Some(Task::Replay(replay)) => self.with_replay(replay),
+            Some(Subcommand::Replay(replay)) => self.with_replay(replay),
             Some(_) => return None,
         };
         let (screen, format, query) = (&cli.screen, &cli.format, &cli.query);
@@ -149,7 +149,7 @@ impl Cli {
     /// Returns the sources of lines. `interval` is the time from one pass of an agent to the next;
     /// `None` leaves it to the agents.
     pub(crate) fn sources(&self, interval: Option<Duration>) -> Vec<Source> {
-        if let Some(Task::Replay(replay)) = &self.task {
+        if let Some(Subcommand::Replay(replay)) = &self.task {
             return vec![Source::Recording(Recording {
                 path: replay.file.clone(),
                 speed: replay.speed,
@@ -169,7 +169,7 @@ impl Cli {
             || replay.screen.screenshot.file.is_some();
         let speed = if is_report { Speed::Max } else { replay.speed };
         Self {
-            task: Some(Task::Replay(ReplayArgs {
+            task: Some(Subcommand::Replay(ReplayArgs {
                 speed,
                 ..replay.clone()
             })),
@@ -181,7 +181,7 @@ impl Cli {
 
     /// The speed of a replay.
     pub(crate) fn speed(&self) -> Speed {
-        if let Some(Task::Replay(replay)) = &self.task {
+        if let Some(Subcommand::Replay(replay)) = &self.task {
             replay.speed
         } else {
             Speed::Times(1.0)

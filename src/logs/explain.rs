@@ -11,7 +11,6 @@ mod claim;
 mod error_finder;
 mod events;
 mod failure_line;
-mod find;
 mod grammar;
 mod json;
 #[cfg(test)]
@@ -21,6 +20,7 @@ mod known_errors;
 mod line_corpus_tests;
 mod log_line;
 mod message;
+mod message_finder;
 mod other_processes;
 mod program;
 mod reason_sentence;
@@ -45,8 +45,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::breakdown::MessageBreakdown;
 use self::events::LogEvent;
-use self::find::FoundMessage;
 use self::message::{MessageForm, OomMessage};
+use self::message_finder::FoundMessage;
 pub(crate) use self::other_processes::OtherProcesses;
 use self::program::Program;
 use self::scan::{LogScanner, ScannedLog};

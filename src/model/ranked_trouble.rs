@@ -69,7 +69,7 @@ impl HostModel {
         let mut leftovers = self
             .verdicts()
             .iter()
-            .filter(|verdict| is_leftover(verdict))
+            .filter(|verdict| is_left_on_gpu(verdict))
             .peekable();
         if leftovers.peek().is_some() {
             let is_mine = leftovers.any(|verdict| is_mine(snapshot, verdict.process));
@@ -143,10 +143,12 @@ impl RankedTrouble {
 }
 
 /// Whether a process is an orphan or has ended, and holds GPU memory.
-fn is_leftover(verdict: &Verdict) -> bool {
+fn is_left_on_gpu(verdict: &Verdict) -> bool {
     let has_kind = match verdict.kind {
-        VerdictKind::Orphan(_) | VerdictKind::Ghost { .. } | VerdictKind::Dying { .. } => true,
-        VerdictKind::StuckInDriver { .. } => true,
+        VerdictKind::Orphan(_)
+        | VerdictKind::Ghost { .. }
+        | VerdictKind::Dying { .. }
+        | VerdictKind::StuckInDriver { .. } => true,
         // A zombie that the driver lists without memory holds none.
         VerdictKind::Zombie { .. } => {
             matches!(verdict.listed, Some(Ok(total)) if total.bytes.0 > 0)

@@ -12,9 +12,9 @@ use regex::bytes::{Captures, Regex};
 use super::after_failure::AfterFailure;
 use super::claim::{self, Standing};
 use super::failure_line::{self, FailureSign};
-use super::find::{self, LogRank};
 use super::known_errors::{EarlierLine, ErrorForm, KnownError, TABLE};
 use super::log_line::{is_start, plain};
+use super::message_finder::{self, LogRank};
 use super::program::ProgramFinder;
 use super::{exact, literal_search, log_pattern};
 use crate::base::secrets;
@@ -501,7 +501,7 @@ fn rank(line: &[u8], groups: &Captures<'_>) -> Option<LogRank> {
             .chars()
             .filter(|character| !character.is_whitespace())
             .collect();
-        find::rank(&prefix)
+        message_finder::rank(&prefix)
     })
 }
 

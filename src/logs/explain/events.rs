@@ -2,8 +2,8 @@
 //! followed.
 
 use super::error_finder::FoundError;
-use super::find::{FoundMessage, LogRank};
 use super::message::MessageForm;
+use super::message_finder::{FoundMessage, LogRank};
 
 /// A failed allocation, or another known error.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,17 +11,6 @@ pub(super) enum LogEvent {
     Message(Box<FoundMessage>),
     Error(Box<FoundError>),
 }
-
-/// Causes that a log often names after what they caused: the kernel's and Slurm's lines come when
-/// the job has ended.
-const NAMED_LATE: [&str; 6] = [
-    "cgroup_limit",
-    "earlyoom",
-    "job_memory_limit",
-    "kernel_oom_killer",
-    "ray_memory_monitor",
-    "slurm_oom_kill",
-];
 
 impl LogEvent {
     pub(super) fn cause(&self) -> &'static str {
@@ -84,8 +73,9 @@ impl LogEvent {
         let Self::Error(found) = self else {
             return false;
         };
+        let is_named_late = matches!(other, Self::Error(other) if other.error.named_late);
         found.error.follows.contains(&other.cause())
-            && (NAMED_LATE.contains(&other.cause()) || other.line() <= self.line())
+            && (is_named_late || other.line() <= self.line())
     }
 }
 

@@ -12,7 +12,18 @@ use serde::{Deserialize, Deserializer};
 /// The table, which is parsed at its first use.
 pub(super) static TABLE: LazyLock<KnownErrors> = LazyLock::new(|| {
     #[expect(clippy::expect_used, reason = "a test parses the table")]
-    toml::from_str(include_str!("../../../assets/known-errors.toml")).expect("the table is valid")
+    let mut table: KnownErrors =
+        toml::from_str(include_str!("../../../assets/known-errors.toml")).expect("it is valid");
+    for error in &mut table.errors {
+        for form in error
+            .forms
+            .iter_mut()
+            .filter(|form| form.sentence.is_empty())
+        {
+            form.sentence = error.sentence;
+        }
+    }
+    table
 });
 
 /// A text of the table, which lasts as long as the program.
@@ -52,6 +63,9 @@ pub(super) struct KnownError {
     pub cause: Words,
     #[serde(deserialize_with = "text")]
     pub title: Words,
+    /// The sentence of each form that has none.
+    #[serde(default, deserialize_with = "text")]
+    sentence: Words,
     #[serde(rename = "form")]
     pub forms: Vec<ErrorForm>,
     #[serde(deserialize_with = "texts")]
@@ -60,6 +74,9 @@ pub(super) struct KnownError {
     pub follows: Vec<Words>,
     #[serde(default, deserialize_with = "texts")]
     pub absorbs: Vec<Words>,
+    /// Whether a log often names it after what it caused.
+    #[serde(default)]
+    pub named_late: bool,
     /// Whether nothing continues after this error: it ends a process, or tells that one has ended.
     #[serde(default)]
     pub ends: bool,
@@ -76,11 +93,12 @@ pub(super) struct ErrorForm {
     pub literal: Words,
     #[serde(deserialize_with = "text")]
     pub pattern: Words,
-    /// Whether the error begins in the middle of prose, as `Killed` at the end of a line does.
+    /// Whether the form proves itself wherever in the line it stands; else it must stand where a
+    /// message starts.
     #[serde(default, rename = "anywhere")]
     pub starts_anywhere: bool,
     pub below: Option<EarlierLine>,
-    #[serde(deserialize_with = "text")]
+    #[serde(default, deserialize_with = "text")]
     pub sentence: Words,
 }
 
@@ -104,4 +122,37 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Words, D::Error> {
 fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Words>, D::Error> {
     let texts = Vec::<String>::deserialize(deserializer)?;
     Ok(texts.into_iter().map(|text| &*text.leak()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::on_error;
+
+    #[test]
+    fn each_form_says_what_happened_and_each_advice_and_cause_exists() {
+        let causes: Vec<&str> = TABLE.errors.iter().map(|error| error.cause).collect();
+        for error in &TABLE.errors {
+            assert!(
+                error.forms.iter().all(|form| !form.sentence.is_empty()),
+                "{}",
+                error.cause
+            );
+            assert_eq!(
+                on_error(&error.advice).len(),
+                error.advice.len(),
+                "{}",
+                error.cause
+            );
+            for other in error.follows.iter().chain(&error.absorbs) {
+                let is_message = ["pytorch", "cuda_malloc_async"].contains(other);
+                assert!(
+                    is_message || causes.contains(other),
+                    "{} names {other}",
+                    error.cause
+                );
+            }
+        }
+        assert!(TABLE.aftermath.iter().all(|form| !form.sentence.is_empty()));
+    }
 }

@@ -3,7 +3,7 @@
 use super::error_finder::{AftermathLine, ErrorFinder, LineFindings, UnknownLine};
 use super::events::{self, LogEvent};
 use super::failure_line::FailureSign;
-use super::find::{FoundMessage, FoundMessages, MessageFinder};
+use super::message_finder::{FoundMessage, FoundMessages, MessageFinder};
 use super::program::{self, Program};
 
 #[derive(Default)]

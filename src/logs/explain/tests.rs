@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::events::LogEvent;
-use super::find::FoundMessage;
+use super::message_finder::FoundMessage;
 use super::other_processes::OtherProcesses;
 use super::scan::{LogScanner, ScannedLog};
 use super::{LogSource, exact, json, text};

@@ -4,8 +4,8 @@
 use super::breakdown::{ContradictoryFigures, MemoryOwner, MessageBreakdown, WriterName};
 use super::error_finder::{AftermathLine, UnknownLine};
 use super::events::LogEvent;
-use super::find::LogRank;
 use super::message::{MessageForm, OomMessage, RoundedAmount};
+use super::message_finder::LogRank;
 use super::other_processes::OtherProcesses;
 use super::reason_sentence::sentence;
 use super::scan::{RecoveredFailure, ScannedLog};
